@@ -8,8 +8,8 @@
 namespace ringgrad {
 namespace {
 
-// leaf.grad += g. The first gradient becomes the leaf's own, without a copy, where nobody else can see it; see
-// Note [Who owns a gradient] in engine.cpp.
+// leaf.grad += g. The first gradient becomes the leaf's own, without a copy, where nobody else can
+// see it; see Note [Who owns a gradient] in engine.cpp.
 void accumulate(const Tensor& leaf, const Tensor& g) {
   AutogradMeta& meta = *leaf.autograd_meta();
   // The leaf may have been converted or moved since the graph was made; the gradient follows it.
@@ -19,7 +19,8 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
     return;
   }
   Tensor like_leaf;
-  if (!meta.grad || !fits || g.is_channel_blocked()) like_leaf = copy_of(g, {leaf.dtype(), leaf.device()});
+  if (!meta.grad || !fits || g.is_channel_blocked())
+    like_leaf = copy_of(g, {leaf.dtype(), leaf.device()});
   if (!meta.grad) {
     meta.grad = like_leaf;
   } else {
@@ -28,7 +29,8 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
   }
 }
 
-// Those that there are now, but for any that one of them removes; a hook may be the one that it removes.
+// Those that there are now, but for any that one of them removes; a hook may be the one that it
+// removes.
 void run_hooks(const Tensor& leaf) {
   const std::shared_ptr<AutogradMeta> meta = leaf.autograd_meta();
   auto& hooks = meta->post_accumulate_hooks;
@@ -48,7 +50,8 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   auto& grad_hooks = leaf.autograd_meta()->grad_hooks;
   if (!grad_hooks) grad_hooks = std::make_shared<GradHooks>();
   node->grad_hooks.emplace_back(0, grad_hooks);
-  // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no cycle.
+  // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no
+  // cycle.
   node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
     if (!leaf.requires_grad()) return {};  // it was frozen since the graph was made
     if (!arrived_at_home(leaf, grads[0])) accumulate(leaf, grads[0]);
@@ -58,10 +61,13 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   return node;
 }
 
-HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
-  CHECK(leaf.defined(), "register_post_accumulate_grad_hook: the tensor is undefined, expected a leaf");
-  CHECK(leaf.is_leaf() && leaf.requires_grad(), "register_post_accumulate_grad_hook: the tensor of shape ",
-        leaf.shape(), " is not a leaf that requires grad, so no gradient is accumulated in it");
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
+                                              std::function<void(const Tensor&)> hook) {
+  CHECK(leaf.defined(),
+        "register_post_accumulate_grad_hook: the tensor is undefined, expected a leaf");
+  CHECK(leaf.is_leaf() && leaf.requires_grad(),
+        "register_post_accumulate_grad_hook: the tensor of shape ", leaf.shape(),
+        " is not a leaf that requires grad, so no gradient is accumulated in it");
   AutogradMeta& meta = *leaf.autograd_meta();
   const int id = meta.next_hook++;
   meta.post_accumulate_hooks.emplace(id, std::move(hook));

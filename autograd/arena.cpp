@@ -10,23 +10,31 @@
 namespace ringgrad {
 namespace {
 
-int64_t padded(int64_t numel) { return (numel + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+int64_t padded(int64_t numel) {
+  return (numel + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
 
-Tensor flat_view(const Tensor& array, int64_t begin, int64_t numel) { return array.as_strided({numel}, {1}, begin); }
+Tensor flat_view(const Tensor& array, int64_t begin, int64_t numel) {
+  return array.as_strided({numel}, {1}, begin);
+}
 
 Tensor shaped_view(const Tensor& array, int64_t begin, const Shape& shape) {
   return array.as_strided(shape, contiguous_strides(shape), begin);
 }
 
-// The layout is a property of the tensors: neighbours in an arena recognise each other by their places. A parameter
-// that was moved, converted or given another gradient stands alone, and the next flatten_parameters() takes it back.
+// The layout is a property of the tensors: neighbours in an arena recognise each other by their
+// places. A parameter that was moved, converted or given another gradient stands alone, and the
+// next flatten_parameters() takes it back.
 //
-// `next` lies directly behind `previous`, at the place the arena's layout gives it, in values and gradients.
+// `next` lies directly behind `previous`, at the place the arena's layout gives it, in values and
+// gradients.
 bool follows(const Tensor& previous, const Tensor& next) {
   const auto adjacent = [&](const Tensor& a, const Tensor& b) {
-    return a.shares_memory_with(b) && b.storage_offset() == a.storage_offset() + padded(previous.numel());
+    return a.shares_memory_with(b) &&
+           b.storage_offset() == a.storage_offset() + padded(previous.numel());
   };
-  return previous.dtype() == next.dtype() && adjacent(previous, next) && adjacent(previous.grad(), next.grad());
+  return previous.dtype() == next.dtype() && adjacent(previous, next) &&
+         adjacent(previous.grad(), next.grad());
 }
 
 // Returns true if these parameters are already an arena, in this order.
@@ -38,7 +46,8 @@ bool lie_in_order(const std::vector<Tensor>& parameters) {
   return true;
 }
 
-// Of two parameters with elements in common, one would be left alone with a copy. Where one has gaps, nobody looks.
+// Of two parameters with elements in common, one would be left alone with a copy. Where one has
+// gaps, nobody looks.
 void check_no_overlap(const std::vector<Tensor>& parameters) {
   struct Place {
     const char *begin, *end;
@@ -50,13 +59,15 @@ void check_no_overlap(const std::vector<Tensor>& parameters) {
     const int64_t bytes = p.flat_numel() * static_cast<int64_t>(itemsize(p.dtype()));
     if (bytes > 0) places.push_back({begin, begin + bytes, &p});
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < places.size(); ++i) {
     const Place &a = places[i - 1], &b = places[i];
     CHECK(b.begin >= a.end || a.parameter->is_same(*b.parameter), "flatten_parameters: parameters ",
-          a.parameter - parameters.data(), " of shape ", a.parameter->shape(), " and ", b.parameter - parameters.data(),
-          " of shape ", b.parameter->shape(),
-          " are different tensors in the same memory, expected memory of its own for each: in the arena they would no "
+          a.parameter - parameters.data(), " of shape ", a.parameter->shape(), " and ",
+          b.parameter - parameters.data(), " of shape ", b.parameter->shape(),
+          " are different tensors in the same memory, expected memory of its own for each: in the "
+          "arena they would no "
           "longer change together; register the same tensor in both modules");
   }
 }
@@ -72,7 +83,8 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     if (!p.grad()) p.set_grad(zeros(p.shape(), {p.dtype(), p.device()}));
     if (!p.grad().is_contiguous()) p.set_grad(as_contiguous(p.grad()));
   }
-  std::ranges::sort(order, {}, [&](int i) {  // an empty tensor lies in front of what begins where it does
+  // An empty tensor lies in front of what begins where it does.
+  std::ranges::sort(order, {}, [&](int i) {
     const Tensor& p = parameters[i];
     return std::tuple(p.storage()->data(), p.storage_offset(), p.numel());
   });
@@ -83,12 +95,15 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     const bool extends = !ranges.empty() && follows(parameters[ranges.back().parameters.back()], p);
     if (!extends) ranges.emplace_back();
     ArenaRange& range = ranges.back();
-    const int64_t begin = extends ? p.storage_offset() - parameters[range.parameters.front()].storage_offset() : 0;
+    const int64_t begin =
+        extends ? p.storage_offset() - parameters[range.parameters.front()].storage_offset() : 0;
     range.parameters.push_back(i);
     range.offsets.push_back(begin);
   }
-  // Not by address, which differs from rank to rank: sums over ranges must not. An arena's last parameter lies first.
-  std::ranges::sort(ranges, std::ranges::greater(), [](const ArenaRange& range) { return range.parameters.front(); });
+  // Not by address, which differs from rank to rank: sums over ranges must not. An arena's last
+  // parameter lies first.
+  std::ranges::sort(ranges, std::ranges::greater(),
+                    [](const ArenaRange& range) { return range.parameters.front(); });
   for (ArenaRange& range : ranges) {
     const Tensor& first = parameters[range.parameters.front()];
     const int64_t numel = range.offsets.back() + parameters[range.parameters.back()].numel();
@@ -110,7 +125,8 @@ void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGra
     int64_t numel = 0;
     for (const Tensor& p : members) numel += padded(p.numel());
     const TensorOptions options{members[0].dtype(), members[0].device()};
-    const bool stay = lie_in_order(members);  // so do a state_dict() and other holders of the values
+    // So do a state_dict() and other holders of the values.
+    const bool stay = lie_in_order(members);
     const Tensor values = stay ? Tensor() : zeros({numel}, options);
     const Tensor grads = allocate ? allocate(numel, options) : zeros({numel}, options);
     int64_t begin = 0;

@@ -12,9 +12,11 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
 }
 
 const Tensor& SavedTensor::get() const {
-  CHECK(!tensor_ || tensor_.storage()->version() == version_, current_op(), ": a tensor of shape ", tensor_.shape(),
-        " saved for backward was modified in place (version ", tensor_.storage()->version(), ", saved at version ",
-        version_, "), or another view of its memory was, such as a parameter of the same arena; modify it after ",
+  CHECK(!tensor_ || tensor_.storage()->version() == version_, current_op(), ": a tensor of shape ",
+        tensor_.shape(), " saved for backward was modified in place (version ",
+        tensor_.storage()->version(), ", saved at version ", version_,
+        "), or another view of its memory was, such as a parameter of the same arena; modify it "
+        "after ",
         "backward, or modify a copy");
   return tensor_;
 }
@@ -36,13 +38,14 @@ static void keep_values(Node& node, const Tensor& output) {
   });
 }
 
-void detail::record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                    Backward backward) {
+void detail::record(const char* name, std::span<const Tensor> inputs,
+                    std::span<const Tensor> outputs, Backward backward) {
   auto node = std::make_shared<Node>(name, next_sequence());
   node->next.reserve(inputs.size());
   for (const Tensor& input : inputs) node->next.push_back(input ? gradient_edge(input) : Edge{});
   node->outputs.reserve(outputs.size());
-  for (const Tensor& output : outputs) node->outputs.push_back({output.shape(), output.dtype(), output.device()});
+  for (const Tensor& output : outputs)
+    node->outputs.push_back({output.shape(), output.dtype(), output.device()});
   node->backward = std::move(backward);
   for (size_t i = 0; i < outputs.size(); ++i) {
     AutogradMeta& meta = autograd_meta(outputs[i]);

@@ -8,8 +8,9 @@
 //     });
 //   }
 //
-// The closure receives d(loss)/dy and returns one gradient per input, in their order; it must capture save(t), never a
-// tensor with history. It runs without grad mode, at most once, on the thread of the engine.
+// The closure receives d(loss)/dy and returns one gradient per input, in their order; it must
+// capture save(t), never a tensor with history. It runs without grad mode, at most once, on the
+// thread of the engine.
 #pragma once
 
 #include <initializer_list>
@@ -20,14 +21,15 @@
 
 namespace ringgrad {
 
-// SavedTensor: what a backward closure keeps of a tensor, an alias without history, and a check that nobody has
-// modified it in place since.
+// SavedTensor: what a backward closure keeps of a tensor, an alias without history, and a check
+// that nobody has modified it in place since.
 class SavedTensor {
  public:
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& tensor);  // an undefined tensor may be saved
 
-  // The tensor. Throws Error, naming the current operation and both versions, if it was modified in place.
+  // The tensor. Throws Error, naming the current operation and both versions, if it was modified in
+  // place.
   const Tensor& get() const;
   explicit operator bool() const { return tensor_.defined(); }
 
@@ -38,39 +40,52 @@ class SavedTensor {
 
 inline SavedTensor save(const Tensor& tensor) { return SavedTensor(tensor); }
 // Nothing where only an input that wants no gradient would need it.
-inline SavedTensor save_if(bool needed, const Tensor& tensor) { return needed ? SavedTensor(tensor) : SavedTensor(); }
+inline SavedTensor save_if(bool needed, const Tensor& tensor) {
+  return needed ? SavedTensor(tensor) : SavedTensor();
+}
 
 // True when a gradient for this input is wanted: closures skip the others.
-inline bool wants_grad(const Tensor& input) { return input && grad_enabled() && input.requires_grad(); }
+inline bool wants_grad(const Tensor& input) {
+  return input && grad_enabled() && input.requires_grad();
+}
 
 namespace detail {
-bool needs_grad(std::span<const Tensor> inputs);  // whether an operation on these inputs must be recorded
+// Whether an operation on these inputs must be recorded.
+bool needs_grad(std::span<const Tensor> inputs);
 using Backward = std::function<Gradients(std::span<const Tensor>)>;
-void record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs, Backward backward);
+void record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+            Backward backward);
 }  // namespace detail
 
 // y must be fresh: a tensor that only this operation has made. Returns y.
 template <class Closure>
-Tensor differentiable(const char* name, std::span<const Tensor> inputs, Tensor y, Closure&& backward) {
+Tensor differentiable(const char* name, std::span<const Tensor> inputs, Tensor y,
+                      Closure&& backward) {
   if (detail::needs_grad(inputs))
-    detail::record(name, inputs, {&y, 1}, [backward = std::forward<Closure>(backward)](std::span<const Tensor> dy) {
-      return backward(dy[0]);
-    });
+    detail::record(name, inputs, {&y, 1},
+                   [backward = std::forward<Closure>(backward)](std::span<const Tensor> dy) {
+                     return backward(dy[0]);
+                   });
   return y;
 }
 template <class Closure>
-Tensor differentiable(const char* name, std::initializer_list<Tensor> inputs, Tensor y, Closure&& backward) {
-  return differentiable(name, std::span(inputs.begin(), inputs.size()), std::move(y), std::forward<Closure>(backward));
+Tensor differentiable(const char* name, std::initializer_list<Tensor> inputs, Tensor y,
+                      Closure&& backward) {
+  return differentiable(name, std::span(inputs.begin(), inputs.size()), std::move(y),
+                        std::forward<Closure>(backward));
 }
 
-// Notes in the graph what the operation that made y has done in the same pass (Node::fused). Returns y.
+// Notes in the graph what the operation that made y has done in the same pass (Node::fused).
+// Returns y.
 Tensor with_fused(Tensor y, const char* what);
 
-// Several outputs: the closure receives all their gradients, undefined for those the loss does not depend on.
+// Several outputs: the closure receives all their gradients, undefined for those the loss does not
+// depend on.
 template <class Closure>
-std::vector<Tensor> differentiable(const char* name, std::span<const Tensor> inputs, std::vector<Tensor> outputs,
-                                   Closure&& backward) {
-  if (detail::needs_grad(inputs)) detail::record(name, inputs, outputs, std::forward<Closure>(backward));
+std::vector<Tensor> differentiable(const char* name, std::span<const Tensor> inputs,
+                                   std::vector<Tensor> outputs, Closure&& backward) {
+  if (detail::needs_grad(inputs))
+    detail::record(name, inputs, outputs, std::forward<Closure>(backward));
   return outputs;
 }
 

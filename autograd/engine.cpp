@@ -1,10 +1,12 @@
-// The engine: walks the tape newest first, sums the gradients that meet at a node, and frees saved tensors as it goes.
+// The engine: walks the tape newest first, sums the gradients that meet at a node, and frees saved
+// tensors as it goes.
 //
-// One pass: count how many gradients each reachable node will receive; then, from the root, run every node whose
-// gradients are complete. Among the ready nodes of a device the newest runs first, and leaves before all others, so a
-// leaf's hook fires the moment its gradient is complete (that is what lets communication overlap with the rest of
-// backward). Each device of the graph has one thread: the caller's for the root's device, workers for the others, so
-// the replicas of DataParallel run in parallel. Everything is iterative: graphs may be a million nodes deep.
+// One pass: count how many gradients each reachable node will receive; then, from the root, run
+// every node whose gradients are complete. Among the ready nodes of a device the newest runs first,
+// and leaves before all others, so a leaf's hook fires the moment its gradient is complete (that is
+// what lets communication overlap with the rest of backward). Each device of the graph has one
+// thread: the caller's for the root's device, workers for the others, so the replicas of
+// DataParallel run in parallel. Everything is iterative: graphs may be a million nodes deep.
 #include "ringgrad/autograd/engine.h"
 
 #include <algorithm>
@@ -26,18 +28,20 @@ namespace ringgrad {
 namespace {
 
 // Note [Who owns a gradient]
-// A closure may return the same array for several inputs (add returns dy twice), a view of what it received, or
-// something a user still holds. So a gradient may be written to only when it is solely owned; else a sum goes into
-// fresh memory. Summing in place into a shared array would corrupt the other receiver's gradient without a trace.
-// The same goes for an array in which elements share a place: the gradient of sum is dy seen with stride 0.
+// A closure may return the same array for several inputs (add returns dy twice), a view of what it
+// received, or something a user still holds. So a gradient may be written to only when it is solely
+// owned; else a sum goes into fresh memory. Summing in place into a shared array would corrupt the
+// other receiver's gradient without a trace. The same goes for an array in which elements share a
+// place: the gradient of sum is dy seen with stride 0.
 bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
 
 // Note [Sums inside an operation]
-// Where an activation is used twice, as the input of a residual block is, the gradient that arrives first waits. The
-// operation that computes the second may take it, and begin its sums with it (take_waiting_gradient): one tensor is
-// read instead of two read and one written, and 16-bit sums are rounded once. It is read, never written to, so it does
-// not matter who else holds it. The newest node that is ready runs first, so who finds what follows from the graph; but
-// not where several devices work on it, so there nothing is taken.
+// Where an activation is used twice, as the input of a residual block is, the gradient that arrives
+// first waits. The operation that computes the second may take it, and begin its sums with it
+// (take_waiting_gradient): one tensor is read instead of two read and one written, and 16-bit sums
+// are rounded once. It is read, never written to, so it does not matter who else holds it. The
+// newest node that is ready runs first, so who finds what follows from the graph; but not where
+// several devices work on it, so there nothing is taken.
 
 Tensor sum_of(Tensor a, Tensor b) {
   // One consumer used a channel-blocked layout, the other a strided one.
@@ -83,7 +87,9 @@ class BackwardPass {
 
   Node::Progress& progress_of(Node& node);
   void find_way(const std::shared_ptr<Node>& root);
-  bool is_on_way(const Node* node) const { return accumulates() ? node != nullptr : on_way_.contains(node); }
+  bool is_on_way(const Node* node) const {
+    return accumulates() ? node != nullptr : on_way_.contains(node);
+  }
   bool runs(const Node& node) const;
   void count_dependencies(const std::shared_ptr<Node>& root);
   Queue& queue_of(Device device);
@@ -91,8 +97,8 @@ class BackwardPass {
   Gradients run_node(Node& node);
   void deliver(const Edge& edge, Tensor grad);
 
-  // Everything below is guarded by the mutex, as is the progress of the pass's nodes. It is never held while a
-  // kernel runs.
+  // Everything below is guarded by the mutex, as is the progress of the pass's nodes. It is never
+  // held while a kernel runs.
   Request& request_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Queue>> queues_;
@@ -101,7 +107,8 @@ class BackwardPass {
   std::vector<std::function<void()>> final_callbacks_;
   uint64_t id_ = 0;
   std::unordered_map<const Node*, Node::Progress> leaves_;
-  std::unordered_set<const Node*> on_way_;  // where gradients are captured: what lies between them and the root
+  // Where gradients are captured: what lies between them and the root.
+  std::unordered_set<const Node*> on_way_;
 };
 
 constinit thread_local BackwardPass* current_pass = nullptr;
@@ -117,7 +124,8 @@ BackwardPass::Queue& BackwardPass::queue_of(Device device) {
   return *queues_.back();
 }
 
-// Other graphs may have the same leaves, and be in the middle of a pass of their own: the leaves' notes are the pass's.
+// Other graphs may have the same leaves, and be in the middle of a pass of their own: the leaves'
+// notes are the pass's.
 Node::Progress& BackwardPass::progress_of(Node& node) {
   return node.sequence == kLeafSequence ? leaves_[&node] : node.progress;
 }
@@ -139,8 +147,9 @@ void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
       if (below && seen.insert(below).second) path.push_back({below});
       continue;
     }
-    const bool leads_there = std::any_of(node->next.begin(), node->next.end(),
-                                         [&](const Edge& edge) { return on_way_.contains(edge.node.get()); });
+    const bool leads_there =
+        std::any_of(node->next.begin(), node->next.end(),
+                    [&](const Edge& edge) { return on_way_.contains(edge.node.get()); });
     if (leads_there || captured.contains(node)) on_way_.insert(node);
     path.pop_back();
   }
@@ -149,8 +158,8 @@ void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
 // Returns true if the node's closure runs. It does not run if the node's gradient is only to be
 // captured.
 bool BackwardPass::runs(const Node& node) const {
-  return accumulates() ||
-         std::any_of(node.next.begin(), node.next.end(), [&](const Edge& edge) { return is_on_way(edge.node.get()); });
+  return accumulates() || std::any_of(node.next.begin(), node.next.end(),
+                                      [&](const Edge& edge) { return is_on_way(edge.node.get()); });
 }
 
 void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
@@ -215,7 +224,8 @@ void BackwardPass::work(Queue& queue) {
     try {
       Gradients grads = run_node(*node);
       for (size_t i = 0; i < node->next.size(); ++i)
-        if (is_on_way(node->next[i].node.get())) deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
+        if (is_on_way(node->next[i].node.get()))
+          deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
       lock.lock();
       --unfinished_;
     } catch (...) {
@@ -239,14 +249,18 @@ Gradients BackwardPass::run_node(Node& node) {
     if (request_.capture[i].node.get() == &node && !grad_outputs.empty())
       request_.captured[i] = grad_outputs[request_.capture[i].output];
   if (!runs(node)) return {};
-  if (std::none_of(grad_outputs.begin(), grad_outputs.end(), [](const Tensor& g) { return g.defined(); })) return {};
+  if (std::none_of(grad_outputs.begin(), grad_outputs.end(),
+                   [](const Tensor& g) { return g.defined(); }))
+    return {};
   OpScope scope(node.name);
   CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
-        " was freed by an earlier backward(), expected one that no backward has used; compute the loss again, add the "
+        " was freed by an earlier backward(), expected one that no backward has used; compute the "
+        "loss again, add the "
         "losses and call backward once, or retain the graph: backward({}, true)");
   current_node = &node;
   Gradients grads = node.backward(grad_outputs);
-  if (node.next.empty()) return {};                     // a leaf: its closure stays, for the next graph
+  // a leaf: its closure stays, for the next graph.
+  if (node.next.empty()) return {};
   if (!request_.retain_graph) node.backward = nullptr;  // frees the saved tensors now
 
   CHECK(grads.size() == node.next.size(), "backward of ", node.name, ": returned ", grads.size(),
@@ -255,17 +269,21 @@ Gradients BackwardPass::run_node(Node& node) {
     const Edge& edge = node.next[i];
     if (!edge.node || !grads[i]) continue;
     const OutputInfo& input = edge.node->outputs[edge.output];
-    CHECK_AS(ShapeError, grads[i].shape() == input.shape, "backward of ", node.name, ": the gradient of input ", i,
-             " has shape ", grads[i].shape(), ", expected ", input.shape);
-    CHECK_AS(DTypeError, grads[i].dtype() == input.dtype, "backward of ", node.name, ": the gradient of input ", i,
-             " has dtype ", grads[i].dtype(), ", expected ", input.dtype);
-    CHECK_AS(DeviceError, grads[i].device() == input.device, "backward of ", node.name, ": the gradient of input ", i,
-             " is on ", grads[i].device(), ", expected ", input.device);
+    CHECK_AS(ShapeError, grads[i].shape() == input.shape, "backward of ", node.name,
+             ": the gradient of input ", i, " has shape ", grads[i].shape(), ", expected ",
+             input.shape);
+    CHECK_AS(DTypeError, grads[i].dtype() == input.dtype, "backward of ", node.name,
+             ": the gradient of input ", i, " has dtype ", grads[i].dtype(), ", expected ",
+             input.dtype);
+    CHECK_AS(DeviceError, grads[i].device() == input.device, "backward of ", node.name,
+             ": the gradient of input ", i, " is on ", grads[i].device(), ", expected ",
+             input.device);
   }
   return grads;
 }
 
-// Adds `grad` (undefined: nothing) to what the edge's node has received; queues the node when that was the last.
+// Adds `grad` (undefined: nothing) to what the edge's node has received; queues the node when that
+// was the last.
 void BackwardPass::deliver(const Edge& edge, Tensor grad) {
   Node& node = *edge.node;
   std::unique_lock lock(mutex_);
@@ -308,12 +326,14 @@ void BackwardPass::add_final_callback(std::function<void()> callback) {
 }  // namespace
 
 void queue_final_callback(std::function<void()> callback) {
-  CHECK(current_pass != nullptr, "queue_final_callback: no backward pass is running on this thread");
+  CHECK(current_pass != nullptr,
+        "queue_final_callback: no backward pass is running on this thread");
   current_pass->add_final_callback(std::move(callback));
 }
 
 Tensor take_waiting_gradient(size_t input, const Tensor& like) {
-  CHECK(current_node != nullptr, "take_waiting_gradient: no closure of a backward pass is running on this thread");
+  CHECK(current_node != nullptr,
+        "take_waiting_gradient: no closure of a backward pass is running on this thread");
   return current_pass->take_waiting(current_node->next[input], like);
 }
 
@@ -324,53 +344,63 @@ namespace {
 // The gradient from which a pass begins at `output`.
 Tensor first_gradient(const char* name, const Tensor& output, const Tensor& given) {
   CHECK(output.defined() && output.requires_grad(), name,
-        ": the tensor does not depend on any leaf that requires grad; mark one with set_requires_grad()");
+        ": the tensor does not depend on any leaf that requires grad; mark one with "
+        "set_requires_grad()");
   const Shape& shape = output.shape();
   if (!given) {
     CHECK_AS(ShapeError, output.numel() == 1, name, ": the tensor has shape ", shape,
-             ", expected one element (a loss); pass the gradient of the loss with respect to it otherwise");
+             ", expected one element (a loss); pass the gradient of the loss with respect to it "
+             "otherwise");
     return ones_like(output);
   }
-  CHECK_AS(ShapeError, given.shape() == shape, name, ": the gradient has shape ", given.shape(), ", the tensor ", shape,
-           ", expected equal shapes");
-  CHECK_AS(DTypeError, given.dtype() == output.dtype(), name, ": the gradient has dtype ", given.dtype(),
-           ", the tensor ", output.dtype(), ", expected equal dtypes");
-  CHECK_AS(DeviceError, given.device() == output.device(), name, ": the gradient is on ", given.device(),
-           ", the tensor on ", output.device(), ", expected one device; move with to(x, device)");
+  CHECK_AS(ShapeError, given.shape() == shape, name, ": the gradient has shape ", given.shape(),
+           ", the tensor ", shape, ", expected equal shapes");
+  CHECK_AS(DTypeError, given.dtype() == output.dtype(), name, ": the gradient has dtype ",
+           given.dtype(), ", the tensor ", output.dtype(), ", expected equal dtypes");
+  CHECK_AS(DeviceError, given.device() == output.device(), name, ": the gradient is on ",
+           given.device(), ", the tensor on ", output.device(),
+           ", expected one device; move with to(x, device)");
   return given;
 }
 
 }  // namespace
 
 void Tensor::backward(const Tensor& grad_output, Flag retain_graph) const {
-  CHECK(current_pass == nullptr, "backward: called inside a backward pass; hooks cannot start another one");
+  CHECK(current_pass == nullptr,
+        "backward: called inside a backward pass; hooks cannot start another one");
   Tensor grad = first_gradient("backward", *this, grad_output);
   if (program_observer) program_observer->backward();
   Request request{.retain_graph = retain_graph};
   BackwardPass(request).run(gradient_edge(*this), std::move(grad));
 }
 
-std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                                   const GradOptions& options) {
-  CHECK(current_pass == nullptr, "grad: called inside a backward pass; hooks cannot start another one");
-  CHECK(!options.create_graph, "grad: create_graph asks for derivatives of derivatives, which are not there: what an ",
-        "operation saves for backward has no history; take finite differences of the gradients, or write the gradient ",
+std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
+                                   const std::vector<Tensor>& inputs, const GradOptions& options) {
+  CHECK(current_pass == nullptr,
+        "grad: called inside a backward pass; hooks cannot start another one");
+  CHECK(!options.create_graph,
+        "grad: create_graph asks for derivatives of derivatives, which are not there: what an ",
+        "operation saves for backward has no history; take finite differences of the gradients, or "
+        "write the gradient ",
         "as operations");
-  CHECK(!outputs.empty() && !inputs.empty(), "grad: ", outputs.size(), " outputs and ", inputs.size(),
-        " inputs, expected at least one of each");
+  CHECK(!outputs.empty() && !inputs.empty(), "grad: ", outputs.size(), " outputs and ",
+        inputs.size(), " inputs, expected at least one of each");
   CHECK(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
-        "grad: ", options.grad_outputs.size(), " gradients for ", outputs.size(), " outputs, expected one for each");
+        "grad: ", options.grad_outputs.size(), " gradients for ", outputs.size(),
+        " outputs, expected one for each");
   // One node above all outputs, from which the pass begins.
   const auto root = std::make_shared<Node>("grad", next_sequence());
   Gradients first;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    first.push_back(
-        first_gradient("grad", outputs[i], options.grad_outputs.empty() ? Tensor() : options.grad_outputs[i]));
+    first.push_back(first_gradient(
+        "grad", outputs[i], options.grad_outputs.empty() ? Tensor() : options.grad_outputs[i]));
     root->next.push_back(gradient_edge(outputs[i]));
   }
   root->outputs.push_back({{}, first[0].dtype(), first[0].device()});
   root->backward = [first](std::span<const Tensor>) { return first; };
-  Request request{.retain_graph = options.retain_graph, .capture = {}, .captured = std::vector<Tensor>(inputs.size())};
+  Request request{.retain_graph = options.retain_graph,
+                  .capture = {},
+                  .captured = std::vector<Tensor>(inputs.size())};
   for (const Tensor& input : inputs) {
     CHECK(input.defined() && input.requires_grad(), "grad: input ", request.capture.size(),
           " requires no gradient; mark it with requires_grad_() before it is used");
@@ -378,8 +408,8 @@ std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs, const std
   }
   BackwardPass(request).run({root, 0}, scalar(0, {first[0].dtype(), first[0].device()}));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    CHECK(options.allow_unused || request.captured[i], "grad: the outputs do not depend on input ", i,
-          ", expected that they do; with allow_unused its gradient is an undefined tensor");
+    CHECK(options.allow_unused || request.captured[i], "grad: the outputs do not depend on input ",
+          i, ", expected that they do; with allow_unused its gradient is an undefined tensor");
     if (request.captured[i])
       request.captured[i] = copy_of(request.captured[i], {inputs[i].dtype(), inputs[i].device()});
   }

@@ -1,6 +1,7 @@
-// How a program drives the tape: whether what a thread computes joins the graph (NoGradGuard), and what happens at the
-// end of a pass over it. The pass itself begins with Tensor::backward(). Several threads may call that at once for
-// graphs that share nothing, leaves included; and for graphs that share leaves where the threads take turns.
+// How a program drives the tape: whether what a thread computes joins the graph (NoGradGuard), and
+// what happens at the end of a pass over it. The pass itself begins with Tensor::backward().
+// Several threads may call that at once for graphs that share nothing, leaves included; and for
+// graphs that share leaves where the threads take turns.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,8 @@
 
 namespace ringgrad {
 
-// While it lives, nothing this thread computes joins the graph: evaluation, optimizer steps, backward itself.
+// While it lives, nothing this thread computes joins the graph: evaluation, optimizer steps,
+// backward itself.
 class NoGradGuard {
  public:
   NoGradGuard() : previous_(enabled_) { enabled_ = false; }
@@ -26,18 +28,20 @@ class NoGradGuard {
 // Whether this thread's operations join the graph: not inside a NoGradGuard.
 inline bool grad_enabled() { return NoGradGuard::enabled_; }
 
-// Runs `callback` on the thread that called backward(), after the last node and before backward() returns. May be
-// called only during a backward pass, from a hook or a closure; an exception from it leaves backward(). Where the pass
-// itself fails, the callbacks are dropped.
+// Runs `callback` on the thread that called backward(), after the last node and before backward()
+// returns. May be called only during a backward pass, from a hook or a closure; an exception from
+// it leaves backward(). Where the pass itself fails, the callbacks are dropped.
 void queue_final_callback(std::function<void()> callback);
 
-// Whether this thread runs a backward pass that accumulates gradients in leaves: not that of autograd::grad().
+// Whether this thread runs a backward pass that accumulates gradients in leaves: not that of
+// autograd::grad().
 bool pass_accumulates();
 
-// For a closure of the running pass: takes the gradient that others have given input number `input` of its node so far,
-// which the closure adds to its own and returns as one; the sum then costs no pass over memory beyond its own.
-// Undefined where there is none that lies in memory as `like`, or whether it is there would be a matter of time: then
-// the engine adds. Others may hold it, too: REQUIRES that it is only read.
+// For a closure of the running pass: takes the gradient that others have given input number `input`
+// of its node so far, which the closure adds to its own and returns as one; the sum then costs no
+// pass over memory beyond its own. Undefined where there is none that lies in memory as `like`, or
+// whether it is there would be a matter of time: then the engine adds. Others may hold it, too:
+// REQUIRES that it is only read.
 Tensor take_waiting_gradient(size_t input, const Tensor& like);
 
 namespace autograd {
@@ -46,9 +50,11 @@ struct GradOptions {
   std::vector<Tensor> grad_outputs = {};  // one for each output; without, these have one element
   bool retain_graph = false;
   bool create_graph = false;  // not there: Error. The derivatives have no graph of their own
-  bool allow_unused = false;  // an input that the outputs do not depend on gives an undefined tensor instead of Error
+  // An input that the outputs do not depend on gives an undefined tensor instead of Error.
+  bool allow_unused = false;
 };
-// d(outputs)/d(input), one for each input, leaf or not, and nothing is accumulated in any leaf: as torch.autograd.grad.
+// d(outputs)/d(input), one for each input, leaf or not, and nothing is accumulated in any leaf: as
+// torch.autograd.grad.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});
 

@@ -15,9 +15,11 @@ Tensor GradHooks::run(Tensor grad) const {
   for (const auto& [id, hook] : registered) {
     const Tensor replaced = hook(grad);
     if (!replaced) continue;
-    CHECK(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype() && replaced.device() == grad.device(),
-          "register_hook: a hook returned a gradient of shape ", replaced.shape(), ", ", replaced.dtype(), ", on ",
-          replaced.device(), ", expected ", grad.shape(), ", ", grad.dtype(), ", on ", grad.device());
+    CHECK(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype() &&
+              replaced.device() == grad.device(),
+          "register_hook: a hook returned a gradient of shape ", replaced.shape(), ", ",
+          replaced.dtype(), ", on ", replaced.device(), ", expected ", grad.shape(), ", ",
+          grad.dtype(), ", on ", grad.device());
     grad = replaced;
   }
   return grad;
@@ -32,8 +34,8 @@ void GradHookHandle::remove() {
 static constexpr int kRetains = INT_MAX;
 
 static const std::shared_ptr<GradHooks>& hooks_of(const char* operation, const Tensor& tensor) {
-  CHECK(tensor.requires_grad(), operation, ": the tensor of shape ", tensor.shape(), " gets no gradient; mark it, or ",
-        "what it is computed from, with requires_grad_()");
+  CHECK(tensor.requires_grad(), operation, ": the tensor of shape ", tensor.shape(),
+        " gets no gradient; mark it, or ", "what it is computed from, with requires_grad_()");
   AutogradMeta& meta = ringgrad::autograd_meta(tensor);
   if (!meta.grad_hooks) {
     meta.grad_hooks = std::make_shared<GradHooks>();

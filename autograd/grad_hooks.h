@@ -1,5 +1,6 @@
-// Hooks on the gradients of tensors, leaves or not: they see a gradient when it is complete, and may replace it.
-// (register_post_accumulate_grad_hook(), in accumulate_grad.h, sees what a leaf has after all.)
+// Hooks on the gradients of tensors, leaves or not: they see a gradient when it is complete, and
+// may replace it. (register_post_accumulate_grad_hook(), in accumulate_grad.h, sees what a leaf has
+// after all.)
 #pragma once
 
 #include <functional>
@@ -10,13 +11,14 @@
 
 namespace ringgrad {
 
-// The hooks of one tensor, in order of registration; the tensor and the node that computes with its gradient share
-// them.
+// The hooks of one tensor, in order of registration; the tensor and the node that computes with its
+// gradient share them.
 struct GradHooks {
   std::map<int, std::function<Tensor(const Tensor& grad)>> hooks;
   int next = 0;
 
-  // What becomes of a complete gradient. Throws where a hook returns another shape, dtype or device.
+  // What becomes of a complete gradient. Throws where a hook returns another shape, dtype or
+  // device.
   Tensor run(Tensor grad) const;
 };
 

@@ -32,7 +32,8 @@ double weighted_sum(const std::vector<double>& weights, const Tensor& y) {
 // Gives x its values back at the end.
 class ValuesAside {
  public:
-  ValuesAside(const Tensor& x, const std::vector<double>& values) : x_(x), values_(tensor(values, x.shape())) {}
+  ValuesAside(const Tensor& x, const std::vector<double>& values)
+      : x_(x), values_(tensor(values, x.shape())) {}
   ~ValuesAside() { copy_(x_, values_); }
   ValuesAside(const ValuesAside&) = delete;
 
@@ -63,10 +64,12 @@ class GradientsAside {
 
 }  // namespace
 
-GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+                          const GradcheckOptions& options) {
   for (const Tensor& x : inputs) {
     if (x.requires_grad() && x.dtype() != DType::Float64)
-      throw_unsupported_dtype("gradcheck", x.dtype(), "float64: differences of other dtypes are mostly rounding");
+      throw_unsupported_dtype("gradcheck", x.dtype(),
+                              "float64: differences of other dtypes are mostly rounding");
   }
   const GradientsAside aside(inputs);
   const Tensor y = f(inputs);
@@ -81,7 +84,8 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
     const Tensor& x = inputs[input];
     if (!x.requires_grad()) continue;
     const Tensor grad = x.grad();
-    const std::vector<double> analytic = grad ? to_vector<double>(grad) : std::vector<double>(x.numel());
+    const std::vector<double> analytic =
+        grad ? to_vector<double>(grad) : std::vector<double>(x.numel());
     const std::vector<double> values = to_vector<double>(x);
     std::vector<double> moved = values;
     const ValuesAside restored(x, values);
@@ -94,12 +98,14 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
       const double up = f_at(i, values[i] + options.step), down = f_at(i, values[i] - options.step);
       moved[i] = values[i];
       const double numeric = (up - down) / (2 * options.step);
-      const double error = std::abs(analytic[i] - numeric) / std::max({1.0, std::abs(analytic[i]), std::abs(numeric)});
+      const double error = std::abs(analytic[i] - numeric) /
+                           std::max({1.0, std::abs(analytic[i]), std::abs(numeric)});
       if (!(error <= result.worst) && !std::isnan(result.worst)) {
         result.worst = error;
-        result.message = str("gradcheck of ", name, ": input ", input, " of shape ", x.shape(), ", element ", i,
-                             ": backward gives ", analytic[i], ", central differences ", numeric, ", relative error ",
-                             error, ", tolerance ", options.tolerance);
+        result.message =
+            str("gradcheck of ", name, ": input ", input, " of shape ", x.shape(), ", element ", i,
+                ": backward gives ", analytic[i], ", central differences ", numeric,
+                ", relative error ", error, ", tolerance ", options.tolerance);
       }
     }
   }

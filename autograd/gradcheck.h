@@ -1,7 +1,8 @@
 // Checks an operation's backward against central differences: (f(x + h) - f(x - h)) / 2h.
 //
-// The comparison is of one number per input element, d(Σ v · f(x)) / dx, for fixed pseudo-random weights v: a wrong
-// backward agrees with it by chance only. Use it on points away from kinks and ties, where f is differentiable.
+// The comparison is of one number per input element, d(Σ v · f(x)) / dx, for fixed pseudo-random
+// weights v: a wrong backward agrees with it by chance only. Use it on points away from kinks and
+// ties, where f is differentiable.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ namespace ringgrad {
 using TensorFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
 struct GradcheckOptions {
-  double step = 1e-6;       // h; its truncation error is O(h²), its rounding error O(2⁻⁵³ |f| / h)
+  double step = 1e-6;  // h; its truncation error is O(h²), its rounding error O(2⁻⁵³ |f| / h)
   double tolerance = 1e-6;  // of |analytic - numeric|, relative to max(1, |analytic|, |numeric|)
 };
 
@@ -27,9 +28,10 @@ struct GradcheckResult {
   explicit operator bool() const { return passed; }
 };
 
-// Differentiates `f` in every input marked with requires_grad; f must be deterministic. REQUIRES: those inputs and the
-// output are float64, and inputs do not share memory. Throws DTypeError otherwise, Error when f builds no graph. The
-// inputs' values are restored, and their gradients are left as they were.
+// Differentiates `f` in every input marked with requires_grad; f must be deterministic. REQUIRES:
+// those inputs and the output are float64, and inputs do not share memory. Throws DTypeError
+// otherwise, Error when f builds no graph. The inputs' values are restored, and their gradients are
+// left as they were.
 GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                           const GradcheckOptions& options = {});
 

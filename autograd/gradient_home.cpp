@@ -12,7 +12,8 @@ bool holds_zeros(const AutogradMeta& leaf) {
   return leaf.zeros && leaf.grad && *leaf.zeros == leaf.grad.storage()->version();
 }
 
-// A write that changes nothing of what is known of the neighbours in the arena: they share the note.
+// A write that changes nothing of what is known of the neighbours in the arena: they share the
+// note.
 void write_among_zeros(AutogradMeta& leaf) {
   leaf.grad.storage()->bump_version();
   ++*leaf.zeros;
@@ -26,8 +27,10 @@ GradientHome::GradientHome(const Tensor& input) {
 
 Tensor GradientHome::claim() const {
   const std::shared_ptr<AutogradMeta> leaf = leaf_.lock();
-  if (!leaf || !leaf->requires_grad || leaf->claimed || !holds_zeros(*leaf) || !pass_accumulates()) return {};
-  if (!leaf->grad.is_contiguous() || (leaf->grad_hooks && !leaf->grad_hooks->hooks.empty())) return {};
+  if (!leaf || !leaf->requires_grad || leaf->claimed || !holds_zeros(*leaf) || !pass_accumulates())
+    return {};
+  if (!leaf->grad.is_contiguous() || (leaf->grad_hooks && !leaf->grad_hooks->hooks.empty()))
+    return {};
   write_among_zeros(*leaf);
   return leaf->claimed = leaf->grad;
 }
@@ -58,7 +61,8 @@ void begin_adding(const Tensor& leaf) {
 bool arrived_at_home(const Tensor& leaf, const Tensor& gradient) {
   AutogradMeta& meta = *leaf.autograd_meta();
   const Tensor claimed = std::exchange(meta.claimed, Tensor());
-  if (!claimed || !meta.grad || !claimed.is_same(meta.grad)) return false;  // set_grad() has been called meanwhile
+  // set_grad() has been called meanwhile.
+  if (!claimed || !meta.grad || !claimed.is_same(meta.grad)) return false;
   if (!gradient.is_same(claimed)) {
     write_among_zeros(meta);
     kernels::copy(meta.grad, gradient);

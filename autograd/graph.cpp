@@ -16,10 +16,11 @@ namespace {
 std::mutex accumulators_mutex;  // operations of several threads may use one leaf
 BEFORE_MAIN(accumulators, hold_over_fork(accumulators_mutex));
 
-// Lets go of a node, and of those that die with it in turn: neither recursively, as graphs are deep, nor with memory
-// for a list of them, as there may be none. The list is made of the dying themselves: each one's last edge leads to the
-// one before. Where two edges lead to one node, the second to let go of it finds itself the last. A node here has no
-// closure left to run: closures hold saved tensors, which own no nodes.
+// Lets go of a node, and of those that die with it in turn: neither recursively, as graphs are
+// deep, nor with memory for a list of them, as there may be none. The list is made of the dying
+// themselves: each one's last edge leads to the one before. Where two edges lead to one node, the
+// second to let go of it finds itself the last. A node here has no closure left to run: closures
+// hold saved tensors, which own no nodes.
 void release(std::shared_ptr<Node> node) {
   std::shared_ptr<Node> dying;
   for (;;) {
@@ -98,8 +99,8 @@ void Tensor::set_grad(const Tensor& grad) const {
              ", the tensor has ", shape(), ", expected equal shapes");
     CHECK_AS(DTypeError, grad.dtype() == dtype(), "set_grad: the gradient has dtype ", grad.dtype(),
              ", the tensor has ", dtype(), ", expected equal dtypes");
-    CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(), ", the tensor on ",
-             device(), ", expected the same device");
+    CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(),
+             ", the tensor on ", device(), ", expected the same device");
   }
   // Other gradients will be added to this one in place.
   Tensor own = grad && !grad.is_leaf() ? grad.detach() : grad;

@@ -1,11 +1,13 @@
-// The graph behind a tensor, which is the tape. A Node is one operation on it: it knows how to turn the gradients of
-// its outputs into those of its inputs, and which nodes receive them. AutogradMeta is what a tensor knows of its place.
+// The graph behind a tensor, which is the tape. A Node is one operation on it: it knows how to turn
+// the gradients of its outputs into those of its inputs, and which nodes receive them. AutogradMeta
+// is what a tensor knows of its place.
 //
-// There is no list of nodes: the tape is the graph of those that a loss reaches, and `sequence` is its order.
+// There is no list of nodes: the tape is the graph of those that a loss reaches, and `sequence` is
+// its order.
 //
-// Ownership. A tensor owns the node that made it (grad_fn), and a node owns the nodes of its inputs: the graph of a
-// loss lives as long as the loss. A backward closure captures saved tensors, which have no history, so it never owns
-// the tensor that owns it: there are no cycles.
+// Ownership. A tensor owns the node that made it (grad_fn), and a node owns the nodes of its
+// inputs: the graph of a loss lives as long as the loss. A backward closure captures saved tensors,
+// which have no history, so it never owns the tensor that owns it: there are no cycles.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,8 @@ using Gradients = std::vector<Tensor>;
 
 struct Node;
 
-// Where the gradient of an input goes: output number `output` of `node`. A null node takes no gradient.
+// Where the gradient of an input goes: output number `output` of `node`. A null node takes no
+// gradient.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
@@ -38,17 +41,22 @@ struct OutputInfo {
 };
 
 struct Node {
-  const char* name;        // "conv2d": for messages, traces and graph printing
-  const char* fused = "";  // what was done in the same pass, for who looks at the graph: "+ residual + relu"
-  uint64_t sequence;       // the tape's order: backward runs the newest ready node first; leaves have the largest
+  const char* name;  // "conv2d": for messages, traces and graph printing
+  const char* fused =
+      "";  // what was done in the same pass, for who looks at the graph: "+ residual + relu"
+  // The tape's order: backward runs the newest ready node first; leaves have the largest.
+  uint64_t sequence;
   std::vector<Edge> next;  // next[i] receives the gradient of input i
   std::vector<OutputInfo> outputs;
-  // grad_outputs[i] is undefined where output i did not contribute to the loss. Returns one gradient per input.
+  // grad_outputs[i] is undefined where output i did not contribute to the loss. Returns one
+  // gradient per input.
   std::function<Gradients(std::span<const Tensor> grad_outputs)> backward;
 
-  std::vector<std::pair<int, std::shared_ptr<GradHooks>>> grad_hooks;  // by output: see grad_hooks.h
+  // By output: see grad_hooks.h.
+  std::vector<std::pair<int, std::shared_ptr<GradHooks>>> grad_hooks;
 
-  // By output, of what was made while a GraphValues lived (graph_print.h). Aliases without history: no cycle.
+  // By output, of what was made while a GraphValues lived (graph_print.h). Aliases without history:
+  // no cycle.
   struct Seen {
     Tensor value, gradient;
   };
@@ -66,38 +74,44 @@ struct Node {
   Node(const Node&) = delete;
 };
 
-// AccumulateGrad nodes come before all else that is ready: a leaf's hooks run as soon as its gradient is complete.
+// AccumulateGrad nodes come before all else that is ready: a leaf's hooks run as soon as its
+// gradient is complete.
 inline constexpr uint64_t kLeafSequence = UINT64_MAX;
 
 // Whether operations of this thread leave what they have made in Node::seen.
 inline constinit thread_local bool keep_graph_values = false;
 
-// The next number of the tape; one counter for the process, so that graphs built by several threads stay ordered.
+// The next number of the tape; one counter for the process, so that graphs built by several threads
+// stay ordered.
 uint64_t next_sequence();
 
 // What a tensor knows about its place in the graph: core/tensor.h holds an opaque pointer to it.
 struct AutogradMeta {
-  bool requires_grad = false;     // a leaf that wants a gradient
-  Tensor grad;                    // of a leaf, once backward has reached it; of others after retain_grad()
+  bool requires_grad = false;  // a leaf that wants a gradient
+  // Of a leaf, once backward has reached it; of others after retain_grad().
+  Tensor grad;
   std::shared_ptr<Node> grad_fn;  // the node that made a non-leaf
   int output = 0;                 // which of grad_fn's outputs this tensor is
 
   std::shared_ptr<GradHooks> grad_hooks;  // shared with grad_fn, or with the accumulator
 
-  // See gradient_home.h. The version of grad's storage at which it held zeros, noted once for all of an arena; and
-  // grad, once an operation has taken it to write there.
+  // See gradient_home.h. The version of grad's storage at which it held zeros, noted once for all
+  // of an arena; and grad, once an operation has taken it to write there.
   std::shared_ptr<uint32_t> zeros;
   Tensor claimed;
 
-  std::weak_ptr<Node> accumulator;  // of a leaf: its AccumulateGrad node, shared by all uses in living graphs
-  std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;  // in order of registration
+  // Of a leaf: its AccumulateGrad node, shared by all uses in living graphs.
+  std::weak_ptr<Node> accumulator;
+  // In order of registration.
+  std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;
   int next_hook = 0;
 };
 
 // The meta of `tensor`, made if need be.
 AutogradMeta& autograd_meta(const Tensor& tensor);
 
-// The edge that takes d(loss)/d(tensor): grad_fn, or the leaf's AccumulateGrad; null where no gradient is wanted.
+// The edge that takes d(loss)/d(tensor): grad_fn, or the leaf's AccumulateGrad; null where no
+// gradient is wanted.
 Edge gradient_edge(const Tensor& tensor);
 
 }  // namespace ringgrad

@@ -19,7 +19,8 @@ struct Graph {
   std::vector<const Node*> nodes;
 };
 
-// Every node that a gradient of `tensor` reaches, newest first, leaves last. Iterative, as graphs may be deep.
+// Every node that a gradient of `tensor` reaches, newest first, leaves last. Iterative, as graphs
+// may be deep.
 Graph graph_of(const char* operation, const Tensor& tensor) {
   CHECK(tensor.defined() && tensor.requires_grad(), operation,
         ": the tensor has no graph: it does not depend on any leaf that requires grad");
@@ -30,7 +31,8 @@ Graph graph_of(const char* operation, const Tensor& tensor) {
   seen[graph.root.node.get()] = true;
   for (size_t i = 0; i < nodes.size(); ++i)
     for (const Edge& edge : nodes[i]->next)
-      if (edge.node && !std::exchange(seen[edge.node.get()], true)) nodes.push_back(edge.node.get());
+      if (edge.node && !std::exchange(seen[edge.node.get()], true))
+        nodes.push_back(edge.node.get());
   std::stable_sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) {
     return is_leaf(*a) != is_leaf(*b) ? is_leaf(*b) : a->sequence > b->sequence;
   });
@@ -51,10 +53,12 @@ std::string numbers(const Tensor& x) {
   for (const double v : values) sum += v;
   const double mean = sum / static_cast<double>(values.size());
   for (const double v : values) squares += (v - mean) * (v - mean);
-  return short_form(mean) + " ± " + short_form(std::sqrt(squares / static_cast<double>(values.size())));
+  return short_form(mean) + " ± " +
+         short_form(std::sqrt(squares / static_cast<double>(values.size())));
 }
 
-// What is said of a node: an operation has its own name, a leaf the one that the caller knows it by.
+// What is said of a node: an operation has its own name, a leaf the one that the caller knows it
+// by.
 class Labels {
  public:
   explicit Labels(const LeafNames& leaves) : leaves_(leaves) {
@@ -64,17 +68,20 @@ class Labels {
     }
   }
   std::string name(const Node& node) const {
-    if (const auto found = number_.find(&node); found != number_.end()) return leaves_[found->second].first;
+    if (const auto found = number_.find(&node); found != number_.end())
+      return leaves_[found->second].first;
     if (is_leaf(node)) return "leaf";
     return *node.fused ? str(node.name, ' ', node.fused) : node.name;
   }
-  // The values of its outputs, where they were kept: first what forward has made, then the gradients, or "".
+  // The values of its outputs, where they were kept: first what forward has made, then the
+  // gradients, or "".
   std::pair<std::string, std::string> values(const Node& node) const {
     std::string value, gradient;
     const auto add = [](std::string& text, const Tensor& x) {
       if (x) text += (text.empty() ? "" : ", ") + numbers(x);
     };
-    for (const Node::Seen& output : node.seen) add(value, output.value), add(gradient, output.gradient);
+    for (const Node::Seen& output : node.seen)
+      add(value, output.value), add(gradient, output.gradient);
     if (const auto found = number_.find(&node); found != number_.end()) {
       const Tensor& leaf = leaves_[found->second].second;
       add(value, leaf), add(gradient, leaf.grad());
@@ -89,7 +96,8 @@ class Labels {
 };
 
 bool has_values(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node* node) { return !node->seen.empty(); });
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node* node) { return !node->seen.empty(); });
 }
 
 // "[64, 10] [64]"
@@ -109,7 +117,8 @@ void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leave
   const Graph graph = graph_of("print_graph", tensor);
   const bool valued = has_values(graph);
   for (const Node* node : graph.nodes) {
-    if (is_leaf(*node) && (!valued || labels.values(*node).first.empty())) continue;  // shown where they are reached
+    // Shown where they are reached.
+    if (is_leaf(*node) && (!valued || labels.values(*node).first.empty())) continue;
     if (!is_leaf(*node)) out << '#' << std::to_string(node->sequence) << ' ';
     out << labels.name(*node) << ' ' << shapes(*node);
     if (!is_leaf(*node) && !node->backward) out << " (freed)";
@@ -139,8 +148,8 @@ void print_graph_dot(std::ostream& out, const Tensor& tensor, const LeafNames& l
   for (const Node* node : graph.nodes) number.emplace(node, std::to_string(number.size()));
   out << "digraph gradients {\n  node [fontname=\"monospace\"];\n";
   for (const Node* node : graph.nodes) {
-    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box") << ", label=\""
-        << labels.name(*node) << "\\n"
+    out << "  n" << number[node] << " [shape=" << (is_leaf(*node) ? "ellipse" : "box")
+        << ", label=\"" << labels.name(*node) << "\\n"
         << shapes(*node);
     if (valued) {
       const auto [value, gradient] = labels.values(*node);

@@ -6,7 +6,8 @@
 
 namespace ringgrad {
 
-// Names a hook, to remove it. The hook stays without its handle, as long as what it was registered on.
+// Names a hook, to remove it. The hook stays without its handle, as long as what it was registered
+// on.
 class HookHandle {
  public:
   HookHandle() = default;

@@ -1,9 +1,10 @@
 // Every public operation, by subject: what a network is written in.
 //
-// They are free functions; those that PyTorch has as methods are methods, too (core/tensor.h). Each checks its
-// arguments and throws a typed error in its own name, runs a kernel of core/kernels.h on the device where its tensors
-// live, and joins the graph where an input requires a gradient (autograd/differentiable.h). An operation and its
-// backward stand together in autograd/ops/. A comment says what a reader of PyTorch's documentation would not expect.
+// They are free functions; those that PyTorch has as methods are methods, too (core/tensor.h). Each
+// checks its arguments and throws a typed error in its own name, runs a kernel of core/kernels.h on
+// the device where its tensors live, and joins the graph where an input requires a gradient
+// (autograd/differentiable.h). An operation and its backward stand together in autograd/ops/. A
+// comment says what a reader of PyTorch's documentation would not expect.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,7 @@
 
 namespace ringgrad {
 
-// ---- elementwise arithmetic ---------------------------------------------------------------------------------------
+// ---- elementwise arithmetic ---------------------------------------------------------------------
 // Operands broadcast as in NumPy. They have one dtype and device; nothing is promoted. Integers
 // have add, sub, mul, neg, maximum, minimum, clamp and pow, which are exact and have no gradients;
 // a result that does not fit wraps. The quotient of integers is float32. All of this is as in
@@ -25,12 +26,15 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor add(const Tensor& x, Scalar c);  // with an integer tensor c is whole and of its range, else DTypeError
+// With an integer tensor c is whole and of its range, else DTypeError.
+Tensor add(const Tensor& x, Scalar c);
 Tensor sub(const Tensor& x, Scalar c);
 Tensor mul(const Tensor& x, Scalar c);
-Tensor div(const Tensor& x, Scalar c);  // on the CPU rounded once in float32 and float64; else x · (1/c)
+// On the CPU rounded once in float32 and float64; else x · (1/c).
+Tensor div(const Tensor& x, Scalar c);
 Tensor neg(const Tensor& x);
-Tensor maximum(const Tensor& a, const Tensor& b);  // NaN wins; at a tie each receives half the gradient, at NaN all
+// NaN wins; at a tie each receives half the gradient, at NaN all.
+Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 
 Tensor pow(const Tensor& x, Scalar exponent);  // of integers: whole, at least 0, else DTypeError
@@ -41,7 +45,8 @@ Tensor log1p(const Tensor& x);  // log(1 + x), precise near 0
 Tensor sin(const Tensor& x);
 Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
-Tensor abs(const Tensor& x);                             // gradient 0 at 0, and NaN at NaN (PyTorch: 0)
+// gradient 0 at 0, and NaN at NaN (PyTorch: 0).
+Tensor abs(const Tensor& x);
 Tensor clamp(const Tensor& x, Scalar low, Scalar high);  // gradient 0 at the limits themselves
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -58,7 +63,7 @@ inline Tensor operator*(Scalar c, const Tensor& x) { return mul(x, c); }
 inline Tensor operator/(const Tensor& x, Scalar c) { return div(x, c); }
 Tensor operator/(Scalar c, const Tensor& x);
 
-// ---- comparisons --------------------------------------------------------------------------------------------------
+// ---- comparisons --------------------------------------------------------------------------------
 // The result is bool, without gradient. Operands broadcast and have the same dtype, which may be
 // any. NaN equals nothing. A number is converted to the tensor's dtype. Throws DTypeError if the
 // dtype cannot hold it: bool holds only 0 and 1, and uint8 no negative numbers. The result is no
@@ -106,37 +111,50 @@ bool equal(const Tensor& a, const Tensor& b);  // the same shape and elements; w
 Mask any(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 Mask all(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 
-// mask ? a : b, with broadcasting; the mask is bool, and the gradient goes where the value came from.
+// mask ? a : b, with broadcasting; the mask is bool, and the gradient goes where the value came
+// from.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
-inline Tensor where(const Tensor& mask, const Tensor& a, Scalar b) { return where(mask, a, scalar_like(a, b)); }
-inline Tensor where(const Tensor& mask, Scalar a, const Tensor& b) { return where(mask, scalar_like(b, a), b); }
-inline Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) { return where(mask, value, x); }
-Tensor masked_select(const Tensor& x, const Tensor& mask);  // 1-D, in row-major order; waits for the device
-Tensor nonzero(const Tensor& mask);  // int64 [n, mask.dim()]: where it is true, in that order; waits for the device
+inline Tensor where(const Tensor& mask, const Tensor& a, Scalar b) {
+  return where(mask, a, scalar_like(a, b));
+}
+inline Tensor where(const Tensor& mask, Scalar a, const Tensor& b) {
+  return where(mask, scalar_like(b, a), b);
+}
+inline Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  return where(mask, value, x);
+}
+// 1-D, in row-major order; waits for the device.
+Tensor masked_select(const Tensor& x, const Tensor& mask);
+// int64 [n, mask.dim()]: where it is true, in that order; waits for the device.
+Tensor nonzero(const Tensor& mask);
 
-// ---- nonlinearities -----------------------------------------------------------------------------------------------
+// ---- nonlinearities -----------------------------------------------------------------------------
 // Elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
 
-Tensor relu(const Tensor& x);                           // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1)
+// max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1).
+Tensor relu(const Tensor& x);
 Tensor leaky_relu(const Tensor& x, Real slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
-Tensor prelu(const Tensor& x, const Tensor& weight);    // x > 0 ? x : weight x; weight broadcast as it is
-Tensor elu(const Tensor& x, Real alpha = 1);            // x > 0 ? x : alpha (e^x - 1); gradient NaN at NaN
-Tensor softplus(const Tensor& x, Real beta = 1);        // log(1 + e^(beta x)) / beta; PyTorch's is x beyond 20 / beta
+// x > 0 ? x : weight x; weight broadcast as it is.
+Tensor prelu(const Tensor& x, const Tensor& weight);
+// x > 0 ? x : alpha (e^x - 1); gradient NaN at NaN.
+Tensor elu(const Tensor& x, Real alpha = 1);
+// log(1 + e^(beta x)) / beta; PyTorch's is x beyond 20 / beta.
+Tensor softplus(const Tensor& x, Real beta = 1);
 inline Tensor logsigmoid(const Tensor& x) { return neg(softplus(neg(x))); }
 Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor gelu(const Tensor& x);  // x Φ(x), exact, as PyTorch's default
 Tensor silu(const Tensor& x);  // x sigmoid(x)
 
-// e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its logarithm.
-// IndexError for a dimension that is not there, DTypeError for integers.
+// e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its
+// logarithm. IndexError for a dimension that is not there, DTypeError for integers.
 Tensor softmax(const Tensor& x, Int dim = -1);
 Tensor log_softmax(const Tensor& x, Int dim = -1);
 
-// ---- reductions ---------------------------------------------------------------------------------------------------
-// `dims`: one, or several; empty means all of them. With keepdim the reduced dimensions stay with size 1.
-// An empty mean is NaN, an empty maximum an IndexError, as is a dimension that is not there. A sum of integers or bools
-// is int64. A scalar has dimension 0.
+// ---- reductions ---------------------------------------------------------------------------------
+// `dims`: one, or several; empty means all of them. With keepdim the reduced dimensions stay with
+// size 1. An empty mean is NaN, an empty maximum an IndexError, as is a dimension that is not
+// there. A sum of integers or bools is int64. A scalar has dimension 0.
 
 Tensor sum(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
@@ -157,7 +175,8 @@ inline Tensor std(const Tensor& x, Flag unbiased) { return std(x, {}, unbiased);
 Tensor norm(const Tensor& x, Real p = 2, const Dims& dims = {}, Flag keepdim = false);
 Tensor logsumexp(const Tensor& x, Int dim, Flag keepdim = false);  // log Σ e^x without overflow
 
-// The extreme value over everything (shape []), or along one dimension. The gradient goes to the first of equals.
+// The extreme value over everything (shape []), or along one dimension. The gradient goes to the
+// first of equals.
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
 struct ValuesAndIndices {
@@ -170,29 +189,30 @@ Tensor argmin(const Tensor& x, Int dim, Flag keepdim = false);
 Tensor argmax(const Tensor& x);  // in row-major order, shape []
 Tensor argmin(const Tensor& x);
 
-// ---- along one dimension ------------------------------------------------------------------------------------------
+// ---- along one dimension ------------------------------------------------------------------------
 Tensor cumsum(const Tensor& x, Int dim);  // y[n] = x[0] + … + x[n]
 // Equals keep their order; a NaN is the largest. On CUDA a topk is as much work as a sort.
 Tensor argsort(const Tensor& x, Int dim = -1, Flag descending = false);
 ValuesAndIndices sort(const Tensor& x, Int dim = -1, Flag descending = false);
 ValuesAndIndices topk(const Tensor& x, Int64 k, Int dim = -1, Flag largest = true);
 
-// ---- matrix products ----------------------------------------------------------------------------------------------
-// [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used for every batch.
-// Any strides: a transposed view is not copied. Throws ShapeError naming the inner sizes that differ.
+// ---- matrix products ----------------------------------------------------------------------------
+// [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used
+// for every batch. Any strides: a transposed view is not copied. Throws ShapeError naming the inner
+// sizes that differ.
 Tensor matmul(const Tensor& a, const Tensor& b);
 inline Tensor mm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 inline Tensor bmm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
-// Einstein's sums of two operands: einsum("bij,bjk->bik", a, b). Letters as indices, each at most once in an operand;
-// what the result does not name is summed. Without "->" the result has the letters that appear once, in alphabetical
-// order. Throws ShapeError where a letter has two sizes.
+// Einstein's sums of two operands: einsum("bij,bjk->bik", a, b). Letters as indices, each at most
+// once in an operand; what the result does not name is summed. Without "->" the result has the
+// letters that appear once, in alphabetical order. Throws ShapeError where a letter has two sizes.
 Tensor einsum(const char* equation, const Tensor& a, const Tensor& b);
 
-// y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out]. Weights and biases have x's dtype, or
-// stay float32 where that has 16 bits.
+// y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out]. Weights and biases
+// have x's dtype, or stay float32 where that has 16 bits.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 
-// ---- convolutions of images ---------------------------------------------------------------------------------------
+// ---- convolutions of images ---------------------------------------------------------------------
 // Cross-correlations, as in every framework, of images [N, C, H, W]. Weights and biases have the
 // images' dtype, or stay float32 beside 16-bit images. The result is in the layout in which its
 // device convolves fastest.
@@ -205,33 +225,39 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 
 // x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv2dOptions& options = {});
-inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride, Pair padding = 0,
-                     Pair dilation = 1, Int64 groups = 1) {
-  return conv2d(x, w, b, {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
+              const Conv2dOptions& options = {});
+inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride,
+                     Pair padding = 0, Pair dilation = 1, Int64 groups = 1) {
+  return conv2d(x, w, b,
+                {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
 }
 
 // The same along one dimension: x [N, C, L], w [K, C/groups, R] → [N, K, P].
 struct Conv1dOptions {
   int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
 };
-Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b = {}, const Conv1dOptions& options = {});
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b = {},
+              const Conv1dOptions& options = {});
 
-// The gradient of conv2d with respect to its input, as an operation: x [N, K, P, Q], w [K, C/groups, R, S], b [C],
-// → [N, C, H, W], H = (P - 1) stride - 2 pad + dil (R - 1) + output_padding + 1 (Zeiler et al. 2010).
+// The gradient of conv2d with respect to its input, as an operation: x [N, K, P, Q], w [K,
+// C/groups, R, S], b [C], → [N, C, H, W], H = (P - 1) stride - 2 pad + dil (R - 1) + output_padding
+// + 1 (Zeiler et al. 2010).
 struct ConvTranspose2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
-  Pair output_padding = 0;  // less than stride or dilation: which of the sizes that conv2d maps to x's is meant
+  // Less than stride or dilation: which of the sizes that conv2d maps to x's is meant.
+  Pair output_padding = 0;
   Pair dilation = 1;
   int64_t groups = 1;
 };
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
                         const ConvTranspose2dOptions& options = {});
 
-// ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------------------------
-Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);  // the gradient goes to the first of equals
+// ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------
+Tensor max_pool2d(const Tensor& x,
+                  const Pool2dOptions& options);  // the gradient goes to the first of equals
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
 inline Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
   return max_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
@@ -242,8 +268,8 @@ inline Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair pad
 // Windows that cover the input evenly: i of P is rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1.
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
 
-// [N, C, H, W] → [N, C, P, Q]. Nearest: pixel ⌊p H / P⌋. Bilinear: between the four around (p + 1/2) H / P - 1/2 (the
-// edge's beyond it), or with align_corners around p (H - 1) / (P - 1).
+// [N, C, H, W] → [N, C, P, Q]. Nearest: pixel ⌊p H / P⌋. Bilinear: between the four around (p +
+// 1/2) H / P - 1/2 (the edge's beyond it), or with align_corners around p (H - 1) / (P - 1).
 enum class UpsampleMode : uint8_t { Nearest, Bilinear };
 struct UpsampleOptions {
   UpsampleMode mode = UpsampleMode::Nearest;
@@ -251,7 +277,7 @@ struct UpsampleOptions {
 };
 Tensor upsample(const Tensor& x, Pair output_size, const UpsampleOptions& options = {});
 
-// ---- normalisation ------------------------------------------------------------------------------------------------
+// ---- normalisation ------------------------------------------------------------------------------
 enum class Activation : uint8_t { None, Relu };
 
 struct BatchNormOptions {
@@ -260,42 +286,51 @@ struct BatchNormOptions {
   double eps = 1e-5;
   Activation activation = Activation::None;
   Tensor residual = {};  // added before the activation; same shape as x
-  int64_t max_pool = 0;  // the side of max_pool2d's windows, which follows the activation; 0: it does not
-  Tensor batches = {};   // int64 []: in training, one more with each batch
+  // The side of max_pool2d's windows, which follows the activation; 0: it does not.
+  int64_t max_pool = 0;
+  Tensor batches = {};  // int64 []: in training, one more with each batch
 };
 
-// y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy 2015). One node for
-// normalisation, addition and activation, or activation and max pooling: they read and write each byte once.
-//   x [N, C, ...]; weight, bias, running_mean, running_var [C] or undefined, the last two float32 (float64 for float64
-//   x). In training mean and var (biased) are the batch's, and the running ones, which evaluation uses, become (1 -
-//   momentum) running + momentum batch (unbiased). Throws in training with one value per channel: its variance is 0/0.
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                  const Tensor& running_var, const BatchNormOptions& options = {});
+// y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy
+// 2015). One node for normalisation, addition and activation, or activation and max pooling: they
+// read and write each byte once.
+//   x [N, C, ...]; weight, bias, running_mean, running_var [C] or undefined, the last two float32
+//   (float64 for float64 x). In training mean and var (biased) are the batch's, and the running
+//   ones, which evaluation uses, become (1 - momentum) running + momentum batch (unbiased). Throws
+//   in training with one value per channel: its variance is 0/0.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& running_mean, const Tensor& running_var,
+                  const BatchNormOptions& options = {});
 
-// What batch_norm() requires of its arguments, but for the number of values per channel; `operation` is who says it.
-void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                      const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& options);
-const char* fused_into(const BatchNormOptions& options);  // as Node::fused has it: "+ residual + relu"
+// What batch_norm() requires of its arguments, but for the number of values per channel;
+// `operation` is who says it.
+void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight,
+                      const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
+                      const BatchNormOptions& options);
+const char* fused_into(
+    const BatchNormOptions& options);  // as Node::fused has it: "+ residual + relu"
 
-// Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that shape, in the dtype of
-// x or in float32 beside 16 bits, or undefined.
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+// Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that
+// shape, in the dtype of x or in float32 beside 16 bits, or undefined.
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                  const Tensor& bias = {}, Real eps = 1e-5);
+
+// Over the channels of each of `groups` groups and all that follows them (Wu & He 2018): x [N, C,
+// …], C a multiple of groups; weight, bias [C] or undefined.
+Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight = {}, const Tensor& bias = {},
                   Real eps = 1e-5);
 
-// Over the channels of each of `groups` groups and all that follows them (Wu & He 2018): x [N, C, …], C a multiple of
-// groups; weight, bias [C] or undefined.
-Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight = {}, const Tensor& bias = {}, Real eps = 1e-5);
-
-// ---- dropout ------------------------------------------------------------------------------------------------------
-// Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al. 2014); x itself when
-// not training. Error unless 0 <= p <= 1. Draws from the device's default generator; no mask is kept: backward draws
-// the same numbers again.
+// ---- dropout ------------------------------------------------------------------------------------
+// Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al.
+// 2014); x itself when not training. Error unless 0 <= p <= 1. Draws from the device's default
+// generator; no mask is kept: backward draws the same numbers again.
 Tensor dropout(const Tensor& x, Real p = 0.5, Flag training = true);
-Tensor dropout2d(const Tensor& x, Real p = 0.5, Flag training = true);  // whole channels: Tompson et al. 2015
+// Whole channels: Tompson et al. 2015.
+Tensor dropout2d(const Tensor& x, Real p = 0.5, Flag training = true);
 
-// ---- losses -------------------------------------------------------------------------------------------------------
-// Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for the two that have
-// them). None: one value per element, or per row.
+// ---- losses -------------------------------------------------------------------------------------
+// Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for
+// the two that have them). None: one value per element, or per row.
 
 enum class Reduction : uint8_t { Mean, Sum, None };
 
@@ -306,82 +341,108 @@ struct ClassLossOptions {
   Reduction reduction = Reduction::Mean;
 };
 
-// log_softmax and nll_loss in one node: x [N, C] logits, target int64 [N] with values in [0, C) or ignore_index; or
-// x [N, C, H, W] and target [N, H, W]. Throws IndexError naming the row of a target outside (for tensors on the CPU).
-// The loss of 16-bit logits is float32. Where every row is ignored, the mean is NaN (0/0).
+// log_softmax and nll_loss in one node: x [N, C] logits, target int64 [N] with values in [0, C) or
+// ignore_index; or x [N, C, H, W] and target [N, H, W]. Throws IndexError naming the row of a
+// target outside (for tensors on the CPU). The loss of 16-bit logits is float32. Where every row is
+// ignored, the mean is NaN (0/0).
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
 // The same for x that holds log-probabilities.
 Tensor nll_loss(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
 
-// What the mean of either divides by: the number of rows that are not ignored, or the sum of their class weights. Waits
-// for the device.
+// What the mean of either divides by: the number of rows that are not ignored, or the sum of their
+// class weights. Waits for the device.
 double loss_divisor(const Tensor& target, const ClassLossOptions& options = {});
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 // target in [0, 1], the same shape as x.
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
-// The same for x that holds probabilities. Logarithms below -100 count as -100. On the CPU Error where x or target has
-// elements that are not in [0, 1].
-Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                        Reduction reduction = Reduction::Mean);
+// The same for x that holds probabilities. Logarithms below -100 count as -100. On the CPU Error
+// where x or target has elements that are not in [0, 1].
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
+                            Reduction reduction = Reduction::Mean);
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
-// With d = |x - target|: d²/2 up to delta, then delta (d - delta/2) (Huber 1964); smooth_l1 is that divided by beta.
-Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta = 1, Reduction reduction = Reduction::Mean);
-Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta = 1, Reduction reduction = Reduction::Mean);
-// target (log target - x), x log-probabilities; with log_target the target is a logarithm, too. The mean is over all
-// elements: PyTorch's "batchmean" is the sum divided by x.size(0).
-Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean, Flag log_target = false);
+// With d = |x - target|: d²/2 up to delta, then delta (d - delta/2) (Huber 1964); smooth_l1 is that
+// divided by beta.
+Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta = 1,
+                  Reduction reduction = Reduction::Mean);
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta = 1,
+                      Reduction reduction = Reduction::Mean);
+// target (log target - x), x log-probabilities; with log_target the target is a logarithm, too. The
+// mean is over all elements: PyTorch's "batchmean" is the sum divided by x.size(0).
+Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean,
+              Flag log_target = false);
 
-// ---- other shapes of the same elements ----------------------------------------------------------------------------
+// ---- other shapes of the same elements ----------------------------------------------------------
 // reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
-// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. A channel-blocked
-// tensor is seen as a strided copy where the view has a history, else it becomes strided itself, so that what is
-// written to the view is written to it. Sizes that do not fit are a ShapeError, a dimension that is not there is an
-// IndexError.
+// views where strides can express the result (reshape copies otherwise); cat, stack and pad copy. A
+// channel-blocked tensor is seen as a strided copy where the view has a history, else it becomes
+// strided itself, so that what is written to the view is written to it. Sizes that do not fit are a
+// ShapeError, a dimension that is not there is an IndexError.
 
-Tensor reshape(const Tensor& x, const Shape& shape);                   // one size may be -1: what is left
-Tensor view(const Tensor& x, const Shape& shape);                      // never copies: Error where reshape() would
-Tensor flatten(const Tensor& x, Int start_dim = 0, Int end_dim = -1);  // dimensions start … end become one
+// One size may be -1: what is left.
+Tensor reshape(const Tensor& x, const Shape& shape);
+// Never copies: Error where reshape() would.
+Tensor view(const Tensor& x, const Shape& shape);
+// Dimensions start … end become one.
+Tensor flatten(const Tensor& x, Int start_dim = 0, Int end_dim = -1);
 Tensor transpose(const Tensor& x, Int dim0, Int dim1);
 Tensor permute(const Tensor& x, const Dims& order);  // y.size(i) = x.size(order[i])
-// Elements begin, begin + step, … below end along dim; negative bounds count from the end and are clamped (Python).
+// Elements begin, begin + step, … below end along dim; negative bounds count from the end and are
+// clamped (Python).
 Tensor slice(const Tensor& x, Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1);
-Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length);   // elements begin … begin + length - 1
-Tensor select(const Tensor& x, Int dim, Int64 place);                 // the slice at `place`, without dim
-std::vector<Tensor> split(const Tensor& x, Int64 size, Int dim = 0);  // slices of this size; the last may be shorter
+// Elements begin … begin + length - 1.
+Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length);
+// The slice at `place`, without dim.
+Tensor select(const Tensor& x, Int dim, Int64 place);
+// Slices of this size; the last may be shorter.
+std::vector<Tensor> split(const Tensor& x, Int64 size, Int dim = 0);
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, Int dim = 0);
-std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim = 0);  // at most so many, of ⌈n / chunks⌉
-Tensor expand(const Tensor& x, const Shape& shape);                     // repeats dimensions of size 1; -1 keeps a size
-Tensor repeat(const Tensor& x, const Shape& times);  // copies side by side, `times` along each dimension (or new ones)
-Tensor squeeze(const Tensor& x, Int dim);            // removes a dimension of size 1
-Tensor squeeze(const Tensor& x);                     // all of them
-Tensor unsqueeze(const Tensor& x, Int dim);          // inserts one
+// At most so many, of ⌈n / chunks⌉.
+std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim = 0);
+// Repeats dimensions of size 1; -1 keeps a size.
+Tensor expand(const Tensor& x, const Shape& shape);
+// Copies side by side, `times` along each dimension (or new ones).
+Tensor repeat(const Tensor& x, const Shape& times);
+Tensor squeeze(const Tensor& x, Int dim);    // removes a dimension of size 1
+Tensor squeeze(const Tensor& x);             // all of them
+Tensor unsqueeze(const Tensor& x, Int dim);  // inserts one
 Tensor cat(const std::vector<Tensor>& tensors, Int dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
-// before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by 2 on each side.
+// before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by
+// 2 on each side.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value = 0);
-// 0 above (tril), or below (triu) a diagonal of the last two dimensions; the one `diagonal` above the main one.
+// 0 above (tril), or below (triu) a diagonal of the last two dimensions; the one `diagonal` above
+// the main one.
 Tensor tril(const Tensor& x, Int64 diagonal = 0);
 Tensor triu(const Tensor& x, Int64 diagonal = 0);
 
-// ---- picking elements by index ------------------------------------------------------------------------------------
+// ---- picking elements by index ------------------------------------------------------------------
 // Indices are int64; a value outside its range throws IndexError (for tensors on the CPU).
 
-Tensor index_select(const Tensor& x, Int dim, const Tensor& index);  // index [M]: slices index[0], index[1], … of x
-Tensor gather(const Tensor& x, Int dim, const Tensor& index);        // y[i][j] = x[index[i][j]][j] for dim 0
-// x with values added at, or put in: y[index[i][j]][j] += values[i][j] for dim 0, where index and values have one
-// shape, x's but for dim. Where scatter puts several values in one place, it is their sum that stands there.
+// index [M]: slices index[0], index[1], … of x.
+Tensor index_select(const Tensor& x, Int dim, const Tensor& index);
+// y[i][j] = x[index[i][j]][j] for dim 0.
+Tensor gather(const Tensor& x, Int dim, const Tensor& index);
+// x with values added at, or put in: y[index[i][j]][j] += values[i][j] for dim 0, where index and
+// values have one shape, x's but for dim. Where scatter puts several values in one place, it is
+// their sum that stands there.
 Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);
 Tensor scatter(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);
-Tensor index_add(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);  // y[index[i]] += values[i]
+// y[index[i]] += values[i].
+Tensor index_add(const Tensor& x, Int dim, const Tensor& index, const Tensor& values);
 // weight [n, …] at index [..., ]: [..., …]; the row padding_idx gets no gradient.
-Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
-Tensor one_hot(const Tensor& index, Int64 num_classes, DType dtype = DType::Float32);  // [..., num_classes]
+Tensor embedding(const Tensor& index, const Tensor& weight,
+                 std::optional<int64_t> padding_idx = {});
+// [..., num_classes].
+Tensor one_hot(const Tensor& index, Int64 num_classes, DType dtype = DType::Float32);
 
-// x.index({0, Slice(1, 3), None, Ellipsis, places}): for one dimension after the other a place (which removes it), a
-// slice, a new dimension of size 1, as many dimensions as are left, or a tensor: int64, whose negative elements count
-// from the end, or bool, of the sizes of the dimensions from which it picks (waits for the device). Several tensors are
-// broadcast and name elements together: x.index({rows, columns})[i] is x[rows[i]][columns[i]]. Their dimensions stand
+// x.index({0, Slice(1, 3), None, Ellipsis, places}): for one dimension after the other a place
+// (which removes it), a slice, a new dimension of size 1, as many dimensions as are left, or a
+// tensor: int64, whose negative elements count from the end, or bool, of the sizes of the
+// dimensions from which it picks (waits for the device). Several tensors are broadcast and name
+// elements together: x.index({rows, columns})[i] is x[rows[i]][columns[i]]. Their dimensions stand
 // where the tensors stood if those were neighbours, else in front, as in PyTorch.
 inline constexpr std::nullopt_t None = std::nullopt;
 inline constexpr struct EllipsisIndex {
@@ -403,22 +464,26 @@ struct Index {
   Index(Tensor rows) : kind(Kind::Rows), rows(std::move(rows)) {}
 };
 Tensor index(const Tensor& x, const std::vector<Index>& at);
-// x with values, of x's dtype and broadcast, put at these places, where the last one of several stays; or with
-// `accumulate` added there, all of them.
-Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, Flag accumulate = false);
+// x with values, of x's dtype and broadcast, put at these places, where the last one of several
+// stays; or with `accumulate` added there, all of them.
+Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values,
+                 Flag accumulate = false);
 
-// ---- random numbers, from the default generator of the device -----------------------------------------------------
+// ---- random numbers, from the default generator of the device -----------------------------------
 Tensor randperm(Int64 n, TensorOptions options = {.dtype = DType::Int64});
-// Places in the rows of weights [N, C] or [C], each drawn with the probability of its weight: int64 [N, count] or
-// [count]. Without replacement none comes twice. On the CPU Error where a weight is negative, or too few are above 0.
+// Places in the rows of weights [N, C] or [C], each drawn with the probability of its weight: int64
+// [N, count] or [count]. Without replacement none comes twice. On the CPU Error where a weight is
+// negative, or too few are above 0.
 Tensor multinomial(const Tensor& weights, Int64 count, Flag replacement = false);
 
-// ---- the same values in another dtype, on another device, or in another order in memory ---------------------------
-// x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated, without gradient.
+// ---- the same values in another dtype, on another device, or in another order in memory ---------
+// x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated,
+// without gradient.
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device);
-Tensor contiguous(const Tensor& x);                // row-major, without gaps
-Tensor clone(const Tensor& x);                     // always a copy, in the same layout
-Tensor to_layout(const Tensor& x, Layout layout);  // to Strided from another layout: contiguous; see Layout
+Tensor contiguous(const Tensor& x);  // row-major, without gaps
+Tensor clone(const Tensor& x);       // always a copy, in the same layout
+// to Strided from another layout: contiguous; see Layout.
+Tensor to_layout(const Tensor& x, Layout layout);
 
 }  // namespace ringgrad

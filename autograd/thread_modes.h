@@ -1,4 +1,5 @@
-// ThreadModes: what the guards of a thread say, for other threads that do a part of its work, such as replicas.
+// ThreadModes: what the guards of a thread say, for other threads that do a part of its work, such
+// as replicas.
 #pragma once
 
 #include <optional>
@@ -12,9 +13,11 @@ namespace ringgrad {
 class ThreadModes {
  public:
   // Those of this thread, as they are now.
-  ThreadModes() : grad_(grad_enabled()), autocast_(autocast_dtype()), provider_(provider_of_thread()) {}
+  ThreadModes()
+      : grad_(grad_enabled()), autocast_(autocast_dtype()), provider_(provider_of_thread()) {}
 
-  // While it lives, its thread has them. REQUIRES: it has no guards of its own that say otherwise, as a new thread.
+  // While it lives, its thread has them. REQUIRES: it has no guards of its own that say otherwise,
+  // as a new thread.
   class Scope {
    public:
     explicit Scope(const ThreadModes& modes) {

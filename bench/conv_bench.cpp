@@ -1,12 +1,12 @@
-// Times of the CPU's convolution kernels for the layers of ResNet-18 (batch 64), ResNet-20 (batch 128) and airbench's
-// network (batch 500), whose images leave tiles ragged, on CIFAR-10.
+// Times of the CPU's convolution kernels for the layers of ResNet-18 (batch 64), ResNet-20 (batch
+// 128) and airbench's network (batch 500), whose images leave tiles ragged, on CIFAR-10.
 //
 //   conv_bench [repetitions = 9] [threads = all cores] [part of a layer's name]
 //
-// Milliseconds, median (and least) of alternating repetitions: whatever disturbs the machine hits all contestants
-// alike. Wall time; with one thread the thread's processor time, which hardly notices other programs. GFLOP/s count the
-// multiplications of the definition, so Winograd's may exceed the machine's peak. The sums take, for each layer, the
-// algorithm that the plan chooses.
+// Milliseconds, median (and least) of alternating repetitions: whatever disturbs the machine hits
+// all contestants alike. Wall time; with one thread the thread's processor time, which hardly
+// notices other programs. GFLOP/s count the multiplications of the definition, so Winograd's may
+// exceed the machine's peak. The sums take, for each layer, the algorithm that the plan chooses.
 #include <time.h>
 
 #include <algorithm>
@@ -57,13 +57,16 @@ std::vector<Layer> resnet20() {
   const auto layer = [](int64_t c, int64_t h, int64_t k, int64_t r, int64_t stride) {
     return conv2d_geometry(128, c, h, h, k, r, r, stride, r / 2);
   };
-  return {{"3-16@32", 1, layer(3, 32, 16, 3, 1), true}, {"16@32", 6, layer(16, 32, 16, 3, 1)},
-          {"32@16", 5, layer(32, 16, 32, 3, 1)},        {"64@8", 5, layer(64, 8, 64, 3, 1)},
-          {"16-32@32 s2", 1, layer(16, 32, 32, 3, 2)},  {"32-64@16 s2", 1, layer(32, 16, 64, 3, 2)}};
+  return {
+      {"3-16@32", 1, layer(3, 32, 16, 3, 1), true}, {"16@32", 6, layer(16, 32, 16, 3, 1)},
+      {"32@16", 5, layer(32, 16, 32, 3, 1)},        {"64@8", 5, layer(64, 8, 64, 3, 1)},
+      {"16-32@32 s2", 1, layer(16, 32, 32, 3, 2)},  {"32-64@16 s2", 1, layer(32, 16, 64, 3, 2)}};
 }
 
 std::vector<Layer> airbench() {
-  const auto layer = [](int64_t c, int64_t h, int64_t k) { return conv2d_geometry(500, c, h, h, k, 3, 3, 1, 1); };
+  const auto layer = [](int64_t c, int64_t h, int64_t k) {
+    return conv2d_geometry(500, c, h, h, k, 3, 3, 1, 1);
+  };
   return {{"24-64@31", 1, layer(24, 31, 64)},
           {"64@15", 1, layer(64, 15, 64)},
           {"64-256@15", 1, layer(64, 15, 256)},
@@ -102,7 +105,8 @@ template <class T>
 class Images {
  public:
   Images(Stream stream, int64_t numel) : memory_(stream, std::max<int64_t>(1, numel)) {
-    for (int64_t i = 0; i < numel; ++i) memory_[i] = static_cast<float>(i * 7919 % 1009) / 504.5f - 1;
+    for (int64_t i = 0; i < numel; ++i)
+      memory_[i] = static_cast<float>(i * 7919 % 1009) / 504.5f - 1;
   }
   T* data() const { return memory_.data(); }
 
@@ -145,18 +149,18 @@ class LayerStep {
 
   void forward() {
     if (first_) return convolve_nchw(stream_, g_, nchw_.data(), w_.data(), nullptr, y_.data());
-    convolve<T>(stream_, g_, method_of<T>(g_, ConvPass::Forward, algorithm_), Direction::Forward, x_.data(), w_.data(),
-                nullptr, nullptr, y_.data());
+    convolve<T>(stream_, g_, method_of<T>(g_, ConvPass::Forward, algorithm_), Direction::Forward,
+                x_.data(), w_.data(), nullptr, nullptr, y_.data());
   }
   void backward_input() {
     if (!first_)
-      convolve<T>(stream_, g_, method_of<T>(g_, ConvPass::BackwardInput, algorithm_), Direction::BackwardInput,
-                  dy_.data(), w_.data(), nullptr, nullptr, dx_.data());
+      convolve<T>(stream_, g_, method_of<T>(g_, ConvPass::BackwardInput, algorithm_),
+                  Direction::BackwardInput, dy_.data(), w_.data(), nullptr, nullptr, dx_.data());
   }
   void backward_weight() {
     if (first_) return weight_gradient_nchw(stream_, g_, nchw_.data(), dy_.data(), dw_.data());
-    weight_gradient(stream_, g_, method_of<T>(g_, ConvPass::BackwardWeight, algorithm_), x_.data(), dy_.data(),
-                    dw_.data());
+    weight_gradient(stream_, g_, method_of<T>(g_, ConvPass::BackwardWeight, algorithm_), x_.data(),
+                    dy_.data(), dw_.data());
   }
 
  private:
@@ -172,7 +176,8 @@ class LayerStep {
 constexpr const char* kImages[] = {"float32", "bfloat16"};
 
 // Prints a layer's rows and adds the times of one step to sums.
-void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time, double (&sums)[2]) {
+void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time,
+           double (&sums)[2]) {
   struct Row {
     ConvAlgorithm algorithm;
     int images;
@@ -180,7 +185,9 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
   std::vector<Row> rows;
   std::vector<Contestant> contestants;
   const auto add = [&]<class T>(ConvAlgorithm algorithm, int images) {
-    if (algorithm == ConvAlgorithm::Winograd && (layer.first || !has_winograd(problem_of(layer.g, algorithm)))) return;
+    if (algorithm == ConvAlgorithm::Winograd &&
+        (layer.first || !has_winograd(problem_of(layer.g, algorithm))))
+      return;
     const auto step = std::make_shared<LayerStep<T>>(stream, layer, algorithm);
     rows.push_back({algorithm, images});
     contestants.push_back({[step] { step->forward(); }});
@@ -198,10 +205,11 @@ void bench(Stream stream, const Layer& layer, int repetitions, bool processor_ti
   for (size_t i = 0; i < rows.size(); ++i) {
     const Contestant* const c = &contestants[3 * i];
     const ConvMethod fastest = plan(problem_of(g, ConvAlgorithm::Auto), false).method;
-    const bool chosen = layer.first || (fastest == ConvMethod::Direct) == (rows[i].algorithm == ConvAlgorithm::Direct);
+    const bool chosen = layer.first || (fastest == ConvMethod::Direct) ==
+                                           (rows[i].algorithm == ConvAlgorithm::Direct);
     fmt::print("{:18} x{} {:8} {:8} {}", layer.name, layer.count,
-               rows[i].algorithm == ConvAlgorithm::Direct ? "direct" : "winograd", kImages[rows[i].images],
-               chosen ? '*' : ' ');
+               rows[i].algorithm == ConvAlgorithm::Direct ? "direct" : "winograd",
+               kImages[rows[i].images], chosen ? '*' : ' ');
     for (int pass : {0, 1, 2})
       fmt::print("  {:6.2f} ({:6.2f}) {:4.0f}", c[pass].median(), c[pass].times[0],
                  c[pass].median() < 1e-3 ? 0 : operations / c[pass].median());
@@ -220,8 +228,8 @@ int main(int argc, char** argv) {
   const Stream stream{Device("cpu"), &pool};
   fmt::print("{} threads, {} repetitions, {} time\n", pool.threads(), repetitions,
              pool.threads() == 1 ? "processor" : "wall");
-  fmt::print("{:45}  {:21}  {:21}  {:21}\n", "ms median (least) GFLOP/s", "forward", "data gradient",
-             "weight gradient");
+  fmt::print("{:45}  {:21}  {:21}  {:21}\n", "ms median (least) GFLOP/s", "forward",
+             "data gradient", "weight gradient");
   for (const auto& [name, layers] : {std::pair{"ResNet-18, batch 64", resnet18()},
                                      {"ResNet-20, batch 128", resnet20()},
                                      {"airbench, batch 500", airbench()}}) {

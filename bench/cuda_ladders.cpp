@@ -1,6 +1,6 @@
-// The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18 on CIFAR-10, in
-// TFLOP/s by CUDA events; kernels that only move memory against a copy; and, where the build has cuBLAS and cuDNN, what
-// kernels::… takes against them.
+// The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18
+// on CIFAR-10, in TFLOP/s by CUDA events; kernels that only move memory against a copy; and, where
+// the build has cuBLAS and cuDNN, what kernels::… takes against them.
 //
 //   cuda_ladders [matmul] [conv2d] [bandwidth] [vendors]     all of them where none is named
 //
@@ -29,8 +29,9 @@ const Device kDevice("cuda");
 
 double seconds(const std::function<void(Stream)>& call) { return seconds_per_call(kDevice, call); }
 
-// A ladder's steps must agree: the largest difference from the first one's result, as a part of the largest number.
-// Throws Error above what 16 bits explain. The first step is the obvious loop, so this checks large shapes, too.
+// A ladder's steps must agree: the largest difference from the first one's result, as a part of the
+// largest number. Throws Error above what 16 bits explain. The first step is the obvious loop, so
+// this checks large shapes, too.
 class Agreement {
  public:
   double with_first(const Tensor& result) {
@@ -100,27 +101,32 @@ constexpr Layer kLayers[] = {{3, 64, 32, 1},    {64, 64, 32, 1},  {64, 128, 32, 
                              {128, 128, 16, 1}, {256, 256, 8, 1}, {512, 512, 4, 1}};
 
 void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType dtype) {
-  const std::vector<int64_t> size = {batch, layer.channels, layer.filters, layer.image, layer.stride};
-  const std::vector<Step> y = climb("conv2d", dtype, size), dx = climb("conv2d_backward_input", dtype, size),
+  const std::vector<int64_t> size = {batch, layer.channels, layer.filters, layer.image,
+                                     layer.stride};
+  const std::vector<Step> y = climb("conv2d", dtype, size),
+                          dx = climb("conv2d_backward_input", dtype, size),
                           dw = climb("conv2d_backward_weight", dtype, size);
   for (size_t i = 0; i < y.size(); ++i)
-    rows.push_back({{"kernel", "conv2d"},
-                    {"layer", str(layer.channels, "x", layer.image, "x", layer.image, " to ", layer.filters)},
-                    {"batch", batch},
-                    {"dtype", name(dtype)},
-                    {"step", y[i].name},
-                    {"difference", std::max({y[i].difference, dx[i].difference, dw[i].difference})},
-                    {"tflops", y[i].tflops},
-                    {"tflops_backward_input", dx[i].tflops},
-                    {"tflops_backward_weight", dw[i].tflops}});
+    rows.push_back(
+        {{"kernel", "conv2d"},
+         {"layer", str(layer.channels, "x", layer.image, "x", layer.image, " to ", layer.filters)},
+         {"batch", batch},
+         {"dtype", name(dtype)},
+         {"step", y[i].name},
+         {"difference", std::max({y[i].difference, dx[i].difference, dw[i].difference})},
+         {"tflops", y[i].tflops},
+         {"tflops_backward_input", dx[i].tflops},
+         {"tflops_backward_weight", dw[i].tflops}});
 }
 
-// Kernels that only move memory, against a copy of the same array, which moves two. An array has half a gigabyte in 16
-// bits, so that the 60 MB of an H200's L2 keep little of it from one run to the next. How many arrays each must move:
-// y = a + b three; batch norm in training reads x twice; its gradient reads dy, x and, for the ReLU, y twice.
+// Kernels that only move memory, against a copy of the same array, which moves two. An array has
+// half a gigabyte in 16 bits, so that the 60 MB of an H200's L2 keep little of it from one run to
+// the next. How many arrays each must move: y = a + b three; batch norm in training reads x twice;
+// its gradient reads dy, x and, for the ReLU, y twice.
 void bandwidth(nlohmann::json& rows, DType dtype) {
   const Shape shape = {4096, 64, 32, 32}, channels = {64};
-  const Tensor a = channels_last(shape, dtype), b = channels_last(shape, dtype), y = empty_like(a), dx = empty_like(a);
+  const Tensor a = channels_last(shape, dtype), b = channels_last(shape, dtype), y = empty_like(a),
+               dx = empty_like(a);
   const Tensor weight = noise(channels, DType::Float32), bias = noise(channels, DType::Float32);
   const Tensor mean = empty_like(weight), var = empty_like(weight), sums = empty_like(weight),
                dots = empty_like(weight);
@@ -138,8 +144,9 @@ void bandwidth(nlohmann::json& rows, DType dtype) {
   row("relu", 2, [&](Stream) { kernels::relu(y, a); });
   row("batch_norm and ReLU", 3,
       [&](Stream) { kernels::batch_norm(y, {}, mean, var, a, weight, bias, {}, 1e-5, true, {}); });
-  row("batch_norm and ReLU, backward", 7,
-      [&](Stream) { kernels::batch_norm_backward(sums, dots, dx, {}, b, a, y, mean, var, weight, 1e-5); });
+  row("batch_norm and ReLU, backward", 7, [&](Stream) {
+    kernels::batch_norm_backward(sums, dots, dx, {}, b, a, y, mean, var, weight, 1e-5);
+  });
 }
 
 // Ours and the vendor's for the kernels of a training step, as autotune measures them.
@@ -150,9 +157,11 @@ nlohmann::json vendor_comparison(int64_t batch) {
       const Conv2dOptions options{.stride = layer.stride, .padding = 1};
       const int64_t out = options.out_h(layer.image, 3);
       const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
-      const Tensor y = channels_last({batch, layer.filters, out, out}, dtype), dx = empty_like(x), dy = empty_like(y);
+      const Tensor y = channels_last({batch, layer.filters, out, out}, dtype), dx = empty_like(x),
+                   dy = empty_like(y);
       const Tensor w = noise({layer.filters, layer.channels, 3, 3}, dtype), dw = empty_like(w);
-      const Tensor weight = noise({layer.filters}, DType::Float32), bias = noise({layer.filters}, DType::Float32);
+      const Tensor weight = noise({layer.filters}, DType::Float32),
+                   bias = noise({layer.filters}, DType::Float32);
       const Tensor mean = empty_like(weight), var = empty_like(weight), sum = empty_like(weight);
       const Tensor dot = empty_like(weight);
       kernels::conv2d(y, x, w, {}, options);
@@ -161,7 +170,8 @@ nlohmann::json vendor_comparison(int64_t batch) {
       kernels::batch_norm(dy, {}, mean, var, y, weight, bias, {}, 1e-5, true, {});
       kernels::batch_norm_backward(sum, dot, empty_like(y), {}, dy, y, dy, mean, var, weight, 1e-5);
     }
-    const Tensor a = noise({1, 4096, 4096}, dtype), b = noise({1, 4096, 4096}, dtype), c = empty_like(a);
+    const Tensor a = noise({1, 4096, 4096}, dtype), b = noise({1, 4096, 4096}, dtype),
+                 c = empty_like(a);
     kernels::matmul(c, a, b, {});
   }
   nlohmann::json rows = nlohmann::json::array();
@@ -199,8 +209,10 @@ int main(int argc, char** argv) {
         for (const Layer& layer : kLayers) conv_ladder(rows, layer, 512, dtype);
     if (wants("bandwidth"))
       for (const DType dtype : {DType::BFloat16, DType::Float32}) bandwidth(rows, dtype);
-    nlohmann::json document = {{"gpu", gpu}, {"rows", rows}, {"vendors", vendor_libraries(kDevice.type)}};
-    document["against_vendors"] = wants("vendors") ? vendor_comparison(512) : nlohmann::json::array();
+    nlohmann::json document = {
+        {"gpu", gpu}, {"rows", rows}, {"vendors", vendor_libraries(kDevice.type)}};
+    document["against_vendors"] =
+        wants("vendors") ? vendor_comparison(512) : nlohmann::json::array();
     std::printf("%s\n", document.dump(1).c_str());
     return 0;
   } catch (const std::exception& error) {

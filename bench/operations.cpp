@@ -1,9 +1,10 @@
 // Times of single operations on the CPU: forward without a graph, and forward with backward.
 //
-//   operations float32|bfloat16 [NAME…]      prints {"name": [microseconds forward, with backward], …}
+//   operations float32|bfloat16 [NAME…]      prints {"name": [microseconds forward, with backward],
+//   …}
 //
-// Those named, or all but those of seconds. Medians over at least 0.1 s each. peers/operations_pytorch.py has the same
-// cases; operations.py runs both in turn.
+// Those named, or all but those of seconds. Medians over at least 0.1 s each.
+// peers/operations_pytorch.py has the same cases; operations.py runs both in turn.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -27,12 +28,14 @@ double median_us(const std::function<void()>& run) {
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   for (int i = 0; i < 2; ++i) run();
   std::vector<double> times;
-  for (const Clock::time_point start = Clock::now(); times.size() < 3 || seconds(Clock::now() - start) < 0.1;) {
+  for (const Clock::time_point start = Clock::now();
+       times.size() < 3 || seconds(Clock::now() - start) < 0.1;) {
     const Clock::time_point begin = Clock::now();
     run();
     times.push_back(1e6 * seconds(Clock::now() - begin));
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
+  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
+                   times.end());
   return times[times.size() / 2];
 }
 
@@ -62,7 +65,8 @@ void measure(const std::string& name, const Inputs& inputs, const Run& run) {
 // Elementwise and along dimensions: a million numbers.
 void square_matrices() {
   const Shape shape{1024, 1024};
-  const Tensor other = normal(shape), part = to(rand(shape) * 0.9 + 0.05, dtype);  // in (0, 1), for logarithms
+  // in (0, 1), for logarithms.
+  const Tensor other = normal(shape), part = to(rand(shape) * 0.9 + 0.05, dtype);
   const Tensor row = normal({1024}), column = normal({1024, 1});
   const Tensor places = randperm(1024), all_places = to(rand(shape) * 1023.0, DType::Int64);
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> of_any = {
@@ -92,7 +96,8 @@ void square_matrices() {
       {"topk", [](const Tensor& x) { return topk(x, 5).values; }},
       {"mse", [=](const Tensor& x) { return mse_loss(x, other); }},
       {"huber", [=](const Tensor& x) { return huber_loss(x, other); }},
-      {"bce with logits", [=](const Tensor& x) { return binary_cross_entropy_with_logits(x, part); }},
+      {"bce with logits",
+       [=](const Tensor& x) { return binary_cross_entropy_with_logits(x, part); }},
       {"transposed copy", [](const Tensor& x) { return contiguous(transpose(x, 0, 1)); }},
       {"cat 1",
        [=](const Tensor& x) {
@@ -114,10 +119,12 @@ void layers() {
   const Shape images{32, 64, 28, 28};
   measure("softmax", {normal({8192, 128})}, [](const Inputs& in) { return softmax(in[0]); });
   measure("softmax 0", {normal({128, 8192})}, [](const Inputs& in) { return softmax(in[0], 0); });
-  const Tensor thousand = to(rand({1024}) * 999.0, DType::Int64), ten = to(rand({8192}) * 9.0, DType::Int64);
+  const Tensor thousand = to(rand({1024}) * 999.0, DType::Int64),
+               ten = to(rand({8192}) * 9.0, DType::Int64);
   measure("cross_entropy 1000", {normal({1024, 1000})},
           [=](const Inputs& in) { return cross_entropy(in[0], thousand); });
-  measure("cross_entropy 10", {normal({8192, 10})}, [=](const Inputs& in) { return cross_entropy(in[0], ten); });
+  measure("cross_entropy 10", {normal({8192, 10})},
+          [=](const Inputs& in) { return cross_entropy(in[0], ten); });
   measure("layer_norm", {normal({4096, 512}), normal({512}), normal({512})},
           [](const Inputs& in) { return layer_norm(in[0], {512}, in[1], in[2]); });
   measure("group_norm", {normal(images), normal({64}), normal({64})},
@@ -126,31 +133,41 @@ void layers() {
           [](const Inputs& in) { return batch_norm(in[0], in[1], in[2], {}, {}); });
   measure("batch_norm 1d", {normal({4096, 256}), normal({256}), normal({256})},
           [](const Inputs& in) { return batch_norm(in[0], in[1], in[2], {}, {}); });
-  measure("prelu", {normal(images), normal({64, 1, 1})}, [](const Inputs& in) { return prelu(in[0], in[1]); });
+  measure("prelu", {normal(images), normal({64, 1, 1})},
+          [](const Inputs& in) { return prelu(in[0], in[1]); });
   measure("max_pool", {normal(images)}, [](const Inputs& in) { return max_pool2d(in[0], 2); });
   measure("avg_pool", {normal(images)}, [](const Inputs& in) { return avg_pool2d(in[0], 2); });
-  measure("upsample nearest", {normal({16, 64, 14, 14})}, [](const Inputs& in) { return upsample(in[0], 28); });
+  measure("upsample nearest", {normal({16, 64, 14, 14})},
+          [](const Inputs& in) { return upsample(in[0], 28); });
   measure("upsample bilinear", {normal({16, 64, 14, 14})},
           [](const Inputs& in) { return upsample(in[0], 28, {.mode = UpsampleMode::Bilinear}); });
   measure("pad", {normal(images)}, [](const Inputs& in) { return pad(in[0], {1, 1, 1, 1}); });
-  measure("permuted copy", {normal(images)}, [](const Inputs& in) { return contiguous(permute(in[0], {0, 2, 3, 1})); });
+  measure("permuted copy", {normal(images)}, [](const Inputs& in) {
+    return contiguous(permute(in[0], {0, 2, 3, 1}));
+  });
   const Tensor words = to(rand({8192}) * 31999.0, DType::Int64);
-  measure("embedding", {normal({32000, 256})}, [=](const Inputs& in) { return embedding(words, in[0]); });
+  measure("embedding", {normal({32000, 256})},
+          [=](const Inputs& in) { return embedding(words, in[0]); });
 }
 
 void products() {
   const Shape bmm_shape{64, 128, 64};
-  measure("matmul", {normal({512, 512}), normal({512, 512})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
+  measure("matmul", {normal({512, 512}), normal({512, 512})},
+          [](const Inputs& in) { return matmul(in[0], in[1]); });
   for (const int64_t n : {1024, 2048, 4096})
     if (!names.empty())
       measure(fmt::format("matmul {}", n), {normal({n, n}), normal({n, n})},
               [](const Inputs& in) { return matmul(in[0], in[1]); });
-  measure("bmm", {normal(bmm_shape), normal({64, 64, 128})}, [](const Inputs& in) { return matmul(in[0], in[1]); });
+  measure("bmm", {normal(bmm_shape), normal({64, 64, 128})},
+          [](const Inputs& in) { return matmul(in[0], in[1]); });
   measure("linear", {normal({256, 1024}), normal({1024, 1024}), normal({1024})},
           [](const Inputs& in) { return linear(in[0], in[1], in[2]); });
   measure("attention", {normal(bmm_shape), normal(bmm_shape), normal(bmm_shape)},
-          [](const Inputs& in) { return matmul(softmax(matmul(in[0], transpose(in[1], 1, 2)) / 8.0), in[2]); });
-  const auto conv = [](const char* name, const Shape& x, const Shape& w, const Conv2dOptions& options) {
+          [](const Inputs& in) {
+            return matmul(softmax(matmul(in[0], transpose(in[1], 1, 2)) / 8.0), in[2]);
+          });
+  const auto conv = [](const char* name, const Shape& x, const Shape& w,
+                       const Conv2dOptions& options) {
     measure(name, {normal(x), normal(w), normal({w[0]})},
             [=](const Inputs& in) { return conv2d(in[0], in[1], in[2], options); });
   };
@@ -163,8 +180,10 @@ void products() {
   conv("conv 3x3, dilated", x, {64, 64, 3, 3}, {.padding = 2, .dilation = 2});
   conv("conv 3x3, 4 groups", x, {64, 16, 3, 3}, {.padding = 1, .groups = 4});
   conv("conv 3x3, depthwise", x, {64, 1, 3, 3}, {.padding = 1, .groups = 64});
-  measure("conv_transpose 4x4 / 2", {normal({16, 128, 16, 16}), normal({128, 64, 4, 4}), normal({64})},
-          [](const Inputs& in) { return conv_transpose2d(in[0], in[1], in[2], {.stride = 2, .padding = 1}); });
+  measure("conv_transpose 4x4 / 2",
+          {normal({16, 128, 16, 16}), normal({128, 64, 4, 4}), normal({64})}, [](const Inputs& in) {
+            return conv_transpose2d(in[0], in[1], in[2], {.stride = 2, .padding = 1});
+          });
 }
 
 }  // namespace

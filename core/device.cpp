@@ -15,7 +15,8 @@
 namespace ringgrad {
 namespace {
 
-// For devices without a clock of their own: the host's, between moments when the stream has nothing to do.
+// For devices without a clock of their own: the host's, between moments when the stream has nothing
+// to do.
 class HostTimer final : public DeviceTimer {
  public:
   explicit HostTimer(Stream stream) : stream_(stream) {
@@ -26,7 +27,9 @@ class HostTimer final : public DeviceTimer {
     synchronize(stream_);
     stop_ = Clock::now();
   }
-  double milliseconds() override { return std::chrono::duration<double, std::milli>(stop_ - start_).count(); }
+  double milliseconds() override {
+    return std::chrono::duration<double, std::milli>(stop_ - start_).count();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -40,7 +43,8 @@ constinit std::array<DeviceBackend*, kDeviceTypes> backends{};
 thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
 
 Stream& guarded(Device device) {
-  if (device.index < 0 || device.index >= kMaxDevices) check_device("device", device);  // which throws
+  // Which throws.
+  if (device.index < 0 || device.index >= kMaxDevices) check_device("device", device);
   return guarded_streams[static_cast<int>(device.type)][device.index];
 }
 
@@ -54,7 +58,8 @@ Device::Device(std::string_view text) {
   if (colon != std::string_view::npos) {
     const auto digits = text.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed);
-    valid = valid && !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
+    valid =
+        valid && !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
   }
   CHECK_AS(DeviceError, valid && parsed >= 0 && parsed < kMaxDevices, "device: cannot read '", text,
            "', expected cpu, cpu:1, cuda or cuda:1");
@@ -75,15 +80,17 @@ int device_count(DeviceType type) {
 
 std::string why_no_device(DeviceType type) {
   const DeviceBackend* backend = backends[static_cast<int>(type)];
-  return backend ? backend->why_none() : str("this program was built without ", name(type), " support");
+  return backend ? backend->why_none()
+                 : str("this program was built without ", name(type), " support");
 }
 
 void check_device(const char* operation, Device device) {
   const int count = device_count(device.type);
-  CHECK_AS(DeviceError, count > 0, operation, ": no ", name(device.type), " device: ", why_no_device(device.type),
-           device.is_cuda()
-               ? "; build for GPUs with cmake --preset cuda, or emulate one on the CPU, slowly: ./go --emulated"
-               : "");
+  CHECK_AS(DeviceError, count > 0, operation, ": no ", name(device.type),
+           " device: ", why_no_device(device.type),
+           device.is_cuda() ? "; build for GPUs with cmake --preset cuda, or emulate one on the "
+                              "CPU, slowly: ./go --emulated"
+                            : "");
   CHECK_AS(DeviceError, device.index >= 0 && device.index < count, operation, ": device ", device,
            " does not exist, expected an index below ", count,
            device.is_cpu() ? " (RINGGRAD_CPU_DEVICES sets the number of logical CPU devices)" : "");
@@ -98,13 +105,18 @@ int cpu_cores() {
   return cores;
 }
 
-void register_backend(DeviceType type, DeviceBackend* backend) { backends[static_cast<int>(type)] = backend; }
+void register_backend(DeviceType type, DeviceBackend* backend) {
+  backends[static_cast<int>(type)] = backend;
+}
 
-std::unique_ptr<DeviceTimer> DeviceBackend::start_timer(Stream stream) { return std::make_unique<HostTimer>(stream); }
+std::unique_ptr<DeviceTimer> DeviceBackend::start_timer(Stream stream) {
+  return std::make_unique<HostTimer>(stream);
+}
 
 DeviceBackend& device_backend(DeviceType type) {
   DeviceBackend* backend = backends[static_cast<int>(type)];
-  CHECK_AS(DeviceError, backend != nullptr, "device: this program was built without ", name(type), " support");
+  CHECK_AS(DeviceError, backend != nullptr, "device: this program was built without ", name(type),
+           " support");
   return *backend;
 }
 

@@ -1,6 +1,7 @@
-// Where a tensor's bytes live. "cpu" is one logical device by default; RINGGRAD_CPU_DEVICES=n splits the
-// machine's cores into cpu:0 … cpu:n-1, each with its own threads and its own memory account, so that
-// DataParallel can be run, tested and measured without a GPU. "cuda:i" exists where CUDA kernels are built in.
+// Where a tensor's bytes live. "cpu" is one logical device by default; RINGGRAD_CPU_DEVICES=n
+// splits the machine's cores into cpu:0 … cpu:n-1, each with its own threads and its own memory
+// account, so that DataParallel can be run, tested and measured without a GPU. "cuda:i" exists
+// where CUDA kernels are built in.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct Device {
   // An index that does not fit, and that no device has, becomes -1.
   Device(DeviceType type, int index = 0)
       : type(type), index(static_cast<int8_t>(index >= 0 && index <= INT8_MAX ? index : -1)) {}
-  // Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws DeviceError on anything else; does not ask whether it exists.
+  // Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws DeviceError on anything else; does not ask
+  // whether it exists.
   Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}
 
@@ -36,8 +38,8 @@ std::ostream& operator<<(std::ostream& out, Device device);
 // How many devices of a type exist now. Thread-safe.
 int device_count(DeviceType type);
 
-// Why there is no device of a type, for people: "CUDA driver version is insufficient for CUDA runtime version".
-// REQUIRES: device_count(type) == 0.
+// Why there is no device of a type, for people: "CUDA driver version is insufficient for CUDA
+// runtime version". REQUIRES: device_count(type) == 0.
 std::string why_no_device(DeviceType type);
 
 // Throws DeviceError, naming what exists, unless `device` does.
@@ -46,19 +48,21 @@ void check_device(const char* operation, Device device);
 // The number of CPU cores this process may use (its affinity mask, or RINGGRAD_THREADS where set).
 int cpu_cores();
 
-// A stream is the ordered queue on which a device executes kernels, and every kernel receives the one it must use.
-// On CUDA the handle is a cudaStream_t; on the CPU it is the logical device's ThreadPool and work runs at once.
+// A stream is the ordered queue on which a device executes kernels, and every kernel receives the
+// one it must use. On CUDA the handle is a cudaStream_t; on the CPU it is the logical device's
+// ThreadPool and work runs at once.
 struct Stream {
   Device device;
   void* handle = nullptr;
   bool operator==(const Stream&) const = default;
 };
 
-// The stream on which this thread's operations on `device` run: the device's default stream, or the innermost
-// StreamGuard's. Throws DeviceError when the device does not exist.
+// The stream on which this thread's operations on `device` run: the device's default stream, or the
+// innermost StreamGuard's. Throws DeviceError when the device does not exist.
 Stream current_stream(Device device);
 
-// Blocks until everything queued on the stream is done. item<T>() and copies to the host are built on it.
+// Blocks until everything queued on the stream is done. item<T>() and copies to the host are built
+// on it.
 void synchronize(Stream stream);
 
 // Makes `stream` the current one of its device for this thread, for the guard's lifetime.

@@ -21,7 +21,9 @@ static_assert(std::size(kProperties) == static_cast<size_t>(DType::Bool) + 1);
 
 size_t itemsize(DType dtype) { return kProperties[static_cast<int>(dtype)].itemsize; }
 
-DType accumulator_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+DType accumulator_dtype(DType dtype) {
+  return dtype == DType::Float64 ? DType::Float64 : DType::Float32;
+}
 
 const char* name(DType dtype) { return kProperties[static_cast<int>(dtype)].name; }
 

@@ -1,5 +1,5 @@
-// Element types: the two 16-bit floating ones as storage, the names of all of them, and the one way to go from a DType
-// at run time to a C++ type at compile time.
+// Element types: the two 16-bit floating ones as storage, the names of all of them, and the one way
+// to go from a DType at run time to a C++ type at compile time.
 #pragma once
 
 #include <bit>
@@ -15,9 +15,9 @@
 
 namespace ringgrad {
 
-// ---- float16 and bfloat16 -----------------------------------------------------------------------------------------
-// Kernels load them as float, compute in float and store back. Bit layouts equal CUDA's __half and __nv_bfloat16.
-// Conversions round to nearest, ties to even; NaN stays NaN.
+// ---- float16 and bfloat16 -----------------------------------------------------------------------
+// Kernels load them as float, compute in float and store back. Bit layouts equal CUDA's __half and
+// __nv_bfloat16. Conversions round to nearest, ties to even; NaN stays NaN.
 
 // IEEE 754 binary16: 5 exponent bits, 10 of mantissa. Largest finite value 65504.
 struct float16 {
@@ -39,7 +39,8 @@ struct bfloat16 {
 
   static uint16_t from_float(float value) {
     const uint32_t x = std::bit_cast<uint32_t>(value);
-    if ((x & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((x >> 16) | 0x40u);  // quiet the NaN
+    // Quiet the NaN.
+    if ((x & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((x >> 16) | 0x40u);
     return static_cast<uint16_t>((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
   }
 };
@@ -51,32 +52,36 @@ inline uint16_t float16::from_float(float value) {
 inline float float16::to_float(uint16_t bits) { return _cvtsh_ss(bits); }
 #else
 inline uint16_t float16::from_float(float value) {
-  const uint32_t x = std::bit_cast<uint32_t>(value), sign = (x >> 16) & 0x8000u, magnitude = x & 0x7fffffffu;
+  const uint32_t x = std::bit_cast<uint32_t>(value), sign = (x >> 16) & 0x8000u,
+                 magnitude = x & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
   if (magnitude >= 0x38800000u)                                                // a normal number
-    return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
+    return static_cast<uint16_t>(
+        sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
   // Subnormal: adding 0.5 lets the float adder shift and round the mantissa into place.
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
 }
 inline float float16::to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude >= 0x7c00u)
+    return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
   if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
   const float value = static_cast<float>(magnitude) * 0x1p-24f;  // subnormal or zero
   return sign ? -value : value;
 }
 #endif
 
-// ---- all element types --------------------------------------------------------------------------------------------
+// ---- all element types --------------------------------------------------------------------------
 
 enum class DType : uint8_t { Float32, Float64, BFloat16, Float16, Int64, Int32, UInt8, Bool };
 
 size_t itemsize(DType dtype);   // bytes of one element
 const char* name(DType dtype);  // "float32"
 bool is_floating(DType dtype);  // float32, float64, bfloat16, float16
-// The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64 for float64.
+// The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64
+// for float64.
 DType accumulator_dtype(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 [[noreturn]] void throw_unsupported_dtype(const char* operation, DType dtype, const char* expected);
@@ -109,9 +114,11 @@ inline constexpr bool kIs16Bit = std::is_same_v<T, bfloat16> || std::is_same_v<T
 
 // The type in which values of T are computed and summed: 16-bit floats use float, bool uses int64.
 template <class T>
-using Accumulator = std::conditional_t<kIs16Bit<T>, float, std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
+using Accumulator =
+    std::conditional_t<kIs16Bit<T>, float, std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
 
-// Calls body.operator()<T>() with the C++ type of `dtype`. Throws DTypeError in the name of `operation` for others.
+// Calls body.operator()<T>() with the C++ type of `dtype`. Throws DTypeError in the name of
+// `operation` for others.
 //   visit_floating("softmax", x.dtype(), [&]<class T>() { ... });
 template <class Body>
 decltype(auto) visit_floating(const char* operation, DType dtype, Body&& body) {

@@ -1,8 +1,9 @@
 // Errors are values with names: one exception type per kind of mistake, and a message that says
-// `operation: what is wrong, the values, what was expected`. Nothing in the library exits; it prints warnings only.
+// `operation: what is wrong, the values, what was expected`. Nothing in the library exits; it
+// prints warnings only.
 //
-// The macros CHECK and ASSERT live in core/base/check.h, which no header includes, so that a program
-// using the library keeps its own macros of that name.
+// The macros CHECK and ASSERT live in core/base/check.h, which no header includes, so that a
+// program using the library keeps its own macros of that name.
 #pragma once
 
 #include <stdexcept>
@@ -45,10 +46,12 @@ struct IoError : Error {  // a file is missing, unreadable, or the disk is full
 struct DataError : IoError {  // a file was read, and what it holds is damaged or hostile
   using IoError::IoError;
 };
-struct NetworkError : IoError {  // a host is not known, does not answer, or has not what was asked for
+// a host is not known, does not answer, or has not what was asked for.
+struct NetworkError : IoError {
   using IoError::IoError;
 };
-struct LimitError : Error {  // the system gives this process no more of something; names the limit to raise
+// The system gives this process no more of something; names the limit to raise.
+struct LimitError : Error {
   using Error::Error;
 };
 struct CudaError : Error {  // a call of the CUDA runtime or of a library on top of it failed
@@ -57,15 +60,16 @@ struct CudaError : Error {  // a call of the CUDA runtime or of a library on top
 struct OutOfMemoryError : Error {  // names the operation, the bytes asked for and what holds memory
   using Error::Error;
 };
-struct DistributedError : Error {  // a peer died, disagreed or sent nonsense; names rank and operation
+// a peer died, disagreed or sent nonsense; names rank and operation.
+struct DistributedError : Error {
   using Error::Error;
 };
 struct TimeoutError : DistributedError {  // a wait outlasted its deadline; names who is missing
   using DistributedError::DistributedError;
 };
 
-// Names the operation its thread is in, for messages raised far below it (out of memory, a stale saved tensor). Costs
-// two stores to thread-local memory.
+// Names the operation its thread is in, for messages raised far below it (out of memory, a stale
+// saved tensor). Costs two stores to thread-local memory.
 class OpScope {
  public:
   explicit OpScope(const char* name) : previous_(current) { current = name; }

@@ -12,13 +12,14 @@
 namespace ringgrad {
 namespace {
 
-Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DType dtype, Device device,
-                bool channel_blocked = false) {
+Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DType dtype,
+                Device device, bool channel_blocked = false) {
   auto storage = std::make_shared<Storage>(static_cast<size_t>(elements) * itemsize(dtype), device);
   return Tensor(std::move(storage), shape, strides, 0, dtype, channel_blocked);
 }
 
-// x = value. The channels beyond C of the channel-blocked layout must stay zero, which a copy sees to.
+// x = value. The channels beyond C of the channel-blocked layout must stay zero, which a copy sees
+// to.
 void fill(const Tensor& x, Scalar value) {
   if (!x.is_channel_blocked() || value.to<double>() == 0) {
     kernels::fill(x, value);
@@ -29,19 +30,21 @@ void fill(const Tensor& x, Scalar value) {
 }
 
 void check_defined(const char* operation, const char* what, const Tensor& x) {
-  CHECK(x.defined(), operation, ": the ", what, " is an undefined tensor, expected one with elements; a gradient is ",
+  CHECK(x.defined(), operation, ": the ", what,
+        " is an undefined tensor, expected one with elements; a gradient is ",
         "undefined until backward() has reached its leaf");
 }
 
 void check_value(const char* operation, DType dtype, Scalar value) {
-  CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype, ", which cannot hold the number ",
-           value);
+  CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype,
+           ", which cannot hold the number ", value);
 }
 
 // Returns true if `a` and `b` share memory, unless each element lies exactly where its counterpart
 // lies.
 bool overlap_partly(const Tensor& a, const Tensor& b) {
-  const bool same_places = a.raw_data() == b.raw_data() && a.strides() == b.strides() && a.dtype() == b.dtype() &&
+  const bool same_places = a.raw_data() == b.raw_data() && a.strides() == b.strides() &&
+                           a.dtype() == b.dtype() &&
                            a.is_channel_blocked() == b.is_channel_blocked();
   return !same_places && have_memory_in_common(a, b);
 }
@@ -49,21 +52,25 @@ bool overlap_partly(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
-  // The number of bytes must fit: a hostile or mistaken shape is an error here, not a small allocation.
+  // The number of bytes must fit: a hostile or mistaken shape is an error here, not a small
+  // allocation.
   int64_t elements = 1;
   for (int64_t size : shape) {
     CHECK_AS(ShapeError, size >= 0, "empty: shape ", shape, " has a negative size");
-    CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, size, &elements) && elements < (int64_t{1} << 56),
+    CHECK_AS(ShapeError,
+             !__builtin_mul_overflow(elements, size, &elements) && elements < (int64_t{1} << 56),
              "empty: shape ", shape, " has too many elements");
   }
   const auto& [dtype, device, layout] = options;
-  if (layout == Layout::Strided) return allocate(shape, contiguous_strides(shape), elements, dtype, device);
-  CHECK_AS(ShapeError, shape.dim() == 4, "empty: the ", name(layout), " layout needs 4 dimensions, the shape is ",
-           shape);
-  if (layout == Layout::ChannelsLast) return allocate(shape, channels_last_strides(shape), elements, dtype, device);
+  if (layout == Layout::Strided)
+    return allocate(shape, contiguous_strides(shape), elements, dtype, device);
+  CHECK_AS(ShapeError, shape.dim() == 4, "empty: the ", name(layout),
+           " layout needs 4 dimensions, the shape is ", shape);
+  if (layout == Layout::ChannelsLast)
+    return allocate(shape, channels_last_strides(shape), elements, dtype, device);
   const int64_t blocks = (shape[1] + kChannelBlock - 1) / kChannelBlock;
-  return allocate(shape, contiguous_strides(shape), shape[0] * blocks * kChannelBlock * shape[2] * shape[3], dtype,
-                  device, true);
+  return allocate(shape, contiguous_strides(shape),
+                  shape[0] * blocks * kChannelBlock * shape[2] * shape[3], dtype, device, true);
 }
 
 Tensor empty_like(const Tensor& x, DType dtype) {
@@ -108,8 +115,8 @@ Tensor arange(Int64 n, TensorOptions options) {
 
 // Makes x [n] with x[i] = value(i). `first` and `last` are its first and last values.
 template <class T, class Value>
-static Tensor sequence(const char* operation, int64_t n, std::pair<Scalar, Scalar> ends, TensorOptions options,
-                       const Value& value) {
+static Tensor sequence(const char* operation, int64_t n, std::pair<Scalar, Scalar> ends,
+                       TensorOptions options, const Value& value) {
   if (n > 0) {
     check_value(operation, options.dtype, ends.first);
     check_value(operation, options.dtype, ends.second);
@@ -129,14 +136,16 @@ Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
           ", expected finite numbers and steps that lead there");
   };
   if (begin.is_integer() && end.is_integer() && step.is_integer()) {
-    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first, stride = step.to<int64_t>();
+    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first,
+               stride = step.to<int64_t>();
     lead_there(stride != 0 && (way == 0 || (way < 0) == (stride < 0)));
     const Wide count = (way + stride + (stride > 0 ? -1 : 1)) / stride;  // of steps that have begun
     const auto n = static_cast<int64_t>(std::min<Wide>(count, INT64_MAX));
     const auto value = [&](int64_t i) { return static_cast<int64_t>(first + i * stride); };
     return sequence<int64_t>("arange", n, {begin, value(n - 1)}, options, value);
   }
-  const auto first = begin.to<double>(), stride = step.to<double>(), steps = (end.to<double>() - first) / stride;
+  const auto first = begin.to<double>(), stride = step.to<double>(),
+             steps = (end.to<double>() - first) / stride;
   lead_there(stride != 0 && steps >= 0 && std::isfinite(steps));
   CHECK_AS(ShapeError, steps < 0x1p56, "arange: ", steps, " numbers do not fit into memory");
   const auto n = static_cast<int64_t>(std::ceil(steps));
@@ -153,15 +162,17 @@ Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options) {
   const int64_t gaps = std::max<int64_t>(steps - 1, 1);
   if (begin.is_integer() && end.is_integer() && !is_floating(options.dtype)) {
     const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first;
-    return sequence<int64_t>("linspace", steps, {begin, end}, options,
-                             [&](int64_t i) { return static_cast<int64_t>((first * gaps + way * i) / gaps); });
+    return sequence<int64_t>("linspace", steps, {begin, end}, options, [&](int64_t i) {
+      return static_cast<int64_t>((first * gaps + way * i) / gaps);
+    });
   }
   const auto first = begin.to<double>(), last = end.to<double>();
   const double step = steps > 1 ? (last - first) / static_cast<double>(gaps) : 0;
-  return sequence<double>(
-      "linspace", steps, {begin, end}, options, [&](int64_t i) {  // from the nearer end: both are met
-        return 2 * i < steps ? first + static_cast<double>(i) * step : last - static_cast<double>(steps - 1 - i) * step;
-      });
+  return sequence<double>("linspace", steps, {begin, end}, options,
+                          [&](int64_t i) {  // from the nearer end: both are met
+                            return 2 * i < steps ? first + static_cast<double>(i) * step
+                                                 : last - static_cast<double>(steps - 1 - i) * step;
+                          });
 }
 
 Tensor eye(Int64 rows, Int64 columns, TensorOptions options) {
@@ -172,18 +183,21 @@ Tensor eye(Int64 rows, Int64 columns, TensorOptions options) {
 }
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
-  CHECK(data != nullptr || shape.numel() == 0, "from_blob: the address is null, expected ", shape.numel(), " elements");
-  for (int64_t size : shape) CHECK_AS(ShapeError, size >= 0, "from_blob: shape ", shape, " has a negative size");
-  CHECK(release != nullptr, "from_blob: there is no release function; leave it out where there is nothing to release");
+  CHECK(data != nullptr || shape.numel() == 0, "from_blob: the address is null, expected ",
+        shape.numel(), " elements");
+  for (int64_t size : shape)
+    CHECK_AS(ShapeError, size >= 0, "from_blob: shape ", shape, " has a negative size");
+  CHECK(release != nullptr,
+        "from_blob: there is no release function; leave it out where there is nothing to release");
   const size_t bytes = static_cast<size_t>(shape.numel()) * itemsize(dtype);
-  return Tensor(std::make_shared<Storage>(data, bytes, Device{}, std::move(release)), shape, contiguous_strides(shape),
-                0, dtype);
+  return Tensor(std::make_shared<Storage>(data, bytes, Device{}, std::move(release)), shape,
+                contiguous_strides(shape), 0, dtype);
 }
 
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
-  CHECK_AS(ShapeError, static_cast<int64_t>(values.size()) == shape.numel(), "tensor: ", values.size(),
-           " values for shape ", shape, ", expected ", shape.numel());
+  CHECK_AS(ShapeError, static_cast<int64_t>(values.size()) == shape.numel(),
+           "tensor: ", values.size(), " values for shape ", shape, ", expected ", shape.numel());
   Tensor host = empty(shape, {.dtype = dtype_of<T>});
   std::copy(values.begin(), values.end(), host.data<T>());
   return on_device(host, device);
@@ -196,7 +210,8 @@ static void check_range(const Tensor& x) {
     const auto* elements = x.data<X>();
     for (int64_t i = 0; i < x.numel(); ++i) {
       const Scalar element = elements[i];
-      CHECK_AS(DTypeError, holds(dtype_of<T>, element) && (element.to<double>() > -1 || std::is_signed_v<T>),
+      CHECK_AS(DTypeError,
+               holds(dtype_of<T>, element) && (element.to<double>() > -1 || std::is_signed_v<T>),
                "to_vector: element ", i, " is ", element, ", which ", dtype_of<T>,
                " cannot hold; ask for a wider type, or convert with to(), which wraps");
     }
@@ -216,7 +231,8 @@ std::vector<T> to_vector(const Tensor& x) {
 template <class T>
 T Tensor::item() const {
   impl("item");
-  CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
+  CHECK_AS(ShapeError, numel() == 1, "item: the tensor has shape ", shape(),
+           ", expected one element");
   if (program_observer) program_observer->read(*this);
   return to_vector<T>(*this)[0];
 }
@@ -245,14 +261,16 @@ void fill_(const Tensor& x, Scalar value) {
 void copy_(const Tensor& destination, const Tensor& source) {
   check_defined("copy_", "destination", destination);
   check_defined("copy_", "source", source);
-  CHECK_AS(ShapeError, destination.shape() == source.shape(), "copy_: the destination has shape ", destination.shape(),
-           ", the source ", source.shape(), ", expected equal shapes");
-  CHECK(!overlap_partly(destination, source), "copy_: the source and the destination of shape ", destination.shape(),
-        " have memory in common, expected none: some elements would be overwritten before they are read; copy from "
+  CHECK_AS(ShapeError, destination.shape() == source.shape(), "copy_: the destination has shape ",
+           destination.shape(), ", the source ", source.shape(), ", expected equal shapes");
+  CHECK(!overlap_partly(destination, source), "copy_: the source and the destination of shape ",
+        destination.shape(),
+        " have memory in common, expected none: some elements would be overwritten before they are "
+        "read; copy from "
         "another copy of the source");
   begin_write("copy_", destination);
-  // A kernel runs where its first tensor lives. From a device to the host the device's kernel must do the work, so
-  // the source's slot is asked for by running on the source's side.
+  // A kernel runs where its first tensor lives. From a device to the host the device's kernel must
+  // do the work, so the source's slot is asked for by running on the source's side.
   if (destination.device().is_cpu() && !source.device().is_cpu())
     kernels::copy_to_host(source, destination);
   else
@@ -265,7 +283,9 @@ Tensor copy_of(const Tensor& x, TensorOptions options) {
   return y;
 }
 
-Tensor on_device(const Tensor& x, Device device) { return x.device() == device ? x : copy_of(x, {x.dtype(), device}); }
+Tensor on_device(const Tensor& x, Device device) {
+  return x.device() == device ? x : copy_of(x, {x.dtype(), device});
+}
 
 Tensor as_contiguous(const Tensor& x) {
   if (x.is_contiguous()) return x;

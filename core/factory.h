@@ -7,10 +7,11 @@
 
 namespace ringgrad {
 
-// Uninitialised. Throws ShapeError on a negative size or a layout of images for other than 4 dimensions, DeviceError,
-// OutOfMemoryError.
+// Uninitialised. Throws ShapeError on a negative size or a layout of images for other than 4
+// dimensions, DeviceError, OutOfMemoryError.
 Tensor empty(const Shape& shape, TensorOptions options = {});
-Tensor empty_like(const Tensor& x);  // same shape, dtype, device; same order in memory where x is dense
+// Same shape, dtype, device; same order in memory where x is dense.
+Tensor empty_like(const Tensor& x);
 Tensor empty_like(const Tensor& x, DType dtype);
 
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
@@ -30,9 +31,11 @@ Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
 Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options = {});
 Tensor eye(Int64 rows, Int64 columns, TensorOptions options = {});  // ones on the diagonal
 inline Tensor eye(Int64 n, TensorOptions options = {}) { return eye(n, n, options); }
-// A view of memory that stays the caller's, contiguous, on the CPU; `release` runs when the last handle is gone.
+// A view of memory that stays the caller's, contiguous, on the CPU; `release` runs when the last
+// handle is gone.
 Tensor from_blob(
-    void* data, const Shape& shape, DType dtype = DType::Float32, std::function<void()> release = [] {});
+    void* data, const Shape& shape, DType dtype = DType::Float32,
+    std::function<void()> release = [] {});
 
 // A copy of host values, row-major; throws ShapeError unless there are shape.numel() of them.
 template <class T>
@@ -48,7 +51,8 @@ Tensor tensor(const std::vector<T>& values, Device device = {}) {  // 1-D
 template <class T>
 std::vector<T> to_vector(const Tensor& x);
 
-// In place, without history; see begin_write() in core/tensor.h. The source may not overlap the destination.
+// In place, without history; see begin_write() in core/tensor.h. The source may not overlap the
+// destination.
 void fill_(const Tensor& x, Scalar value);
 // Same shape; converts dtype, crosses devices, reorders. A copy to the host is there on return.
 void copy_(const Tensor& destination, const Tensor& source);

@@ -1,6 +1,7 @@
-// The tensors inside a value, for wrappers of functions that take and return more than one: a Tensor; a tuple, pair,
-// array, vector or optional of such; a struct of up to eight public members. Numbers, enumerations and strings are
-// passed over; other types do not compile, because their tensors would be overlooked.
+// The tensors inside a value, for wrappers of functions that take and return more than one: a
+// Tensor; a tuple, pair, array, vector or optional of such; a struct of up to eight public members.
+// Numbers, enumerations and strings are passed over; other types do not compile, because their
+// tensors would be overlooked.
 #pragma once
 
 #include <array>
@@ -71,7 +72,8 @@ concept TupleLike = requires {
   std::tuple_size<T>::value;
 };
 template <class T>
-concept HoldsNoTensor = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string>;
+concept HoldsNoTensor =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string>;
 template <class T>
 inline constexpr bool is_optional = false;
 template <class T>
@@ -79,7 +81,8 @@ inline constexpr bool is_optional<std::optional<T>> = true;
 
 }  // namespace detail
 
-// f(tensor) for each of them, in order; where `value` is not const it may assign to them. Undefined ones are visited.
+// f(tensor) for each of them, in order; where `value` is not const it may assign to them. Undefined
+// ones are visited.
 template <class T, class F>
 void for_each_tensor(T& value, const F& f) {
   using Value = std::remove_const_t<T>;
@@ -94,7 +97,8 @@ void for_each_tensor(T& value, const F& f) {
                        !std::same_as<Value, std::string>) {
     for (auto& part : value) for_each_tensor(part, f);
   } else if constexpr (!detail::HoldsNoTensor<Value>) {
-    static_assert(std::is_aggregate_v<Value>, "expected tensors, tuples, vectors or structs of them");
+    static_assert(std::is_aggregate_v<Value>,
+                  "expected tensors, tuples, vectors or structs of them");
     detail::with_members(value, each);
   }
 }

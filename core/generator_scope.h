@@ -1,6 +1,6 @@
-// Random numbers of its own for a part of a computation: while a scope lives, default_generator() of the generator's
-// device is this generator, in this thread. So parts that run beside each other, or one after the other, draw what
-// they would draw alone.
+// Random numbers of its own for a part of a computation: while a scope lives, default_generator()
+// of the generator's device is this generator, in this thread. So parts that run beside each other,
+// or one after the other, draw what they would draw alone.
 #pragma once
 
 #include "ringgrad/core/random.h"
@@ -10,7 +10,9 @@ namespace ringgrad {
 class GeneratorScope {
  public:
   // The generator must outlive the scope. Scopes of a thread end in the reverse of their order.
-  explicit GeneratorScope(Generator& generator) : before_(innermost_), generator_(generator) { innermost_ = this; }
+  explicit GeneratorScope(Generator& generator) : before_(innermost_), generator_(generator) {
+    innermost_ = this;
+  }
   ~GeneratorScope() { innermost_ = before_; }
   GeneratorScope(const GeneratorScope&) = delete;
 

@@ -75,11 +75,14 @@ bool has_internal_overlap(const Tensor& x) {
 }
 
 bool have_memory_in_common(const Tensor& a, const Tensor& b) {
-  if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0 || a.device() != b.device()) return false;
-  const auto size_a = static_cast<int64_t>(itemsize(a.dtype())), size_b = static_cast<int64_t>(itemsize(b.dtype()));
+  if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0 || a.device() != b.device())
+    return false;
+  const auto size_a = static_cast<int64_t>(itemsize(a.dtype())),
+             size_b = static_cast<int64_t>(itemsize(b.dtype()));
   const auto [first_a, last_a] = extent(a);
   const auto [first_b, last_b] = extent(b);
-  const auto at_a = reinterpret_cast<int64_t>(a.raw_data()), at_b = reinterpret_cast<int64_t>(b.raw_data());
+  const auto at_a = reinterpret_cast<int64_t>(a.raw_data()),
+             at_b = reinterpret_cast<int64_t>(b.raw_data());
   const int64_t begin_a = at_a + first_a * size_a, end_a = at_a + (last_a + 1) * size_a;
   const int64_t begin_b = at_b + first_b * size_b, end_b = at_b + (last_b + 1) * size_b;
   if (begin_a >= end_b || begin_b >= end_a) return false;
@@ -87,7 +90,8 @@ bool have_memory_in_common(const Tensor& a, const Tensor& b) {
 
   // Both are counted from the first address on, in units of which the size of each element is a
   // multiple.
-  const int64_t begin = std::min(begin_a, begin_b), unit = std::gcd(std::gcd(size_a, size_b), at_a - at_b);
+  const int64_t begin = std::min(begin_a, begin_b),
+                unit = std::gcd(std::gcd(size_a, size_b), at_a - at_b);
   std::vector<bool> taken(static_cast<size_t>((std::max(end_a, end_b) - begin) / unit));
   for_each_place(a, [&](int64_t p) {
     const int64_t at = (at_a + p * size_a - begin) / unit;

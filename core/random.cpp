@@ -19,7 +19,8 @@ std::mutex generators_mutex;
 BEFORE_MAIN(generators, hold_over_fork(generators_mutex));
 uint64_t default_seed = 0;
 std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
-  static auto* all = new std::vector<std::unique_ptr<Generator>>[kDeviceTypes];  // never destroyed: holds tensors
+  // Never destroyed: holds tensors.
+  static auto* all = new std::vector<std::unique_ptr<Generator>>[kDeviceTypes];
   return all[static_cast<int>(type)];
 }
 
@@ -30,7 +31,10 @@ int64_t words_of(DType dtype) {
 // Returns true if the dtype holds every integer from `low` to `last` exactly.
 bool holds_all(DType dtype, int64_t low, int64_t last) {
   if (!is_floating(dtype)) return holds_exactly(dtype, low) && holds_exactly(dtype, last);
-  const int digits = dtype == DType::Float64 ? 53 : dtype == DType::Float32 ? 24 : dtype == DType::Float16 ? 11 : 8;
+  const int digits = dtype == DType::Float64   ? 53
+                     : dtype == DType::Float32 ? 24
+                     : dtype == DType::Float16 ? 11
+                                               : 8;
   return low >= -(int64_t{1} << digits) && last <= int64_t{1} << digits;
 }
 
@@ -45,7 +49,8 @@ void draw_into(const char* operation, const Tensor& x, const Draw& draw) {
 
 }  // namespace
 
-Generator::Generator(uint64_t seed, Device device) : state_(empty({2}, {.dtype = DType::Int64, .device = device})) {
+Generator::Generator(uint64_t seed, Device device)
+    : state_(empty({2}, {.dtype = DType::Int64, .device = device})) {
   set_state(seed, 0);
 }
 
@@ -79,16 +84,19 @@ void manual_seed(uint64_t seed) {
 }
 
 void uniform_(const Tensor& x, Real low, Real high) {
-  CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "uniform_: the bounds are ", low, " and ", high,
-        ", expected finite numbers, the lower one first");
-  draw_into("uniform_", x, [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
+  CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "uniform_: the bounds are ", low,
+        " and ", high, ", expected finite numbers, the lower one first");
+  draw_into("uniform_", x,
+            [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }
 
 void normal_(const Tensor& x, Real mean, Real std) {
-  CHECK(std::isfinite(mean) && std::isfinite(std) && std >= 0, "normal_: the mean is ", mean, " and the deviation ",
-        std, ", expected finite numbers and a deviation of at least 0");
-  // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for uniform.
-  draw_into("normal_", x, [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
+  CHECK(std::isfinite(mean) && std::isfinite(std) && std >= 0, "normal_: the mean is ", mean,
+        " and the deviation ", std, ", expected finite numbers and a deviation of at least 0");
+  // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for
+  // uniform.
+  draw_into("normal_", x,
+            [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
 }
 
 Tensor rand(const Shape& shape, TensorOptions options) {
@@ -107,14 +115,17 @@ Tensor rand_like(const Tensor& x) { return rand(x.shape(), x.options()); }
 Tensor randn_like(const Tensor& x) { return randn(x.shape(), x.options()); }
 
 Tensor randint(Int64 low, Int64 high, const Shape& shape, TensorOptions options) {
-  CHECK(low < high, "randint: the bounds are ", low, " and ", high, ", expected the second above the first, which it ",
-        "excludes");
+  CHECK(low < high, "randint: the bounds are ", low, " and ", high,
+        ", expected the second above the first, which it ", "excludes");
   CHECK_AS(DTypeError, holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,
            " cannot hold all numbers from ", low, " to ", high - 1);
   const Tensor whole = empty(shape, {DType::Int64, options.device});
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  draw_into("randint", whole, [=](const Tensor& y, const Tensor& state) { kernels::randint(y, state, low, range); });
-  return options.dtype == DType::Int64 && options.layout == Layout::Strided ? whole : copy_of(whole, options);
+  draw_into("randint", whole,
+            [=](const Tensor& y, const Tensor& state) { kernels::randint(y, state, low, range); });
+  return options.dtype == DType::Int64 && options.layout == Layout::Strided
+             ? whole
+             : copy_of(whole, options);
 }
 
 }  // namespace ringgrad

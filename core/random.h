@@ -1,11 +1,12 @@
-// Random numbers that are the same on every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011), a function of
-// (seed, offset, index) without state, so element i of a tensor gets the same number whatever thread computes it.
-// Tensors draw from a device's Generator; everything else that is random has a RandomSequence, named by what it is for.
+// Random numbers that are the same on every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw
+// 2011), a function of (seed, offset, index) without state, so element i of a tensor gets the same
+// number whatever thread computes it. Tensors draw from a device's Generator; everything else that
+// is random has a RandomSequence, named by what it is for.
 //
-// A stream of numbers is named by a state: an int64 tensor [seed, offset]. Element i of a draw uses the Philox block
-// with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n numbers takes ⌈n / 4⌉ offsets. In float64
-// and int64 an element has 64 bits: words 2 (i % 2) and the next of block offset + i / 2; the draw takes ⌈n / 2⌉
-// offsets.
+// A stream of numbers is named by a state: an int64 tensor [seed, offset]. Element i of a draw uses
+// the Philox block with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n
+// numbers takes ⌈n / 4⌉ offsets. In float64 and int64 an element has 64 bits: words 2 (i % 2) and
+// the next of block offset + i / 2; the draw takes ⌈n / 2⌉ offsets.
 #pragma once
 
 #include <array>
@@ -21,14 +22,16 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// The 128-bit output for a 64-bit key and a 64-bit counter (the upper half of the 128-bit counter is `lane`).
+// The 128-bit output for a 64-bit key and a 64-bit counter (the upper half of the 128-bit counter
+// is `lane`).
 RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, uint64_t lane = 0) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
   uint32_t c2 = static_cast<uint32_t>(lane), c3 = static_cast<uint32_t>(lane >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
-    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0,
+                   n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
     c0 = n0;
@@ -44,7 +47,8 @@ RINGGRAD_HOST_DEVICE inline uint64_t wide_word(const uint32_t* words, int64_t i)
   return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
 }
 
-// A uniform number in [0, 1) with this many bits, exact in float32. More than a type's precision would round up to 1.
+// A uniform number in [0, 1) with this many bits, exact in float32. More than a type's precision
+// would round up to 1.
 RINGGRAD_HOST_DEVICE inline float uniform_from(uint32_t word, int bits = 24) {
   return static_cast<float>(word >> (32 - bits)) / static_cast<float>(1 << bits);
 }
@@ -80,12 +84,14 @@ RINGGRAD_HOST_DEVICE uint64_t uniform_below(uint64_t n, Next&& next) {
 
 // Returns element i of a draw of integers in [0, n). `word` has its 64 bits. If they are rejected,
 // the next lanes of the block give new bits; no other draw uses those lanes.
-RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, uint64_t seed, uint64_t offset,
-                                                   int64_t i) {
+RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, uint64_t seed,
+                                                   uint64_t offset, int64_t i) {
   uint64_t lane = 0;
   return uniform_below(n, [&] {
     const uint64_t next =
-        lane == 0 ? word : wide_word(philox(seed, offset + static_cast<uint64_t>(i) / 2, lane).word, i % 2);
+        lane == 0
+            ? word
+            : wide_word(philox(seed, offset + static_cast<uint64_t>(i) / 2, lane).word, i % 2);
     ++lane;
     return next;
   });
@@ -95,11 +101,13 @@ RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, ui
 // bits are below it. So p is not rounded to 24 bits.
 inline uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 0x1p32 + 0.5); }
 
-// The state of a device's random numbers; each operation that draws advances it and keeps a snapshot.
+// The state of a device's random numbers; each operation that draws advances it and keeps a
+// snapshot.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0, Device device = {});
-  // A snapshot [seed, offset] for a draw of `count` numbers; advances the state on the device, without waiting for it.
+  // A snapshot [seed, offset] for a draw of `count` numbers; advances the state on the device,
+  // without waiting for it.
   Tensor draw(int64_t count);
   const Tensor& state() const { return state_; }  // int64 [2]: saved in checkpoints
   void set_state(uint64_t seed, uint64_t offset);
@@ -112,13 +120,15 @@ class Generator {
 Generator& default_generator(Device device = {});
 void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
-Tensor rand(const Shape& shape, TensorOptions options = {});   // uniform in [0, 1), from the default generator
+// Uniform in [0, 1), from the default generator.
+Tensor rand(const Shape& shape, TensorOptions options = {});
 Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
 // Draws integers in [low, high), all with the same probability. Throws DTypeError if the dtype does
 // not hold all of them exactly: float32 holds those up to 2^24.
-Tensor randint(Int64 low, Int64 high, const Shape& shape, TensorOptions options = {.dtype = DType::Int64});
+Tensor randint(Int64 low, Int64 high, const Shape& shape,
+               TensorOptions options = {.dtype = DType::Int64});
 void uniform_(const Tensor& x, Real low, Real high);  // in place, floating dtypes, any strides
 void normal_(const Tensor& x, Real mean, Real std);
 
@@ -131,12 +141,14 @@ enum class Purpose : uint64_t {
   Episode = 0x657069736f646500u,
 };
 
-// A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for example the crop of
-// image 17 in epoch 3. Whoever asks gets the same numbers, on any machine, rank, worker thread or device, in any order.
+// A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for
+// example the crop of image 17 in epoch 3. Whoever asks gets the same numbers, on any machine,
+// rank, worker thread or device, in any order.
 class RandomSequence {
  public:
   // Each substream has 2^25 numbers of its own. REQUIRES: substream < 2^40.
-  RINGGRAD_HOST_DEVICE RandomSequence(uint64_t seed, Purpose purpose, uint64_t stream, uint64_t substream = 0)
+  RINGGRAD_HOST_DEVICE RandomSequence(uint64_t seed, Purpose purpose, uint64_t stream,
+                                      uint64_t substream = 0)
       : key_(seed ^ static_cast<uint64_t>(purpose)), counter_(substream << 24), lane_(stream) {}
 
   RINGGRAD_HOST_DEVICE uint64_t next() {

@@ -7,8 +7,8 @@
 namespace ringgrad {
 
 void throw_out_of_range(const std::string& number, size_t bytes) {
-  throw IndexError(
-      str(current_op(), ": the argument ", number, " does not fit into the ", 8 * bytes, " bits of its parameter"));
+  throw IndexError(str(current_op(), ": the argument ", number, " does not fit into the ",
+                       8 * bytes, " bits of its parameter"));
 }
 
 bool operator<(Scalar a, Scalar b) {
@@ -25,14 +25,16 @@ bool holds(DType dtype, Scalar number) {
   if (is_floating(dtype) || dtype == DType::Bool) return true;
   if (number.is_integer() && dtype == DType::Int64) return true;
   const double limit = dtype == DType::UInt8 ? 0x1p8 : dtype == DType::Int32 ? 0x1p31 : 0x1p63;
-  const double value = number.to<double>();  // rounding leaves each number on its side of these limits
+  // Rounding leaves each number on its side of these limits.
+  const double value = number.to<double>();
   return value < limit && (dtype == DType::UInt8 ? value > -limit : value >= -limit);  // NaN is not
 }
 
 bool holds_exactly(DType dtype, Scalar number) {
   const auto value = number.to<double>();
   if (dtype == DType::Bool) return value == 0 || value == 1;
-  return holds(dtype, number) && (is_floating(dtype) || number.is_whole()) && (dtype != DType::UInt8 || value >= 0);
+  return holds(dtype, number) && (is_floating(dtype) || number.is_whole()) &&
+         (dtype != DType::UInt8 || value >= 0);
 }
 
 std::ostream& operator<<(std::ostream& out, Scalar number) {

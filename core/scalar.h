@@ -16,11 +16,13 @@ namespace ringgrad {
 
 class Scalar {
  public:
-  // A bool is 0 or 1. An unsigned integer above INT64_MAX, which no dtype holds, is the nearest double.
+  // A bool is 0 or 1. An unsigned integer above INT64_MAX, which no dtype holds, is the nearest
+  // double.
   template <class T>
   requires(kIsNumber<T> || kIs16Bit<T> || std::is_same_v<T, bool>) constexpr Scalar(T value) {
     if constexpr (std::is_integral_v<T>)
-      is_integer_ = std::is_signed_v<T> || static_cast<uint64_t>(value) <= static_cast<uint64_t>(INT64_MAX);
+      is_integer_ =
+          std::is_signed_v<T> || static_cast<uint64_t>(value) <= static_cast<uint64_t>(INT64_MAX);
     if (is_integer_)
       integer_ = static_cast<int64_t>(value);
     else

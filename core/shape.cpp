@@ -12,8 +12,8 @@ Shape::Shape(std::initializer_list<Int64> sizes) {
 }
 
 Shape::Shape(std::span<const int64_t> sizes) {
-  CHECK_AS(ShapeError, sizes.size() <= kMaxDims, "shape: ", sizes.size(), " dimensions, at most ", kMaxDims,
-           " are supported");
+  CHECK_AS(ShapeError, sizes.size() <= kMaxDims, "shape: ", sizes.size(), " dimensions, at most ",
+           kMaxDims, " are supported");
   std::copy(sizes.begin(), sizes.end(), sizes_.begin());
   dim_ = static_cast<int>(sizes.size());
 }
@@ -27,7 +27,8 @@ int64_t Shape::numel() const {
 void Shape::push_back(int64_t size) { insert(dim_, size); }
 
 void Shape::insert(int d, int64_t size) {
-  CHECK_AS(ShapeError, dim_ < kMaxDims, "shape: more than ", kMaxDims, " dimensions are not supported");
+  CHECK_AS(ShapeError, dim_ < kMaxDims, "shape: more than ", kMaxDims,
+           " dimensions are not supported");
   std::copy_backward(begin() + d, end(), end() + 1);
   sizes_[d] = size;
   ++dim_;
@@ -38,7 +39,9 @@ void Shape::erase(int d) {
   --dim_;
 }
 
-bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+bool Shape::operator==(const Shape& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   out << '[';
@@ -71,8 +74,8 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
   for (int d = 0; d < shorter.dim(); ++d) {
     const int64_t x = longer[d + offset], y = shorter[d];
     CHECK_AS(ShapeError, x == y || x == 1 || y == 1, operation, ": shapes ", a, " and ", b,
-             " cannot be broadcast: dimension ", d + offset - longer.dim(), " has sizes ", x, " and ", y,
-             ", expected equal sizes or 1");
+             " cannot be broadcast: dimension ", d + offset - longer.dim(), " has sizes ", x,
+             " and ", y, ", expected equal sizes or 1");
     result[d + offset] = x == 1 ? y : x;
   }
   return result;
@@ -83,15 +86,17 @@ DimOrder memory_order(const Shape& shape, const Strides& strides) {
   for (int d = 0; d < shape.dim(); ++d) {
     if (shape[d] == 1) continue;
     int at = order.count++;
-    for (; at > 0 && strides[order.dim[at - 1]] < strides[d]; --at) order.dim[at] = order.dim[at - 1];
+    for (; at > 0 && strides[order.dim[at - 1]] < strides[d]; --at)
+      order.dim[at] = order.dim[at - 1];
     order.dim[at] = d;
   }
   return order;
 }
 
 int normalize_dim(const char* operation, int d, int dim) {
-  CHECK_AS(IndexError, d >= -dim && d < dim, operation, ": dimension ", d, " is out of range for a tensor of ", dim,
-           " dimensions, expected ", -dim, " to ", dim - 1);
+  CHECK_AS(IndexError, d >= -dim && d < dim, operation, ": dimension ", d,
+           " is out of range for a tensor of ", dim, " dimensions, expected ", -dim, " to ",
+           dim - 1);
   return d < 0 ? d + dim : d;
 }
 

@@ -1,4 +1,5 @@
-// Shapes and strides: small arrays of int64 without heap memory, and the rules for broadcasting and dimensions.
+// Shapes and strides: small arrays of int64 without heap memory, and the rules for broadcasting and
+// dimensions.
 #pragma once
 
 #include <array>
@@ -14,7 +15,8 @@ namespace ringgrad {
 
 inline constexpr int kMaxDims = 8;
 
-// The sizes of a tensor's dimensions, outermost first; also used for strides (counted in elements). Prints as [2, 3].
+// The sizes of a tensor's dimensions, outermost first; also used for strides (counted in elements).
+// Prints as [2, 3].
 class Shape {
  public:
   Shape() = default;  // zero dimensions: one element
@@ -46,7 +48,8 @@ using Strides = Shape;
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-// Dimensions by their numbers: one, sum(x, 1), or several, sum(x, {0, 2}); negative ones count from the end.
+// Dimensions by their numbers: one, sum(x, 1), or several, sum(x, {0, 2}); negative ones count from
+// the end.
 struct Dims : std::vector<int> {
   Dims() = default;
   template <class A>
@@ -59,12 +62,12 @@ struct Dims : std::vector<int> {
 Strides contiguous_strides(const Shape& shape);    // row-major: the last dimension has stride 1
 Strides channels_last_strides(const Shape& nchw);  // of a 4-D NCHW shape stored as NHWC
 
-// The common shape of an elementwise operation (NumPy's rule: align right; sizes agree or one of them is 1).
-// Throws ShapeError in the name of `operation`.
+// The common shape of an elementwise operation (NumPy's rule: align right; sizes agree or one of
+// them is 1). Throws ShapeError in the name of `operation`.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
 
-// The dimensions whose size is not 1, by falling stride (equal strides keep their order): how the elements are walked
-// in the order of memory.
+// The dimensions whose size is not 1, by falling stride (equal strides keep their order): how the
+// elements are walked in the order of memory.
 struct DimOrder {
   int count = 0;
   std::array<int, kMaxDims> dim{};

@@ -28,13 +28,15 @@ const char* name(Layout layout) {
   return kNames[static_cast<int>(layout)];
 }
 
-Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, Int64 offset, DType dtype,
-               Flag channel_blocked)
-    : impl_(std::make_shared<Impl>(Impl{std::move(storage), nullptr, offset, shape, strides, dtype, channel_blocked})) {
-}
+Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides,
+               Int64 offset, DType dtype, Flag channel_blocked)
+    : impl_(std::make_shared<Impl>(
+          Impl{std::move(storage), nullptr, offset, shape, strides, dtype, channel_blocked})) {}
 
 int64_t Tensor::size(Int d) const { return impl("size").shape[normalize_dim("size", d, dim())]; }
-int64_t Tensor::stride(Int d) const { return impl("stride").strides[normalize_dim("stride", d, dim())]; }
+int64_t Tensor::stride(Int d) const {
+  return impl("stride").strides[normalize_dim("stride", d, dim())];
+}
 
 Layout Tensor::layout() const {
   if (is_channel_blocked()) return Layout::ChannelBlocked;
@@ -83,31 +85,36 @@ Tensor Tensor::detach() const {
 
 Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offset) const {
   CHECK(!is_channel_blocked(), "as_strided: the tensor of shape ", this->shape(),
-        " is channel-blocked, where strides do not lead from one element to the next; contiguous(x) has them");
+        " is channel-blocked, where strides do not lead from one element to the next; "
+        "contiguous(x) has them");
   int64_t first = offset, last = offset;
   for (int d = 0; d < shape.dim(); ++d) {
     const int64_t way = (shape[d] - 1) * strides[d];
     (way < 0 ? first : last) += way;
   }
   const auto elements = static_cast<int64_t>(storage()->nbytes() / itemsize(dtype()));
-  CHECK_AS(ShapeError, shape.numel() == 0 || (first >= 0 && last < elements), "as_strided: shape ", shape,
-           " with strides ", strides, " from element ", offset, " on reaches from element ", first, " to ", last,
-           " of a storage of ", elements, ", expected all of them inside");
+  CHECK_AS(ShapeError, shape.numel() == 0 || (first >= 0 && last < elements), "as_strided: shape ",
+           shape, " with strides ", strides, " from element ", offset, " on reaches from element ",
+           first, " to ", last, " of a storage of ", elements, ", expected all of them inside");
   return Tensor(storage(), shape, strides, offset, dtype());
 }
 
 void Tensor::set_data(const Tensor& other) const {
   impl("set_data");
-  CHECK(other.defined(), "set_data: the new data is an undefined tensor, expected one with elements");
+  CHECK(other.defined(),
+        "set_data: the new data is an undefined tensor, expected one with elements");
   CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
            ", the tensor has ", shape(), ", expected equal shapes");
   const Tensor grad = this->grad();
-  CHECK_AS(DTypeError, !grad || grad.dtype() == other.dtype(), "set_data: the new data has dtype ", other.dtype(),
-           ", the tensor's gradient ", grad.dtype(), ", expected equal dtypes; clear it first with set_grad({})");
-  CHECK_AS(DeviceError, !grad || grad.device() == other.device(), "set_data: the new data is on ", other.device(),
-           ", the tensor's gradient on ", grad.device(), ", expected one device; clear it first with set_grad({})");
-  CHECK_AS(DTypeError, !requires_grad() || is_floating(other.dtype()), "set_data: the new data has dtype ",
-           other.dtype(), ", and the tensor requires a gradient, expected a floating dtype");
+  CHECK_AS(DTypeError, !grad || grad.dtype() == other.dtype(), "set_data: the new data has dtype ",
+           other.dtype(), ", the tensor's gradient ", grad.dtype(),
+           ", expected equal dtypes; clear it first with set_grad({})");
+  CHECK_AS(DeviceError, !grad || grad.device() == other.device(), "set_data: the new data is on ",
+           other.device(), ", the tensor's gradient on ", grad.device(),
+           ", expected one device; clear it first with set_grad({})");
+  CHECK_AS(DTypeError, !requires_grad() || is_floating(other.dtype()),
+           "set_data: the new data has dtype ", other.dtype(),
+           ", and the tensor requires a gradient, expected a floating dtype");
   impl_->dtype = other.impl_->dtype;
   impl_->storage = other.impl_->storage;
   impl_->strides = other.impl_->strides;
@@ -116,30 +123,39 @@ void Tensor::set_data(const Tensor& other) const {
 }
 
 void Tensor::throw_undefined(const char* asked) {
-  throw Error(str(asked, ": asked of an undefined tensor, expected one with elements; a gradient is undefined until ",
-                  "backward() has reached its leaf"));
+  throw Error(str(
+      asked,
+      ": asked of an undefined tensor, expected one with elements; a gradient is undefined until ",
+      "backward() has reached its leaf"));
 }
 
 void Tensor::throw_wrong_dtype(DType wanted) const {
-  throw DTypeError(str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
+  throw DTypeError(
+      str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
 }
 
 void begin_write(const char* operation, const Tensor& x) {
-  CHECK(x.defined(), operation, ": the destination is an undefined tensor, expected one to write to");
-  CHECK(!has_internal_overlap(x), operation, ": the destination has shape ", x.shape(), " and strides ", x.strides(),
-        ", so that several elements lie in one place; expected a place for each: write to contiguous(x) instead");
+  CHECK(x.defined(), operation,
+        ": the destination is an undefined tensor, expected one to write to");
+  CHECK(!has_internal_overlap(x), operation, ": the destination has shape ", x.shape(),
+        " and strides ", x.strides(),
+        ", so that several elements lie in one place; expected a place for each: write to "
+        "contiguous(x) instead");
   CHECK(x.is_leaf(), operation, ": the destination of shape ", x.shape(),
-        " was computed from leaves that want a gradient, which would be wrong after a write that the graph does not "
+        " was computed from leaves that want a gradient, which would be wrong after a write that "
+        "the graph does not "
         "know; write before, or to x.detach() where nothing else needs the values");
   x.storage()->bump_version();
 }
 
 namespace {
 
-constexpr int64_t kAbbreviateAbove = 1000, kEdge = 3;  // of more elements, the first and last three of each dimension
+// Of more elements, the first and last three of each dimension.
+constexpr int64_t kAbbreviateAbove = 1000, kEdge = 3;
 
 template <class T>
-void print_dimension(std::ostream& out, const std::vector<T>& values, const Shape& shape, int d, int64_t offset) {
+void print_dimension(std::ostream& out, const std::vector<T>& values, const Shape& shape, int d,
+                     int64_t offset) {
   if (d == shape.dim()) {
     out << values[offset];
     return;

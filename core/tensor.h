@@ -1,15 +1,16 @@
 // Tensor: a handle to a strided (or channel-blocked) array of one element type on one device.
 //
-// Copying a Tensor copies the handle: both name the same array, and the same place in the autograd graph. Operations
-// are the free functions of autograd/ops.h; a method that has the name of one calls it, so there is no second,
-// untracked API to fall into. These, and the members under "autograd", are declared here, because that is where people
-// look for them, and defined in autograd/, which alone knows what AutogradMeta is.
+// Copying a Tensor copies the handle: both name the same array, and the same place in the autograd
+// graph. Operations are the free functions of autograd/ops.h; a method that has the name of one
+// calls it, so there is no second, untracked API to fall into. These, and the members under
+// "autograd", are declared here, because that is where people look for them, and defined in
+// autograd/, which alone knows what AutogradMeta is.
 //
-// An undefined tensor (Tensor(), the gradient of a leaf before backward) names no array: asking it for more than
-// whether it is defined throws Error.
+// An undefined tensor (Tensor(), the gradient of a leaf before backward) names no array: asking it
+// for more than whether it is defined throws Error.
 //
-// Thread-safety: like std::shared_ptr and the array behind it. Different handles may be used by different threads;
-// writing to elements that another thread reads needs synchronisation.
+// Thread-safety: like std::shared_ptr and the array behind it. Different handles may be used by
+// different threads; writing to elements that another thread reads needs synchronisation.
 #pragma once
 
 #include <atomic>
@@ -28,12 +29,14 @@
 
 namespace ringgrad {
 
-// Reference-counted bytes on one device, with a version counter. All views of a tensor share one Storage.
+// Reference-counted bytes on one device, with a version counter. All views of a tensor share one
+// Storage.
 class Storage {
  public:
   // Uninitialised bytes from the caching allocator, for work on the device's current stream.
   Storage(size_t nbytes, Device device);
-  // Bytes owned by somebody else (a mapped file, shared memory); `release` runs when the last view is gone.
+  // Bytes owned by somebody else (a mapped file, shared memory); `release` runs when the last view
+  // is gone.
   Storage(void* data, size_t nbytes, Device device, std::function<void()> release);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -42,7 +45,8 @@ class Storage {
   size_t nbytes() const { return nbytes_; }
   Device device() const { return stream_.device; }
 
-  // Counts in-place modifications. A tensor saved for backward compares it on use, and throws when it changed.
+  // Counts in-place modifications. A tensor saved for backward compares it on use, and throws when
+  // it changed.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -63,9 +67,11 @@ class GradHookHandle;
 
 // How the elements of a tensor lie in its storage.
 enum class Layout : uint8_t {
-  Strided,         // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; a new tensor is contiguous
+  // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; a new tensor is contiguous.
+  Strided,
   ChannelsLast,    // the strided case of images as NHWC without gaps: 4-D only
-  ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold zeros
+  ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block
+                   // beyond C hold zeros
 };
 const char* name(Layout layout);              // "channels-last"
 inline constexpr int64_t kChannelBlock = 16;  // one AVX-512 register, one cache line of float32
@@ -80,41 +86,46 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: names no array
   // A view of `storage`. REQUIRES: every element lies inside the storage.
-  Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, Int64 offset, DType dtype,
-         Flag channel_blocked = false);
+  Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, Int64 offset,
+         DType dtype, Flag channel_blocked = false);
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) = default;
   Tensor& operator=(const Tensor&) & = default;  // the handle names another array from now on
   Tensor& operator=(Tensor&&) & = default;
-  // To what has no name, such as a part x[0] = v, or x.index({Slice(), 1}) = v: writes the values there, as copy_().
+  // To what has no name, such as a part x[0] = v, or x.index({Slice(), 1}) = v: writes the values
+  // there, as copy_().
   void operator=(const Tensor& values) &&;
   void operator=(Scalar value) &&;
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
 
-  const Shape& shape() const { return impl("shape").shape; }  // the logical shape, NCHW for images in every layout
-  const Shape& sizes() const { return shape(); }              // libtorch's name
-  int64_t size(Int d) const;                                  // d may be negative
+  // The logical shape, NCHW for images in every layout.
+  const Shape& shape() const { return impl("shape").shape; }
+  const Shape& sizes() const { return shape(); }  // libtorch's name
+  int64_t size(Int d) const;                      // d may be negative
   int dim() const { return impl("dim").shape.dim(); }
   int64_t numel() const { return impl("numel").shape.numel(); }
-  const Strides& strides() const { return impl("strides").strides; }  // meaningless when channel-blocked
+  // Meaningless when channel-blocked.
+  const Strides& strides() const { return impl("strides").strides; }
   int64_t stride(Int d) const;
   DType dtype() const { return impl("dtype").dtype; }
   Device device() const { return impl("device").storage->device(); }
-  // ChannelsLast is what the strides say; images that are contiguous, too (one channel, or one pixel), are Strided.
+  // ChannelsLast is what the strides say; images that are contiguous, too (one channel, or one
+  // pixel), are Strided.
   Layout layout() const;
   bool is_channel_blocked() const { return impl("layout").channel_blocked; }
   TensorOptions options() const { return {dtype(), device(), layout()}; }
 
   bool is_contiguous() const;     // strided, row-major, without gaps
   bool is_channels_last() const;  // strided, 4-D, stored as NHWC without gaps
-  // Elements from the first to the last in storage when all of it is used exactly once (contiguous, any permutation of
-  // that, or channel-blocked, whose padding counts); else 0. Two tensors with equal shape, strides and layout for which
-  // this holds can be walked as flat arrays.
+  // Elements from the first to the last in storage when all of it is used exactly once (contiguous,
+  // any permutation of that, or channel-blocked, whose padding counts); else 0. Two tensors with
+  // equal shape, strides and layout for which this holds can be walked as flat arrays.
   int64_t flat_numel() const;
 
-  // The first element. Throws DTypeError when T is not the tensor's dtype. On CUDA it is a device address.
+  // The first element. Throws DTypeError when T is not the tensor's dtype. On CUDA it is a device
+  // address.
   template <class T>
   T* data() const {
     if (impl("data").dtype != dtype_of<T>) throw_wrong_dtype(dtype_of<T>);
@@ -122,7 +133,8 @@ class Tensor {
   }
   void* raw_data() const {
     const Impl& x = impl("data");
-    return static_cast<char*>(x.storage->data()) + x.offset * static_cast<int64_t>(itemsize(x.dtype));
+    return static_cast<char*>(x.storage->data()) +
+           x.offset * static_cast<int64_t>(itemsize(x.dtype));
   }
 
   // Returns the value of a tensor with one element, converted to T. Waits for the device. Throws
@@ -133,41 +145,49 @@ class Tensor {
 
   const std::shared_ptr<Storage>& storage() const { return impl("storage").storage; }
   int64_t storage_offset() const { return impl("storage_offset").offset; }  // in elements
-  // True when nobody else can see these elements: no other handle, no view. Then they may be overwritten.
+  // True when nobody else can see these elements: no other handle, no view. Then they may be
+  // overwritten.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
-  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }  // two handles of one tensor
+  // Two handles of one tensor.
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   bool shares_memory_with(const Tensor& other) const { return storage() == other.storage(); }
 
   // Same array, no history: what backward closures save, and what libtorch calls detach().
   Tensor detach() const;
   // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
   Tensor as_strided(const Shape& shape, const Strides& strides, Int64 offset) const;
-  // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype and device may
-  // change, except that a gradient stays valid: the tensor keeps its own, which must have that dtype and device (clear
-  // it before, give it back after), and one that requires a gradient stays floating. Its history stays, too. Used to
-  // move and convert parameters, and to lay them into an arena.
+  // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype
+  // and device may change, except that a gradient stays valid: the tensor keeps its own, which must
+  // have that dtype and device (clear it before, give it back after), and one that requires a
+  // gradient stays floating. Its history stays, too. Used to move and convert parameters, and to
+  // lay them into an arena.
   void set_data(const Tensor& other) const;
 
-  // -- autograd; defined in autograd/graph.cpp and engine.cpp ---------------------------------------------
+  // -- autograd; defined in autograd/graph.cpp and engine.cpp -------------------------------------
   bool requires_grad() const;  // true for leaves marked so, and for everything computed from them
   const Tensor& set_requires_grad(Flag value = true) const;  // throws unless a floating leaf
   bool is_leaf() const;
-  Tensor grad() const;                      // undefined until backward has reached this leaf
-  void set_grad(const Tensor& grad) const;  // shape, dtype and device must be the tensor's; undefined clears it
-  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one element. The graph is
-  // freed on the way, unless it is to be retained for another pass.
+  Tensor grad() const;  // undefined until backward has reached this leaf
+  // Shape, dtype and device must be the tensor's; undefined clears it.
+  void set_grad(const Tensor& grad) const;
+  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one
+  // element. The graph is freed on the way, unless it is to be retained for another pass.
   void backward(const Tensor& grad_output = {}, Flag retain_graph = false) const;
   const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
-  void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const { impl("autograd").autograd = std::move(meta); }
+  void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const {
+    impl("autograd").autograd = std::move(meta);
+  }
   const Tensor& requires_grad_(Flag value = true) const { return set_requires_grad(value); }
   std::shared_ptr<Node> grad_fn() const;  // the node that made this; null for a leaf
-  // Backward leaves the gradient of this tensor, which is no leaf, in its grad(), too, as its hooks have made it.
+  // Backward leaves the gradient of this tensor, which is no leaf, in its grad(), too, as its hooks
+  // have made it.
   const Tensor& retain_grad() const;
-  // hook(gradient) runs when the gradient of this tensor is complete, before it goes on; the tensor that it returns, if
-  // any, takes its place. It stays until the handle's remove() or the end of the graph (autograd/grad_hooks.h).
+  // hook(gradient) runs when the gradient of this tensor is complete, before it goes on; the tensor
+  // that it returns, if any, takes its place. It stays until the handle's remove() or the end of
+  // the graph (autograd/grad_hooks.h).
   GradHookHandle register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
 
-  // -- operations: each is the free function of its name in autograd/ops.h, where its contract stands --------------
+  // -- operations: each is the free function of its name in autograd/ops.h, where its contract stan
   Tensor add(const Tensor& other) const;
   Tensor sub(const Tensor& other) const;
   Tensor mul(const Tensor& other) const;
@@ -247,10 +267,11 @@ class Tensor {
   Tensor contiguous() const;
   Tensor clone() const;
 
-  // -- in place: autograd/composed/in_place.cpp ----------------------------------------------------------
-  // The tensor, whatever names it, has the new value. Where a gradient is tracked its history follows, as in PyTorch;
-  // Error where a leaf that requires a gradient would be overwritten (do that under a NoGradGuard), or where others see
-  // the elements, too, whose history would be wrong: a base, a view, a node that saved them. x = x + y does then.
+  // -- in place: autograd/composed/in_place.cpp ---------------------------------------------------
+  // The tensor, whatever names it, has the new value. Where a gradient is tracked its history
+  // follows, as in PyTorch; Error where a leaf that requires a gradient would be overwritten (do
+  // that under a NoGradGuard), or where others see the elements, too, whose history would be wrong:
+  // a base, a view, a node that saved them. x = x + y does then.
   const Tensor& operator+=(const Tensor& other) const;
   const Tensor& operator-=(const Tensor& other) const;
   const Tensor& operator*=(const Tensor& other) const;
@@ -264,7 +285,8 @@ class Tensor {
   const Tensor& mul_(Scalar c) const;
   const Tensor& clamp_(Scalar low, Scalar high) const;
   const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
-  const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values, Flag accumulate = false) const;
+  const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values,
+                           Flag accumulate = false) const;
   const Tensor& index_put_(const std::vector<Index>& at, Scalar value) const;
   const Tensor& copy_(const Tensor& values) const;  // may be broadcast
   const Tensor& fill_(Scalar value) const;
@@ -280,7 +302,8 @@ class Tensor {
     DType dtype;
     bool channel_blocked;
   };
-  // What the tensor consists of, for the member `asked`. Throws Error where the tensor is undefined.
+  // What the tensor consists of, for the member `asked`. Throws Error where the tensor is
+  // undefined.
   Impl& impl(const char* asked) const {
     if (!impl_) [[unlikely]]
       throw_undefined(asked);
@@ -292,8 +315,9 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// A tensor of truth values, which is no condition: `if (x == y)` would ask whether there is a tensor, not what it
-// holds. item<bool>() of one element asks that: if ((x == y).all().item<bool>()).
+// A tensor of truth values, which is no condition: `if (x == y)` would ask whether there is a
+// tensor, not what it holds. item<bool>() of one element asks that: if ((x ==
+// y).all().item<bool>()).
 class Mask : public Tensor {
  public:
   Mask(Tensor values) : Tensor(std::move(values)) {}
@@ -306,15 +330,16 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // The elements, abbreviated above 1000 of them, then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-// ---- writing to a tensor that exists already, instead of making a new one -------------------------------------------
+// ---- writing to a tensor that exists already, instead of making a new one -----------------------
 
-// True when several elements lie in one place: a dimension longer than 1 with stride 0, as expand() gives. (Of strides
-// that overlap otherwise, which only as_strided() can give, nothing is said.)
+// True when several elements lie in one place: a dimension longer than 1 with stride 0, as expand()
+// gives. (Of strides that overlap otherwise, which only as_strided() can give, nothing is said.)
 bool has_internal_overlap(const Tensor& x);
 
-// Every write to the elements of x begins here: raises its version, so that a graph that has saved x finds out. Throws
-// Error in the name of `operation` where several elements lie in one place, of which only the last would be kept, and
-// where x was computed from leaves that want a gradient: the write is no part of the graph, which would be wrong then.
+// Every write to the elements of x begins here: raises its version, so that a graph that has saved
+// x finds out. Throws Error in the name of `operation` where several elements lie in one place, of
+// which only the last would be kept, and where x was computed from leaves that want a gradient: the
+// write is no part of the graph, which would be wrong then.
 void begin_write(const char* operation, const Tensor& x);
 
 }  // namespace ringgrad

@@ -1,8 +1,8 @@
 // Batches of augmented images from a data set of bytes on the device.
 //
-// Mapping: one block per image. Its threads walk over the output, so that writes are coalesced, and the reads of a row,
-// too, mirrored or not. Each thread draws what is done to the image for itself: three Philox blocks instead of a
-// barrier.
+// Mapping: one block per image. Its threads walk over the output, so that writes are coalesced, and
+// the reads of a row, too, mirrored or not. Each thread draws what is done to the image for itself:
+// three Philox blocks instead of a barrier.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
@@ -19,8 +19,8 @@ struct ImageSet {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    augment_kernel(T* y, ImageSet images, const int64_t* index, const int64_t* epoch, const float* scale,
-                   const float* shift, AugmentOptions options) {
+    augment_kernel(T* y, ImageSet images, const int64_t* index, const int64_t* epoch,
+                   const float* scale, const float* shift, AugmentOptions options) {
   const int64_t number = index[blockIdx.x];
   if (number < 0 || number >= images.size) return;
   const int height = images.height, width = images.width, pixels = images.channels * height * width;
@@ -30,23 +30,28 @@ __global__ void __launch_bounds__(kThreads)
   for (int e = static_cast<int>(threadIdx.x); e < pixels; e += kThreads) {
     const int column = e % width, row = e / width % height, channel = e / width / height;
     int from_row = row + a.dy, from_column = (a.flip ? width - 1 - column : column) + a.dx;
-    if (options.reflect) from_row = reflected(from_row, height), from_column = reflected(from_column, width);
+    if (options.reflect)
+      from_row = reflected(from_row, height), from_column = reflected(from_column, width);
     Compute<T> value = shift[channel];  // black
     if (from_row >= 0 && from_row < height && from_column >= 0 && from_column < width)
-      value += static_cast<Compute<T>>(image[(channel * height + from_row) * width + from_column]) * scale[channel];
-    if (row >= a.cut_top && row < a.cut_bottom && column >= a.cut_left && column < a.cut_right) value = 0;
+      value += static_cast<Compute<T>>(image[(channel * height + from_row) * width + from_column]) *
+               scale[channel];
+    if (row >= a.cut_top && row < a.cut_bottom && column >= a.cut_left && column < a.cut_right)
+      value = 0;
     out[e] = narrow<T>(value);
   }
 }
 
-void augment_images_cuda(Stream stream, const Tensor& y, const Tensor& images, const Tensor& index, const Tensor& epoch,
-                         const Tensor& scale, const Tensor& shift, const AugmentOptions& options) {
+void augment_images_cuda(Stream stream, const Tensor& y, const Tensor& images, const Tensor& index,
+                         const Tensor& epoch, const Tensor& scale, const Tensor& shift,
+                         const AugmentOptions& options) {
   ASSERT(y.is_contiguous() && images.is_contiguous() && index.is_contiguous() && y.dim() == 4);
   const ImageSet set{images.data<uint8_t>(), images.size(0), static_cast<int>(images.size(1)),
                      static_cast<int>(images.size(2)), static_cast<int>(images.size(3))};
   visit_floating("augment_images", y.dtype(), [&]<class T>() {
-    launch(augment_kernel<Element<T>>, grid_of(y.size(0)), kThreads, 0, stream, device_data<T>(y), set,
-           index.data<int64_t>(), epoch.data<int64_t>(), scale.data<float>(), shift.data<float>(), options);
+    launch(augment_kernel<Element<T>>, grid_of(y.size(0)), kThreads, 0, stream, device_data<T>(y),
+           set, index.data<int64_t>(), epoch.data<int64_t>(), scale.data<float>(),
+           shift.data<float>(), options);
   });
 }
 

@@ -1,9 +1,9 @@
-// Batch normalisation in its four steps. x is NCHW (or any [N, C, …]) or NHWC; everything per channel is float32, or
-// float64 for float64.
+// Batch normalisation in its four steps. x is NCHW (or any [N, C, …]) or NHWC; everything per
+// channel is float32, or float64 for float64.
 //
-// Mapping: the statistics (common/moments.cuh, and step by step ladders/moments_ladder.cu) and the sums of the backward
-// pass are reductions per channel (common/channels.cuh). The two other steps are one pass over memory. A thread handles
-// 16 bytes of neighbouring elements at a time.
+// Mapping: the statistics (common/moments.cuh, and step by step ladders/moments_ladder.cu) and the
+// sums of the backward pass are reductions per channel (common/channels.cuh). The two other steps
+// are one pass over memory. A thread handles 16 bytes of neighbouring elements at a time.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -15,15 +15,17 @@
 namespace ringgrad::cuda {
 namespace {
 
-// The factors by which the channels of kSize neighbouring elements map them (Terms::Line). They are worked out anew
-// only where the channels change: with channels last and C a power of two, a thread's step through memory ends at the
-// channels where it began, and since a grid is one wave of blocks a thread takes many of those steps.
+// The factors by which the channels of kSize neighbouring elements map them (Terms::Line). They are
+// worked out anew only where the channels change: with channels last and C a power of two, a
+// thread's step through memory ends at the channels where it began, and since a grid is one wave of
+// blocks a thread takes many of those steps.
 template <class Terms, int kSize>
 struct Lines {
   typename Terms::Line of[kSize] = {};
   int64_t first = -1;
 
-  __device__ __forceinline__ void move_to(const Channels& channels, int64_t offset, const Terms& terms) {
+  __device__ __forceinline__ void move_to(const Channels& channels, int64_t offset,
+                                          const Terms& terms) {
     const int64_t c = channels.channel(offset);
     if (c == first) return;
     first = c;
@@ -32,11 +34,12 @@ struct Lines {
   }
 };
 
-// ---- forward ------------------------------------------------------------------------------------------------------
+// ---- forward ------------------------------------------------------------------------------------
 
 template <int kSize, class T, class A = Compute<T>>
-__global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vectors, Normalise<T> normalise, bool relu,
-                                               T* y, const T* x, const T* residual) {
+__global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vectors,
+                                               Normalise<T> normalise, bool relu, T* y, const T* x,
+                                               const T* residual) {
   constexpr int kInFlight = 4;
   Lines<Normalise<T>, kSize> lines;
   for (int64_t first = thread_number(); first < vectors; first += kInFlight * thread_count()) {
@@ -64,7 +67,7 @@ __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vector
   }
 }
 
-// ---- backward -----------------------------------------------------------------------------------------------------
+// ---- backward -----------------------------------------------------------------------------------
 
 // What reaches the normalised value: dy where y > 0 (all of dy without relu, where y is nullptr).
 template <class T>
@@ -103,12 +106,14 @@ struct BackwardReducer {
             y ? load_vector<kSize>(y + offset, 0) : Vector<T, kSize>{}};
   }
   template <int kSize>
-  __device__ __forceinline__ void add(State (&s)[kSize], const Vector<A, kSize>& means, const Term<kSize>& term) const {
+  __device__ __forceinline__ void add(State (&s)[kSize], const Vector<A, kSize>& means,
+                                      const Term<kSize>& term) const {
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
       const A g = through_relu(term.dy.element[k], y ? term.y.element : nullptr, k);
       s[k].dy += g;
-      s[k].dy_xhat += g * (widen(term.x.element[k]) - means.element[k]);  // divided by the deviation once, in finish
+      // Divided by the deviation once, in finish.
+      s[k].dy_xhat += g * (widen(term.x.element[k]) - means.element[k]);
     }
   }
   template <int kMany>
@@ -126,8 +131,9 @@ struct BackwardReducer {
 };
 
 template <int kSize, class T, class A = Compute<T>>
-__global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64_t vectors, BackwardTerms<T> terms,
-                                                        T* dx, T* dresidual, const T* dy, const T* x, const T* y) {
+__global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64_t vectors,
+                                                        BackwardTerms<T> terms, T* dx, T* dresidual,
+                                                        const T* dy, const T* x, const T* y) {
   Lines<BackwardTerms<T>, kSize> lines;
   for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
     const auto grad = load_vector<kSize>(dy, v), in = load_vector<kSize>(x, v);
@@ -145,18 +151,20 @@ __global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64
   }
 }
 
-// ---- launchers ----------------------------------------------------------------------------------------------------
+// ---- launchers ----------------------------------------------------------------------------------
 
-// Launches the kernel for vectors where a vector's elements are neighbours in their layout, else that for elements.
+// Launches the kernel for vectors where a vector's elements are neighbours in their layout, else
+// that for elements.
 template <int kSize, class... Params, class... Args>
-void launch_vectors(Stream stream, const Tensor& x, bool aligned, void (*vector_kernel)(Channels, int64_t, Params...),
+void launch_vectors(Stream stream, const Tensor& x, bool aligned,
+                    void (*vector_kernel)(Channels, int64_t, Params...),
                     void (*element_kernel)(Channels, int64_t, Params...), const Args&... args) {
   const Channels channels(x);
   const bool vectors = aligned && (channels.last ? channels.C : channels.S) % kSize == 0;
   const int64_t n = vectors ? x.numel() / kSize : x.numel();
   const auto wave = static_cast<unsigned>(kBlocksOfWave * multiprocessors(stream.device));
-  launch(vectors ? vector_kernel : element_kernel, std::min(blocks_for(n, kThreads), wave), kThreads, 0, stream,
-         channels, n, args...);
+  launch(vectors ? vector_kernel : element_kernel, std::min(blocks_for(n, kThreads), wave),
+         kThreads, 0, stream, channels, n, args...);
 }
 
 template <class T>
@@ -172,7 +180,8 @@ bool alike(const Tensor& x, std::initializer_list<const Tensor*> others) {
   return true;
 }
 
-// Channel-blocked memory is the CPU's: kernels here see a tensor of that layout as a channels-last copy.
+// Channel-blocked memory is the CPU's: kernels here see a tensor of that layout as a channels-last
+// copy.
 Tensor blank(const Tensor& x) {
   return x.defined() ? empty(x.shape(), {x.dtype(), x.device(), Layout::ChannelsLast}) : x;
 }
@@ -190,10 +199,12 @@ void statistics(Stream stream, const Tensor& mean, const Tensor& var, const Tens
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Running<A> updated{optional_data<A>(running.mean), optional_data<A>(running.var),
-                             optional_data<int64_t>(running.batches), static_cast<A>(running.momentum)};
+                             optional_data<int64_t>(running.batches),
+                             static_cast<A>(running.momentum)};
     reduce_channels<kVectorSize<T>>(
         stream, Channels(x), all_aligned<T>({&x}),
-        StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var), updated});
+        StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var),
+                                 updated});
   });
 }
 
@@ -201,13 +212,14 @@ void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var,
   statistics(stream, mean, var, x, {});
 }
 
-void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& x, const Tensor& mean,
-                           const Tensor& var, const Tensor& weight, const Tensor& bias, const Tensor& residual,
-                           double eps, bool relu) {
+void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& x,
+                           const Tensor& mean, const Tensor& var, const Tensor& weight,
+                           const Tensor& bias, const Tensor& residual, double eps, bool relu) {
   ASSERT(!positive.defined());
   if (x.is_channel_blocked()) {
     const Tensor result = blank(y);
-    batch_norm_apply_cuda(stream, result, {}, unblocked(x), mean, var, weight, bias, unblocked(residual), eps, relu);
+    batch_norm_apply_cuda(stream, result, {}, unblocked(x), mean, var, weight, bias,
+                          unblocked(residual), eps, relu);
     return kernels::copy(y, result);
   }
   ASSERT(alike(x, {&x, &y, &residual}));
@@ -215,39 +227,44 @@ void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& positiv
     using A = Accumulator<T>;
     using D = Element<T>;
     constexpr int kSize = kVectorSize<T>;
-    const Normalise<D> normalise{device_data<A>(mean), device_data<A>(var), optional_data<A>(weight),
-                                 optional_data<A>(bias), static_cast<A>(eps)};
-    launch_vectors<kSize>(stream, x, all_aligned<T>({&y, &x, &residual}), apply_kernel<kSize, D>, apply_kernel<1, D>,
-                          normalise, relu, device_data<T>(y), device_data<T>(x), optional_data<T>(residual));
+    const Normalise<D> normalise{device_data<A>(mean), device_data<A>(var),
+                                 optional_data<A>(weight), optional_data<A>(bias),
+                                 static_cast<A>(eps)};
+    launch_vectors<kSize>(stream, x, all_aligned<T>({&y, &x, &residual}), apply_kernel<kSize, D>,
+                          apply_kernel<1, D>, normalise, relu, device_data<T>(y), device_data<T>(x),
+                          optional_data<T>(residual));
   });
 }
 
-void batch_norm_backward_reduce_cuda(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy,
-                                     const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
-                                     double eps) {
+void batch_norm_backward_reduce_cuda(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat,
+                                     const Tensor& dy, const Tensor& x, const Tensor& y,
+                                     const Tensor& mean, const Tensor& var, double eps) {
   if (x.is_channel_blocked())
-    return batch_norm_backward_reduce_cuda(stream, sum_dy, sum_dy_xhat, unblocked(dy), unblocked(x), unblocked(y), mean,
-                                           var, eps);
+    return batch_norm_backward_reduce_cuda(stream, sum_dy, sum_dy_xhat, unblocked(dy), unblocked(x),
+                                           unblocked(y), mean, var, eps);
   ASSERT(alike(x, {&x, &dy, &y}));
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     reduce_channels<kVectorSize<T>>(
         stream, Channels(x), all_aligned<T>({&dy, &x, &y}),
-        BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), optional_data<T>(y), device_data<A>(mean),
-                                    device_data<A>(var), device_data<A>(sum_dy), device_data<A>(sum_dy_xhat),
+        BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), optional_data<T>(y),
+                                    device_data<A>(mean), device_data<A>(var),
+                                    device_data<A>(sum_dy), device_data<A>(sum_dy_xhat),
                                     static_cast<A>(eps)});
   });
 }
 
-void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
-                                    const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
-                                    const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
+void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tensor& dresidual,
+                                    const Tensor& dy, const Tensor& x, const Tensor& y,
+                                    const Tensor& mean, const Tensor& var, const Tensor& weight,
+                                    const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                     double count) {
   if (x.is_channel_blocked()) {
     const Tensor to_x = blank(dx), to_residual = blank(dresidual);
-    batch_norm_backward_apply_cuda(stream, to_x, to_residual, unblocked(dy), unblocked(x), unblocked(y), mean, var,
-                                   weight, sum_dy, sum_dy_xhat, eps, count);
+    batch_norm_backward_apply_cuda(stream, to_x, to_residual, unblocked(dy), unblocked(x),
+                                   unblocked(y), mean, var, weight, sum_dy, sum_dy_xhat, eps,
+                                   count);
     kernels::copy(dx, to_x);
     if (dresidual.defined()) kernels::copy(dresidual, to_residual);
     return;
@@ -257,32 +274,40 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
     using A = Accumulator<T>;
     using D = Element<T>;
     constexpr int kSize = kVectorSize<T>;
-    const BackwardTerms<D> terms{device_data<A>(mean),     device_data<A>(var),         optional_data<A>(weight),
-                                 device_data<A>(sum_dy),   device_data<A>(sum_dy_xhat), static_cast<A>(eps),
+    const BackwardTerms<D> terms{device_data<A>(mean),        device_data<A>(var),
+                                 optional_data<A>(weight),    device_data<A>(sum_dy),
+                                 device_data<A>(sum_dy_xhat), static_cast<A>(eps),
                                  static_cast<A>(1 / count)};
-    launch_vectors<kSize>(stream, x, all_aligned<T>({&dx, &dresidual, &dy, &x, &y}), backward_apply_kernel<kSize, D>,
-                          backward_apply_kernel<1, D>, terms, device_data<T>(dx), optional_data<T>(dresidual),
-                          device_data<T>(dy), device_data<T>(x), optional_data<T>(y));
+    launch_vectors<kSize>(stream, x, all_aligned<T>({&dx, &dresidual, &dy, &x, &y}),
+                          backward_apply_kernel<kSize, D>, backward_apply_kernel<1, D>, terms,
+                          device_data<T>(dx), optional_data<T>(dresidual), device_data<T>(dy),
+                          device_data<T>(x), optional_data<T>(y));
   });
 }
 
-// Whoever has a channel's statistics last updates its running ones, where those lie one behind the other.
-void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
-                     const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
-                     bool relu, const kernels::RunningStatistics& running) {
+// Whoever has a channel's statistics last updates its running ones, where those lie one behind the
+// other.
+void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean,
+                     const Tensor& var, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     const Tensor& residual, double eps, bool relu,
+                     const kernels::RunningStatistics& running) {
   for (const Tensor& strided : {running.mean, running.var})
     if (strided && !strided.is_contiguous())
-      return batch_norm_in_steps(stream, y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
+      return batch_norm_in_steps(stream, y, positive, mean, var, x, weight, bias, residual, eps,
+                                 relu, running);
   statistics(stream, mean, var, x, running);
   batch_norm_apply_cuda(stream, y, positive, x, mean, var, weight, bias, residual, eps, relu);
 }
 
 REGISTER_KERNEL(batch_norm_stats, DeviceType::CUDA, Provider::Native, batch_norm_stats_cuda);
 REGISTER_KERNEL(batch_norm_apply, DeviceType::CUDA, Provider::Native, batch_norm_apply_cuda);
-REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CUDA, Provider::Native, batch_norm_backward_reduce_cuda);
-REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CUDA, Provider::Native, batch_norm_backward_apply_cuda);
+REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CUDA, Provider::Native,
+                batch_norm_backward_reduce_cuda);
+REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CUDA, Provider::Native,
+                batch_norm_backward_apply_cuda);
 REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Native, batch_norm_cuda);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CUDA, Provider::Native, batch_norm_backward_in_steps);
+REGISTER_KERNEL(batch_norm_backward, DeviceType::CUDA, Provider::Native,
+                batch_norm_backward_in_steps);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -1,12 +1,13 @@
-// Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC memory.
+// Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC
+// memory.
 //
 // Three ways, in all of which it is a matrix product whose operands are addressed, not built
 // (common/conv_operands.cuh): kSteps has them, the slowest first.
 //
-// Images come as NHWC (core/kernels.cpp), and those of a first layer as they are: none are copied here.
-// Weights lie in their arena as KCRS, as in checkpoints and in PyTorch; the operation makes a copy of them as KRSC
-// (kernels::conv2d_filters), for y and dx. For ResNet-18 in bfloat16 that moves 67 MB, and lets parameters have float32
-// where images have 16 bits.
+// Images come as NHWC (core/kernels.cpp), and those of a first layer as they are: none are copied
+// here. Weights lie in their arena as KCRS, as in checkpoints and in PyTorch; the operation makes a
+// copy of them as KRSC (kernels::conv2d_filters), for y and dx. For ResNet-18 in bfloat16 that
+// moves 67 MB, and lets parameters have float32 where images have 16 bits.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -18,9 +19,10 @@
 namespace ringgrad::cuda {
 namespace {
 
-// ---- direct -------------------------------------------------------------------------------------------------------
+// ---- direct -------------------------------------------------------------------------------------
 
-// One thread per element of the product: row m, column n, every k. The operands do all the addressing.
+// One thread per element of the product: row m, column n, every k. The operands do all the
+// addressing.
 template <class A, class B, class Store>
 __global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, B b, Store store) {
   using C = Compute<typename A::Value>;
@@ -39,23 +41,27 @@ __global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, 
   }
 }
 
-// ---- choosing -----------------------------------------------------------------------------------------------------
+// ---- choosing -----------------------------------------------------------------------------------
 
-bool is_aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0; }
+bool is_aligned(const Tensor& x) {
+  return reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0;
+}
 
 // Eight neighbouring channels (filters) lie in 16 aligned bytes and in one group.
 bool in_chunks(const Tensor& x, int64_t channels_of_group) {
-  return (x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16) && channels_of_group % kChunk == 0 &&
-         x.is_channels_last() && is_aligned(x);
+  return (x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16) &&
+         channels_of_group % kChunk == 0 && x.is_channels_last() && is_aligned(x);
 }
 bool images_in_chunks(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
   return in_chunks(x, w.shape()[1]) && in_chunks(y, w.shape()[0] / o.groups);
 }
 
 template <bool kAAlongK, bool kBAlongK, class A, class B, class Store>
-void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
+void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, const B& b,
+              const Store& store) {
   if (step == ConvStep::Direct) {
-    launch_elements(stream, shape.batches * shape.M * shape.N, direct_kernel<A, B, Store>, shape, a, b, store);
+    launch_elements(stream, shape.batches * shape.M * shape.N, direct_kernel<A, B, Store>, shape, a,
+                    b, store);
   } else if (step == ConvStep::ImplicitGemm) {
     simt_gemm<kAAlongK, kBAlongK>(stream, shape, a, b, store);
   } else {
@@ -69,15 +75,15 @@ void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, 
 // Pixels and tap × channel numbers are divided in 32 bits.
 void check_size(const char* operation, int64_t pixels, int64_t taps) {
   constexpr int64_t kLimit = int64_t{1} << 31;
-  CHECK_AS(ShapeError, pixels < kLimit && taps < kLimit, operation, ": ", pixels, " pixels and ", taps,
-           " weights, expected less than 2^31 of each");
+  CHECK_AS(ShapeError, pixels < kLimit && taps < kLimit, operation, ": ", pixels, " pixels and ",
+           taps, " weights, expected less than 2^31 of each");
 }
 
-// ---- the three products -------------------------------------------------------------------------------------------
+// ---- the three products -------------------------------------------------------------------------
 
 template <class T>
-void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
-             const Conv2dOptions& o) {
+void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+             const Tensor& bias, const Conv2dOptions& o) {
   using D = Element<T>;
   const ConvGeometry g(x, w, y, o);
   const int64_t pixels = g.y.N * g.y.H * g.y.W, terms = g.w.H * g.w.W * g.channels;
@@ -90,33 +96,38 @@ void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, con
 }
 
 template <class T>
-void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                    const Tensor& addend, const Conv2dOptions& o) {
+void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy,
+                    const Tensor& w, const Tensor& addend, const Conv2dOptions& o) {
   using D = Element<T>;
   const ConvGeometry g(dx, w, dy, o);
   const int64_t pixels = g.x.N * g.x.H * g.x.W, terms = g.w.H * g.w.W * g.filters;
   run_gemm<true, false>(step, stream, {o.groups, pixels, g.channels, terms},
                         GradientPatchMatrix<D>{g, device_data<T>(dy), pixels},
                         WeightMatrix<D, true>{{}, g, device_data<T>(w), g.channels},
-                        AddingImageStore<D>{{g.x, g.by_x_height, g.by_x_width, g.channels, device_data<T>(dx), nullptr},
+                        AddingImageStore<D>{{g.x, g.by_x_height, g.by_x_width, g.channels,
+                                             device_data<T>(dx), nullptr},
                                             optional_data<T>(addend)});
 }
 
-// dw is small and the sum over pixels long: K is cut into parts, four blocks for each multiprocessor, which are added
-// up in order afterwards.
+// dw is small and the sum over pixels long: K is cut into parts, four blocks for each
+// multiprocessor, which are added up in order afterwards.
 int weight_splits(Stream stream, int64_t groups, int64_t M, int64_t N, int64_t K) {
   constexpr int64_t kTile = 64, kShortest = 256;
   const int64_t tiles = groups * ((M + kTile - 1) / kTile) * ((N + kTile - 1) / kTile);
   const int64_t blocks = 4 * multiprocessors(stream.device);
-  return static_cast<int>(std::max<int64_t>(1, std::min((blocks + tiles - 1) / tiles, K / kShortest)));
+  return static_cast<int>(
+      std::max<int64_t>(1, std::min((blocks + tiles - 1) / tiles, K / kShortest)));
 }
 
-// dw = the sum of its parts [split, filter, tap, channel], whatever its order, layout and dtype. One thread for each
-// element, neighbours for neighbouring channels, which the parts have side by side.
+// dw = the sum of its parts [split, filter, tap, channel], whatever its order, layout and dtype.
+// One thread for each element, neighbours for neighbouring channels, which the parts have side by
+// side.
 template <class A, class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_weight_parts_kernel(ConvGeometry g, int splits, unsigned elements, Divider columns, T* dw, const A* parts) {
-  for (unsigned e = static_cast<unsigned>(thread_number()); e < elements; e += static_cast<unsigned>(thread_count())) {
+    sum_weight_parts_kernel(ConvGeometry g, int splits, unsigned elements, Divider columns, T* dw,
+                            const A* parts) {
+  for (unsigned e = static_cast<unsigned>(thread_number()); e < elements;
+       e += static_cast<unsigned>(thread_count())) {
     A total = 0;
     for (int split = 0; split < splits; ++split) total += parts[int64_t{split} * elements + e];
     const auto [filter, column] = columns(e);
@@ -126,14 +137,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                     const Conv2dOptions& o) {
+void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy,
+                     const Tensor& x, const Conv2dOptions& o) {
   using D = Element<T>;
   using A = Accumulator<T>;
   const ConvGeometry g(x, dw, dy, o);
   const int64_t pixels = g.y.N * g.y.H * g.y.W, taps = g.w.H * g.w.W, columns = taps * g.channels;
-  const int splits = step == ConvStep::Direct ? 1 : weight_splits(stream, o.groups, g.filters, columns, pixels);
-  const Tensor partials = empty({splits, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
+  const int splits =
+      step == ConvStep::Direct ? 1 : weight_splits(stream, o.groups, g.filters, columns, pixels);
+  const Tensor partials =
+      empty({splits, o.groups * g.filters, taps, g.channels}, {dtype_of<A>, dw.device()});
   run_gemm<false, false>(step, stream, {o.groups, g.filters, columns, pixels, splits},
                          GradientMatrix<D>{{}, g, device_data<T>(dy), g.filters},
                          PatchMatrix<D, true>{g, device_data<T>(x), columns},
@@ -165,25 +178,28 @@ ConvStep fastest(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2d
   return images_in_chunks(x, w, y, o) ? ConvStep::TensorCores : ConvStep::ImplicitGemm;
 }
 
-void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
-                 const Conv2dOptions& o) {
+void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                 const Tensor& bias, const Conv2dOptions& o) {
   conv2d(fastest(x, w, y, o), stream, y, x, krsc(w, x.dtype()), bias, o);
 }
 void conv2d_backward_input_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                 const Tensor& addend, const Conv2dOptions& o) {
-  conv2d_backward_input(fastest(dx, w, dy, o), stream, dx, dy, krsc(w, dy.dtype()), aligned(addend), o);
+  conv2d_backward_input(fastest(dx, w, dy, o), stream, dx, dy, krsc(w, dy.dtype()), aligned(addend),
+                        o);
 }
 void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                  const Conv2dOptions& o) {
   conv2d_backward_weight(fastest(x, dw, dy, o), stream, dw, dy, x, o);
 }
 
-// ---- the ladders --------------------------------------------------------------------------------------------------
+// ---- the ladders --------------------------------------------------------------------------------
 
 constexpr LadderStep kSteps[] = {
-    {"direct", "one thread per element of the result, a loop over taps and channels: the definition"},
+    {"direct",
+     "one thread per element of the result, a loop over taps and channels: the definition"},
     {"implicit gemm", "tiles of the product in shared memory and registers"},
-    {"tensor cores", "the same by mma.sync, ldmatrix and cp.async, for 16-bit types in NHWC and KRSC"},
+    {"tensor cores",
+     "the same by mma.sync, ldmatrix and cp.async, for 16-bit types in NHWC and KRSC"},
 };
 
 enum class Product { Forward, Input, Weight };
@@ -210,7 +226,8 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
       });
 }
 
-bool register_conv_ladder(const char* kernel, const char* computes, decltype(Ladder::problem) problem) {
+bool register_conv_ladder(const char* kernel, const char* computes,
+                          decltype(Ladder::problem) problem) {
   return register_ladder({.kernel = kernel,
                           .computes = computes,
                           .steps = {std::begin(kSteps), std::end(kSteps)},
@@ -220,43 +237,52 @@ bool register_conv_ladder(const char* kernel, const char* computes, decltype(Lad
                           .problem = problem});
 }
 [[maybe_unused]] const bool registered =
-    register_conv_ladder("conv2d", "y = x * w, filters of 3 × 3, images of side × side", problem<Product::Forward>) &&
-    register_conv_ladder("conv2d_backward_input", "dx of dy and w, for y = x * w", problem<Product::Input>) &&
-    register_conv_ladder("conv2d_backward_weight", "dw of dy and x, for y = x * w", problem<Product::Weight>);
+    register_conv_ladder("conv2d", "y = x * w, filters of 3 × 3, images of side × side",
+                         problem<Product::Forward>) &&
+    register_conv_ladder("conv2d_backward_input", "dx of dy and w, for y = x * w",
+                         problem<Product::Input>) &&
+    register_conv_ladder("conv2d_backward_weight", "dw of dy and x, for y = x * w",
+                         problem<Product::Weight>);
 
 REGISTER_KERNEL(conv2d, DeviceType::CUDA, Provider::Native, conv2d_cuda);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Native, conv2d_backward_input_cuda);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Native, conv2d_backward_weight_cuda);
+REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Native,
+                conv2d_backward_input_cuda);
+REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Native,
+                conv2d_backward_weight_cuda);
 
 }  // namespace
 
 const char* name(ConvStep step) { return kSteps[static_cast<int>(step)].name; }
 
-bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
+bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y,
+              const Conv2dOptions& o) {
   if (step != ConvStep::TensorCores) return true;
   return images_in_chunks(x, w, y, o) && in_chunks(w, w.shape()[1]);
 }
 
-void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
-            const Conv2dOptions& o) {
+void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+            const Tensor& bias, const Conv2dOptions& o) {
   if (y.numel() == 0) return;
   check_size("conv2d", y.numel() / y.shape()[1], w.numel() / w.shape()[0]);
-  visit_floating("conv2d", x.dtype(), [&]<class T>() { forward<T>(step, stream, y, x, w, bias, o); });
+  visit_floating("conv2d", x.dtype(),
+                 [&]<class T>() { forward<T>(step, stream, y, x, w, bias, o); });
 }
 
-void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                           const Tensor& addend, const Conv2dOptions& o) {
+void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy,
+                           const Tensor& w, const Tensor& addend, const Conv2dOptions& o) {
   if (dx.numel() == 0) return;
   check_size("conv2d", dx.numel() / dx.shape()[1], w.shape()[0] * w.shape()[2] * w.shape()[3]);
-  visit_floating("conv2d", dx.dtype(), [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, addend, o); });
+  visit_floating("conv2d", dx.dtype(),
+                 [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, addend, o); });
 }
 
-void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                            const Conv2dOptions& o) {
+void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy,
+                            const Tensor& x, const Conv2dOptions& o) {
   if (dw.numel() == 0) return;
   if (dy.numel() == 0) return kernels::fill(dw, 0);
   check_size("conv2d", dy.numel() / dy.shape()[1], dw.numel());
-  visit_floating("conv2d", dy.dtype(), [&]<class T>() { backward_weight<T>(step, stream, dw, dy, x, o); });
+  visit_floating("conv2d", dy.dtype(),
+                 [&]<class T>() { backward_weight<T>(step, stream, dw, dy, x, o); });
 }
 
 }  // namespace ringgrad::cuda

@@ -1,6 +1,8 @@
-// Copies: between dtypes, strides and layouts on one device, between devices, and from and to the host.
+// Copies: between dtypes, strides and layouts on one device, between devices, and from and to the
+// host.
 //
-// Mapping: dense tensors of one dtype are the copy engine's work; other copies are maps of the elements.
+// Mapping: dense tensors of one dtype are the copy engine's work; other copies are maps of the
+// elements.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -15,8 +17,8 @@ struct Identity {
   __device__ A operator()(A x) const { return x; }
 };
 
-// One kernel for each type of y, which looks at x's type at run time: 8 kernels instead of 64. All threads take the
-// same branch, and the memory is what takes the time.
+// One kernel for each type of y, which looks at x's type at run time: 8 kernels instead of 64. All
+// threads take the same branch, and the memory is what takes the time.
 template <class Y>
 __device__ Y load_as(const void* x, DType dtype, int64_t i) {
   switch (dtype) {
@@ -42,14 +44,15 @@ __global__ void __launch_bounds__(kThreads)
 
 // The same elements in the same order without gaps: copying the bytes copies the tensor.
 bool same_bytes(const Tensor& y, const Tensor& x) {
-  return y.dtype() == x.dtype() && y.is_channel_blocked() == x.is_channel_blocked() && y.flat_numel() > 0 &&
-         y.flat_numel() == x.flat_numel() &&
+  return y.dtype() == x.dtype() && y.is_channel_blocked() == x.is_channel_blocked() &&
+         y.flat_numel() > 0 && y.flat_numel() == x.flat_numel() &&
          (y.is_channel_blocked() || y.strides() == x.strides() || same_memory(y, x));
 }
 
 void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
   const DeviceGuard guard(stream.device);
-  CUDA_CHECK(cudaMemcpyAsync(y.raw_data(), x.raw_data(), static_cast<size_t>(y.flat_numel()) * itemsize(y.dtype()),
+  CUDA_CHECK(cudaMemcpyAsync(y.raw_data(), x.raw_data(),
+                             static_cast<size_t>(y.flat_numel()) * itemsize(y.dtype()),
                              cudaMemcpyDefault, native(stream)));
 }
 
@@ -65,20 +68,20 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   const LoopPlan plan = plan_loops({&y, &x});
   if (plan.dims == 0) return;
   visit_dtype("copy", to, [&]<class Y>() {
-    launch_elements(stream, plan.numel, copy_kernel<Element<Y>>, plan.numel, StridedIndex<2>(plan), device_data<Y>(y),
-                    x.raw_data(), from);
+    launch_elements(stream, plan.numel, copy_kernel<Element<Y>>, plan.numel, StridedIndex<2>(plan),
+                    device_data<Y>(y), x.raw_data(), from);
   });
 }
 
-// Channel-blocked memory is a strided array [N, C/16, 16, H, W]. `channels` of them from `first` on, a multiple of 16,
-// as [N, blocks, channels of a block, H, W].
+// Channel-blocked memory is a strided array [N, C/16, 16, H, W]. `channels` of them from `first`
+// on, a multiple of 16, as [N, blocks, channels of a block, H, W].
 Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t channels) {
   const Shape& s = x.shape();
   const Shape shape{s[0], blocks, channels, s[2], s[3]};
   if (!x.is_channel_blocked()) {
     const Strides& t = x.strides();
-    return Tensor(x.storage(), shape, {t[0], t[1] * kChannelBlock, t[1], t[2], t[3]}, x.storage_offset() + first * t[1],
-                  x.dtype());
+    return Tensor(x.storage(), shape, {t[0], t[1] * kChannelBlock, t[1], t[2], t[3]},
+                  x.storage_offset() + first * t[1], x.dtype());
   }
   const int64_t row = s[3] * kChannelBlock, block = s[2] * row;
   const int64_t all_blocks = (s[1] + kChannelBlock - 1) / kChannelBlock;
@@ -87,9 +90,12 @@ Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t chann
 }
 
 void copy_blocked(Stream stream, const Tensor& y, const Tensor& x) {
-  const int64_t channels = x.shape()[1], whole = channels / kChannelBlock, rest = channels % kChannelBlock;
+  const int64_t channels = x.shape()[1], whole = channels / kChannelBlock,
+                rest = channels % kChannelBlock;
   if (rest && y.is_channel_blocked()) kernels::fill(y, 0);  // the channels beyond C hold zeros
-  if (whole) copy_elements(stream, channels_of(y, 0, whole, kChannelBlock), channels_of(x, 0, whole, kChannelBlock));
+  if (whole)
+    copy_elements(stream, channels_of(y, 0, whole, kChannelBlock),
+                  channels_of(x, 0, whole, kChannelBlock));
   if (!rest) return;
   const int64_t first = whole * kChannelBlock;
   copy_elements(stream, channels_of(y, first, 1, rest), channels_of(x, first, 1, rest));
@@ -104,7 +110,8 @@ void copy_on_device(Stream stream, const Tensor& y, const Tensor& x) {
     copy_elements(stream, y, x);
 }
 
-// A dense tensor on x's device with y's dtype and layout, equal to x: what can be sent to y's device as bytes.
+// A dense tensor on x's device with y's dtype and layout, equal to x: what can be sent to y's
+// device as bytes.
 Tensor sendable(const Tensor& y, const Tensor& x) {
   if (same_bytes(y, x)) return x;
   const Tensor packed = empty(y.shape(), {y.dtype(), x.device(), y.layout()});
@@ -121,11 +128,14 @@ void receive(Stream stream, const Tensor& y, const Tensor& x) {
     const Stream producer = current_stream(x.device());
     wait_for(stream, producer);
     copy_bytes(stream, arrived, sent);
-    wait_for(producer, stream);  // `sent` may be freed, and written by others, on its own stream only after the copy
+    // `sent` may be freed, and written by others, on its own stream only after the copy.
+    wait_for(producer, stream);
   } else {
-    CHECK(!capturing(), "copy: a copy from the host cannot be part of a captured graph; copy before capturing");
+    CHECK(!capturing(),
+          "copy: a copy from the host cannot be part of a captured graph; copy before capturing");
     copy_bytes(stream, arrived, sent);
-    synchronize(stream);  // CUDA does not promise that pageable memory has been read when cudaMemcpyAsync returns
+    // CUDA does not promise that pageable memory has been read when cudaMemcpyAsync returns.
+    synchronize(stream);
   }
   if (!direct) copy_on_device(stream, y, arrived);
 }

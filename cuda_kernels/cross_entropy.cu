@@ -1,7 +1,9 @@
-// Cross entropy of logits, and the negative log likelihood of log-probabilities, over the rows of x [N, C].
+// Cross entropy of logits, and the negative log likelihood of log-probabilities, over the rows of x
+// [N, C].
 //
-// Mapping: one team of threads per row (common/reduce.cuh). log Σ e^x and its maximum are found in one pass ("online
-// softmax", Milakov & Gimelshein 2018), so that the row is read twice instead of three times.
+// Mapping: one team of threads per row (common/reduce.cuh). log Σ e^x and its maximum are found in
+// one pass ("online softmax", Milakov & Gimelshein 2018), so that the row is read twice instead of
+// three times.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/map.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
@@ -19,7 +21,8 @@ template <class A>
 __device__ Scaled<A> join(Scaled<A> a, Scaled<A> b) {
   const A highest = Max{}(a.highest, b.highest);
   if (highest == -kInfinity<A>) return {highest, A(0)};  // nothing seen, or only -inf
-  return {highest, a.total * std::exp(a.highest - highest) + b.total * std::exp(b.highest - highest)};
+  return {highest,
+          a.total * std::exp(a.highest - highest) + b.total * std::exp(b.highest - highest)};
 }
 
 // log Σ_c e^x[c] of one row in its two terms, in every thread of the team.
@@ -34,7 +37,8 @@ struct LogSumExp {
 template <class Team, class T, class A = Compute<T>>
 __device__ LogSumExp<A> log_sum_exp_of(Team team, const T* row, int64_t C) {
   Scaled<A> seen{-kInfinity<A>, A(0)};
-  for (int64_t c = team.rank(); c < C; c += team.size()) seen = join(seen, Scaled<A>{widen(row[c]), A(1)});
+  for (int64_t c = team.rank(); c < C; c += team.size())
+    seen = join(seen, Scaled<A>{widen(row[c]), A(1)});
   const A highest = team.reduce(seen.highest, Max{}, -kInfinity<A>);
   const A shift = highest == -kInfinity<A> ? A(0) : highest;
   const A total = team.reduce(seen.total * std::exp(seen.highest - shift), Sum{}, A(0));
@@ -54,14 +58,16 @@ struct Targets {
 
 template <class Team, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_kernel(Team team, int64_t N, Targets<A> targets, A* loss, A* weight, A* log_sum_exp, const T* x) {
+    cross_entropy_kernel(Team team, int64_t N, Targets<A> targets, A* loss, A* weight,
+                         A* log_sum_exp, const T* x) {
   const int64_t C = targets.C;
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const T* row = x + n * C;
     const LogSumExp<A> lse = log_sum_exp_of(team, row, C);
     A smooth = 0;  // Σ_c u[c] logp[c]
     if (targets.smoothing != 0) {
-      for (int64_t c = team.rank(); c < C; c += team.size()) smooth += targets.weight(c) * lse.log_probability(row[c]);
+      for (int64_t c = team.rank(); c < C; c += team.size())
+        smooth += targets.weight(c) * lse.log_probability(row[c]);
       smooth = team.reduce(smooth, Sum{}, A(0));
     }
     if (team.rank() != 0) continue;
@@ -81,11 +87,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// With p = softmax(x) and U = Σ u:  d loss/dx[c] = (1 - s) u[t] (p[c] - [c = t]) + s/C (U p[c] - u[c]).
+// With p = softmax(x) and U = Σ u:  d loss/dx[c] = (1 - s) u[t] (p[c] - [c = t]) + s/C (U p[c] -
+// u[c]).
 template <class Team, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_backward_kernel(Team team, int64_t N, Targets<A> targets, T* dx, const A* scale, const T* x,
-                                  const A* log_sum_exp) {
+    cross_entropy_backward_kernel(Team team, int64_t N, Targets<A> targets, T* dx, const A* scale,
+                                  const T* x, const A* log_sum_exp) {
   const int64_t C = targets.C;
   A weight_sum = 0;  // the same for every row
   if (targets.smoothing != 0) {
@@ -100,7 +107,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t c = team.rank(); c < C; c += team.size()) {
       const A p = std::exp(lse.log_probability(x[n * C + c]));
       A slope = (1 - targets.smoothing) * u * (p - (c == target ? A(1) : A(0)));
-      if (targets.smoothing != 0) slope += targets.smoothing / static_cast<A>(C) * (weight_sum * p - targets.weight(c));
+      if (targets.smoothing != 0)
+        slope += targets.smoothing / static_cast<A>(C) * (weight_sum * p - targets.weight(c));
       dx[n * C + c] = narrow<T>(ignored ? A(0) : scale[n] * slope);
     }
   }
@@ -114,7 +122,8 @@ __global__ void nll_loss_kernel(int64_t N, Targets<A> targets, A* loss, A* weigh
     const bool ignored = target == targets.ignore_index, valid = targets.is_valid(target);
     const A wrong = ignored ? A(0) : kNaN<A>;
     weight[n] = valid && !ignored ? targets.weight(target) : wrong;
-    loss[n] = valid && !ignored ? -targets.weight(target) * widen(x[n * targets.C + target]) : wrong;
+    loss[n] =
+        valid && !ignored ? -targets.weight(target) * widen(x[n * targets.C + target]) : wrong;
   }
 }
 
@@ -130,44 +139,50 @@ __global__ void nll_loss_backward_kernel(int64_t N, Targets<A> targets, T* dx, c
 }
 
 template <class T>
-Targets<ComputeOf<T>> targets_of(const Tensor& t, const Tensor& class_weight, int64_t C, int64_t ignore_index,
-                                 double smoothing) {
+Targets<ComputeOf<T>> targets_of(const Tensor& t, const Tensor& class_weight, int64_t C,
+                                 int64_t ignore_index, double smoothing) {
   return {t.data<int64_t>(), optional_data<Accumulator<T>>(class_weight), C, ignore_index,
           static_cast<ComputeOf<T>>(smoothing)};
 }
 
-void cross_entropy_cuda(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& log_sum_exp,
-                        const Tensor& x, const Tensor& t, const Tensor& class_weight,
-                        const kernels::CrossEntropyOptions& options) {
+void cross_entropy_cuda(Stream stream, const Tensor& loss, const Tensor& weight,
+                        const Tensor& log_sum_exp, const Tensor& x, const Tensor& t,
+                        const Tensor& class_weight, const kernels::CrossEntropyOptions& options) {
   const int64_t N = x.shape()[0], C = x.shape()[1];
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using D = Element<T>;
-    const auto targets = targets_of<T>(t, class_weight, C, options.ignore_index, options.label_smoothing);
-    launch_rows(stream, N, C, cross_entropy_kernel<WarpTeam, D>, cross_entropy_kernel<BlockTeam, D>, N, targets,
-                device_data<Accumulator<T>>(loss), device_data<Accumulator<T>>(weight),
+    const auto targets =
+        targets_of<T>(t, class_weight, C, options.ignore_index, options.label_smoothing);
+    launch_rows(stream, N, C, cross_entropy_kernel<WarpTeam, D>, cross_entropy_kernel<BlockTeam, D>,
+                N, targets, device_data<Accumulator<T>>(loss), device_data<Accumulator<T>>(weight),
                 device_data<Accumulator<T>>(log_sum_exp), device_data<T>(x));
   });
 }
 
-void cross_entropy_backward_cuda(Stream stream, const Tensor& dx, const Tensor& scale, const Tensor& x,
-                                 const Tensor& log_sum_exp, const Tensor& t, const Tensor& class_weight,
+void cross_entropy_backward_cuda(Stream stream, const Tensor& dx, const Tensor& scale,
+                                 const Tensor& x, const Tensor& log_sum_exp, const Tensor& t,
+                                 const Tensor& class_weight,
                                  const kernels::CrossEntropyOptions& options) {
   const int64_t N = x.shape()[0], C = x.shape()[1];
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using D = Element<T>;
-    const auto targets = targets_of<T>(t, class_weight, C, options.ignore_index, options.label_smoothing);
-    launch_rows(stream, N, C, cross_entropy_backward_kernel<WarpTeam, D>, cross_entropy_backward_kernel<BlockTeam, D>,
-                N, targets, device_data<T>(dx), device_data<Accumulator<T>>(scale), device_data<T>(x),
+    const auto targets =
+        targets_of<T>(t, class_weight, C, options.ignore_index, options.label_smoothing);
+    launch_rows(stream, N, C, cross_entropy_backward_kernel<WarpTeam, D>,
+                cross_entropy_backward_kernel<BlockTeam, D>, N, targets, device_data<T>(dx),
+                device_data<Accumulator<T>>(scale), device_data<T>(x),
                 device_data<Accumulator<T>>(log_sum_exp));
   });
 }
 
-void nll_loss_cuda(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& x, const Tensor& t,
-                   const Tensor& class_weight, int64_t ignore_index) {
+void nll_loss_cuda(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& x,
+                   const Tensor& t, const Tensor& class_weight, int64_t ignore_index) {
   const int64_t N = x.shape()[0], C = x.shape()[1];
   visit_floating("nll_loss", x.dtype(), [&]<class T>() {
-    launch_elements(stream, N, nll_loss_kernel<Element<T>>, N, targets_of<T>(t, class_weight, C, ignore_index, 0),
-                    device_data<Accumulator<T>>(loss), device_data<Accumulator<T>>(weight), device_data<T>(x));
+    launch_elements(stream, N, nll_loss_kernel<Element<T>>, N,
+                    targets_of<T>(t, class_weight, C, ignore_index, 0),
+                    device_data<Accumulator<T>>(loss), device_data<Accumulator<T>>(weight),
+                    device_data<T>(x));
   });
 }
 
@@ -182,7 +197,8 @@ void nll_loss_backward_cuda(Stream stream, const Tensor& dx, const Tensor& scale
 }
 
 REGISTER_KERNEL(cross_entropy, DeviceType::CUDA, Provider::Native, cross_entropy_cuda);
-REGISTER_KERNEL(cross_entropy_backward, DeviceType::CUDA, Provider::Native, cross_entropy_backward_cuda);
+REGISTER_KERNEL(cross_entropy_backward, DeviceType::CUDA, Provider::Native,
+                cross_entropy_backward_cuda);
 REGISTER_KERNEL(nll_loss, DeviceType::CUDA, Provider::Native, nll_loss_cuda);
 REGISTER_KERNEL(nll_loss_backward, DeviceType::CUDA, Provider::Native, nll_loss_backward_cuda);
 

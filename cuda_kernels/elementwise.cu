@@ -1,4 +1,5 @@
-// The elementwise kernels: the formulas of core/kernels/elementwise_*.h; common/map.cuh maps elements to threads.
+// The elementwise kernels: the formulas of core/kernels/elementwise_*.h; common/map.cuh maps
+// elements to threads.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/elementwise_arithmetic.h"
 #include "ringgrad/core/kernels/elementwise_functions.h"

@@ -1,7 +1,7 @@
 // The first NaN or infinity, without the host looking: the record stays on the device.
 //
-// Mapping: a thread looks at one element and goes on in strides of the whole grid, up to the first it finds. Nearly
-// always there is none, so the one atomic minimum costs nothing.
+// Mapping: a thread looks at one element and goes on in strides of the whole grid, up to the first
+// it finds. Nearly always there is none, so the one atomic minimum costs nothing.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"

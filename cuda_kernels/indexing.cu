@@ -1,7 +1,8 @@
 // Rows and elements chosen by an index, and their adjoints. An index outside [0, N) is skipped.
 //
-// Mapping: reading, one thread per element of y. Adding, one thread per column (o, i), which goes through j in order:
-// the sum is the same at each run, as the contract asks, without atomics. Where columns are few that is slow.
+// Mapping: reading, one thread per element of y. Adding, one thread per column (o, i), which goes
+// through j in order: the sum is the same at each run, as the contract asks, without atomics. Where
+// columns are few that is slow.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -11,7 +12,8 @@
 namespace ringgrad::cuda {
 namespace {
 
-// x (or dx) [O, N, I], y (or dy) [O, M, I]; the index is [M], or [O, M, I] where it names single elements.
+// x (or dx) [O, N, I], y (or dy) [O, M, I]; the index is [M], or [O, M, I] where it names single
+// elements.
 struct Indexed {
   int64_t O, N, M, I;
   const int64_t* index;
@@ -47,12 +49,14 @@ __global__ void __launch_bounds__(kThreads) add_kernel(Indexed s, A* dx, const T
 Indexed indexed(const Tensor& x, const Tensor& y, const Tensor& index, bool per_element) {
   ASSERT(x.is_contiguous() && y.is_contiguous() && index.is_contiguous() && x.dtype() == y.dtype());
   ASSERT(y.shape()[0] == x.shape()[0] && y.shape()[2] == x.shape()[2]);
-  return {x.shape()[0], x.shape()[1], y.shape()[1], x.shape()[2], index.data<int64_t>(), per_element};
+  return {x.shape()[0], x.shape()[1],          y.shape()[1],
+          x.shape()[2], index.data<int64_t>(), per_element};
 }
 
 void read(const char* name, Stream stream, const Tensor& y, const Tensor& x, const Indexed& s) {
   visit_dtype(name, x.dtype(), [&]<class T>() {
-    launch_elements(stream, y.numel(), read_kernel<Element<T>>, s, device_data<T>(y), device_data<T>(x));
+    launch_elements(stream, y.numel(), read_kernel<Element<T>>, s, device_data<T>(y),
+                    device_data<T>(x));
   });
 }
 
@@ -61,7 +65,8 @@ void add(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, co
     using A = Accumulator<T>;
     // Sums of narrower numbers are formed in the accumulation type and rounded once.
     const Tensor sums = in_dtype(dx, dtype_of<A>);
-    launch_elements(stream, s.O * s.I, add_kernel<A, Element<T>>, s, device_data<A>(sums), device_data<T>(dy));
+    launch_elements(stream, s.O * s.I, add_kernel<A, Element<T>>, s, device_data<A>(sums),
+                    device_data<T>(dy));
     if (dx.dtype() != dtype_of<A>) kernels::copy(dx, sums);
   });
 }

@@ -1,4 +1,5 @@
-// launch(): the one way to start a kernel, under nvcc and under the emulator alike. <<<>>> appears nowhere.
+// launch(): the one way to start a kernel, under nvcc and under the emulator alike. <<<>>> appears
+// nowhere.
 #pragma once
 
 #include <algorithm>
@@ -12,50 +13,54 @@ namespace ringgrad::cuda {
 
 inline constexpr size_t kSharedBytesWithoutAsking = 48 * 1024;
 
-// Queues kernel(args...) on `stream`: grid × block threads, `shared_bytes` of dynamic shared memory per block. A grid
-// without blocks does nothing. Throws CudaError naming the current operation. REQUIRES: trivially copyable arguments;
-// the pointers among them belong to the stream's device.
+// Queues kernel(args...) on `stream`: grid × block threads, `shared_bytes` of dynamic shared memory
+// per block. A grid without blocks does nothing. Throws CudaError naming the current operation.
+// REQUIRES: trivially copyable arguments; the pointers among them belong to the stream's device.
 template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream, Args&&... args) {
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream,
+            Args&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const DeviceGuard guard(stream.device);
   if (shared_bytes > kSharedBytesWithoutAsking)
-    CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)));
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = native(stream);
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(static_cast<Args&&>(args))...));
+  CUDA_CHECK(
+      cudaLaunchKernelEx(&config, kernel, static_cast<Params>(static_cast<Args&&>(args))...));
 }
 
 // So many blocks as a grid's first dimension. Throws ShapeError where it cannot have them.
 inline unsigned grid_of(int64_t blocks) {
   constexpr int64_t kMost = 0x7fffffff;
   if (blocks > kMost)
-    throw ShapeError(
-        str(current_op(), ": ", blocks, " blocks of threads, a launch has at most ", kMost, "; split the tensor"));
+    throw ShapeError(str(current_op(), ": ", blocks, " blocks of threads, a launch has at most ",
+                         kMost, "; split the tensor"));
   return static_cast<unsigned>(blocks);
 }
 
 // How many blocks of `threads` cover n items, one each.
-inline unsigned blocks_for(int64_t n, int64_t threads) { return grid_of((n + threads - 1) / threads); }
+inline unsigned blocks_for(int64_t n, int64_t threads) {
+  return grid_of((n + threads - 1) / threads);
+}
 
-// The same for kernels whose threads go on with every (grid × block)-th item: enough blocks to fill the device a few
-// times, so that the tail is short and every thread's fixed cost is paid for.
+// The same for kernels whose threads go on with every (grid × block)-th item: enough blocks to fill
+// the device a few times, so that the tail is short and every thread's fixed cost is paid for.
 inline unsigned grid_stride_blocks(Stream stream, int64_t n, int64_t threads) {
   // Not a power of two: the strides would collide in the caches.
   constexpr int64_t kBlocksPerMultiprocessor = 33;
-  return static_cast<unsigned>(
-      std::min((n + threads - 1) / threads, kBlocksPerMultiprocessor * multiprocessors(stream.device)));
+  return static_cast<unsigned>(std::min((n + threads - 1) / threads,
+                                        kBlocksPerMultiprocessor * multiprocessors(stream.device)));
 }
 
 // The threads of a block, for kernels that have no reason to want another number.
 inline constexpr int kThreads = 256;
 
-// Launches a kernel whose threads go from item thread_number() on by thread_count() (common/strided_index.cuh) to the
-// last of n.
+// Launches a kernel whose threads go from item thread_number() on by thread_count()
+// (common/strided_index.cuh) to the last of n.
 template <class... Params, class... Args>
 void launch_elements(Stream stream, int64_t n, void (*kernel)(Params...), const Args&... args) {
   launch(kernel, grid_stride_blocks(stream, n, kThreads), kThreads, 0, stream, args...);

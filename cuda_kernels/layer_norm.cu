@@ -1,7 +1,8 @@
 // Layer normalisation of the rows of x [N, C].
 //
-// Mapping: one team of threads per row (common/reduce.cuh). dweight and dbias are sums over the rows: a block takes 32
-// neighbouring columns, a warp's lanes are the columns, and the warps share the rows.
+// Mapping: one team of threads per row (common/reduce.cuh). dweight and dbias are sums over the
+// rows: a block takes 32 neighbouring columns, a warp's lanes are the columns, and the warps share
+// the rows.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -20,7 +21,8 @@ struct Parts {
 
   // `parameters` are weights and biases of one size, or undefined. If all are undefined, one number
   // serves a whole row.
-  Parts(int64_t columns, int64_t groups, std::initializer_list<Tensor> parameters) : groups(groups), count(1) {
+  Parts(int64_t columns, int64_t groups, std::initializer_list<Tensor> parameters)
+      : groups(groups), count(1) {
     for (const Tensor& parameter : parameters)
       if (parameter.defined()) count = parameter.numel() / groups;
     width = columns / count;
@@ -64,8 +66,8 @@ struct Normalized {
 
 template <class Team, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    layer_norm_kernel(Team team, int64_t N, int64_t C, T* y, A* mean, A* rstd, const T* x, const A* weight,
-                      const A* bias, Parts parts, A eps) {
+    layer_norm_kernel(Team team, int64_t N, int64_t C, T* y, A* mean, A* rstd, const T* x,
+                      const A* weight, const A* bias, Parts parts, A eps) {
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const T* row = x + n * C;
     const RowStatistics<A> of = statistics(team, row, C, eps, A(1));
@@ -85,8 +87,8 @@ __global__ void __launch_bounds__(kThreads)
 // With g = weight dy:  dx = rstd (g - Σ g / C - xhat Σ (g xhat) / C).
 template <class Team, class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    layer_norm_backward_kernel(Team team, int64_t N, int64_t C, T* dx, const T* dy, const T* x, const A* mean,
-                               const A* rstd, const A* weight, Parts parts) {
+    layer_norm_backward_kernel(Team team, int64_t N, int64_t C, T* dx, const T* dy, const T* x,
+                               const A* mean, const A* rstd, const A* weight, Parts parts) {
   const A share = A(1) / static_cast<A>(C);
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const Normalized<A> xhat(RowStatistics<A>{mean[n], rstd[n]});
@@ -101,7 +103,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t c = team.rank(); c < C; c += team.size()) {
       const A g = widen(dy[n * C + c]) * (weight ? weight[parts.place(n, c)] : A(1));
       const A slope = rstd[n] * (g - mean_g - xhat(widen(x[n * C + c])) * mean_g_xhat);
-      dx[n * C + c] = narrow<T>(C == 1 ? 0 * slope : slope);  // one number is normalised to 0, whatever it is
+      // One number is normalised to 0, whatever it is.
+      dx[n * C + c] = narrow<T>(C == 1 ? 0 * slope : slope);
     }
   }
 }
@@ -111,10 +114,11 @@ constexpr int kColumns = kWarp, kRowLanes = kThreads / kColumns;
 // dweight[c] = Σ_n dy xhat,  dbias[c] = Σ_n dy.
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    layer_norm_parameters_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x, const A* mean,
-                                 const A* rstd) {
+    layer_norm_parameters_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy,
+                                 const T* x, const A* mean, const A* rstd) {
   __shared__ A weight_sums[kRowLanes][kColumns], bias_sums[kRowLanes][kColumns];
-  const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
+  const int column = static_cast<int>(threadIdx.x) % kColumns,
+            lane = static_cast<int>(threadIdx.x) / kColumns;
   const int64_t c = int64_t{blockIdx.x} * kColumns + column;
   A sum_dy_xhat = 0, sum_dy = 0;
   if (c < C)
@@ -139,13 +143,14 @@ __global__ void __launch_bounds__(kThreads)
 // of groups apart. Each number has a block.
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    layer_norm_parts_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x, const A* mean,
-                            const A* rstd, Parts parts) {
+    layer_norm_parts_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x,
+                            const A* mean, const A* rstd, Parts parts) {
   const int64_t group = blockIdx.x / parts.count, part = blockIdx.x % parts.count;
   const int64_t terms = N / parts.groups * parts.width;
   A sum_dy_xhat = 0, sum_dy = 0;
   for (int64_t term = threadIdx.x; term < terms; term += kThreads) {
-    const int64_t n = term / parts.width * parts.groups + group, c = part * parts.width + term % parts.width;
+    const int64_t n = term / parts.width * parts.groups + group,
+                  c = part * parts.width + term % parts.width;
     const A g = widen(dy[n * C + c]);
     sum_dy += g;
     sum_dy_xhat += g * Normalized<A>(RowStatistics<A>{mean[n], rstd[n]})(widen(x[n * C + c]));
@@ -157,23 +162,26 @@ __global__ void __launch_bounds__(kThreads)
   if (dbias) dbias[blockIdx.x] = sum_dy;
 }
 
-void layer_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                     const Tensor& weight, const Tensor& bias, int64_t groups, double eps) {
+void layer_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd,
+                     const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
+                     double eps) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && y.is_contiguous());
   const int64_t N = x.shape()[0], C = x.shape()[1];
   const Parts parts(C, groups, {weight, bias});
   visit_floating("layer_norm", x.dtype(), [&]<class T>() {
     using D = Element<T>;
-    launch_rows(stream, N, C, layer_norm_kernel<WarpTeam, D>, layer_norm_kernel<BlockTeam, D>, N, C, device_data<T>(y),
-                device_data<Accumulator<T>>(mean), device_data<Accumulator<T>>(rstd), device_data<T>(x),
+    launch_rows(stream, N, C, layer_norm_kernel<WarpTeam, D>, layer_norm_kernel<BlockTeam, D>, N, C,
+                device_data<T>(y), device_data<Accumulator<T>>(mean),
+                device_data<Accumulator<T>>(rstd), device_data<T>(x),
                 optional_data<Accumulator<T>>(weight), optional_data<Accumulator<T>>(bias), parts,
                 static_cast<ComputeOf<T>>(eps));
   });
 }
 
-void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
-                              const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                              const Tensor& weight, int64_t groups) {
+void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dweight,
+                              const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                              const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                              int64_t groups) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && dy.is_contiguous() && dx.is_contiguous());
   const int64_t N = x.shape()[0], C = x.shape()[1];
   const Parts parts(C, groups, {weight, dweight, dbias});
@@ -183,16 +191,17 @@ void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dwe
     const auto* r = device_data<Accumulator<T>>(rstd);
     auto* const dw = optional_data<Accumulator<T>>(dweight);
     auto* const db = optional_data<Accumulator<T>>(dbias);
-    launch_rows(stream, N, C, layer_norm_backward_kernel<WarpTeam, D>, layer_norm_backward_kernel<BlockTeam, D>, N, C,
-                device_data<T>(dx), device_data<T>(dy), device_data<T>(x), m, r, optional_data<Accumulator<T>>(weight),
+    launch_rows(stream, N, C, layer_norm_backward_kernel<WarpTeam, D>,
+                layer_norm_backward_kernel<BlockTeam, D>, N, C, device_data<T>(dx),
+                device_data<T>(dy), device_data<T>(x), m, r, optional_data<Accumulator<T>>(weight),
                 parts);
     if (!dw && !db) return;
     if (parts.width == 1 && groups == 1)
-      launch(layer_norm_parameters_kernel<D>, blocks_for(C, kColumns), kThreads, 0, stream, N, C, dw, db,
-             device_data<T>(dy), device_data<T>(x), m, r);
+      launch(layer_norm_parameters_kernel<D>, blocks_for(C, kColumns), kThreads, 0, stream, N, C,
+             dw, db, device_data<T>(dy), device_data<T>(x), m, r);
     else
-      launch(layer_norm_parts_kernel<D>, grid_of(parts.groups * parts.count), kThreads, 0, stream, N, C, dw, db,
-             device_data<T>(dy), device_data<T>(x), m, r, parts);
+      launch(layer_norm_parts_kernel<D>, grid_of(parts.groups * parts.count), kThreads, 0, stream,
+             N, C, dw, db, device_data<T>(dy), device_data<T>(x), m, r, parts);
   });
 }
 

@@ -1,8 +1,9 @@
-// c[b] = a[b] · b[b] + bias, in float32 or float64: the ladder from the obvious kernel to the fast one (after Boehm,
-// "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it goes on in ladders/matmul_fragments.cu and
-// ends in matmul_tensor_cores.cu.
+// c[b] = a[b] · b[b] + bias, in float32 or float64: the ladder from the obvious kernel to the fast
+// one (after Boehm, "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it goes on
+// in ladders/matmul_fragments.cu and ends in matmul_tensor_cores.cu.
 //
-// Mapping, in all of them: a block computes one tile of c of one batch, and the K dimension is a loop.
+// Mapping, in all of them: a block computes one tile of c of one batch, and the K dimension is a
+// loop.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -14,11 +15,12 @@
 namespace ringgrad::cuda {
 namespace {
 
-// ---- naive and coalesced: 32 × 32 threads, one element of c each --------------------------------------------------
+// ---- naive and coalesced: 32 × 32 threads, one element of c each --------------------------------
 //
-// Each element of a is read N times and each of b M times, all from device memory. With neighbouring threads on
-// neighbouring rows (naive) a warp's 32 reads of a touch 32 different lines; with neighbouring threads on neighbouring
-// columns they are one address, and its reads of b and writes of c are one line.
+// Each element of a is read N times and each of b M times, all from device memory. With
+// neighbouring threads on neighbouring rows (naive) a warp's 32 reads of a touch 32 different
+// lines; with neighbouring threads on neighbouring columns they are one address, and its reads of b
+// and writes of c are one line.
 constexpr int kTile = 32, kTileThreads = kTile * kTile;
 
 template <class T, bool kCoalesced>
@@ -30,28 +32,34 @@ __global__ void __launch_bounds__(kTileThreads)
   if (m >= shape.M || n >= shape.N) return;
   const auto a_row = a.row(tile.batch, m), b_column = b.row(tile.batch, n);
   Compute<T> total = 0;
-  for (int64_t k = 0; k < shape.K; ++k) total += widen(a_row[a.term(k)]) * widen(b_column[b.term(k)]);
+  for (int64_t k = 0; k < shape.K; ++k)
+    total += widen(a_row[a.term(k)]) * widen(b_column[b.term(k)]);
   *c.at(tile.batch, 0, m, n) = c.result(tile.batch, n, total);
 }
 
-// ---- shared tile: the same threads, which first bring 32 × 32 tiles of a and b into shared memory -----------------
+// ---- shared tile: the same threads, which first bring 32 × 32 tiles of a and b into shared memory
 //
 // Each element is then read from device memory once per 32 uses.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     shared_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   using A = Compute<T>;
-  __shared__ A a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];  // [m][k], [n][k]; + 1: columns in different banks
+  // [m][k], [n][k]; + 1: columns in different banks.
+  __shared__ A a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
   const GemmTile tile(shape, kTile, kTile, kTile);
   const int64_t m = tile.m0 + ty, n = tile.n0 + tx;
   const int64_t b_row = tile.n0 + ty;  // which row of b_tile this thread loads
-  const T *a_data = a.data + tile.batch * a.batch_stride, *b_data = b.data + tile.batch * b.batch_stride;
+  const T *a_data = a.data + tile.batch * a.batch_stride,
+          *b_data = b.data + tile.batch * b.batch_stride;
   A total = 0;
   for (int64_t k0 = 0; k0 < shape.K; k0 += kTile) {
     const int64_t k = k0 + tx;
-    a_tile[ty][tx] = m < shape.M && k < shape.K ? widen(a_data[m * a.long_stride + k * a.k_stride]) : A(0);
-    b_tile[ty][tx] = b_row < shape.N && k < shape.K ? widen(b_data[b_row * b.long_stride + k * b.k_stride]) : A(0);
+    a_tile[ty][tx] =
+        m < shape.M && k < shape.K ? widen(a_data[m * a.long_stride + k * a.k_stride]) : A(0);
+    b_tile[ty][tx] = b_row < shape.N && k < shape.K
+                         ? widen(b_data[b_row * b.long_stride + k * b.k_stride])
+                         : A(0);
     __syncthreads();
     for (int i = 0; i < kTile; ++i) total += a_tile[ty][i] * b_tile[tx][i];
     __syncthreads();  // before the next tiles overwrite these
@@ -59,22 +67,24 @@ __global__ void __launch_bounds__(kTileThreads)
   if (m < shape.M && n < shape.N) *c.at(tile.batch, 0, m, n) = c.result(tile.batch, n, total);
 }
 
-// ---- register tile: 16 × 16 threads compute 128 × 128 elements, 8 × 8 each ----------------------------------------
+// ---- register tile: 16 × 16 threads compute 128 × 128 elements, 8 × 8 each ----------------------
 //
-// A thread reads 8 + 8 numbers from shared memory for 64 multiplications. Its rows are 4 neighbouring ones in each half
-// of the tile, so that a warp reads shared memory without bank conflicts.
+// A thread reads 8 + 8 numbers from shared memory for 64 multiplications. Its rows are 4
+// neighbouring ones in each half of the tile, so that a warp reads shared memory without bank
+// conflicts.
 constexpr int kSide = 8;          // elements per thread in each direction
 constexpr int kHalf = kSide / 2;  // neighbouring ones
 constexpr int kThreadsSide = 16, kBlockThreads = kThreadsSide * kThreadsSide;
 constexpr int kBlockTile = kSide * kThreadsSide;
 constexpr int kDepth = 8;  // of a tile in k
 
-// Brings elements [first, first + 128) × [k0, k0 + 8) of an operand to tile[k][·]; what lies outside becomes 0. Each of
-// the 256 threads moves four that are neighbours in memory: along the long dimension or along k, whichever has
-// stride 1.
+// Brings elements [first, first + 128) × [k0, k0 + 8) of an operand to tile[k][·]; what lies
+// outside becomes 0. Each of the 256 threads moves four that are neighbours in memory: along the
+// long dimension or along k, whichever has stride 1.
 template <bool kVector, class T>
-__device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile], const MatrixOperand<T>& from,
-                                          const T* data, int64_t first, int64_t size, int64_t k0, int64_t K) {
+__device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile],
+                                          const MatrixOperand<T>& from, const T* data,
+                                          int64_t first, int64_t size, int64_t k0, int64_t K) {
   const int t = static_cast<int>(threadIdx.x);
   const bool along_k = from.k_stride == 1;
   const int i = along_k ? t / 2 : t % 32 * 4, k = along_k ? t % 2 * 4 : t / 32;
@@ -88,7 +98,9 @@ __device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile]
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int64_t element = first + i + (along_k ? 0 : j), at_k = k0 + k + (along_k ? j : 0);
-      values[j] = element < size && at_k < K ? source[j * (along_k ? from.k_stride : from.long_stride)] : T(0);
+      values[j] = element < size && at_k < K
+                      ? source[j * (along_k ? from.k_stride : from.long_stride)]
+                      : T(0);
     }
   }
 #pragma unroll
@@ -102,12 +114,15 @@ __device__ __forceinline__ int element_at(int side, int r) {
 
 template <class T, bool kVector>
 __global__ void __launch_bounds__(kBlockThreads)
-    register_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
+    register_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b,
+                         MatrixStore<T> c) {
   using A = Compute<T>;
   __shared__ A a_tile[kDepth][kBlockTile], b_tile[kDepth][kBlockTile];
-  const int tx = static_cast<int>(threadIdx.x) % kThreadsSide, ty = static_cast<int>(threadIdx.x) / kThreadsSide;
+  const int tx = static_cast<int>(threadIdx.x) % kThreadsSide,
+            ty = static_cast<int>(threadIdx.x) / kThreadsSide;
   const GemmTile tile(shape, kBlockTile, kBlockTile, kDepth);
-  const T *a_data = a.data + tile.batch * a.batch_stride, *b_data = b.data + tile.batch * b.batch_stride;
+  const T *a_data = a.data + tile.batch * a.batch_stride,
+          *b_data = b.data + tile.batch * b.batch_stride;
   A total[kSide][kSide] = {};
   for (int64_t k0 = 0; k0 < shape.K; k0 += kDepth) {
     load_tile<kVector>(a_tile, a, a_data, tile.m0, shape.M, k0, shape.K);
@@ -140,10 +155,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// ---- launchers ----------------------------------------------------------------------------------------------------
+// ---- launchers ----------------------------------------------------------------------------------
 
 template <class T>
-void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+         const Tensor& bias) {
   using D = Element<T>;
   const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
   const bool large_tile = step == MatmulStep::RegisterTile || step == MatmulStep::Vectorised;
@@ -154,7 +170,8 @@ void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const
                       : step == MatmulStep::SharedTile   ? shared_tile_kernel<D>
                       : step == MatmulStep::RegisterTile ? register_tile_kernel<D, false>
                                                          : register_tile_kernel<D, true>;
-  launch(kernel, gemm_blocks(shape, tile, tile), block, 0, stream, shape, left_operand<T>(a), right_operand<T>(b),
+  launch(kernel, gemm_blocks(shape, tile, tile), block, 0, stream, shape, left_operand<T>(a),
+         right_operand<T>(b),
          MatrixStore<D>{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)});
 }
 
@@ -164,30 +181,37 @@ constexpr LadderStep kSteps[] = {
     {"shared tile", "tiles of a and b in shared memory, read 32 times each"},
     {"register tile", "8 × 8 elements of c per thread, in registers"},
     {"vectorised", "and 16 bytes per load; float32"},
-    {"fragments", "tensor cores: warps multiply 16 × 16 by 16 × 8, gathered word by word from shared memory"},
-    {"ldmatrix", "fragments by one instruction for four 8 × 8 matrices, transposed on the way where needed"},
-    {"padded rows", "16 bytes behind each row of shared memory, so that eight rows lie in different banks"},
+    {"fragments",
+     "tensor cores: warps multiply 16 × 16 by 16 × 8, gathered word by word from shared memory"},
+    {"ldmatrix",
+     "fragments by one instruction for four 8 × 8 matrices, transposed on the way where needed"},
+    {"padded rows",
+     "16 bytes behind each row of shared memory, so that eight rows lie in different banks"},
     {"stages", "cp.async brings the next two slices to shared memory while a third is multiplied"},
-    {"tensor cores", "tiles of 128 × 128 where enough of them remain, any strides and sizes: what matmul uses"},
+    {"tensor cores",
+     "tiles of 128 × 128 where enough of them remain, any strides and sizes: what matmul uses"},
 };
 static_assert(std::size(kSteps) == static_cast<size_t>(MatmulStep::TensorCores) + 1);
 
 LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
   const int64_t n = size[0];
-  const Tensor a = noise({1, n, n}, dtype, device), b = noise({1, n, n}, dtype, device), c = empty_like(a);
-  const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  const Tensor a = noise({1, n, n}, dtype, device), b = noise({1, n, n}, dtype, device),
+               c = empty_like(a);
+  const double flop =
+      2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   return make_problem(
       flop, {a, b}, {c}, [=](int step) { return supports(static_cast<MatmulStep>(step), c, a, b); },
       [=](int step, Stream stream) { matmul(static_cast<MatmulStep>(step), stream, c, a, b, {}); });
 }
 
-[[maybe_unused]] const bool registered = register_ladder({.kernel = "matmul",
-                                                          .computes = "c [n, n] = a [n, n] · b [n, n]",
-                                                          .steps = {std::begin(kSteps), std::end(kSteps)},
-                                                          .sizes = {"n"},
-                                                          .large = {4096},
-                                                          .small = {128},
-                                                          .problem = problem});
+[[maybe_unused]] const bool registered =
+    register_ladder({.kernel = "matmul",
+                     .computes = "c [n, n] = a [n, n] · b [n, n]",
+                     .steps = {std::begin(kSteps), std::end(kSteps)},
+                     .sizes = {"n"},
+                     .large = {4096},
+                     .small = {128},
+                     .problem = problem});
 
 MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
   for (int step = static_cast<int>(MatmulStep::TensorCores); step > 0; --step)
@@ -195,10 +219,14 @@ MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
   return MatmulStep::Naive;
 }
 
-// A stride of 1 in one of the two dimensions is what every fast step wants; other operands are copied first.
-Tensor direct(const Tensor& x) { return x.strides()[1] == 1 || x.strides()[2] == 1 ? x : as_contiguous(x); }
+// A stride of 1 in one of the two dimensions is what every fast step wants; other operands are
+// copied first.
+Tensor direct(const Tensor& x) {
+  return x.strides()[1] == 1 || x.strides()[2] == 1 ? x : as_contiguous(x);
+}
 
-void matmul_cuda(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void matmul_cuda(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                 const Tensor& bias) {
   ASSERT(c.is_contiguous() && c.dim() == 3 && a.shape()[2] == b.shape()[1]);
   const Tensor left = direct(a), right = direct(b);
   matmul(fastest(c, left, right), stream, c, left, right, bias);
@@ -218,7 +246,8 @@ bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b
          loads_vectors<4>(right_operand<float>(b));
 }
 
-void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+            const Tensor& bias) {
   if (c.numel() == 0) return;
   if (step == MatmulStep::TensorCores) return matmul_tensor_cores(stream, c, a, b, bias);
   if (step > MatmulStep::Vectorised) return matmul_fragments(step, stream, c, a, b, bias);

@@ -1,5 +1,5 @@
-// c[b] = a[b] · b[b] + bias in float16 or bfloat16 on tensor cores: the last step of the ladder in matmul.cu. How it
-// works is in common/tensor_core_gemm.cuh, which convolutions use too.
+// c[b] = a[b] · b[b] + bias in float16 or bfloat16 on tensor cores: the last step of the ladder in
+// matmul.cu. How it works is in common/tensor_core_gemm.cuh, which convolutions use too.
 #include "ringgrad/cuda_kernels/ladders.h"
 
 #include "ringgrad/core/base/check.h"
@@ -25,7 +25,8 @@ void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const
 
 template <class T>
 void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  const bool vectors = loads_vectors<kChunk>(left_operand<T>(a)) && loads_vectors<kChunk>(right_operand<T>(b)) &&
+  const bool vectors = loads_vectors<kChunk>(left_operand<T>(a)) &&
+                       loads_vectors<kChunk>(right_operand<T>(b)) &&
                        is_vector_aligned<2>(device_data<T>(c));
   (vectors ? run<T, true> : run<T, false>)(stream, c, a, b, bias);
 }
@@ -33,11 +34,15 @@ void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const
 }  // namespace
 
 bool tensor_cores_support(const Tensor& c, const Tensor& a, const Tensor& b) {
-  const auto has_unit_stride = [](const Tensor& x) { return x.strides()[1] == 1 || x.strides()[2] == 1; };
-  return (c.dtype() == DType::Float16 || c.dtype() == DType::BFloat16) && has_unit_stride(a) && has_unit_stride(b);
+  const auto has_unit_stride = [](const Tensor& x) {
+    return x.strides()[1] == 1 || x.strides()[2] == 1;
+  };
+  return (c.dtype() == DType::Float16 || c.dtype() == DType::BFloat16) && has_unit_stride(a) &&
+         has_unit_stride(b);
 }
 
-void matmul_tensor_cores(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void matmul_tensor_cores(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                         const Tensor& bias) {
   ASSERT(tensor_cores_support(c, a, b));
   if (c.dtype() == DType::Float16)
     run<float16>(stream, c, a, b, bias);

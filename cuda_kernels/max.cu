@@ -1,7 +1,8 @@
-// The largest and the smallest element along the middle dimension of x [O, N, I], and where they are.
+// The largest and the smallest element along the middle dimension of x [O, N, I], and where they
+// are.
 //
-// Mapping: where I is 1, a team of threads per row (common/reduce.cuh); else a thread per output, so that neighbouring
-// threads read neighbouring elements of each of the N planes.
+// Mapping: where I is 1, a team of threads per row (common/reduce.cuh); else a thread per output,
+// so that neighbouring threads read neighbouring elements of each of the N planes.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
@@ -21,10 +22,12 @@ struct Found {
 // A shuffle takes 8 bytes at most: value and place go one after the other.
 template <class A>
 __device__ Found<A> shuffle_xor(Found<A> mine, int step) {
-  return {static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)), __shfl_xor_sync(kFullMask, mine.place, step)};
+  return {static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)),
+          __shfl_xor_sync(kFullMask, mine.place, step)};
 }
 
-// Of two the one that counts: the first NaN, else the larger (smaller) value, of equal ones the first.
+// Of two the one that counts: the first NaN, else the larger (smaller) value, of equal ones the
+// first.
 template <bool kMax>
 struct Best {
   template <class A>
@@ -69,7 +72,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kMax>
-void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index,
+              const Tensor& x) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous() && index.is_contiguous());
   const int64_t outer = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
   if (outer * I == 0) return;
@@ -77,8 +81,8 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
   visit_dtype(name, x.dtype(), [&]<class T>() {
     using D = Element<T>;
     if (I == 1)
-      launch_rows(stream, outer, N, rows_kernel<WarpTeam, D, kMax>, rows_kernel<BlockTeam, D, kMax>, outer, N,
-                  device_data<T>(y), index.data<int64_t>(), device_data<T>(x));
+      launch_rows(stream, outer, N, rows_kernel<WarpTeam, D, kMax>, rows_kernel<BlockTeam, D, kMax>,
+                  outer, N, device_data<T>(y), index.data<int64_t>(), device_data<T>(x));
     else
       launch_elements(stream, outer * I, planes_kernel<D, kMax>, outer * I, N, I, device_data<T>(y),
                       index.data<int64_t>(), device_data<T>(x));

@@ -1,7 +1,7 @@
 // Optimizer steps over flat arrays: a whole arena of parameters in one launch.
 //
-// Mapping: one thread per element, in strides of the grid. The learning rate and the number of steps are read on the
-// device, so that a captured graph follows a schedule.
+// Mapping: one thread per element, in strides of the grid. The learning rate and the number of
+// steps are read on the device, so that a captured graph follows a schedule.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -20,7 +20,8 @@ struct Sgd {
 
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(int64_t n, T* param, T* buffer, const T* grad, const double* lr, const int64_t* step, Sgd<A> o) {
+    sgd_kernel(int64_t n, T* param, T* buffer, const T* grad, const double* lr, const int64_t* step,
+               Sgd<A> o) {
   const A rate = static_cast<A>(*lr);
   if (rate != rate) return;
   const bool first = *step == 0;  // then the buffer is not read: it may be uninitialised
@@ -45,10 +46,12 @@ struct Adam {
 
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr, const int64_t* step, Adam<A> o) {
+    adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr,
+                const int64_t* step, Adam<A> o) {
   if (*lr != *lr) return;
-  // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
-  // They are powers in float64, as long as many elements' steps: one thread of the block works them out.
+  // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one
+  // factor. They are powers in float64, as long as many elements' steps: one thread of the block
+  // works them out.
   __shared__ A corrected_rate, correction;
   if (threadIdx.x == 0) {
     const double t = static_cast<double>(*step + 1);
@@ -64,7 +67,8 @@ __global__ void __launch_bounds__(kThreads)
     const A square = o.beta2 * widen(v[i]) + o.fresh2 * gradient * gradient;
     m[i] = narrow<T>(mean);
     v[i] = narrow<T>(square);
-    param[i] = narrow<T>(keep * value - corrected_rate * mean / (std::sqrt(square) * correction + o.eps));
+    param[i] =
+        narrow<T>(keep * value - corrected_rate * mean / (std::sqrt(square) * correction + o.eps));
   }
 }
 
@@ -75,21 +79,22 @@ Element<T>* flat(const Tensor& x, const Tensor& param) {
   return optional_data<T>(x);
 }
 
-void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
-                   const Tensor& step, const kernels::SgdStepOptions& o) {
+void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad,
+                   const Tensor& lr, const Tensor& step, const kernels::SgdStepOptions& o) {
   ASSERT(buffer.defined() || o.momentum == 0);
   visit_floating("sgd_step", param.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
-    const Sgd<A> options{static_cast<A>(o.momentum), static_cast<A>(1 - o.dampening), static_cast<A>(o.weight_decay),
-                         o.nesterov};
-    launch_elements(stream, param.numel(), sgd_kernel<Element<T>>, param.numel(), flat<T>(param, param),
-                    o.momentum == 0 ? nullptr : flat<T>(buffer, param), flat<T>(grad, param), lr.data<double>(),
-                    step.data<int64_t>(), options);
+    const Sgd<A> options{static_cast<A>(o.momentum), static_cast<A>(1 - o.dampening),
+                         static_cast<A>(o.weight_decay), o.nesterov};
+    launch_elements(stream, param.numel(), sgd_kernel<Element<T>>, param.numel(),
+                    flat<T>(param, param), o.momentum == 0 ? nullptr : flat<T>(buffer, param),
+                    flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(), options);
   });
 }
 
-void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                    const Tensor& lr, const Tensor& step, const kernels::AdamStepOptions& o) {
+void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v,
+                    const Tensor& grad, const Tensor& lr, const Tensor& step,
+                    const kernels::AdamStepOptions& o) {
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
     const Adam<A> options{static_cast<A>(o.beta1),
@@ -101,9 +106,9 @@ void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const T
                           o.beta2,
                           o.weight_decay,
                           o.decoupled};
-    launch_elements(stream, param.numel(), adam_kernel<Element<T>>, param.numel(), flat<T>(param, param),
-                    flat<T>(m, param), flat<T>(v, param), flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(),
-                    options);
+    launch_elements(stream, param.numel(), adam_kernel<Element<T>>, param.numel(),
+                    flat<T>(param, param), flat<T>(m, param), flat<T>(v, param),
+                    flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(), options);
   });
 }
 

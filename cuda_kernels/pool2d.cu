@@ -1,7 +1,8 @@
 // Max and average pooling of images, NCHW or NHWC.
 //
-// Mapping: one thread per element of the output: of y forward, of dx backward. Backward a thread adds up what the
-// windows that cover its pixel send back, so that no atomics are needed and sums are the same at each run.
+// Mapping: one thread per element of the output: of y forward, of dx backward. Backward a thread
+// adds up what the windows that cover its pixel send back, so that no atomics are needed and sums
+// are the same at each run.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -42,11 +43,12 @@ struct AdaptiveWindow {
   }
 };
 
-// ---- max pooling --------------------------------------------------------------------------------------------------
+// ---- max pooling --------------------------------------------------------------------------------
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    max_pool2d_kernel(Image y_shape, Image x_shape, Window rows, Window columns, T* y, int32_t* index, const T* x) {
+    max_pool2d_kernel(Image y_shape, Image x_shape, Window rows, Window columns, T* y,
+                      int32_t* index, const T* x) {
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
     const Range hs = rows.pixels(p), ws = columns.pixels(q);
@@ -68,8 +70,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    max_pool2d_backward_kernel(Image dx_shape, Image dy_shape, Window rows, Window columns, T* dx, const T* dy,
-                               const int32_t* index) {
+    max_pool2d_backward_kernel(Image dx_shape, Image dy_shape, Window rows, Window columns, T* dx,
+                               const T* dy, const int32_t* index) {
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
     const auto pixel = static_cast<int32_t>(h * dx_shape.W + w);
@@ -84,9 +86,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- average pooling ----------------------------------------------------------------------------------------------
+// ---- average pooling ----------------------------------------------------------------------------
 
-// W is Window or AdaptiveWindow. A window's sum is divided by `divisor`, or where that is 0 by the window's pixels.
+// W is Window or AdaptiveWindow. A window's sum is divided by `divisor`, or where that is 0 by the
+// window's pixels.
 template <class A>
 __device__ __forceinline__ A divisor_of(Range hs, Range ws, int64_t divisor) {
   return static_cast<A>(divisor ? divisor : (hs.last - hs.first) * (ws.last - ws.first));
@@ -94,7 +97,8 @@ __device__ __forceinline__ A divisor_of(Range hs, Range ws, int64_t divisor) {
 
 template <class T, class W>
 __global__ void __launch_bounds__(kThreads)
-    avg_pool2d_kernel(Image y_shape, Image x_shape, W rows, W columns, int64_t divisor, T* y, const T* x) {
+    avg_pool2d_kernel(Image y_shape, Image x_shape, W rows, W columns, int64_t divisor, T* y,
+                      const T* x) {
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
@@ -111,7 +115,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, class W>
 __global__ void __launch_bounds__(kThreads)
-    avg_pool2d_backward_kernel(Image dx_shape, Image dy_shape, W rows, W columns, int64_t divisor, T* dx, const T* dy) {
+    avg_pool2d_backward_kernel(Image dx_shape, Image dy_shape, W rows, W columns, int64_t divisor,
+                               T* dx, const T* dy) {
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
@@ -119,18 +124,21 @@ __global__ void __launch_bounds__(kThreads)
     A total = 0;
     for (int64_t p = ps.first; p < ps.last; ++p)
       for (int64_t q = qs.first; q < qs.last; ++q)
-        total += widen(dy[dy_shape.at(n, c, p, q)]) / divisor_of<A>(rows.pixels(p), columns.pixels(q), divisor);
+        total += widen(dy[dy_shape.at(n, c, p, q)]) /
+                 divisor_of<A>(rows.pixels(p), columns.pixels(q), divisor);
     dx[i] = narrow<T>(total);
   }
 }
 
-// ---- launchers ----------------------------------------------------------------------------------------------------
+// ---- launchers ----------------------------------------------------------------------------------
 
 struct Windows {
   Window rows, columns;
   Windows(const Pool2dOptions& o, const Tensor& x, const Tensor& y)
-      : rows{o.kernel.h, o.stride.h > 0 ? o.stride.h : o.kernel.h, o.padding.h, x.shape()[2], y.shape()[2]},
-        columns{o.kernel.w, o.stride.w > 0 ? o.stride.w : o.kernel.w, o.padding.w, x.shape()[3], y.shape()[3]} {}
+      : rows{o.kernel.h, o.stride.h > 0 ? o.stride.h : o.kernel.h, o.padding.h, x.shape()[2],
+             y.shape()[2]},
+        columns{o.kernel.w, o.stride.w > 0 ? o.stride.w : o.kernel.w, o.padding.w, x.shape()[3],
+                y.shape()[3]} {}
 };
 struct AdaptiveWindows {
   AdaptiveWindow rows, columns;
@@ -138,39 +146,46 @@ struct AdaptiveWindows {
       : rows{x.shape()[2], y.shape()[2]}, columns{x.shape()[3], y.shape()[3]} {}
 };
 
-void max_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& o) {
+void max_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x,
+                     const Pool2dOptions& o) {
   ASSERT(is_image(y) && is_image(x) && same_memory(index, y));
   const Windows windows(o, x, y);
   visit_floating("max_pool2d", x.dtype(), [&]<class T>() {
-    launch_elements(stream, y.numel(), max_pool2d_kernel<Element<T>>, Image(y), Image(x), windows.rows, windows.columns,
-                    device_data<T>(y), index.data<int32_t>(), device_data<T>(x));
+    launch_elements(stream, y.numel(), max_pool2d_kernel<Element<T>>, Image(y), Image(x),
+                    windows.rows, windows.columns, device_data<T>(y), index.data<int32_t>(),
+                    device_data<T>(x));
   });
 }
-void max_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
-                              const Pool2dOptions& o) {
+void max_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy,
+                              const Tensor& index, const Pool2dOptions& o) {
   ASSERT(is_image(dx) && is_image(dy) && same_memory(index, dy));
   const Windows windows(o, dx, dy);
   visit_floating("max_pool2d", dx.dtype(), [&]<class T>() {
-    launch_elements(stream, dx.numel(), max_pool2d_backward_kernel<Element<T>>, Image(dx), Image(dy), windows.rows,
-                    windows.columns, device_data<T>(dx), device_data<T>(dy), index.data<int32_t>());
+    launch_elements(stream, dx.numel(), max_pool2d_backward_kernel<Element<T>>, Image(dx),
+                    Image(dy), windows.rows, windows.columns, device_data<T>(dx),
+                    device_data<T>(dy), index.data<int32_t>());
   });
 }
 
 template <class W>
-void average(const char* name, Stream stream, const Tensor& y, const Tensor& x, const W& windows, int64_t divisor) {
+void average(const char* name, Stream stream, const Tensor& y, const Tensor& x, const W& windows,
+             int64_t divisor) {
   ASSERT(is_image(y) && is_image(x));
   visit_floating(name, x.dtype(), [&]<class T>() {
-    launch_elements(stream, y.numel(), avg_pool2d_kernel<Element<T>, decltype(windows.rows)>, Image(y), Image(x),
-                    windows.rows, windows.columns, divisor, device_data<T>(y), device_data<T>(x));
+    launch_elements(stream, y.numel(), avg_pool2d_kernel<Element<T>, decltype(windows.rows)>,
+                    Image(y), Image(x), windows.rows, windows.columns, divisor, device_data<T>(y),
+                    device_data<T>(x));
   });
 }
 template <class W>
-void average_backward(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, const W& windows,
-                      int64_t divisor) {
+void average_backward(const char* name, Stream stream, const Tensor& dx, const Tensor& dy,
+                      const W& windows, int64_t divisor) {
   ASSERT(is_image(dx) && is_image(dy));
   visit_floating(name, dx.dtype(), [&]<class T>() {
-    launch_elements(stream, dx.numel(), avg_pool2d_backward_kernel<Element<T>, decltype(windows.rows)>, Image(dx),
-                    Image(dy), windows.rows, windows.columns, divisor, device_data<T>(dx), device_data<T>(dy));
+    launch_elements(stream, dx.numel(),
+                    avg_pool2d_backward_kernel<Element<T>, decltype(windows.rows)>, Image(dx),
+                    Image(dy), windows.rows, windows.columns, divisor, device_data<T>(dx),
+                    device_data<T>(dy));
   });
 }
 
@@ -179,7 +194,8 @@ int64_t divisor(const Pool2dOptions& o) { return o.count_padding ? o.kernel.h * 
 void avg_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& o) {
   average("avg_pool2d", stream, y, x, Windows(o, x, y), divisor(o));
 }
-void avg_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& o) {
+void avg_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy,
+                              const Pool2dOptions& o) {
   average_backward("avg_pool2d", stream, dx, dy, Windows(o, dx, dy), divisor(o));
 }
 void adaptive_avg_pool2d_cuda(Stream stream, const Tensor& y, const Tensor& x) {
@@ -194,7 +210,8 @@ REGISTER_KERNEL(max_pool2d_backward, DeviceType::CUDA, Provider::Native, max_poo
 REGISTER_KERNEL(avg_pool2d, DeviceType::CUDA, Provider::Native, avg_pool2d_cuda);
 REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CUDA, Provider::Native, avg_pool2d_backward_cuda);
 REGISTER_KERNEL(adaptive_avg_pool2d, DeviceType::CUDA, Provider::Native, adaptive_avg_pool2d_cuda);
-REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CUDA, Provider::Native, adaptive_avg_pool2d_backward_cuda);
+REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CUDA, Provider::Native,
+                adaptive_avg_pool2d_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -1,4 +1,5 @@
-// Random numbers: the stream that core/random.h defines, the same on the CPU and here, whatever the grid.
+// Random numbers: the stream that core/random.h defines, the same on the CPU and here, whatever the
+// grid.
 //
 // Mapping: one thread per Philox block, that is, per four consecutive elements.
 
@@ -25,7 +26,8 @@ __global__ void advance_kernel(int64_t* snapshot, int64_t* state, int64_t count)
 // n <= 4 elements of one word each, or n <= 2 elements of two words. The state is read here, on the
 // device, so that a captured graph draws new numbers at each replay.
 template <int kWordsEach = 1, class Write>
-__device__ __forceinline__ void for_each_block(const int64_t* state, int64_t count, const Write& write) {
+__device__ __forceinline__ void for_each_block(const int64_t* state, int64_t count,
+                                               const Write& write) {
   constexpr int64_t kElements = kWords / kWordsEach;
   const auto seed = static_cast<uint64_t>(state[0]), offset = static_cast<uint64_t>(state[1]);
   for (int64_t b = thread_number(); b < blocks_of(count * kWordsEach); b += thread_count()) {
@@ -58,8 +60,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Box & Muller (1958), in double and from the nearest axis as on the CPU: there and here the same number after rounding
-// to float32.
+// Box & Muller (1958), in double and from the nearest axis as on the CPU: there and here the same
+// number after rounding to float32.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     normal_kernel(int64_t count, T* x, const int64_t* state, double mean, double std) {
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(kThreads)
   using F = Compute<T>;
   for_each_block<kWordsOf<F>>(state, count, [=](int64_t i, const uint32_t* words, int n) {
     for (int w = 0; w < n; w += 2) {
-      const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform_number<F>(words, w))));
+      const double radius =
+          std::sqrt(-2 * std::log(1 - static_cast<double>(uniform_number<F>(words, w))));
       const F turn = uniform_number<F>(words, w + 1);
       const int axis = static_cast<int>(4 * turn + F(0.5));
       const double angle = kTwoPi * (turn - F(0.25) * static_cast<F>(axis));
@@ -82,35 +85,40 @@ __global__ void __launch_bounds__(kThreads)
 // Keeps an element if its 32 random bits, as an integer, reach the threshold.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(int64_t count, T* y, const T* x, const int64_t* state, uint32_t threshold, Compute<T> scale) {
+    dropout_kernel(int64_t count, T* y, const T* x, const int64_t* state, uint32_t threshold,
+                   Compute<T> scale) {
   for_each_block(state, count, [=](int64_t i, const uint32_t* words, int n) {
-    for (int w = 0; w < n; ++w) y[i + w] = narrow<T>(words[w] >= threshold ? widen(x[i + w]) * scale : Compute<T>(0));
+    for (int w = 0; w < n; ++w)
+      y[i + w] = narrow<T>(words[w] >= threshold ? widen(x[i + w]) * scale : Compute<T>(0));
   });
 }
 
-void advance_random_state_cuda(Stream stream, const Tensor& snapshot, const Tensor& state, int64_t count) {
+void advance_random_state_cuda(Stream stream, const Tensor& snapshot, const Tensor& state,
+                               int64_t count) {
   launch(advance_kernel, 1, 1, 0, stream, snapshot.data<int64_t>(), state.data<int64_t>(), count);
 }
 
 void uniform_cuda(Stream stream, const Tensor& x, const Tensor& state, double low, double high) {
   ASSERT(x.is_contiguous());
   visit_floating("uniform", x.dtype(), [&]<class T>() {
-    launch_elements(stream, blocks_of(x.numel() * kWordsOf<T>), uniform_kernel<Element<T>>, x.numel(),
-                    device_data<T>(x), state.data<int64_t>(), low, high - low, kUniformBits<T>);
+    launch_elements(stream, blocks_of(x.numel() * kWordsOf<T>), uniform_kernel<Element<T>>,
+                    x.numel(), device_data<T>(x), state.data<int64_t>(), low, high - low,
+                    kUniformBits<T>);
   });
 }
 
-void randint_cuda(Stream stream, const Tensor& x, const Tensor& state, int64_t low, uint64_t range) {
+void randint_cuda(Stream stream, const Tensor& x, const Tensor& state, int64_t low,
+                  uint64_t range) {
   ASSERT(x.is_contiguous() && range > 0);
-  launch_elements(stream, blocks_of(2 * x.numel()), randint_kernel, x.numel(), x.data<int64_t>(), state.data<int64_t>(),
-                  low, range);
+  launch_elements(stream, blocks_of(2 * x.numel()), randint_kernel, x.numel(), x.data<int64_t>(),
+                  state.data<int64_t>(), low, range);
 }
 
 void normal_cuda(Stream stream, const Tensor& x, const Tensor& state, double mean, double std) {
   ASSERT(x.is_contiguous());
   visit_floating("normal", x.dtype(), [&]<class T>() {
-    launch_elements(stream, blocks_of(x.numel() * kWordsOf<T>), normal_kernel<Element<T>>, x.numel(), device_data<T>(x),
-                    state.data<int64_t>(), mean, std);
+    launch_elements(stream, blocks_of(x.numel() * kWordsOf<T>), normal_kernel<Element<T>>,
+                    x.numel(), device_data<T>(x), state.data<int64_t>(), mean, std);
   });
 }
 
@@ -122,12 +130,13 @@ void dropout_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
   visit_floating("dropout", x.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
     const A scale = p < 1 ? static_cast<A>(1 / (1 - p)) : A(0);
-    launch_elements(stream, blocks_of(x.numel()), dropout_kernel<Element<T>>, x.numel(), device_data<T>(y),
-                    device_data<T>(x), state.data<int64_t>(), threshold, scale);
+    launch_elements(stream, blocks_of(x.numel()), dropout_kernel<Element<T>>, x.numel(),
+                    device_data<T>(y), device_data<T>(x), state.data<int64_t>(), threshold, scale);
   });
 }
 
-REGISTER_KERNEL(advance_random_state, DeviceType::CUDA, Provider::Native, advance_random_state_cuda);
+REGISTER_KERNEL(advance_random_state, DeviceType::CUDA, Provider::Native,
+                advance_random_state_cuda);
 REGISTER_KERNEL(uniform, DeviceType::CUDA, Provider::Native, uniform_cuda);
 REGISTER_KERNEL(randint, DeviceType::CUDA, Provider::Native, randint_cuda);
 REGISTER_KERNEL(normal, DeviceType::CUDA, Provider::Native, normal_cuda);

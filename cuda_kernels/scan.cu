@@ -1,9 +1,9 @@
 // Along the middle dimension of x [O, N, I]: running sums, and the order of the elements.
 //
-// Mapping: a running sum has one thread per column, which goes through N in order: where columns are few that is slow.
-// The order has one thread per element, which counts those that come before it: its place. N² comparisons of a column,
-// but side by side and without memory of their own; a topk of some thousand classes is quick, a sort of millions is
-// not.
+// Mapping: a running sum has one thread per column, which goes through N in order: where columns
+// are few that is slow. The order has one thread per element, which counts those that come before
+// it: its place. N² comparisons of a column, but side by side and without memory of their own; a
+// topk of some thousand classes is quick, a sort of millions is not.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -58,7 +58,8 @@ void cumsum_cuda(Stream stream, const Tensor& y, const Tensor& x, bool reverse) 
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous());
   const int64_t O = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
   visit_number("cumsum", x.dtype(), [&]<class T>() {
-    launch_elements(stream, O * I, cumsum_kernel<Element<T>>, O, N, I, device_data<T>(y), device_data<T>(x), reverse);
+    launch_elements(stream, O * I, cumsum_kernel<Element<T>>, O, N, I, device_data<T>(y),
+                    device_data<T>(x), reverse);
   });
 }
 
@@ -66,8 +67,8 @@ void argsort_cuda(Stream stream, const Tensor& index, const Tensor& x, bool desc
   ASSERT(x.dim() == 3 && x.is_contiguous() && index.is_contiguous());
   const int64_t O = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
   visit_dtype("argsort", x.dtype(), [&]<class T>() {
-    launch_elements(stream, O * N * I, argsort_kernel<Element<T>>, O, N, I, index.data<int64_t>(), device_data<T>(x),
-                    descending);
+    launch_elements(stream, O * N * I, argsort_kernel<Element<T>>, O, N, I, index.data<int64_t>(),
+                    device_data<T>(x), descending);
   });
 }
 

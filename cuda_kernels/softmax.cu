@@ -1,7 +1,8 @@
 // softmax and log_softmax over the rows of x [N, C].
 //
-// Mapping: one team of threads per row (common/reduce.cuh), whose members stride over the columns. Three passes over
-// the row: its maximum, the sum of e^(x - max), the result. After the first pass the row is in the cache.
+// Mapping: one team of threads per row (common/reduce.cuh), whose members stride over the columns.
+// Three passes over the row: its maximum, the sum of e^(x - max), the result. After the first pass
+// the row is in the cache.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
@@ -10,7 +11,8 @@ namespace ringgrad::cuda {
 namespace {
 
 template <class Team, class T, bool kLog>
-__global__ void __launch_bounds__(kThreads) softmax_kernel(Team team, int64_t N, int64_t C, T* y, const T* x) {
+__global__ void __launch_bounds__(kThreads)
+    softmax_kernel(Team team, int64_t N, int64_t C, T* y, const T* x) {
   using A = Compute<T>;
   constexpr A kLowest = -kInfinity<A>;
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
@@ -19,7 +21,8 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(Team team, int64_t N,
     for (int64_t c = team.rank(); c < C; c += team.size()) highest = Max{}(highest, widen(row[c]));
     highest = team.reduce(highest, Max{}, kLowest);
     A total = 0;
-    for (int64_t c = team.rank(); c < C; c += team.size()) total += std::exp(widen(row[c]) - highest);
+    for (int64_t c = team.rank(); c < C; c += team.size())
+      total += std::exp(widen(row[c]) - highest);
     total = team.reduce(total, Sum{}, A(0));
     const A log_total = std::log(total);
     for (int64_t c = team.rank(); c < C; c += team.size()) {
@@ -51,22 +54,28 @@ void forward(const char* name, Stream stream, const Tensor& y, const Tensor& x) 
   const int64_t N = x.shape()[0], C = x.shape()[1];
   visit_floating(name, x.dtype(), [&]<class T>() {
     using D = Element<T>;
-    launch_rows(stream, N, C, softmax_kernel<WarpTeam, D, kLog>, softmax_kernel<BlockTeam, D, kLog>, N, C,
-                device_data<T>(y), device_data<T>(x));
+    launch_rows(stream, N, C, softmax_kernel<WarpTeam, D, kLog>, softmax_kernel<BlockTeam, D, kLog>,
+                N, C, device_data<T>(y), device_data<T>(x));
   });
 }
 template <bool kLog>
-void backward(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+void backward(const char* name, Stream stream, const Tensor& dx, const Tensor& dy,
+              const Tensor& y) {
   const int64_t N = dx.shape()[0], C = dx.shape()[1];
   visit_floating(name, dx.dtype(), [&]<class T>() {
     using D = Element<T>;
-    launch_rows(stream, N, C, softmax_backward_kernel<WarpTeam, D, kLog>, softmax_backward_kernel<BlockTeam, D, kLog>,
-                N, C, device_data<T>(dx), device_data<T>(dy), device_data<T>(y));
+    launch_rows(stream, N, C, softmax_backward_kernel<WarpTeam, D, kLog>,
+                softmax_backward_kernel<BlockTeam, D, kLog>, N, C, device_data<T>(dx),
+                device_data<T>(dy), device_data<T>(y));
   });
 }
 
-void softmax_cuda(Stream stream, const Tensor& y, const Tensor& x) { forward<false>("softmax", stream, y, x); }
-void log_softmax_cuda(Stream stream, const Tensor& y, const Tensor& x) { forward<true>("log_softmax", stream, y, x); }
+void softmax_cuda(Stream stream, const Tensor& y, const Tensor& x) {
+  forward<false>("softmax", stream, y, x);
+}
+void log_softmax_cuda(Stream stream, const Tensor& y, const Tensor& x) {
+  forward<true>("log_softmax", stream, y, x);
+}
 void softmax_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
   backward<false>("softmax", stream, dx, dy, y);
 }
@@ -77,7 +86,8 @@ void log_softmax_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy
 REGISTER_KERNEL(softmax, DeviceType::CUDA, Provider::Native, softmax_cuda);
 REGISTER_KERNEL(log_softmax, DeviceType::CUDA, Provider::Native, log_softmax_cuda);
 REGISTER_KERNEL(softmax_backward, DeviceType::CUDA, Provider::Native, softmax_backward_cuda);
-REGISTER_KERNEL(log_softmax_backward, DeviceType::CUDA, Provider::Native, log_softmax_backward_cuda);
+REGISTER_KERNEL(log_softmax_backward, DeviceType::CUDA, Provider::Native,
+                log_softmax_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

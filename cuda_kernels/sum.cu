@@ -1,12 +1,15 @@
 // Sums over any dimensions of a tensor with any strides.
 //
-// The dimensions are sorted by x's strides into those that are kept (each combination is an output) and those that are
-// summed (their combinations are the terms). Mapping: a block takes kColumns neighbouring outputs and a segment of the
-// terms; thread (column, lane) sums every kLanes-th term of the segment.
-//   rows        the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads neighbouring terms
-//   short rows  the same with a warp for each output: 8 outputs × 32 lanes
-//   columns     the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads neighbouring outputs
-// A second launch adds the segments. Segments depend on the shape alone, so results do not depend on the device.
+// The dimensions are sorted by x's strides into those that are kept (each combination is an output)
+// and those that are summed (their combinations are the terms). Mapping: a block takes kColumns
+// neighbouring outputs and a segment of the terms; thread (column, lane) sums every kLanes-th term
+// of the segment.
+//   rows        the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads
+//   neighbouring terms short rows  the same with a warp for each output: 8 outputs × 32 lanes
+//   columns     the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads
+//   neighbouring outputs
+// A second launch adds the segments. Segments depend on the shape alone, so results do not depend
+// on the device.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -52,11 +55,13 @@ struct SumShape {
 
 // kAlongTerms: neighbouring threads take neighbouring terms, else neighbouring outputs.
 template <int kColumns, bool kAlongTerms, class Y, class X, class P, class F>
-__global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIndex<2> outputs, StridedIndex<1> terms,
-                                                       Y* y, Wide<P>* partials, const X* x, F f, double scale) {
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(SumShape shape, StridedIndex<2> outputs, StridedIndex<1> terms, Y* y,
+               Wide<P>* partials, const X* x, F f, double scale) {
   constexpr int kLanes = kThreads / kColumns;
   __shared__ Wide<P> totals[kThreads];
-  constexpr int kNextLane = kAlongTerms ? 1 : kColumns, kNextColumn = kAlongTerms ? kLanes : 1;  // counted in threads
+  // Counted in threads.
+  constexpr int kNextLane = kAlongTerms ? 1 : kColumns, kNextColumn = kAlongTerms ? kLanes : 1;
   const int column = static_cast<int>(threadIdx.x) / kNextColumn % kColumns;
   const int lane = static_cast<int>(threadIdx.x) / kNextLane % kLanes;
   const int64_t segment = blockIdx.x % shape.segments;
@@ -68,7 +73,8 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   const auto sum_in = [&]<class B>(B total) {
     if (output < shape.outputs)
       for (int64_t term = first + lane; term < last; term += kLanes)
-        total = Sum{}(total, f(static_cast<B>(widen(x[at.of[1] + terms.offsets(term).of[0]])), at.of[0]));
+        total = Sum{}(total,
+                      f(static_cast<B>(widen(x[at.of[1] + terms.offsets(term).of[0]])), at.of[0]));
     return total;
   };
   Wide<P> total = sum_in(P(0));
@@ -77,20 +83,23 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumShape shape, StridedIn
   totals[threadIdx.x] = total;
   for (int half = kLanes / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (lane < half) totals[threadIdx.x] = Sum{}(totals[threadIdx.x], totals[threadIdx.x + half * kNextLane]);
+    if (lane < half)
+      totals[threadIdx.x] = Sum{}(totals[threadIdx.x], totals[threadIdx.x + half * kNextLane]);
   }
   if (lane != 0 || output >= shape.outputs) return;
   if (partials)
     partials[output * shape.segments + segment] = totals[threadIdx.x];
   else
-    y[at.of[0]] = narrow<Y>(scale == 1 ? totals[threadIdx.x]
-                                       : static_cast<Wide<P>>(scale * static_cast<double>(totals[threadIdx.x])));
+    y[at.of[0]] = narrow<Y>(
+        scale == 1 ? totals[threadIdx.x]
+                   : static_cast<Wide<P>>(scale * static_cast<double>(totals[threadIdx.x])));
 }
 
 // One block per output adds its segments.
 template <class Y, class W>
 __global__ void __launch_bounds__(kThreads)
-    add_segments_kernel(SumShape shape, StridedIndex<2> outputs, Y* y, const W* partials, double scale) {
+    add_segments_kernel(SumShape shape, StridedIndex<2> outputs, Y* y, const W* partials,
+                        double scale) {
   const int64_t output = blockIdx.x;
   W total = 0;
   for (int64_t s = threadIdx.x; s < shape.segments; s += kThreads)
@@ -106,7 +115,8 @@ void append(LoopPlan& plan, int64_t size, std::initializer_list<int64_t> strides
   const auto last = static_cast<size_t>(plan.dims) - 1;
   bool merge = plan.dims > 0;
   size_t operand = 0;
-  for (const int64_t stride : strides) merge = merge && plan.strides[operand++][last] == stride * size;
+  for (const int64_t stride : strides)
+    merge = merge && plan.strides[operand++][last] == stride * size;
   const size_t d = merge ? last : static_cast<size_t>(plan.dims++);
   plan.sizes[d] = merge ? plan.sizes[d] * size : size;
   operand = 0;
@@ -137,18 +147,20 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
   const int64_t segment = kThreads / columns * kTermsPerLane;
   const SumShape shape{outputs.numel, terms.numel, (terms.numel + segment - 1) / segment};
   Tensor partials;
-  if (shape.segments > 1) partials = empty({shape.outputs * shape.segments}, {dtype_of<Wide<P>>, y.device()});
+  if (shape.segments > 1)
+    partials = empty({shape.outputs * shape.segments}, {dtype_of<Wide<P>>, y.device()});
   const StridedIndex<2> to(outputs);
   const StridedIndex<1> from(terms);
-  const auto kernel = columns == kColumns     ? sum_kernel<kColumns, false, Element<Out>, Element<In>, P, F>
-                      : columns == kShortRows ? sum_kernel<kShortRows, true, Element<Out>, Element<In>, P, F>
-                                              : sum_kernel<kRow, true, Element<Out>, Element<In>, P, F>;
+  const auto kernel =
+      columns == kColumns     ? sum_kernel<kColumns, false, Element<Out>, Element<In>, P, F>
+      : columns == kShortRows ? sum_kernel<kShortRows, true, Element<Out>, Element<In>, P, F>
+                              : sum_kernel<kRow, true, Element<Out>, Element<In>, P, F>;
   const int64_t tiles = (shape.outputs + columns - 1) / columns;
-  launch(kernel, grid_of(tiles * shape.segments), kThreads, 0, stream, shape, to, from, device_data<Out>(y),
-         optional_data<Wide<P>>(partials), device_data<In>(x), f, scale);
+  launch(kernel, grid_of(tiles * shape.segments), kThreads, 0, stream, shape, to, from,
+         device_data<Out>(y), optional_data<Wide<P>>(partials), device_data<In>(x), f, scale);
   if (shape.segments > 1)
-    launch(add_segments_kernel<Element<Out>, Wide<P>>, grid_of(shape.outputs), kThreads, 0, stream, shape, to,
-           device_data<Out>(y), device_data<Wide<P>>(partials), scale);
+    launch(add_segments_kernel<Element<Out>, Wide<P>>, grid_of(shape.outputs), kThreads, 0, stream,
+           shape, to, device_data<Out>(y), device_data<Wide<P>>(partials), scale);
 }
 
 void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {
@@ -161,7 +173,8 @@ void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {
       else
         sum_terms<float, T, float>(stream, y, x, Itself{}, scale);
     });
-  visit_number("sum", x.dtype(), [&]<class T>() { sum_terms<T, T>(stream, y, x, Itself{}, scale); });
+  visit_number("sum", x.dtype(),
+               [&]<class T>() { sum_terms<T, T>(stream, y, x, Itself{}, scale); });
 }
 
 void squared_deviations_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean) {
@@ -177,7 +190,8 @@ void sum_squares_cuda(Stream stream, const Tensor& y, const Tensor& x) {
   if (x.numel() == 0) return kernels::fill(y, 0);
   const Tensor flat = x.as_strided({x.numel()}, {1}, x.storage_offset());
   visit_floating("sum_squares", x.dtype(), [&]<class T>() {
-    sum_terms<Accumulator<T>, T>(stream, y.as_strided({1}, {1}, y.storage_offset()), flat, Square{}, 1);
+    sum_terms<Accumulator<T>, T>(stream, y.as_strided({1}, {1}, y.storage_offset()), flat, Square{},
+                                 1);
   });
 }
 

@@ -1,4 +1,5 @@
-// Where training takes its batches from. Whoever makes them: they come as the network wants them, on its device.
+// Where training takes its batches from. Whoever makes them: they come as the network wants them,
+// on its device.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace ringgrad {
 
 // What a data loader hands to training: one batch of samples.
 struct Batch {
-  Tensor data = {};                   // [B, C, H, W] of an image data set: float32 from a DataLoader, else as asked for
+  // [B, C, H, W] of an image data set: float32 from a DataLoader, else as asked for.
+  Tensor data = {};
   Tensor target = {};                 // int64 [B]; of a Dataset what its samples have
   std::vector<int64_t> indices = {};  // [B]: which samples of the data set these are
   int64_t padding = 0;                // how many at the end only repeat others (Sampler::padding)
@@ -32,7 +34,8 @@ class BatchSource {
   virtual std::span<const int64_t> indices() const = 0;
   // The current batch. REQUIRES: there is one.
   virtual Batch current() = 0;
-  // Whether current() only queues work for the device, the same for each full batch: then a step can be captured.
+  // Whether current() only queues work for the device, the same for each full batch: then a step
+  // can be captured.
   virtual bool on_device() const = 0;
   // How long this thread has waited for batches, over all passes.
   virtual double waited_seconds() const = 0;

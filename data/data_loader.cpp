@@ -20,11 +20,13 @@ MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
     OpScope scope("data_loader");
     const Shape& all = dataset.images.shape();
     const auto count = static_cast<int64_t>(indices.size());
-    Batch batch{.data = empty({count, all[1], all[2], all[3]}), .target = empty({count}, {.dtype = DType::Int64})};
+    Batch batch{.data = empty({count, all[1], all[2], all[3]}),
+                .target = empty({count}, {.dtype = DType::Int64})};
     for (int64_t i = 0; i < count; ++i) {
       const int64_t index = indices[i];
-      CHECK_AS(IndexError, index >= 0 && index < dataset.size(), "data_loader: the sampler gave index ", index,
-               ", expected 0 to ", dataset.size() - 1);
+      CHECK_AS(IndexError, index >= 0 && index < dataset.size(),
+               "data_loader: the sampler gave index ", index, ", expected 0 to ",
+               dataset.size() - 1);
       batch.target.data<int64_t>()[i] = dataset.labels.data<int64_t>()[index];
     }
     const Tensor index = tensor(std::vector<int64_t>(indices.begin(), indices.end()));
@@ -39,8 +41,9 @@ MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset) {
   return [dataset = std::move(dataset)](std::span<const int64_t> indices, int64_t) {
     std::vector<Tensor> data, target;
     for (const int64_t index : indices) {
-      CHECK_AS(IndexError, index >= 0 && index < dataset->size(), "data_loader: the sampler gave index ", index,
-               ", expected 0 to ", dataset->size() - 1);
+      CHECK_AS(IndexError, index >= 0 && index < dataset->size(),
+               "data_loader: the sampler gave index ", index, ", expected 0 to ",
+               dataset->size() - 1);
       Example example = dataset->get(index);
       data.push_back(std::move(example.data));
       target.push_back(std::move(example.target));
@@ -49,25 +52,33 @@ MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset) {
   };
 }
 
-DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, DataLoaderOptions options)
-    : make_batch_(std::move(make_batch)), sampler_(std::move(sampler)), options_(std::move(options)) {
+DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler,
+                       DataLoaderOptions options)
+    : make_batch_(std::move(make_batch)),
+      sampler_(std::move(sampler)),
+      options_(std::move(options)) {
   CHECK(make_batch_ && sampler_, "data_loader: needs a source of batches and a sampler");
-  CHECK(options_.batch_size >= 1, "data_loader: batch_size is ", options_.batch_size, ", expected at least 1");
-  CHECK(options_.num_workers >= 0 && options_.num_workers <= 256, "data_loader: num_workers is ", options_.num_workers,
-        ", expected 0 to 256");
-  CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, "data_loader: prefetch is ", options_.prefetch,
-        ", expected 1 to 4096");
+  CHECK(options_.batch_size >= 1, "data_loader: batch_size is ", options_.batch_size,
+        ", expected at least 1");
+  CHECK(options_.num_workers >= 0 && options_.num_workers <= 256, "data_loader: num_workers is ",
+        options_.num_workers, ", expected 0 to 256");
+  CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, "data_loader: prefetch is ",
+        options_.prefetch, ", expected 1 to 4096");
   state_ = untouched_ = sampler_->state();
 }
 
-DataLoader::DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options)
-    : DataLoader(image_batches(std::move(dataset), options.transform), std::move(sampler), options) {}
+DataLoader::DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler,
+                       DataLoaderOptions options)
+    : DataLoader(image_batches(std::move(dataset), options.transform), std::move(sampler),
+                 options) {}
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
                        DataLoaderOptions options)
     : DataLoader(stacked_batches(std::move(dataset)), std::move(sampler), std::move(options)) {}
 
-int64_t DataLoader::size() const { return batches_of(sampler_->size(), options_.batch_size, options_.drop_last); }
+int64_t DataLoader::size() const {
+  return batches_of(sampler_->size(), options_.batch_size, options_.drop_last);
+}
 
 void DataLoader::load_state(const SamplerState& state) {
   sampler_->load_state(state);
@@ -89,13 +100,15 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
     batch.padding = pass->padding(k);
     return batch;
   };
-  prefetcher_ =
-      of_this_process(std::make_shared<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make));
+  prefetcher_ = of_this_process(
+      std::make_shared<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make));
   advance();
   loader.waited_seconds_ += seconds_since(begun);
 }
 
-bool DataLoader::Iterator::operator==(std::default_sentinel_t) const { return delivered_ > pass_->batches(); }
+bool DataLoader::Iterator::operator==(std::default_sentinel_t) const {
+  return delivered_ > pass_->batches();
+}
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
   const auto begun = std::chrono::steady_clock::now();
@@ -105,7 +118,8 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
 }
 
 void DataLoader::Iterator::advance() {
-  batch_ = {};  // first give its memory back, if nobody else kept it: the batch being made may use it
+  // First give its memory back, if nobody else kept it: the batch being made may use it.
+  batch_ = {};
   const int64_t k = delivered_++;  // one that cannot be made counts, too: after it comes the next
   if (k < pass_->batches()) batch_ = prefetcher_->next();
   loader_->state_ = pass_->state_after(delivered_);

@@ -1,11 +1,14 @@
 // DataLoader: a data set and a sampler become batches.
 //
-//   DataLoader loader(load_dataset("mnist", Split::Train, data_directory("")), std::make_shared<RandomSampler>(60000),
-//                     {.batch_size = 64, .num_workers = 2, .transform = {.mean = {0.1307f}, .std = {0.3081f}}});
+//   DataLoader loader(load_dataset("mnist", Split::Train, data_directory("")),
+//   std::make_shared<RandomSampler>(60000),
+//                     {.batch_size = 64, .num_workers = 2, .transform = {.mean = {0.1307f}, .std =
+//                     {0.3081f}}});
 //   for (Batch& batch : loader) { … batch.data, batch.target … }
 //
-// Batches and their order depend on the sampler alone, never on the number of workers. A batch's memory is its own:
-// keeping it is safe, and letting it go returns it to the caching allocator for a later batch.
+// Batches and their order depend on the sampler alone, never on the number of workers. A batch's
+// memory is its own: keeping it is safe, and letting it go returns it to the caching allocator for
+// a later batch.
 #pragma once
 
 #include <functional>
@@ -33,8 +36,8 @@ struct DataLoaderOptions {
 // Fills data and target of a batch of these samples. Called on several threads at once.
 using MakeBatch = std::function<Batch(std::span<const int64_t> indices, int64_t epoch)>;
 
-// The batches of a data set in memory, each image transformed. Throws what check_dataset_invariants and
-// check_transform throw.
+// The batches of a data set in memory, each image transformed. Throws what check_dataset_invariants
+// and check_transform throw.
 MakeBatch image_batches(ImageDataset dataset, ImageTransform transform);
 // The samples of a data set, stacked. Throws what its get() and stack_samples() throw.
 MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset);
@@ -42,27 +45,33 @@ MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset);
 class DataLoader {
  public:
   // Any source of batches; options.transform is not used. Throws Error on options out of range.
-  DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
-  DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
-  DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler, DataLoaderOptions options = {});
+  DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler,
+             DataLoaderOptions options = {});
+  DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler,
+             DataLoaderOptions options = {});
+  DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
+             DataLoaderOptions options = {});
 
   class Iterator;
-  // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration arrives at it; the next
-  // step takes the batch behind it. Leaving the loop early ends the pass. REQUIRES: the loader outlives the iterator;
-  // both are used by one thread.
+  // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration
+  // arrives at it; the next step takes the batch behind it. Leaving the loop early ends the pass.
+  // REQUIRES: the loader outlives the iterator; both are used by one thread.
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
   int64_t size() const;  // batches in a whole epoch
 
-  // Where training goes on after the batches handed out so far, whatever was prefetched; after the last one of a pass,
-  // at the beginning of the next; after one that threw, at that one. load_state() there continues with exactly the
-  // batches that would have followed. An epoch that the sampler has been given since the pass began counts instead.
-  SamplerState state() const { return sampler_->state() == untouched_ ? state_ : sampler_->state(); }
+  // Where training goes on after the batches handed out so far, whatever was prefetched; after the
+  // last one of a pass, at the beginning of the next; after one that threw, at that one.
+  // load_state() there continues with exactly the batches that would have followed. An epoch that
+  // the sampler has been given since the pass began counts instead.
+  SamplerState state() const {
+    return sampler_->state() == untouched_ ? state_ : sampler_->state();
+  }
   void load_state(const SamplerState& state);
 
-  // How long iterating threads have waited for batches, over all passes, each one's beginning included. Without workers
-  // that is all of the making.
+  // How long iterating threads have waited for batches, over all passes, each one's beginning
+  // included. Without workers that is all of the making.
   double waited_seconds() const { return waited_seconds_; }
 
  private:

@@ -12,26 +12,29 @@ Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indi
     : dataset_(std::move(dataset)), indices_(std::move(indices)) {
   CHECK(dataset_, "Subset: the data set is a null pointer");
   for (const int64_t i : indices_)
-    CHECK_AS(IndexError, i >= 0 && i < dataset_->size(), "Subset: there is no sample ", i, ", expected 0 to ",
-             dataset_->size() - 1);
+    CHECK_AS(IndexError, i >= 0 && i < dataset_->size(), "Subset: there is no sample ", i,
+             ", expected 0 to ", dataset_->size() - 1);
 }
 
 Example Subset::get(int64_t i) const {
-  CHECK_AS(IndexError, i >= 0 && i < size(), "Subset: there is no sample ", i, ", expected 0 to ", size() - 1);
+  CHECK_AS(IndexError, i >= 0 && i < size(), "Subset: there is no sample ", i, ", expected 0 to ",
+           size() - 1);
   return dataset_->get(indices_[i]);
 }
 
 std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
-                                                  const std::vector<int64_t>& sizes, uint64_t seed) {
+                                                  const std::vector<int64_t>& sizes,
+                                                  uint64_t seed) {
   CHECK(dataset, "random_split: the data set is a null pointer");
   int64_t sum = 0;
   for (const int64_t size : sizes) {
-    CHECK(size >= 0 && size <= dataset->size() - sum, "random_split: the sizes add up to more than the data set's ",
-          dataset->size(), " samples, or one is negative");
+    CHECK(size >= 0 && size <= dataset->size() - sum,
+          "random_split: the sizes add up to more than the data set's ", dataset->size(),
+          " samples, or one is negative");
     sum += size;
   }
-  CHECK(sum == dataset->size(), "random_split: the sizes add up to ", sum, ", the data set has ", dataset->size(),
-        " samples");
+  CHECK(sum == dataset->size(), "random_split: the sizes add up to ", sum, ", the data set has ",
+        dataset->size(), " samples");
   const RandomSampler order(dataset->size(), seed);
   const std::vector<int64_t> all = order.indices(order.state());
   std::vector<std::shared_ptr<Subset>> parts;
@@ -51,14 +54,18 @@ Tensor stack_samples(const std::vector<Tensor>& samples) {
   const Tensor all = first ? empty(Shape(sizes), {.dtype = first.dtype()}) : Tensor();
   for (size_t i = 0; i < samples.size(); ++i) {
     const Tensor& sample = samples[i];
-    CHECK_AS(ShapeError, sample.defined() == first.defined() && (!first || sample.shape() == first.shape()),
-             "stack_samples: sample ", i, " of the batch has shape ", sample ? str(sample.shape()) : "(undefined)",
-             ", the first one ", first ? str(first.shape()) : "(undefined)", ", expected one shape");
+    CHECK_AS(ShapeError,
+             sample.defined() == first.defined() && (!first || sample.shape() == first.shape()),
+             "stack_samples: sample ", i, " of the batch has shape ",
+             sample ? str(sample.shape()) : "(undefined)", ", the first one ",
+             first ? str(first.shape()) : "(undefined)", ", expected one shape");
     if (!first) continue;
-    CHECK_AS(DTypeError, sample.dtype() == first.dtype(), "stack_samples: sample ", i, " of the batch is ",
-             sample.dtype(), ", the first one ", first.dtype(), ", expected one dtype");
+    CHECK_AS(DTypeError, sample.dtype() == first.dtype(), "stack_samples: sample ", i,
+             " of the batch is ", sample.dtype(), ", the first one ", first.dtype(),
+             ", expected one dtype");
     const int64_t offset = static_cast<int64_t>(i) * first.numel();
-    copy_(all.as_strided(first.shape(), contiguous_strides(first.shape()), offset), sample.detach());
+    copy_(all.as_strided(first.shape(), contiguous_strides(first.shape()), offset),
+          sample.detach());
   }
   return all;
 }

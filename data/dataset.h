@@ -5,8 +5,8 @@
 //     int64_t size() const override { return 100; }
 //   };
 //   const auto parts = random_split(std::make_shared<Squares>(), {80, 20});
-//   DataLoader loader(parts[0], std::make_shared<RandomSampler>(parts[0]->size()), {.batch_size = 8, .num_workers =
-//   2});
+//   DataLoader loader(parts[0], std::make_shared<RandomSampler>(parts[0]->size()), {.batch_size =
+//   8, .num_workers = 2});
 #pragma once
 
 #include <memory>
@@ -24,7 +24,8 @@ struct Example {
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  // Sample i of 0 … size() - 1, on the CPU. Called on several threads at once where the loader has workers.
+  // Sample i of 0 … size() - 1, on the CPU. Called on several threads at once where the loader has
+  // workers.
   virtual Example get(int64_t i) const = 0;
   virtual int64_t size() const = 0;
 };
@@ -42,13 +43,15 @@ class Subset : public Dataset {
   std::vector<int64_t> indices_;
 };
 
-// Subsets of these sizes, which share no sample, and the same ones for a seed on every machine. Throws Error unless the
-// sizes add up to the data set's.
+// Subsets of these sizes, which share no sample, and the same ones for a seed on every machine.
+// Throws Error unless the sizes add up to the data set's.
 std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
-                                                  const std::vector<int64_t>& sizes, uint64_t seed = 0);
+                                                  const std::vector<int64_t>& sizes,
+                                                  uint64_t seed = 0);
 
-// What PyTorch calls collate: tensors of one shape and dtype, side by side along a new first dimension; undefined ones
-// become one that is undefined. Throws ShapeError or DTypeError where they differ.
+// What PyTorch calls collate: tensors of one shape and dtype, side by side along a new first
+// dimension; undefined ones become one that is undefined. Throws ShapeError or DTypeError where
+// they differ.
 Tensor stack_samples(const std::vector<Tensor>& samples);
 
 }  // namespace ringgrad

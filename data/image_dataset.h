@@ -1,5 +1,6 @@
-// A whole data set of images in memory, as bytes, and what is done to them on their way into a batch: they are
-// gathered, augmented and normalised in one pass, which is cheaper than keeping four times as many bytes of floats.
+// A whole data set of images in memory, as bytes, and what is done to them on their way into a
+// batch: they are gathered, augmented and normalised in one pass, which is cheaper than keeping
+// four times as many bytes of floats.
 #pragma once
 
 #include <string>
@@ -21,15 +22,18 @@ struct ImageDataset {
   int64_t size() const { return images.defined() ? images.size(0) : 0; }
 };
 
-// Throws ShapeError or DTypeError unless the tensors are what the comments above say, and IndexError on a label
-// without a class. The loader calls it, so that a data set built by hand cannot make it read past an end.
+// Throws ShapeError or DTypeError unless the tensors are what the comments above say, and
+// IndexError on a label without a class. The loader calls it, so that a data set built by hand
+// cannot make it read past an end.
 void check_dataset_invariants(const ImageDataset& dataset);
 
-// Augmentation (core/kernels/augmentation.h), then normalisation. kernels::augment_images does both in one pass.
+// Augmentation (core/kernels/augmentation.h), then normalisation. kernels::augment_images does both
+// in one pass.
 struct ImageTransform {
   AugmentOptions augment = {};
-  std::vector<float> mean = {};  // per channel, or one for all, or empty (0): y = (pixel / 255 - mean) / std
-  std::vector<float> std = {};   // the same; empty is 1
+  // Per channel, or one for all, or empty (0): y = (pixel / 255 - mean) / std.
+  std::vector<float> mean = {};
+  std::vector<float> std = {};  // the same; empty is 1
 };
 
 // Throws Error unless the transform can be applied to images with so many channels.

@@ -1,5 +1,6 @@
-// ImageFolder: pictures in folders, one for each class, as torchvision's: FOLDER/cat/1.jpg, FOLDER/cat/more/2.png,
-// FOLDER/dog/1.ppm. In a program of one's own it wants the target ringgrad::images beside ringgrad::ringgrad.
+// ImageFolder: pictures in folders, one for each class, as torchvision's: FOLDER/cat/1.jpg,
+// FOLDER/cat/more/2.png, FOLDER/dog/1.ppm. In a program of one's own it wants the target
+// ringgrad::images beside ringgrad::ringgrad.
 #pragma once
 
 #include <filesystem>
@@ -13,15 +14,17 @@
 namespace ringgrad {
 
 struct ImageFolderOptions {
-  int64_t size = 224;            // pixels on each side, to which every picture is resized, whatever its shape
+  // Pixels on each side, to which every picture is resized, whatever its shape.
+  int64_t size = 224;
   int64_t channels = 3;          // 1: gray
   std::vector<float> mean = {};  // as those of an ImageTransform:
   std::vector<float> std = {};   // y = (pixel / 255 - mean) / std
 };
 
-// Example: float32 [channels, size, size], and the number of its class, int64 []. Classes and pictures are in the order
-// of their names. The constructor only lists names, with the errors of pictures_in_folders(). get() reads a picture, on
-// whichever thread, and throws DataError naming the file that is damaged.
+// Example: float32 [channels, size, size], and the number of its class, int64 []. Classes and
+// pictures are in the order of their names. The constructor only lists names, with the errors of
+// pictures_in_folders(). get() reads a picture, on whichever thread, and throws DataError naming
+// the file that is damaged.
 class ImageFolder : public Dataset {
  public:
   explicit ImageFolder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});

@@ -23,9 +23,13 @@ size_t ResidentBatches::bytes(const ImageDataset& dataset) {
   return dataset.images.storage()->nbytes() + dataset.labels.storage()->nbytes();
 }
 
-ResidentBatches::ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, Int64 batch_size,
-                                 const ImageTransform& transform, TensorOptions images)
-    : sampler_(std::move(sampler)), batch_size_(batch_size), options_(images), augment_(transform.augment) {
+ResidentBatches::ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler,
+                                 Int64 batch_size, const ImageTransform& transform,
+                                 TensorOptions images)
+    : sampler_(std::move(sampler)),
+      batch_size_(batch_size),
+      options_(images),
+      augment_(transform.augment) {
   OpScope scope(kName);
   check_dataset_invariants(dataset);
   CHECK(batch_size >= 1, kName, ": batch_size is ", batch_size, ", expected at least 1");
@@ -44,8 +48,8 @@ void ResidentBatches::start_pass() {
   untouched_ = sampler_->state();
   batch_ = 0;
   for (const int64_t index : pass_->indices())
-    CHECK_AS(IndexError, index >= 0 && index < images_.size(0), kName, ": the sampler gave index ", index,
-             ", expected 0 to ", images_.size(0) - 1);
+    CHECK_AS(IndexError, index >= 0 && index < images_.size(0), kName, ": the sampler gave index ",
+             index, ", expected 0 to ", images_.size(0) - 1);
   const auto count = static_cast<int64_t>(pass_->indices().size());
   copy_(order_.as_strided({count}, {1}, 0), tensor(pass_->indices()));
   copy_(positions_, arange(batch_size_));
@@ -69,12 +73,14 @@ Batch ResidentBatches::current() {
   const Tensor index = empty({count}, number);
   select(index, order_, positions_.as_strided({count}, {1}, 0));
   select(batch.target, labels_, index);
-  kernels::augment_images(batch.data, images_, index, epoch_, normalization_.scale, normalization_.shift, augment_);
+  kernels::augment_images(batch.data, images_, index, epoch_, normalization_.scale,
+                          normalization_.shift, augment_);
   return batch;
 }
 
 SamplerState ResidentBatches::state() const {
-  return pass_ && sampler_->state() == untouched_ ? pass_->state_after(batch_ + 1) : sampler_->state();
+  return pass_ && sampler_->state() == untouched_ ? pass_->state_after(batch_ + 1)
+                                                  : sampler_->state();
 }
 
 void ResidentBatches::load_state(const SamplerState& state) {

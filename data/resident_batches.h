@@ -1,9 +1,11 @@
-// ResidentBatches: a data set that lies on the device as bytes, from which the device makes each batch by itself.
+// ResidentBatches: a data set that lies on the device as bytes, from which the device makes each
+// batch by itself.
 //
-// Images and labels are sent there once, the order of the samples once in each pass. Which batch is the current one is
-// told by numbers that live on the device, too, so that making it needs nothing of the host: a captured training step
-// begins with it. The batches are those that a DataLoader would make with this sampler and transform, bit for bit
-// where both devices multiply and add in one rounding.
+// Images and labels are sent there once, the order of the samples once in each pass. Which batch is
+// the current one is told by numbers that live on the device, too, so that making it needs nothing
+// of the host: a captured training step begins with it. The batches are those that a DataLoader
+// would make with this sampler and transform, bit for bit where both devices multiply and add in
+// one rounding.
 #pragma once
 
 #include <memory>
@@ -20,8 +22,8 @@ class ResidentBatches final : public BatchSource {
   // How much memory the data set takes on the device.
   static size_t bytes(const ImageDataset& dataset);
 
-  // `images`: the dtype and device of a batch's images. Throws what check_dataset_invariants and check_transform
-  // throw, and OutOfMemoryError.
+  // `images`: the dtype and device of a batch's images. Throws what check_dataset_invariants and
+  // check_transform throw, and OutOfMemoryError.
   ResidentBatches(const ImageDataset& dataset, std::shared_ptr<Sampler> sampler, Int64 batch_size,
                   const ImageTransform& transform, TensorOptions images);
 

@@ -13,11 +13,13 @@ void Sampler::set_epoch(Int64 epoch) {
   if (epoch != next_.epoch) next_ = {next_.seed, epoch, 0};
 }
 
-SamplerState Sampler::start_pass() { return std::exchange(next_, {next_.seed, next_.epoch + 1, 0}); }
+SamplerState Sampler::start_pass() {
+  return std::exchange(next_, {next_.seed, next_.epoch + 1, 0});
+}
 
 void Sampler::load_state(const SamplerState& state) {
-  CHECK_AS(IndexError, state.epoch >= 0 && state.position >= 0, "sampler: state has epoch ", state.epoch,
-           " and position ", state.position, ", expected both to be at least 0");
+  CHECK_AS(IndexError, state.epoch >= 0 && state.position >= 0, "sampler: state has epoch ",
+           state.epoch, " and position ", state.position, ", expected both to be at least 0");
   next_ = state;
 }
 
@@ -27,23 +29,31 @@ std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t se
   if (!shuffle) return order;
   // std::shuffle is another permutation with every standard library, hence our own.
   RandomSequence random(seed, Purpose::Permutation, static_cast<uint64_t>(epoch));
-  for (size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
+  for (size_t left = order.size(); left > 1; --left)
+    std::swap(order[left - 1], order[random.below(left)]);
   return order;
 }
 
 DistributedSampler::DistributedSampler(Int64 dataset_size, Int64 num_replicas, Int64 rank,
                                        DistributedSamplerOptions options)
-    : Sampler(options.seed), dataset_size_(dataset_size), num_replicas_(num_replicas), rank_(rank), options_(options) {
+    : Sampler(options.seed),
+      dataset_size_(dataset_size),
+      num_replicas_(num_replicas),
+      rank_(rank),
+      options_(options) {
   CHECK(dataset_size >= 0, "sampler: dataset_size is ", dataset_size, ", expected at least 0");
   CHECK(num_replicas >= 1, "sampler: num_replicas is ", num_replicas, ", expected at least 1");
-  CHECK(rank >= 0 && rank < num_replicas, "sampler: rank is ", rank, ", expected 0 to ", num_replicas - 1);
+  CHECK(rank >= 0 && rank < num_replicas, "sampler: rank is ", rank, ", expected 0 to ",
+        num_replicas - 1);
 }
 
-int64_t DistributedSampler::size() const { return samples_of_rank(dataset_size_, num_replicas_, rank_, options_); }
+int64_t DistributedSampler::size() const {
+  return samples_of_rank(dataset_size_, num_replicas_, rank_, options_);
+}
 
 int64_t DistributedSampler::remaining(const SamplerState& at) const {
-  CHECK_AS(IndexError, at.position >= 0 && at.position <= dataset_size_, "sampler: position ", at.position,
-           " is outside an epoch of ", dataset_size_, " samples");
+  CHECK_AS(IndexError, at.position >= 0 && at.position <= dataset_size_, "sampler: position ",
+           at.position, " is outside an epoch of ", dataset_size_, " samples");
   return dataset_size_ - at.position;
 }
 
@@ -54,22 +64,23 @@ int64_t DistributedSampler::padding(const SamplerState& at) const {
 
 std::vector<int64_t> DistributedSampler::indices(const SamplerState& at) const {
   remaining(at);  // or it throws: the position lies in the epoch
-  return share_of_rank(epoch_order(dataset_size_, options_.shuffle, at.seed, at.epoch), at.position, num_replicas_,
-                       rank_, options_);
+  return share_of_rank(epoch_order(dataset_size_, options_.shuffle, at.seed, at.epoch), at.position,
+                       num_replicas_, rank_, options_);
 }
 
-BatchPartSampler::BatchPartSampler(int64_t dataset_size, int64_t batch, PartOf part_of, uint64_t seed)
+BatchPartSampler::BatchPartSampler(int64_t dataset_size, int64_t batch, PartOf part_of,
+                                   uint64_t seed)
     : Sampler(seed), dataset_size_(dataset_size), batch_(batch), part_of_(std::move(part_of)) {
   CHECK(batch >= 1, "sampler: a global batch of ", batch, " samples, expected at least one");
   const auto [begin, end] = part_of_(batch);
-  CHECK(begin >= 0 && begin < end && end <= batch, "sampler: this rank has rows ", begin, " to ", end,
-        " of a batch of ", batch, ", expected some");
+  CHECK(begin >= 0 && begin < end && end <= batch, "sampler: this rank has rows ", begin, " to ",
+        end, " of a batch of ", batch, ", expected some");
   own_batch_ = end - begin;
 }
 
 std::vector<int64_t> BatchPartSampler::indices(const SamplerState& at) const {
-  CHECK_AS(IndexError, at.position >= 0 && at.position <= dataset_size_, "sampler: position ", at.position,
-           " is outside an epoch of ", dataset_size_, " samples");
+  CHECK_AS(IndexError, at.position >= 0 && at.position <= dataset_size_, "sampler: position ",
+           at.position, " is outside an epoch of ", dataset_size_, " samples");
   const std::vector<int64_t> order = epoch_order(dataset_size_, true, at.seed, at.epoch);
   std::vector<int64_t> result;
   for (int64_t place = at.position; place < dataset_size_; place += batch_) {

@@ -1,7 +1,8 @@
 // Samplers decide which samples an epoch visits, in which order, and which of them are this rank's.
 //
-// An epoch's order is a pure function of (seed, epoch), the same on every machine and rank. So the whole state of a
-// sampler is three numbers, and training can go on from the middle of an epoch, on another number of ranks too.
+// An epoch's order is a pure function of (seed, epoch), the same on every machine and rank. So the
+// whole state of a sampler is three numbers, and training can go on from the middle of an epoch, on
+// another number of ranks too.
 #pragma once
 
 #include <cstdint>
@@ -29,22 +30,25 @@ class Sampler {
   virtual std::vector<int64_t> indices(const SamplerState& at) const = 0;
   // How many there are in a whole epoch on this rank.
   virtual int64_t size() const = 0;
-  // How many of the last ones repeat samples that some rank has already used, so that all ranks have equally many.
-  // Leaving them out makes counts and metrics exact.
+  // How many of the last ones repeat samples that some rank has already used, so that all ranks
+  // have equally many. Leaving them out makes counts and metrics exact.
   virtual int64_t padding(const SamplerState&) const { return 0; }
   // Samples of the epoch's order used, by all ranks together, per sample used here.
   virtual int64_t num_replicas() const { return 1; }
   // Samples of the epoch's order that all ranks together have used when this one has used so many.
   virtual int64_t used_by_all(int64_t own) const { return own * num_replicas(); }
 
-  // Which epoch the next pass is. Unless this is called, each pass is the epoch after the one before, so forgetting it
-  // does not repeat the first epoch's order for ever. In the middle of that very epoch the position stays.
+  // Which epoch the next pass is. Unless this is called, each pass is the epoch after the one
+  // before, so forgetting it does not repeat the first epoch's order for ever. In the middle of
+  // that very epoch the position stays.
   void set_epoch(Int64 epoch);
 
-  // Where the next pass starts; the one after it is then the next epoch from its beginning. Called by the loader.
+  // Where the next pass starts; the one after it is then the next epoch from its beginning. Called
+  // by the loader.
   SamplerState start_pass();
 
-  // To be saved by whoever iterates a sampler by hand; a DataLoader knows how far its consumer has come.
+  // To be saved by whoever iterates a sampler by hand; a DataLoader knows how far its consumer has
+  // come.
   const SamplerState& state() const { return next_; }
   void load_state(const SamplerState& state);
 
@@ -52,28 +56,33 @@ class Sampler {
   SamplerState next_;
 };
 
-// Unless shuffled: 0, 1, …, n-1. Shuffled: a permutation that (seed, epoch) decides, by the method of Fisher and Yates.
+// Unless shuffled: 0, 1, …, n-1. Shuffled: a permutation that (seed, epoch) decides, by the method
+// of Fisher and Yates.
 std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t seed, int64_t epoch);
 
 struct DistributedSamplerOptions {
   bool shuffle = true;
   uint64_t seed = 0;       // must be the same on all ranks
   bool drop_last = false;  // leaves out the last samples that do not go evenly into the ranks
-  bool pad = true;         // else repeats the first samples of the order until they do; false: some ranks have one less
+  // Else repeats the first samples of the order until they do; false: some ranks have one less.
+  bool pad = true;
 };
 
-// How many samples rank r of n uses when so many are left for all; and which: from `position` of the epoch's order on,
-// places r, r + n, r + 2n, …. REQUIRES: 0 <= position <= order.size().
-int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank, const DistributedSamplerOptions& options);
-std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position, int64_t num_replicas,
-                                   int64_t rank, const DistributedSamplerOptions& options);
+// How many samples rank r of n uses when so many are left for all; and which: from `position` of
+// the epoch's order on, places r, r + n, r + 2n, …. REQUIRES: 0 <= position <= order.size().
+int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
+                        const DistributedSamplerOptions& options);
+std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position,
+                                   int64_t num_replicas, int64_t rank,
+                                   const DistributedSamplerOptions& options);
 
-// PyTorch's torch.utils.data.DistributedSampler: rank r of n uses places r, r + n, r + 2n, … of the epoch's order.
-// Evaluation wants {.shuffle = false, .pad = false}: each sample exactly once.
+// PyTorch's torch.utils.data.DistributedSampler: rank r of n uses places r, r + n, r + 2n, … of the
+// epoch's order. Evaluation wants {.shuffle = false, .pad = false}: each sample exactly once.
 class DistributedSampler : public Sampler {
  public:
   // Throws Error unless dataset_size >= 0, num_replicas >= 1 and 0 <= rank < num_replicas.
-  DistributedSampler(Int64 dataset_size, Int64 num_replicas, Int64 rank, DistributedSamplerOptions options = {});
+  DistributedSampler(Int64 dataset_size, Int64 num_replicas, Int64 rank,
+                     DistributedSamplerOptions options = {});
 
   // Throws IndexError when the position lies outside the epoch.
   std::vector<int64_t> indices(const SamplerState& at) const override;
@@ -90,7 +99,8 @@ class DistributedSampler : public Sampler {
 
 class SequentialSampler : public DistributedSampler {
  public:
-  explicit SequentialSampler(Int64 dataset_size) : DistributedSampler(dataset_size, 1, 0, {.shuffle = false}) {}
+  explicit SequentialSampler(Int64 dataset_size)
+      : DistributedSampler(dataset_size, 1, 0, {.shuffle = false}) {}
 };
 
 class RandomSampler : public DistributedSampler {
@@ -99,7 +109,8 @@ class RandomSampler : public DistributedSampler {
       : DistributedSampler(dataset_size, 1, 0, {.seed = seed}) {}
 };
 
-// A rank's neighbouring part of every global batch, such as its shards (distributed/virtual_ranks.h).
+// A rank's neighbouring part of every global batch, such as its shards
+// (distributed/virtual_ranks.h).
 class BatchPartSampler : public Sampler {
  public:
   struct Part {
@@ -107,12 +118,13 @@ class BatchPartSampler : public Sampler {
   };
   using PartOf = std::function<Part(int64_t batch)>;  // of so many samples
 
-  // Places b · batch + part_of(batch) of the epoch's shuffled order, in each global batch number b; of the last one,
-  // which may be smaller, what part_of() says of its size. A loader's batches are the part's size. Throws Error unless
-  // batch >= 1 and a whole batch has a part.
+  // Places b · batch + part_of(batch) of the epoch's shuffled order, in each global batch number b;
+  // of the last one, which may be smaller, what part_of() says of its size. A loader's batches are
+  // the part's size. Throws Error unless batch >= 1 and a whole batch has a part.
   BatchPartSampler(int64_t dataset_size, int64_t batch, PartOf part_of, uint64_t seed);
 
-  // REQUIRES: the position is at a global batch's beginning. Throws IndexError when it lies outside the epoch.
+  // REQUIRES: the position is at a global batch's beginning. Throws IndexError when it lies outside
+  // the epoch.
   std::vector<int64_t> indices(const SamplerState& at) const override;
   int64_t size() const override;
   int64_t used_by_all(int64_t own) const override { return own / own_batch_ * batch_; }
@@ -123,13 +135,16 @@ class BatchPartSampler : public Sampler {
   int64_t own_batch_;
 };
 
-// A proof that the shards of an epoch are disjoint and complete, without sending the indices around.
+// A proof that the shards of an epoch are disjoint and complete, without sending the indices
+// around.
 //
-// Every index is hashed to 128 bits and the hashes are added up. A sum does not depend on order, so the sums of all
-// ranks add up (one all-reduce of two numbers) to that of 0 … n-1 exactly when every sample was used once: a missing,
-// repeated or exchanged index changes it, except with probability 2^-128.
+// Every index is hashed to 128 bits and the hashes are added up. A sum does not depend on order, so
+// the sums of all ranks add up (one all-reduce of two numbers) to that of 0 … n-1 exactly when
+// every sample was used once: a missing, repeated or exchanged index changes it, except with
+// probability 2^-128.
 struct ShardDigest {
-  uint64_t low = 0, high = 0;  // two sums modulo 2^64, without carry between them: each is reduced by itself
+  // Two sums modulo 2^64, without carry between them: each is reduced by itself.
+  uint64_t low = 0, high = 0;
 
   void add(int64_t index);
   void add(std::span<const int64_t> indices);

@@ -2,16 +2,19 @@
 
 namespace ringgrad {
 
-// Ranks that take one step more than others would wait for them forever: so the last round is left out, or filled with
-// the first samples of the order, or (neither) the caller joins uneven ranks.
-int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank, const DistributedSamplerOptions& options) {
+// Ranks that take one step more than others would wait for them forever: so the last round is left
+// out, or filled with the first samples of the order, or (neither) the caller joins uneven ranks.
+int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
+                        const DistributedSamplerOptions& options) {
   if (options.drop_last) return left / num_replicas;
   if (options.pad) return (left + num_replicas - 1) / num_replicas;
-  return (left - rank + num_replicas - 1) / num_replicas;  // of 0 … left-1, those that are rank mod num_replicas
+  // of 0 … left-1, those that are rank mod num_replicas.
+  return (left - rank + num_replicas - 1) / num_replicas;
 }
 
-std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position, int64_t num_replicas,
-                                   int64_t rank, const DistributedSamplerOptions& options) {
+std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position,
+                                   int64_t num_replicas, int64_t rank,
+                                   const DistributedSamplerOptions& options) {
   const auto size = static_cast<int64_t>(order.size()), left = size - position;
   const int64_t mine = samples_of_rank(left, num_replicas, rank, options);
   std::vector<int64_t> result(static_cast<size_t>(mine));

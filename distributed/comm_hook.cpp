@@ -7,8 +7,9 @@
 namespace ringgrad {
 
 bool GradBucket::begin_scratch(int64_t items, DType dtype) const {
-  CHECK(!scratch || (scratch.numel() == items && scratch.dtype() == dtype), "communication hook: with bucket ", index,
-        " there are ", scratch.numel(), " ", scratch.dtype(), " from before, expected ", items, " ", dtype,
+  CHECK(!scratch || (scratch.numel() == items && scratch.dtype() == dtype),
+        "communication hook: with bucket ", index, " there are ", scratch.numel(), " ",
+        scratch.dtype(), " from before, expected ", items, " ", dtype,
         "; load_comm_hook_state() wants what the same hook, with the same options, has kept");
   if (scratch) return false;
   const auto bytes = static_cast<size_t>(items) * itemsize(dtype);
@@ -21,7 +22,8 @@ namespace {
 
 class Continuation final : public Work::State {
  public:
-  Continuation(Work work, std::function<void()> after) : work_(std::move(work)), after_(std::move(after)) {}
+  Continuation(Work work, std::function<void()> after)
+      : work_(std::move(work)), after_(std::move(after)) {}
   void wait() override {
     work_.wait();
     if (const auto after = std::exchange(after_, nullptr)) after();

@@ -11,13 +11,17 @@ namespace ringgrad {
 // A bucket whose gradients are complete on this rank.
 struct GradBucket {
   ProcessGroup& group;
-  Tensor flat;                         // [n], a range of the gradient arena: param.grad are views of it
+  // [n], a range of the gradient arena: param.grad are views of it.
+  Tensor flat;
   const std::vector<int>& parameters;  // positions in the module's list
-  int index;                           // buckets are numbered in the order in which they are launched
+  // Buckets are numbered in the order in which they are launched.
+  int index;
   bool is_last;
   CollectiveOptions options;  // step, bucket and names, for messages and for the ranks to compare
-  Tensor& scratch;            // for the hook: kept with the bucket from step to step, and in comm_hook_state()
-  std::function<void(const Tensor& sent)> check = {};  // throws where it is not finite; average() calls it
+  // For the hook: kept with the bucket from step to step, and in comm_hook_state().
+  Tensor& scratch;
+  // Throws where it is not finite; average() calls it.
+  std::function<void(const Tensor& sent)> check = {};
 
   // Replaces x by its average over the ranks. This is a collective of the group with this bucket's
   // options; a hook that makes several must make them in the same order on all ranks. Throws Error
@@ -27,24 +31,25 @@ struct GradBucket {
     return group.all_reduce(x, ReduceOp::Average, options);
   }
 
-  // Collective where `scratch` is undefined: then it becomes zeros [items], in memory that the ranks share where they
-  // can. Whether it was. Throws Error where it is another hook's.
+  // Collective where `scratch` is undefined: then it becomes zeros [items], in memory that the
+  // ranks share where they can. Whether it was. Throws Error where it is another hook's.
   bool begin_scratch(int64_t items, DType dtype) const;
 };
 
-// Called once per bucket and step, in the order of the buckets, on the thread that runs backward. Once the returned
-// Work has been waited for, bucket.flat holds the average over the ranks, or whatever the hook makes of the gradients;
-// it must be the same on all ranks. An undefined hook stands for bucket.average(bucket.flat).
+// Called once per bucket and step, in the order of the buckets, on the thread that runs backward.
+// Once the returned Work has been waited for, bucket.flat holds the average over the ranks, or
+// whatever the hook makes of the gradients; it must be the same on all ranks. An undefined hook
+// stands for bucket.average(bucket.flat).
 using CommHook = std::function<Work(const GradBucket& bucket)>;
 
-// Half the bytes: gradients travel as 16-bit floats, are summed in float32 and rounded once. bfloat16 keeps the range
-// of float32 and 8 bits of precision; float16 has 11 bits, and what exceeds 65504 becomes infinite. Buckets that have
-// 16 bits already travel as they are.
+// Half the bytes: gradients travel as 16-bit floats, are summed in float32 and rounded once.
+// bfloat16 keeps the range of float32 and 8 bits of precision; float16 has 11 bits, and what
+// exceeds 65504 becomes infinite. Buckets that have 16 bits already travel as they are.
 CommHook bf16_compress_hook();
 CommHook fp16_compress_hook();
 
-// Work that runs `after` when it is waited for the first time, once `work` is done: on the thread that waits, which is
-// the one that owns the gradients, so that `after` may write them.
+// Work that runs `after` when it is waited for the first time, once `work` is done: on the thread
+// that waits, which is the one that owns the gradients, so that `after` may write them.
 Work then(Work work, std::function<void()> after);
 
 }  // namespace ringgrad

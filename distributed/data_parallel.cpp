@@ -22,23 +22,27 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {  // an undefined a is zero
   return sum;
 }
 
-// What is trained, once per replica, as one node: outputs[r · n + i] is parameter i on replica r's device. The first
-// replica's outputs share memory with the parameters. Backward sums over the replicas, in their order, on the
-// parameters' device; it can run only when the last gradient of the last replica has arrived.
-std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters, std::span<const Device> devices) {
+// What is trained, once per replica, as one node: outputs[r · n + i] is parameter i on replica r's
+// device. The first replica's outputs share memory with the parameters. Backward sums over the
+// replicas, in their order, on the parameters' device; it can run only when the last gradient of
+// the last replica has arrived.
+std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters,
+                              std::span<const Device> devices) {
   std::vector<Tensor> outputs;
   for (size_t r = 0; r < devices.size(); ++r)
     for (const Tensor& parameter : parameters)
-      outputs.push_back(r == 0 ? parameter.detach() : copy_of(parameter, {parameter.dtype(), devices[r]}));
-  return differentiable(
-      "broadcast", parameters, std::move(outputs),
-      [n = parameters.size(), replicas = devices.size(), home = devices[0]](std::span<const Tensor> dy) {
-        Gradients sums(n);
-        for (size_t i = 0; i < n; ++i)
-          for (size_t r = 0; r < replicas; ++r)
-            if (const Tensor& g = dy[r * n + i]) sums[i] = sum_of(sums[i], on_device(g, home));
-        return sums;
-      });
+      outputs.push_back(r == 0 ? parameter.detach()
+                               : copy_of(parameter, {parameter.dtype(), devices[r]}));
+  return differentiable("broadcast", parameters, std::move(outputs),
+                        [n = parameters.size(), replicas = devices.size(),
+                         home = devices[0]](std::span<const Tensor> dy) {
+                          Gradients sums(n);
+                          for (size_t i = 0; i < n; ++i)
+                            for (size_t r = 0; r < replicas; ++r)
+                              if (const Tensor& g = dy[r * n + i])
+                                sums[i] = sum_of(sums[i], on_device(g, home));
+                          return sums;
+                        });
 }
 
 // Every handle of `target` now names `source`: its array and its place in the graph.
@@ -51,13 +55,20 @@ using NamedModules = std::vector<std::pair<std::string, nn::Module*>>;
 
 // Returns `prefix` and the first layer that only one of the two has or whose types differ. Returns
 // "" if there is none.
-std::string difference(const char* prefix, const NamedModules& module, const NamedModules& replica) {
-  const auto named = [](const auto& entry) { return str("'", entry.first, "' (", entry.second->type_name(), ")"); };
+std::string difference(const char* prefix, const NamedModules& module,
+                       const NamedModules& replica) {
+  const auto named = [](const auto& entry) {
+    return str("'", entry.first, "' (", entry.second->type_name(), ")");
+  };
   for (size_t i = 0; i < std::max(module.size(), replica.size()); ++i) {
-    if (i >= replica.size()) return str(prefix, "the module has a layer ", named(module[i]), " that replicas lack");
-    if (i >= module.size()) return str(prefix, "the module lacks a layer ", named(replica[i]), " of the replicas");
-    if (module[i].first != replica[i].first || typeid(*module[i].second) != typeid(*replica[i].second))
-      return str(prefix, "the module has a layer ", named(module[i]), " where replicas have ", named(replica[i]));
+    if (i >= replica.size())
+      return str(prefix, "the module has a layer ", named(module[i]), " that replicas lack");
+    if (i >= module.size())
+      return str(prefix, "the module lacks a layer ", named(replica[i]), " of the replicas");
+    if (module[i].first != replica[i].first ||
+        typeid(*module[i].second) != typeid(*replica[i].second))
+      return str(prefix, "the module has a layer ", named(module[i]), " where replicas have ",
+                 named(replica[i]));
   }
   return {};
 }
@@ -66,14 +77,16 @@ std::string difference(const char* prefix, const NamedModules& module, const Nam
 
 void check_replica(const char* what, nn::Module& module, nn::Module& replica) {
   const auto check_count = [&](const char* things, size_t own, size_t expected) {
-    CHECK_AS(ShapeError, own == expected, what, ": a replica has ", own, " ", things, ", the module ", expected,
-             "; make_replica must make the same network");
+    CHECK_AS(ShapeError, own == expected, what, ": a replica has ", own, " ", things,
+             ", the module ", expected, "; make_replica must make the same network");
   };
-  const auto check_tensors = [&](const char* things, const nn::NamedTensors& own, const nn::NamedTensors& expected) {
+  const auto check_tensors = [&](const char* things, const nn::NamedTensors& own,
+                                 const nn::NamedTensors& expected) {
     check_count(things, own.size(), expected.size());
     for (size_t i = 0; i < own.size(); ++i)
-      CHECK_AS(ShapeError, own[i].second.shape() == expected[i].second.shape(), what, ": ", own[i].first, " is ",
-               own[i].second.shape(), " in a replica and ", expected[i].second.shape(), " in the module");
+      CHECK_AS(ShapeError, own[i].second.shape() == expected[i].second.shape(), what, ": ",
+               own[i].first, " is ", own[i].second.shape(), " in a replica and ",
+               expected[i].second.shape(), " in the module");
   };
   check_tensors("parameters", replica.named_parameters(), module.named_parameters());
   check_tensors("buffers", replica.named_buffers(), module.named_buffers());
@@ -81,7 +94,8 @@ void check_replica(const char* what, nn::Module& module, nn::Module& replica) {
   CHECK_AS(ShapeError, differs.empty(), what, differs, "; make_replica must make the same network");
 }
 
-DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices)
+DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica,
+                           std::vector<Device> devices)
     : module_(module), make_replica_(make_replica), devices_(std::move(devices)) {
   CHECK(!devices_.empty(), "data_parallel: no devices given, expected at least one");
   for (const Device device : devices_) check_device("data_parallel", device);
@@ -94,15 +108,17 @@ DataParallel::DataParallel(nn::Module& module, const MakeReplica& make_replica, 
 void DataParallel::check_place() const {
   for (const auto& tensors : {module_.named_parameters(), module_.named_buffers()})
     for (const auto& [name, tensor] : tensors)
-      CHECK_AS(DeviceError, tensor.device() == devices_[0], "data_parallel: ", name, " is on ", tensor.device(),
-               ", expected the first device, ", devices_[0], "; move the module with to(device)");
+      CHECK_AS(DeviceError, tensor.device() == devices_[0], "data_parallel: ", name, " is on ",
+               tensor.device(), ", expected the first device, ", devices_[0],
+               "; move the module with to(device)");
 }
 
 void DataParallel::make_replicas() {
   replicas_.clear();
   for (size_t r = 0; r < devices_.size(); ++r) {
     replicas_.push_back(make_replica_());
-    CHECK(replicas_[r] != nullptr, "data_parallel: make_replica gave a null pointer, expected a module");
+    CHECK(replicas_[r] != nullptr,
+          "data_parallel: make_replica gave a null pointer, expected a module");
   }
 }
 
@@ -112,8 +128,8 @@ std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>
   for (const Tensor& x : inputs) {
     CHECK(x.defined(), "data_parallel: an input is an undefined tensor, expected a batch [N, …]");
     if (x.dim() == 0) continue;
-    CHECK_AS(ShapeError, n == 0 || x.size(0) == n, "data_parallel: inputs of ", n, " and ", x.size(0),
-             " samples, expected the same number in all of them");
+    CHECK_AS(ShapeError, n == 0 || x.size(0) == n, "data_parallel: inputs of ", n, " and ",
+             x.size(0), " samples, expected the same number in all of them");
     n = x.size(0);
   }
   CHECK_AS(ShapeError, n >= 1, "data_parallel: expected a batch of at least one, [N, …]");
@@ -122,7 +138,8 @@ std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>
   for (int64_t begin = 0; begin < n; begin += piece) {
     std::vector<Tensor> own;
     for (const Tensor& x : inputs) {
-      const Tensor part = x.dim() == 0 || piece == n ? x : slice(x, 0, begin, std::min(n, begin + piece));
+      const Tensor part =
+          x.dim() == 0 || piece == n ? x : slice(x, 0, begin, std::min(n, begin + piece));
       own.push_back(ringgrad::to(contiguous(part), devices_[pieces.size()]));
     }
     pieces.push_back(std::move(own));
@@ -141,15 +158,21 @@ void DataParallel::replicate(size_t replicas) {
     for (const Tensor& x : tensors) (x.requires_grad() ? trained : others).push_back(x);
   const auto copies = broadcast(trained, std::span(devices_).first(replicas));
   for (size_t r = 0; r < replicas; ++r) {
-    std::vector<std::pair<Tensor, Tensor>> copy;  // of each of the module's tensors, on this replica's device
-    for (size_t i = 0; i < trained.size(); ++i) copy.emplace_back(trained[i], copies[r * trained.size() + i]);
-    for (const Tensor& x : others) copy.emplace_back(x, r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]}));
+    // Of each of the module's tensors, on this replica's device.
+    std::vector<std::pair<Tensor, Tensor>> copy;
+    for (size_t i = 0; i < trained.size(); ++i)
+      copy.emplace_back(trained[i], copies[r * trained.size() + i]);
+    for (const Tensor& x : others)
+      copy.emplace_back(x, r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]}));
 
     std::vector<Tensor> pointed;  // the replica's own, which other members of it may name, too
     const auto point = [&](Tensor& own, const Tensor& of_module) {
-      const auto among = [](const Tensor& x) { return [&x](const Tensor& other) { return other.is_same(x); }; };
-      const auto found =
-          std::find_if(copy.begin(), copy.end(), [&](const auto& pair) { return pair.first.is_same(of_module); });
+      const auto among = [](const Tensor& x) {
+        return [&x](const Tensor& other) { return other.is_same(x); };
+      };
+      const auto found = std::find_if(copy.begin(), copy.end(), [&](const auto& pair) {
+        return pair.first.is_same(of_module);
+      });
       const bool is_own = own && found != copy.end() && own.shape() == of_module.shape() &&
                           std::none_of(pointed.begin(), pointed.end(), among(own));
       if (is_own) {
@@ -163,12 +186,15 @@ void DataParallel::replicate(size_t replicas) {
     const std::string differs = difference("data_parallel: ", modules, own_modules);
     CHECK(differs.empty(), differs,
           "; make_replica must make the network as it is now, or wrap it when it is complete");
-    for (size_t i = 0; i < modules.size(); ++i) own_modules[i].second->follow(*modules[i].second, point);
+    for (size_t i = 0; i < modules.size(); ++i)
+      own_modules[i].second->follow(*modules[i].second, point);
   }
 }
 
-// One thread per replica, which ends with its forward. Throws the first replica's error, with its name.
-void DataParallel::parallel_apply(size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function) {
+// One thread per replica, which ends with its forward. Throws the first replica's error, with its
+// name.
+void DataParallel::parallel_apply(
+    size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function) {
   replicate(replicas);
   std::vector<std::exception_ptr> errors(replicas);
   const ThreadModes modes;
@@ -186,7 +212,8 @@ void DataParallel::parallel_apply(size_t replicas, const std::function<void(size
     }
   };
   try {
-    std::vector<std::jthread> threads;  // joined when they go, also where there is none for the next replica
+    // Joined when they go, also where there is none for the next replica.
+    std::vector<std::jthread> threads;
     for (size_t r = 1; r < replicas; ++r) threads.emplace_back(run, r);
     run(0);
   } catch (const std::system_error& error) {
@@ -203,8 +230,8 @@ std::vector<Tensor> DataParallel::gather(const std::vector<std::vector<Tensor>>&
     std::vector<Tensor> parts;
     for (const auto& own : outputs) {
       CHECK(own.size() == outputs[0].size() && own[i].defined() == outputs[0][i].defined(),
-            "data_parallel: one replica returned ", outputs[0].size(), " tensors, another ", own.size(),
-            " or other undefined ones, expected the same of all");
+            "data_parallel: one replica returned ", outputs[0].size(), " tensors, another ",
+            own.size(), " or other undefined ones, expected the same of all");
       if (!own[i]) continue;
       const Tensor part = ringgrad::to(own[i], devices_[0]);
       parts.push_back(part.dim() == 0 ? reshape(part, {1}) : part);

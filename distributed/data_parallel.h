@@ -1,13 +1,18 @@
-// DataParallel: one process, one replica of the module per device, one thread per replica. It does, step by step, what
-// PyTorch's nn.DataParallel does, so that measuring it against DistributedDataParallel measures the two methods:
+// DataParallel: one process, one replica of the module per device, one thread per replica. It does,
+// step by step, what PyTorch's nn.DataParallel does, so that measuring it against
+// DistributedDataParallel measures the two methods:
 //
-//   forward    scatter the batch over the devices, replicate the parameters to all of them (every time), apply the
-//              replicas in parallel threads, gather their outputs on the first device, where the loss lives
-//   backward   the replicas' graphs run in parallel, one engine thread per device; then the gradients of all replicas
+//   forward    scatter the batch over the devices, replicate the parameters to all of them (every
+//   time), apply the
+//              replicas in parallel threads, gather their outputs on the first device, where the
+//              loss lives
+//   backward   the replicas' graphs run in parallel, one engine thread per device; then the
+//   gradients of all replicas
 //              are summed on the first device, which alone takes the optimizer's step
 //
-// What that costs shows in its shape: parameters travel out and gradients in through one device in every step, nothing
-// overlaps (replication is one node, which waits for the last gradient), and the first device holds all outputs.
+// What that costs shows in its shape: parameters travel out and gradients in through one device in
+// every step, nothing overlaps (replication is one node, which waits for the last gradient), and
+// the first device holds all outputs.
 #pragma once
 
 #include <functional>
@@ -25,10 +30,11 @@ class DataParallel : public nn::Module {
  public:
   using MakeReplica = std::function<std::shared_ptr<nn::Module>()>;
 
-  // `module` has its parameters and buffers on devices[0]; make_replica() makes modules of the same structure, whose
-  // values do not matter. The wrapper registers the module under its own names: a state_dict has no "module." prefix.
-  // Throws DeviceError where a device does not exist or the module lives elsewhere, ShapeError where a replica's
-  // parameters differ. The module must outlive the wrapper.
+  // `module` has its parameters and buffers on devices[0]; make_replica() makes modules of the same
+  // structure, whose values do not matter. The wrapper registers the module under its own names: a
+  // state_dict has no "module." prefix. Throws DeviceError where a device does not exist or the
+  // module lives elsewhere, ShapeError where a replica's parameters differ. The module must outlive
+  // the wrapper.
   //
   // In every forward the replicas follow the module: the values of parameters and buffers, whether
   // one was added, dropped, replaced or tied, modes, forward hooks (which run in each replica), and
@@ -38,16 +44,18 @@ class DataParallel : public nn::Module {
   // have the same layers.
   DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices);
 
-  // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N / devices⌉ (PyTorch's
-  // chunk rule), so a small batch may leave devices idle. An exception in a replica is rethrown with the replica's
-  // number and device. Only the first replica's buffers (running statistics) are kept, as in PyTorch. Frozen parameters
-  // get no gradient in the replicas either.
+  // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N /
+  // devices⌉ (PyTorch's chunk rule), so a small batch may leave devices idle. An exception in a
+  // replica is rethrown with the replica's number and device. Only the first replica's buffers
+  // (running statistics) are kept, as in PyTorch. Frozen parameters get no gradient in the replicas
+  // either.
   Tensor forward(const Tensor& x) override;
 
-  // The same for modules of several inputs and outputs: calls function(replica, input, …) on every device, and gathers
-  // what it returns, tensors or tuples, vectors and structs of them (core/for_each_tensor.h). Inputs are cut along
-  // dimension 0, all alike; those of no dimension go to every device. Of outputs of no dimension, such as a loss, there
-  // is one for each replica, [replicas], as in PyTorch: take their mean. What is no tensor is the first replica's.
+  // The same for modules of several inputs and outputs: calls function(replica, input, …) on every
+  // device, and gathers what it returns, tensors or tuples, vectors and structs of them
+  // (core/for_each_tensor.h). Inputs are cut along dimension 0, all alike; those of no dimension go
+  // to every device. Of outputs of no dimension, such as a loss, there is one for each replica,
+  // [replicas], as in PyTorch: take their mean. What is no tensor is the first replica's.
   //   auto [logits, losses] = model.apply([](nn::Module& m, const Tensor& x, const Tensor& y) {
   //     return static_cast<Net&>(m).forward(x, y); }, x, y);      // or DP below
   template <class Function, class... Inputs>
@@ -64,7 +72,8 @@ class DataParallel : public nn::Module {
     };
     if (devices_.size() == 1) return on_replica(0, module_);
     std::vector<std::optional<Output>> outputs(pieces.size());
-    parallel_apply(pieces.size(), [&](size_t r, nn::Module& replica) { outputs[r] = on_replica(r, replica); });
+    parallel_apply(pieces.size(),
+                   [&](size_t r, nn::Module& replica) { outputs[r] = on_replica(r, replica); });
     if (outputs.size() == 1) return std::move(*outputs[0]);
 
     std::vector<std::vector<Tensor>> parts(outputs.size());
@@ -77,10 +86,13 @@ class DataParallel : public nn::Module {
   }
 
  private:
-  std::vector<std::vector<Tensor>> scatter(const std::vector<Tensor>& inputs) const;  // [replica][input]
+  // [replica][input].
+  std::vector<std::vector<Tensor>> scatter(const std::vector<Tensor>& inputs) const;
   void replicate(size_t replicas);
-  void parallel_apply(size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function);
-  std::vector<Tensor> gather(const std::vector<std::vector<Tensor>>& outputs) const;  // [replica][output] → [output]
+  void parallel_apply(size_t replicas,
+                      const std::function<void(size_t r, nn::Module& replica)>& function);
+  // [replica][output] → [output].
+  std::vector<Tensor> gather(const std::vector<std::vector<Tensor>>& outputs) const;
 
   void make_replicas();
   void check_place() const;
@@ -94,15 +106,18 @@ class DataParallel : public nn::Module {
 // Throws ShapeError, beginning with `what`, unless a replica has the module's structure.
 void check_replica(const char* what, nn::Module& module, nn::Module& replica);
 
-// DataParallel with the module's own forward: DP model(net, make, devices); auto [logits, losses] = model(x, y);
+// DataParallel with the module's own forward: DP model(net, make, devices); auto [logits, losses] =
+// model(x, y);
 template <class Net>
 class DP : public DataParallel {
  public:
-  DP(Net& module, const std::function<std::shared_ptr<Net>()>& make_replica, std::vector<Device> devices)
+  DP(Net& module, const std::function<std::shared_ptr<Net>()>& make_replica,
+     std::vector<Device> devices)
       : DataParallel(module, make_replica, std::move(devices)) {}
   template <class... Inputs>
   auto operator()(const Inputs&... inputs) {
-    return apply([](nn::Module& m, const auto&... x) { return static_cast<Net&>(m).forward(x...); }, inputs...);
+    return apply([](nn::Module& m, const auto&... x) { return static_cast<Net&>(m).forward(x...); },
+                 inputs...);
   }
 };
 template <class Net, class Make>

@@ -15,7 +15,8 @@ namespace {
 constexpr const char* kName = "distributed_data_parallel";
 
 bool contains(const NamedTensors& tensors, const std::string& name) {
-  return std::any_of(tensors.begin(), tensors.end(), [&](const auto& named) { return named.first == name; });
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const auto& named) { return named.first == name; });
 }
 
 }  // namespace
@@ -27,39 +28,47 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   adopt(module);
   own_.insert(options.ignore.begin(), options.ignore.end());
   for (const std::string& name : own_)
-    CHECK(contains(module.state_dict(), name), kName, ": '", name, "' is to be ignored, but the module has no such ",
-          "parameter or buffer");
+    CHECK(contains(module.state_dict(), name), kName, ": '", name,
+          "' is to be ignored, but the module has no such ", "parameter or buffer");
   NamedTensors trained;
   std::vector<Tensor> buffers;
   for (const auto& [name, buffer] : module.named_buffers())
     if (!options.broadcast_buffers)
       own_.insert(name);
     else if (is_common(name)) {
-      CHECK(!has_internal_overlap(buffer), kName, ": elements of the buffer ", name, " of shape ", buffer.shape(),
-            " share memory, so the ranks could not bring it together; register a copy of its own, contiguous(x)");
+      CHECK(!has_internal_overlap(buffer), kName, ": elements of the buffer ", name, " of shape ",
+            buffer.shape(),
+            " share memory, so the ranks could not bring it together; register a copy of its own, "
+            "contiguous(x)");
       buffers.push_back(buffer);
     }
   const NamedTensors state = common_state();
   for (auto& named : module.named_parameters())
     if (is_common(named.first) && named.second.requires_grad()) trained.push_back(std::move(named));
-  CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
+  CHECK(!trained.empty(), kName,
+        ": the module has no parameter that requires a gradient, so there is nothing to do");
   const auto& [first_name, first] = trained.front();
   for (const auto& [name, tensor] : trained)
-    CHECK_AS(DeviceError, tensor.device() == first.device(), kName, ": ", first_name, " is on ", first.device(), ", ",
-             name, " on ", tensor.device(), "; move the module to one device");
+    CHECK_AS(DeviceError, tensor.device() == first.device(), kName, ": ", first_name, " is on ",
+             first.device(), ", ", name, " on ", tensor.device(),
+             "; move the module to one device");
   for (const auto& [name, tensor] : state)
-    CHECK_AS(DeviceError, group.reaches(tensor.device()), kName, ": ", name, " is on ", tensor.device(),
-             ", which this group of ranks (", group.backend(), ") does not reach");
+    CHECK_AS(DeviceError, group.reaches(tensor.device()), kName, ": ", name, " is on ",
+             tensor.device(), ", which this group of ranks (", group.backend(), ") does not reach");
 
-  // Before anything is averaged or broadcast: ranks that built different networks must learn which tensor differs, not
-  // wait for each other in a collective that the others never enter.
+  // Before anything is averaged or broadcast: ranks that built different networks must learn which
+  // tensor differs, not wait for each other in a collective that the others never enter.
   check_same_signature(group, kName, state);
-  check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)", trained);
-  reducer_ = std::make_shared<Reducer>(group, trained, std::move(buffers), module_state(), std::move(options));
+  check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)",
+                       trained);
+  reducer_ = std::make_shared<Reducer>(group, trained, std::move(buffers), module_state(),
+                                       std::move(options));
   for (const auto& [name, tensor] : common_state()) group.broadcast(tensor, 0).wait();
 }
 
-bool DistributedDataParallel::is_common(const std::string& name) const { return !own_.contains(name); }
+bool DistributedDataParallel::is_common(const std::string& name) const {
+  return !own_.contains(name);
+}
 
 NamedTensors DistributedDataParallel::common_state() const {
   NamedTensors state = module_.state_dict();
@@ -72,7 +81,8 @@ ModuleState DistributedDataParallel::module_state() const {
   for (auto list : {module_.named_parameters(), module_.named_buffers()})
     for (auto& named : list)
       if (is_common(named.first)) state.tensors.push_back(std::move(named));
-  for (const auto& [name, module] : module_.named_modules()) state.training.emplace_back(name, module->is_training());
+  for (const auto& [name, module] : module_.named_modules())
+    state.training.emplace_back(name, module->is_training());
   return state;
 }
 
@@ -88,7 +98,8 @@ void DistributedDataParallel::begin_forward(const Tensor& batch) {
   set_phase(Phase::Forward);
 }
 
-std::vector<Tensor> DistributedDataParallel::end_forward(const Tensor& batch, std::vector<Tensor> outputs) {
+std::vector<Tensor> DistributedDataParallel::end_forward(const Tensor& batch,
+                                                         std::vector<Tensor> outputs) {
   if (!grad_enabled()) return outputs;
   return reducer_->prepare_for_backward(std::move(outputs), batch.size(0), is_training());
 }
@@ -101,16 +112,23 @@ bool DistributedDataParallel::shadow_step() { return reducer_->shadow(); }
 void DistributedDataParallel::set_weight(Real weight) { reducer_->set_weight(weight); }
 void DistributedDataParallel::skip_step() { reducer_->skip(); }
 bool DistributedDataParallel::skipped() const { return reducer_->skipped(); }
-void DistributedDataParallel::register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
-nn::NamedTensors DistributedDataParallel::comm_hook_state() const { return reducer_->comm_hook_state(); }
+void DistributedDataParallel::register_comm_hook(CommHook hook) {
+  reducer_->register_comm_hook(std::move(hook));
+}
+nn::NamedTensors DistributedDataParallel::comm_hook_state() const {
+  return reducer_->comm_hook_state();
+}
 void DistributedDataParallel::load_comm_hook_state(const nn::NamedTensors& state) {
   reducer_->load_comm_hook_state(state);
 }
 void DistributedDataParallel::set_step(Int64 step) { reducer_->set_step(step - 1); }
 void DistributedDataParallel::set_flag(Flag flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }
-std::vector<std::string> DistributedDataParallel::ready_order() const { return reducer_->ready_order(); }
-void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
+std::vector<std::string> DistributedDataParallel::ready_order() const {
+  return reducer_->ready_order();
+}
+void DistributedDataParallel::set_ready_order(const std::vector<std::string>& names,
+                                              std::optional<BucketCaps> caps) {
   reducer_->set_ready_order(names, caps);
 }
 const BucketCaps& DistributedDataParallel::bucket_caps() const { return reducer_->caps(); }

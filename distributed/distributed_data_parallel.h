@@ -1,5 +1,5 @@
-// DistributedDataParallel: every rank has the whole module and a part of the batch; gradients are averaged over the
-// ranks while backward still runs.
+// DistributedDataParallel: every rank has the whole module and a part of the batch; gradients are
+// averaged over the ranks while backward still runs.
 //
 //   DistributedDataParallel ddp(model, process_group());
 //   optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
@@ -9,27 +9,32 @@
 //     optimizer.step();
 //   }
 //
-// After backward() every rank holds the same gradients, bit for bit, and they are those of the mean loss over all
-// ranks' samples, also when ranks have different numbers of them. So all ranks' parameters stay the same.
+// After backward() every rank holds the same gradients, bit for bit, and they are those of the mean
+// loss over all ranks' samples, also when ranks have different numbers of them. So all ranks'
+// parameters stay the same.
 //
-// What the mean is taken over is the loss's own business: labelled rows, tokens, the class weights of its targets.
-// Where that is not the number of samples, say so (Weighting::Given), and the gradients are again those of one process:
+// What the mean is taken over is the loss's own business: labelled rows, tokens, the class weights
+// of its targets. Where that is not the number of samples, say so (Weighting::Given), and the
+// gradients are again those of one process:
 //   ddp.set_weight(loss_divisor(target, options));  // what this rank's loss was divided by
 //   cross_entropy(y, target, options).backward();
-// A loss that is a sum wants Weighting::Ranks, and becomes the sum over all ranks by a factor of their number.
+// A loss that is a sum wants Weighting::Ranks, and becomes the sum over all ranks by a factor of
+// their number.
 //
-// What the names promise is PyTorch's; what differs: parameters that take no part in a loss need no flag; running
-// statistics are averaged over the ranks at the end of every step instead of being replaced by rank 0's; gradients are
-// averaged from the first step on in buckets that overlap; mistakes are errors in the step in which they happen.
+// What the names promise is PyTorch's; what differs: parameters that take no part in a loss need no
+// flag; running statistics are averaged over the ranks at the end of every step instead of being
+// replaced by rank 0's; gradients are averaged from the first step on in buckets that overlap;
+// mistakes are errors in the step in which they happen.
 //
-// Over NCCL a step may be recorded and replayed, on all ranks alike (core/device/captured_step.h): communication and
-// computation overlap in the graph as they do in the step. What a rank brings to it, such as its number of samples and
-// its weight, is what it brought when the step was recorded; a step of another size, or with SyncBatchNorm, which asks
-// the host, is taken itself, on all ranks. log() has the recording's times.
+// Over NCCL a step may be recorded and replayed, on all ranks alike (core/device/captured_step.h):
+// communication and computation overlap in the graph as they do in the step. What a rank brings to
+// it, such as its number of samples and its weight, is what it brought when the step was recorded;
+// a step of another size, or with SyncBatchNorm, which asks the host, is taken itself, on all
+// ranks. log() has the recording's times.
 //
-// Several wrappers may share a group, and take turns or be parts of one loss, where only the first that backward
-// reaches communicates before it is over. A wrapper must live until the backward of its outputs is done. Not
-// thread-safe.
+// Several wrappers may share a group, and take turns or be parts of one loss, where only the first
+// that backward reaches communicates before it is over. A wrapper must live until the backward of
+// its outputs is done. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -56,7 +61,8 @@ class DistributedDataParallel : public nn::Module {
   // parameters that require grad are on one device. Throws Error if no parameter requires grad, if
   // another living wrapper has one of them, if the module lacks an ignored name, or if the elements
   // of a buffer share memory.
-  DistributedDataParallel(nn::Module& module, ProcessGroup& group, DistributedDataParallelOptions options = {});
+  DistributedDataParallel(nn::Module& module, ProcessGroup& group,
+                          DistributedDataParallelOptions options = {});
 
   // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them:
   // a NaN in a gradient; a backward of the module itself instead of the wrapper; a step that a rank
@@ -65,9 +71,10 @@ class DistributedDataParallel : public nn::Module {
   // removed, replaced or converted, or because a frozen one now requires a gradient.
   Tensor forward(const Tensor& x) override;
 
-  // The same for modules of several inputs and outputs, or that compute the loss themselves: function(module, input,
-  // …), whose tensors, or tuples, vectors and structs of them (core/for_each_tensor.h), may all be part of the loss.
-  // The first input that is not a scalar says how many samples there are.
+  // The same for modules of several inputs and outputs, or that compute the loss themselves:
+  // function(module, input, …), whose tensors, or tuples, vectors and structs of them
+  // (core/for_each_tensor.h), may all be part of the loss. The first input that is not a scalar
+  // says how many samples there are.
   //   auto [logits, loss] = ddp.apply([](nn::Module& m, const Tensor& x, const Tensor& y) {
   //     return static_cast<Net&>(m).forward(x, y); }, x, y);      // or DDP below
   template <class Function, class... Inputs>
@@ -87,61 +94,70 @@ class DistributedDataParallel : public nn::Module {
     return outputs;
   }
 
-  // While it lives, backward only accumulates; the first one after it averages what has come together. Ranks weigh by
-  // their mean batch in all these passes, also those whose gradients zero_grad() has thrown away; that is exact as long
-  // as the passes' batches are divided among the ranks alike. Else divide each pass's loss by what the rank has in all
-  // of them, and give that weight.
+  // While it lives, backward only accumulates; the first one after it averages what has come
+  // together. Ranks weigh by their mean batch in all these passes, also those whose gradients
+  // zero_grad() has thrown away; that is exact as long as the passes' batches are divided among the
+  // ranks alike. Else divide each pass's loss by what the rank has in all of them, and give that
+  // weight.
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 
-  // For uneven inputs (PyTorch: the Join context manager), that is ranks that run out of data before others do:
+  // For uneven inputs (PyTorch: the Join context manager), that is ranks that run out of data
+  // before others do:
   //   for (batch : loader) { …; optimizer.step(); }
   //   while (ddp.shadow_step()) optimizer.step();
-  // Takes part in one step of the others, with what passes under no_sync() have brought together, or as a rank without
-  // samples: the gradients become theirs. False, on all ranks at the same time, when nobody has data left. Throws Error
-  // inside no_sync().
+  // Takes part in one step of the others, with what passes under no_sync() have brought together,
+  // or as a rank without samples: the gradients become theirs. False, on all ranks at the same
+  // time, when nobody has data left. Throws Error inside no_sync().
   bool shadow_step();
 
-  // Weighting::Given: what this rank's gradients of the next step weigh, passes under no_sync() included: the number by
-  // which its loss was divided. Must be said before the first backward of every step; 0: the loss is nothing, and may
-  // be NaN. Throws Error with another weighting, and on what is negative or not finite.
+  // Weighting::Given: what this rank's gradients of the next step weigh, passes under no_sync()
+  // included: the number by which its loss was divided. Must be said before the first backward of
+  // every step; 0: the loss is nothing, and may be NaN. Throws Error with another weighting, and on
+  // what is negative or not finite.
   void set_weight(Real weight);
 
-  // For a bad batch on this rank. All ranks skip the step under way: after its backward, or shadow_step() in its place,
-  // gradients are zeros, and skipped() is true everywhere. It also is where all ranks weigh 0.
+  // For a bad batch on this rank. All ranks skip the step under way: after its backward, or
+  // shadow_step() in its place, gradients are zeros, and skipped() is true everywhere. It also is
+  // where all ranks weigh 0.
   //   if (ddp.skipped()) continue;  // instead of optimizer.step()
   void skip_step();
   bool skipped() const;
 
-  // Collective. A hash of all parameters and buffers that ranks have in common. Throws OutOfStepError naming the first
-  // that differs and where, unless they are the same bit for bit on all ranks.
+  // Collective. A hash of all parameters and buffers that ranks have in common. Throws
+  // OutOfStepError naming the first that differs and where, unless they are the same bit for bit on
+  // all ranks.
   uint64_t check_identical() const;
 
-  // From the next step on gradients are averaged by this hook (comm_hook.h); an empty one: plainly. On all ranks
-  // between the same two steps: ranks compare its type, and are told where they differ.
+  // From the next step on gradients are averaged by this hook (comm_hook.h); an empty one: plainly.
+  // On all ranks between the same two steps: ranks compare its type, and are told where they
+  // differ.
   void register_comm_hook(CommHook hook);
-  // What the hook keeps from step to step (PowerSGD: what has not travelled yet), which is this rank's own: with the
-  // order and the caps of the buckets that it belongs to. Handles; empty where it keeps nothing. A run that is to go on
-  // bit for bit saves every rank's, and loads it on as many ranks, with that hook registered, before its first step.
+  // What the hook keeps from step to step (PowerSGD: what has not travelled yet), which is this
+  // rank's own: with the order and the caps of the buckets that it belongs to. Handles; empty where
+  // it keeps nothing. A run that is to go on bit for bit saves every rank's, and loads it on as
+  // many ranks, with that hook registered, before its first step.
   nn::NamedTensors comm_hook_state() const;
-  // Collective. Buckets, too, are as they were. Throws Error, and changes nothing, where it is not of these parameters;
-  // the step that follows, where it is another hook's.
+  // Collective. Buckets, too, are as they were. Throws Error, and changes nothing, where it is not
+  // of these parameters; the step that follows, where it is another hook's.
   void load_comm_hook_state(const nn::NamedTensors& state);
 
-  // What this rank calls the next step in messages; every rank must use the same number. By default backwards that
-  // average count up, from 0 on. A rank that leaves one out is named: by this number at once, else when its next one
-  // ends, because there is a forward in training mode that no backward has used.
+  // What this rank calls the next step in messages; every rank must use the same number. By default
+  // backwards that average count up, from 0 on. A rank that leaves one out is named: by this number
+  // at once, else when its next one ends, because there is a forward in training mode that no
+  // backward has used.
   void set_step(Int64 step);
-  // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was set on any. So all
-  // ranks can stop after the same step. Replays of a recorded step take it along every 50 steps.
+  // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was
+  // set on any. So all ranks can stop after the same step. Replays of a recorded step take it along
+  // every 50 steps.
   void set_flag(Flag flag);
   bool flag() const;
 
-  // The parameters in the order in which the first step's gradients became ready on rank 0, by which buckets are
-  // planned from then on; empty before. A ring of three or more ranks adds up in another order where the buckets are
-  // others, so a run that is to go on bit for bit must go on with this order: set it, on all ranks the same, before the
-  // first step. An order of other parameters changes nothing. The same goes for the buckets' caps, where a planner
-  // chooses them.
+  // The parameters in the order in which the first step's gradients became ready on rank 0, by
+  // which buckets are planned from then on; empty before. A ring of three or more ranks adds up in
+  // another order where the buckets are others, so a run that is to go on bit for bit must go on
+  // with this order: set it, on all ranks the same, before the first step. An order of other
+  // parameters changes nothing. The same goes for the buckets' caps, where a planner chooses them.
   std::vector<std::string> ready_order() const;
   const BucketCaps& bucket_caps() const;
   void set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps = {});
@@ -162,7 +178,8 @@ class DistributedDataParallel : public nn::Module {
   std::set<std::string> own_;  // parameters and buffers that each rank has for itself
 };
 
-// DistributedDataParallel with the module's own forward: DDP ddp(net, group); auto [logits, loss] = ddp(x, target);
+// DistributedDataParallel with the module's own forward: DDP ddp(net, group); auto [logits, loss] =
+// ddp(x, target);
 template <class Net>
 class DDP : public DistributedDataParallel {
  public:
@@ -170,7 +187,8 @@ class DDP : public DistributedDataParallel {
       : DistributedDataParallel(module, group, std::move(options)) {}
   template <class... Inputs>
   auto operator()(const Inputs&... inputs) {
-    return apply([](nn::Module& m, const auto&... x) { return static_cast<Net&>(m).forward(x...); }, inputs...);
+    return apply([](nn::Module& m, const auto&... x) { return static_cast<Net&>(m).forward(x...); },
+                 inputs...);
   }
 };
 

@@ -25,9 +25,10 @@ std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
   ring.connect.transport = options_.transport;
   ring.connect.timeout = options_.timeout;
   ring.connect.check_wanted = [this] { check(); };
-  Connected connected = connect_ranks(place_.rank, place_.size, ring.connect, [&](const std::string& address) {
-    return seat_.exchange(place_, address, options_.timeout);
-  });
+  Connected connected =
+      connect_ranks(place_.rank, place_.size, ring.connect, [&](const std::string& address) {
+        return seat_.exchange(place_, address, options_.timeout);
+      });
   ring.algorithm = options_.algorithm;
   ring.timeout = options_.timeout;
   ring.checksums = options_.checksums;

@@ -14,14 +14,19 @@
 namespace ringgrad {
 namespace {
 
-// How many bytes the UTF-8 character at the beginning has; 0: it is none, or one that steers terminals.
+// How many bytes the UTF-8 character at the beginning has; 0: it is none, or one that steers
+// terminals.
 size_t printable_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  if (byte(0) < 0x80) return byte(0) == '\n' || byte(0) == '\t' || (byte(0) >= 0x20 && byte(0) != 0x7f) ? 1 : 0;
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  if (byte(0) < 0x80)
+    return byte(0) == '\n' || byte(0) == '\t' || (byte(0) >= 0x20 && byte(0) != 0x7f) ? 1 : 0;
   const size_t size = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
   for (size_t i = 1; i < size; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  const bool steers = byte(0) < 0xc2 || byte(0) > 0xf4 || (byte(0) == 0xc2 && byte(1) < 0xa0);  // C1: U+0080 to U+009F
+  // C1: U+0080 to U+009F.
+  const bool steers = byte(0) < 0xc2 || byte(0) > 0xf4 || (byte(0) == 0xc2 && byte(1) < 0xa0);
   return steers ? 0 : size;
 }
 
@@ -30,7 +35,8 @@ std::string with_short_words(const std::string& text) {
   constexpr size_t kLongest = 300, kKept = 100;
   std::string result;
   for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of(" \n", at), text.size() - 1) + 1, size = end - at;
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size() - 1) + 1,
+                 size = end - at;
     if (size <= kLongest)
       result.append(text, at, size);
     else
@@ -40,7 +46,9 @@ std::string with_short_words(const std::string& text) {
   return result;
 }
 
-Failure failure_in(FailureKind kind, const std::string& text) { return {kind, with_short_words(printable(text))}; }
+Failure failure_in(FailureKind kind, const std::string& text) {
+  return {kind, with_short_words(printable(text))};
+}
 
 }  // namespace
 
@@ -76,8 +84,9 @@ Failure failure_of(std::exception_ptr error) {
     return failure_in(FailureKind::Failed, e.what());
   } catch (const std::exception& e) {
     if (cannot_start_thread(e))
-      return {FailureKind::Died, str("a thread cannot be started: ", e.what(),
-                                     "; there may be too little memory (ulimit -v) or too many threads (ulimit -u)")};
+      return {FailureKind::Died,
+              str("a thread cannot be started: ", e.what(),
+                  "; there may be too little memory (ulimit -v) or too many threads (ulimit -u)")};
     return failure_in(FailureKind::Died, e.what());
   } catch (...) {
     return {FailureKind::Died, "an exception that is no std::exception"};

@@ -1,5 +1,6 @@
-// Why a group of ranks cannot go on. A group fails as a whole: the rank that notices first tells the others, and each
-// of them throws the same words, so that every rank's message names the culprit and none names a victim.
+// Why a group of ranks cannot go on. A group fails as a whole: the rank that notices first tells
+// the others, and each of them throws the same words, so that every rank's message names the
+// culprit and none names a victim.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,11 @@ enum ExitCode : int {
   kOk = 0,
   kTrainingFailed = 1,  // the loss became NaN, or an unexpected error
   kUsage = 2,           // an unknown command or option, or a value that cannot be
-  kEnvironment = 3,     // no such device, program or network, a missing package, a port in use, a limit
-  kBadData = 4,         // a data set or checkpoint is missing, damaged or does not fit
-  // With these two a process ends that has only noticed the failure of others. A launcher looks for the cause
-  // elsewhere, and ends its job with one of them where no rank's own exit code says more.
+  kEnvironment =
+      3,         // no such device, program or network, a missing package, a port in use, a limit
+  kBadData = 4,  // a data set or checkpoint is missing, damaged or does not fit
+  // With these two a process ends that has only noticed the failure of others. A launcher looks for
+  // the cause elsewhere, and ends its job with one of them where no rank's own exit code says more.
   kRankDied = 5,
   kOutOfStep = 6,  // a time limit passed, or ranks disagree
   kOutOfMemory = 7,
@@ -48,21 +50,23 @@ struct Failure {
   std::string text;
 };
 
-// As a terminal may see it: what steers one (control characters, bytes that are no UTF-8) is spelt out, such as "\x1b",
-// because names come from files and wires. Line ends and tabs stay.
+// As a terminal may see it: what steers one (control characters, bytes that are no UTF-8) is spelt
+// out, such as "\x1b", because names come from files and wires. Line ends and tabs stay.
 std::string printable(std::string_view text);
 
-// Throws DistributedError, TimeoutError, OutOfStepError or GivenUpError with the failure's text, after `context`.
+// Throws DistributedError, TimeoutError, OutOfStepError or GivenUpError with the failure's text,
+// after `context`.
 [[noreturn]] void throw_failure(const Failure& failure, const std::string& context = {});
 
-// The failure that an exception stands for, in printable words, of which none is longer than 300 characters; an
-// exception of the program itself counts as Died.
+// The failure that an exception stands for, in printable words, of which none is longer than 300
+// characters; an exception of the program itself counts as Died.
 Failure failure_of(std::exception_ptr error);
 
 // The system has no more threads, or no memory for one's stack.
 bool cannot_start_thread(const std::exception& error);
 
-// The exception tells of another rank's failure: this one has only been told of it, or misses a rank.
+// The exception tells of another rank's failure: this one has only been told of it, or misses a
+// rank.
 bool is_noticed(std::exception_ptr error);
 
 }  // namespace ringgrad

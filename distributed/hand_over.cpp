@@ -32,15 +32,17 @@ TrainingState hand_over(ProcessGroup& group, TrainingState own) {
   }
   for (int r = first; r < group.size(); ++r)
     if (step_of(r) == step_of(first) && hash_of_rank(r) != hash_of_rank(first))
-      disagree(group, str("hand_over: ranks ", first, " and ", r, " have both done ", step_of(first),
-                          " steps, and have other states; something changed one of them only"));
+      disagree(group,
+               str("hand_over: ranks ", first, " and ", r, " have both done ", step_of(first),
+                   " steps, and have other states; something changed one of them only"));
   if (all_are_there) return own;
   // Whoever is behind keeps what it has until everything has come: the others may die before.
   const bool behind = own.step < step_of(first);
   const std::string words = broadcast_text(group, own.words, first);
   std::vector<Tensor> received;
   for (const auto& [name, tensor] : own.tensors) {
-    received.push_back(behind ? empty(tensor.shape(), {tensor.dtype(), tensor.device()}) : as_contiguous(tensor));
+    received.push_back(behind ? empty(tensor.shape(), {tensor.dtype(), tensor.device()})
+                              : as_contiguous(tensor));
     group.broadcast(received.back(), first).wait();
   }
   if (!behind) return own;

@@ -21,12 +21,15 @@ BEFORE_MAIN(job_group, hold_over_fork(mutex));
 std::shared_ptr<ProcessGroup>& job_group = *new std::shared_ptr<ProcessGroup>();
 int born_after = 0;  // forks: a child has a copy that is its parent's
 
-std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, const InitOptions& options) {
-  CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(), "rendezvous: the job's ",
-           environment.size,
-           " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on all of them");
+std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment,
+                                        const InitOptions& options) {
+  CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(),
+           "rendezvous: the job's ", environment.size,
+           " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on "
+           "all of them");
   const bool several_machines = environment.local_size != environment.size;
-  const RendezvousOptions rendezvous{environment.address, environment.secret, options.rendezvous_timeout,
+  const RendezvousOptions rendezvous{environment.address, environment.secret,
+                                     options.rendezvous_timeout,
                                      several_machines ? IfForeign::ListenOnAll : IfForeign::Fail};
   ConnectOptions connect;
   connect.transport = options.transport;
@@ -35,10 +38,12 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   if (!environment.reached_at.empty())
     connect.host = environment.reached_at;
   else if (environment.size > 1)
-    connect.host = address_towards(environment.address.host, Deadline::after(options.rendezvous_timeout));
-  Connected connected = connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
-    return meet(environment.rank, environment.size, value, rendezvous);
-  });
+    connect.host =
+        address_towards(environment.address.host, Deadline::after(options.rendezvous_timeout));
+  Connected connected =
+      connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
+        return meet(environment.rank, environment.size, value, rendezvous);
+      });
   HostOptions ring;
   ring.algorithm = options.algorithm;
   ring.timeout = options.timeout;
@@ -50,10 +55,12 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment, cons
   return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
 }
 
-std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, const InitOptions& options) {
+std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment,
+                                         const InitOptions& options) {
   const auto make_hosts = [&] { return make_ring(environment, options); };
   if (options.backend == "ring") return make_hosts();
-  CHECK_AS(EnvironmentError, options.backend == "mpi" || options.backend == "nccl" || options.backend == "nccl-ring",
+  CHECK_AS(EnvironmentError,
+           options.backend == "mpi" || options.backend == "nccl" || options.backend == "nccl-ring",
            "init_process_group: no backend '", options.backend, "'; ring, mpi, nccl or nccl-ring");
   std::string why;
   const GroupBackend* backend = find_group_backend(options.backend, &why);
@@ -63,12 +70,14 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment, con
 
 }  // namespace
 
-std::string default_backend(Device device) { return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring"); }
+std::string default_backend(Device device) {
+  return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring");
+}
 std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 Checksums default_checksums() {
   const std::string value = variable("RINGGRAD_CHECKSUMS", "auto");
-  CHECK_AS(EnvironmentError, value == "auto" || value == "on" || value == "off", "RINGGRAD_CHECKSUMS is '", value,
-           "', expected auto, on or off");
+  CHECK_AS(EnvironmentError, value == "auto" || value == "on" || value == "off",
+           "RINGGRAD_CHECKSUMS is '", value, "', expected auto, on or off");
   return value == "on" ? Checksums::On : value == "off" ? Checksums::Off : Checksums::Auto;
 }
 std::vector<std::string> available_backends() {
@@ -84,11 +93,14 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   return init_process_group(rank_environment(), options);
 }
 
-std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options) {
+std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment,
+                                                 const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
-  for (const auto timeout : {options.timeout, options.rendezvous_timeout})  // as RINGGRAD_TIMEOUT; longer ones overflow
-    CHECK(timeout.count() > 0 && timeout <= std::chrono::seconds(1'000'000), "init_process_group: a timeout of ",
-          timeout.count(), " ms, expected from 1 to 10^9 of them");
+  // as RINGGRAD_TIMEOUT; longer ones overflow.
+  for (const auto timeout : {options.timeout, options.rendezvous_timeout})
+    CHECK(timeout.count() > 0 && timeout <= std::chrono::seconds(1'000'000),
+          "init_process_group: a timeout of ", timeout.count(),
+          " ms, expected from 1 to 10^9 of them");
   die_with_launcher();
   take_rank(environment);
   raise_descriptor_limit();
@@ -104,8 +116,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environm
 ProcessGroup& process_group() {
   std::lock_guard lock(mutex);
   CHECK(job_group != nullptr, "process_group: there is none; call init_process_group() first");
-  CHECK(born_after == forks, "process_group: this process was forked from rank ", job_group->rank(), " of ",
-        job_group->size(), ", and a forked child is no member of the group");
+  CHECK(born_after == forks, "process_group: this process was forked from rank ", job_group->rank(),
+        " of ", job_group->size(), ", and a forked child is no member of the group");
   return *job_group;
 }
 

@@ -13,42 +13,49 @@
 
 namespace ringgrad {
 
-std::string default_backend(Device device = {});  // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
-std::string default_transport();                  // RINGGRAD_TRANSPORT, else "auto"
-Checksums default_checksums();                    // RINGGRAD_CHECKSUMS: auto, on or off; else auto
-std::vector<std::string> available_backends();    // those that connect processes here
+std::string default_backend(
+    Device device = {});          // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
+std::string default_transport();  // RINGGRAD_TRANSPORT, else "auto"
+Checksums default_checksums();    // RINGGRAD_CHECKSUMS: auto, on or off; else auto
+std::vector<std::string> available_backends();  // those that connect processes here
 
 struct InitOptions {
-  // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU per rank "nccl", or
-  // "nccl-ring" where all-reduce is our ring over NCCL's send and receive (nccl_process_group.h); beside it a ring of
-  // the hosts takes tensors on the CPU.
+  // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU
+  // per rank "nccl", or "nccl-ring" where all-reduce is our ring over NCCL's send and receive
+  // (nccl_process_group.h); beside it a ring of the hosts takes tensors on the CPU.
   std::string backend = default_backend();
-  // This rank's GPU, for the two: process_group().device() from then on. By default cuda:LOCAL_RANK; where there are
-  // fewer GPUs than ranks, from cuda:0 on again.
+  // This rank's GPU, for the two: process_group().device() from then on. By default
+  // cuda:LOCAL_RANK; where there are fewer GPUs than ranks, from cuda:0 on again.
   std::optional<Device> device = {};
-  std::string transport = default_transport();  // of the ring; see transport_names() (rendezvous/connect.h)
+  // Of the ring; see transport_names() (rendezvous/connect.h).
+  std::string transport = default_transport();
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   Checksums checksums = default_checksums();  // of the ring
-  // Sees every message of the ring's collectives that this rank sends; not what goes through shared memory, where
-  // nothing is sent.
+  // Sees every message of the ring's collectives that this rank sends; not what goes through shared
+  // memory, where nothing is sent.
   SendObserver on_send = {};
-  std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();  // until all ranks have come
-  std::chrono::milliseconds timeout = default_timeout();                        // of every wait after that
+  // Until all ranks have come.
+  std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();
+  // Of every wait after that.
+  std::chrono::milliseconds timeout = default_timeout();
 };
 
-// Meets the other ranks and returns the group, which is also process_group() from then on. Blocks until all ranks have
-// come. A job of one rank meets nobody. Throws TimeoutError naming missing ranks, DistributedError, OutOfStepError;
-// EnvironmentError where it is told what cannot be (an unknown backend or transport, an address that is not rank 0's);
-// NotImplementedError for a backend that this build lacks, DeviceError for a GPU that is not there; Error when there is
-// a group already.
+// Meets the other ranks and returns the group, which is also process_group() from then on. Blocks
+// until all ranks have come. A job of one rank meets nobody. Throws TimeoutError naming missing
+// ranks, DistributedError, OutOfStepError; EnvironmentError where it is told what cannot be (an
+// unknown backend or transport, an address that is not rank 0's); NotImplementedError for a backend
+// that this build lacks, DeviceError for a GPU that is not there; Error when there is a group
+// already.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
-std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment, const InitOptions& options);
+std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment,
+                                                 const InitOptions& options);
 
 // The job's group. Throws Error before init_process_group() and after destroy_process_group().
 ProcessGroup& process_group();
 bool is_process_group_initialized();
 
-// Leaves the job's group in good order; a process that ends without it counts as dead. Does nothing without a group.
+// Leaves the job's group in good order; a process that ends without it counts as dead. Does nothing
+// without a group.
 void destroy_process_group();
 
 }  // namespace ringgrad

@@ -22,7 +22,8 @@
 namespace ringgrad {
 namespace {
 
-void run_rank(const std::function<void()>& main_function, const RankEnvironment& here, const InitOptions& group) {
+void run_rank(const std::function<void()>& main_function, const RankEnvironment& here,
+              const InitOptions& group) {
   try {
     if (!OwnSeat::exists()) init_process_group(here, group);
     main_function();
@@ -30,7 +31,8 @@ void run_rank(const std::function<void()>& main_function, const RankEnvironment&
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     report_failure(failure, is_noticed(std::current_exception()));
-    if (is_process_group_initialized()) process_group().abort(str("rank ", here.rank, " failed: ", failure.text));
+    if (is_process_group_initialized())
+      process_group().abort(str("rank ", here.rank, " failed: ", failure.text));
     destroy_process_group();
     throw;
   }
@@ -92,7 +94,8 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
     if (bracketed) job.host = job.host.substr(1, job.host.size() - 2);
     if (!whole || (!bracketed && job.host.find(':') != std::string::npos)) job.port = 0;
   }
-  CHECK(job.port > 0 && job.port < 65'535, "launch: dist_url '", url, "', expected auto, tcp://host:port or ",
+  CHECK(job.port > 0 && job.port < 65'535, "launch: dist_url '", url,
+        "', expected auto, tcp://host:port or ",
         "tcp://[IPv6 address]:port, with a port from 1 to 65534");
 }
 
@@ -100,17 +103,19 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
   const RankEnvironment here = rank_environment();
   const bool alone = options.num_processes * options.num_machines == 1 && !options.elastic;
   const bool is_only_rank = !here.source.empty() && here.size == 1 && !OwnSeat::exists();
-  CHECK_AS(EnvironmentError, alone || !is_only_rank, "launch: num_processes is ", options.num_processes,
-           ", num_machines ", options.num_machines, ", but ", here.source,
+  CHECK_AS(EnvironmentError, alone || !is_only_rank, "launch: num_processes is ",
+           options.num_processes, ", num_machines ", options.num_machines, ", but ", here.source,
            " is set, so this is the only rank of a job ",
-           "that was started already; start as many (srun --ntasks, torchrun --nproc-per-node), or unset ", here.source,
-           " to have launch() start them");
+           "that was started already; start as many (srun --ntasks, torchrun --nproc-per-node), or "
+           "unset ",
+           here.source, " to have launch() start them");
   if (!here.source.empty() || alone) {
     run_rank(main_function, here, options.group);
     return 0;
   }
   CHECK(options.dist_url != "auto" || options.num_machines == 1,
-        "launch: dist_url=auto not supported in multi-machine jobs; give tcp://host:port of machine 0");
+        "launch: dist_url=auto not supported in multi-machine jobs; give tcp://host:port of "
+        "machine 0");
   SupervisorOptions job;
   job.command = own_command();
   job.program = own_program();

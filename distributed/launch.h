@@ -13,13 +13,15 @@ struct LaunchOptions {
   int num_processes = 1;  // on each machine
   int num_machines = 1;
   int machine_rank = 0;
-  std::string dist_url = "auto";  // where the ranks meet: "tcp://host:port"; auto: here, on a free port
-  InitOptions group = {};         // of the ranks
-  ElasticRange elastic = {};      // num_processes are to begin with; see elastic_job.h, which connects the ranks then
+  std::string dist_url =
+      "auto";              // where the ranks meet: "tcp://host:port"; auto: here, on a free port
+  InitOptions group = {};  // of the ranks
+  // num_processes are to begin with; see elastic_job.h, which connects the ranks then.
+  ElasticRange elastic = {};
 };
 
-// Runs main_function on num_machines · num_processes ranks, each with a process group (process_group()), and returns
-// the exit code for main() to return:
+// Runs main_function on num_machines · num_processes ranks, each with a process group
+// (process_group()), and returns the exit code for main() to return:
 //
 //   int main() { return launch(train, {.num_processes = 4}); }
 //
@@ -37,7 +39,8 @@ struct LaunchOptions {
 // An exception of main_function is reported to the other ranks. The starting process prints which
 // rank failed first and why; a rank that was started otherwise prints it itself. launch() throws
 // nothing, and returns the exit code (ExitCode in failure.h).
-[[nodiscard]] int launch(const std::function<void()>& main_function, const LaunchOptions& options = {});
+[[nodiscard]] int launch(const std::function<void()>& main_function,
+                         const LaunchOptions& options = {});
 
 // Does the same for a program that prints its errors itself: it throws what main_function throws in
 // that rank. The program need not print it if launcher_knows_failure() (job_status.h). In a rank

@@ -14,18 +14,22 @@ namespace {
 
 // What a bucket keeps from step to step, in one array that the ranks share.
 struct LowRank {
-  Tensor m;     // [side, side]: what is to travel, and then what has not. Zeros behind the bucket's n
+  // [side, side]: what is to travel, and then what has not. Zeros behind the bucket's n.
+  Tensor m;
   Tensor own;   // [n]: those of it that are gradients
   Tensor p, q;  // [side, columns]
 };
 
 LowRank parts_of(const Tensor& state, int64_t n, int64_t side, int64_t columns) {
-  const auto matrix = [&](int64_t begin, int64_t width) { return state.as_strided({side, width}, {width, 1}, begin); };
+  const auto matrix = [&](int64_t begin, int64_t width) {
+    return state.as_strided({side, width}, {width, 1}, begin);
+  };
   return {matrix(0, side), narrow(state, 0, 0, n), matrix(side * side, columns),
           matrix(side * (side + columns), columns)};
 }
 
-// Any directions do, if they are the same on all ranks; so none of the generators that they have is drawn from.
+// Any directions do, if they are the same on all ranks; so none of the generators that they have is
+// drawn from.
 void begin_anywhere(const Tensor& q) {
   std::mt19937 random(1);
   std::vector<double> values(static_cast<size_t>(q.numel()));
@@ -33,8 +37,8 @@ void begin_anywhere(const Tensor& q) {
   copy_(q, tensor(values, q.shape()));
 }
 
-// Gram and Schmidt, column by column, each twice: what little is left of one that depends on those before would be
-// rounding errors of theirs. A column of zeros remains one.
+// Gram and Schmidt, column by column, each twice: what little is left of one that depends on those
+// before would be rounding errors of theirs. A column of zeros remains one.
 void orthogonalize(const Tensor& p) {
   for (int64_t i = 0; i < p.size(1); ++i) {
     const Tensor column = narrow(p, 1, i, 1);
@@ -69,7 +73,8 @@ CommHook powersgd_hook(Int64 columns) {
   return [columns](const GradBucket& bucket) {
     const NoGradGuard no_grad;
     const Tensor& flat = bucket.flat;
-    const int64_t n = flat.numel(), side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
+    const int64_t n = flat.numel(),
+                  side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
     if (itemsize(flat.dtype()) < 4 || 4 * columns >= side) return bucket.average(flat);
     const bool fresh = bucket.begin_scratch(side * (side + 2 * columns), flat.dtype());
     const LowRank x = parts_of(bucket.scratch, n, side, columns);

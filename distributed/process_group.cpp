@@ -12,17 +12,19 @@ void check_tensor(Operation operation, const char* what, const Tensor& x) {
 void check_parts(Operation operation, const Tensor& whole, const Tensor& part, int parts) {
   check_tensor(operation, "the whole", whole);
   check_tensor(operation, "a part", part);
-  CHECK_AS(DTypeError, whole.dtype() == part.dtype(), name(operation), ": input and output are of dtypes ",
-           whole.dtype(), " and ", part.dtype(), ", expected the same");
-  CHECK_AS(ShapeError, whole.numel() == part.numel() * parts, name(operation), ": a tensor of shape ", whole.shape(),
-           " is not ", parts, " times one of shape ", part.shape(), ": there is one part for each rank");
+  CHECK_AS(DTypeError, whole.dtype() == part.dtype(), name(operation),
+           ": input and output are of dtypes ", whole.dtype(), " and ", part.dtype(),
+           ", expected the same");
+  CHECK_AS(ShapeError, whole.numel() == part.numel() * parts, name(operation),
+           ": a tensor of shape ", whole.shape(), " is not ", parts, " times one of shape ",
+           part.shape(), ": there is one part for each rank");
 }
 
 }  // namespace
 
 void ProcessGroup::check_peer(Operation operation, int peer) const {
-  CHECK_AS(IndexError, peer >= 0 && peer < size_, name(operation), ": rank ", peer, " does not exist in a group of ",
-           size_);
+  CHECK_AS(IndexError, peer >= 0 && peer < size_, name(operation), ": rank ", peer,
+           " does not exist in a group of ", size_);
 }
 
 Work ProcessGroup::all_reduce(const Tensor& x, ReduceOp op, const CollectiveOptions& options) {
@@ -36,24 +38,28 @@ Work ProcessGroup::broadcast(const Tensor& x, Int root, const CollectiveOptions&
   return submit({Operation::Broadcast, x, x, ReduceOp::Sum, root, options});
 }
 
-Work ProcessGroup::reduce(const Tensor& x, Int root, ReduceOp op, const CollectiveOptions& options) {
+Work ProcessGroup::reduce(const Tensor& x, Int root, ReduceOp op,
+                          const CollectiveOptions& options) {
   check_tensor(Operation::Reduce, "x", x);
   check_peer(Operation::Reduce, root);
   return submit({Operation::Reduce, x, root == rank_ ? x : Tensor(), op, root, options});
 }
 
-Work ProcessGroup::gather(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options) {
+Work ProcessGroup::gather(const Tensor& y, const Tensor& x, Int root,
+                          const CollectiveOptions& options) {
   check_tensor(Operation::Gather, "x", x);
   check_peer(Operation::Gather, root);
   if (root == rank_) check_parts(Operation::Gather, y, x, size_);
   return submit({Operation::Gather, x, root == rank_ ? y : Tensor(), ReduceOp::Sum, root, options});
 }
 
-Work ProcessGroup::scatter(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options) {
+Work ProcessGroup::scatter(const Tensor& y, const Tensor& x, Int root,
+                           const CollectiveOptions& options) {
   check_tensor(Operation::Scatter, "y", y);
   check_peer(Operation::Scatter, root);
   if (root == rank_) check_parts(Operation::Scatter, x, y, size_);
-  return submit({Operation::Scatter, root == rank_ ? x : Tensor(), y, ReduceOp::Sum, root, options});
+  return submit(
+      {Operation::Scatter, root == rank_ ? x : Tensor(), y, ReduceOp::Sum, root, options});
 }
 
 Work ProcessGroup::all_gather(const Tensor& y, const Tensor& x, const CollectiveOptions& options) {
@@ -63,12 +69,13 @@ Work ProcessGroup::all_gather(const Tensor& y, const Tensor& x, const Collective
 
 Work ProcessGroup::all_to_all(const Tensor& y, const Tensor& x, const CollectiveOptions& options) {
   check_parts(Operation::AllToAll, x, y, 1);
-  CHECK_AS(ShapeError, x.numel() % size_ == 0, "all_to_all: a tensor of shape ", x.shape(), " has no ", size_,
-           " equal parts, one for each rank; pass lists of tensors");
+  CHECK_AS(ShapeError, x.numel() % size_ == 0, "all_to_all: a tensor of shape ", x.shape(),
+           " has no ", size_, " equal parts, one for each rank; pass lists of tensors");
   return submit({Operation::AllToAll, x, y, ReduceOp::Sum, -1, options});
 }
 
-Work ProcessGroup::reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op, const CollectiveOptions& options) {
+Work ProcessGroup::reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op,
+                                  const CollectiveOptions& options) {
   check_parts(Operation::ReduceScatter, x, y, size_);
   return submit({Operation::ReduceScatter, x, y, op, -1, options});
 }

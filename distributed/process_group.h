@@ -7,7 +7,8 @@
 // where it is written. So does an input that shares memory with the output: it is copied first.
 // Tensors of a list that are written must have no memory in common.
 //
-// A group belongs to the process that made it: in a forked child every call throws Error, and nothing is sent.
+// A group belongs to the process that made it: in a forked child every call throws Error, and
+// nothing is sent.
 //
 // Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one
 // is missing for longer than the group's timeout, OutOfStepError when ranks disagree. The group is
@@ -15,8 +16,8 @@
 // again. Mistakes that a rank sees alone (an undefined tensor, a wrong shape, dtype or device, a
 // rank that does not exist) are refused before anything is sent, and the group lives on.
 //
-// Thread-safety: calls from several threads are executed one after another, in some order, so threads help only where
-// the order does not matter to other ranks.
+// Thread-safety: calls from several threads are executed one after another, in some order, so
+// threads help only where the order does not matter to other ranks.
 #pragma once
 
 #include <chrono>
@@ -36,11 +37,12 @@
 
 namespace ringgrad {
 
-// How ranks on CPUs may do all-reduce (init_process_group.h), from the simplest on; which is fastest depends on the
-// size (`ringgrad bench allreduce` measures them).
+// How ranks on CPUs may do all-reduce (init_process_group.h), from the simplest on; which is
+// fastest depends on the size (`ringgrad bench allreduce` measures them).
 enum class AllReduceAlgorithm : uint8_t {
-  Auto,             // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then shared memory
-                    // within machines and a ring between them, where each has equally many; else SegmentedRing
+  Auto,  // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then
+         // shared memory within machines and a ring between them, where each has equally many; else
+         // SegmentedRing
   GatherBroadcast,  // everything through rank 0
   Exchange,         // everybody sends everything to everybody
   Ring,             // whole chunks
@@ -48,20 +50,23 @@ enum class AllReduceAlgorithm : uint8_t {
   SharedMemory,     // nothing travels
 };
 
-// Which messages between ranks on CPUs carry a CRC-32C of their payload, so that a bit which the network flips is an
-// error that names the link, and not a wrong sum on all ranks alike. What is summed in shared memory is no message.
+// Which messages between ranks on CPUs carry a CRC-32C of their payload, so that a bit which the
+// network flips is an error that names the link, and not a wrong sum on all ranks alike. What is
+// summed in shared memory is no message.
 enum class Checksums : uint8_t {
   Auto,  // those over a network: TCP's own checksum has 16 bits
   On,
   Off,
 };
 
-// Sees the payload of every message that a rank sends, at the moment when it is queued: for who wants to watch.
+// Sees the payload of every message that a rank sends, at the moment when it is queued: for who
+// wants to watch.
 using SendObserver = std::function<void(int peer, std::span<const std::byte> payload)>;
 
 struct CollectiveOptions {
-  // false: the collective is done, by the calling thread where possible, when the call returns. true: it is done by
-  // the group's own thread, or on its own stream, in the order of issue; the tensors must be left alone until wait().
+  // false: the collective is done, by the calling thread where possible, when the call returns.
+  // true: it is done by the group's own thread, or on its own stream, in the order of issue; the
+  // tensors must be left alone until wait().
   bool async = false;
   // What the collective is about, for error messages, and compared between ranks (`about` is not).
   int64_t step = -1;
@@ -69,8 +74,8 @@ struct CollectiveOptions {
   uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
   int tag = 0;  // of send and recv: which of several letters between two ranks is meant
-  // How long a wait in which nothing moves may last, up to 10^10 ms; 0: as the group was made. The end of it is the
-  // group's.
+  // How long a wait in which nothing moves may last, up to 10^10 ms; 0: as the group was made. The
+  // end of it is the group's.
   std::chrono::milliseconds timeout = std::chrono::milliseconds(0);
 };
 
@@ -81,24 +86,29 @@ struct Collective {
   ReduceOp reduce_op = ReduceOp::Sum;
   int root = -1;  // of send and recv, the peer
   CollectiveOptions options = {};
-  // The caller's tensors, where `output` only stands in for them: it holds their elements, one tensor after the other.
+  // The caller's tensors, where `output` only stands in for them: it holds their elements, one
+  // tensor after the other.
   std::vector<Tensor> destinations = {};
-  // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are of one size.
+  // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are
+  // of one size.
   std::vector<int64_t> input_counts = {}, output_counts = {};
-  std::optional<Frame> stands_for = {};  // of a barrier: the collective about which the ranks are to agree
+  // Of a barrier: the collective about which the ranks are to agree.
+  std::optional<Frame> stands_for = {};
 
   // The tensor that is as large on every rank, if one is; undefined in a barrier.
   const Tensor& part() const {
-    const bool whole_comes_in = operation == Operation::ReduceScatter || operation == Operation::Scatter;
+    const bool whole_comes_in =
+        operation == Operation::ReduceScatter || operation == Operation::Scatter;
     return whole_comes_in || !input || !output_counts.empty() ? output : input;
   }
 };
 
-// What a backend does once the output is complete, and before it says so: brings it to the caller's tensor, on the
-// current stream of its device.
+// What a backend does once the output is complete, and before it says so: brings it to the caller's
+// tensor, on the current stream of its device.
 void deliver(const Collective& collective);
 
-// What a frame says of a collective wherever it is done; job, sequence and algorithm are the host's own.
+// What a frame says of a collective wherever it is done; job, sequence and algorithm are the host's
+// own.
 Frame frame_of(const Collective& collective);
 
 // "all_reduce (average) of 1000 float32, step 12, bucket 1 (conv2.weight conv1.weight)"
@@ -106,7 +116,8 @@ std::string describe(const Collective& collective);
 
 class ProcessGroup {
  public:
-  ProcessGroup(int rank, int size, Device device = {}) : rank_(rank), size_(size), device_(device) {}
+  ProcessGroup(int rank, int size, Device device = {})
+      : rank_(rank), size_(size), device_(device) {}
   virtual ~ProcessGroup() = default;
   ProcessGroup(const ProcessGroup&) = delete;
 
@@ -120,19 +131,23 @@ class ProcessGroup {
   bool reaches(Device device) const { return device.is_cpu() || device == device_; }
 
   // x becomes the reduction of all ranks' x, bit for bit the same on all ranks.
-  Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
+  Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::Sum,
+                  const CollectiveOptions& options = {});
   // The root's x replaces all others'.
   Work broadcast(const Tensor& x, Int root, const CollectiveOptions& options = {});
   // The root's x becomes the reduction of all ranks' x; on the other ranks it stays as it is.
-  Work reduce(const Tensor& x, Int root, ReduceOp op = ReduceOp::Sum, const CollectiveOptions& options = {});
-  // The root's y [size · numel(x)] becomes all ranks' x in the order of ranks; on other ranks y is ignored.
+  Work reduce(const Tensor& x, Int root, ReduceOp op = ReduceOp::Sum,
+              const CollectiveOptions& options = {});
+  // The root's y [size · numel(x)] becomes all ranks' x in the order of ranks; on other ranks y is
+  // ignored.
   Work gather(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options = {});
   // y becomes this rank's part of the root's x [size · numel(y)]; on other ranks x is ignored.
   Work scatter(const Tensor& y, const Tensor& x, Int root, const CollectiveOptions& options = {});
   // y [size · numel(x)] becomes all ranks' x in the order of ranks.
   Work all_gather(const Tensor& y, const Tensor& x, const CollectiveOptions& options = {});
   // The same with parts of any shapes: parts[r] becomes rank r's x. All ranks know all the shapes.
-  Work all_gather(const std::vector<Tensor>& parts, const Tensor& x, const CollectiveOptions& options = {});
+  Work all_gather(const std::vector<Tensor>& parts, const Tensor& x,
+                  const CollectiveOptions& options = {});
   // y becomes part number rank() of every rank's x, in the order of ranks; both are [size · n].
   Work all_to_all(const Tensor& y, const Tensor& x, const CollectiveOptions& options = {});
   // The same with parts of any shapes: from[r] becomes rank r's to[rank()].
@@ -141,38 +156,42 @@ class ProcessGroup {
   // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
   Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
                       const CollectiveOptions& options = {});
-  // Between two ranks only: recv() gets what was sent to it with its tag, from `peer` or from any rank (kAnyRank; then
-  // Work::source() tells which), in the order in which a rank sent it. Sends and receives wait neither for each other
-  // nor for collectives, so that both ranks may receive first, asynchronously, or both send first: what nobody has
-  // asked for yet is kept in memory by its receiver, while that one waits for some letter. Both sides must mean the
-  // same shape, dtype and step. A send is done when its tensor may change, which says nothing of its receiver. On a GPU
-  // (nccl) there are neither tags nor kAnyRank, and one is done after the other, so one of two ranks must send first.
+  // Between two ranks only: recv() gets what was sent to it with its tag, from `peer` or from any
+  // rank (kAnyRank; then Work::source() tells which), in the order in which a rank sent it. Sends
+  // and receives wait neither for each other nor for collectives, so that both ranks may receive
+  // first, asynchronously, or both send first: what nobody has asked for yet is kept in memory by
+  // its receiver, while that one waits for some letter. Both sides must mean the same shape, dtype
+  // and step. A send is done when its tensor may change, which says nothing of its receiver. On a
+  // GPU (nccl) there are neither tags nor kAnyRank, and one is done after the other, so one of two
+  // ranks must send first.
   Work send(const Tensor& x, Int peer, const CollectiveOptions& options = {});
   Work recv(const Tensor& x, Int peer, const CollectiveOptions& options = {});
   // Done when all ranks have called it.
   Work barrier(const CollectiveOptions& options = {});
 
-  // Collective: memory of this rank on a device that the group reaches, for tensors that will be all-reduced often,
-  // such as gradients. Where the ranks share memory it is visible to all of them, and all_reduce then moves nothing but
-  // the sums. All ranks ask for the same size.
+  // Collective: memory of this rank on a device that the group reaches, for tensors that will be
+  // all-reduced often, such as gradients. Where the ranks share memory it is visible to all of
+  // them, and all_reduce then moves nothing but the sums. All ranks ask for the same size.
   virtual std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) = 0;
 
-  // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a negative color:
-  // no group, nullptr.
+  // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a
+  // negative color: no group, nullptr.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key = 0) = 0;
 
-  // True for the first who asks, until that one has ended: of several users of the group in one backward pass, only one
-  // may issue collectives while the others do, too, and in another order on each rank.
+  // True for the first who asks, until that one has ended: of several users of the group in one
+  // backward pass, only one may issue collectives while the others do, too, and in another order on
+  // each rank.
   bool lead(const std::shared_ptr<const void>& user) {
     if (!leader_.expired()) return false;
     leader_ = user;
     return true;
   }
 
-  // Gives up: every rank's current and later calls throw what the kind stands for, with this reason. From any thread.
+  // Gives up: every rank's current and later calls throw what the kind stands for, with this
+  // reason. From any thread.
   virtual void abort(const std::string& reason, FailureKind kind = FailureKind::Died) = 0;
-  // What has ended a group of hosts, as far as this rank knows without asking: a rank that died while nobody was in a
-  // collective, too. Nothing where a backend does not know. From any thread.
+  // What has ended a group of hosts, as far as this rank knows without asking: a rank that died
+  // while nobody was in a collective, too. Nothing where a backend does not know. From any thread.
   virtual std::optional<Failure> failure() { return {}; }
 
  protected:
@@ -193,11 +212,13 @@ class ProcessGroup {
 
 // all_gather() of a few numbers that the host knows.
 
-// Collective. Every rank's values, in the order of ranks; all ranks give equally many. Throws as all_gather().
+// Collective. Every rank's values, in the order of ranks; all ranks give equally many. Throws as
+// all_gather().
 template <class T>
 std::vector<T> all_gather_values(ProcessGroup& group, const std::vector<T>& own,
                                  const CollectiveOptions& options = {}) {
-  const Tensor all = empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = dtype_of<T>});
+  const Tensor all =
+      empty({group.size() * static_cast<int64_t>(own.size())}, {.dtype = dtype_of<T>});
   group.all_gather(all, tensor(own), options).wait();
   return to_vector<T>(all);
 }
@@ -209,8 +230,8 @@ std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& ow
 // Every rank has the root's text then.
 std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root);
 
-// Collective: the group of the ranks on this one's machine, in their order; its rank() is what launchers call the local
-// rank.
+// Collective: the group of the ranks on this one's machine, in their order; its rank() is what
+// launchers call the local rank.
 std::shared_ptr<ProcessGroup> local_group(ProcessGroup& group);
 
 }  // namespace ringgrad

@@ -12,8 +12,8 @@ namespace ringgrad {
 namespace {
 
 StatisticsChannel channel_of(std::shared_ptr<ProcessGroup> group, const std::string& name) {
-  const auto about =
-      std::make_shared<const std::string>("batch norm's statistics" + (name.empty() ? "" : " of " + name));
+  const auto about = std::make_shared<const std::string>("batch norm's statistics" +
+                                                         (name.empty() ? "" : " of " + name));
   return {std::move(group), {.layout = hash_of(name.data(), name.size()), .about = about}};
 }
 
@@ -28,7 +28,8 @@ StatisticsChannel channel_now(const StatisticsChannel& channel) {
   return of_shards;
 }
 
-// A shard's loss is a sum already: its gradients' sums are added as they are, in the order of shards.
+// A shard's loss is a sum already: its gradients' sums are added as they are, in the order of
+// shards.
 void sum_over_shards(const Tensor& a, const Tensor& b, const StatisticsChannel& channel) {
   const int64_t n = a.numel();
   const Tensor packed = empty({2 * n}, {.dtype = DType::Float64});
@@ -36,13 +37,15 @@ void sum_over_shards(const Tensor& a, const Tensor& b, const StatisticsChannel& 
   copy_(packed.as_strided({n}, {1}, n), b);
   const Tensor all = channel.gather_shards(packed);
   kernels::fill(packed, 0);
-  for (int64_t r = 0; r < all.size(0); ++r) kernels::add(packed, packed, all.as_strided({2 * n}, {1}, r * 2 * n));
+  for (int64_t r = 0; r < all.size(0); ++r)
+    kernels::add(packed, packed, all.as_strided({2 * n}, {1}, r * 2 * n));
   copy_(a, packed.as_strided({n}, {1}, 0));
   copy_(b, packed.as_strided({n}, {1}, n));
 }
 
-Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
-                 const Tensor& running_var, const BatchNormOptions& options, const StatisticsChannel& channel) {
+Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
+                 const Tensor& running_mean, const Tensor& running_var,
+                 const BatchNormOptions& options, const StatisticsChannel& channel) {
   const ProcessGroup& group = *channel.group;
   if (!options.training) return batch_norm(x_, weight_, bias_, running_mean, running_var, options);
   OpScope scope("sync_batch_norm");
@@ -55,8 +58,8 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
   }
   CHECK_AS(ShapeError, x_.numel() > 0, "sync_batch_norm: the input has shape ", x_.shape(),
            ", expected at least one sample on every rank");
-  CHECK_AS(DeviceError, group.reaches(x_.device()), "sync_batch_norm: the input is on ", x_.device(),
-           ", which this group of ranks (", group.backend(), ") does not reach");
+  CHECK_AS(DeviceError, group.reaches(x_.device()), "sync_batch_norm: the input is on ",
+           x_.device(), ", which this group of ranks (", group.backend(), ") does not reach");
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const DType per_channel = accumulator_dtype(x_.dtype());
@@ -70,19 +73,23 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
            " value per channel, expected at least 2: the variance of one is undefined");
   const Tensor inputs[] = {x, weight, bias, residual};
   const Tensor y = empty_like(x);
-  const Tensor positive =
-      relu && detail::needs_grad(inputs) ? layout_policy(x.device()).batch_norm_positive(x) : Tensor();
+  const Tensor positive = relu && detail::needs_grad(inputs)
+                              ? layout_policy(x.device()).batch_norm_positive(x)
+                              : Tensor();
   kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
-  update_running(running_statistics("sync_batch_norm", running_mean, running_var, options), mean, var, count);
+  update_running(running_statistics("sync_batch_norm", running_mean, running_var, options), mean,
+                 var, count);
 
   const Tensor recorded = differentiable(
       "sync_batch_norm", inputs, y,
       [x = save(x), y = save_if(relu, positive ? positive : y), mean = save(mean), var = save(var),
        weight = save(weight), eps, count = count, wants_residual = wants_grad(residual),
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias), channel](const Tensor& dy_) -> Gradients {
+       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
+       channel](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, x.get().layout());
         const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
-        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);
+        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
+                                            var.get(), eps);
         const TensorOptions same{sum_dy.dtype(), sum_dy.device()};
         const Tensor dweight = wants_weight ? copy_of(sum_dy_xhat, same) : Tensor();
         const Tensor dbias = wants_bias ? copy_of(sum_dy, same) : Tensor();
@@ -91,10 +98,13 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
         if (const auto now = channel_now(channel); now.gather_shards)
           sum_over_shards(sum_dy, sum_dy_xhat, now);
         else
-          sum_over_ranks(sum_dy, sum_dy_xhat, own ? own->pass_unit() : static_cast<double>(dy.size(0)), channel);
-        const Tensor dx = empty_like(x.get()), dresidual = wants_residual ? empty_like(dx) : Tensor();
-        kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(), weight.get(),
-                                           sum_dy, sum_dy_xhat, eps, count);
+          sum_over_ranks(sum_dy, sum_dy_xhat,
+                         own ? own->pass_unit() : static_cast<double>(dy.size(0)), channel);
+        const Tensor dx = empty_like(x.get()),
+                     dresidual = wants_residual ? empty_like(dx) : Tensor();
+        kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(),
+                                           var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
+                                           count);
         return {dx, dweight, dbias, dresidual};
       });
   return with_fused(recorded, fused_into(options));
@@ -102,8 +112,9 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, c
 
 }  // namespace
 
-Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                       const Tensor& running_var, const BatchNormOptions& options, ProcessGroup& group) {
+Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       const Tensor& running_mean, const Tensor& running_var,
+                       const BatchNormOptions& options, ProcessGroup& group) {
   const std::shared_ptr<ProcessGroup> users(std::shared_ptr<void>(), &group);
   return normalize(x, weight, bias, running_mean, running_var, options, channel_of(users, ""));
 }
@@ -115,11 +126,12 @@ int convert_sync_batchnorm(nn::Module& module, ProcessGroup& group) {
   if (norms.empty()) return 0;
   const std::shared_ptr<ProcessGroup> own = group.split(0);
   for (const auto& [name, norm] : norms)
-    norm->set_normalization([channel = channel_of(own, name)](const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                                              const Tensor& running_mean, const Tensor& running_var,
-                                                              const BatchNormOptions& options) {
-      return normalize(x, weight, bias, running_mean, running_var, options, channel);
-    });
+    norm->set_normalization(
+        [channel = channel_of(own, name)](const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                          const Tensor& running_mean, const Tensor& running_var,
+                                          const BatchNormOptions& options) {
+          return normalize(x, weight, bias, running_mean, running_var, options, channel);
+        });
   return static_cast<int>(norms.size());
 }
 

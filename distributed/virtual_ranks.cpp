@@ -42,26 +42,31 @@ struct VirtualRanks::ShardState {
 };
 
 VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options)
-    : module_(module), group_(group), options_(options), tree_(group, checked(options.shards, group)) {
+    : module_(module),
+      group_(group),
+      options_(options),
+      tree_(group, checked(options.shards, group)) {
   NoGradGuard no_grad;
   NamedTensors& trained = trained_;
   for (const auto& named : module.named_parameters())
     if (named.second.requires_grad()) trained.push_back(named);
-  CHECK(!trained.empty(), kName, ": the module has no parameter that requires a gradient, so there is nothing to do");
+  CHECK(!trained.empty(), kName,
+        ": the module has no parameter that requires a gradient, so there is nothing to do");
   device_ = trained[0].second.device();
   for (const auto& [name, tensor] : module.state_dict()) {
-    CHECK_AS(DeviceError, tensor.device() == device_, kName, ": ", name, " is on ", tensor.device(), ", ",
-             trained[0].first, " on ", device_, "; move the module to one device");
-    CHECK_AS(DeviceError, group.size() == 1 || group.reaches(device_), kName, ": ", name, " is on ", device_,
-             ", which this group of ranks (", group.backend(), ") does not reach");
+    CHECK_AS(DeviceError, tensor.device() == device_, kName, ": ", name, " is on ", tensor.device(),
+             ", ", trained[0].first, " on ", device_, "; move the module to one device");
+    CHECK_AS(DeviceError, group.size() == 1 || group.reaches(device_), kName, ": ", name, " is on ",
+             device_, ", which this group of ranks (", group.backend(), ") does not reach");
   }
-  check_same_lines(group, kName, "division", {str("--shards ", options.shards), str("seed ", options.seed)});
+  check_same_lines(group, kName, "division",
+                   {str("--shards ", options.shards), str("seed ", options.seed)});
   check_same_signature(group, kName, module.state_dict());
   check_same_signature(group, "virtual_ranks (parameters that require a gradient)", trained);
   if (options.sync_batch_norm) convert_sync_batchnorm(module, group);
   replicas_.push_back({nullptr, &module, device_, module.buffers()});
-  gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps, options.check_finite,
-                                                options.sync_batch_norm);
+  gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps,
+                                                options.check_finite, options.sync_batch_norm);
   if (group.size() > 1)
     for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
   for (size_t i = 1; i < options_.devices.size(); ++i) add_replica(options_.devices[i]);
@@ -78,7 +83,8 @@ ModuleState VirtualRanks::module_state() const {
 void VirtualRanks::check_module() {
   const auto reason = watch_->look(module_state());
   if (!reason) return;
-  const std::string text = str(kName, ": on rank ", group_.rank(), ", before step ", step_, ": ", *reason);
+  const std::string text =
+      str(kName, ": on rank ", group_.rank(), ", before step ", step_, ": ", *reason);
   group_.abort(text, FailureKind::Failed);
   throw Error(text);
 }
@@ -88,7 +94,8 @@ void VirtualRanks::check_module() {
 void VirtualRanks::check_alike(const Tensor& total) {
   const auto* numbers = total.data<double>();
   if (Alike{numbers[3], numbers[4]}.on(options_.shards)) return;
-  check_same_lines(group_, str(kName, ", step ", step_), "set of frozen parameters", frozen_lines(trained_),
+  check_same_lines(group_, str(kName, ", step ", step_), "set of frozen parameters",
+                   frozen_lines(trained_),
                    "; freeze and unfreeze on all ranks before the same step");
 }
 
@@ -118,7 +125,8 @@ void VirtualRanks::replicate() {
     for (size_t i = 0; i < copies.size(); ++i)
       copies[i].set_data(copy_of(parameters[i], {parameters[i].dtype(), replicas_[r].device}));
     const auto own = replicas_[r].module->named_modules();
-    for (size_t i = 0; i < own.size(); ++i) own[i].second->set_training(modules[i].second->is_training());
+    for (size_t i = 0; i < own.size(); ++i)
+      own[i].second->set_training(modules[i].second->is_training());
   }
 }
 
@@ -126,9 +134,11 @@ void VirtualRanks::give_buffers(size_t replica, const std::vector<Tensor>& buffe
   for (size_t i = 0; i < buffers.size(); ++i) replicas_[replica].buffers[i].set_data(buffers[i]);
 }
 
-// Each replica computes neighbouring ones of this rank's shards, on a thread of its own. Throws the first one's error.
+// Each replica computes neighbouring ones of this rank's shards, on a thread of its own. Throws the
+// first one's error.
 void VirtualRanks::on_replicas(const std::function<void(size_t replica, int shard)>& compute) {
-  const int shards = own_shards().size(), replicas = std::min(shards, static_cast<int>(replicas_.size()));
+  const int shards = own_shards().size(),
+            replicas = std::min(shards, static_cast<int>(replicas_.size()));
   std::vector<std::exception_ptr> errors(static_cast<size_t>(replicas));
   const ThreadModes modes;
   const auto run = [&](int r) {
@@ -158,7 +168,8 @@ std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states
     Tensor& base = bases.emplace_back();
     if (buffer.dtype() != DType::Float64) continue;
     base = empty({buffer.numel()}, {.dtype = DType::Float64});
-    if (states[0].index == 0) copy_(base, on_device(numbers_of(states[0].buffers[i]), base.device()));
+    if (states[0].index == 0)
+      copy_(base, on_device(numbers_of(states[0].buffers[i]), base.device()));
     group_.broadcast(base, 0, {.step = step_, .about = summary_}).wait();
   }
   return bases;
@@ -210,8 +221,9 @@ double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bas
 double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
   CHECK(grad_enabled(), kName, ": step inside a NoGradGuard, where there are no gradients");
   CHECK(batch > 0, kName, ": a batch of ", batch, " samples, expected at least one");
-  CHECK(!options_.sync_batch_norm || batch >= options_.shards, kName, ": a batch of ", batch, " samples for ",
-        options_.shards, " shards, and batch norm over all of them needs a sample in each; leave the batch out");
+  CHECK(!options_.sync_batch_norm || batch >= options_.shards, kName, ": a batch of ", batch,
+        " samples for ", options_.shards,
+        " shards, and batch norm over all of them needs a sample in each; leave the batch out");
   check_module();
   const std::vector<ShardState> states = compute_shards(batch, compute_loss);
   const std::vector<Tensor> bases = bases_of(states);
@@ -230,7 +242,8 @@ double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
 }
 
 // Every shard of this rank; afterwards the module's buffers are what they were.
-std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch, const ComputeLoss& compute_loss) {
+std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
+    int64_t batch, const ComputeLoss& compute_loss) {
   const ShardRange own = own_shards();
   std::vector<Tensor> before;
   for (const Tensor& buffer : replicas_[0].buffers) before.push_back(buffer.detach());
@@ -238,9 +251,10 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch
   for (int shard = own.begin; shard < own.end; ++shard) states.push_back({shard, {}, Generator()});
   const auto prepare = [&](ShardState& state, Device device) {
     state.random = Generator(0, device);
-    state.random.set_state(options_.seed + static_cast<uint64_t>(state.index), static_cast<uint64_t>(step_)
-                                                                                   << kDrawBits);
-    for (const Tensor& buffer : before) state.buffers.push_back(copy_of(buffer, {buffer.dtype(), device}));
+    state.random.set_state(options_.seed + static_cast<uint64_t>(state.index),
+                           static_cast<uint64_t>(step_) << kDrawBits);
+    for (const Tensor& buffer : before)
+      state.buffers.push_back(copy_of(buffer, {buffer.dtype(), device}));
   };
   const auto begin_turn = [&](size_t replica, int m) {
     gradients_->compute(m, static_cast<int>(replica));
@@ -252,7 +266,8 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch
     gradients_->begin(step_);
     if (options_.sync_batch_norm) {
       for (ShardState& state : states) prepare(state, device_);
-      lockstep.run([&](int m) { compute_shard(states[m], replicas_[0], batch, compute_loss, meeting); });
+      lockstep.run(
+          [&](int m) { compute_shard(states[m], replicas_[0], batch, compute_loss, meeting); });
     } else {
       replicate();
       on_replicas([&](size_t replica, int m) {
@@ -279,13 +294,16 @@ void VirtualRanks::compute_shard(ShardState& state, const Replica& replica, int6
     const GeneratorScope random(state.random);
     std::optional<ShardMeeting::Scope> meets;
     if (options_.sync_batch_norm) meets.emplace(meeting);
-    const Shard shard{state.index, rows.begin - first, rows.end - first, replica.module, replica.device};
+    const Shard shard{state.index, rows.begin - first, rows.end - first, replica.module,
+                      replica.device};
     state.loss = to_vector<double>(compute_loss(shard))[0];
   }
   gradients_->end_shard(state.index - own_shards().begin);
   state.samples = rows.size();
 }
 
-uint64_t VirtualRanks::check_identical() const { return check_identical_values(group_, kName, module_.state_dict()); }
+uint64_t VirtualRanks::check_identical() const {
+  return check_identical_values(group_, kName, module_.state_dict());
+}
 
 }  // namespace ringgrad

@@ -1,12 +1,14 @@
 // VirtualRanks: data parallelism whose result does not depend on how many ranks there are.
 //
-// The global batch is cut into V shards. Each of n real ranks, any n up to V, computes some of them, one after the
-// other, and weights, buffers and losses are bit for bit those of V ranks with one shard each, whatever n, the
-// transport between the ranks and the number of threads: shards/shard_tree.h says why.
+// The global batch is cut into V shards. Each of n real ranks, any n up to V, computes some of
+// them, one after the other, and weights, buffers and losses are bit for bit those of V ranks with
+// one shard each, whatever n, the transport between the ranks and the number of threads:
+// shards/shard_tree.h says why.
 //
 //   VirtualRanks ranks(model, process_group(), {.shards = 8});
 //   optim::SGD optimizer(model.named_parameters(), {.lr = 0.1});
-//   for (const Batch& batch : loader) {  // the rows that ranks.own_rows(global batch) says, see BatchPartSampler
+//   for (const Batch& batch : loader) {  // the rows that ranks.own_rows(global batch) says, see
+//   BatchPartSampler
 //     const double loss = ranks.step(global_batch, [&](const VirtualRanks::Shard& shard) {
 //       const Tensor y = model(slice(batch.data, 0, shard.begin, shard.end));
 //       const Tensor sum = cross_entropy(y, slice(batch.target, 0, shard.begin, shard.end),
@@ -17,14 +19,15 @@
 //     optimizer.step();
 //   }
 //
-// A shard's loss is the sum over its samples; the gradients' total is divided once, by the size of the global batch.
-// So a batch that V does not divide, or a smaller last one, is exact. Each shard sees what a rank of V would: its own
-// samples in batch norm, or with .sync_batch_norm those of all shards; the buffers of the step's beginning, which are
-// brought together afterwards as DistributedDataParallel does (the mean of running statistics, weighted by samples);
-// random numbers (dropout) of its own, named by seed, step and shard.
+// A shard's loss is the sum over its samples; the gradients' total is divided once, by the size of
+// the global batch. So a batch that V does not divide, or a smaller last one, is exact. Each shard
+// sees what a rank of V would: its own samples in batch norm, or with .sync_batch_norm those of all
+// shards; the buffers of the step's beginning, which are brought together afterwards as
+// DistributedDataParallel does (the mean of running statistics, weighted by samples); random
+// numbers (dropout) of its own, named by seed, step and shard.
 //
-// A rank may have several devices, as DataParallel has: then replicas of the module compute its shards at once, each on
-// a thread of its own, and the sums are the same.
+// A rank may have several devices, as DataParallel has: then replicas of the module compute its
+// shards at once, each on a thread of its own, and the sums are the same.
 //
 // Gradients of a backward outside step() are this rank's own. Not thread-safe.
 #pragma once
@@ -42,21 +45,25 @@ namespace ringgrad {
 class ShardMeeting;
 
 struct VirtualRanksOptions {
-  int shards = 1;                // V, the same on all ranks; at least as many as ranks
-  uint64_t seed = 0;             // of the shards' random numbers, the same on all ranks
-  bool sync_batch_norm = false;  // batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h)
+  int shards = 1;     // V, the same on all ranks; at least as many as ranks
+  uint64_t seed = 0;  // of the shards' random numbers, the same on all ranks
+  // Batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h).
+  bool sync_batch_norm = false;
   BucketCaps caps = {};
-  bool check_finite = true;  // throw where a shard's gradient on the CPU is NaN or infinite, naming rank and parameter
-  std::vector<Device> devices = {};             // of this rank, the first one the module's; {} : that alone
+  // Throw where a shard's gradient on the CPU is NaN or infinite, naming rank and parameter.
+  bool check_finite = true;
+  // Of this rank, the first one the module's; {} : that alone.
+  std::vector<Device> devices = {};
   DataParallel::MakeReplica make_replica = {};  // for the others: a module of the same structure
 };
 
 class VirtualRanks {
  public:
-  // Collective. Rank 0's parameters and buffers replace all others'; gradients move to memory that ranks share where
-  // they can. Module and group must outlive this; a group of one rank has all shards, on any device. Throws Error where
-  // there are fewer shards than ranks, or nothing to train; OutOfStepError, naming what differs, where ranks have
-  // another module or number of shards; DeviceError as DistributedDataParallel.
+  // Collective. Rank 0's parameters and buffers replace all others'; gradients move to memory that
+  // ranks share where they can. Module and group must outlive this; a group of one rank has all
+  // shards, on any device. Throws Error where there are fewer shards than ranks, or nothing to
+  // train; OutOfStepError, naming what differs, where ranks have another module or number of
+  // shards; DeviceError as DistributedDataParallel.
   VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options);
 
   struct Shard {
@@ -67,29 +74,33 @@ class VirtualRanks {
   };
 
   using ComputeLoss = std::function<Tensor(const Shard& shard)>;
-  // Collective: one step on a global batch of so many samples. Calls compute_loss for each of this rank's shards that
-  // has samples, which computes the sum of its samples' losses ([], scaled where a GradScaler says so), calls backward
-  // once, and returns the sum. Afterwards each param.grad is the gradient of the mean over the global batch (zeros
-  // where no shard has reached it), whatever it was before: meanwhile its memory has sums of some of the shards.
-  // Returns that mean, the same bits on all ranks. Throws Error
-  // inside a NoGradGuard; where a gradient is not finite; with sync_batch_norm where a shard has no sample. What
-  // compute_loss throws ends the step; buffers are then what they were. With several devices compute_loss is called on
-  // several threads at once, and must use shard.module.
+  // Collective: one step on a global batch of so many samples. Calls compute_loss for each of this
+  // rank's shards that has samples, which computes the sum of its samples' losses ([], scaled where
+  // a GradScaler says so), calls backward once, and returns the sum. Afterwards each param.grad is
+  // the gradient of the mean over the global batch (zeros where no shard has reached it), whatever
+  // it was before: meanwhile its memory has sums of some of the shards. Returns that mean, the same
+  // bits on all ranks. Throws Error inside a NoGradGuard; where a gradient is not finite; with
+  // sync_batch_norm where a shard has no sample. What compute_loss throws ends the step; buffers
+  // are then what they were. With several devices compute_loss is called on several threads at
+  // once, and must use shard.module.
   double step(Int64 batch, const ComputeLoss& compute_loss);
 
   ShardRange own_shards() const { return tree_.own_shards(); }
   // Those of a global batch's rows that this rank needs.
   RowRange own_rows(Int64 batch) const { return rows_of(own_shards(), options_.shards, batch); }
 
-  // The number of the next step, the same on all ranks: it names the shards' random numbers. They count up from 0 on.
+  // The number of the next step, the same on all ranks: it names the shards' random numbers. They
+  // count up from 0 on.
   void set_step(Int64 step) { step_ = step; }
-  // A flag that travels with the next step: afterwards flag() is true on all ranks where it was set on any.
+  // A flag that travels with the next step: afterwards flag() is true on all ranks where it was set
+  // on any.
   void set_flag(Flag flag) { flag_ = flag; }
   bool flag() const { return any_flag_; }
 
   // Collective; see DistributedDataParallel.
   uint64_t check_identical() const;
-  double waited_seconds() const { return gradients_->waited_seconds(); }  // for other ranks' gradients, in all steps
+  // For other ranks' gradients, in all steps.
+  double waited_seconds() const { return gradients_->waited_seconds(); }
 
  private:
   struct ShardState;
@@ -104,8 +115,8 @@ class VirtualRanks {
   void give_buffers(size_t replica, const std::vector<Tensor>& buffers);
   void on_replicas(const std::function<void(size_t replica, int shard)>& compute);
   std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss);
-  void compute_shard(ShardState& state, const Replica& replica, int64_t batch, const ComputeLoss& compute_loss,
-                     ShardMeeting& meeting);
+  void compute_shard(ShardState& state, const Replica& replica, int64_t batch,
+                     const ComputeLoss& compute_loss, ShardMeeting& meeting);
   ModuleState module_state() const;
   void check_module();
   void check_alike(const Tensor& total);
@@ -124,7 +135,8 @@ class VirtualRanks {
   std::unique_ptr<ShardGradients> gradients_;
   int64_t step_ = 0;
   bool flag_ = false, any_flag_ = false;
-  const std::shared_ptr<const std::string> summary_ = std::make_shared<const std::string>("losses and buffers");
+  const std::shared_ptr<const std::string> summary_ =
+      std::make_shared<const std::string>("losses and buffers");
 };
 
 }  // namespace ringgrad

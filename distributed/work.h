@@ -24,13 +24,14 @@ class Work {
   Work() = default;  // is done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // On the CPU: returns when the collective is done; its own deadline bounds the wait. On CUDA: makes the current
-  // stream wait for it. Throws what has gone wrong by then.
+  // On the CPU: returns when the collective is done; its own deadline bounds the wait. On CUDA:
+  // makes the current stream wait for it. Throws what has gone wrong by then.
   void wait() const {
     if (state_) state_->wait();
   }
   bool done() const { return !state_ || state_->done(); }
-  // When it was done; zero for a blocking collective, and where the backend does not know. REQUIRES: done().
+  // When it was done; zero for a blocking collective, and where the backend does not know.
+  // REQUIRES: done().
   Clock::time_point ended() const { return state_ ? state_->ended() : Clock::time_point(); }
 
   // The rank from which a receive came. REQUIRES: done(). -1 for all else.
@@ -40,7 +41,8 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-// Work that a thread of its group does: end() is called there, once, everything else from any thread.
+// Work that a thread of its group does: end() is called there, once, everything else from any
+// thread.
 class PendingWork : public Work::State {
  public:
   void end(std::exception_ptr error) {

@@ -9,7 +9,8 @@ constexpr int64_t kChannels1 = 16, kChannels2 = 32;
 
 // Pixels of the last maps, which the linear layer sees: halved twice on each side.
 int64_t convnet_pixels(int64_t image_size) {
-  CHECK(image_size >= 4, "ConvNet: images of ", image_size, " pixels, expected at least 4: it halves them twice");
+  CHECK(image_size >= 4, "ConvNet: images of ", image_size,
+        " pixels, expected at least 4: it halves them twice");
   return (image_size / 4) * (image_size / 4);
 }
 
@@ -28,7 +29,9 @@ ConvNet::Layer::Layer(int64_t in_channels, int64_t out_channels)
   register_module("1", bn);
 }
 
-Tensor ConvNet::Layer::forward(const Tensor& x) { return bn(conv(x), {.activation = Activation::Relu, .max_pool = 2}); }
+Tensor ConvNet::Layer::forward(const Tensor& x) {
+  return bn(conv(x), {.activation = Activation::Relu, .max_pool = 2});
+}
 
 ConvNet::ConvNet(ConvNetOptions options)
     : layer1_(options.in_channels, kChannels1),

@@ -1,4 +1,5 @@
-// Two small networks for images such as MNIST's: the convolutional one of many tutorials, and LeNet-5.
+// Two small networks for images such as MNIST's: the convolutional one of many tutorials, and
+// LeNet-5.
 #pragma once
 
 #include "ringgrad/nn/containers.h"
@@ -10,15 +11,16 @@ struct ConvNetOptions {
   int64_t in_channels = 1, num_classes = 10, image_size = 28;  // pixels on each side
 };
 
-// (Convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. 29,034 parameters for MNIST. Throws Error
-// for images of less than 4 pixels.
+// (Convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. 29,034 parameters for
+// MNIST. Throws Error for images of less than 4 pixels.
 class ConvNet : public nn::Module {
  public:
   explicit ConvNet(ConvNetOptions options = {});
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
  private:
-  // Its convolution and norm are called "0" and "1", as in a Sequential of the four steps, whose weights it can load.
+  // Its convolution and norm are called "0" and "1", as in a Sequential of the four steps, whose
+  // weights it can load.
   struct Layer : nn::Module {
     Layer(int64_t in_channels, int64_t out_channels);
     Tensor forward(const Tensor& x) override;
@@ -29,8 +31,8 @@ class ConvNet : public nn::Module {
   nn::Linear fc_;
 };
 
-// LeNet-5 (LeCun, Bottou, Bengio & Haffner 1998) with ReLU and max pooling, as everybody trains it today. 61,706
-// parameters for MNIST. Throws Error for images of less than 12 pixels.
+// LeNet-5 (LeCun, Bottou, Bengio & Haffner 1998) with ReLU and max pooling, as everybody trains it
+// today. 61,706 parameters for MNIST. Throws Error for images of less than 12 pixels.
 class LeNet : public nn::Module {
  public:
   explicit LeNet(ConvNetOptions options = {});

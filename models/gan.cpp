@@ -16,18 +16,22 @@ constexpr int64_t kDrawn = 64;
 // From noise to an image of a quarter of the size, then twice as large, twice.
 nn::Sequential make_generator(const GanOptions& o) {
   return nn::Sequential(
-      nn::ConvTranspose2d(o.latent, 2 * o.width, o.image_size / 4, {.bias = false}), nn::BatchNorm2d(2 * o.width),
-      nn::ReLU(), nn::ConvTranspose2d(2 * o.width, o.width, 4, {.stride = 2, .padding = 1, .bias = false}),
+      nn::ConvTranspose2d(o.latent, 2 * o.width, o.image_size / 4, {.bias = false}),
+      nn::BatchNorm2d(2 * o.width), nn::ReLU(),
+      nn::ConvTranspose2d(2 * o.width, o.width, 4, {.stride = 2, .padding = 1, .bias = false}),
       nn::BatchNorm2d(o.width), nn::ReLU(),
-      nn::ConvTranspose2d(o.width, o.channels, 4, {.stride = 2, .padding = 1, .bias = false}), nn::Tanh());
+      nn::ConvTranspose2d(o.width, o.channels, 4, {.stride = 2, .padding = 1, .bias = false}),
+      nn::Tanh());
 }
 
 // The way back, to one number: the logarithm of the odds that the image is real.
 nn::Sequential make_discriminator(const GanOptions& o) {
   return nn::Sequential(
-      nn::Conv2d(o.channels, o.width, 4, {.stride = 2, .padding = 1, .bias = false}), nn::LeakyReLU(0.2),
-      nn::Conv2d(o.width, 2 * o.width, 4, {.stride = 2, .padding = 1, .bias = false}), nn::BatchNorm2d(2 * o.width),
-      nn::LeakyReLU(0.2), nn::Conv2d(2 * o.width, 1, o.image_size / 4, {.bias = false}));
+      nn::Conv2d(o.channels, o.width, 4, {.stride = 2, .padding = 1, .bias = false}),
+      nn::LeakyReLU(0.2),
+      nn::Conv2d(o.width, 2 * o.width, 4, {.stride = 2, .padding = 1, .bias = false}),
+      nn::BatchNorm2d(2 * o.width), nn::LeakyReLU(0.2),
+      nn::Conv2d(2 * o.width, 1, o.image_size / 4, {.bias = false}));
 }
 
 // As the paper has it: weights from N(0, 0.02), those of batch norm from N(1, 0.02).
@@ -63,16 +67,19 @@ Gan::Networks::Networks(const GanOptions& options)
   initialise(discriminator);
 }
 
-Gan::Gan(const GanOptions& options, ProcessGroup* group) : options_(checked(options)), networks_(options) {
-  CHECK(group || options.shards == 0, "Gan: ", options.shards, " shards need a group, of one rank at least");
+Gan::Gan(const GanOptions& options, ProcessGroup* group)
+    : options_(checked(options)), networks_(options) {
+  CHECK(group || options.shards == 0, "Gan: ", options.shards,
+        " shards need a group, of one rank at least");
   fixed_noise_ = randn({kDrawn, options.latent, 1, 1});
-  // Each wrapper knows the buffers of both networks, and the gradients of one: that of the parameters that are not
-  // frozen when it is made.
+  // Each wrapper knows the buffers of both networks, and the gradients of one: that of the
+  // parameters that are not frozen when it is made.
   const auto wrap = [&](Wrapper& wrapper, const nn::Module& other) {
     set_frozen(other, true);
     wrapper.emplace(
         networks_, *group,
-        VirtualRanksOptions{.shards = options.shards > 0 ? options.shards : group->size(), .sync_batch_norm = true});
+        VirtualRanksOptions{.shards = options.shards > 0 ? options.shards : group->size(),
+                            .sync_batch_norm = true});
     set_frozen(other, false);
   };
   if (group) {
@@ -107,8 +114,8 @@ Tensor Gan::judge(const Tensor& images, bool real) {
 
 Gan::Losses Gan::step(const Tensor& real, int64_t batch) {
   const RowRange own = own_rows(batch);
-  CHECK_AS(ShapeError, real.dim() == 4 && real.size(0) == own.size(), "Gan::step: images of shape ", real.shape(),
-           ", expected this rank's ", own.size(), " of a batch of ", batch);
+  CHECK_AS(ShapeError, real.dim() == 4 && real.size(0) == own.size(), "Gan::step: images of shape ",
+           real.shape(), ", expected this rank's ", own.size(), " of a batch of ", batch);
   // Each rank draws the noise of the whole batch, and uses its part.
   const Tensor noise = randn({batch, options_.latent, 1, 1}).narrow(0, own.begin, own.size());
   const auto rows = [](const Tensor& x, const VirtualRanks::Shard& shard) {
@@ -117,16 +124,18 @@ Gan::Losses Gan::step(const Tensor& real, int64_t batch) {
   std::map<int, Tensor> fakes;  // by shard
 
   discriminator_step_->zero_grad();
-  const double told_apart = mean_with_gradient(shared_discriminator_, batch, [&](const VirtualRanks::Shard& shard) {
-    const Tensor fake = fakes[shard.index] = generator_(rows(noise, shard));
-    return judge(rows(real, shard), true) + judge(fake.detach(), false);
-  });
+  const double told_apart =
+      mean_with_gradient(shared_discriminator_, batch, [&](const VirtualRanks::Shard& shard) {
+        const Tensor fake = fakes[shard.index] = generator_(rows(noise, shard));
+        return judge(rows(real, shard), true) + judge(fake.detach(), false);
+      });
   discriminator_step_->step();
 
   set_frozen(discriminator_, true);  // it only passes on what the generator should have done
   generator_step_->zero_grad();
   const double deceived = mean_with_gradient(
-      shared_generator_, batch, [&](const VirtualRanks::Shard& shard) { return judge(fakes[shard.index], true); });
+      shared_generator_, batch,
+      [&](const VirtualRanks::Shard& shard) { return judge(fakes[shard.index], true); });
   generator_step_->step();
   set_frozen(discriminator_, false);
   return {told_apart, deceived};
@@ -145,13 +154,17 @@ void Gan::save(const std::string& path, const std::map<std::string, std::string>
   nn::NamedTensors steps;
   append(steps, "generator.", generator_step_->state_dict());
   append(steps, "discriminator.", discriminator_step_->state_dict());
-  nn::save_checkpoint(
-      path, {.model = networks_.state_dict(), .optimizer = steps, .random = nn::random_state(), .progress = progress});
+  nn::save_checkpoint(path, {.model = networks_.state_dict(),
+                             .optimizer = steps,
+                             .random = nn::random_state(),
+                             .progress = progress});
 }
 
 std::map<std::string, std::string> Gan::load(const std::string& path) {
   const nn::Checkpoint saved = nn::load_checkpoint(path);
-  const auto of = [](const nn::NamedTensors& named, const char* prefix) { return nn::without_prefix(named, prefix); };
+  const auto of = [](const nn::NamedTensors& named, const char* prefix) {
+    return nn::without_prefix(named, prefix);
+  };
   nn::check_by_name("Gan::load", networks_.state_dict(), saved.model, true);
   nn::check_random_state(saved.random);
   generator_step_->load_state_dict(of(saved.optimizer, "generator."));

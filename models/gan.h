@@ -1,6 +1,7 @@
-// A deep convolutional GAN (Radford, Metz & Chintala 2016) for small images: a generator learns to draw what a
-// discriminator cannot tell from the data. Two networks, two optimizers, one batch; on several ranks two wrappers, too,
-// which cut each batch into shards: the same bits on any number of ranks.
+// A deep convolutional GAN (Radford, Metz & Chintala 2016) for small images: a generator learns to
+// draw what a discriminator cannot tell from the data. Two networks, two optimizers, one batch; on
+// several ranks two wrappers, too, which cut each batch into shards: the same bits on any number of
+// ranks.
 #pragma once
 
 #include <map>
@@ -16,34 +17,39 @@ namespace ringgrad::models {
 
 struct GanOptions {
   int64_t channels = 1, image_size = 28;  // a multiple of 4
-  int64_t latent = 100, width = 64;       // numbers that an image is drawn from; channels of the last layer but one
+  // Numbers that an image is drawn from; channels of the last layer but one.
+  int64_t latent = 100, width = 64;
   double lr = 2e-4;
-  int shards = 0;  // that the ranks of a group cut a batch into (virtual_ranks.h); 0: one for each rank
+  // That the ranks of a group cut a batch into (virtual_ranks.h); 0: one for each rank.
+  int shards = 0;
 };
 
 class Gan {
  public:
-  // Collective where there is a group, which must outlive the GAN. The networks' weights, and all noise, come from the
-  // default generator: the same seed on all ranks makes the same GAN. Throws Error on an image size it cannot draw, and
-  // as VirtualRanks on shards that cannot be.
+  // Collective where there is a group, which must outlive the GAN. The networks' weights, and all
+  // noise, come from the default generator: the same seed on all ranks makes the same GAN. Throws
+  // Error on an image size it cannot draw, and as VirtualRanks on shards that cannot be.
   explicit Gan(const GanOptions& options, ProcessGroup* group = nullptr);
 
   struct Losses {
     double discriminator, generator;  // means over the batch, the same bits on all ranks
   };
-  // Both networks' next step, on a batch of so many images. Collective. real: float32 [N, channels, size, size] in
-  // [-1, 1], the rows of the batch that own_rows() says. Several ranks do what one with all of the batch does, but for
-  // rounding; with as many shards, bit for bit.
+  // Both networks' next step, on a batch of so many images. Collective. real: float32 [N, channels,
+  // size, size] in
+  // [-1, 1], the rows of the batch that own_rows() says. Several ranks do what one with all of the
+  // batch does, but for rounding; with as many shards, bit for bit.
   Losses step(const Tensor& real, int64_t batch);
   RowRange own_rows(int64_t batch) const;
 
-  // What the generator makes of the same noise each time, at most 64 images: uint8 [count, channels, size, size].
+  // What the generator makes of the same noise each time, at most 64 images: uint8 [count,
+  // channels, size, size].
   Tensor draw(int64_t count);
 
   // All that training needs to go on bit for bit. The progress is the caller's own.
   void save(const std::string& path, const std::map<std::string, std::string>& progress);
-  std::map<std::string, std::string> load(const std::string& path);  // throws DataError, and nothing has changed then
-  const nn::Module& networks() const { return networks_; }           // "generator.…", "discriminator.…"
+  // throws DataError, and nothing has changed then.
+  std::map<std::string, std::string> load(const std::string& path);
+  const nn::Module& networks() const { return networks_; }  // "generator.…", "discriminator.…"
 
  private:
   struct Networks : nn::Module {
@@ -52,10 +58,12 @@ class Gan {
   };
   // Who divides the work of a network's step; none where there is no group.
   using Wrapper = std::optional<VirtualRanks>;
-  using Loss = std::function<Tensor(const VirtualRanks::Shard& shard)>;  // the sum over the shard's images
+  // The sum over the shard's images.
+  using Loss = std::function<Tensor(const VirtualRanks::Shard& shard)>;
 
   static double mean_with_gradient(Wrapper& wrapper, int64_t batch, const Loss& loss);
-  Tensor judge(const Tensor& images, bool real);  // the sum of losses where images are said to be real, or not
+  // The sum of losses where images are said to be real, or not.
+  Tensor judge(const Tensor& images, bool real);
 
   GanOptions options_;
   Networks networks_;

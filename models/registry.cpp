@@ -18,22 +18,28 @@ using Make = std::function<std::shared_ptr<nn::Module>(const ModelOptions&)>;
 const std::vector<std::pair<std::string, Make>>& entries() {
   static const auto all = [] {
     std::vector<std::pair<std::string, Make>> list;
-    const auto add = [&](const std::string& name, Make make) { list.emplace_back(name, std::move(make)); };
+    const auto add = [&](const std::string& name, Make make) {
+      list.emplace_back(name, std::move(make));
+    };
     add("cnn", [](const ModelOptions& o) {
       return std::make_shared<ConvNet>(ConvNetOptions{o.in_channels, o.num_classes, o.image_size});
     });
     add("lenet", [](const ModelOptions& o) {
       return std::make_shared<LeNet>(ConvNetOptions{o.in_channels, o.num_classes, o.image_size});
     });
-    add("quick",
-        [](const ModelOptions& o) { return std::make_shared<QuickNet>(o.in_channels, o.num_classes, o.image_size); });
-    add("airbench",
-        [](const ModelOptions& o) { return std::make_shared<Airbench>(o.in_channels, o.num_classes, o.image_size); });
+    add("quick", [](const ModelOptions& o) {
+      return std::make_shared<QuickNet>(o.in_channels, o.num_classes, o.image_size);
+    });
+    add("airbench", [](const ModelOptions& o) {
+      return std::make_shared<Airbench>(o.in_channels, o.num_classes, o.image_size);
+    });
     for (const Shortcut shortcut : {Shortcut::Padding, Shortcut::Projection})
       for (const int depth : {20, 32, 44, 56, 110})
-        add(str("resnet", depth, shortcut == Shortcut::Projection ? "b" : ""), [=](const ModelOptions& o) {
-          return std::make_shared<CifarResNet>(depth, CifarResNetOptions{o.in_channels, o.num_classes, shortcut});
-        });
+        add(str("resnet", depth, shortcut == Shortcut::Projection ? "b" : ""),
+            [=](const ModelOptions& o) {
+              return std::make_shared<CifarResNet>(
+                  depth, CifarResNetOptions{o.in_channels, o.num_classes, shortcut});
+            });
     for (const int depth : {18, 34, 50, 101, 152})
       add(str("resnet", depth), [=](const ModelOptions& o) {
         const Stem stem = o.image_size < kImageNetSize ? Stem::Cifar : Stem::ImageNet;
@@ -56,7 +62,8 @@ std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptio
 }
 
 ModelOptions usual_images(const std::string& name) {
-  if (name == "cnn" || name == "lenet" || name == "quick") return {.in_channels = 1, .image_size = 28};
+  if (name == "cnn" || name == "lenet" || name == "quick")
+    return {.in_channels = 1, .image_size = 28};
   return {};
 }
 

@@ -18,7 +18,9 @@ namespace {
 
 constexpr int kBits = 24;  // of a random number
 
-double uniform(RandomSequence& random) { return static_cast<double>(random.below(1 << kBits)) / (1 << kBits); }
+double uniform(RandomSequence& random) {
+  return static_cast<double>(random.below(1 << kBits)) / (1 << kBits);
+}
 
 // Where a cart begins: about upright, about at rest.
 CartPole::State some_start(RandomSequence& random) {
@@ -27,33 +29,41 @@ CartPole::State some_start(RandomSequence& random) {
   return state;
 }
 
-// What follows each push, later rewards counting less; in units of its spread around its mean, so that as many pushes
-// are made less likely as more.
+// What follows each push, later rewards counting less; in units of its spread around its mean, so
+// that as many pushes are made less likely as more.
 std::vector<float> returns(int64_t steps, double discount) {
   std::vector<double> sum(steps);
   for (int64_t t = steps - 1; t >= 0; --t) sum[t] = 1 + (t + 1 < steps ? discount * sum[t + 1] : 0);
   double mean = 0, square = 0;
   for (const double r : sum) mean += r / static_cast<double>(steps);
-  for (const double r : sum) square += (r - mean) * (r - mean) / static_cast<double>(std::max<int64_t>(1, steps - 1));
+  for (const double r : sum)
+    square += (r - mean) * (r - mean) / static_cast<double>(std::max<int64_t>(1, steps - 1));
   std::vector<float> normal(steps);
-  for (int64_t t = 0; t < steps; ++t) normal[t] = static_cast<float>((sum[t] - mean) / (std::sqrt(square) + 1e-8));
+  for (int64_t t = 0; t < steps; ++t)
+    normal[t] = static_cast<float>((sum[t] - mean) / (std::sqrt(square) + 1e-8));
   return normal;
 }
 
 }  // namespace
 
 bool CartPole::push(bool right) {
-  constexpr double kGravity = 9.8, kCart = 1, kPole = 0.1, kHalfLength = 0.5, kForce = 10, kSeconds = 0.02;
+  constexpr double kGravity = 9.8, kCart = 1, kPole = 0.1, kHalfLength = 0.5, kForce = 10,
+                   kSeconds = 0.02;
   const auto [x, velocity, angle, spin] = state_;
   const double sine = std::sin(angle), cosine = std::cos(angle), mass = kCart + kPole;
-  const double pushed = ((right ? kForce : -kForce) + kPole * kHalfLength * spin * spin * sine) / mass;
-  const double turning =
-      (kGravity * sine - cosine * pushed) / (kHalfLength * (4.0 / 3 - kPole * cosine * cosine / mass));
+  const double pushed =
+      ((right ? kForce : -kForce) + kPole * kHalfLength * spin * spin * sine) / mass;
+  const double turning = (kGravity * sine - cosine * pushed) /
+                         (kHalfLength * (4.0 / 3 - kPole * cosine * cosine / mass));
   const double speeding = pushed - kPole * kHalfLength * turning * cosine / mass;
-  const auto after = [](float value, double rate) { return static_cast<float>(value + kSeconds * rate); };
-  state_ = {after(x, velocity), after(velocity, speeding), after(angle, spin), after(spin, turning)};
+  const auto after = [](float value, double rate) {
+    return static_cast<float>(value + kSeconds * rate);
+  };
+  state_ = {after(x, velocity), after(velocity, speeding), after(angle, spin),
+            after(spin, turning)};
   ++steps_;
-  const bool fallen = std::abs(state_[0]) > 2.4f || std::abs(state_[2]) > 12 * std::numbers::pi_v<float> / 180;
+  const bool fallen =
+      std::abs(state_[0]) > 2.4f || std::abs(state_[2]) > 12 * std::numbers::pi_v<float> / 180;
   return !fallen && steps_ < kMaxSteps;
 }
 
@@ -65,15 +75,18 @@ Reinforce::Reinforce(const ReinforceOptions& options, ProcessGroup* group)
                                        : 1),
       policy_(nn::Linear(4, options.hidden), nn::ReLU(), nn::Linear(options.hidden, 2)),
       step_(policy_.named_parameters(), {.lr = options.lr}) {
-  CHECK(group || options.shards == 0, "Reinforce: ", options.shards, " shards need a group, of one rank at least");
+  CHECK(group || options.shards == 0, "Reinforce: ", options.shards,
+        " shards need a group, of one rank at least");
   if (group) shared_.emplace(policy_, *group, VirtualRanksOptions{.shards = environments_});
 }
 
-// A batch is an episode of each environment, and an environment a shard: they weigh alike, however long theirs was.
+// A batch is an episode of each environment, and an environment a shard: they weigh alike, however
+// long theirs was.
 std::vector<int64_t> Reinforce::episode() {
   const Tensor lengths = zeros({environments_}, {.dtype = DType::Int64});
   const auto improve = [&](const VirtualRanks::Shard& shard) {
-    const Tensor loss = loss_of_episode(episodes_ + shard.index, lengths.data<int64_t>()[shard.index]);
+    const Tensor loss =
+        loss_of_episode(episodes_ + shard.index, lengths.data<int64_t>()[shard.index]);
     loss.backward();
     return loss;
   };
@@ -100,7 +113,8 @@ Tensor Reinforce::loss_of_episode(int64_t number, int64_t& length) {
     for (bool on = true; on;) {
       const auto& state = cart.state();
       seen.insert(seen.end(), state.begin(), state.end());
-      const auto odds = to_vector<float>(policy_(tensor(std::vector<float>(state.begin(), state.end()), {1, 4})));
+      const auto odds =
+          to_vector<float>(policy_(tensor(std::vector<float>(state.begin(), state.end()), {1, 4})));
       done.push_back(uniform(random) >= 1 / (1 + std::exp(static_cast<double>(odds[1]) - odds[0])));
       on = cart.push(done.back() == 1);
     }
@@ -114,17 +128,21 @@ Tensor Reinforce::loss_of_episode(int64_t number, int64_t& length) {
 void Reinforce::save(const std::string& path, std::map<std::string, std::string> progress) {
   progress["episodes"] = std::to_string(episodes_);
   progress["pushes"] = std::to_string(pushes_);
-  nn::save_checkpoint(
-      path, {.model = policy_.state_dict(), .optimizer = step_.state_dict(), .random = {}, .progress = progress});
+  nn::save_checkpoint(path, {.model = policy_.state_dict(),
+                             .optimizer = step_.state_dict(),
+                             .random = {},
+                             .progress = progress});
 }
 
 std::map<std::string, std::string> Reinforce::load(const std::string& path) {
   const nn::Checkpoint saved = nn::load_checkpoint(path);
   const auto number = [&](const char* name) -> int64_t {
     const auto found = saved.progress.find(name);
-    CHECK_AS(DataError, found != saved.progress.end(), "Reinforce::load: ", path, " does not say its ", name);
+    CHECK_AS(DataError, found != saved.progress.end(), "Reinforce::load: ", path,
+             " does not say its ", name);
     const std::optional<int64_t> known = parse_number<int64_t>(found->second);
-    CHECK_AS(DataError, known, "Reinforce::load: ", path, " has '", found->second, "' ", name, ", expected a number");
+    CHECK_AS(DataError, known, "Reinforce::load: ", path, " has '", found->second, "' ", name,
+             ", expected a number");
     return *known;
   };
   const int64_t episodes = number("episodes"), pushes = number("pushes");

@@ -1,5 +1,6 @@
-// REINFORCE (Williams 1992) on the cart and pole of Barto, Sutton & Anderson (1983): a policy is run for an episode,
-// and what it did is made more likely where more reward followed than usual. On several ranks each has environments.
+// REINFORCE (Williams 1992) on the cart and pole of Barto, Sutton & Anderson (1983): a policy is
+// run for an episode, and what it did is made more likely where more reward followed than usual. On
+// several ranks each has environments.
 #pragma once
 
 #include <array>
@@ -14,8 +15,8 @@
 
 namespace ringgrad::models {
 
-// A pole on a cart, which is pushed to the left or to the right fifty times a second. Fallen: the pole leans by more
-// than 12 degrees, or the cart is 2.4 m off.
+// A pole on a cart, which is pushed to the left or to the right fifty times a second. Fallen: the
+// pole leans by more than 12 degrees, or the cart is 2.4 m off.
 class CartPole {
  public:
   static constexpr int kMaxSteps = 200;
@@ -23,7 +24,8 @@ class CartPole {
 
   explicit CartPole(const State& state) : state_(state) {}
   const State& state() const { return state_; }
-  // Euler's method, as OpenAI Gym has it. False: the episode is over, because it fell or has lasted kMaxSteps.
+  // Euler's method, as OpenAI Gym has it. False: the episode is over, because it fell or has lasted
+  // kMaxSteps.
   bool push(bool right);
   int steps() const { return steps_; }
 
@@ -36,30 +38,34 @@ struct ReinforceOptions {
   double lr = 0.01, discount = 0.99;
   int64_t hidden = 128;
   uint64_t seed = 1;
-  int shards = 0;  // environments, which the ranks of a group share (virtual_ranks.h); 0: one for each rank
+  // Environments, which the ranks of a group share (virtual_ranks.h); 0: one for each rank.
+  int shards = 0;
 };
 
 class Reinforce {
  public:
-  // Collective where there is a group, which must outlive it. The weights come from the default generator. Throws Error
-  // as VirtualRanks on shards that cannot be.
+  // Collective where there is a group, which must outlive it. The weights come from the default
+  // generator. Throws Error as VirtualRanks on shards that cannot be.
   explicit Reinforce(const ReinforceOptions& options, ProcessGroup* group = nullptr);
 
-  // Runs an episode in each environment, which may last unequally long, and improves the policy by all of them: by the
-  // mean of each episode's sum. Collective. Returns the lengths, by environment. Episode e is a function of seed, e and
-  // the policy, whatever rank runs it: with as many environments, the policy has the same bits on any number of ranks.
+  // Runs an episode in each environment, which may last unequally long, and improves the policy by
+  // all of them: by the mean of each episode's sum. Collective. Returns the lengths, by
+  // environment. Episode e is a function of seed, e and the policy, whatever rank runs it: with as
+  // many environments, the policy has the same bits on any number of ranks.
   std::vector<int64_t> episode();
   void check_identical() const {
     if (shared_) (void)shared_->check_identical();
   }  // collective; as of the wrapper
 
-  int64_t environments() const { return environments_; }    // of all ranks
-  int64_t episodes() const { return episodes_; }            // in all environments so far
-  int64_t pushes() const { return pushes_; }                // of all carts
-  const nn::Sequential& policy() const { return policy_; }  // [N, 4] → [N, 2], the logarithms of odds
+  int64_t environments() const { return environments_; }  // of all ranks
+  int64_t episodes() const { return episodes_; }          // in all environments so far
+  int64_t pushes() const { return pushes_; }              // of all carts
+  // [N, 4] → [N, 2], the logarithms of odds.
+  const nn::Sequential& policy() const { return policy_; }
 
   void save(const std::string& path, std::map<std::string, std::string> progress);
-  std::map<std::string, std::string> load(const std::string& path);  // throws DataError, and nothing has changed then
+  // throws DataError, and nothing has changed then.
+  std::map<std::string, std::string> load(const std::string& path);
 
  private:
   Tensor loss_of_episode(int64_t number, int64_t& length);

@@ -14,13 +14,15 @@ nn::Conv2d conv3x3(int64_t in_channels, int64_t out_channels, int64_t stride = 1
   return nn::Conv2d(in_channels, out_channels, 3, {.stride = stride, .padding = 1, .bias = false});
 }
 
-void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out_channels, int64_t stride) {
-  downsample.push_back(
-      std::make_shared<nn::Conv2d>(in_channels, out_channels, 1, nn::Conv2dOptions{.stride = stride, .bias = false}));
+void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out_channels,
+                    int64_t stride) {
+  downsample.push_back(std::make_shared<nn::Conv2d>(
+      in_channels, out_channels, 1, nn::Conv2dOptions{.stride = stride, .bias = false}));
   downsample.push_back(std::make_shared<nn::BatchNorm2d>(out_channels));
 }
 
-// Draws every convolution's weights anew, as He et al. and torchvision do: normal, by the fan out, for ReLU.
+// Draws every convolution's weights anew, as He et al. and torchvision do: normal, by the fan out,
+// for ReLU.
 void init_convolutions(nn::Module& network) {
   for (const auto& [name, module] : network.named_modules())
     if (const auto* conv = dynamic_cast<nn::Conv2d*>(module))
@@ -45,8 +47,8 @@ BasicBlock::BasicBlock(int64_t in_channels, int64_t channels, int64_t stride, Sh
     add_projection(downsample_, in_channels, channels, stride);
     register_module("downsample", downsample_);
   } else {
-    CHECK(channels >= in_channels && (channels - in_channels) % 2 == 0, "BasicBlock: from ", in_channels, " to ",
-          channels, " channels by padding, expected an even number more");
+    CHECK(channels >= in_channels && (channels - in_channels) % 2 == 0, "BasicBlock: from ",
+          in_channels, " to ", channels, " channels by padding, expected an even number more");
   }
 }
 
@@ -56,7 +58,8 @@ Tensor BasicBlock::forward(const Tensor& x) {
   if (downsample_.size() > 0) {
     shortcut = downsample_(x);
   } else {
-    if (stride_ > 1) shortcut = avg_pool2d(x, {.kernel = 1, .stride = stride_});  // every stride-th pixel
+    // Every stride-th pixel.
+    if (stride_ > 1) shortcut = avg_pool2d(x, {.kernel = 1, .stride = stride_});
     if (padding_ > 0) shortcut = pad(shortcut, {0, 0, 0, 0, padding_, padding_});
   }
   return bn2_(conv2_(y), {.activation = Activation::Relu, .residual = shortcut});
@@ -105,13 +108,16 @@ const Plan& plan_of(int depth) {
   throw Error(str("ResNet: depth ", depth, ", expected 18, 34, 50, 101 or 152"));
 }
 
-// Layers of so many blocks: each with twice the channels of the one before and, from the second on, half the side.
+// Layers of so many blocks: each with twice the channels of the one before and, from the second on,
+// half the side.
 template <class Block, class... Options>
-void add_blocks(std::span<nn::Sequential> layers, std::span<const int> blocks, int64_t channels, Options... options) {
+void add_blocks(std::span<nn::Sequential> layers, std::span<const int> blocks, int64_t channels,
+                Options... options) {
   int64_t in_channels = channels;
   for (size_t i = 0; i < layers.size(); ++i, channels *= 2)
     for (int b = 0; b < blocks[i]; ++b) {
-      layers[i].push_back(std::make_shared<Block>(in_channels, channels, b == 0 && i > 0 ? 2 : 1, options...));
+      layers[i].push_back(
+          std::make_shared<Block>(in_channels, channels, b == 0 && i > 0 ? 2 : 1, options...));
       in_channels = channels * Block::kExpansion;
     }
 }
@@ -127,7 +133,8 @@ ResNet::ResNet(int depth, ResNetOptions options)
     : stem_(options.stem),
       conv1_(make_stem(options)),
       bn1_(64),
-      fc_(512 * (plan_of(depth).bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion), options.num_classes) {
+      fc_(512 * (plan_of(depth).bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion),
+          options.num_classes) {
   const Plan& plan = plan_of(depth);
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
@@ -149,7 +156,8 @@ Tensor ResNet::forward(const Tensor& x) {
 
 CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
     : conv1_(conv3x3(options.in_channels, 16)), bn1_(16), fc_(64, options.num_classes) {
-  CHECK(depth >= 8 && depth % 6 == 2, "CifarResNet: depth ", depth, ", expected 6n + 2: 20, 32, 44, 56, 110");
+  CHECK(depth >= 8 && depth % 6 == 2, "CifarResNet: depth ", depth,
+        ", expected 6n + 2: 20, 32, 44, 56, 110");
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
   const int n = (depth - 2) / 6, blocks[] = {n, n, n};

@@ -1,5 +1,5 @@
-// Residual networks (He, Zhang, Ren & Sun 2015) with torchvision's names of parameters, so that weights are exchanged
-// freely: those for ImageNet (table 1), and the slim ones for CIFAR (§4.2).
+// Residual networks (He, Zhang, Ren & Sun 2015) with torchvision's names of parameters, so that
+// weights are exchanged freely: those for ImageNet (table 1), and the slim ones for CIFAR (§4.2).
 #pragma once
 
 #include "ringgrad/nn/containers.h"
@@ -9,18 +9,23 @@ namespace ringgrad::models {
 
 // What leads past a block whose output has another shape than its input (§3.3).
 enum class Shortcut {
-  Padding,     // option A: every second pixel, and channels of zeros, half of them on either side; no parameters
+  // option A: every second pixel, and channels of zeros, half of them on either side; no
+  // parameters.
+  Padding,
   Projection,  // option B: a 1×1 convolution and batch norm
 };
 
-// A block (figure 5) ends with a batch norm that adds the shortcut and applies the ReLU in the same pass over the data.
+// A block (figure 5) ends with a batch norm that adds the shortcut and applies the ReLU in the same
+// pass over the data.
 
 // Two 3×3 convolutions, the first with the stride.
 class BasicBlock : public nn::Module {
  public:
   static constexpr int64_t kExpansion = 1;
-  BasicBlock(int64_t in_channels, int64_t channels, int64_t stride, Shortcut shortcut = Shortcut::Projection);
-  Tensor forward(const Tensor& x) override;  // [N, in_channels, H, W] → [N, channels, H/stride, W/stride]
+  BasicBlock(int64_t in_channels, int64_t channels, int64_t stride,
+             Shortcut shortcut = Shortcut::Projection);
+  // [N, in_channels, H, W] → [N, channels, H/stride, W/stride].
+  Tensor forward(const Tensor& x) override;
 
  private:
   nn::Conv2d conv1_;
@@ -31,7 +36,8 @@ class BasicBlock : public nn::Module {
   int64_t stride_, padding_;   // zero channels on either side
 };
 
-// 1×1 down to `channels`, 3×3 with the stride (torchvision's place for it, "v1.5"), 1×1 up to four times as many.
+// 1×1 down to `channels`, 3×3 with the stride (torchvision's place for it, "v1.5"), 1×1 up to four
+// times as many.
 class Bottleneck : public nn::Module {
  public:
   static constexpr int64_t kExpansion = 4;
@@ -66,12 +72,15 @@ struct ResNetOptions {
 //   layer4  7×7       2          3      3      3      3                512
 //   fc      1×1       average, linear
 //
-// -18 and -34 are made of BasicBlocks, the others of Bottlenecks, whose outputs have four times as many channels.
-// ResNet-18 has 11,173,962 parameters for CIFAR-10, ResNet-50 25,557,032 for ImageNet.
+// -18 and -34 are made of BasicBlocks, the others of Bottlenecks, whose outputs have four times as
+// many channels. ResNet-18 has 11,173,962 parameters for CIFAR-10, ResNet-50 25,557,032 for
+// ImageNet.
 class ResNet : public nn::Module {
  public:
-  explicit ResNet(int depth, ResNetOptions options = {});  // 18, 34, 50, 101 or 152; else throws Error
-  Tensor forward(const Tensor& x) override;                // [N, in_channels, H, W] → [N, num_classes]
+  // 18, 34, 50, 101 or 152; else throws Error.
+  explicit ResNet(int depth, ResNetOptions options = {});
+  // [N, in_channels, H, W] → [N, num_classes].
+  Tensor forward(const Tensor& x) override;
 
  private:
   Stem stem_;
@@ -95,8 +104,10 @@ struct CifarResNetOptions {
 // ResNet-20 has 269,722 parameters with padding and 272,474 with projections.
 class CifarResNet : public nn::Module {
  public:
-  explicit CifarResNet(int depth, CifarResNetOptions options = {});  // 20, 32, 44, 56, 110, …; else throws Error
-  Tensor forward(const Tensor& x) override;                          // [N, in_channels, H, W] → [N, num_classes]
+  // 20, 32, 44, 56, 110, …; else throws Error.
+  explicit CifarResNet(int depth, CifarResNetOptions options = {});
+  // [N, in_channels, H, W] → [N, num_classes].
+  Tensor forward(const Tensor& x) override;
 
  private:
   nn::Conv2d conv1_;

@@ -35,7 +35,8 @@ Airbench::Group::Group(int64_t in_channels, int64_t out_channels)
   register_module("norm1", norm1);
   register_module("conv2", conv2);
   register_module("norm2", norm2);
-  for (nn::Conv2d* conv : {&conv1, &conv2}) nn::init::dirac_(conv->weight.detach().narrow(0, 0, conv->weight.size(1)));
+  for (nn::Conv2d* conv : {&conv1, &conv2})
+    nn::init::dirac_(conv->weight.detach().narrow(0, 0, conv->weight.size(1)));
   for (nn::BatchNorm2d* norm : {&norm1, &norm2}) norm->weight.set_requires_grad(false);
 }
 
@@ -50,7 +51,8 @@ Airbench::Airbench(int64_t in_channels, int64_t num_classes, int64_t image_size)
       group2_(kWidth1, kWidth),
       group3_(kWidth, kWidth),
       head(kWidth, num_classes, {.bias = false}) {
-  CHECK(image_size >= 25 && image_size <= 48, "Airbench: images of ", image_size, " pixels, expected 25 to 48");
+  CHECK(image_size >= 25 && image_size <= 48, "Airbench: images of ", image_size,
+        " pixels, expected 25 to 48");
   register_module("whiten", whiten);
   register_module("group1", group1_);
   register_module("group2", group2_);
@@ -67,7 +69,10 @@ Tensor Airbench::forward(const Tensor& x) {
 }
 
 QuickNet::QuickNet(int64_t in_channels, int64_t num_classes, int64_t image_size)
-    : conv1_(in_channels, 16, 5), conv2_(16, 48, 3), fc1_(quick_pixels(image_size) * 48, 256), fc2_(256, num_classes) {
+    : conv1_(in_channels, 16, 5),
+      conv2_(16, 48, 3),
+      fc1_(quick_pixels(image_size) * 48, 256),
+      fc2_(256, num_classes) {
   register_module("conv1", conv1_);
   register_module("conv2", conv2_);
   register_module("fc1", fc1_);
@@ -75,7 +80,8 @@ QuickNet::QuickNet(int64_t in_channels, int64_t num_classes, int64_t image_size)
 }
 
 Tensor QuickNet::forward(const Tensor& x) {
-  Tensor y = relu(max_pool2d(conv1_(x), {.kernel = 2}));  // the same as pooled ReLUs, on a quarter of the pixels
+  // The same as pooled ReLUs, on a quarter of the pixels.
+  Tensor y = relu(max_pool2d(conv1_(x), {.kernel = 2}));
   y = relu(max_pool2d(conv2_(y), {.kernel = 2}));
   return fc2_(relu(fc1_(flatten(y, 1))));
 }

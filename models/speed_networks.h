@@ -6,10 +6,10 @@
 
 namespace ringgrad::models {
 
-// The network of K. Jordan's "94% on CIFAR-10 in 3.29 seconds" (2024): whitening filters of 2×2 that are not trained,
-// three groups (convolution, max pool, batch norm, GELU, convolution, batch norm, GELU), a last pool, and a linear
-// layer whose answer is divided by its width. Batch norm learns biases only; convolutions begin as the identity. 1.97
-// million parameters for CIFAR-10.
+// The network of K. Jordan's "94% on CIFAR-10 in 3.29 seconds" (2024): whitening filters of 2×2
+// that are not trained, three groups (convolution, max pool, batch norm, GELU, convolution, batch
+// norm, GELU), a last pool, and a linear layer whose answer is divided by its width. Batch norm
+// learns biases only; convolutions begin as the identity. 1.97 million parameters for CIFAR-10.
 class Airbench : public nn::Module {
  public:
   // Throws Error for images that are not 25 to 48 pixels wide: others do not end in one pixel.
@@ -31,8 +31,9 @@ class Airbench : public nn::Module {
   nn::Linear head;
 };
 
-// What trains MNIST to 99 % in one epoch (github.com/tuomaso/train_mnist_fast): two convolutions, two linear layers;
-// as many filters as fill a vector register, not 24 and 32. 317,402 parameters for MNIST.
+// What trains MNIST to 99 % in one epoch (github.com/tuomaso/train_mnist_fast): two convolutions,
+// two linear layers; as many filters as fill a vector register, not 24 and 32. 317,402 parameters
+// for MNIST.
 class QuickNet : public nn::Module {
  public:
   // Throws Error for images of less than 16 pixels.

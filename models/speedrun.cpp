@@ -16,14 +16,19 @@
 namespace ringgrad::models {
 namespace {
 
-DataLoader shuffled(const ImageDataset& images, const ImageTransform& transform, int64_t batch, uint64_t seed) {
-  CHECK(images.size() >= batch, "speedrun: ", images.size(), " images, expected at least a batch of ", batch);
-  return DataLoader(images, std::make_shared<RandomSampler>(images.size(), seed),
-                    {.batch_size = batch, .num_workers = 1, .drop_last = true, .transform = transform});
+DataLoader shuffled(const ImageDataset& images, const ImageTransform& transform, int64_t batch,
+                    uint64_t seed) {
+  CHECK(images.size() >= batch, "speedrun: ", images.size(),
+        " images, expected at least a batch of ", batch);
+  return DataLoader(
+      images, std::make_shared<RandomSampler>(images.size(), seed),
+      {.batch_size = batch, .num_workers = 1, .drop_last = true, .transform = transform});
 }
 
 // From the first rate down to 0 in so many steps, along a line.
-optim::LinearLR down_to_zero(int64_t steps) { return {.start_factor = 1, .end_factor = 0, .total_iters = steps}; }
+optim::LinearLR down_to_zero(int64_t steps) {
+  return {.start_factor = 1, .end_factor = 0, .total_iters = steps};
+}
 
 // [N, C, H, W] with row y and column x moved to y + down and x + right, mirrored at the border.
 Tensor shifted(const Tensor& images, int down, int right) {
@@ -47,9 +52,11 @@ Tensor mirrored(const Tensor& images) {
 bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step) {
   constexpr int64_t kBatch = kAirbenchBatch, kWhitenedImages = 5000, kWhiteningEpochs = 3;
-  constexpr double kBiasLr = 0.053, kHeadLr = 0.67, kWeightDecay = 2e-6 * kBatch;  // a step takes away lr · decay / lr
+  // a step takes away lr · decay / lr.
+  constexpr double kBiasLr = 0.053, kHeadLr = 0.67, kWeightDecay = 2e-6 * kBatch;
   ImageTransform transform = normalize;
-  transform.augment = {.crop_padding = 2, .reflect = true, .flip = true, .alternate = true, .seed = options.seed};
+  transform.augment = {
+      .crop_padding = 2, .reflect = true, .flip = true, .alternate = true, .seed = options.seed};
   DataLoader loader = shuffled(train_set, transform, kBatch, options.seed);
 
   std::vector<int64_t> first(std::min(kWhitenedImages, train_set.size()));
@@ -64,24 +71,31 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   }
   network.whiten.bias.requires_grad_();  // an earlier run may have frozen it
   const auto sgd = [](double lr) {
-    return optim::SGDOptions{.lr = lr, .momentum = 0.85, .weight_decay = kWeightDecay / lr, .nesterov = true};
+    return optim::SGDOptions{
+        .lr = lr, .momentum = 0.85, .weight_decay = kWeightDecay / lr, .nesterov = true};
   };
   optim::SGD whitening(std::vector<Tensor>{network.whiten.bias}, sgd(kBiasLr));
-  optim::SGD others({{norms, sgd(kBiasLr)}, {std::vector<Tensor>{network.head.weight}, sgd(kHeadLr)}});
-  optim::Muon muon(filters, {.lr = 0.24, .weight_decay = 0, .momentum = 0.6, .steps = 3, .scale_by_shape = false});
+  optim::SGD others(
+      {{norms, sgd(kBiasLr)}, {std::vector<Tensor>{network.head.weight}, sgd(kHeadLr)}});
+  optim::Muon muon(
+      filters,
+      {.lr = 0.24, .weight_decay = 0, .momentum = 0.6, .steps = 3, .scale_by_shape = false});
 
   const int64_t epochs = options.epochs > 0 ? options.epochs : 8, steps = epochs * loader.size();
   const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size();
-  optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps)), other_rates(others, down_to_zero(steps)),
-      muon_rate(muon, down_to_zero(steps));
+  optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps)),
+      other_rates(others, down_to_zero(steps)), muon_rate(muon, down_to_zero(steps));
 
   network.train();
   for (int64_t step = 0; step < steps;)
     for (Batch& batch : loader) {
-      network.whiten.bias.requires_grad_(step < whitening_steps);  // once it is trained, no gradient flows down to it
+      // Once it is trained, no gradient flows down to it.
+      network.whiten.bias.requires_grad_(step < whitening_steps);
       const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
-      const Tensor loss = cross_entropy(answer, batch.target, {.label_smoothing = 0.2, .reduction = Reduction::Sum});
-      for (optim::Optimizer* optimizer : std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
+      const Tensor loss = cross_entropy(answer, batch.target,
+                                        {.label_smoothing = 0.2, .reduction = Reduction::Sum});
+      for (optim::Optimizer* optimizer :
+           std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
         optimizer->zero_grad();
       loss.backward();
       {  // filters keep their lengths: Muon turns them
@@ -105,7 +119,8 @@ bool speedrun(QuickNet& network, const ImageDataset& train_set, const ImageTrans
   if (epochs > 1) transform.augment = {.crop_padding = 2, .seed = options.seed};
   DataLoader loader = shuffled(train_set, transform, kQuickNetBatch, options.seed);
   // a cycle takes two steps
-  const int64_t steps = epochs > 1 ? epochs * loader.size() : std::max<int64_t>(2, loader.size() / 2);
+  const int64_t steps =
+      epochs > 1 ? epochs * loader.size() : std::max<int64_t>(2, loader.size() / 2);
   optim::Adam adam(network.named_parameters(), {.betas = {0.7, 0.9}});
   optim::LRScheduler rate(adam, optim::OneCycleLR{.max_lr = 0.01, .total_steps = steps});
 
@@ -135,7 +150,9 @@ Tensor answer_by_views(Airbench& network, const Tensor& images) {
   const Tensor lead = select(best, 1, 0) - select(best, 1, 1);
   const Tensor unsure = topk(lead, (lead.size(0) + 3) / 4, 0, /*largest=*/false).indices;
   const Tensor seen = index_select(images, 0, unsure), first = index_select(once, 0, unsure);
-  const auto both = [&](const Tensor& x) { return answer(network, x) + answer(network, mirrored(x)); };
+  const auto both = [&](const Tensor& x) {
+    return answer(network, x) + answer(network, mirrored(x));
+  };
   const Tensor itself = first + answer(network, mirrored(seen));
   const Tensor mean = (2 * itself + both(shifted(seen, 1, 1)) + both(shifted(seen, -1, -1))) / 8;
   return index_add(once, 0, unsure, mean - first);

@@ -13,15 +13,17 @@ namespace {
 constexpr const char *kModel = "model.", *kOptimizer = "optim.", *kRandom = "random.";
 
 bool belongs_to_checkpoint(const std::pair<std::string, Tensor>& entry) {
-  return entry.first.starts_with(kModel) || entry.first.starts_with(kOptimizer) || entry.first.starts_with(kRandom);
+  return entry.first.starts_with(kModel) || entry.first.starts_with(kOptimizer) ||
+         entry.first.starts_with(kRandom);
 }
 
 }  // namespace
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   NamedTensors all;
-  for (const auto& [prefix, part] : {std::pair(kModel, &checkpoint.model), std::pair(kOptimizer, &checkpoint.optimizer),
-                                     std::pair(kRandom, &checkpoint.random)})
+  for (const auto& [prefix, part] :
+       {std::pair(kModel, &checkpoint.model), std::pair(kOptimizer, &checkpoint.optimizer),
+        std::pair(kRandom, &checkpoint.random)})
     for (const auto& [name, tensor] : *part) all.emplace_back(prefix + name, tensor);
   save_safetensors(path, all, checkpoint.progress);
 }
@@ -30,8 +32,8 @@ Checkpoint load_checkpoint(const std::string& path) {
   SafetensorsFile file = load_safetensors(path);
   for (const auto& entry : file.tensors)
     CHECK_AS(DataError, belongs_to_checkpoint(entry), "load: ", path, ": '", entry.first,
-             "' is no part of a checkpoint, expected names beginning with ", kModel, " ", kOptimizer, " or ", kRandom,
-             "; is it a file of weights only?");
+             "' is no part of a checkpoint, expected names beginning with ", kModel, " ",
+             kOptimizer, " or ", kRandom, "; is it a file of weights only?");
   return {.model = without_prefix(file.tensors, kModel),
           .optimizer = without_prefix(file.tensors, kOptimizer),
           .random = without_prefix(file.tensors, kRandom),
@@ -55,8 +57,9 @@ void check_random_state(const NamedTensors& state) {
       throw DataError(str("set_random_state: ", error.what()));
     }
     CHECK_AS(DataError, saved.defined(), "set_random_state: '", name, "' is an undefined tensor");
-    CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2}, "set_random_state: '", name,
-             "' is ", saved.shape(), " ", saved.dtype(), ", expected [2] int64");
+    CHECK_AS(DataError, saved.dtype() == DType::Int64 && saved.shape() == Shape{2},
+             "set_random_state: '", name, "' is ", saved.shape(), " ", saved.dtype(),
+             ", expected [2] int64");
   }
 }
 
@@ -72,7 +75,8 @@ SafetensorsFile load_weights(const std::string& path) {
   // A network may have a part that is called "optim" or "model", or only parts of that name.
   const auto of_model = [](const auto& entry) { return entry.first.starts_with(kModel); };
   const NamedTensors& all = file.tensors;
-  if (std::all_of(all.begin(), all.end(), belongs_to_checkpoint) && !std::all_of(all.begin(), all.end(), of_model))
+  if (std::all_of(all.begin(), all.end(), belongs_to_checkpoint) &&
+      !std::all_of(all.begin(), all.end(), of_model))
     file.tensors = without_prefix(all, kModel);
   return file;
 }

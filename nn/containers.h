@@ -1,5 +1,5 @@
-// Modules that hold others: in a list, one after the other, or by name. They own what they are given: a module by
-// value, which moves in, or a std::shared_ptr, which is shared.
+// Modules that hold others: in a list, one after the other, or by name. They own what they are
+// given: a module by value, which moves in, or a std::shared_ptr, which is shared.
 //
 //   nn::Sequential net(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
 #pragma once
@@ -19,7 +19,8 @@ std::shared_ptr<Module> as_shared(M&& module) {
   if constexpr (std::is_convertible_v<M, std::shared_ptr<Module>>) {
     return std::forward<M>(module);
   } else {
-    static_assert(!std::is_lvalue_reference_v<M>, "modules are not copied: std::move it, or give a std::shared_ptr");
+    static_assert(!std::is_lvalue_reference_v<M>,
+                  "modules are not copied: std::move it, or give a std::shared_ptr");
     return std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(module));
   }
 }
@@ -29,8 +30,9 @@ class ModuleList : public Module {
  public:
   ModuleList() = default;
   template <class... Modules>
-  requires(!(sizeof...(Modules) == 1 && (std::is_base_of_v<ModuleList, std::remove_cvref_t<Modules>> &&
-                                         ...))) explicit ModuleList(Modules&&... modules) {
+  requires(!(sizeof...(Modules) == 1 &&
+             (std::is_base_of_v<ModuleList, std::remove_cvref_t<Modules>> &&
+              ...))) explicit ModuleList(Modules&&... modules) {
     (push_back(std::forward<Modules>(modules)), ...);
   }
 
@@ -72,7 +74,8 @@ class ModuleDict : public Module {
   size_t size() const { return modules_.size(); }
   bool contains(const std::string& name) const;
   Module& operator[](const std::string& name) const;  // throws Error, saying which names there are
-  auto begin() const { return modules_.begin(); }     // over (name, std::shared_ptr<Module>), in order of insertion
+  // over (name, std::shared_ptr<Module>), in order of insertion.
+  auto begin() const { return modules_.begin(); }
   auto end() const { return modules_.end(); }
 
  private:
@@ -83,7 +86,8 @@ class ModuleDict : public Module {
 class Functional : public Module {
  public:
   template <class F, class... Args>
-  explicit Functional(F f, Args... args) : f_([=](const Tensor& x) -> Tensor { return f(x, args...); }) {}
+  explicit Functional(F f, Args... args)
+      : f_([=](const Tensor& x) -> Tensor { return f(x, args...); }) {}
   Tensor forward(const Tensor& x) override { return f_(x); }
 
  private:

@@ -16,7 +16,8 @@ void symmetric_uniform_(const Tensor& x, double bound) { ringgrad::uniform_(x, -
 double kaiming_std(const Tensor& weight, const KaimingOptions& options) {
   const Fans both = fans(weight);
   const int64_t fan = options.mode == FanMode::FanIn ? both.in : both.out;
-  return std::sqrt(2 / ((1 + options.negative_slope * options.negative_slope) * static_cast<double>(fan)));
+  return std::sqrt(
+      2 / ((1 + options.negative_slope * options.negative_slope) * static_cast<double>(fan)));
 }
 
 double xavier_std(const Tensor& weight, double gain) {
@@ -42,7 +43,9 @@ void kaiming_uniform_(const Tensor& weight, KaimingOptions options) {
   symmetric_uniform_(weight, std::sqrt(3.0) * kaiming_std(weight, options));
 }
 
-void xavier_normal_(const Tensor& weight, Real gain) { ringgrad::normal_(weight, 0, xavier_std(weight, gain)); }
+void xavier_normal_(const Tensor& weight, Real gain) {
+  ringgrad::normal_(weight, 0, xavier_std(weight, gain));
+}
 void xavier_uniform_(const Tensor& weight, Real gain) {
   symmetric_uniform_(weight, std::sqrt(3.0) * xavier_std(weight, gain));
 }
@@ -51,13 +54,14 @@ void normal_(const Tensor& x, Real mean, Real std) { ringgrad::normal_(x, mean, 
 void uniform_(const Tensor& x, Real low, Real high) { ringgrad::uniform_(x, low, high); }
 void constant_(const Tensor& x, Real value) { fill_(x, value); }
 
-// Gram and Schmidt's process, twice for each row (Giraud & Langou 2003: that is enough), on the host.
+// Gram and Schmidt's process, twice for each row (Giraud & Langou 2003: that is enough), on the
+// host.
 void orthogonal_(const Tensor& weight, Real gain) {
   fans(weight);  // at least two dimensions
   const int64_t rows = weight.size(0), columns = rows > 0 ? weight.numel() / rows : 0;
   const int64_t count = std::min(rows, columns), length = std::max(rows, columns);
-  std::vector<double> q =
-      to_vector<double>(randn({count, length}, {.dtype = DType::Float64, .device = weight.device()}));
+  std::vector<double> q = to_vector<double>(
+      randn({count, length}, {.dtype = DType::Float64, .device = weight.device()}));
   const auto product = [&](int64_t a, int64_t b) {
     return std::inner_product(&q[a * length], &q[a * length] + length, &q[b * length], 0.0);
   };
@@ -78,8 +82,8 @@ void orthogonal_(const Tensor& weight, Real gain) {
 }
 
 void dirac_(const Tensor& weight) {
-  CHECK_AS(ShapeError, weight.defined() && weight.dim() >= 3, "init::dirac_: the weight has ", weight.dim(),
-           " dimensions, expected [out, in, R, S…]");
+  CHECK_AS(ShapeError, weight.defined() && weight.dim() >= 3, "init::dirac_: the weight has ",
+           weight.dim(), " dimensions, expected [out, in, R, S…]");
   std::vector<double> values(weight.numel());
   int64_t field = 1, middle = 0;
   for (int d = 2; d < weight.dim(); ++d) {

@@ -1,4 +1,5 @@
-// Filters that whiten images' patches. Their covariance has a dozen rows, so Jacobi's rotations are enough.
+// Filters that whiten images' patches. Their covariance has a dozen rows, so Jacobi's rotations are
+// enough.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -22,7 +23,8 @@ struct Symmetric {
 // Σ p pᵀ / count over all patches p of size [channels, height, width], each as a row.
 Symmetric patch_covariance(const Tensor& images, const Shape& patch) {
   const Tensor x = contiguous(to(images, DType::Float32));
-  const int64_t channels = patch[0], rows = x.size(2) - patch[1] + 1, columns = x.size(3) - patch[2] + 1;
+  const int64_t channels = patch[0], rows = x.size(2) - patch[1] + 1,
+                columns = x.size(3) - patch[2] + 1;
   const int64_t n = channels * patch[1] * patch[2], count = x.size(0) * rows * columns;
   Symmetric sums{n, std::vector<double>(n * n)};
   std::vector<float> taken(n);
@@ -31,8 +33,9 @@ Symmetric patch_covariance(const Tensor& images, const Shape& patch) {
     float* next = taken.data();
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t r = top; r < top + patch[1]; ++r)
-        next =
-            std::copy_n(x.data<float>() + ((image * channels + c) * x.size(2) + r) * x.size(3) + left, patch[2], next);
+        next = std::copy_n(
+            x.data<float>() + ((image * channels + c) * x.size(2) + r) * x.size(3) + left, patch[2],
+            next);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j <= i; ++j) sums.at(i, j) += static_cast<double>(taken[i]) * taken[j];
   }
@@ -41,8 +44,9 @@ Symmetric patch_covariance(const Tensor& images, const Shape& patch) {
   return sums;
 }
 
-// Turns `a` into the diagonal of its eigenvalues and returns the eigenvectors as rows: each rotation of two rows and
-// columns clears one element, until none is left (Golub & Van Loan, Matrix Computations, 8.5).
+// Turns `a` into the diagonal of its eigenvalues and returns the eigenvectors as rows: each
+// rotation of two rows and columns clears one element, until none is left (Golub & Van Loan, Matrix
+// Computations, 8.5).
 Symmetric eigenvectors(Symmetric& a) {
   constexpr int kSweeps = 30;  // ten are usual
   const int64_t n = a.n;
@@ -72,14 +76,14 @@ Symmetric eigenvectors(Symmetric& a) {
 void whitening_(const Tensor& weight, const Tensor& images, Real eps) {
   CHECK_AS(ShapeError,
            images.defined() && images.dim() == 4 && weight.defined() && weight.dim() == 4 &&
-               images.size(1) == weight.size(1) && images.size(0) > 0 && images.size(2) >= weight.size(2) &&
-               images.size(3) >= weight.size(3),
+               images.size(1) == weight.size(1) && images.size(0) > 0 &&
+               images.size(2) >= weight.size(2) && images.size(3) >= weight.size(3),
            "init::whitening_: images ", images.shape(), " and filters ", weight.shape(),
            ", expected images [N, C, H, W] that hold patches of filters [2 C R S, C, R, S]");
   const Shape patch = {weight.size(1), weight.size(2), weight.size(3)};
   const int64_t n = patch[0] * patch[1] * patch[2];
-  CHECK_AS(ShapeError, weight.size(0) == 2 * n, "init::whitening_: ", weight.size(0), " filters of ", n,
-           " weights, expected twice as many filters as weights, ", 2 * n);
+  CHECK_AS(ShapeError, weight.size(0) == 2 * n, "init::whitening_: ", weight.size(0),
+           " filters of ", n, " weights, expected twice as many filters as weights, ", 2 * n);
   Symmetric covariance = patch_covariance(images, patch);
   Symmetric vectors = eigenvectors(covariance);
   std::vector<int64_t> order(n);
@@ -90,7 +94,8 @@ void whitening_(const Tensor& weight, const Tensor& images, Real eps) {
   for (const double sign : {1, -1})
     for (const int64_t i : order)
       for (int64_t k = 0; k < n; ++k)
-        filters.push_back(sign * vectors.at(i, k) / std::sqrt(std::max(0.0, covariance.at(i, i)) + eps));
+        filters.push_back(sign * vectors.at(i, k) /
+                          std::sqrt(std::max(0.0, covariance.at(i, i)) + eps));
   copy_(weight, tensor(filters, weight.shape()));
 }
 

@@ -1,6 +1,6 @@
-// The layers: modules around the operations of autograd/ops.h, with parameters of their own where those need some,
-// under PyTorch's names and with PyTorch's initial values. All take their options as designated initialisers:
-// nn::Conv2d conv{1, 16, 5, {.stride = 2}}.
+// The layers: modules around the operations of autograd/ops.h, with parameters of their own where
+// those need some, under PyTorch's names and with PyTorch's initial values. All take their options
+// as designated initialisers: nn::Conv2d conv{1, 16, 5, {.stride = 2}}.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace ringgrad::nn {
 
-// ---- linear -------------------------------------------------------------------------------------------------------
+// ---- linear -------------------------------------------------------------------------------------
 struct LinearOptions {
   bool bias = true;
 };
@@ -24,7 +24,7 @@ class Linear : public Module {
   Parameter weight, bias;  // [out, in], [out] or undefined
 };
 
-// ---- convolutions -------------------------------------------------------------------------------------------------
+// ---- convolutions -------------------------------------------------------------------------------
 // geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
 struct Conv2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
@@ -35,7 +35,8 @@ struct Conv2dOptions {
   bool bias = true;
 };
 
-// x [N, in_channels, H, W] → [N, out_channels, P, Q]. Both numbers of channels are multiples of groups.
+// x [N, in_channels, H, W] → [N, out_channels, P, Q]. Both numbers of channels are multiples of
+// groups.
 class Conv2d : public Module {
  public:
   Conv2d(Int64 in_channels, Int64 out_channels, Pair kernel, Conv2dOptions options = {});
@@ -66,7 +67,8 @@ class Conv1d : public Module {
   ringgrad::Conv1dOptions options_;
 };
 
-// The same around conv_transpose2d(); output_padding: which of the sizes that a convolution maps to x's is meant.
+// The same around conv_transpose2d(); output_padding: which of the sizes that a convolution maps to
+// x's is meant.
 struct ConvTranspose2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
@@ -80,7 +82,8 @@ struct ConvTranspose2dOptions {
 // x [N, in_channels, P, Q] → [N, out_channels, H, W].
 class ConvTranspose2d : public Module {
  public:
-  ConvTranspose2d(Int64 in_channels, Int64 out_channels, Pair kernel, ConvTranspose2dOptions options = {});
+  ConvTranspose2d(Int64 in_channels, Int64 out_channels, Pair kernel,
+                  ConvTranspose2dOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -90,24 +93,27 @@ class ConvTranspose2d : public Module {
   ringgrad::ConvTranspose2dOptions options_;
 };
 
-// ---- normalisation ------------------------------------------------------------------------------------------------
+// ---- normalisation ------------------------------------------------------------------------------
 struct BatchNorm2dOptions {
   double eps = 1e-5;
-  double momentum = 0.1;            // of the new value in the running statistics
-  bool affine = true;               // weight and bias
-  bool bias = true;                 // and not the weight alone
-  bool track_running_stats = true;  // without them the batch's statistics are used in evaluation, too
+  double momentum = 0.1;  // of the new value in the running statistics
+  bool affine = true;     // weight and bias
+  bool bias = true;       // and not the weight alone
+  // Without them the batch's statistics are used in evaluation, too.
+  bool track_running_stats = true;
 };
 
-// What the same pass over the data does besides: bn(x, {.activation = Activation::Relu, .residual = shortcut}).
+// What the same pass over the data does besides: bn(x, {.activation = Activation::Relu, .residual =
+// shortcut}).
 struct BatchNormFusion {
   Activation activation = Activation::None;
   Tensor residual = {};  // added before the activation
-  int64_t max_pool = 0;  // the side of max_pool2d's windows, which follows the activation; 0: it does not
+  // The side of max_pool2d's windows, which follows the activation; 0: it does not.
+  int64_t max_pool = 0;
 };
 
-// Normalises each channel of x, over the batch in training and by the running statistics in evaluation; see
-// batch_norm() in autograd/ops.h.
+// Normalises each channel of x, over the batch in training and by the running statistics in
+// evaluation; see batch_norm() in autograd/ops.h.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) override { return forward(x, {}); }
@@ -115,10 +121,11 @@ class BatchNorm : public Module {
   using Module::operator();
   Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
 
-  // What normalises in place of batch_norm(), with its arguments; see distributed/sync_batch_norm.h.
-  using Normalization =
-      std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                           const Tensor& running_var, const BatchNormOptions& options)>;
+  // What normalises in place of batch_norm(), with its arguments; see
+  // distributed/sync_batch_norm.h.
+  using Normalization = std::function<Tensor(
+      const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+      const Tensor& running_var, const BatchNormOptions& options)>;
   void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
 
   Parameter weight, bias;            // [features] or undefined
@@ -130,7 +137,9 @@ class BatchNorm : public Module {
   BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options);
   virtual void check_shape(const Tensor& x) const = 0;
   void follow_members(const Module& source) override;
-  DType storage_dtype(DType dtype) const override { return itemsize(dtype) == 2 ? DType::Float32 : dtype; }
+  DType storage_dtype(DType dtype) const override {
+    return itemsize(dtype) == 2 ? DType::Float32 : dtype;
+  }
 
  private:
   BatchNorm2dOptions options_;
@@ -140,7 +149,8 @@ class BatchNorm : public Module {
 
 class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
  public:
-  explicit BatchNorm2d(Int64 features, BatchNorm2dOptions options = {}) : BatchNorm("BatchNorm2d", features, options) {}
+  explicit BatchNorm2d(Int64 features, BatchNorm2dOptions options = {})
+      : BatchNorm("BatchNorm2d", features, options) {}
 
  private:
   void check_shape(const Tensor& x) const override;
@@ -149,7 +159,8 @@ class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
 using BatchNorm1dOptions = BatchNorm2dOptions;
 class BatchNorm1d : public BatchNorm {  // x [N, features] or [N, features, L]
  public:
-  explicit BatchNorm1d(Int64 features, BatchNorm1dOptions options = {}) : BatchNorm("BatchNorm1d", features, options) {}
+  explicit BatchNorm1d(Int64 features, BatchNorm1dOptions options = {})
+      : BatchNorm("BatchNorm1d", features, options) {}
 
  private:
   void check_shape(const Tensor& x) const override;
@@ -177,7 +188,8 @@ class LayerNorm : public Module {
 
 using GroupNormOptions = LayerNormOptions;
 
-// Normalises the channels of each of `groups` groups, and all that follows them (Wu & He 2018): x [N, channels, …].
+// Normalises the channels of each of `groups` groups, and all that follows them (Wu & He 2018): x
+// [N, channels, …].
 class GroupNorm : public Module {
  public:
   GroupNorm(Int64 groups, Int64 channels, GroupNormOptions options = {});
@@ -191,7 +203,7 @@ class GroupNorm : public Module {
   double eps_;
 };
 
-// ---- pooling ------------------------------------------------------------------------------------------------------
+// ---- pooling ------------------------------------------------------------------------------------
 // MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
 template <Tensor (*pool)(const Tensor& x, const Pool2dOptions& options)>
 class Pool2d : public Module {
@@ -224,7 +236,8 @@ class AdaptiveAvgPool2d : public Module {
   Pair output_size_;
 };
 
-// The size that images get, or how many times as large they become, where that is a whole number of pixels.
+// The size that images get, or how many times as large they become, where that is a whole number of
+// pixels.
 struct UpsampleOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair size = 0;
@@ -244,15 +257,17 @@ class Upsample : public Module {
   UpsampleOptions options_;
 };
 
-// ---- words --------------------------------------------------------------------------------------------------------
+// ---- words --------------------------------------------------------------------------------------
 struct EmbeddingOptions {
   std::optional<int64_t> padding_idx = {};  // this row begins as 0 and gets no gradient
 };
 
-// A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as embedding().
+// A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as
+// embedding().
 class Embedding : public Module {
  public:
-  Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options = {});  // values as normal(0, 1)
+  // Values as normal(0, 1).
+  Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -262,8 +277,9 @@ class Embedding : public Module {
   std::optional<int64_t> padding_idx_;
 };
 
-// ---- dropout, and modules that change no value --------------------------------------------------------------------
-// Zeroes elements with probability p in training, and is the identity in evaluation (Srivastava et al. 2014).
+// ---- dropout, and modules that change no value --------------------------------------------------
+// Zeroes elements with probability p in training, and is the identity in evaluation (Srivastava et
+// al. 2014).
 class Dropout : public Module {
  public:
   explicit Dropout(Real p = 0.5) : p_(p) {}
@@ -284,7 +300,8 @@ class Dropout2d : public Dropout {
 // Dimensions start_dim … end_dim become one: by default all but the batch.
 class Flatten : public Module {
  public:
-  explicit Flatten(Int start_dim = 1, Int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
+  explicit Flatten(Int start_dim = 1, Int end_dim = -1)
+      : start_dim_(start_dim), end_dim_(end_dim) {}
   Tensor forward(const Tensor& x) override { return flatten(x, start_dim_, end_dim_); }
   std::string extra_repr() const override;
 

@@ -15,16 +15,19 @@ std::string text(double value) {
   return number.find_first_of(".en") == std::string::npos ? number + ".0" : number;
 }
 
-std::string tuple(Pair pair) { return "(" + std::to_string(pair.h) + ", " + std::to_string(pair.w) + ")"; }
+std::string tuple(Pair pair) {
+  return "(" + std::to_string(pair.h) + ", " + std::to_string(pair.w) + ")";
+}
 std::string text(Pair pair) { return pair.h == pair.w ? std::to_string(pair.h) : tuple(pair); }
 
 std::string tuple(int64_t number) { return "(" + std::to_string(number) + ",)"; }
 
 // Of all kinds of convolution: only what is not the default, but for kernel and stride.
 template <class Numbers, class Options>
-std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& o, Pair output_padding, bool bias) {
-  std::string all = std::to_string(in) + ", " + std::to_string(out) + ", kernel_size=" + tuple(kernel) +
-                    ", stride=" + tuple(o.stride);
+std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& o,
+                        Pair output_padding, bool bias) {
+  std::string all = std::to_string(in) + ", " + std::to_string(out) +
+                    ", kernel_size=" + tuple(kernel) + ", stride=" + tuple(o.stride);
   if (o.padding != Numbers(0)) all += ", padding=" + tuple(o.padding);
   if (o.dilation != Numbers(1)) all += ", dilation=" + tuple(o.dilation);
   if (output_padding != Pair(0)) all += ", output_padding=" + tuple(output_padding);
@@ -33,40 +36,45 @@ std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& 
 }
 
 std::string window(const Pool2dOptions& o) {
-  return "kernel_size=" + text(o.kernel) + ", stride=" + text(o.stride == Pair(0) ? o.kernel : o.stride) +
+  return "kernel_size=" + text(o.kernel) +
+         ", stride=" + text(o.stride == Pair(0) ? o.kernel : o.stride) +
          ", padding=" + text(o.padding);
 }
 
 }  // namespace
 
 std::string Linear::extra_repr() const {
-  return "in_features=" + std::to_string(weight.size(1)) + ", out_features=" + std::to_string(weight.size(0)) +
-         ", bias=" + text(bias.defined());
+  return "in_features=" + std::to_string(weight.size(1)) +
+         ", out_features=" + std::to_string(weight.size(0)) + ", bias=" + text(bias.defined());
 }
 
 std::string Conv2d::extra_repr() const {
-  return convolution(weight.size(1) * options_.groups, weight.size(0), Pair(weight.size(2), weight.size(3)), options_,
-                     0, bias.defined());
+  return convolution(weight.size(1) * options_.groups, weight.size(0),
+                     Pair(weight.size(2), weight.size(3)), options_, 0, bias.defined());
 }
 
 std::string Conv1d::extra_repr() const {
-  return convolution(weight.size(1) * options_.groups, weight.size(0), weight.size(2), options_, 0, bias.defined());
+  return convolution(weight.size(1) * options_.groups, weight.size(0), weight.size(2), options_, 0,
+                     bias.defined());
 }
 
 std::string ConvTranspose2d::extra_repr() const {
-  return convolution(weight.size(0), weight.size(1) * options_.groups, Pair(weight.size(2), weight.size(3)), options_,
-                     options_.output_padding, bias.defined());
+  return convolution(weight.size(0), weight.size(1) * options_.groups,
+                     Pair(weight.size(2), weight.size(3)), options_, options_.output_padding,
+                     bias.defined());
 }
 
 std::string BatchNorm::extra_repr() const {
-  return std::to_string(features_) + ", eps=" + text(options_.eps) + ", momentum=" + text(options_.momentum) +
-         ", affine=" + text(options_.affine) + ", bias=" + text(bias.defined()) +
+  return std::to_string(features_) + ", eps=" + text(options_.eps) +
+         ", momentum=" + text(options_.momentum) + ", affine=" + text(options_.affine) +
+         ", bias=" + text(bias.defined()) +
          ", track_running_stats=" + text(options_.track_running_stats);
 }
 
 std::string LayerNorm::extra_repr() const {
   std::string sizes;
-  for (const int64_t size : normalized_shape_) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  for (const int64_t size : normalized_shape_)
+    sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
   if (normalized_shape_.dim() == 1) sizes += ",";
   return "(" + sizes + "), eps=" + text(eps_) + ", elementwise_affine=" + text(weight.defined()) +
          ", bias=" + text(bias.defined());
@@ -78,15 +86,19 @@ std::string GroupNorm::extra_repr() const {
 }
 
 std::string Upsample::extra_repr() const {
-  const std::string target =
-      options_.scale_factor != 0 ? "scale_factor=" + text(options_.scale_factor) : "size=" + text(options_.size);
-  return target + ", mode='" + (options_.mode == UpsampleMode::Nearest ? "nearest" : "bilinear") + "'";
+  const std::string target = options_.scale_factor != 0
+                                 ? "scale_factor=" + text(options_.scale_factor)
+                                 : "size=" + text(options_.size);
+  return target + ", mode='" + (options_.mode == UpsampleMode::Nearest ? "nearest" : "bilinear") +
+         "'";
 }
 
 std::string ELU::extra_repr() const { return "alpha=" + text(alpha_); }
 std::string PReLU::extra_repr() const { return "num_parameters=" + std::to_string(weight.numel()); }
 std::string LeakyReLU::extra_repr() const { return "negative_slope=" + text(slope_); }
-std::string MaxPool2d::extra_repr() const { return window(options_) + ", dilation=1, ceil_mode=False"; }
+std::string MaxPool2d::extra_repr() const {
+  return window(options_) + ", dilation=1, ceil_mode=False";
+}
 std::string AvgPool2d::extra_repr() const { return window(options_); }
 std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + text(output_size_); }
 std::string Dropout::extra_repr() const { return "p=" + text(p_) + ", inplace=False"; }

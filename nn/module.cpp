@@ -22,7 +22,8 @@ void replace(const Tensor& tensor, TensorOptions options) {
 NamedTensors distinct(const NamedTensors& all) {
   NamedTensors kept;
   for (const auto& entry : all)
-    if (std::none_of(kept.begin(), kept.end(), [&](const auto& other) { return other.second.is_same(entry.second); }))
+    if (std::none_of(kept.begin(), kept.end(),
+                     [&](const auto& other) { return other.second.is_same(entry.second); }))
       kept.push_back(entry);
   return kept;
 }
@@ -45,16 +46,17 @@ Module::~Module() {
 }
 
 Module& Module::module_of(const Child& child) {
-  CHECK(
-      *child.place != nullptr, "module: '", child.name,
-      "' has been destroyed, and was registered as a reference; register the std::shared_ptr itself, which keeps it: ",
-      "register_module(\"", child.name, "\", std::make_shared<…>(…))");
+  CHECK(*child.place != nullptr, "module: '", child.name,
+        "' has been destroyed, and was registered as a reference; register the std::shared_ptr "
+        "itself, which keeps it: ",
+        "register_module(\"", child.name, "\", std::make_shared<…>(…))");
   return **child.place;
 }
 
 Tensor Module::forward(const Tensor&) {
   throw NotImplementedError(
-      "module: forward(x) is not implemented by this type; override it, or call the module's own forward");
+      "module: forward(x) is not implemented by this type; override it, or call the module's own "
+      "forward");
 }
 
 void Module::train(Flag on) {
@@ -81,10 +83,12 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all{{"", this}};
   for (const Child& child : children_)
     for (auto& [below, module] : module_of(child).named_modules()) {
-      const bool listed =
-          std::any_of(all.begin(), all.end(), [&](const auto& other) { return other.second == module; });
+      const bool listed = std::any_of(all.begin(), all.end(),
+                                      [&](const auto& other) { return other.second == module; });
       if (!listed)
-        all.emplace_back(child.name.empty() || below.empty() ? child.name + below : child.name + "." + below, module);
+        all.emplace_back(
+            child.name.empty() || below.empty() ? child.name + below : child.name + "." + below,
+            module);
     }
   return all;
 }
@@ -122,13 +126,17 @@ Tensor Module::forward_with_hooks(const Tensor& x) {
   return y;
 }
 
-void Module::follow(const Module& source, const std::function<void(Tensor&, const Tensor&)>& point) {
-  CHECK(typeid(*this) == typeid(source), "module: a ", type_name(), " cannot follow a ", source.type_name());
+void Module::follow(const Module& source,
+                    const std::function<void(Tensor&, const Tensor&)>& point) {
+  CHECK(typeid(*this) == typeid(source), "module: a ", type_name(), " cannot follow a ",
+        source.type_name());
   const auto follow_tensors = [&](const Registrations& own, const Registrations& others) {
     const auto alike = [](const auto& a, const auto& b) { return a->name == b->name; };
-    const auto [here, there] = std::mismatch(own.begin(), own.end(), others.begin(), others.end(), alike);
+    const auto [here, there] =
+        std::mismatch(own.begin(), own.end(), others.begin(), others.end(), alike);
     CHECK(here == own.end() && there == others.end(), "module: a ", type_name(), " has registered ",
-          here == own.end() ? "nothing" : "'" + (*here)->name + "'", " where the one that it is to follow has ",
+          here == own.end() ? "nothing" : "'" + (*here)->name + "'",
+          " where the one that it is to follow has ",
           there == others.end() ? "nothing" : "'" + (*there)->name + "'");
     for (size_t i = 0; i < own.size(); ++i) point(own[i]->tensor(), others[i]->tensor());
   };
@@ -168,8 +176,10 @@ void Module::zero_grad() {
 
 NamedTensors Module::state_dict() const {
   NamedTensors state;
-  for (const auto& [name, tensor] : collect(&Module::parameters_)) state.emplace_back(name, tensor.detach());
-  for (const auto& [name, tensor] : collect(&Module::buffers_)) state.emplace_back(name, tensor.detach());
+  for (const auto& [name, tensor] : collect(&Module::parameters_))
+    state.emplace_back(name, tensor.detach());
+  for (const auto& [name, tensor] : collect(&Module::buffers_))
+    state.emplace_back(name, tensor.detach());
   return state;
 }
 
@@ -181,31 +191,37 @@ void Module::check_name(const std::string& name) const {
   CHECK(!name.empty() && name.find('.') == std::string::npos, "module: '", name,
         "' cannot be a name; expected one without dots");
   const auto among = [&](const Registrations& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry->name == name; });
+    return std::any_of(list.begin(), list.end(),
+                       [&](const auto& entry) { return entry->name == name; });
   };
   CHECK(!among(parameters_) && !among(buffers_) &&
-            std::none_of(children_.begin(), children_.end(), [&](const Child& child) { return child.name == name; }),
+            std::none_of(children_.begin(), children_.end(),
+                         [&](const Child& child) { return child.name == name; }),
         "module: the name '", name, "' is already registered");
 }
 
 std::shared_ptr<Registration> Module::register_tensor(Registrations& list, const std::string& name,
                                                       const Tensor& value) {
   check_name(name);
-  return list.emplace_back(std::make_shared<Registration>(name, &list == &parameters_, nullptr, value));
+  return list.emplace_back(
+      std::make_shared<Registration>(name, &list == &parameters_, nullptr, value));
 }
 
-std::shared_ptr<Registration> Module::register_parameter(const std::string& name, const Tensor& value) {
+std::shared_ptr<Registration> Module::register_parameter(const std::string& name,
+                                                         const Tensor& value) {
   if (value) value.set_requires_grad();
   return register_tensor(parameters_, name, value);
 }
 
-std::shared_ptr<Registration> Module::register_buffer(const std::string& name, const Tensor& value) {
+std::shared_ptr<Registration> Module::register_buffer(const std::string& name,
+                                                      const Tensor& value) {
   return register_tensor(buffers_, name, value);
 }
 
 void Module::add_child(const std::string& name, Module& child, std::shared_ptr<Module> owned) {
   for (const auto& [below, module] : child.named_modules())
-    CHECK(module != this, "module: '", name, "' is or contains the module that it is registered in");
+    CHECK(module != this, "module: '", name,
+          "' is or contains the module that it is registered in");
   children_.push_back({name, child.place_, std::move(owned)});
 }
 

@@ -45,7 +45,9 @@ std::ostream& operator<<(std::ostream& out, const Module& module) {
   }
   for (size_t first = 0, next = 0; first < children.size(); first = next) {
     next = first + 1;
-    while (module.prints_alike_together() && next < children.size() && printed[next] == printed[first]) ++next;
+    while (module.prints_alike_together() && next < children.size() &&
+           printed[next] == printed[first])
+      ++next;
     const std::string& name = children[first].first;
     out << "\n  (" << (name.empty() ? "module" : name);
     if (next - first > 1) out << '-' << children[next - 1].first;

@@ -19,8 +19,8 @@ constexpr std::string_view kModulePrefix = "module.";
 
 // Two handles or views of the same elements, as shared weights have under each of their names.
 bool same_elements(const Tensor& a, const Tensor& b) {
-  return a.shares_memory_with(b) && a.storage_offset() == b.storage_offset() && a.shape() == b.shape() &&
-         a.strides() == b.strides();
+  return a.shares_memory_with(b) && a.storage_offset() == b.storage_offset() &&
+         a.shape() == b.shape() && a.strides() == b.strides();
 }
 
 struct Match {
@@ -28,16 +28,22 @@ struct Match {
   std::vector<std::pair<Tensor, Tensor>> copies;  // own tensor, value
 };
 
-Match match(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+Match match(const char* operation, const NamedTensors& own, const NamedTensors& state,
+            bool strict) {
   auto [report, copies] = Match();
   const auto prefixed = [](const auto& entry) { return entry.first.starts_with(kModulePrefix); };
-  report.stripped_module_prefix = !state.empty() && std::all_of(state.begin(), state.end(), prefixed) &&
+  report.stripped_module_prefix = !state.empty() &&
+                                  std::all_of(state.begin(), state.end(), prefixed) &&
                                   std::none_of(own.begin(), own.end(), prefixed);
   std::map<std::string, Tensor> given;
   for (const auto& [name, tensor] : state) {
-    CHECK_AS(DataError, tensor.defined(), operation, ": '", name, "' is an undefined tensor; nothing was loaded");
+    CHECK_AS(DataError, tensor.defined(), operation, ": '", name,
+             "' is an undefined tensor; nothing was loaded");
     const bool added =
-        given.emplace(report.stripped_module_prefix ? name.substr(kModulePrefix.size()) : name, tensor).second;
+        given
+            .emplace(report.stripped_module_prefix ? name.substr(kModulePrefix.size()) : name,
+                     tensor)
+            .second;
     CHECK_AS(DataError, added, operation, ": the state has '", name, "' twice; nothing was loaded");
   }
 
@@ -50,25 +56,30 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
       continue;
     }
     if (is_floating(tensor.dtype()) && !is_floating(found->second.dtype()))
-      of_other_kind.push_back(str(name, " is ", found->second.dtype(), " in the state, expected ", tensor.dtype()));
+      of_other_kind.push_back(
+          str(name, " is ", found->second.dtype(), " in the state, expected ", tensor.dtype()));
     if (found->second.shape() == tensor.shape())
       copies.emplace_back(tensor, found->second);
     else
-      mismatched.push_back(str(name, " is ", found->second.shape(), " in the state, expected ", tensor.shape()));
+      mismatched.push_back(
+          str(name, " is ", found->second.shape(), " in the state, expected ", tensor.shape()));
     given.erase(found);
   }
   for (const auto& [name, tensor] : absent)
-    if (std::none_of(copies.begin(), copies.end(), [&](const auto& copy) { return same_elements(copy.first, tensor); }))
+    if (std::none_of(copies.begin(), copies.end(),
+                     [&](const auto& copy) { return same_elements(copy.first, tensor); }))
       report.missing.push_back(name);
   for (const auto& [name, tensor] : given) report.unexpected.push_back(name);
 
-  CHECK_AS(ShapeError, mismatched.empty(), operation, ": shapes differ: ", joined(mismatched), "; nothing was loaded");
-  CHECK_AS(DTypeError, of_other_kind.empty(), operation, ": whole numbers are no weights: ", joined(of_other_kind),
+  CHECK_AS(ShapeError, mismatched.empty(), operation, ": shapes differ: ", joined(mismatched),
            "; nothing was loaded");
-  CHECK_AS(DataError, !strict || (report.missing.empty() && report.unexpected.empty()), operation,
-           ": the names do not match; nothing was loaded",
-           report.missing.empty() ? "" : "; missing in the state: ", joined(report.missing),
-           report.unexpected.empty() ? "" : "; unexpected in the state: ", joined(report.unexpected));
+  CHECK_AS(DTypeError, of_other_kind.empty(), operation,
+           ": whole numbers are no weights: ", joined(of_other_kind), "; nothing was loaded");
+  CHECK_AS(
+      DataError, !strict || (report.missing.empty() && report.unexpected.empty()), operation,
+      ": the names do not match; nothing was loaded",
+      report.missing.empty() ? "" : "; missing in the state: ", joined(report.missing),
+      report.unexpected.empty() ? "" : "; unexpected in the state: ", joined(report.unexpected));
   return {std::move(report), std::move(copies)};
 }
 
@@ -80,11 +91,13 @@ std::vector<Tensor> tensors_of(const NamedTensors& named) {
   return tensors;
 }
 
-LoadReport check_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+LoadReport check_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state,
+                         bool strict) {
   return match(operation, own, state, strict).report;
 }
 
-LoadReport copy_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state, bool strict) {
+LoadReport copy_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state,
+                        bool strict) {
   Match matched = match(operation, own, state, strict);
   for (const auto& [tensor, value] : matched.copies) copy_(tensor, value);
   return std::move(matched.report);

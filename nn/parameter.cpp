@@ -19,7 +19,9 @@ void Parameter::release() noexcept {
   registration_.reset();
 }
 
-Parameter::Parameter(Parameter&& other) noexcept : Tensor(other) { bind(std::move(other.registration_)); }
+Parameter::Parameter(Parameter&& other) noexcept : Tensor(other) {
+  bind(std::move(other.registration_));
+}
 
 Parameter& Parameter::operator=(std::shared_ptr<Registration> registration) noexcept {
   release();
@@ -28,12 +30,14 @@ Parameter& Parameter::operator=(std::shared_ptr<Registration> registration) noex
 }
 
 Parameter& Parameter::operator=(const Tensor& value) {
-  CHECK(registration_, "nn::Parameter: it belongs to no module, so nothing would train or save the tensor; ",
+  CHECK(registration_,
+        "nn::Parameter: it belongs to no module, so nothing would train or save the tensor; ",
         "expected p = register_parameter(name, value) before");
   if (value.defined() && registration_->trained) {
-    CHECK(value.is_leaf(), "module: '", registration_->name, "' would be a tensor of shape ", value.shape(),
-          " that was computed from others, expected a leaf; detach() gives one");
-    // One that somebody has marked before, such as a frozen tensor that is now shared, stays as it is.
+    CHECK(value.is_leaf(), "module: '", registration_->name, "' would be a tensor of shape ",
+          value.shape(), " that was computed from others, expected a leaf; detach() gives one");
+    // One that somebody has marked before, such as a frozen tensor that is now shared, stays as it
+    // is.
     if (!value.autograd_meta()) value.set_requires_grad();
   }
   Tensor::operator=(value);

@@ -1,11 +1,13 @@
-// Parameter: a tensor that its module knows by name. It is a member of the module, and a Tensor like any other; what
-// the module lists is the member itself, so that assigning to it replaces the module's tensor:
+// Parameter: a tensor that its module knows by name. It is a member of the module, and a Tensor
+// like any other; what the module lists is the member itself, so that assigning to it replaces the
+// module's tensor:
 //
-//   nn::Parameter scale = register_parameter("scale", ones({n}));   // a member; in a constructor's body as well
-//   decoder.weight = embedding.weight;                              // tied: both modules now train one tensor
+//   nn::Parameter scale = register_parameter("scale", ones({n}));   // a member; in a constructor's
+//   body as well decoder.weight = embedding.weight;                              // tied: both
+//   modules now train one tensor
 //
-// What register_parameter() gives becomes a Parameter only, and no Tensor: that would be another handle, and assigning
-// to it would go unnoticed.
+// What register_parameter() gives becomes a Parameter only, and no Tensor: that would be another
+// handle, and assigning to it would go unnoticed.
 #pragma once
 
 #include <memory>
@@ -34,10 +36,11 @@ class Parameter : public Tensor {
   Parameter(const Parameter& other) : Tensor(other) {}  // another handle of the tensor, in no list
   ~Parameter() { release(); }
 
-  // Replaces the module's tensor; undefined: there is none under that name from now on. A parameter trains what it is
-  // given unless that was frozen before, set_requires_grad(false). Optimizers and wrappers that exist already keep the
-  // tensor that they have. Throws Error in a Parameter of no module, or where the value was computed from others:
-  // detach() it; DTypeError for a parameter of a dtype that has no gradients.
+  // Replaces the module's tensor; undefined: there is none under that name from now on. A parameter
+  // trains what it is given unless that was frozen before, set_requires_grad(false). Optimizers and
+  // wrappers that exist already keep the tensor that they have. Throws Error in a Parameter of no
+  // module, or where the value was computed from others: detach() it; DTypeError for a parameter of
+  // a dtype that has no gradients.
   Parameter& operator=(const Tensor& value);
   Parameter& operator=(const Parameter& value) { return *this = static_cast<const Tensor&>(value); }
 

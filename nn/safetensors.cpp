@@ -22,23 +22,25 @@ std::shared_ptr<Storage> exact_storage(size_t bytes) {
   return std::make_shared<Storage>(data, bytes, Device(), [data] { std::free(data); });
 }
 
-// The entry's bytes as a tensor: a view of the data where its place is aligned (always, in files written here).
+// The entry's bytes as a tensor: a view of the data where its place is aligned (always, in files
+// written here).
 Tensor tensor_of(const SafetensorsEntry& entry, const std::shared_ptr<Storage>& data) {
   const size_t item = itemsize(entry.dtype), bytes = entry.end - entry.begin;
   const Strides strides = contiguous_strides(entry.shape);
   if (entry.begin % item == 0)
-    return Tensor(data, entry.shape, strides, static_cast<int64_t>(entry.begin / item), entry.dtype);
+    return Tensor(data, entry.shape, strides, static_cast<int64_t>(entry.begin / item),
+                  entry.dtype);
   const Tensor copy(exact_storage(bytes), entry.shape, strides, 0, entry.dtype);
   std::memcpy(copy.raw_data(), static_cast<const char*>(data->data()) + entry.begin, bytes);
   return copy;
 }
 
-void check_data(const std::string& file, const SafetensorsEntry& entry, const SafetensorsHeader& header,
-                const unsigned char* bytes) {
+void check_data(const std::string& file, const SafetensorsEntry& entry,
+                const SafetensorsHeader& header, const unsigned char* bytes) {
   const size_t length = entry.end - entry.begin;
   const auto where = [&] {
-    return str("load: ", file, ": tensor '", entry.name, "', bytes ", header.data_begin + entry.begin, " to ",
-               header.data_begin + entry.end, ", ");
+    return str("load: ", file, ": tensor '", entry.name, "', bytes ",
+               header.data_begin + entry.begin, " to ", header.data_begin + entry.end, ", ");
   };
   if (const auto hash = header.hashes.find(entry.name); hash != header.hashes.end()) {
     const std::string found = sha256_hex({bytes, length});
@@ -46,7 +48,8 @@ void check_data(const std::string& file, const SafetensorsEntry& entry, const Sa
              hash->second.substr(0, 64), ". Nothing was loaded");
   }
   // A bool that is neither 0 nor 1 would be undefined behaviour wherever it is used.
-  const bool fits = entry.dtype != DType::Bool || std::all_of(bytes, bytes + length, [](auto b) { return b <= 1; });
+  const bool fits = entry.dtype != DType::Bool ||
+                    std::all_of(bytes, bytes + length, [](auto b) { return b <= 1; });
   CHECK_AS(DataError, fits, where(), "has a bool that is neither 0 nor 1. Nothing was loaded");
 }
 
@@ -54,10 +57,13 @@ void check_data(const std::string& file, const SafetensorsEntry& entry, const Sa
 std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& tensors) {
   std::vector<std::pair<SafetensorsEntry, Tensor>> entries;
   for (const auto& [name, tensor] : tensors)
-    entries.push_back({{.name = name, .dtype = tensor.dtype(), .shape = tensor.shape(), .begin = 0, .end = 0}, tensor});
+    entries.push_back(
+        {{.name = name, .dtype = tensor.dtype(), .shape = tensor.shape(), .begin = 0, .end = 0},
+         tensor});
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto key = [](const auto& entry) {
-      return std::tuple<size_t, const std::string&>(16 - itemsize(entry.first.dtype), entry.first.name);
+      return std::tuple<size_t, const std::string&>(16 - itemsize(entry.first.dtype),
+                                                    entry.first.name);
     };
     return key(a) < key(b);
   });
@@ -74,11 +80,14 @@ void check_written(const AtomicFile& file, uint64_t offset, std::span<const uint
   const InputFile written(file);
   std::vector<uint8_t> found(std::min<size_t>(bytes.size(), 1 << 20));
   for (size_t done = 0; done < bytes.size(); done += found.size()) {
-    const std::span<const uint8_t> expected = bytes.subspan(done, std::min(found.size(), bytes.size() - done));
+    const std::span<const uint8_t> expected =
+        bytes.subspan(done, std::min(found.size(), bytes.size() - done));
     written.read_at(offset + done, std::span(found).first(expected.size()));
-    CHECK_AS(IoError, std::equal(expected.begin(), expected.end(), found.begin()), "save: ", written.path().string(),
-             ": bytes ", offset + done, " to ", offset + done + expected.size(),
-             " read back otherwise than they were written; what was there before is intact. Is the disk damaged?");
+    CHECK_AS(IoError, std::equal(expected.begin(), expected.end(), found.begin()),
+             "save: ", written.path().string(), ": bytes ", offset + done, " to ",
+             offset + done + expected.size(),
+             " read back otherwise than they were written; what was there before is intact. Is the "
+             "disk damaged?");
   }
 }
 
@@ -89,11 +98,13 @@ void check_written_header(const AtomicFile& file, const SafetensorsHeader& heade
   try {
     found = read_safetensors_header(written);
   } catch (const DataError& error) {
-    throw IoError(str("save: ", written.path().string(),
-                      " could not be read again, so what was there before is intact: ", error.what()));
+    throw IoError(
+        str("save: ", written.path().string(),
+            " could not be read again, so what was there before is intact: ", error.what()));
   }
-  CHECK_AS(IoError, found == header, "save: ", written.path().string(),
-           ": the header reads back otherwise than it was written; what was there before is intact");
+  CHECK_AS(
+      IoError, found == header, "save: ", written.path().string(),
+      ": the header reads back otherwise than it was written; what was there before is intact");
 }
 
 }  // namespace
@@ -119,10 +130,12 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
   std::set<std::string> names{"__metadata__"};
   for (const auto& [name, tensor] : tensors) {
     CHECK(tensor.defined(), "save: '", name, "' is an undefined tensor");
-    CHECK(names.insert(name).second, "save: the name '", name, "' comes twice, or is the format's own");
+    CHECK(names.insert(name).second, "save: the name '", name,
+          "' comes twice, or is the format's own");
   }
   for (const auto& [key, value] : metadata)
-    CHECK(!key.starts_with("sha256"), "save: the metadata's key '", key, "' begins with sha256, which is ours");
+    CHECK(!key.starts_with("sha256"), "save: the metadata's key '", key,
+          "' begins with sha256, which is ours");
 
   const auto entries = laid_out(tensors);
   SafetensorsHeader header{.entries = {}, .metadata = metadata, .hashes = {}, .data_begin = 0};
@@ -130,11 +143,13 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
     header.entries.push_back(entry);
     header.hashes[entry.name] = std::string(64, '0');
   }
-  // The header's length does not depend on the hashes: each tensor is hashed as it is written, and the header last.
+  // The header's length does not depend on the hashes: each tensor is hashed as it is written, and
+  // the header last.
   AtomicFile file(path);
   header.data_begin = make_safetensors_header(header).size();
   for (const auto& [entry, tensor] : entries) {
-    const Tensor host = tensor.device().is_cpu() ? as_contiguous(tensor) : on_device(tensor, Device());
+    const Tensor host =
+        tensor.device().is_cpu() ? as_contiguous(tensor) : on_device(tensor, Device());
     const std::span bytes(static_cast<const uint8_t*>(host.raw_data()), entry.end - entry.begin);
     header.hashes[entry.name] = sha256_hex(bytes);
     file.write_at(header.data_begin + entry.begin, bytes);

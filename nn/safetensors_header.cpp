@@ -14,15 +14,18 @@ namespace {
 using nlohmann::json;
 
 constexpr std::pair<const char*, DType> kDTypeNames[] = {
-    {"F32", DType::Float32}, {"F64", DType::Float64}, {"BF16", DType::BFloat16}, {"F16", DType::Float16},
-    {"I64", DType::Int64},   {"I32", DType::Int32},   {"U8", DType::UInt8},      {"BOOL", DType::Bool}};
+    {"F32", DType::Float32}, {"F64", DType::Float64}, {"BF16", DType::BFloat16},
+    {"F16", DType::Float16}, {"I64", DType::Int64},   {"I32", DType::Int32},
+    {"U8", DType::UInt8},    {"BOOL", DType::Bool}};
 
 constexpr const char* kMetadata = "__metadata__";
-constexpr const char* kHash = "sha256";         // of the JSON text, with these 64 digits themselves as zeros
+// Of the JSON text, with these 64 digits themselves as zeros.
+constexpr const char* kHash = "sha256";
 constexpr const char* kHashPrefix = "sha256:";  // of a tensor's bytes
 const std::string kNoHash(64, '0');
 
-// Receives the parser's events. Depth 0 is outside, 1 the object of tensors, 2 one tensor or the metadata, 3 an array.
+// Receives the parser's events. Depth 0 is outside, 1 the object of tensors, 2 one tensor or the
+// metadata, 3 an array.
 class HeaderReader {
  public:
   HeaderReader(const std::string& file, SafetensorsHeader& header) : file_(file), header_(header) {}
@@ -37,7 +40,8 @@ class HeaderReader {
     if (depth_ == 2 || depth_ == 3) fail("a JSON object where ", expected(), " was expected");
     if (++depth_ == 2) {
       in_metadata_ = name_ == kMetadata;
-      if (!in_metadata_) header_.entries.push_back({.name = name_, .dtype = {}, .shape = {}, .begin = 0, .end = 0});
+      if (!in_metadata_)
+        header_.entries.push_back({.name = name_, .dtype = {}, .shape = {}, .begin = 0, .end = 0});
       if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
       seen_.clear();
     }
@@ -45,7 +49,8 @@ class HeaderReader {
   }
 
   bool key(std::string& key) {
-    if (key.size() > kMaxNameBytes) fail("a name of ", key.size(), " bytes, expected at most ", kMaxNameBytes);
+    if (key.size() > kMaxNameBytes)
+      fail("a name of ", key.size(), " bytes, expected at most ", kMaxNameBytes);
     if (depth_ == 1) {
       name_ = key;
       if (!names_.insert(key).second) fail("the name comes twice");
@@ -60,7 +65,8 @@ class HeaderReader {
   }
 
   bool end_object() {
-    if (depth_ == 2 && !in_metadata_ && seen_.size() != 3) fail("expected the fields dtype, shape and data_offsets");
+    if (depth_ == 2 && !in_metadata_ && seen_.size() != 3)
+      fail("expected the fields dtype, shape and data_offsets");
     if (--depth_ == 1) name_.clear();
     return true;
   }
@@ -79,11 +85,13 @@ class HeaderReader {
         header_.entries.back().dtype = dtype;
         return true;
       }
-    fail("dtype '", text.substr(0, 20), "' is not supported, expected F32, F64, BF16, F16, I64, I32, U8 or BOOL");
+    fail("dtype '", text.substr(0, 20),
+         "' is not supported, expected F32, F64, BF16, F16, I64, I32, U8 or BOOL");
   }
 
   bool start_array(size_t) {
-    if (depth_ != 2 || in_metadata_ || field_ == "dtype") fail("a JSON array where ", expected(), " was expected");
+    if (depth_ != 2 || in_metadata_ || field_ == "dtype")
+      fail("a JSON array where ", expected(), " was expected");
     ++depth_;
     numbers_.clear();
     return true;
@@ -103,7 +111,8 @@ class HeaderReader {
       // Sizes must multiply without overflow even where another one is 0.
       int64_t product = 1;
       for (uint64_t size : numbers_)
-        if (size > INT64_MAX || __builtin_mul_overflow(product, std::max<int64_t>(1, size), &product))
+        if (size > INT64_MAX ||
+            __builtin_mul_overflow(product, std::max<int64_t>(1, size), &product))
           fail("the shape has too many elements");
       entry.shape = Shape(std::vector<int64_t>(numbers_.begin(), numbers_.end()));
     } else {
@@ -115,12 +124,15 @@ class HeaderReader {
   }
 
   bool number_integer(int64_t value) { fail(field_, ": ", value, " is negative"); }
-  bool number_float(double, const std::string& text) { fail(field_, ": ", text.substr(0, 40), " is no valid size"); }
+  bool number_float(double, const std::string& text) {
+    fail(field_, ": ", text.substr(0, 40), " is no valid size");
+  }
   bool null() { fail("null where ", expected(), " was expected"); }
   bool boolean(bool) { fail("a boolean where ", expected(), " was expected"); }
   bool binary(json::binary_t&) { return false; }
   bool parse_error(size_t position, const std::string&, const json::exception& error) {
-    fail("the header is no valid JSON at byte ", 8 + position, ": ", std::string(error.what()).substr(0, 200));
+    fail("the header is no valid JSON at byte ", 8 + position, ": ",
+         std::string(error.what()).substr(0, 200));
   }
 
  private:
@@ -141,44 +153,52 @@ class HeaderReader {
 };
 
 // Every byte of the data belongs to exactly one tensor, and its shape needs just these.
-void check_offsets(const std::string& file, uint64_t data_bytes, std::vector<SafetensorsEntry>& entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+void check_offsets(const std::string& file, uint64_t data_bytes,
+                   std::vector<SafetensorsEntry>& entries) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   uint64_t covered = 0;
   for (const SafetensorsEntry& entry : entries) {
     const auto where = [&] {
-      return str("load: ", file, ": tensor '", entry.name, "', bytes ", entry.begin, " to ", entry.end, ": ");
+      return str("load: ", file, ": tensor '", entry.name, "', bytes ", entry.begin, " to ",
+                 entry.end, ": ");
     };
-    CHECK_AS(DataError, entry.begin <= entry.end && entry.end <= data_bytes, where(), "expected a range within the ",
-             data_bytes, " bytes of data. Nothing was loaded");
+    CHECK_AS(DataError, entry.begin <= entry.end && entry.end <= data_bytes, where(),
+             "expected a range within the ", data_bytes, " bytes of data. Nothing was loaded");
     uint64_t bytes = 0;
     CHECK_AS(DataError,
-             !__builtin_mul_overflow(static_cast<uint64_t>(entry.shape.numel()), itemsize(entry.dtype), &bytes) &&
+             !__builtin_mul_overflow(static_cast<uint64_t>(entry.shape.numel()),
+                                     itemsize(entry.dtype), &bytes) &&
                  bytes == entry.end - entry.begin,
-             where(), "shape ", entry.shape, " of ", entry.dtype, " needs ", bytes, " bytes, found ",
-             entry.end - entry.begin, ". Nothing was loaded");
-    CHECK_AS(DataError, entry.begin == covered, where(), entry.begin < covered ? "overlaps" : "leaves a hole behind",
+             where(), "shape ", entry.shape, " of ", entry.dtype, " needs ", bytes,
+             " bytes, found ", entry.end - entry.begin, ". Nothing was loaded");
+    CHECK_AS(DataError, entry.begin == covered, where(),
+             entry.begin < covered ? "overlaps" : "leaves a hole behind",
              " the tensor before it, which ends at byte ", covered, ". Nothing was loaded");
     covered = entry.end;
   }
-  CHECK_AS(DataError, covered == data_bytes, "load: ", file, ": the tensors end at byte ", covered, " of the data, of ",
-           data_bytes, ". Nothing was loaded");
+  CHECK_AS(DataError, covered == data_bytes, "load: ", file, ": the tensors end at byte ", covered,
+           " of the data, of ", data_bytes, ". Nothing was loaded");
 }
 
 void check_hashes(const std::string& file, std::string text, SafetensorsHeader& header) {
   const auto own = header.metadata.find(kHash);
-  CHECK_AS(DataError, (own != header.metadata.end()) == !header.hashes.empty() || header.entries.empty(),
+  CHECK_AS(DataError,
+           (own != header.metadata.end()) == !header.hashes.empty() || header.entries.empty(),
            "load: ", file, ": the header has SHA-256 for ", header.hashes.size(), " tensors, and ",
            own == header.metadata.end() ? "none" : "one", " for itself. Nothing was loaded");
   if (own == header.metadata.end()) return;
-  const size_t at = own->second.size() == kNoHash.size() ? text.find(own->second) : std::string::npos;
+  const size_t at =
+      own->second.size() == kNoHash.size() ? text.find(own->second) : std::string::npos;
   if (at != std::string::npos) text.replace(at, kNoHash.size(), kNoHash);
   const std::string found = sha256_hex(text);
-  CHECK_AS(DataError, found == own->second, "load: ", file, ": the header, bytes 8 to ", 8 + text.size(),
-           ", has SHA-256 ", found, ", expected ", own->second.substr(0, 64), ". Nothing was loaded");
+  CHECK_AS(DataError, found == own->second, "load: ", file, ": the header, bytes 8 to ",
+           8 + text.size(), ", has SHA-256 ", found, ", expected ", own->second.substr(0, 64),
+           ". Nothing was loaded");
   for (const SafetensorsEntry& entry : header.entries)
-    CHECK_AS(DataError, header.hashes.contains(entry.name), "load: ", file, ": tensor '", entry.name,
-             "' has no SHA-256, unlike the others. Nothing was loaded");
+    CHECK_AS(DataError, header.hashes.contains(entry.name), "load: ", file, ": tensor '",
+             entry.name, "' has no SHA-256, unlike the others. Nothing was loaded");
   header.metadata.erase(own);
 }
 
@@ -205,7 +225,8 @@ SafetensorsHeader read_safetensors_header(const InputFile& file) {
            std::min(file.size() - 8, kMaxHeaderBytes), "; is it a safetensors file?");
   std::string text(length, '\0');
   file.read_at(8, {reinterpret_cast<uint8_t*>(text.data()), length});
-  CHECK_AS(DataError, text.starts_with('{'), "load: ", name, ": byte 8 is no '{'; is it a safetensors file?");
+  CHECK_AS(DataError, text.starts_with('{'), "load: ", name,
+           ": byte 8 is no '{'; is it a safetensors file?");
 
   SafetensorsHeader header{.entries = {}, .metadata = {}, .hashes = {}, .data_begin = 8 + length};
   HeaderReader reader(name, header);
@@ -223,7 +244,8 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   };
   std::string text = str("{\"", kMetadata, "\":{\"", kHash, "\":\"", kNoHash, "\"");
   const size_t own = text.size() - 1 - kNoHash.size();
-  const auto check_length = [](const std::string& name, size_t limit) {  // what the reader would refuse
+  // What the reader would refuse.
+  const auto check_length = [](const std::string& name, size_t limit) {
     CHECK(name.size() <= limit, "save: the name '", name.substr(0, 100), "…' has ", name.size(),
           " bytes, expected at most ", limit);
   };
@@ -231,17 +253,21 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   for (const SafetensorsEntry& entry : header.entries)  // its hash has a longer one
     check_length(entry.name, kMaxNameBytes - std::strlen(kHashPrefix));
   for (const auto& [key, value] : header.metadata) text += "," + quoted(key) + ":" + quoted(value);
-  for (const auto& [name, hash] : header.hashes) text += "," + quoted(kHashPrefix + name) + ":" + quoted(hash);
+  for (const auto& [name, hash] : header.hashes)
+    text += "," + quoted(kHashPrefix + name) + ":" + quoted(hash);
   text += "}";
   for (const SafetensorsEntry& entry : header.entries) {
-    text += "," + quoted(entry.name) + ":{\"dtype\":\"" + dtype_name(entry.dtype) + "\",\"shape\":[";
-    for (int d = 0; d < entry.shape.dim(); ++d) text += (d ? "," : "") + std::to_string(entry.shape[d]);
+    text +=
+        "," + quoted(entry.name) + ":{\"dtype\":\"" + dtype_name(entry.dtype) + "\",\"shape\":[";
+    for (int d = 0; d < entry.shape.dim(); ++d)
+      text += (d ? "," : "") + std::to_string(entry.shape[d]);
     text += str("],\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
   }
   text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  CHECK(header.entries.size() <= kMaxEntries && text.size() <= kMaxHeaderBytes, "save: ", header.entries.size(),
-        " tensors and a header of ", text.size(), " bytes, expected at most ", kMaxEntries, " and ", kMaxHeaderBytes);
+  CHECK(header.entries.size() <= kMaxEntries && text.size() <= kMaxHeaderBytes,
+        "save: ", header.entries.size(), " tensors and a header of ", text.size(),
+        " bytes, expected at most ", kMaxEntries, " and ", kMaxHeaderBytes);
   text.replace(own, kNoHash.size(), sha256_hex(text));
 
   std::string prefix(8, '\0');

@@ -1,11 +1,13 @@
 // The header of a safetensors file, read with distrust.
 //
 //   8 bytes  N, little-endian
-//   N bytes  {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …, "__metadata__": {"key": "text"}}
-//   the rest the tensors, row-major and little-endian; offsets count from here; no holes, no overlaps
+//   N bytes  {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …,
+//   "__metadata__": {"key": "text"}} the rest the tensors, row-major and little-endian; offsets
+//   count from here; no holes, no overlaps
 //
-// (github.com/huggingface/safetensors.) The JSON goes through a streaming parser that knows this one structure, so
-// nothing that a hostile header describes is built before it is refused, and a name that comes twice is noticed.
+// (github.com/huggingface/safetensors.) The JSON goes through a streaming parser that knows this
+// one structure, so nothing that a hostile header describes is built before it is refused, and a
+// name that comes twice is noticed.
 #pragma once
 
 #include <cstdint>
@@ -35,19 +37,20 @@ struct SafetensorsEntry {
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;        // in the order of their data
   std::map<std::string, std::string> metadata;  // without the hashes
-  std::map<std::string, std::string> hashes;    // SHA-256 by the tensor's name; of all tensors or of none
-  uint64_t data_begin;                          // where the data begins in the file
+  // SHA-256 by the tensor's name; of all tensors or of none.
+  std::map<std::string, std::string> hashes;
+  uint64_t data_begin;  // where the data begins in the file
 
   bool operator==(const SafetensorsHeader&) const = default;
 };
 
-// Checks everything that can be checked without the data: lengths, JSON, dtypes, shapes against bytes, offsets against
-// each other and the file's size, and the header's own hash where there is one. Throws DataError naming file, tensor,
-// byte, expected and found.
+// Checks everything that can be checked without the data: lengths, JSON, dtypes, shapes against
+// bytes, offsets against each other and the file's size, and the header's own hash where there is
+// one. Throws DataError naming file, tensor, byte, expected and found.
 SafetensorsHeader read_safetensors_header(const InputFile& file);
 
-// The bytes before the data: N and the JSON, padded with spaces to a multiple of 8, with the header's own hash. As
-// long for other hashes of the same tensors.
+// The bytes before the data: N and the JSON, padded with spaces to a multiple of 8, with the
+// header's own hash. As long for other hashes of the same tensors.
 std::string make_safetensors_header(const SafetensorsHeader& header);
 
 }  // namespace ringgrad::nn

@@ -1,6 +1,7 @@
-// Memory that runs out anywhere in a training step: the step throws, nothing leaks, and the next one goes well. Or
-// among letters between ranks: whoever waits for one is told. This program has operator new and the CPU's memory for
-// itself, and lets the n-th call for either fail, for every n.
+// Memory that runs out anywhere in a training step: the step throws, nothing leaks, and the next
+// one goes well. Or among letters between ranks: whoever waits for one is told. This program has
+// operator new and the CPU's memory for itself, and lets the n-th call for either fail, for every
+// n.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -48,8 +49,12 @@ class ScarceMemory : public DeviceBackend {
   explicit ScarceMemory(DeviceBackend& cpu) : cpu_(cpu) {}
   int count() const override { return cpu_.count(); }
   std::string describe(int index) const override { return cpu_.describe(index); }
-  void* allocate(int index, size_t bytes) override { return fails() ? nullptr : cpu_.allocate(index, bytes); }
-  bool deallocate(int index, void* data, size_t bytes) override { return cpu_.deallocate(index, data, bytes); }
+  void* allocate(int index, size_t bytes) override {
+    return fails() ? nullptr : cpu_.allocate(index, bytes);
+  }
+  bool deallocate(int index, void* data, size_t bytes) override {
+    return cpu_.deallocate(index, data, bytes);
+  }
   size_t free_memory(int index) const override { return cpu_.free_memory(index); }
   Stream default_stream(int index) override { return cpu_.default_stream(index); }
   void synchronize(Stream stream) override { cpu_.synchronize(stream); }
@@ -64,7 +69,9 @@ class ScarceMemory : public DeviceBackend {
 }  // namespace
 
 void* operator new(size_t bytes) { return take(bytes, alignof(std::max_align_t)); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return take(bytes, static_cast<size_t>(alignment)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return take(bytes, static_cast<size_t>(alignment));
+}
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   return take_or_null(bytes, alignof(std::max_align_t));
 }
@@ -73,8 +80,10 @@ void operator delete(void* data, size_t) noexcept { give(data); }
 void operator delete(void* data, std::align_val_t) noexcept { give(data); }
 void operator delete(void* data, size_t, std::align_val_t) noexcept { give(data); }
 
-TEST_CASE("a training step in which an allocation fails, any one or any and all that follow, leaks nothing",
-          "[quick][memory]") {
+TEST_CASE(
+    "a training step in which an allocation fails, any one or any and all that follow, leaks "
+    "nothing",
+    "[quick][memory]") {
   setenv("RINGGRAD_THREADS", "1", 1);  // which call is the n-th must not depend on who is first
   register_backend(DeviceType::CPU, new ScarceMemory(device_backend(DeviceType::CPU)));
   const auto model = models::make_model("cnn", {.in_channels = 1, .image_size = 28});
@@ -88,7 +97,8 @@ TEST_CASE("a training step in which an allocation fails, any one or any and all 
   };
   const bool only_one = GENERATE(true, false);
   int64_t needed = 1;
-  // Whether the step that fails threw. A step that goes well follows, after which everything is as before.
+  // Whether the step that fails threw. A step that goes well follows, after which everything is as
+  // before.
   const auto failing_step = [&](int64_t n) {
     empty_cache({});
     calls = 0;
@@ -117,7 +127,8 @@ TEST_CASE("a training step in which an allocation fails, any one or any and all 
   }
 }
 
-TEST_CASE("letters among which an allocation fails, any one, all hear of their end", "[quick][memory]") {
+TEST_CASE("letters among which an allocation fails, any one, all hear of their end",
+          "[quick][memory]") {
   struct Counted final : Letter {
     Counted(bool sent, int& heard) : ended(heard), bytes(100) {
       outgoing = sent;

@@ -98,7 +98,8 @@ TEST_CASE("a block wastes at most a quarter", "[allocator][quick]") {
   empty_cache({});
 }
 
-TEST_CASE("freed blocks are used again by the next tensor of about that size", "[allocator][quick]") {
+TEST_CASE("freed blocks are used again by the next tensor of about that size",
+          "[allocator][quick]") {
   empty_cache({});
   const void* first = empty({1000}).raw_data();
   const Tensor again = empty({990});
@@ -136,11 +137,13 @@ TEST_CASE("the peak can be reset", "[allocator][quick]") {
 }
 
 TEST_CASE("blocks are aligned to cache lines", "[allocator][quick]") {
-  for (int64_t n : {1, 3, 100, 5000, 3'000'000}) CHECK(reinterpret_cast<uintptr_t>(empty({n}).raw_data()) % 64 == 0);
+  for (int64_t n : {1, 3, 100, 5000, 3'000'000})
+    CHECK(reinterpret_cast<uintptr_t>(empty({n}).raw_data()) % 64 == 0);
   empty_cache({});
 }
 
-TEST_CASE("threads allocate at the same time, and the account stays exact", "[allocator][quick][threads]") {
+TEST_CASE("threads allocate at the same time, and the account stays exact",
+          "[allocator][quick][threads]") {
   const int64_t before = memory_stats({}).live_bytes;
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;  // Catch2's own checks are not for several threads
@@ -156,7 +159,8 @@ TEST_CASE("threads allocate at the same time, and the account stays exact", "[al
   CHECK(memory_stats({}).live_bytes == before);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes of address space
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they reserve terabytes of address space
 TEST_CASE("out of memory names the operation, the bytes and what is live", "[allocator][quick]") {
   const std::string text = in_child_with_room(64 * kMiB, [] {
     const Tensor x = empty({2 * kMiB});  // 8 MiB
@@ -182,7 +186,8 @@ TEST_CASE("cached blocks are given back before memory is out", "[allocator][quic
 #endif
 
 #if defined(__SANITIZE_ADDRESS__)
-TEST_CASE("AddressSanitizer sees a block's end, and its use after it is free", "[allocator][quick]") {
+TEST_CASE("AddressSanitizer sees a block's end, and its use after it is free",
+          "[allocator][quick]") {
   const float* data;
   {
     const Tensor x = empty({33});

@@ -1,5 +1,6 @@
-// What kernels do, on every device there is, where operations that check their arguments cannot bring them: with an
-// index outside of its dimension (a GPU cannot throw), and with numbers that are large against their deviation.
+// What kernels do, on every device there is, where operations that check their arguments cannot
+// bring them: with an index outside of its dimension (a GPU cannot throw), and with numbers that
+// are large against their deviation.
 #include "ringgrad/core/kernels.h"
 
 #include <cmath>
@@ -25,10 +26,11 @@ std::vector<Device> devices() {
 
 }  // namespace
 
-TEST_CASE("in every dtype an index outside is skipped, and a sum is added to what is there", "[quick][cuda]") {
+TEST_CASE("in every dtype an index outside is skipped, and a sum is added to what is there",
+          "[quick][cuda]") {
   for (const Device device : devices())
-    for (DType dtype :
-         {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::Int32, DType::UInt8}) {
+    for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16,
+                        DType::Int64, DType::Int32, DType::UInt8}) {
       INFO(device << ' ' << dtype);
       const auto index = [&](const std::vector<int64_t>& places, const Shape& shape) {
         return to(tensor(places, shape), device);
@@ -51,21 +53,26 @@ TEST_CASE("ReLU behind batch norm keeps NaN, whoever computes it", "[quick][cuda
     for (const DType dtype : {DType::Float32, DType::BFloat16})
       for (const Provider provider : {Provider::Native, Provider::Vendor})
         for (const bool with_residual : {false, true}) {
-          INFO(device << ' ' << dtype << ' ' << name(provider) << (with_residual ? ", with residual" : ""));
+          INFO(device << ' ' << dtype << ' ' << name(provider)
+                      << (with_residual ? ", with residual" : ""));
           const ProviderGuard guard(provider);
           // Channel 0 has a NaN, and so a mean that is none; of channel 1 a half is below zero.
           Values values(2 * 16 * 2 * 2, 1);
-          for (size_t i = 0; i < values.size(); ++i) values[i] = i / 4 % 16 == 0 ? 1 : i % 2 ? -1 : 1;
+          for (size_t i = 0; i < values.size(); ++i)
+            values[i] = i / 4 % 16 == 0 ? 1 : i % 2 ? -1 : 1;
           values[0] = NAN;
           const Layout layout = device.is_cuda() ? Layout::ChannelsLast : Layout::Strided;
-          const Tensor x = empty({2, 16, 2, 2}, {dtype, device, layout}), y = empty_like(x), residual = zeros_like(x);
+          const Tensor x = empty({2, 16, 2, 2}, {dtype, device, layout}), y = empty_like(x),
+                       residual = zeros_like(x);
           copy_(x, tensor(values, x.shape()));
           const auto channels = [&] { return ones({16}, {.device = device}); };
-          kernels::batch_norm(y, {}, channels(), channels(), x, channels(), zeros({16}, {.device = device}),
-                              with_residual ? residual : Tensor(), 1e-5, true, {});
+          kernels::batch_norm(y, {}, channels(), channels(), x, channels(),
+                              zeros({16}, {.device = device}), with_residual ? residual : Tensor(),
+                              1e-5, true, {});
           const Values got = to_vector<double>(y);
           for (size_t i = 0; i < got.size(); ++i)
-            CHECK((i / 4 % 16 == 0 ? std::isnan(got[i]) : std::abs(got[i] - (i % 2 ? 0 : 1)) < 1e-2));
+            CHECK(
+                (i / 4 % 16 == 0 ? std::isnan(got[i]) : std::abs(got[i] - (i % 2 ? 0 : 1)) < 1e-2));
         }
 }
 
@@ -82,7 +89,8 @@ TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][c
     const Tensor loss = blank({3}), weight = blank({3}), lse = blank({3, 2}), dx = blank({3, 2});
     kernels::cross_entropy(loss, weight, lse, x, t, {}, {.ignore_index = -1});
     CHECK(nans(loss) == std::vector<bool>{true, false, false});
-    kernels::cross_entropy_backward(dx, ones({3}, {.device = device}), x, lse, t, {}, {.ignore_index = -1});
+    kernels::cross_entropy_backward(dx, ones({3}, {.device = device}), x, lse, t, {},
+                                    {.ignore_index = -1});
     CHECK(nans(dx) == std::vector<bool>{true, true, false, false, false, false});
     kernels::nll_loss(loss, weight, x, t, {}, -1);
     CHECK(nans(loss) == std::vector<bool>{true, false, false});
@@ -92,7 +100,8 @@ TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][c
   }
 }
 
-TEST_CASE("the loss of a class survives a large number that all logits have in common", "[quick][cuda]") {
+TEST_CASE("the loss of a class survives a large number that all logits have in common",
+          "[quick][cuda]") {
   for (const Device device : devices())
     for (const float common : {0.f, 1e6f, 1e7f}) {
       INFO(device << " " << common);
@@ -112,7 +121,8 @@ TEST_CASE("sums of integers wrap", "[quick][cuda]") {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const Device device : devices()) {
     INFO(device);
-    const Tensor x = to(tensor<int64_t>({kMost, 2, 5000}), device), y = empty({1}, {DType::Int64, device});
+    const Tensor x = to(tensor<int64_t>({kMost, 2, 5000}), device),
+                 y = empty({1}, {DType::Int64, device});
     kernels::sum(y, x, 1);
     CHECK(y.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
     const Tensor many = to(full({5000, 3}, 0x1p62, {.dtype = DType::Int64}), device);
@@ -120,9 +130,11 @@ TEST_CASE("sums of integers wrap", "[quick][cuda]") {
     kernels::sum(columns, many, 1);
     CHECK(to_vector<int64_t>(columns) == std::vector<int64_t>(3, 0));
     const Tensor place = zeros({1, 1, 1}, {DType::Int64, device});
-    kernels::index_add(place, x.as_strided({1, 3, 1}, {3, 1, 1}, 0), to(tensor<int64_t>({0, 0, 0}), device));
+    kernels::index_add(place, x.as_strided({1, 3, 1}, {3, 1, 1}, 0),
+                       to(tensor<int64_t>({0, 0, 0}), device));
     CHECK(place.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
-    const Tensor negative = to(tensor<int32_t>({-7, 2}), device), total = empty({1}, {DType::Int32, device});
+    const Tensor negative = to(tensor<int32_t>({-7, 2}), device),
+                 total = empty({1}, {DType::Int32, device});
     kernels::sum(total, negative, 2);
     CHECK(total.item<int32_t>() == -10);
   }
@@ -132,19 +144,23 @@ TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[qu
   for (const Device device : devices())
     for (const DType dtype : {DType::Float32, DType::Float64})
       for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
-        if (layout == Layout::ChannelBlocked && (dtype == DType::Float64 || !device.is_cpu())) continue;
+        if (layout == Layout::ChannelBlocked && (dtype == DType::Float64 || !device.is_cpu()))
+          continue;
         INFO(device << ' ' << dtype << ' ' << name(layout));
-        const auto gradient = [&](const std::vector<double>& values, const std::vector<double>& dy) {
+        const auto gradient = [&](const std::vector<double>& values,
+                                  const std::vector<double>& dy) {
           const auto images = [&](const std::vector<double>& of) {
             const Tensor y = empty({4, 1, 1, 1}, {dtype, device, layout});
             copy_(y, to(tensor(of, {4, 1, 1, 1}), device));
             return y;
           };
           const auto channel = [&](double value) { return full({1}, value, {dtype, device}); };
-          const Tensor x = images(values), dx = empty_like(x), sum = channel(0), sum_xhat = channel(0);
-          kernels::batch_norm_backward_reduce(sum, sum_xhat, images(dy), x, {}, channel(1), channel(4), 0);
-          kernels::batch_norm_backward_apply(dx, {}, images(dy), x, {}, channel(1), channel(4), channel(6), sum,
-                                             sum_xhat, 0, INFINITY);
+          const Tensor x = images(values), dx = empty_like(x), sum = channel(0),
+                       sum_xhat = channel(0);
+          kernels::batch_norm_backward_reduce(sum, sum_xhat, images(dy), x, {}, channel(1),
+                                              channel(4), 0);
+          kernels::batch_norm_backward_apply(dx, {}, images(dy), x, {}, channel(1), channel(4),
+                                             channel(6), sum, sum_xhat, 0, INFINITY);
           return to_vector<double>(dx);
         };
         CHECK(gradient({INFINITY, 2, 3, NAN}, {1, 1, 2, 1}) == Values{3, 3, 6, 3});
@@ -156,7 +172,8 @@ TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[qu
 
 TEST_CASE("the mean of a large image is as exact as its pixels", "[quick][cuda]") {
   const int64_t size = 1024;
-  // Row by row at the worst, each addition rounded (Higham 2002, §4.2); one sum after another would be off by 6 %.
+  // Row by row at the worst, each addition rounded (Higham 2002, §4.2); one sum after another would
+  // be off by 6 %.
   const double bound = 2 * size * 0x1p-24;
   for (const Device device : devices())
     for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked}) {
@@ -175,7 +192,8 @@ TEST_CASE("the mean of a large image is as exact as its pixels", "[quick][cuda]"
 TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {
   // A mean of 10^4 deviations: Σx² - (Σx)²/n would have no correct digit left in float32.
   std::vector<float> numbers(2 * 14400);
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = 5000 + static_cast<float>(i * 7919 % 1024) / 1024;
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = 5000 + static_cast<float>(i * 7919 % 1024) / 1024;
   const Tensor x = tensor(numbers, {16, 2, 30, 30}), exact = to(x, DType::Float64);
   const Tensor mean = empty({2}, {.dtype = DType::Float64}), var = empty_like(mean);
   kernels::batch_norm_stats(mean, var, exact);

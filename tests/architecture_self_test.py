@@ -75,6 +75,7 @@ MUTANTS = [
     ("device_code", "core/add.cu", "// nothing\n", 1),
     ("lines", "tests/long.py", "pass\n" * 501, 501),
     ("lines", "core/long.cpp", "\n" * 501, 501),
+    ("columns", "core/wide.cpp", "\nint " + "x" * 97 + ";\n", 2),
     ("budget", "core/long.cpp", "int x;\n" * (architecture_sizes.MAX_TOKENS // 3 + 1), 1, "tests/architecture_sizes.py"),
     ("book", "core/tensor.h", "//\n" * (architecture_sizes.MAX_BOOK + 1), 1, "README.md"),
     ("readmes", "README.md", "<!-- book -->[tensors](core/gone.h)<!-- end -->\n", 1),

@@ -47,7 +47,8 @@ TEST_CASE("flatten_parameters lays values and gradients in reverse order", "[qui
   REQUIRE(to_vector<float>(handle) == std::vector<float>(17, 1));
 }
 
-TEST_CASE("flatten_parameters does nothing the second time, unless the memory is the caller's", "[quick]") {
+TEST_CASE("flatten_parameters does nothing the second time, unless the memory is the caller's",
+          "[quick]") {
   const Tensor a = leaf({20}, 0), b = leaf({3}, 50);
   flatten_parameters({a, b});
   const void *values = a.raw_data(), *grads = a.grad().raw_data();
@@ -56,7 +57,8 @@ TEST_CASE("flatten_parameters does nothing the second time, unless the memory is
   REQUIRE(a.grad().raw_data() == grads);
 
   Tensor mine;
-  flatten_parameters({a, b}, [&](int64_t numel, TensorOptions options) { return mine = zeros({numel}, options); });
+  flatten_parameters(
+      {a, b}, [&](int64_t numel, TensorOptions options) { return mine = zeros({numel}, options); });
   REQUIRE(mine.shape() == Shape{16 + 32});
   REQUIRE(a.grad().shares_memory_with(mine));
   REQUIRE(to_vector<float>(b) == std::vector<float>{50, 51, 52});
@@ -76,14 +78,20 @@ TEST_CASE("one arena per dtype", "[quick]") {
 TEST_CASE("different parameters in one memory are refused", "[quick]") {
   const Tensor a = leaf({2, 3}, 0), b = leaf({3}, 10), tied = leaf({2, 3}, 20);
   tied.set_data(a);
-  require_error<Error>("flatten_parameters: parameters ", [&] { flatten_parameters({a, b, tied}); });
-  require_error<Error>("register the same tensor in both modules", [&] { flatten_parameters({tied, a}); });
+  require_error<Error>("flatten_parameters: parameters ", [&] {
+    flatten_parameters({a, b, tied});
+  });
+  require_error<Error>("register the same tensor in both modules", [&] {
+    flatten_parameters({tied, a});
+  });
   CHECK(a.shares_memory_with(tied));
   tied.set_data(zeros({2, 3}));
   flatten_parameters({a, b, tied});
   const Tensor overlaps = leaf({3}, 0);  // partly
   overlaps.set_data(a.as_strided({3}, {1}, a.storage_offset() + 4));
-  require_error<Error>("are different tensors in the same memory", [&] { flatten_parameters({a, overlaps}); });
+  require_error<Error>("are different tensors in the same memory", [&] {
+    flatten_parameters({a, overlaps});
+  });
 }
 
 TEST_CASE("backward writes into the arena", "[quick]") {

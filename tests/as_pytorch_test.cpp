@@ -39,7 +39,8 @@ TEST_CASE("a number divides as a tensor does, rounded once", "[as_pytorch][quick
 
   const Tensor special = tensor<float>({1, 0, -1}) / 0;
   CHECK((special.data<float>()[0] == INFINITY && std::isnan(special.data<float>()[1])));
-  CHECK(values(full({1}, 3, {.dtype = DType::BFloat16}) / 7) == Values{0.427734375});  // 7 need not be a bfloat16
+  // 7 need not be a bfloat16.
+  CHECK(values(full({1}, 3, {.dtype = DType::BFloat16}) / 7) == Values{0.427734375});
   const Tensor blocked = to_layout(full({1, 3, 2, 2}, 7), Layout::ChannelBlocked) / 7;
   CHECK((blocked.is_channel_blocked() && values(blocked) == Values(12, 1)));
   CHECK(values(arange(3) / 2) == Values{0, 0.5, 1});  // no quotient is cut off without a word
@@ -50,8 +51,8 @@ TEST_CASE("a number divides as a tensor does, rounded once", "[as_pytorch][quick
 TEST_CASE("a tensor without dimensions is reduced along 0 or -1", "[as_pytorch][quick]") {
   for (const int dim : {0, -1}) {
     const Tensor x = Tensor(scalar(3)).set_requires_grad();
-    const Tensor results[] = {sum(x, {dim}), mean(x, {dim}, true), max(x, dim).values, min(x, dim, true).values,
-                              log_softmax(x, dim)};
+    const Tensor results[] = {sum(x, {dim}), mean(x, {dim}, true), max(x, dim).values,
+                              min(x, dim, true).values, log_softmax(x, dim)};
     for (const Tensor& y : results) {
       CHECK(y.shape() == Shape{});
       y.backward();
@@ -93,8 +94,9 @@ TEST_CASE("nothing is written where elements share a place", "[as_pytorch][quick
   const Tensor row = tensor<float>({7, 8, 9}, {1, 3});
   const Tensor rows = expand(row, {2, 3});
   const auto refused = [](const char* operation, auto write) {
-    require_error<Error>(std::string(operation) + ": the destination has shape [2, 3] and strides [0, 1], so that ",
-                         write);
+    require_error<Error>(
+        std::string(operation) + ": the destination has shape [2, 3] and strides [0, 1], so that ",
+        write);
   };
   refused("copy_", [&] { copy_(rows, tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3})); });
   refused("fill_", [&] { fill_(rows, 1); });  // PyTorch lets this one pass
@@ -119,11 +121,14 @@ TEST_CASE("nothing is copied onto another view of itself", "[as_pytorch][quick]"
   CHECK(values(x) == Values{6, 7, 8, 3, 4, 5, 6, 7, 8});
 }
 
-TEST_CASE("a write to what was computed is refused, not left out of the gradient", "[as_pytorch][quick]") {
+TEST_CASE("a write to what was computed is refused, not left out of the gradient",
+          "[as_pytorch][quick]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = x * 2;
-  require_error<Error>("fill_: the destination of shape [2] was computed from leaves", [&] { fill_(y, 7); });
-  require_error<Error>("copy_: the destination of shape [2] was computed from leaves", [&] { copy_(y, zeros({2})); });
+  require_error<Error>("fill_: the destination of shape [2] was computed from leaves",
+                       [&] { fill_(y, 7); });
+  require_error<Error>("copy_: the destination of shape [2] was computed from leaves",
+                       [&] { copy_(y, zeros({2})); });
   fill_(y.detach(), 7);
   CHECK(values(y) == Values{7, 7});
 }
@@ -150,7 +155,8 @@ TEST_CASE("a leaf that was frozen since receives nothing", "[as_pytorch][quick]"
   CHECK(values(x.grad()) == Values{2, 2});
 }
 
-TEST_CASE("without zero_grad(None) a parameter that no loss reaches still decays", "[as_pytorch][quick]") {
+TEST_CASE("without zero_grad(None) a parameter that no loss reaches still decays",
+          "[as_pytorch][quick]") {
   const Tensor used = leaf({1}), unused = leaf({1}), frozen = leaf({1});
   optim::SGD optimizer(std::vector<Tensor>{used, unused, frozen}, {.lr = 0.5, .weight_decay = 0.5});
   frozen.set_requires_grad(false);

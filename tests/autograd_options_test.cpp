@@ -1,4 +1,5 @@
-// What backward() can be asked for beside gradients in leaves: another pass, gradients of inputs, hooks on the way.
+// What backward() can be asked for beside gradients in leaves: another pass, gradients of inputs,
+// hooks on the way.
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/engine.h"
@@ -30,8 +31,10 @@ TEST_CASE("a retained graph gives its gradients again, one that was not says how
   require_error<Error>("retain the graph: backward({}, true)", [&] { loss.backward(); });
 }
 
-TEST_CASE("grad() gives the gradients of inputs, leaves or not, and leaves alone what it was not asked for",
-          "[quick]") {
+TEST_CASE(
+    "grad() gives the gradients of inputs, leaves or not, and leaves alone what it was not asked "
+    "for",
+    "[quick]") {
   const Tensor x = leaf(), w = leaf();
   const Tensor h = x * w, y = (h * h).sum(), z = h.sum();
   const auto gradients = autograd::grad({y, z}, {x, h}, {.retain_graph = true});
@@ -39,7 +42,8 @@ TEST_CASE("grad() gives the gradients of inputs, leaves or not, and leaves alone
   CHECK(values(gradients[1]) == Values{3, 9, 19});
   CHECK(!x.grad());
   CHECK(!w.grad());
-  CHECK(values(autograd::grad({z}, {w}, {.grad_outputs = {full({}, 2, {.dtype = DType::Float64})}})[0]) ==
+  CHECK(values(autograd::grad({z}, {w},
+                              {.grad_outputs = {full({}, 2, {.dtype = DType::Float64})}})[0]) ==
         Values{2, 4, 6});
   const Tensor unused = leaf();
   require_error<Error>("grad: the outputs do not depend on input 0",
@@ -49,7 +53,8 @@ TEST_CASE("grad() gives the gradients of inputs, leaves or not, and leaves alone
                        [&] { autograd::grad({(x * x).sum()}, {x}, {.create_graph = true}); });
 }
 
-TEST_CASE("a hook sees a gradient on its way, may replace it, and stays until it is removed", "[quick]") {
+TEST_CASE("a hook sees a gradient on its way, may replace it, and stays until it is removed",
+          "[quick]") {
   const Tensor x = leaf();
   std::vector<Values> seen;
   const Tensor h = x * 2;
@@ -71,7 +76,8 @@ TEST_CASE("a hook sees a gradient on its way, may replace it, and stays until it
                        [] { zeros({1}).register_hook([](const Tensor&) { return Tensor(); }); });
   const Tensor k = x * 2;
   k.register_hook([](const Tensor&) { return zeros({2}); });
-  require_error<Error>("register_hook: a hook returned a gradient of shape [2]", [&] { k.sum().backward(); });
+  require_error<Error>("register_hook: a hook returned a gradient of shape [2]",
+                       [&] { k.sum().backward(); });
 }
 
 TEST_CASE("retain_grad() leaves the gradient in a tensor that is no leaf", "[quick]") {
@@ -88,10 +94,12 @@ TEST_CASE("retain_grad() leaves the gradient in a tensor that is no leaf", "[qui
   k.register_hook([](const Tensor& grad) { return grad * 10; });
   k.sum().backward();
   CHECK(values(k.grad()) == Values{10, 10, 10});
-  require_error<Error>("retain_grad: the tensor of shape [1] gets no gradient", [] { zeros({1}).retain_grad(); });
+  require_error<Error>("retain_grad: the tensor of shape [1] gets no gradient",
+                       [] { zeros({1}).retain_grad(); });
 }
 
-TEST_CASE("under autocast products are taken in 16 bits, and parameters and losses stay float32", "[quick]") {
+TEST_CASE("under autocast products are taken in 16 bits, and parameters and losses stay float32",
+          "[quick]") {
   const Tensor x = ones({2, 3}), w = full({4, 3}, 1.0 / 3).requires_grad_();
   Tensor y, loss;
   {
@@ -105,10 +113,12 @@ TEST_CASE("under autocast products are taken in 16 bits, and parameters and loss
   loss.backward();
   CHECK(w.grad().dtype() == DType::Float32);
   CHECK(std::abs(w.grad()[0][0].item<double>() - 0.5) < 0.01);
-  require_error<DTypeError>("AutocastGuard: dtype float64", [] { AutocastGuard wide(DType::Float64); });
+  require_error<DTypeError>("AutocastGuard: dtype float64",
+                            [] { AutocastGuard wide(DType::Float64); });
 }
 
-TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of its new value", "[quick]") {
+TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of its new value",
+          "[quick]") {
   const Tensor x = leaf(), h = x * 2;
   h.retain_grad();
   Values of_old_value;
@@ -122,10 +132,12 @@ TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of
   (h * 5).sum().backward();
   CHECK(values(h.grad()) == Values{6, 6, 6});
   CHECK(of_old_value == Values{5, 10, 15});
-  CHECK(values(x.grad()) == Values{22, 42, 62});  // 2 from the first pass, 5 · 2 · 2 x from the second
+  // 2 from the first pass, 5 · 2 · 2 x from the second.
+  CHECK(values(x.grad()) == Values{22, 42, 62});
 }
 
-TEST_CASE("no write in place goes to a leaf that requires a gradient, but under a NoGradGuard", "[quick]") {
+TEST_CASE("no write in place goes to a leaf that requires a gradient, but under a NoGradGuard",
+          "[quick]") {
   const Tensor x = leaf(), y = tensor<double>({4, 5, 6});
   const std::vector<std::function<void()>> writes = {
       [&] { x.fill_(1); },     [&] { x.zero_(); },   [&] { x.copy_(y); },
@@ -138,8 +150,9 @@ TEST_CASE("no write in place goes to a leaf that requires a gradient, but under 
     CHECK_THROWS_AS(write(), Error);
     CHECK(values(x) == Values{1, 2, 3});
   }
-  require_error<Error>("is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard",
-                       [&] { x.zero_(); });
+  require_error<Error>(
+      "is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard",
+      [&] { x.zero_(); });
   {
     const NoGradGuard no_grad;
     for (const auto& write : writes) write();
@@ -165,7 +178,8 @@ TEST_CASE("autograd::grad runs what lies between outputs and inputs, and nothing
   CHECK(values(gradients[1]) == twice);
   CHECK(values(gradients[2]) == twice);
   CHECK(values(gradients[3]) == Values{1});
-  CHECK_FALSE(autograd::grad({loss}, {leaf()}, {.retain_graph = true, .allow_unused = true})[0].defined());
+  CHECK_FALSE(
+      autograd::grad({loss}, {leaf()}, {.retain_graph = true, .allow_unused = true})[0].defined());
   CHECK(hooks == 0);
   CHECK_FALSE(b.grad().defined());
   (void)autograd::grad({loss}, {a});

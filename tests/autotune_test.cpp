@@ -1,5 +1,5 @@
-// Autotune: of a kernel's two providers the faster is found once for each kind of call, remembered in a file, and never
-// looked for while a stream is being captured.
+// Autotune: of a kernel's two providers the faster is found once for each kind of call, remembered
+// in a file, and never looked for while a stream is being captured.
 #include <unistd.h>
 
 #include <chrono>
@@ -21,8 +21,10 @@
 using namespace ringgrad;
 
 namespace ringgrad::kernels {
-// y = 1 by the native implementation, 2 by the vendor's, which takes few rows only and is slow for one.
-static constinit Kernel<void(const Tensor& y, const Conv2dOptions& options), kVendorToo> probe{"probe"};
+// y = 1 by the native implementation, 2 by the vendor's, which takes few rows only and is slow for
+// one.
+static constinit Kernel<void(const Tensor& y, const Conv2dOptions& options), kVendorToo> probe{
+    "probe"};
 }  // namespace ringgrad::kernels
 
 namespace {
@@ -50,13 +52,16 @@ REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Native, probe_native);
 REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Vendor, probe_vendor);
 
 // Returns a call as it stands in the file.
-std::string near(const std::string& call) { return str(call, " threads ", thread_count(current_stream({}))); }
+std::string near(const std::string& call) {
+  return str(call, " threads ", thread_count(current_stream({})));
+}
 
-// A cache directory of its own. The table is read once per process, so there is one for all tests, with a line from an
-// earlier process and one that a crash has cut off.
+// A cache directory of its own. The table is read once per process, so there is one for all tests,
+// with a line from an earlier process and one that a crash has cut off.
 std::filesystem::path cache() {
   static const std::filesystem::path directory = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "ringgrad-autotune-XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "ringgrad-autotune-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     setenv("RINGGRAD_CACHE_DIR", name.c_str(), 1);
     std::ofstream(autotune_file({}))
@@ -89,7 +94,8 @@ float probe(int64_t rows, Provider provider, const Conv2dOptions& options = {}) 
 }  // namespace
 
 // Differences as small as the noise of a measurement must not decide which bits a result has.
-TEST_CASE("a vendor that is hardly faster is not chosen, nor is a later plan", "[quick][autotune]") {
+TEST_CASE("a vendor that is hardly faster is not chosen, nor is a later plan",
+          "[quick][autotune]") {
   cache();
   const auto never = [](Stream) -> bool { throw Error("it was timed before"); };
   const auto is_faster = [&](const std::string& call) {
@@ -99,7 +105,8 @@ TEST_CASE("a vendor that is hardly faster is not chosen, nor is a later plan", "
   CHECK_FALSE(is_faster("native by little"));
   CHECK(is_faster("four per cent"));
   const auto plan = [&](const std::string& call, size_t plans) {
-    return fastest_plan(current_stream({}), call, std::vector<std::function<bool(Stream)>>(plans, never));
+    return fastest_plan(current_stream({}), call,
+                        std::vector<std::function<bool(Stream)>>(plans, never));
   };
   CHECK(plan("plans", 5) == 1);
   CHECK(plan("other plans", 4) == 3);
@@ -113,7 +120,8 @@ TEST_CASE("each provider runs where it is asked for, the native one where the ve
   CHECK(probe(4, Provider::Vendor) == 1);
 }
 
-TEST_CASE("the setting of the process holds on every thread, a guard's on its own", "[quick][threads][autotune]") {
+TEST_CASE("the setting of the process holds on every thread, a guard's on its own",
+          "[quick][threads][autotune]") {
   CHECK(preferred_provider(DeviceType::CPU) == Provider::Native);
   CHECK(preferred_provider(DeviceType::CUDA) == Provider::Fastest);
   set_provider(Provider::Vendor);
@@ -146,7 +154,8 @@ TEST_CASE("the faster provider is chosen and remembered", "[quick][autotune]") {
 }
 
 // The file does not keep it: the next process may have another library.
-TEST_CASE("a call that the vendor has no kernel for, or fails at, is tried once", "[quick][autotune]") {
+TEST_CASE("a call that the vendor has no kernel for, or fails at, is tried once",
+          "[quick][autotune]") {
   cache();
   const int rows = GENERATE(5, 7);
   CHECK(probe(rows, Provider::Fastest) == 1);
@@ -162,12 +171,15 @@ TEST_CASE("the fastest of a vendor's plans is chosen and remembered, those that 
   cache();
   int runs = 0;
   const auto none = [&](Stream) { return ++runs, false; };
-  const auto fails = [&](Stream) -> bool { throw CudaError("plan: CUDNN_STATUS_EXECUTION_FAILED"); };
+  const auto fails = [&](Stream) -> bool {
+    throw CudaError("plan: CUDNN_STATUS_EXECUTION_FAILED");
+  };
   const auto takes = [&](std::chrono::milliseconds time) {
     return [&runs, time](Stream) { return ++runs, std::this_thread::sleep_for(time), true; };
   };
   const Stream stream = current_stream({});
-  const auto asked = [&](const std::string& call, const std::vector<std::function<bool(Stream)>>& plans) {
+  const auto asked = [&](const std::string& call,
+                         const std::vector<std::function<bool(Stream)>>& plans) {
     const size_t calls = tuned_calls({}).size();
     const auto best = fastest_plan(stream, call, plans);
     runs = 0;
@@ -182,7 +194,8 @@ TEST_CASE("the fastest of a vendor's plans is chosen and remembered, those that 
   CHECK(text_of(autotune_file({})).find("\t-\t-\t") != std::string::npos);
   CHECK(asked("none runs, library 1", {none, fails}) == std::nullopt);
   CHECK(asked("no plans, library 1", {}) == std::nullopt);
-  CHECK(asked("all run, library 1", {takes(kSlow / 4), takes(kSlow)}) == 0);  // another library of that name
+  // Another library of that name.
+  CHECK(asked("all run, library 1", {takes(kSlow / 4), takes(kSlow)}) == 0);
   bool nested = false;
   CHECK(vendor_is_faster(stream, "a vendor with plans", takes(kSlow), [&](Stream on) {
     nested = fastest_plan(on, "its plans", {takes(kSlow), takes(kSlow / 4)}) == 1;
@@ -201,7 +214,8 @@ TEST_CASE("what another process has measured meanwhile stays in the file", "[qui
 
 TEST_CASE("a directory that cannot be written costs only the memory", "[quick][autotune]") {
   cache();
-  std::filesystem::permissions(cache(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  std::filesystem::permissions(
+      cache(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   CHECK(probe(2, Provider::Fastest, {.padding = 7}) == 2);
   native_runs = 0;
   CHECK(probe(2, Provider::Fastest, {.padding = 7}) == 2);
@@ -210,7 +224,8 @@ TEST_CASE("a directory that cannot be written costs only the memory", "[quick][a
 }
 
 TEST_CASE("a call's signature tells apart what speed depends on", "[quick][autotune]") {
-  const Tensor x = zeros({2, 3, 4, 5}), blocked = empty({2, 3, 4, 5}, {.layout = Layout::ChannelBlocked});
+  const Tensor x = zeros({2, 3, 4, 5}),
+               blocked = empty({2, 3, 4, 5}, {.layout = Layout::ChannelBlocked});
   const auto text = [](const auto&... args) { return call_signature("k", args...); };
   CHECK(text(x) == "k float32[2,3,4,5]");
   CHECK(text(zeros({2}, {.dtype = DType::BFloat16}), Tensor()) == "k bfloat16[2] -");
@@ -222,7 +237,8 @@ TEST_CASE("a call's signature tells apart what speed depends on", "[quick][autot
 }
 
 namespace {
-// A matrix is slow for the native implementation's host and the vendor's device, two rows for the native one's device.
+// A matrix is slow for the native implementation's host and the vendor's device, two rows for the
+// native one's device.
 void keep_device_busy(Device device) { fill_(empty({1 << 16}, {.device = device}), 0); }
 void probe_cuda(Stream, const Tensor& y, const Conv2dOptions&) {
   ++native_runs;
@@ -244,7 +260,8 @@ REGISTER_KERNEL(probe, DeviceType::CUDA, Provider::Vendor, probe_cuda_vendor);
 TEST_CASE("cuda: the faster kernel is the one that the device runs faster", "[cuda][autotune]") {
   if (!test::enough_devices(1)) return;
   cache();
-  const Tensor y = zeros({1, 1}, {.device = Device("cuda")});  // native: 2 ms for the host; vendor: a long kernel
+  // native: 2 ms for the host; vendor: a long kernel.
+  const Tensor y = zeros({1, 1}, {.device = Device("cuda")});
   kernels::probe(y, {.padding = 3});
   CHECK(to_vector<float>(y) == std::vector<float>{1});
 }
@@ -280,7 +297,8 @@ TEST_CASE("the precision of float32 products has torch's names", "[quick][autotu
     set_float32_matmul_precision("tf32");
     FAIL("it has another name");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()).find("'tf32', expected highest, high or medium") != std::string::npos);
+    CHECK(std::string(error.what()).find("'tf32', expected highest, high or medium") !=
+          std::string::npos);
   }
   CHECK(get_float32_matmul_precision() == "highest");
 }

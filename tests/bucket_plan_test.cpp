@@ -14,8 +14,10 @@ using namespace ringgrad::test;
 
 namespace {
 
-// An arena whose parameters have these sizes, each beginning at a multiple of 16, numbered from `first` on.
-ArenaRange arena_of(const std::vector<int64_t>& sizes, int first = 0, DType dtype = DType::Float32) {
+// An arena whose parameters have these sizes, each beginning at a multiple of 16, numbered from
+// `first` on.
+ArenaRange arena_of(const std::vector<int64_t>& sizes, int first = 0,
+                    DType dtype = DType::Float32) {
   ArenaRange arena;
   int64_t at = 0;
   for (const int64_t size : sizes) {
@@ -37,7 +39,8 @@ std::vector<int> counting(int n) {
 
 TEST_CASE("buckets are closed before they exceed the cap", "[bucket_plan][quick]") {
   // 16 elements are 64 bytes.
-  const auto buckets = plan_buckets({arena_of({16, 10, 32, 16, 48})}, counting(5), {.first_bytes = 128, .bytes = 192});
+  const auto buckets = plan_buckets({arena_of({16, 10, 32, 16, 48})}, counting(5),
+                                    {.first_bytes = 128, .bytes = 192});
   REQUIRE(buckets.size() == 3);
   CHECK(buckets[0].parameters == std::vector{0, 1});
   CHECK(buckets[1].parameters == std::vector{2, 3});
@@ -47,15 +50,18 @@ TEST_CASE("buckets are closed before they exceed the cap", "[bucket_plan][quick]
   CHECK((buckets[2].begin == 80 && buckets[2].end == 128));
 }
 
-TEST_CASE("a tensor larger than the cap is split, and its rest takes others in", "[bucket_plan][quick]") {
-  const auto buckets = plan_buckets({arena_of({8, 100, 16})}, counting(3), {.first_bytes = 128, .bytes = 128});
+TEST_CASE("a tensor larger than the cap is split, and its rest takes others in",
+          "[bucket_plan][quick]") {
+  const auto buckets =
+      plan_buckets({arena_of({8, 100, 16})}, counting(3), {.first_bytes = 128, .bytes = 128});
   std::vector<std::vector<int>> parameters;
   for (const BucketRange& bucket : buckets) parameters.push_back(bucket.parameters);
   CHECK(parameters == std::vector<std::vector<int>>{{0}, {1}, {1}, {1}, {1, 2}});
 }
 
 TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][quick]") {
-  const int64_t first = GENERATE(1, 64, 200, 4096, 1 << 30), cap = GENERATE(1, 64, 200, 4096, 1 << 30);
+  const int64_t first = GENERATE(1, 64, 200, 4096, 1 << 30),
+                cap = GENERATE(1, 64, 200, 4096, 1 << 30);
   const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
   const ArenaRange arena = arena_of({1, 700, 16, 3, 5000, 64, 1}, 0, dtype);
   int64_t at = 0;
@@ -64,13 +70,18 @@ TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][
     REQUIRE(buckets[b].begin == at);
     REQUIRE(buckets[b].end > at);
     at = buckets[b].end;
-    const int64_t bytes = (buckets[b].end - buckets[b].begin) * static_cast<int64_t>(itemsize(dtype));
-    REQUIRE(bytes <= std::max<int64_t>(b == 0 ? first : cap, 16 * static_cast<int64_t>(itemsize(dtype))));
-    for (size_t k = 0; k < arena.parameters.size(); ++k) {  // it waits for exactly those that reach into it
-      const int64_t begin = arena.offsets[k], end = k + 1 < 7 ? arena.offsets[k + 1] : arena.grads.numel();
+    const int64_t bytes =
+        (buckets[b].end - buckets[b].begin) * static_cast<int64_t>(itemsize(dtype));
+    REQUIRE(bytes <=
+            std::max<int64_t>(b == 0 ? first : cap, 16 * static_cast<int64_t>(itemsize(dtype))));
+    // It waits for exactly those that reach into it.
+    for (size_t k = 0; k < arena.parameters.size(); ++k) {
+      const int64_t begin = arena.offsets[k],
+                    end = k + 1 < 7 ? arena.offsets[k + 1] : arena.grads.numel();
       const bool reaches = begin < buckets[b].end && end > buckets[b].begin;
       const auto& listed = buckets[b].parameters;
-      REQUIRE((std::find(listed.begin(), listed.end(), static_cast<int>(k)) != listed.end()) == reaches);
+      REQUIRE((std::find(listed.begin(), listed.end(), static_cast<int>(k)) != listed.end()) ==
+              reaches);
     }
   }
   CHECK(at == arena.grads.numel());
@@ -81,7 +92,8 @@ TEST_CASE("buckets of two dtypes are launched in one order of readiness", "[buck
   const auto buckets = plan_buckets({single, twice}, {0, 2, 1, 3}, {.first_bytes = 1, .bytes = 1});
   std::vector<int> order;
   for (const BucketRange& bucket : buckets)
-    if (order.empty() || order.back() != bucket.parameters[0]) order.push_back(bucket.parameters[0]);
+    if (order.empty() || order.back() != bucket.parameters[0])
+      order.push_back(bucket.parameters[0]);
   CHECK(order == std::vector{0, 2, 1, 3});
 }
 
@@ -105,20 +117,22 @@ TEST_CASE("buckets of an order that is not the one in memory", "[bucket_plan][qu
     ranges.emplace_back(bucket.begin, bucket.end);
     parameters.push_back(bucket.parameters);
   }
-  CHECK(ranges ==
-        std::vector<std::pair<int64_t, int64_t>>{{80, 112}, {112, 128}, {0, 16}, {32, 64}, {16, 32}, {64, 80}});
+  CHECK(ranges == std::vector<std::pair<int64_t, int64_t>>{
+                      {80, 112}, {112, 128}, {0, 16}, {32, 64}, {16, 32}, {64, 80}});
   CHECK(parameters == std::vector<std::vector<int>>{{4}, {4}, {0}, {2}, {1}, {3}});
 }
 
 TEST_CASE("buckets of any order cover every element once, and wait for those that reach into them",
           "[bucket_plan][quick]") {
   const int64_t first = GENERATE(1, 200, 4096), cap = GENERATE(1, 200, 4096, 1 << 30);
-  const ArenaRange low = arena_of({1, 700, 16, 3, 5000, 64, 1}), high = arena_of({9, 0, 130, 16}, 7, DType::Float64);
+  const ArenaRange low = arena_of({1, 700, 16, 3, 5000, 64, 1}),
+                   high = arena_of({9, 0, 130, 16}, 7, DType::Float64);
   std::mt19937 random(11);
   for (int time = 0; time < 50; ++time) {
     std::vector<int> order = counting(11);
     std::shuffle(order.begin(), order.end(), random);
-    std::vector<std::vector<int>> covered{std::vector<int>(low.grads.numel()), std::vector<int>(high.grads.numel())};
+    std::vector<std::vector<int>> covered{std::vector<int>(low.grads.numel()),
+                                          std::vector<int>(high.grads.numel())};
     ptrdiff_t last = -1;
     for (const BucketRange& bucket : plan_buckets({low, high}, order, {first, cap})) {
       const ArenaRange& arena = bucket.arena == 0 ? low : high;
@@ -127,15 +141,18 @@ TEST_CASE("buckets of any order cover every element once, and wait for those tha
       ptrdiff_t ready = 0;
       for (size_t k = 0; k < arena.parameters.size(); ++k) {
         const int64_t begin = arena.offsets[k];
-        const int64_t end = k + 1 < arena.offsets.size() ? arena.offsets[k + 1] : arena.grads.numel();
+        const int64_t end =
+            k + 1 < arena.offsets.size() ? arena.offsets[k + 1] : arena.grads.numel();
         if (begin >= bucket.end || end <= bucket.begin || begin == end) continue;
         reaching.push_back(arena.parameters[k]);
-        ready = std::max(ready, std::find(order.begin(), order.end(), arena.parameters[k]) - order.begin());
+        ready = std::max(
+            ready, std::find(order.begin(), order.end(), arena.parameters[k]) - order.begin());
       }
       REQUIRE(bucket.parameters == reaching);
       REQUIRE(ready >= last);
       last = ready;
     }
-    for (const auto& arena : covered) REQUIRE(std::count(arena.begin(), arena.end(), 1) == std::ssize(arena));
+    for (const auto& arena : covered)
+      REQUIRE(std::count(arena.begin(), arena.end(), 1) == std::ssize(arena));
   }
 }

@@ -1,6 +1,6 @@
-// Every test program's main. ctest says of which cases it is that they need a GPU, or a processor for whose
-// instructions there are kernels: where there is none, or not one of them has found as many GPUs as it wants, they are
-// skipped (77), which is not to pass.
+// Every test program's main. ctest says of which cases it is that they need a GPU, or a processor
+// for whose instructions there are kernels: where there is none, or not one of them has found as
+// many GPUs as it wants, they are skipped (77), which is not to pass.
 #define CATCH_CONFIG_RUNNER
 #include "ringgrad/tests/cuda_util.h"
 
@@ -25,7 +25,9 @@ using Listener = Catch::TestEventListenerBase;
 
 struct CountCases : Listener {
   using Listener::Listener;
-  void testCaseStarting(const Catch::TestCaseInfo&) override { ringgrad::test::left_something_out = false; }
+  void testCaseStarting(const Catch::TestCaseInfo&) override {
+    ringgrad::test::left_something_out = false;
+  }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     ++cases;
     cases_left_out += ringgrad::test::left_something_out && stats.totals.assertions.total() == 0;
@@ -35,9 +37,12 @@ CATCH_REGISTER_LISTENER(CountCases)
 
 }  // namespace
 
-// The library of C++ counts who holds an exception where ThreadSanitizer does not look. So it takes the last holder's
-// release for a race with the others' reading, whenever an exception goes from one thread to another.
-extern "C" const char* __tsan_default_suppressions() { return "race:std::__exception_ptr::exception_ptr::_M_release"; }
+// The library of C++ counts who holds an exception where ThreadSanitizer does not look. So it takes
+// the last holder's release for a race with the others' reading, whenever an exception goes from
+// one thread to another.
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:std::__exception_ptr::exception_ptr::_M_release";
+}
 
 int main(int argc, char** argv) {
   const bool need_gpu = std::getenv("RINGGRAD_TESTS_NEED_GPU") != nullptr;
@@ -55,6 +60,8 @@ int main(int argc, char** argv) {
     std::puts("failed: no such tests here");
     return 1;
   }
-  if (cases_left_out > 0) std::printf("left out for want of GPUs: %d of %d cases\n", cases_left_out, cases);
-  return need_gpu && result == 0 && cases_left_out > 0 && cases_left_out == cases ? kSkipped : result;
+  if (cases_left_out > 0)
+    std::printf("left out for want of GPUs: %d of %d cases\n", cases_left_out, cases);
+  return need_gpu && result == 0 && cases_left_out > 0 && cases_left_out == cases ? kSkipped
+                                                                                  : result;
 }

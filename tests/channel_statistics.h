@@ -8,8 +8,8 @@
 
 namespace ringgrad::test {
 
-// Per channel, of pixel / 255 over all pixels of all images: the mean, and the standard deviation around it (divided
-// by the number of pixels, not one less).
+// Per channel, of pixel / 255 over all pixels of all images: the mean, and the standard deviation
+// around it (divided by the number of pixels, not one less).
 struct ChannelStatistics {
   std::vector<float> mean, std;
 };
@@ -26,9 +26,11 @@ inline ChannelStatistics channel_statistics(const ImageDataset& d) {
         squares += uint64_t{pixels[i]} * pixels[i];
       }
     }
-    const double count = static_cast<double>(d.size() * plane), mean = static_cast<double>(sum) / count;
+    const double count = static_cast<double>(d.size() * plane),
+                 mean = static_cast<double>(sum) / count;
     result.mean.push_back(static_cast<float>(mean / 255));
-    result.std.push_back(static_cast<float>(std::sqrt(static_cast<double>(squares) / count - mean * mean) / 255));
+    result.std.push_back(
+        static_cast<float>(std::sqrt(static_cast<double>(squares) / count - mean * mean) / 255));
   }
   return result;
 }

@@ -1,4 +1,5 @@
-// all_to_all, parts of unlike sizes, texts, every reduction of every dtype, timeouts of one call, groups of a machine.
+// all_to_all, parts of unlike sizes, texts, every reduction of every dtype, timeouts of one call,
+// groups of a machine.
 #include <array>
 
 #include "ringgrad/core/factory.h"
@@ -11,25 +12,29 @@ namespace {
 
 template <class Body>
 void run(int size, const char* channel, Body body) {
-  for (const std::string& error : errors_of_ranks(host_groups(size, channel), body)) REQUIRE(error == "");
+  for (const std::string& error : errors_of_ranks(host_groups(size, channel), body))
+    REQUIRE(error == "");
 }
 
 void must(bool condition, const char* what) {
   if (!condition) throw Error(what);
 }
 
-// What nobody else sends: [from + 1, to + 2], or with its dimensions exchanged, so that it is not contiguous.
+// What nobody else sends: [from + 1, to + 2], or with its dimensions exchanged, so that it is not
+// contiguous.
 Tensor part(int from, int to, bool transposed) {
   const int64_t rows = from + 1, columns = to + 2;
-  const Tensor x =
-      transposed ? empty({columns, rows}).as_strided({rows, columns}, {1, rows}, 0) : empty({rows, columns});
+  const Tensor x = transposed ? empty({columns, rows}).as_strided({rows, columns}, {1, rows}, 0)
+                              : empty({rows, columns});
   std::vector<float> values;
-  for (int64_t i = 0; i < rows * columns; ++i) values.push_back(static_cast<float>(100 * from + 10 * to + i));
+  for (int64_t i = 0; i < rows * columns; ++i)
+    values.push_back(static_cast<float>(100 * from + 10 * to + i));
   copy_(x, tensor(values, {rows, columns}));
   return x;
 }
 
-// The reduction of all ranks' values, in the widest type, wrapped to T's bits where T is an integer.
+// The reduction of all ranks' values, in the widest type, wrapped to T's bits where T is an
+// integer.
 template <class T>
 T expected(ReduceOp op, const std::vector<T>& values) {
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
@@ -112,7 +117,8 @@ TEST_CASE("every rank gets its part from every rank", "[collective_kinds][quick]
       group.all_gather(parts, part(rank, rank, !async), {.async = async}).wait();
       for (int r = 0; r < size; ++r) {
         must(to_vector<float>(from[r]) == to_vector<float>(part(r, rank, false)), "unlike parts");
-        must(to_vector<float>(parts[r]) == to_vector<float>(part(r, r, false)), "all_gather of unlike parts");
+        must(to_vector<float>(parts[r]) == to_vector<float>(part(r, r, false)),
+             "all_gather of unlike parts");
       }
     }
   });
@@ -126,8 +132,13 @@ TEST_CASE("ranks that disagree about parts are out of step", "[collective_kinds]
     const Tensor own = ones({1 + rank, 2});
     if (kind == 0) group.all_gather({empty({1, 2}), empty({2, 2})}, own).wait();
     if (kind == 1)
-      group.all_gather({rank == 0 ? empty({1, 2}) : empty({2, 1}), rank == 0 ? empty({4}) : empty({2, 2})}, own).wait();
-    if (kind == 2) group.all_to_all({ones({2}), ones({3})}, {ones({2}), ones({3})}).wait();  // 1 expects 2, gets 3
+      group
+          .all_gather(
+              {rank == 0 ? empty({1, 2}) : empty({2, 1}), rank == 0 ? empty({4}) : empty({2, 2})},
+              own)
+          .wait();
+    // 1 expects 2, gets 3.
+    if (kind == 2) group.all_to_all({ones({2}), ones({3})}, {ones({2}), ones({3})}).wait();
     group.barrier().wait();
   });
   for (const std::string& error : errors) {
@@ -139,12 +150,16 @@ TEST_CASE("ranks that disagree about parts are out of step", "[collective_kinds]
 TEST_CASE("texts of any length, to all and to one", "[collective_kinds][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   run(3, channel, [](ProcessGroup& group) {
-    const auto text = [](int r) { return std::string(static_cast<size_t>(r * 1000), 'a') + std::string(1, '\0'); };
+    const auto text = [](int r) {
+      return std::string(static_cast<size_t>(r * 1000), 'a') + std::string(1, '\0');
+    };
     const std::vector<std::string> all{text(0), text(1), ""};
     const std::string own = all[static_cast<size_t>(group.rank())];
     must(all_gather_texts(group, own) == all, "all_gather_texts");
-    must(gather_texts(group, own, 1) == (group.rank() == 1 ? all : std::vector<std::string>()), "gather_texts");
-    must(broadcast_text(group, own, 1) == all[1] && broadcast_text(group, own, 2).empty(), "broadcast_text");
+    must(gather_texts(group, own, 1) == (group.rank() == 1 ? all : std::vector<std::string>()),
+         "gather_texts");
+    must(broadcast_text(group, own, 1) == all[1] && broadcast_text(group, own, 2).empty(),
+         "broadcast_text");
   });
 }
 

@@ -1,5 +1,5 @@
-// Collectives speak of logical tensors: however input and output lie in memory, on each rank in another way, the result
-// is what a loop over row-major values says.
+// Collectives speak of logical tensors: however input and output lie in memory, on each rank in
+// another way, the result is what a loop over row-major values says.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
@@ -21,7 +21,9 @@ Tensor laid_out(Kind kind, const Values& values) {
   Tensor x;
   switch (kind) {
     case ChannelsLast: x = empty(shape, {.layout = Layout::ChannelsLast}); break;
-    case Blocked: x = empty(shape, {.layout = Layout::ChannelBlocked}); break;  // with 12 channels of padding
+    case Blocked:
+      x = empty(shape, {.layout = Layout::ChannelBlocked});
+      break;  // with 12 channels of padding
     case Transposed: x = empty({3, 2, 20, n}).as_strided(shape, {1, n, 20 * n, 40 * n}, 0); break;
     case Sliced: x = full({n, 21, 2, 5}, kGap).as_strided(shape, {210, 10, 5, 1}, 11); break;
     default: x = empty(shape);
@@ -67,7 +69,8 @@ struct Case {
 
   void expect(const char* what, const Tensor& got, const Values& want) const {
     if (to_vector<float>(got) != want || !is_whole(out, got))
-      throw Error(str(what, " from layout ", in, " to ", out, ": wrong values on rank ", group.rank()));
+      throw Error(
+          str(what, " from layout ", in, " to ", out, ": wrong values on rank ", group.rank()));
   }
   void run() const {
     const int rank = group.rank(), size = group.size();
@@ -116,19 +119,23 @@ void check(const std::vector<std::string>& errors) {
 
 }  // namespace
 
-TEST_CASE("every collective takes every layout, another one on each rank", "[collective_layout][quick][threads]") {
+TEST_CASE("every collective takes every layout, another one on each rank",
+          "[collective_layout][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3);
   const bool async = GENERATE(false, true);
   check(errors_of_ranks(host_groups(size, channel), [&](ProcessGroup& group) {
     for (int i = 0; i < kKinds * kKinds; ++i) {
       const int other = i + group.rank();
-      Case{group, static_cast<Kind>(other % kKinds), static_cast<Kind>(other / kKinds % kKinds), async}.run();
+      Case{group, static_cast<Kind>(other % kKinds), static_cast<Kind>(other / kKinds % kKinds),
+           async}
+          .run();
     }
   }));
 }
 
-TEST_CASE("a plain convolution's output is gathered as what it is", "[collective_layout][quick][threads]") {
+TEST_CASE("a plain convolution's output is gathered as what it is",
+          "[collective_layout][quick][threads]") {
   check(errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
     const Tensor x = full({2, 3, 8, 8}, group.rank() + 1), w = ones({20, 3, 3, 3});
     const Tensor y = conv2d(x, w, {}, {});
@@ -141,7 +148,8 @@ TEST_CASE("a plain convolution's output is gathered as what it is", "[collective
   }));
 }
 
-TEST_CASE("a result arrives although nobody keeps the Work", "[collective_layout][quick][threads]") {
+TEST_CASE("a result arrives although nobody keeps the Work",
+          "[collective_layout][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   check(errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const Tensor x = laid_out(Transposed, values(group.rank(), kPart));
@@ -153,7 +161,8 @@ TEST_CASE("a result arrives although nobody keeps the Work", "[collective_layout
   }));
 }
 
-TEST_CASE("ranks with other shapes are out of step, and the error names both", "[collective_layout][quick][threads]") {
+TEST_CASE("ranks with other shapes are out of step, and the error names both",
+          "[collective_layout][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int kind = GENERATE(0, 1, 2);
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {

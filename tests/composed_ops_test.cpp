@@ -1,5 +1,5 @@
-// Operations made of others: what they refuse, and what PyTorch cannot say of them (tests/golden_tensor_ops.cpp has its
-// values and gradients).
+// Operations made of others: what they refuse, and what PyTorch cannot say of them
+// (tests/golden_tensor_ops.cpp has its values and gradients).
 #include <cmath>
 
 #include "ringgrad/autograd/engine.h"
@@ -22,12 +22,17 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
   });
   require_error<Error>("split: the size of a part is 0, expected at least 1", [&] { x.split(0); });
   require_error<Error>("chunk: 0 parts, expected at least 1", [&] { x.chunk(0); });
-  require_error<ShapeError>("repeat: [2] has fewer numbers than shape [2, 6] dimensions", [&] { x.repeat({2}); });
-  require_error<ShapeError>("tril: shape [3], expected at least two dimensions", [] { tril(zeros({3})); });
-  require_error<ShapeError>("view: a tensor of shape [6, 2] with strides [1, 6] cannot be seen with shape [12]",
-                            [&] { x.t().view({12}); });
-  require_error<ShapeError>("t: shape [1, 4, 5], expected at most two dimensions", [&] { image.t(); });
-  require_error<IndexError>("topk: k is 7, expected 0 to 6, the size of dimension 1", [&] { x.topk(7); });
+  require_error<ShapeError>("repeat: [2] has fewer numbers than shape [2, 6] dimensions",
+                            [&] { x.repeat({2}); });
+  require_error<ShapeError>("tril: shape [3], expected at least two dimensions",
+                            [] { tril(zeros({3})); });
+  require_error<ShapeError>(
+      "view: a tensor of shape [6, 2] with strides [1, 6] cannot be seen with shape [12]",
+      [&] { x.t().view({12}); });
+  require_error<ShapeError>("t: shape [1, 4, 5], expected at most two dimensions",
+                            [&] { image.t(); });
+  require_error<IndexError>("topk: k is 7, expected 0 to 6, the size of dimension 1",
+                            [&] { x.topk(7); });
   require_error<ShapeError>("scatter_add: the values have shape [1], expected [2]", [&] {
     scatter_add(zeros({3}), 0, index({0, 1}), zeros({1}));
   });
@@ -37,23 +42,32 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
   require_error<ShapeError>("index_add: the values have shape [2, 5], expected [2, 1]", [&] {
     index_add(x, 1, index({0}), zeros({2, 5}));
   });
-  require_error<IndexError>("embedding: padding_idx is 2, the weight has 2 rows", [&] { embedding(index({0}), x, 2); });
+  require_error<IndexError>("embedding: padding_idx is 2, the weight has 2 rows",
+                            [&] { embedding(index({0}), x, 2); });
   require_error<ShapeError>("conv1d: the input has shape [2, 6]", [&] { conv1d(x, image); });
-  require_error<ShapeError>("group_norm: the input has shape [1, 4, 5], expected [N, C, …] with C a multiple of the 3",
-                            [&] { group_norm(image, 3); });
-  require_error<ShapeError>("dropout2d: the input has shape [3], expected [N, C, …]", [] { dropout2d(zeros({3})); });
+  require_error<ShapeError>(
+      "group_norm: the input has shape [1, 4, 5], expected [N, C, …] with C a multiple of the 3",
+      [&] { group_norm(image, 3); });
+  require_error<ShapeError>("dropout2d: the input has shape [3], expected [N, C, …]",
+                            [] { dropout2d(zeros({3})); });
   require_error<Error>("dropout: the probability is 1.5", [&] { dropout2d(x, 1.5); });
-  require_error<ShapeError>("upsample: from [1, 2, 0, 3] to 2 x 2", [] { upsample(zeros({1, 2, 0, 3}), 2); });
+  require_error<ShapeError>("upsample: from [1, 2, 0, 3] to 2 x 2", [] {
+    upsample(zeros({1, 2, 0, 3}), 2);
+  });
   require_error<Error>("einsum: \"ij\" has no comma", [&] { einsum("ij", x, x); });
   require_error<ShapeError>("einsum: 'j' has the sizes 6 and 2", [&] { einsum("ij,jk", x, x); });
   require_error<ShapeError>("einsum: \"i\" for shape [2, 6]", [&] { einsum("i,jk", x, x); });
   require_error<Error>("einsum: the result \"iz\" has 'z'", [&] { einsum("ij,ij->iz", x, x); });
-  require_error<Error>("huber_loss: delta is 0, expected a number above 0", [&] { huber_loss(x, x, 0); });
-  require_error<ShapeError>("kl_div: the input has shape [2, 6], the target [1, 4, 5]", [&] { kl_div(x, image); });
+  require_error<Error>("huber_loss: delta is 0, expected a number above 0",
+                       [&] { huber_loss(x, x, 0); });
+  require_error<ShapeError>("kl_div: the input has shape [2, 6], the target [1, 4, 5]",
+                            [&] { kl_div(x, image); });
   require_error<Error>("norm: p is 0, expected a number above 0, or infinity", [&] { x.norm(0); });
-  for (auto run : {+[](const Tensor& x) { return x.cumsum(0); }, +[](const Tensor& x) { return x.norm(); },
-                   +[](const Tensor& x) { return repeat(x, {1}); }, +[](const Tensor& x) { return clone(x); },
-                   +[](const Tensor& x) { return masked_fill(x, x, 0); }, +[](const Tensor& x) { return x += 1; }})
+  for (auto run :
+       {+[](const Tensor& x) { return x.cumsum(0); }, +[](const Tensor& x) { return x.norm(); },
+        +[](const Tensor& x) { return repeat(x, {1}); }, +[](const Tensor& x) { return clone(x); },
+        +[](const Tensor& x) { return masked_fill(x, x, 0); },
+        +[](const Tensor& x) { return x += 1; }})
     CHECK(thrown<Error>([&] { run(none); }) != "nothing was thrown");
 }
 
@@ -65,9 +79,11 @@ TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]"
   }
 }
 
-TEST_CASE("what is written to a part of a convolution's result is written to the result", "[quick]") {
+TEST_CASE("what is written to a part of a convolution's result is written to the result",
+          "[quick]") {
   const NoGradGuard no_grad;
-  const auto convolved = [] { return conv2d(ones({1, 1, 3, 3}), ones({2, 1, 2, 2})); };  // 8 times 4
+  // 8 times 4.
+  const auto convolved = [] { return conv2d(ones({1, 1, 3, 3}), ones({2, 1, 2, 2})); };
   const auto sum_after = [&](const std::function<void(const Tensor& y)>& write) {
     const Tensor y = convolved();
     write(y);
@@ -90,20 +106,23 @@ TEST_CASE("a scatter of several values to one place leaves their sum, and x else
   CHECK(to_vector<float>(y) == std::vector<float>{4, 1, 8, 1});
 }
 
-TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, statistics stay", "[quick]") {
+TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, statistics stay",
+          "[quick]") {
   const Tensor weight = ones({2}).requires_grad_(), bias = ones({2}).requires_grad_();
   const Tensor mean = full({2}, 3), var = full({2}, 4);
   for (const Shape& shape : {Shape{0, 2, 3, 3}, Shape{3, 2, 0, 3}, Shape{0, 2}})
     for (const bool training : {true, false}) {
       const Tensor x = zeros(shape).requires_grad_();
-      const Tensor y = batch_norm(x, weight, bias, mean, var, {.training = training, .activation = Activation::Relu});
+      const Tensor y = batch_norm(x, weight, bias, mean, var,
+                                  {.training = training, .activation = Activation::Relu});
       CHECK(y.shape() == shape);
       y.sum().backward();
       CHECK(x.grad().shape() == shape);
     }
   CHECK(to_vector<float>(mean) == std::vector<float>{3, 3});
   CHECK(to_vector<float>(var) == std::vector<float>{4, 4});
-  for (const Shape& shape : {Shape{0, 2}, Shape{3, 0, 2}}) layer_norm(zeros(shape), {2}, weight, bias).sum().backward();
+  for (const Shape& shape : {Shape{0, 2}, Shape{3, 0, 2}})
+    layer_norm(zeros(shape), {2}, weight, bias).sum().backward();
   CHECK(layer_norm(zeros({2, 0}), {0}, zeros({0}), zeros({0})).shape() == Shape{2, 0});
   CHECK(to_vector<float>(weight.grad()) == std::vector<float>{0, 0});
   CHECK(to_vector<float>(bias.grad()) == std::vector<float>{0, 0});
@@ -117,13 +136,15 @@ TEST_CASE("batch norm with max pooling has its parts' gradients", "[quick]") {
       for (const bool rectified : {true, false}) {
         INFO("affine " << affine << ", training " << training << ", relu " << rectified);
         const auto gradients = [&](bool fused, bool wants_dx) {
-          const Tensor x = values_of_x.clone().set_requires_grad(wants_dx), mean = zeros({18}), var = ones({18});
+          const Tensor x = values_of_x.clone().set_requires_grad(wants_dx), mean = zeros({18}),
+                       var = ones({18});
           std::vector<Tensor> leaves{x};
           if (affine) leaves = {x, rand({18}).set_requires_grad(), rand({18}).set_requires_grad()};
           const Activation activation = rectified ? Activation::Relu : Activation::None;
-          const BatchNormOptions options{.training = training, .activation = activation, .max_pool = fused ? 2 : 0};
-          const Tensor y =
-              batch_norm(x, affine ? leaves[1] : Tensor(), affine ? leaves[2] : Tensor(), mean, var, options);
+          const BatchNormOptions options{
+              .training = training, .activation = activation, .max_pool = fused ? 2 : 0};
+          const Tensor y = batch_norm(x, affine ? leaves[1] : Tensor(),
+                                      affine ? leaves[2] : Tensor(), mean, var, options);
           if (affine || wants_dx) (fused ? y : max_pool2d(y, 2)).backward(dy);
           std::vector<Tensor> results{y};
           for (const Tensor& leaf : leaves) results.push_back(leaf.grad());
@@ -136,7 +157,9 @@ TEST_CASE("batch norm with max pooling has its parts' gradients", "[quick]") {
           const std::vector<Tensor> parts = gradients(false, wants_dx);
           for (size_t i = 1; i < fused.size(); ++i) {
             REQUIRE(fused[i].defined() == parts[i].defined());
-            if (fused[i]) CHECK(difference(fused[i], to_vector<double>(parts[i]), {DType::Float32, 6 * 5 * 7}) == "");
+            if (fused[i])
+              CHECK(difference(fused[i], to_vector<double>(parts[i]),
+                               {DType::Float32, 6 * 5 * 7}) == "");
           }
         }
       }
@@ -150,7 +173,8 @@ TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {
   CHECK(zeros({0}).any().item<bool>() == false);
   CHECK(zeros({0}).all().item<bool>() == true);
   CHECK(zeros({0, 2}).norm().item<double>() == 0);
-  CHECK(to_vector<double>(logsumexp(zeros({2, 0}), 1)) == std::vector<double>{-INFINITY, -INFINITY});
+  CHECK(to_vector<double>(logsumexp(zeros({2, 0}), 1)) ==
+        std::vector<double>{-INFINITY, -INFINITY});
   CHECK(cat({zeros({0}), zeros({2, 3})}).shape() == Shape{2, 3});
   CHECK(adaptive_avg_pool2d(zeros({2, 2, 3, 3}), 0).shape() == Shape{2, 2, 0, 0});
 }
@@ -167,29 +191,37 @@ TEST_CASE("topk has what a sort begins with", "[quick]") {
       }
 }
 
-TEST_CASE("group_norm and its gradients are those of layer_norm of the groups, and a function of each channel") {
+TEST_CASE(
+    "group_norm and its gradients are those of layer_norm of the groups, and a function of each "
+    "channel") {
   const auto composed = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
-    const Tensor y =
-        reshape(layer_norm(reshape(x, {x.size(0), 2, x.numel() / x.size(0) / 2}), {x.numel() / x.size(0) / 2}),
-                {x.size(0), x.size(1), x.numel() / x.size(0) / x.size(1)});
+    const Tensor y = reshape(layer_norm(reshape(x, {x.size(0), 2, x.numel() / x.size(0) / 2}),
+                                        {x.numel() / x.size(0) / 2}),
+                             {x.size(0), x.size(1), x.numel() / x.size(0) / x.size(1)});
     return reshape(y * unsqueeze(weight, 1) + unsqueeze(bias, 1), x.shape());
   };
   const Shape shapes[] = {{3, 4}, {2, 6, 5}, {2, 4, 40, 30}, {1, 2, 3, 2, 2}};
   for (const Shape& shape : shapes) {
     const TensorOptions float64 = {.dtype = DType::Float64};
-    const Tensor g = randn(shape, float64), weight = randn({shape[1]}, float64), bias = randn({shape[1]}, float64);
+    const Tensor g = randn(shape, float64), weight = randn({shape[1]}, float64),
+                 bias = randn({shape[1]}, float64);
     const Tensor transposed = transpose(randn(shape, float64), 0, 1);  // not contiguous
     const Tensor inputs[] = {transpose(clone(contiguous(transposed)), 0, 1), weight, bias};
     std::vector<Tensor> results[2];
     for (const bool fused : {false, true}) {
       for (const Tensor& input : inputs) input.set_grad({}), input.set_requires_grad(true);
-      const Tensor y = fused ? group_norm(inputs[0], 2, weight, bias) : composed(inputs[0], weight, bias);
+      const Tensor y =
+          fused ? group_norm(inputs[0], 2, weight, bias) : composed(inputs[0], weight, bias);
       y.backward(g);
       results[fused] = {y, inputs[0].grad(), weight.grad(), bias.grad()};
     }
-    for (size_t i = 0; i < 4; ++i) CHECK(max(abs(results[0][i] - results[1][i])).item<double>() < 1e-10);
+    for (size_t i = 0; i < 4; ++i)
+      CHECK(max(abs(results[0][i] - results[1][i])).item<double>() < 1e-10);
     const Tensor x = inputs[0].detach(), plain = group_norm(x, 2);
-    CHECK(max(abs(plain - composed(x, ones_like(weight), zeros_like(bias)))).item<double>() < 1e-10);
-    CHECK(max(abs(group_norm(to(x, DType::BFloat16), 2).to(DType::Float64) - plain)).item<double>() < 0.1);
+    CHECK(max(abs(plain - composed(x, ones_like(weight), zeros_like(bias)))).item<double>() <
+          1e-10);
+    CHECK(
+        max(abs(group_norm(to(x, DType::BFloat16), 2).to(DType::Float64) - plain)).item<double>() <
+        0.1);
   }
 }

@@ -35,7 +35,8 @@ TEST_CASE("module: a child given as std::shared_ptr lives as long as its parent"
   } net;
   REQUIRE(names_of(net.state_dict()) == Names{"l.weight", "l.bias"});
   REQUIRE(
-      contains(error_of<Error>([] { Open().register_module("l", std::shared_ptr<nn::Linear>()); }), "'l' is a null"));
+      contains(error_of<Error>([] { Open().register_module("l", std::shared_ptr<nn::Linear>()); }),
+               "'l' is a null"));
 }
 
 TEST_CASE("module: a child that was no member and is gone is an error, not a crash", "[quick]") {
@@ -56,7 +57,8 @@ TEST_CASE("module: no module contains itself", "[quick]") {
   Open a, b;
   REQUIRE_THROWS_AS(a.register_module("a", a), Error);
   a.register_module("b", b);
-  REQUIRE(contains(error_of<Error>([&] { b.register_module("a", a); }), "'a' is or contains the module"));
+  REQUIRE(contains(error_of<Error>([&] { b.register_module("a", a); }),
+                   "'a' is or contains the module"));
 }
 
 TEST_CASE("module: a child under two names is trained once and saved twice", "[quick]") {
@@ -65,7 +67,8 @@ TEST_CASE("module: a child under two names is trained once and saved twice", "[q
   net.register_module("first", l);
   net.register_module("second", l);
   REQUIRE(names_of(net.named_parameters()) == Names{"first.weight", "first.bias"});
-  REQUIRE(names_of(net.state_dict()) == Names{"first.weight", "first.bias", "second.weight", "second.bias"});
+  REQUIRE(names_of(net.state_dict()) ==
+          Names{"first.weight", "first.bias", "second.weight", "second.bias"});
   REQUIRE(net.named_modules().size() == 2);
 }
 
@@ -80,7 +83,8 @@ TEST_CASE("module: one that moves takes its members along", "[quick]") {
   } net;
   Net moved(std::move(net));
   moved.l.weight = full({1, 1}, 7);
-  REQUIRE(names_of(moved.named_parameters()) == Names{"l.weight", "l.bias", "more.0.weight", "more.0.bias"});
+  REQUIRE(names_of(moved.named_parameters()) ==
+          Names{"l.weight", "l.bias", "more.0.weight", "more.0.bias"});
   REQUIRE(moved.parameters()[0].is_same(moved.l.weight));
   moved.eval();
   REQUIRE(!moved.l.is_training());
@@ -90,7 +94,8 @@ TEST_CASE("Sequential: of values, of shared pointers, and of Sequentials", "[qui
   const auto shared = std::make_shared<nn::Linear>(2, 1);
   nn::Sequential net(nn::Linear(1, 2), nn::ReLU(), nn::Sequential(shared, nn::Functional(sigmoid)),
                      nn::Functional([](const Tensor& x, double c) { return x * c; }, 3.0));
-  REQUIRE(names_of(net.named_parameters()) == Names{"0.weight", "0.bias", "2.0.weight", "2.0.bias"});
+  REQUIRE(names_of(net.named_parameters()) ==
+          Names{"0.weight", "0.bias", "2.0.weight", "2.0.bias"});
   REQUIRE(net.at<nn::Sequential>(2).at<nn::Linear>(0).weight.is_same(shared->weight));
   fill_(net.at<nn::Linear>(0).weight, 1);
   fill_(net.at<nn::Linear>(0).bias, 0);
@@ -116,6 +121,7 @@ TEST_CASE("ModuleList and ModuleDict register what they are given", "[quick]") {
   REQUIRE(dict.contains("left"));
   REQUIRE(names_of(dict.named_parameters()) == Names{"right.weight", "right.bias"});
   REQUIRE(dict["left"](full({1}, -1)).item<float>() == 0);
-  REQUIRE(contains(error_of<Error>([&] { dict["up"]; }), "no module 'up', expected one of: right left"));
+  REQUIRE(contains(error_of<Error>([&] { dict["up"]; }),
+                   "no module 'up', expected one of: right left"));
   REQUIRE_THROWS_AS(dict.insert("left", nn::ReLU()), Error);
 }

@@ -1,5 +1,6 @@
-// Weight gradients of bfloat16 images whose channels are as different as they can be. Where a processor multiplies them
-// as integers (Note [Products of 16-bit integers]), each channel needs a scale of its own, and no sum may overflow.
+// Weight gradients of bfloat16 images whose channels are as different as they can be. Where a
+// processor multiplies them as integers (Note [Products of 16-bit integers]), each channel needs a
+// scale of its own, and no sum may overflow.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -15,9 +16,9 @@ namespace {
 
 constexpr int64_t kImages = 3, kChannels = 24;
 
-// [kImages, kChannels, size, size]. By turns a channel is noise; all alike, which sums up to the most; a number among
-// others of a thousandth; zeros; zeros but in one image. Its numbers are of about 2^exponents, from first to last
-// channel.
+// [kImages, kChannels, size, size]. By turns a channel is noise; all alike, which sums up to the
+// most; a number among others of a thousandth; zeros; zeros but in one image. Its numbers are of
+// about 2^exponents, from first to last channel.
 std::vector<double> images_of_all_kinds(unsigned seed, int64_t size, int first, int last) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal;
@@ -34,8 +35,9 @@ std::vector<double> images_of_all_kinds(unsigned seed, int64_t size, int first, 
 }
 
 // dw of a filter of `r` x `r`.
-std::vector<double> weight_gradient(const std::vector<double>& x, const std::vector<double>& dy, int64_t size,
-                                    int64_t r, int64_t stride, DType images, DType parameters) {
+std::vector<double> weight_gradient(const std::vector<double>& x, const std::vector<double>& dy,
+                                    int64_t size, int64_t r, int64_t stride, DType images,
+                                    DType parameters) {
   const int64_t out = size / stride;
   const Tensor w = zeros({kChannels, kChannels, r, r}, {.dtype = parameters});
   w.set_requires_grad();
@@ -56,15 +58,16 @@ std::vector<double> norms(const std::vector<double>& images) {
 
 }  // namespace
 
-// An integer is off by 0.3 (rms) where its channel's norm is 32,000; Winograd's transforms add up to 25 such sums, in
-// which numbers are up to ten times as large as in the result.
+// An integer is off by 0.3 (rms) where its channel's norm is 32,000; Winograd's transforms add up
+// to 25 such sums, in which numbers are up to ten times as large as in the result.
 TEST_CASE("weight gradients of bfloat16 images of all kinds and sizes", "[conv][quick]") {
-  const int64_t shapes[][3] = {{20, 3, 1}, {20, 5, 1}, {24, 3, 2}, {2, 3, 1}};  // size of the images, filter, stride
+  // Size of the images, filter, stride.
+  const int64_t shapes[][3] = {{20, 3, 1}, {20, 5, 1}, {24, 3, 2}, {2, 3, 1}};
   for (const auto algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd})
     for (const auto& [size, r, stride] : shapes)
       for (const int exponent : {0, 60, 110}) {
-        INFO(size << " x " << size << ", filter " << r << ", stride " << stride << ", up to 2^" << exponent
-                  << (algorithm == ConvAlgorithm::Direct ? ", direct" : ", winograd"));
+        INFO(size << " x " << size << ", filter " << r << ", stride " << stride << ", up to 2^"
+                  << exponent << (algorithm == ConvAlgorithm::Direct ? ", direct" : ", winograd"));
         const std::vector<double> x = images_of_all_kinds(1, size, -exponent, exponent);
         const std::vector<double> dy = images_of_all_kinds(3, size / stride, exponent, -exponent);
         const auto want = weight_gradient(x, dy, size, r, stride, DType::Float64, DType::Float64);
@@ -74,19 +77,23 @@ TEST_CASE("weight gradients of bfloat16 images of all kinds and sizes", "[conv][
         const std::vector<double> x_norms = norms(x), dy_norms = norms(dy);
         double most = 0;
         for (size_t i = 0; i < want.size(); ++i) {
-          const double largest = x_norms[i / (r * r) % kChannels] * dy_norms[i / (r * r) / kChannels];
+          const double largest =
+              x_norms[i / (r * r) % kChannels] * dy_norms[i / (r * r) / kChannels];
           if (largest < 1e-30 || largest > 1e30) continue;  // no number of float32, or hardly
-          if (!(std::abs(got[i] - want[i]) <= most * largest)) most = std::abs(got[i] - want[i]) / largest;
+          if (!(std::abs(got[i] - want[i]) <= most * largest))
+            most = std::abs(got[i] - want[i]) / largest;
         }
         CHECK(most < (algorithm == ConvAlgorithm::Direct ? 0x1p-18 : 0x1p-11));
       }
 }
 
 TEST_CASE("weight gradients of a bfloat16 channel that is not finite", "[conv][quick]") {
-  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     for (const auto algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd})
       for (const bool in_x : {true, false}) {
-        std::vector<double> x = images_of_all_kinds(1, 20, 0, 0), dy = images_of_all_kinds(1, 20, 0, 0);
+        std::vector<double> x = images_of_all_kinds(1, 20, 0, 0),
+                            dy = images_of_all_kinds(1, 20, 0, 0);
         (in_x ? x : dy)[20 * 20 * 5 + 105] = value;  // channel 5 of the first image
         set_conv_algorithm(algorithm);
         const auto dw = weight_gradient(x, dy, 20, 3, 1, DType::BFloat16, DType::Float32);
@@ -107,16 +114,19 @@ TEST_CASE("a pixel that is not finite, in direct convolutions of few channels", 
       for (const int64_t r : {1, 3, 5}) {
         const int64_t height = 9, width = 11, row = 4, column = 5;
         std::vector<double> x(channels * height * width, 0.5);
-        x[((channels - 1) * height + row) * width + column] = std::numeric_limits<double>::infinity();
+        x[((channels - 1) * height + row) * width + column] =
+            std::numeric_limits<double>::infinity();
         set_conv_algorithm(ConvAlgorithm::Direct);
-        const Tensor y = conv2d(to(tensor(x, {1, channels, height, width}), dtype),
-                                full({16, channels, r, r}, 0.25, {.dtype = dtype}), {}, {.padding = r / 2});
+        const Tensor y =
+            conv2d(to(tensor(x, {1, channels, height, width}), dtype),
+                   full({16, channels, r, r}, 0.25, {.dtype = dtype}), {}, {.padding = r / 2});
         set_conv_algorithm(ConvAlgorithm::Auto);
         const std::vector<double> values = to_vector<double>(y);
         for (int64_t i = 0; i < y.numel(); ++i) {
-          const int64_t down = std::abs(i / width % height - row), across = std::abs(i % width - column);
-          INFO(dtype << ", " << channels << " channels, filter " << r << ", " << down << " down, " << across
-                     << " across");
+          const int64_t down = std::abs(i / width % height - row),
+                        across = std::abs(i % width - column);
+          INFO(dtype << ", " << channels << " channels, filter " << r << ", " << down << " down, "
+                     << across << " across");
           CHECK(std::isfinite(values[i]) == (down > r / 2 || across > r / 2));
         }
       }

@@ -1,5 +1,6 @@
-// The CPU's convolution kernels against a direct convolution in double precision, over geometries that have whole and
-// partial tiles, whole and partial channel blocks, and fewer tiles than threads.
+// The CPU's convolution kernels against a direct convolution in double precision, over geometries
+// that have whole and partial tiles, whole and partial channel blocks, and fewer tiles than
+// threads.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -44,7 +45,8 @@ std::vector<float> random_values(size_t count, unsigned seed, float scale = 1) {
 struct Problem {
   explicit Problem(const Conv2dGeometry& geometry) : g(geometry) {
     x = random_values(g.n * g.c * g.h * g.w, 1);
-    w = random_values(g.k * g.c * g.r * g.s, 2, std::sqrt(2.0f / static_cast<float>(g.c * g.r * g.s)));
+    w = random_values(g.k * g.c * g.r * g.s, 2,
+                      std::sqrt(2.0f / static_cast<float>(g.c * g.r * g.s)));
     dy = random_values(g.n * g.k * g.oh * g.ow, 3);
     bias = random_values(g.k, 4);
   }
@@ -70,13 +72,15 @@ struct Problem {
   std::vector<float> x, w, dy, bias;
 };
 
-std::vector<float> blocked(Stream stream, const std::vector<float>& nchw, int64_t n, int64_t c, int64_t h, int64_t w) {
-  std::vector<float> out(n * channel_blocks(c) * kChannelBlock * h * w, std::numeric_limits<float>::quiet_NaN());
+std::vector<float> blocked(Stream stream, const std::vector<float>& nchw, int64_t n, int64_t c,
+                           int64_t h, int64_t w) {
+  std::vector<float> out(n * channel_blocks(c) * kChannelBlock * h * w,
+                         std::numeric_limits<float>::quiet_NaN());
   nchw_to_blocked(stream, n, c, h, w, nchw.data(), out.data());
   return out;
 }
-std::vector<float> contiguous(Stream stream, const std::vector<float>& image, int64_t n, int64_t c, int64_t h,
-                              int64_t w) {
+std::vector<float> contiguous(Stream stream, const std::vector<float>& image, int64_t n, int64_t c,
+                              int64_t h, int64_t w) {
   std::vector<float> out(n * c * h * w, std::numeric_limits<float>::quiet_NaN());
   blocked_to_nchw(stream, n, c, h, w, image.data(), out.data());
   return out;
@@ -93,9 +97,10 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-// In units of u = 2^-24: each of `terms` additions rounds the sum so far, which makes at most sqrt(terms); Winograd's
-// transforms round numbers up to ten times as large as the result, those of F(4,5) up to forty. bfloat16 factors are
-// rounded by 2^-9 (0.2 %) each, before or after all transforms but F(4,5)'s; a weight gradient's not, or to integers.
+// In units of u = 2^-24: each of `terms` additions rounds the sum so far, which makes at most
+// sqrt(terms); Winograd's transforms round numbers up to ten times as large as the result, those of
+// F(4,5) up to forty. bfloat16 factors are rounded by 2^-9 (0.2 %) each, before or after all
+// transforms but F(4,5)'s; a weight gradient's not, or to integers.
 bool takes_f45(const Conv2dGeometry& g) { return g.r == 5 && std::min(g.oh, g.ow) > 2; }
 template <class T>
 double tolerance(const Conv2dGeometry& g, ConvAlgorithm algorithm, double terms) {
@@ -119,7 +124,8 @@ bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape,
   return true;
 }
 
-// All outputs of one geometry and method, for comparisons bit by bit. With `adds` y has a bias, and x is added to dx.
+// All outputs of one geometry and method, for comparisons bit by bit. With `adds` y has a bias, and
+// x is added to dx.
 struct Outputs {
   std::vector<float> y, dx, dw;
   bool operator==(const Outputs&) const = default;
@@ -147,11 +153,13 @@ Outputs run(Stream stream, const Problem& p, ConvAlgorithm algorithm, bool adds)
   const float nan = std::numeric_limits<float>::quiet_NaN();  // what is not written shows
   std::vector<T> y(output_shape(g).numel(), nan), dx(input_shape(g).numel(), nan);
   std::vector<float> dw(p.w.size(), nan);
-  convolve<T>(stream, g, method_of<T>(g, ConvPass::Forward, algorithm), Direction::Forward, x.data(), p.w.data(),
-              adds ? p.bias.data() : nullptr, nullptr, y.data());
-  convolve<T>(stream, g, method_of<T>(g, ConvPass::BackwardInput, algorithm), Direction::BackwardInput, dy.data(),
-              p.w.data(), nullptr, adds ? x.data() : nullptr, dx.data());
-  weight_gradient(stream, g, method_of<T>(g, ConvPass::BackwardWeight, algorithm), x.data(), dy.data(), dw.data());
+  convolve<T>(stream, g, method_of<T>(g, ConvPass::Forward, algorithm), Direction::Forward,
+              x.data(), p.w.data(), adds ? p.bias.data() : nullptr, nullptr, y.data());
+  convolve<T>(stream, g, method_of<T>(g, ConvPass::BackwardInput, algorithm),
+              Direction::BackwardInput, dy.data(), p.w.data(), nullptr, adds ? x.data() : nullptr,
+              dx.data());
+  weight_gradient(stream, g, method_of<T>(g, ConvPass::BackwardWeight, algorithm), x.data(),
+                  dy.data(), dw.data());
   return {{y.begin(), y.end()}, {dx.begin(), dx.end()}, dw};
 }
 
@@ -161,7 +169,8 @@ struct References {
 
 References references(const Problem& p, bool adds) {
   const Conv2dGeometry& g = p.g;
-  References o{std::vector<double>(p.dy.size()), std::vector<double>(p.x.size()), std::vector<double>(p.w.size())};
+  References o{std::vector<double>(p.dy.size()), std::vector<double>(p.x.size()),
+               std::vector<double>(p.w.size())};
   p.for_each_product([&](int64_t y_at, int64_t x_at, int64_t w_at) {
     o.y[y_at] += static_cast<double>(p.x[x_at]) * p.w[w_at];
     o.dx[x_at] += static_cast<double>(p.dy[y_at]) * p.w[w_at];
@@ -179,18 +188,25 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
     for (float& value : *values) value = T(value);
   const Stream stream = pool_stream(2);
   for (bool adds : {false, true}) {
-    INFO("n " << g.n << " c " << g.c << " h " << g.h << " w " << g.w << " k " << g.k << " r " << g.r << " s " << g.s
-              << " stride " << g.stride << " padding " << g.padding
+    INFO("n " << g.n << " c " << g.c << " h " << g.h << " w " << g.w << " k " << g.k << " r " << g.r
+              << " s " << g.s << " stride " << g.stride << " padding " << g.padding
               << (algorithm == ConvAlgorithm::Winograd ? " winograd" : " direct")
-              << (std::is_same_v<T, bfloat16> ? " bfloat16" : " float32") << (adds ? " bias, addend" : ""));
+              << (std::is_same_v<T, bfloat16> ? " bfloat16" : " float32")
+              << (adds ? " bias, addend" : ""));
     const References expected = references(p, adds);
     const Outputs got = run<T>(stream, p, algorithm, adds);
-    const double taps = static_cast<double>(g.r * g.s), outputs = static_cast<double>(g.n * g.oh * g.ow);
-    const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow), dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
-    REQUIRE(relative_error(y, expected.y) < tolerance<T>(g, algorithm, taps * static_cast<double>(g.c)));
-    REQUIRE(relative_error(dx, expected.dx) < tolerance<T>(g, algorithm, taps * static_cast<double>(g.k)));
-    const bool integers = std::is_same_v<T, bfloat16> && algorithm == ConvAlgorithm::Winograd && !takes_f45(g);
-    REQUIRE(relative_error(got.dw, expected.dw) < (integers ? 1e-3 : tolerance<float>(g, algorithm, outputs)));
+    const double taps = static_cast<double>(g.r * g.s),
+                 outputs = static_cast<double>(g.n * g.oh * g.ow);
+    const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow),
+               dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
+    REQUIRE(relative_error(y, expected.y) <
+            tolerance<T>(g, algorithm, taps * static_cast<double>(g.c)));
+    REQUIRE(relative_error(dx, expected.dx) <
+            tolerance<T>(g, algorithm, taps * static_cast<double>(g.k)));
+    const bool integers =
+        std::is_same_v<T, bfloat16> && algorithm == ConvAlgorithm::Winograd && !takes_f45(g);
+    REQUIRE(relative_error(got.dw, expected.dw) <
+            (integers ? 1e-3 : tolerance<float>(g, algorithm, outputs)));
     REQUIRE(padding_is_zero(got.y, output_shape(g), g.k));
     REQUIRE(padding_is_zero(got.dx, input_shape(g), g.c));
     // the same bits with any number of threads
@@ -214,33 +230,39 @@ void check_all(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
 }  // namespace
 
 TEST_CASE("winograd 3x3, stride 1", "[quick][conv]") {
-  // n, c, h, w, k, padding. 17 images: ragged tiles in two groups; 450: ten blocks; 288: three full ones of integers.
-  const int64_t shapes[][7] = {{1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},
-                               {3, 20, 9, 6, 48, 1},  {5, 48, 13, 4, 20, 1},  {1, 64, 16, 16, 64, 1},
-                               {1, 16, 4, 24, 64, 1}, {4, 64, 7, 7, 3, 0},    {2, 33, 10, 5, 17, 2},
-                               {1, 16, 3, 3, 16, 0},  {1, 32, 24, 24, 32, 1}, {1, 8, 6, 6, 8, 3},
-                               {17, 65, 5, 7, 65, 1}, {450, 17, 2, 3, 16, 1}, {288, 144, 1, 1, 144, 1}};
+  // n, c, h, w, k, padding. 17 images: ragged tiles in two groups; 450: ten blocks; 288: three full
+  // ones of integers.
+  const int64_t shapes[][7] = {
+      {1, 1, 4, 4, 1, 1},    {1, 3, 5, 7, 16, 1},    {2, 16, 8, 8, 16, 1},    {3, 20, 9, 6, 48, 1},
+      {5, 48, 13, 4, 20, 1}, {1, 64, 16, 16, 64, 1}, {1, 16, 4, 24, 64, 1},   {4, 64, 7, 7, 3, 0},
+      {2, 33, 10, 5, 17, 2}, {1, 16, 3, 3, 16, 0},   {1, 32, 24, 24, 32, 1},  {1, 8, 6, 6, 8, 3},
+      {17, 65, 5, 7, 65, 1}, {450, 17, 2, 3, 16, 1}, {288, 144, 1, 1, 144, 1}};
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]), ConvAlgorithm::Winograd);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 1, s[5]),
+              ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("winograd with so many channels that threads share a block of tiles", "[conv]") {
   check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd);
-  check_all(conv2d_geometry(260, 480, 1, 1, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd);  // several blocks
+  // Several blocks.
+  check_all(conv2d_geometry(260, 480, 1, 1, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd);
   check_all(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 2, 1), ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("winograd 5x5, stride 1", "[quick][conv]") {
-  const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},   {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2}, {1, 32, 14, 14, 64, 2},
-                               {70, 3, 7, 6, 16, 0}, {2, 17, 6, 11, 5, 1}, {9, 20, 1, 9, 32, 2}};
+  const int64_t shapes[][6] = {{1, 1, 5, 5, 1, 2},     {2, 16, 8, 8, 32, 2}, {3, 20, 9, 6, 48, 2},
+                               {1, 32, 14, 14, 64, 2}, {70, 3, 7, 6, 16, 0}, {2, 17, 6, 11, 5, 1},
+                               {9, 20, 1, 9, 32, 2}};
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]), ConvAlgorithm::Winograd);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 5, 5, 1, s[5]),
+              ConvAlgorithm::Winograd);
 }
 
 TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
-  const int64_t shapes[][5] = {{1, 1, 4, 4, 1},     {1, 3, 5, 7, 16},    {2, 16, 8, 8, 32},   {3, 20, 9, 6, 48},
-                               {5, 48, 13, 4, 20},  {2, 64, 16, 16, 64}, {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},
-                               {2, 16, 15, 10, 16}, {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
+  const int64_t shapes[][5] = {{1, 1, 4, 4, 1},     {1, 3, 5, 7, 16},   {2, 16, 8, 8, 32},
+                               {3, 20, 9, 6, 48},   {5, 48, 13, 4, 20}, {2, 64, 16, 16, 64},
+                               {1, 16, 24, 17, 64}, {4, 33, 7, 7, 3},   {2, 16, 15, 10, 16},
+                               {1, 16, 1, 1, 16},   {1, 16, 2, 3, 16}};
   for (const auto& s : shapes)
     check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], 3, 3, 2, 1), ConvAlgorithm::Winograd);
 }
@@ -248,28 +270,33 @@ TEST_CASE("winograd 3x3, stride 2", "[quick][conv]") {
 TEST_CASE("direct convolutions", "[quick][conv]") {
   const int64_t shapes[][9] = {
       // n, c, h, w, k, r, s, stride, padding
-      {2, 64, 8, 8, 48, 1, 1, 1, 0},  {3, 20, 9, 7, 64, 1, 1, 2, 0},  {1, 16, 5, 5, 16, 1, 1, 2, 1},
-      {2, 16, 8, 8, 20, 3, 3, 1, 1},  {2, 33, 9, 12, 16, 3, 3, 2, 1}, {1, 3, 24, 24, 48, 7, 7, 2, 3},
-      {2, 5, 11, 9, 17, 5, 5, 1, 2},  {1, 16, 13, 10, 3, 3, 3, 3, 0}, {2, 16, 6, 6, 16, 2, 2, 2, 0},
-      {1, 48, 4, 4, 32, 4, 4, 4, 0},  {1, 20, 7, 9, 18, 1, 5, 1, 1},  {2, 16, 9, 7, 16, 5, 1, 2, 2},
-      {1, 1, 28, 28, 32, 3, 3, 1, 1}, {1, 16, 6, 6, 16, 1, 1, 3, 0},  {1, 8, 5, 6, 8, 3, 3, 2, 2},
-      {5, 16, 4, 17, 32, 3, 3, 2, 1}, {1, 16, 5, 4, 128, 1, 1, 2, 0},
+      {2, 64, 8, 8, 48, 1, 1, 1, 0},  {3, 20, 9, 7, 64, 1, 1, 2, 0},
+      {1, 16, 5, 5, 16, 1, 1, 2, 1},  {2, 16, 8, 8, 20, 3, 3, 1, 1},
+      {2, 33, 9, 12, 16, 3, 3, 2, 1}, {1, 3, 24, 24, 48, 7, 7, 2, 3},
+      {2, 5, 11, 9, 17, 5, 5, 1, 2},  {1, 16, 13, 10, 3, 3, 3, 3, 0},
+      {2, 16, 6, 6, 16, 2, 2, 2, 0},  {1, 48, 4, 4, 32, 4, 4, 4, 0},
+      {1, 20, 7, 9, 18, 1, 5, 1, 1},  {2, 16, 9, 7, 16, 5, 1, 2, 2},
+      {1, 1, 28, 28, 32, 3, 3, 1, 1}, {1, 16, 6, 6, 16, 1, 1, 3, 0},
+      {1, 8, 5, 6, 8, 3, 3, 2, 2},    {5, 16, 4, 17, 32, 3, 3, 2, 1},
+      {1, 16, 5, 4, 128, 1, 1, 2, 0},
   };
   for (const auto& s : shapes)
-    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]), ConvAlgorithm::Direct);
+    check_all(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]),
+              ConvAlgorithm::Direct);
 }
 
-// By pixels and by images, with fewer than a tile's rows and with a row more; whole panels and half ones; borders,
-// bands, groups of images; sums of all images at once. The processor's tiles, where it has some, give the emulated
-// ones' bits.
+// By pixels and by images, with fewer than a tile's rows and with a row more; whole panels and half
+// ones; borders, bands, groups of images; sums of all images at once. The processor's tiles, where
+// it has some, give the emulated ones' bits.
 TEST_CASE("direct convolutions on tiles", "[quick][conv]") {
-  const int64_t shapes[][9] = {
-      // n, c, h, w, k, r, s, stride, padding
-      {1, 16, 8, 8, 16, 3, 3, 1, 1},   {2, 20, 5, 21, 48, 3, 3, 1, 1}, {17, 32, 4, 4, 64, 3, 3, 1, 1},
-      {33, 48, 3, 5, 32, 3, 3, 2, 1},  {8, 33, 9, 30, 16, 3, 3, 2, 1}, {20, 64, 6, 6, 32, 1, 1, 2, 0},
-      {5, 16, 14, 14, 32, 5, 5, 1, 2}, {12, 16, 9, 7, 16, 5, 1, 2, 2}, {10, 5, 7, 9, 18, 1, 5, 1, 1},
-      {8, 16, 6, 6, 16, 1, 1, 3, 0},   {9, 8, 5, 6, 8, 3, 3, 2, 2},    {2, 16, 40, 20, 16, 3, 3, 1, 1},
-      {34, 96, 2, 2, 96, 3, 3, 1, 1},  {3, 16, 13, 10, 3, 3, 3, 3, 0}};
+  const int64_t shapes[][9] = {// n, c, h, w, k, r, s, stride, padding
+                               {1, 16, 8, 8, 16, 3, 3, 1, 1},   {2, 20, 5, 21, 48, 3, 3, 1, 1},
+                               {17, 32, 4, 4, 64, 3, 3, 1, 1},  {33, 48, 3, 5, 32, 3, 3, 2, 1},
+                               {8, 33, 9, 30, 16, 3, 3, 2, 1},  {20, 64, 6, 6, 32, 1, 1, 2, 0},
+                               {5, 16, 14, 14, 32, 5, 5, 1, 2}, {12, 16, 9, 7, 16, 5, 1, 2, 2},
+                               {10, 5, 7, 9, 18, 1, 5, 1, 1},   {8, 16, 6, 6, 16, 1, 1, 3, 0},
+                               {9, 8, 5, 6, 8, 3, 3, 2, 2},     {2, 16, 40, 20, 16, 3, 3, 1, 1},
+                               {34, 96, 2, 2, 96, 3, 3, 1, 1},  {3, 16, 13, 10, 3, 3, 3, 3, 0}};
   const Stream stream = pool_stream(2);
   for (const auto& s : shapes) {
     const Conv2dGeometry g = conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]);
@@ -283,7 +310,8 @@ TEST_CASE("direct convolutions on tiles", "[quick][conv]") {
     const Using tiles(amx::Tiles::Hardware);
     REQUIRE((run<bfloat16>(stream, Problem(g), ConvAlgorithm::Direct, true) == emulated));
   }
-  if (!amx::why_no_tiles().empty()) WARN("not tried on the processor's tiles: " << amx::why_no_tiles());
+  if (!amx::why_no_tiles().empty())
+    WARN("not tried on the processor's tiles: " << amx::why_no_tiles());
 }
 
 TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
@@ -305,7 +333,8 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
       weight_gradient_nchw(stream, g, p.x.data(), dy.data(), dw.data());
       REQUIRE(relative_error(contiguous(stream, y, g.n, g.k, g.oh, g.ow), expected.y) <
               tolerance<float>(g, ConvAlgorithm::Direct, g.c * g.r * g.s));
-      REQUIRE(relative_error(dw, expected.dw) < tolerance<float>(g, ConvAlgorithm::Direct, g.n * g.oh * g.ow));
+      REQUIRE(relative_error(dw, expected.dw) <
+              tolerance<float>(g, ConvAlgorithm::Direct, g.n * g.oh * g.ow));
       REQUIRE(padding_is_zero(y, output_shape(g), g.k));
       if (threads > 1) REQUIRE((Outputs{y, {}, dw} == previous));
       previous = {y, {}, dw};
@@ -313,31 +342,36 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
   }
 }
 
-// For ThreadSanitizer, where the definition's loops take minutes: each way to share out a convolution, without them.
+// For ThreadSanitizer, where the definition's loops take minutes: each way to share out a
+// convolution, without them.
 TEST_CASE("threads share out a convolution in every way", "[quick][threads][conv]") {
   const auto same_bits = []<class T>(const Conv2dGeometry& g, ConvAlgorithm way, T) {
-    REQUIRE((run<T>(pool_stream(1), Problem(g), way, true) == run<T>(pool_stream(3), Problem(g), way, true)));
+    REQUIRE((run<T>(pool_stream(1), Problem(g), way, true) ==
+             run<T>(pool_stream(3), Problem(g), way, true)));
   };
   same_bits(conv2d_geometry(9, 20, 9, 6, 48, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});
-  same_bits(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});  // a block of tiles
+  // a block of tiles.
+  same_bits(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});
   same_bits(conv2d_geometry(5, 20, 9, 6, 48, 3, 3, 2, 1), ConvAlgorithm::Winograd, bfloat16{});
   same_bits(conv2d_geometry(5, 16, 9, 17, 20, 3, 3, 2, 1), ConvAlgorithm::Direct, float{});
   const Using tiles(amx::Tiles::Emulated);
   same_bits(conv2d_geometry(17, 32, 4, 4, 64, 3, 3, 1, 1), ConvAlgorithm::Direct, bfloat16{});
 }
 
-// As blocks, whose numbers the tests above prove: with vectors sums would have another order, and other last bits.
+// As blocks, whose numbers the tests above prove: with vectors sums would have another order, and
+// other last bits.
 TEST_CASE("first layers on tiles", "[quick][conv]") {
   const Using tiles(amx::Tiles::Emulated);
-  const int64_t shapes[][8] = {{9, 3, 12, 9, 16, 3, 1, 1}, {8, 1, 14, 14, 20, 5, 1, 2}, {2, 3, 24, 21, 33, 7, 2, 3}};
+  const int64_t shapes[][8] = {
+      {9, 3, 12, 9, 16, 3, 1, 1}, {8, 1, 14, 14, 20, 5, 1, 2}, {2, 3, 24, 21, 33, 7, 2, 3}};
   for (const auto& s : shapes) {
     const Problem p(conv2d_geometry(s[0], s[1], s[2], s[3], s[4], s[5], s[5], s[6], s[7]));
     const Conv2dGeometry& g = p.g;
     const Conv2dOptions options{.stride = g.stride, .padding = g.padding};
     const Tensor x = in_dtype(tensor(p.x, {g.n, g.c, g.h, g.w}), DType::BFloat16);
     const Tensor w = tensor(p.w, {g.k, g.c, g.r, g.s});
-    const Tensor dy =
-        to_layout(in_dtype(tensor(p.dy, {g.n, g.k, g.oh, g.ow}), DType::BFloat16), Layout::ChannelBlocked);
+    const Tensor dy = to_layout(in_dtype(tensor(p.dy, {g.n, g.k, g.oh, g.ow}), DType::BFloat16),
+                                Layout::ChannelBlocked);
     const auto results = [&](const Tensor& images) {
       const Tensor y = empty_like(dy), dw = empty_like(w);
       kernels::conv2d(y, images, in_dtype(w, x.dtype()), {}, options);
@@ -356,8 +390,10 @@ TEST_CASE("an empty batch", "[quick][conv]") {
       const std::vector<float> w(channels * channels * 9, 1);
       std::vector<float> dw(w.size(), 7);
       const ConvMethod method = method_of<float>(g, ConvPass::Forward, algorithm);
-      convolve<float>(stream, g, method, Direction::Forward, nullptr, w.data(), nullptr, nullptr, nullptr);
-      convolve<float>(stream, g, method, Direction::BackwardInput, nullptr, w.data(), nullptr, nullptr, nullptr);
+      convolve<float>(stream, g, method, Direction::Forward, nullptr, w.data(), nullptr, nullptr,
+                      nullptr);
+      convolve<float>(stream, g, method, Direction::BackwardInput, nullptr, w.data(), nullptr,
+                      nullptr, nullptr);
       weight_gradient<float>(stream, g, method, nullptr, nullptr, dw.data());
       REQUIRE(dw == std::vector<float>(w.size(), 0));
     }

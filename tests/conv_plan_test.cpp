@@ -6,7 +6,8 @@ using namespace ringgrad;
 
 namespace {
 
-constexpr DType f32 = DType::Float32, bf16 = DType::BFloat16, f16 = DType::Float16, f64 = DType::Float64;
+constexpr DType f32 = DType::Float32, bf16 = DType::BFloat16, f16 = DType::Float16,
+                f64 = DType::Float64;
 constexpr auto kForward = ConvPass::Forward, kWeight = ConvPass::BackwardWeight;
 
 struct Row {
@@ -21,7 +22,8 @@ struct Row {
 }  // namespace
 
 TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
-  const Conv2dOptions same{.padding = 1}, half{.stride = 2, .padding = 1}, first{.stride = 2, .padding = 3};
+  const Conv2dOptions same{.padding = 1}, half{.stride = 2, .padding = 1},
+      first{.stride = 2, .padding = 3};
   const Conv2dOptions dilated{.padding = 2, .dilation = 2}, depthwise{.padding = 1, .groups = 64};
   const Conv2dOptions oblong{.stride = {2, 1}, .padding = 1};
   const char* const f43 = "Winograd F(4, 3)";
@@ -42,7 +44,12 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
       {{32, 16, 32, 32}, {8, 16, 3, 3}, half, f32, "direct", "direct"},  // too few filters
       {{32, 64, 32, 32}, {128, 64, 1, 1}, {.stride = 2}, f32, "direct", "direct"},
       // the CNN's
-      {{32, 32, 14, 14}, {64, 32, 5, 5}, {.padding = 2}, f32, "Winograd F(4, 5)", "Winograd F(4, 5)"},
+      {{32, 32, 14, 14},
+       {64, 32, 5, 5},
+       {.padding = 2},
+       f32,
+       "Winograd F(4, 5)",
+       "Winograd F(4, 5)"},
       {{32, 32, 2, 2}, {64, 32, 5, 5}, {.padding = 2}, f32, "Winograd F(2, 5)", "Winograd F(2, 5)"},
       {{32, 32, 14, 14}, {64, 32, 7, 7}, {.padding = 3}, f32, "direct", "direct"},
       // dilation, groups, other dtypes
@@ -53,7 +60,8 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
        "Winograd F(4, 3) of sub-images",
        "Winograd F(4, 3) of sub-images"},
       {{32, 8, 32, 32}, {64, 8, 3, 3}, dilated, f32, "planes", "planes"},
-      {{32, 64, 5, 5}, {64, 64, 3, 3}, dilated, f32, "planes", "planes"},  // its tiles would be half empty
+      {{32, 64, 5, 5}, {64, 64, 3, 3}, dilated, f32, "planes", "planes"},  // its tiles would be
+                                                                           // half empty
       {{32, 64, 32, 32}, {64, 1, 3, 3}, depthwise, f32, "depthwise", "depthwise"},
       {{32, 64, 32, 32}, {64, 1, 3, 3}, depthwise, f64, "depthwise", "depthwise"},
       {{32, 64, 32, 32}, {64, 32, 3, 3}, {.padding = 1, .groups = 2}, f32, "planes", "planes"},
@@ -64,13 +72,15 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
   };
   for (const Row& row : rows) {
     CAPTURE(row.x[1], row.x[2], row.w[0], row.w[2], name(row.dtype), static_cast<int>(row.pass));
-    const ConvProblem problem{.pass = row.pass, .dtype = row.dtype, .x = row.x, .w = row.w, .options = row.options};
+    const ConvProblem problem{
+        .pass = row.pass, .dtype = row.dtype, .x = row.x, .w = row.w, .options = row.options};
     CHECK(name(conv::plan(problem, false)) == row.vectors);
     CHECK(name(conv::plan(problem, true)) == row.tiles);
   }
 }
 
-TEST_CASE("what the process wants changes the CPU's algorithm where there is another", "[quick][conv]") {
+TEST_CASE("what the process wants changes the CPU's algorithm where there is another",
+          "[quick][conv]") {
   ConvProblem p{.x = {32, 64, 32, 32}, .w = {64, 64, 3, 3}, .options = {.padding = 1}};
   const auto chosen = [&](ConvAlgorithm wanted) {
     p.wanted = wanted;

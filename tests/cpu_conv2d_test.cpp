@@ -19,13 +19,15 @@ struct Reference {
   int64_t terms_y, terms_dx, terms_dw;  // of the longest sum of each
 };
 
-// Each product of the definition contributes to one element of y, of dx and of dw. To dx, x itself is added.
-Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const Tensor& w, const Tensor& b,
-                    const Tensor& dy) {
+// Each product of the definition contributes to one element of y, of dx and of dw. To dx, x itself
+// is added.
+Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const Tensor& w,
+                    const Tensor& b, const Tensor& dy) {
   const Conv2dOptions& o = t.options;
   const int64_t c_group = t.c / o.groups, k_group = t.k / o.groups;
   const std::vector<double> vx = values(x), vw = values(w), vb = values(b), vdy = values(dy);
-  Reference ref{std::vector<double>(vdy.size()), vx,         std::vector<double>(vw.size()), c_group * t.r * t.s + 1,
+  Reference ref{std::vector<double>(vdy.size()), vx,
+                std::vector<double>(vw.size()),  c_group * t.r * t.s + 1,
                 k_group * t.r * t.s + 1,         t.n * p * q};
   for (int64_t n = 0; n < t.n; ++n)
     for (int64_t k = 0; k < t.k; ++k)
@@ -53,8 +55,9 @@ void check_conv(const Case& t, DType dtype) {
   const Conv2dOptions& o = t.options;
   const int64_t p = o.out_h(t.h, t.r), q = o.out_w(t.w, t.s);
   const Shape x_shape{t.n, t.c, t.h, t.w}, w_shape{t.k, t.c / o.groups, t.r, t.s};
-  INFO("x " << x_shape << ", w " << w_shape << ", stride " << o.stride.h << ", padding " << o.padding.h << ", dilation "
-            << o.dilation.h << ", groups " << o.groups << ", " << dtype);
+  INFO("x " << x_shape << ", w " << w_shape << ", stride " << o.stride.h << ", padding "
+            << o.padding.h << ", dilation " << o.dilation.h << ", groups " << o.groups << ", "
+            << dtype);
   const Tensor x = random_tensor(x_shape, dtype, 1);
   const Tensor w = random_tensor(w_shape, dtype, 2), b = random_tensor({t.k}, dtype, 3);
   const Tensor dy = random_tensor({t.n, t.k, p, q}, dtype, 4);
@@ -64,7 +67,8 @@ void check_conv(const Case& t, DType dtype) {
   kernels::conv2d_backward_input(dx, dy, w, x, o);
   kernels::conv2d_backward_weight(dw, dy, x, o);
   const Reference ref = reference(t, p, q, x, w, b, dy);
-  const Reference magnitudes = reference(t, p, q, absolute(x), absolute(w), absolute(b), absolute(dy));
+  const Reference magnitudes =
+      reference(t, p, q, absolute(x), absolute(w), absolute(b), absolute(dy));
   require_within(y, ref.y, sum_bounds(dtype, ref.terms_y, magnitudes.y));
   require_within(dx, ref.dx, sum_bounds(dtype, ref.terms_dx, magnitudes.dx));
   require_within(dw, ref.dw, sum_bounds(dtype, ref.terms_dw, magnitudes.dw));
@@ -87,7 +91,8 @@ TEST_CASE("conv2d with every kind of window", "[quick][cpu]") {
                       {.stride = stride, .padding = padding, .dilation = dilation, .groups = 2}},
                      DType::Float32);
   for (DType dtype : kFloating) {
-    check_conv({3, 3, 8, 10, 5, 3, 2, {.stride = {2, 1}, .padding = {0, 1}, .dilation = {1, 3}}}, dtype);
+    check_conv({3, 3, 8, 10, 5, 3, 2, {.stride = {2, 1}, .padding = {0, 1}, .dilation = {1, 3}}},
+               dtype);
     check_conv({2, 5, 6, 6, 4, 1, 1}, dtype);
     check_conv({2, 6, 5, 5, 6, 3, 3, {.padding = 1, .groups = 6}}, dtype);
   }
@@ -115,17 +120,20 @@ TEST_CASE("conv2d with dilation, as that of sub-images", "[quick][cpu]") {
     const DType dtype = done % 2 ? DType::BFloat16 : DType::Float32;
     const Pair dilation = {from(1, 4), from(2, 5)};
     const int64_t r = from(2, 4), s = from(2, 4);
-    const Case t = {from(1, 2),  from(16, 34),
-                    from(1, 12), from(1, 12),
-                    from(1, 34), r,
-                    s,           {.padding = {from(0, dilation.h), from(0, dilation.w)}, .dilation = dilation}};
+    const Case t = {
+        from(1, 2),  from(16, 34),
+        from(1, 12), from(1, 12),
+        from(1, 34), r,
+        s,           {.padding = {from(0, dilation.h), from(0, dilation.w)}, .dilation = dilation}};
     const int64_t p = t.options.out_h(t.h, r), q = t.options.out_w(t.w, s);
     if (p < 1 || q < 1) continue;
-    const Tensor x = whole_numbers({t.n, t.c, t.h, t.w}, dtype), w = whole_numbers({t.k, t.c, r, s}, dtype),
-                 b = whole_numbers({t.k}, dtype), dy = whole_numbers({t.n, t.k, p, q}, dtype);
+    const Tensor x = whole_numbers({t.n, t.c, t.h, t.w}, dtype),
+                 w = whole_numbers({t.k, t.c, r, s}, dtype), b = whole_numbers({t.k}, dtype),
+                 dy = whole_numbers({t.n, t.k, p, q}, dtype);
     ++done;
-    INFO("x " << x.shape() << ", w " << w.shape() << ", padding " << t.options.padding.h << " " << t.options.padding.w
-              << ", dilation " << dilation.h << " " << dilation.w << ", " << dtype);
+    INFO("x " << x.shape() << ", w " << w.shape() << ", padding " << t.options.padding.h << " "
+              << t.options.padding.w << ", dilation " << dilation.h << " " << dilation.w << ", "
+              << dtype);
     const Reference ref = reference(t, p, q, x, w, b, dy);
     const Tensor images = blocked(x), grads = blocked(dy), y = blocked(dy), dx = blocked(x);
     const Tensor dw = empty(w.shape(), {.dtype = DType::Float32});
@@ -135,7 +143,9 @@ TEST_CASE("conv2d with dilation, as that of sub-images", "[quick][cpu]") {
       kernels::conv2d_backward_input(dx, grads, w, images, t.options);
       kernels::conv2d_backward_weight(dw, grads, images, t.options);
       set_conv_algorithm(ConvAlgorithm::Auto);
-      const double tolerance = algorithm == ConvAlgorithm::Direct ? 0 : dtype == DType::Float32 ? 1e-4 : 0.3;
+      const double tolerance = algorithm == ConvAlgorithm::Direct ? 0
+                               : dtype == DType::Float32          ? 1e-4
+                                                                  : 0.3;
       require_close(y, ref.y, tolerance);
       require_close(dx, ref.dx, tolerance);
       require_close(dw, ref.dw, tolerance);
@@ -157,9 +167,11 @@ TEST_CASE("conv_transpose2d with dilation, from many channels to few", "[quick][
 }
 
 TEST_CASE("conv2d of large and of many small images", "[quick][cpu]") {
-  check_conv({1, 20, 130, 37, 18, 3, 3, {.padding = 1}}, DType::Float32);  // several strips of an image
+  // Several strips of an image.
+  check_conv({1, 20, 130, 37, 18, 3, 3, {.padding = 1}}, DType::Float32);
   check_conv({37, 3, 4, 4, 5, 3, 3, {.padding = 1}}, DType::Float32);
-  check_conv({21, 130, 3, 3, 3, 3, 3}, DType::Float32);  // one output pixel, several sums of at most 128 channels
+  // One output pixel, several sums of at most 128 channels.
+  check_conv({21, 130, 3, 3, 3, 3, 3}, DType::Float32);
   check_conv({2, 140, 6, 7, 37, 3, 3, {.stride = 2, .padding = 2, .dilation = 2}},
              DType::Float32);  // panels of filters
   check_conv({9, 7, 20, 20, 3, 1, 1}, DType::Float32);
@@ -180,13 +192,18 @@ TEST_CASE("depthwise conv2d with every kind of window", "[quick][cpu]") {
     return std::uniform_int_distribution<int64_t>(low, high)(generator);
   };
   for (int done = 0; done < 150;) {
-    const int64_t groups = from(1, 5), filters = groups * from(1, 3), r = from(1, 9), s = from(1, 9);
+    const int64_t groups = from(1, 5), filters = groups * from(1, 3), r = from(1, 9),
+                  s = from(1, 9);
     const Pair stride = {from(1, 3), from(1, 3)}, padding = {from(0, 5), from(0, 5)},
                dilation = {from(1, 3), from(1, 3)};
-    const Case t = {from(1, 3),  groups,
-                    from(1, 30), from(1, 40),
-                    filters,     r,
-                    s,           {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups}};
+    const Case t = {from(1, 3),
+                    groups,
+                    from(1, 30),
+                    from(1, 40),
+                    filters,
+                    r,
+                    s,
+                    {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups}};
     if (t.options.out_h(t.h, r) < 1 || t.options.out_w(t.w, s) < 1) continue;
     check_conv(t, kFloating[done++ % kFloating.size()]);
   }
@@ -196,16 +213,20 @@ TEST_CASE("depthwise conv2d of large and of small planes", "[quick][cpu]") {
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);
     StreamGuard stream(Stream{Device(), &pool});
-    check_conv({1, 2, 70, 300, 2, 3, 3, {.padding = 1, .groups = 2}}, DType::Float32);  // pieces down and across
+    // Pieces down and across.
+    check_conv({1, 2, 70, 300, 2, 3, 3, {.padding = 1, .groups = 2}}, DType::Float32);
     check_conv({1, 2, 70, 300, 4, 5, 2, {.stride = 2, .padding = 2, .groups = 2}}, DType::Float32);
     check_conv({1, 3, 1, 9000, 3, 1, 31, {.padding = {0, 15}, .groups = 3}}, DType::Float32);
     check_conv({3, 70, 1, 1, 70, 7, 7, {.padding = 3, .groups = 70}}, DType::Float32);
-    check_conv({2, 2, 40, 40, 2, 2, 2, {.stride = 30, .groups = 2}}, DType::Float32);  // of im2col, as is the next
-    check_conv({1, 2, 90, 90, 2, 2, 2, {.padding = 60, .dilation = 120, .groups = 2}}, DType::Float32);
+    // Of im2col, as is the next.
+    check_conv({2, 2, 40, 40, 2, 2, 2, {.stride = 30, .groups = 2}}, DType::Float32);
+    check_conv({1, 2, 90, 90, 2, 2, 2, {.padding = 60, .dilation = 120, .groups = 2}},
+               DType::Float32);
   }
 }
 
-TEST_CASE("depthwise weight gradients have the same bits with any number of threads", "[quick][cpu]") {
+TEST_CASE("depthwise weight gradients have the same bits with any number of threads",
+          "[quick][cpu]") {
   const Tensor x = random_tensor({5, 3, 90, 110}, DType::Float32, 1);
   const Tensor dy = random_tensor({5, 3, 90, 110}, DType::Float32, 2);
   std::vector<std::vector<float>> all;
@@ -220,10 +241,12 @@ TEST_CASE("depthwise weight gradients have the same bits with any number of thre
   CHECK(all[2] == all[0]);
 }
 
-TEST_CASE("a tap of a depthwise convolution that sees no infinity has a finite gradient", "[quick][cpu]") {
+TEST_CASE("a tap of a depthwise convolution that sees no infinity has a finite gradient",
+          "[quick][cpu]") {
   std::vector<float> pixels(12, 1.0f);
   pixels[11] = INFINITY;
-  const Tensor x = tensor(pixels, {1, 1, 1, 12}), dy = full({1, 1, 1, 10}, 1), dw = empty({1, 1, 1, 3});
+  const Tensor x = tensor(pixels, {1, 1, 1, 12}), dy = full({1, 1, 1, 10}, 1),
+               dw = empty({1, 1, 1, 3});
   kernels::conv2d_backward_weight(dw, dy, x, {});
   require_close(dw, {10, 10, INFINITY}, 0);
 }
@@ -235,26 +258,31 @@ TEST_CASE("conv2d of nothing", "[quick][cpu]") {
   check_conv({1, 2, 9, 8, 3, 2, 1, {.stride = 3}}, DType::Float32);  // pixels that no window sees
 }
 
-TEST_CASE("the gradient of what meets only padding is 0, whatever memory held before", "[quick][cpu]") {
+TEST_CASE("the gradient of what meets only padding is 0, whatever memory held before",
+          "[quick][cpu]") {
   const Conv2dOptions options{.stride = 2, .padding = 1};
   const auto provider = GENERATE(Provider::Native, Provider::Vendor);
   const auto layout = GENERATE(Layout::Strided, Layout::ChannelBlocked);
   const bool tall = GENERATE(false, true);
   for (const int threads : {1, 2, 3}) {
-    INFO(static_cast<int>(provider) << " " << name(layout) << " tall " << tall << " threads " << threads);
+    INFO(static_cast<int>(provider)
+         << " " << name(layout) << " tall " << tall << " threads " << threads);
     ThreadPool pool(threads);
     StreamGuard stream(Stream{Device(), &pool});
     ProviderGuard guard(provider);
     std::vector<Tensor> freed;  // for kernels to find NaN in what they do not write
     for (int64_t bytes = 64; bytes <= 1 << 22; bytes *= 2) freed.push_back(full({bytes / 4}, NAN));
     freed.clear();
-    const Tensor x = full(tall ? Shape{1, 16, 6, 1} : Shape{1, 16, 1, 6}, 1, {DType::BFloat16, {}, layout});
-    const Tensor dy = full(tall ? Shape{1, 16, 3, 1} : Shape{1, 16, 1, 3}, 1, {DType::BFloat16, {}, layout});
+    const Tensor x =
+        full(tall ? Shape{1, 16, 6, 1} : Shape{1, 16, 1, 6}, 1, {DType::BFloat16, {}, layout});
+    const Tensor dy =
+        full(tall ? Shape{1, 16, 3, 1} : Shape{1, 16, 1, 3}, 1, {DType::BFloat16, {}, layout});
     const Tensor dw = empty({16, 16, 3, 3}, {DType::BFloat16});
     kernels::conv2d_backward_weight(dw, dy, x, options);
-    // How many windows of the six pixels each of three in a column meets; those beside it meet none.
-    const std::vector<double> met =
-        tall ? std::vector<double>{0, 2, 0, 0, 3, 0, 0, 3, 0} : std::vector<double>{0, 0, 0, 2, 3, 3, 0, 0, 0};
+    // How many windows of the six pixels each of three in a column meets; those beside it meet
+    // none.
+    const std::vector<double> met = tall ? std::vector<double>{0, 2, 0, 0, 3, 0, 0, 3, 0}
+                                         : std::vector<double>{0, 0, 0, 2, 3, 3, 0, 0, 0};
     std::vector<double> expected;
     for (int k = 0; k < 256; ++k) expected.insert(expected.end(), met.begin(), met.end());
     require_close(dw, expected, 0);

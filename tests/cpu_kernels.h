@@ -1,5 +1,5 @@
-// What the tests of kernels share: reproducible tensors, their values in double, and the promise that results do not
-// depend on the number of threads.
+// What the tests of kernels share: reproducible tensors, their values in double, and the promise
+// that results do not depend on the number of threads.
 #pragma once
 
 #include <cmath>
@@ -14,31 +14,39 @@
 
 namespace ringgrad::test {
 
-inline const std::vector<DType> kFloating{DType::Float32, DType::Float64, DType::BFloat16, DType::Float16};
+inline const std::vector<DType> kFloating{DType::Float32, DType::Float64, DType::BFloat16,
+                                          DType::Float16};
 
 // Half the distance between 1 and the next number.
 inline double epsilon(DType dtype) { return machine_epsilon(dtype) / 2; }
 
 // Note [Sums]
-// How far the sum of n products may be off, in whatever order it is added, with fused multiply-adds or without:
+// How far the sum of n products may be off, in whatever order it is added, with fused multiply-adds
+// or without:
 //     |got - want| <= γ_n · Σ|terms|,     γ_n = n·u / (1 - n·u)      (Higham 2002, §3.1 and §3.5)
-// with u, half the epsilon, of the type that it is added in; and one rounding more to a 16-bit type. That is proved,
-// not measured: an order that follows a machine's caches or the width of its vectors cannot break it.
+// with u, half the epsilon, of the type that it is added in; and one rounding more to a 16-bit
+// type. That is proved, not measured: an order that follows a machine's caches or the width of its
+// vectors cannot break it.
 inline double gamma_of(int64_t n, DType dtype) {
-  // 16-bit products are added in float32, on tensor cores with the last digits cut off (Fasi et al. 2021, §4).
+  // 16-bit products are added in float32, on tensor cores with the last digits cut off (Fasi et al.
+  // 2021, §4).
   const double u = dtype == DType::Float64 ? 0x1p-53 : dtype == DType::Float32 ? 0x1p-24 : 0x1p-22;
   return static_cast<double>(n) * u / (1 - static_cast<double>(n) * u);
 }
-// The bounds of sums of n terms; `magnitudes`: what the same sums are of the terms' absolute values.
+// The bounds of sums of n terms; `magnitudes`: what the same sums are of the terms' absolute
+// values.
 inline std::vector<double> sum_bounds(DType dtype, int64_t n, std::vector<double> magnitudes) {
   const bool narrow = dtype == DType::BFloat16 || dtype == DType::Float16;
-  const double relative = gamma_of(n, dtype) + (narrow ? epsilon(dtype) * (1 + gamma_of(n, dtype)) : 0);
-  for (double& magnitude : magnitudes) magnitude = relative * magnitude + (dtype == DType::Float16 ? 0x1p-25 : 0);
+  const double relative =
+      gamma_of(n, dtype) + (narrow ? epsilon(dtype) * (1 + gamma_of(n, dtype)) : 0);
+  for (double& magnitude : magnitudes)
+    magnitude = relative * magnitude + (dtype == DType::Float16 ? 0x1p-25 : 0);
   return magnitudes;
 }
 
 // Values in [low, high), the same for the same seed.
-inline Tensor random_tensor(const Shape& shape, DType dtype, uint32_t seed, double low = -1, double high = 1) {
+inline Tensor random_tensor(const Shape& shape, DType dtype, uint32_t seed, double low = -1,
+                            double high = 1) {
   std::vector<double> values(shape.numel());
   for (double& value : values) {
     seed = seed * 1664525u + 1013904223u;
@@ -52,14 +60,18 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, uint32_t seed, doub
 // The elements in row-major order of the logical shape, of a tensor on any device.
 inline std::vector<double> values(const Tensor& x) { return to_vector<double>(x); }
 
-// |actual - expected| <= tolerance · (1 + |expected|) everywhere; a NaN fails unless it is expected.
-inline void require_close(const Tensor& actual, const std::vector<double>& expected, double tolerance) {
+// |actual - expected| <= tolerance · (1 + |expected|) everywhere; a NaN fails unless it is
+// expected.
+inline void require_close(const Tensor& actual, const std::vector<double>& expected,
+                          double tolerance) {
   const std::vector<double> found = values(actual);
   REQUIRE(found.size() == expected.size());
   for (size_t i = 0; i < found.size(); ++i) {
     const bool close = std::abs(found[i] - expected[i]) <= tolerance * (1 + std::abs(expected[i]));
-    if (close || found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i]))) continue;
-    INFO("element " << i << " is " << found[i] << ", expected " << expected[i] << ", tolerance " << tolerance);
+    if (close || found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i])))
+      continue;
+    INFO("element " << i << " is " << found[i] << ", expected " << expected[i] << ", tolerance "
+                    << tolerance);
     REQUIRE(close);
   }
 }
@@ -72,7 +84,8 @@ inline void require_within(const Tensor& actual, const std::vector<double>& expe
   REQUIRE(found.size() == bounds.size());
   for (size_t i = 0; i < found.size(); ++i) {
     if (std::abs(found[i] - expected[i]) <= bounds[i]) continue;
-    FAIL("element " << i << " is " << found[i] << ", expected " << expected[i] << ", bound " << bounds[i]);
+    FAIL("element " << i << " is " << found[i] << ", expected " << expected[i] << ", bound "
+                    << bounds[i]);
   }
 }
 

@@ -1,5 +1,5 @@
-// Random numbers on the CPU: the published vectors of Philox, and the moments. The rows of tests/op_specs_random.cpp
-// compare every number with the definition.
+// Random numbers on the CPU: the published vectors of Philox, and the moments. The rows of
+// tests/op_specs_random.cpp compare every number with the definition.
 #include "ringgrad/core/random.h"
 
 #include "ringgrad/core/error.h"
@@ -18,12 +18,13 @@ bool equal_words(const PhiloxBlock& block, uint32_t a, uint32_t b, uint32_t c, u
 
 }  // namespace
 
-TEST_CASE("philox gives the vectors of its authors", "[quick][cpu]") {  // Random123, kat_vectors, philox 4x32 10
+// Random123, kat_vectors, philox 4x32 10.
+TEST_CASE("philox gives the vectors of its authors", "[quick][cpu]") {
   REQUIRE(equal_words(philox(0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
-  REQUIRE(
-      equal_words(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}), 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd));
-  REQUIRE(equal_words(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e), 0xd16cfe09, 0x94fdcceb,
-                      0x5001e420, 0x24126ea1));
+  REQUIRE(equal_words(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}), 0x408f276d, 0x41c83b0e,
+                      0xa20bc7c6, 0x6d5451fd));
+  REQUIRE(equal_words(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+                      0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
 }
 
 TEST_CASE("uniform stays below its upper end in every dtype", "[quick][cpu]") {
@@ -49,11 +50,13 @@ TEST_CASE("random numbers fill a tensor in row-major order, whatever its strides
 
 TEST_CASE("bounds and deviations that make no sense are refused", "[quick][cpu]") {
   const Tensor x = empty({2});
-  require_error<Error>("uniform_: the bounds are 1 and 0, expected finite numbers", [&] { uniform_(x, 1, 0); });
+  require_error<Error>("uniform_: the bounds are 1 and 0, expected finite numbers",
+                       [&] { uniform_(x, 1, 0); });
   require_error<Error>("uniform_: the bounds are 0 and inf", [&] { uniform_(x, 0, INFINITY); });
   require_error<Error>("uniform_: the bounds are nan and 1", [&] { uniform_(x, NAN, 1); });
   require_error<Error>("normal_: the mean is 0 and the deviation -1", [&] { normal_(x, 0, -1); });
-  require_error<Error>("normal_: the mean is inf and the deviation 1", [&] { normal_(x, INFINITY, 1); });
+  require_error<Error>("normal_: the mean is inf and the deviation 1",
+                       [&] { normal_(x, INFINITY, 1); });
   uniform_(x, 3, 3);
   REQUIRE(values(x) == std::vector<double>{3, 3});
   normal_(x, 4, 0);

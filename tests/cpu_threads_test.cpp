@@ -1,5 +1,5 @@
-// The promise of core/device/parallel.h, kernel by kernel: results on the CPU do not depend on the number of threads.
-// The tensors are so large that every kernel divides them.
+// The promise of core/device/parallel.h, kernel by kernel: results on the CPU do not depend on the
+// number of threads. The tensors are so large that every kernel divides them.
 #include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
@@ -28,10 +28,12 @@ TEST_CASE("sums do not depend on the number of threads", "[quick][threads][cpu]"
 
 TEST_CASE("row-wise kernels do not depend on the number of threads", "[quick][threads][cpu]") {
   const Shape shape{3000, 70};
-  const Tensor x = random_tensor(shape, DType::Float32, 11), dy = random_tensor(shape, DType::Float32, 12);
+  const Tensor x = random_tensor(shape, DType::Float32, 11),
+               dy = random_tensor(shape, DType::Float32, 12);
   const Tensor w = random_tensor({70}, DType::Float32, 13);
   require_same_on_any_threads([&] {
-    const Tensor y = empty(shape), p = empty(shape), dx = empty(shape), mean = empty({3000}), rstd = empty({3000});
+    const Tensor y = empty(shape), p = empty(shape), dx = empty(shape), mean = empty({3000}),
+                 rstd = empty({3000});
     const Tensor dw = empty({70}), db = empty({70});
     kernels::softmax(p, x);
     kernels::layer_norm(y, mean, rstd, x, w, {}, 1, 1e-5);
@@ -41,9 +43,10 @@ TEST_CASE("row-wise kernels do not depend on the number of threads", "[quick][th
 }
 
 TEST_CASE("batch norm does not depend on the number of threads", "[quick][threads][cpu]") {
-  for (const auto& [shape, layout] : std::vector<std::pair<Shape, Layout>>{{{19, 16, 33, 35}, Layout::Strided},
-                                                                           {{19, 16, 33, 35}, Layout::ChannelBlocked},
-                                                                           {{19 * 33 * 35, 21}, Layout::Strided}}) {
+  for (const auto& [shape, layout] :
+       std::vector<std::pair<Shape, Layout>>{{{19, 16, 33, 35}, Layout::Strided},
+                                             {{19, 16, 33, 35}, Layout::ChannelBlocked},
+                                             {{19 * 33 * 35, 21}, Layout::Strided}}) {
     const Tensor x = random_image(shape, layout, 8), dy = random_image(shape, layout, 9);
     const Shape channels = {shape[1]};
     require_same_on_any_threads([&, shape = shape, layout = layout] {
@@ -53,14 +56,16 @@ TEST_CASE("batch norm does not depend on the number of threads", "[quick][thread
       kernels::batch_norm_stats(mean, var, x);
       kernels::batch_norm_apply(y, {}, x, mean, var, {}, {}, {}, 1e-5, true);
       kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x, y, mean, var, 1e-5);
-      kernels::batch_norm_backward_apply(dx, {}, dy, x, y, mean, var, {}, sum_dy, sum_dy_xhat, 1e-5, 19 * 33 * 35);
+      kernels::batch_norm_backward_apply(dx, {}, dy, x, y, mean, var, {}, sum_dy, sum_dy_xhat, 1e-5,
+                                         19 * 33 * 35);
       std::vector<Tensor> results{mean, var, y, sum_dy, sum_dy_xhat, dx};
       if (shape.dim() != 4) return results;
-      const Tensor pooled = empty({19, 16, 11, 11}, x.options()), winners = empty_like(pooled), dx3 = empty_like(dx);
+      const Tensor pooled = empty({19, 16, 11, 11}, x.options()), winners = empty_like(pooled),
+                   dx3 = empty_like(dx);
       const Tensor index = empty(pooled.shape(), {.dtype = DType::Int32, .layout = layout});
       kernels::batch_norm_max_pool(pooled, winners, index, x, mean, var, {}, {}, 1e-5, true, 3);
-      kernels::batch_norm_max_pool_backward(dx3, winners, index, x, pooled, mean, var, {}, sum_dy, sum_dy_xhat, 1e-5,
-                                            19 * 33 * 35, 3);
+      kernels::batch_norm_max_pool_backward(dx3, winners, index, x, pooled, mean, var, {}, sum_dy,
+                                            sum_dy_xhat, 1e-5, 19 * 33 * 35, 3);
       results.insert(results.end(), {pooled, winners, index, dx3});
       return results;
     });
@@ -71,7 +76,8 @@ TEST_CASE("pooling does not depend on the number of threads", "[quick][threads][
   const Tensor x = random_tensor({13, 16, 33, 31}, DType::Float32, 5);
   require_same_on_any_threads([&] {
     const Pool2dOptions options{.kernel = 3, .stride = 2, .padding = 1};
-    const Tensor y = empty({13, 16, 17, 16}), index = empty(y.shape(), {.dtype = DType::Int32}), dx = empty(x.shape());
+    const Tensor y = empty({13, 16, 17, 16}), index = empty(y.shape(), {.dtype = DType::Int32}),
+                 dx = empty(x.shape());
     kernels::max_pool2d(y, index, x, options);
     kernels::max_pool2d_backward(dx, y, index, options);
     return std::vector<Tensor>{y, index, dx};
@@ -79,7 +85,8 @@ TEST_CASE("pooling does not depend on the number of threads", "[quick][threads][
 }
 
 TEST_CASE("matmul does not depend on the number of threads", "[quick][threads][cpu]") {
-  const Tensor a = random_tensor({3, 150, 700}, DType::Float32, 5), b = random_tensor({3, 700, 130}, DType::Float32, 6);
+  const Tensor a = random_tensor({3, 150, 700}, DType::Float32, 5),
+               b = random_tensor({3, 700, 130}, DType::Float32, 6);
   require_same_on_any_threads([&] {
     const Tensor c = empty({3, 150, 130});
     kernels::matmul(c, a, b, {});
@@ -114,9 +121,10 @@ TEST_CASE("index_add sums in order on any number of threads", "[quick][threads][
 TEST_CASE("optimizer steps do not depend on the number of threads", "[quick][threads][cpu]") {
   const int64_t n = 100003;
   require_same_on_any_threads([&] {
-    const Tensor p = random_tensor({n}, DType::Float32, 3), q = random_tensor({n}, DType::Float32, 4), m = zeros({n}),
-                 v = zeros({n});
-    const Tensor lr = scalar(0.1, {.dtype = DType::Float64}), step = scalar(3, {.dtype = DType::Int64});
+    const Tensor p = random_tensor({n}, DType::Float32, 3),
+                 q = random_tensor({n}, DType::Float32, 4), m = zeros({n}), v = zeros({n});
+    const Tensor lr = scalar(0.1, {.dtype = DType::Float64}),
+                 step = scalar(3, {.dtype = DType::Int64});
     kernels::sgd_step(p, m, q, lr, step, {.momentum = 0.9});
     kernels::adam_step(q, m, v, p, lr, step, {});
     return std::vector<Tensor>{p, q, m, v};

@@ -1,5 +1,6 @@
-// Training whose steps are recorded after the first ones, on a data set that lies on the device: the bits of steps that
-// are queued one operation after the other, over epochs and short last batches; and what cannot be recorded is refused.
+// Training whose steps are recorded after the first ones, on a data set that lies on the device:
+// the bits of steps that are queued one operation after the other, over epochs and short last
+// batches; and what cannot be recorded is refused.
 #include <thread>
 
 #include "ringgrad/autograd/ops.h"
@@ -25,9 +26,11 @@ constexpr int kEpochs = 2;
 
 ImageDataset some_images() {
   ImageDataset dataset{"some", empty({kImages, 2, 8, 8}, {.dtype = DType::UInt8}),
-                       empty({kImages}, {.dtype = DType::Int64}), std::vector<std::string>(3, "thing")};
+                       empty({kImages}, {.dtype = DType::Int64}),
+                       std::vector<std::string>(3, "thing")};
   auto* bytes = dataset.images.data<uint8_t>();
-  for (int64_t i = 0; i < dataset.images.numel(); ++i) bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+  for (int64_t i = 0; i < dataset.images.numel(); ++i)
+    bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
   for (int64_t i = 0; i < kImages; ++i) dataset.labels.data<int64_t>()[i] = i % 3;
   return dataset;
 }
@@ -51,7 +54,8 @@ struct Net : nn::Module {
 };
 
 struct Kind {
-  DType dtype = DType::Float32;  // with 16 bits: of the parameters, too, of which there are float32 copies
+  // with 16 bits: of the parameters, too, of which there are float32 copies.
+  DType dtype = DType::Float32;
   AugmentOptions augment = {};
 };
 
@@ -60,8 +64,10 @@ class Run {
  public:
   explicit Run(const Kind& kind)
       : batches_(some_images(), std::make_shared<RandomSampler>(kImages, 5), kBatch,
-                 {.augment = kind.augment, .mean = {0.5f}, .std = {0.25f}}, {.dtype = kind.dtype, .device = kGpu}),
-        scaler_(kGpu, {.initial_scale = 65536.0 * 64, .growth_interval = 3}) {  // overflows at first
+                 {.augment = kind.augment, .mean = {0.5f}, .std = {0.25f}},
+                 {.dtype = kind.dtype, .device = kGpu}),
+        scaler_(kGpu,
+                {.initial_scale = 65536.0 * 64, .growth_interval = 3}) {  // overflows at first
     manual_seed(7);
     model_ = std::make_unique<Net>();
     model_->to(kGpu);
@@ -69,13 +75,15 @@ class Run {
       model_->to(kind.dtype);
       masters_.emplace(model_->named_parameters());
     }
-    optimizer_ = std::make_unique<optim::SGD>(masters_ ? masters_->parameters() : model_->named_parameters(),
-                                              optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+    optimizer_ = std::make_unique<optim::SGD>(
+        masters_ ? masters_->parameters() : model_->named_parameters(),
+        optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
     loss_sum_ = zeros({}, {.device = kGpu});
   }
 
   // The state after training; `in_step` is called in the middle of each step.
-  std::vector<double> train(bool captured, const std::function<void(const Tensor& loss)>& in_step = {}) {
+  std::vector<double> train(bool captured,
+                            const std::function<void(const Tensor& loss)>& in_step = {}) {
     manual_seed(8);  // dropout draws from the device's own generator
     const auto step = [&] { this->step(in_step); };
     CapturedStep repeated(kGpu, step);
@@ -99,15 +107,16 @@ class Run {
     if (masters_) masters_->zero_grad();
     optimizer_->zero_grad();
     const Batch batch = batches_.current();
-    const Tensor loss =
-        cross_entropy(to((*model_)(batch.data), DType::Float32), batch.target, {.label_smoothing = 0.1});
+    const Tensor loss = cross_entropy(to((*model_)(batch.data), DType::Float32), batch.target,
+                                      {.label_smoothing = 0.1});
     if (in_step) in_step(loss);
     const bool scaled = batch.data.dtype() == DType::Float16;
     (scaled ? scaler_.scale(loss) : loss).backward();
     if (masters_) masters_->take_gradients();
     if (scaled) scaler_.unscale(*optimizer_);
     std::vector<Tensor> clipped;
-    for (const auto& [name, tensor] : masters_ ? masters_->parameters() : model_->named_parameters())
+    for (const auto& [name, tensor] :
+         masters_ ? masters_->parameters() : model_->named_parameters())
       clipped.push_back(tensor);
     optim::clip_grad_norm_(clipped, 0.5);
     if (scaled) {
@@ -127,7 +136,8 @@ class Run {
     for (const auto& named : {model_->state_dict(), optimizer_->state_dict()})
       for (const auto& [name, tensor] : named)
         for (const double value : to_vector<double>(tensor)) all.push_back(value);
-    for (const double value : to_vector<double>(default_generator(kGpu).state())) all.push_back(value);
+    for (const double value : to_vector<double>(default_generator(kGpu).state()))
+      all.push_back(value);
     return all;
   }
 
@@ -145,19 +155,22 @@ class Run {
 TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quick][cuda]") {
   const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Random));
   const AugmentOptions augment{.crop_padding = 2, .flip = true, .cutout = 3, .seed = 4};
-  for (const Kind& kind : {Kind{}, Kind{.augment = augment}, Kind{.dtype = DType::Float16, .augment = augment},
-                           Kind{.dtype = DType::BFloat16}}) {
+  for (const Kind& kind :
+       {Kind{}, Kind{.augment = augment}, Kind{.dtype = DType::Float16, .augment = augment},
+        Kind{.dtype = DType::BFloat16}}) {
     INFO(kind.dtype << (kind.augment.flip ? ", augmented" : ""));
     Run eager(kind), captured(kind);
     const std::vector<double> expected = eager.train(false);
     REQUIRE(std::isfinite(expected[0]));
     REQUIRE((captured.train(true) == expected));  // without printing them all
     REQUIRE(eager.steps_on_host() == 12);
-    REQUIRE(captured.steps_on_host() == 5);  // two as they are, one recorded, and the two short ones
+    // Two as they are, one recorded, and the two short ones.
+    REQUIRE(captured.steps_on_host() == 5);
   }
 }
 
-TEST_CASE("a step that asks the device in the middle is refused when it is recorded", "[quick][cuda]") {
+TEST_CASE("a step that asks the device in the middle is refused when it is recorded",
+          "[quick][cuda]") {
   const auto with = [](const std::function<void(const Tensor& loss)>& in_step) {
     return failure([&] { Run({}).train(true, in_step); });
   };
@@ -172,7 +185,8 @@ TEST_CASE("a step that asks the device in the middle is refused when it is recor
 TEST_CASE("another thread may give memory back while a step is captured", "[quick][cuda]") {
   const Tensor x = zeros({64}, {.device = kGpu});
   const auto graph = device_backend(DeviceType::CUDA).capture(0, [&] {
-    { const Tensor freed = ones({1000}, {.device = kGpu}); }  // a cached block of the stream that is being captured
+    // a cached block of the stream that is being captured.
+    { const Tensor freed = ones({1000}, {.device = kGpu}); }
     std::thread([] { empty_cache(kGpu); }).join();
     kernels::affine(x, x, 1, 1);
   });
@@ -213,7 +227,9 @@ TEST_CASE("memory may be given back inside a capture", "[quick][cuda]") {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-int64_t free_bytes() { return static_cast<int64_t>(device_backend(DeviceType::CUDA).free_memory(0)); }
+int64_t free_bytes() {
+  return static_cast<int64_t>(device_backend(DeviceType::CUDA).free_memory(0));
+}
 int64_t cached_bytes() {
   const MemoryStats stats = memory_stats(kGpu);
   return stats.reserved_bytes - stats.live_bytes;
@@ -253,7 +269,8 @@ TEST_CASE("while a captured step lives, only its own memory stays reserved", "[q
 }
 
 // A process group's stream is such a stream: it holds the buckets of a recorded step.
-TEST_CASE("memory that a captured step takes for another stream stays reserved, too", "[quick][cuda]") {
+TEST_CASE("memory that a captured step takes for another stream stays reserved, too",
+          "[quick][cuda]") {
   empty_cache(kGpu);
   const Tensor x = zeros({kMiB}, {.device = kGpu});
   const cuda::OwnedStream other(kGpu);

@@ -22,13 +22,15 @@ Tensor in_layout(const Tensor& x, bool channels_last) {
   return y;
 }
 
-// By the CPU in double, which tests/cpu_conv2d_test.cpp and op_specs_conv.cpp check; and the same of absolute values.
-// To dx, x itself is added.
+// By the CPU in double, which tests/cpu_conv2d_test.cpp and op_specs_conv.cpp check; and the same
+// of absolute values. To dx, x itself is added.
 struct Expected {
   std::vector<double> y, dx, dw;
 };
-Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& dy) {
-  const Tensor y = empty(c.y(), {.dtype = DType::Float64}), dx = empty(c.x, y.options()), dw = empty(c.w, y.options());
+Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias,
+                const Tensor& dy) {
+  const Tensor y = empty(c.y(), {.dtype = DType::Float64}), dx = empty(c.x, y.options()),
+               dw = empty(c.w, y.options());
   kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
   kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), in_double(x), c.options);
   kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
@@ -37,7 +39,9 @@ Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& b
 struct Terms {  // of the longest sum of each
   int64_t y, dx, dw;
 };
-Terms terms_of(const Case& c) { return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1] + 1, c.y().numel() / c.y()[1]}; }
+Terms terms_of(const Case& c) {
+  return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1] + 1, c.y().numel() / c.y()[1]};
+}
 
 void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Shape y_shape = c.y();
@@ -48,12 +52,13 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   const Expected expected = by_cpu(c, x, w, bias, dy);
   const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
   const Terms terms = terms_of(c);
-  INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h << ", padding "
-                        << c.options.padding.h << ", groups " << c.options.groups << ", " << dtype
-                        << (channels_last ? ", NHWC" : ", NCHW"));
+  INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h
+                        << ", padding " << c.options.padding.h << ", groups " << c.options.groups
+                        << ", " << dtype << (channels_last ? ", NHWC" : ", NCHW"));
   const Tensor device_x = to_device(x), device_w = to_device(w), device_dy = to_device(dy);
   const Stream stream = current_stream(device_x.device());
-  const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);  // of the right layout
+  // Of the right layout.
+  const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);
   REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
   cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
   require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
@@ -65,10 +70,12 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
 
 const std::vector<Case> kCases{
     {{2, 3, 7, 6}, {5, 3, 3, 3}, {.padding = 1}},
-    {{1, 4, 9, 8}, {6, 2, 3, 2}, {.stride = {2, 3}, .padding = {0, 1}, .dilation = {2, 1}, .groups = 2}},
+    {{1, 4, 9, 8},
+     {6, 2, 3, 2},
+     {.stride = {2, 3}, .padding = {0, 1}, .dilation = {2, 1}, .groups = 2}},
     {{2, 6, 5, 5}, {6, 1, 3, 3}, {.stride = 2, .padding = 2, .groups = 6}},  // depthwise
-    {{3, 4, 4, 4}, {2, 4, 1, 1}, {.stride = 2}},                             // some pixels are never seen
-    {{1, 2, 3, 3}, {3, 2, 3, 3}, {}},                                        // one output pixel
+    {{3, 4, 4, 4}, {2, 4, 1, 1}, {.stride = 2}},  // some pixels are never seen
+    {{1, 2, 3, 3}, {3, 2, 3, 3}, {}},             // one output pixel
 };
 
 }  // namespace
@@ -84,28 +91,36 @@ TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[qui
 }
 
 TEST_CASE("cuda: the gradient of a weight over many pixels is summed in parts", "[quick][cuda]") {
-  check(ConvStep::ImplicitGemm, {{4, 2, 24, 24}, {3, 2, 3, 3}, {.padding = 1}}, DType::Float32, false);
+  check(ConvStep::ImplicitGemm, {{4, 2, 24, 24}, {3, 2, 3, 3}, {.padding = 1}}, DType::Float32,
+        false);
 }
 
 TEST_CASE("cuda: convolution on tensor cores", "[quick][cuda]") {
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     check(ConvStep::TensorCores, {{2, 8, 6, 5}, {16, 8, 3, 3}, {.padding = 1}}, dtype, true);
-    check(ConvStep::TensorCores, {{1, 16, 7, 7}, {8, 16, 3, 3}, {.stride = 2, .padding = 1}}, dtype, true);
+    check(ConvStep::TensorCores, {{1, 16, 7, 7}, {8, 16, 3, 3}, {.stride = 2, .padding = 1}}, dtype,
+          true);
     check(ConvStep::TensorCores, {{2, 16, 5, 5}, {32, 8, 1, 1}, {.groups = 2}}, dtype, true);
   }
 }
 
 TEST_CASE("cuda: convolution in large tiles on tensor cores", "[cuda]") {
-  // A tile of 128 output pixels for each multiprocessor, and 72 channels, which are more than a small tile has.
+  // A tile of 128 output pixels for each multiprocessor, and 72 channels, which are more than a
+  // small tile has.
   const int64_t images = cuda::multiprocessors(Device(DeviceType::CUDA)) * 128 / (9 * 7) + 1;
-  check(ConvStep::TensorCores, {{images, 72, 9, 7}, {72, 72, 3, 3}, {.padding = 1}}, DType::BFloat16, true);
-  check(ConvStep::TensorCores, {{images, 144, 9, 7}, {144, 72, 1, 1}, {.groups = 2}}, DType::Float16, true);
+  check(ConvStep::TensorCores, {{images, 72, 9, 7}, {72, 72, 3, 3}, {.padding = 1}},
+        DType::BFloat16, true);
+  check(ConvStep::TensorCores, {{images, 144, 9, 7}, {144, 72, 1, 1}, {.groups = 2}},
+        DType::Float16, true);
 }
 
-TEST_CASE("cuda: the gradient of a weight is summed in parts on tensor cores, too", "[quick][cuda]") {
-  check(ConvStep::TensorCores, {{2, 8, 18, 19}, {16, 8, 3, 3}, {.padding = 1}}, DType::BFloat16, true);
-  check(ConvStep::TensorCores, {{3, 32, 16, 16}, {16, 16, 1, 1}, {.groups = 2}}, DType::Float16, true);
+TEST_CASE("cuda: the gradient of a weight is summed in parts on tensor cores, too",
+          "[quick][cuda]") {
+  check(ConvStep::TensorCores, {{2, 8, 18, 19}, {16, 8, 3, 3}, {.padding = 1}}, DType::BFloat16,
+        true);
+  check(ConvStep::TensorCores, {{3, 32, 16, 16}, {16, 16, 1, 1}, {.groups = 2}}, DType::Float16,
+        true);
 }
 
 TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][cuda]") {
@@ -117,7 +132,8 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       const Expected expected = by_cpu(c, x, w, {}, dy);
       const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), {}, absolute(dy));
       const Terms terms = terms_of(c);
-      const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype), out_dx = to_device(x);
+      const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype),
+                   out_dx = to_device(x);
       kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
       require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
       kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), to_device(x), c.options);
@@ -125,7 +141,8 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
       require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
 
-      const Tensor none = empty_on_device({0, 8, 5, 5}, dtype), no_y = empty_on_device({0, 16, 5, 5}, dtype);
+      const Tensor none = empty_on_device({0, 8, 5, 5}, dtype),
+                   no_y = empty_on_device({0, 16, 5, 5}, dtype);
       kernels::conv2d(no_y, none, to_device(w), {}, c.options);
       kernels::conv2d_backward_input(none, no_y, to_device(w), {}, c.options);
       kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);

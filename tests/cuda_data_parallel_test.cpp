@@ -1,5 +1,5 @@
-// DataParallel on CUDA devices: scatter, replicate, parallel apply, gather and the reduction of gradients,
-// under orders of streams that a wait left out would not survive.
+// DataParallel on CUDA devices: scatter, replicate, parallel apply, gather and the reduction of
+// gradients, under orders of streams that a wait left out would not survive.
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda_util.h"
@@ -43,11 +43,13 @@ std::vector<double> train_on(const std::vector<Device>& devices) {
 }  // namespace
 
 TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel][cuda][threads]") {
-  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const StreamOrderGuard order(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const auto alone = train_on({});
   for (const int n : {1, 2, 3})
     if (enough_devices(n))
-      CHECK(relative_difference(train_on(cuda_devices(n)), alone) < training_tolerance(DType::Float32));
+      CHECK(relative_difference(train_on(cuda_devices(n)), alone) <
+            training_tolerance(DType::Float32));
 }
 
 TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][threads]") {
@@ -64,5 +66,7 @@ TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][
   net.to(Device("cuda:0"));
   DataParallel model(
       net, [] { return std::make_shared<Failing>(); }, cuda_devices(2));
-  require_error<Error>("data_parallel: in replica 1 on cuda:1: boom", [&] { model(zeros({4, 6})); });
+  require_error<Error>("data_parallel: in replica 1 on cuda:1: boom", [&] {
+    model(zeros({4, 6}));
+  });
 }

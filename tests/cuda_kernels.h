@@ -1,4 +1,5 @@
-// What the tests of the CUDA kernels share: tensors on the device, and their like in double on the host.
+// What the tests of the CUDA kernels share: tensors on the device, and their like in double on the
+// host.
 #pragma once
 
 #include "ringgrad/tests/cpu_kernels.h"
@@ -11,8 +12,10 @@ inline Tensor to_device(const Tensor& host, Device device = Device(DeviceType::C
   if (!host.defined()) return host;
   const auto bytes = static_cast<int64_t>(host.storage()->nbytes());
   auto storage = std::make_shared<Storage>(host.storage()->nbytes(), device);
-  copy_(Tensor(storage, {bytes}, {1}, 0, DType::UInt8), Tensor(host.storage(), {bytes}, {1}, 0, DType::UInt8));
-  return Tensor(storage, host.shape(), host.strides(), host.storage_offset(), host.dtype(), host.is_channel_blocked());
+  copy_(Tensor(storage, {bytes}, {1}, 0, DType::UInt8),
+        Tensor(host.storage(), {bytes}, {1}, 0, DType::UInt8));
+  return Tensor(storage, host.shape(), host.strides(), host.storage_offset(), host.dtype(),
+                host.is_channel_blocked());
 }
 inline Tensor empty_on_device(const Shape& shape, DType dtype) {
   return empty(shape, {.dtype = dtype, .device = Device(DeviceType::CUDA)});

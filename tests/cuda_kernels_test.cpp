@@ -39,7 +39,8 @@ TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
     for (const bool shift_x : {false, true})
       for (const bool shift_y : {false, true}) {
         INFO(dtype << ", unaligned: " << shift_x << " " << shift_y);
-        const Tensor x = to_device(shift_x ? unaligned(a) : a), y = to_device(shift_y ? unaligned(b) : b);
+        const Tensor x = to_device(shift_x ? unaligned(a) : a),
+                     y = to_device(shift_y ? unaligned(b) : b);
         REQUIRE((reinterpret_cast<uintptr_t>(x.raw_data()) % 16 != 0) == shift_x);
         REQUIRE((reinterpret_cast<uintptr_t>(y.raw_data()) % 16 != 0) == shift_y);
         kernels::add(x, x, y);
@@ -53,11 +54,13 @@ TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
 // More long rows than blocks: each block reduces one after another, in the same shared memory.
 TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
   const int64_t n = 33 * 3 + 11, c = 1100;
-  const Tensor x = random_tensor({n, c}, DType::Float32, 20), y = empty_like(x), device_y = empty_like(to_device(x));
+  const Tensor x = random_tensor({n, c}, DType::Float32, 20), y = empty_like(x),
+               device_y = empty_like(to_device(x));
   kernels::softmax(y, x);
   kernels::softmax(device_y, to_device(x));
-  // Two softmaxes in float32. Each: an exponential is within 2 units in the last place, of a difference below 2 that is
-  // rounded before; the sum has terms of one sign; and a quotient of the two is rounded.
+  // Two softmaxes in float32. Each: an exponential is within 2 units in the last place, of a
+  // difference below 2 that is rounded before; the sum has terms of one sign; and a quotient of the
+  // two is rounded.
   std::vector<double> bounds = values(y);
   for (double& bound : bounds) bound *= 2 * gamma_of(c + 2 * (4 + 2) + 1, DType::Float32);
   require_within(device_y, values(y), bounds);
@@ -83,40 +86,48 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
       for (const DType dtype : {DType::Float32, DType::Float64}) {
         const Tensor first = empty(image.shape(), {dtype, Device("cuda:0"), layout});
         const Tensor second = empty(image.shape(), {dtype, other, layout});
-        const Tensor second_last = empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
+        const Tensor second_last =
+            empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
         const Tensor back = empty(image.shape(), {.dtype = dtype});
-        copy_(first, source);        // host to device
-        copy_(second_last, first);   // device to device, where there are two; other strides and dtype
+        copy_(first, source);  // host to device
+        // Device to device, where there are two; other strides and dtype.
+        copy_(second_last, first);
         copy_(second, second_last);  // on one device
         copy_(back, second);         // device to host
         REQUIRE(values(back) == expected);
         if (layout == Layout::ChannelBlocked) {  // the padding holds zeros
-          const Tensor raw(second.storage(), {second.flat_numel()}, {1}, second.storage_offset(), dtype);
+          const Tensor raw(second.storage(), {second.flat_numel()}, {1}, second.storage_offset(),
+                           dtype);
           double sum = 0;
           for (double value : values(raw)) sum += value;
           double wanted = 0;
           for (double value : expected) wanted += value;
-          REQUIRE(std::abs(sum - wanted) <= 2 * gamma_of(image.numel(), DType::Float64) * image.numel());
+          REQUIRE(std::abs(sum - wanted) <=
+                  2 * gamma_of(image.numel(), DType::Float64) * image.numel());
         }
       }
 }
 
-TEST_CASE("cuda: variances of what cuDNN keeps, and back, with the running statistics", "[quick][cuda]") {
+TEST_CASE("cuda: variances of what cuDNN keeps, and back, with the running statistics",
+          "[quick][cuda]") {
   constexpr int64_t kChannels = 700;
   constexpr double kEps = 1e-5, kMomentum = 0.1, kCount = 8;
   const Device device("cuda");
   const Stream stream = current_stream(device);
   manual_seed(1);
   const auto numbers = [&] { return to(rand({kChannels}), device); };
-  const Tensor mean = numbers(), var = add(numbers(), 0.01), running_mean = numbers(), running_var = numbers();
+  const Tensor mean = numbers(), var = add(numbers(), 0.01), running_mean = numbers(),
+               running_var = numbers();
   const Tensor batches = full({}, 7, {DType::Int64, device}), rstd = empty_like(var);
   const auto values = [](const Tensor& x) { return to_vector<double>(x); };
   const auto means = values(mean), vars = values(var), means_before = values(running_mean),
              vars_before = values(running_var);
   cuda::rstd_of(stream, rstd, var, kEps);
   const auto rstds = values(rstd);
-  cuda::variances_of(stream, rstd, mean, kEps, {running_mean, running_var, batches, kMomentum}, kCount);
-  const auto back = values(rstd), means_after = values(running_mean), vars_after = values(running_var);
+  cuda::variances_of(stream, rstd, mean, kEps, {running_mean, running_var, batches, kMomentum},
+                     kCount);
+  const auto back = values(rstd), means_after = values(running_mean),
+             vars_after = values(running_var);
   constexpr double kRounding = 8 * 0x1p-24;
   for (size_t c = 0; c < kChannels; ++c) {
     CHECK(std::abs(rstds[c] * std::sqrt(vars[c] + kEps) - 1) < kRounding);

@@ -1,4 +1,5 @@
-// Every step of every ladder of the CUDA kernels, as `ringgrad bench kernel` runs it, against the CPU in double.
+// Every step of every ladder of the CUDA kernels, as `ringgrad bench kernel` runs it, against the
+// CPU in double.
 #include <numeric>
 
 #include "ringgrad/core/kernels/ladder.h"
@@ -16,7 +17,8 @@ struct Expected {
 Tensor on_host(const Tensor& x) { return tensor(values(x), x.shape()); }
 
 // What a problem's results must be, worked out from its inputs alone.
-std::vector<Expected> matmul_expected(const LadderProblem& problem, DType dtype, const std::vector<int64_t>& size) {
+std::vector<Expected> matmul_expected(const LadderProblem& problem, DType dtype,
+                                      const std::vector<int64_t>& size) {
   const auto product = [](const Tensor& a, const Tensor& b) {
     const Tensor c = empty({1, a.size(1), b.size(2)}, {.dtype = DType::Float64});
     kernels::matmul(c, a, b, {});
@@ -33,13 +35,17 @@ std::vector<Expected> conv_expected(const char* kernel, const LadderProblem& pro
   const auto by_cpu = [&](const Tensor& first, const Tensor& second) {
     const Tensor result = empty(problem.results[0].shape(), {.dtype = DType::Float64});
     if (name == "conv2d") kernels::conv2d(result, first, second, {}, options);
-    if (name == "conv2d_backward_input") kernels::conv2d_backward_input(result, first, second, {}, options);
-    if (name == "conv2d_backward_weight") kernels::conv2d_backward_weight(result, first, second, options);
+    if (name == "conv2d_backward_input")
+      kernels::conv2d_backward_input(result, first, second, {}, options);
+    if (name == "conv2d_backward_weight")
+      kernels::conv2d_backward_weight(result, first, second, options);
     return values(result);
   };
   const Tensor first = on_host(problem.inputs[0]), second = on_host(problem.inputs[1]);
-  const int64_t pixels = size[0] * size[3] * size[3], terms = std::max({pixels, 9 * size[1], 9 * size[2]});
-  return {{by_cpu(first, second), sum_bounds(dtype, terms, by_cpu(absolute(first), absolute(second)))}};
+  const int64_t pixels = size[0] * size[3] * size[3],
+                terms = std::max({pixels, 9 * size[1], 9 * size[2]});
+  return {
+      {by_cpu(first, second), sum_bounds(dtype, terms, by_cpu(absolute(first), absolute(second)))}};
 }
 
 std::vector<Expected> moments_expected(const LadderProblem& problem) {
@@ -53,7 +59,8 @@ std::vector<Expected> moments_expected(const LadderProblem& problem) {
     const double apart = x[i] - mean.values[i / S % C];
     var.values[i / S % C] += apart * apart / count;
   }
-  // Welford's sums in float32 (Chan, Golub & LeVeque 1983, table 1); the noise's mean is small against its deviation.
+  // Welford's sums in float32 (Chan, Golub & LeVeque 1983, table 1); the noise's mean is small
+  // against its deviation.
   const double relative = gamma_of(4 * static_cast<int64_t>(count), DType::Float32);
   for (size_t c = 0; c < C; ++c) {
     mean.bounds.push_back(relative * (1 + std::abs(mean.values[c])));
@@ -93,14 +100,16 @@ int climb(const char* kernel, const std::vector<int64_t>& size, DType dtype) {
   for (int step = 0; step < static_cast<int>(ladder->steps.size()); ++step) {
     if (!problem.supports(step)) continue;
     ++climbed;
-    INFO(kernel << ", step " << ladder->steps[static_cast<size_t>(step)].name << ", " << problem.shapes << ", "
-                << dtype);
+    INFO(kernel << ", step " << ladder->steps[static_cast<size_t>(step)].name << ", "
+                << problem.shapes << ", " << dtype);
     for (const Tensor& result : problem.results)
-      copy_(result, tensor(std::vector<double>(static_cast<size_t>(result.numel()), NAN), result.shape()));
+      copy_(result,
+            tensor(std::vector<double>(static_cast<size_t>(result.numel()), NAN), result.shape()));
     problem.run(step, current_stream(Device(DeviceType::CUDA)));
     const std::vector<Expected> want = expected(*ladder, problem, dtype, size);
     REQUIRE(want.size() == problem.results.size());
-    for (size_t i = 0; i < want.size(); ++i) require_within(problem.results[i], want[i].values, want[i].bounds);
+    for (size_t i = 0; i < want.size(); ++i)
+      require_within(problem.results[i], want[i].values, want[i].bounds);
   }
   return climbed;
 }
@@ -139,7 +148,8 @@ TEST_CASE("cuda: steps of products", "[quick][cuda]") {
   }
 }
 
-TEST_CASE("cuda: every ladder says what its steps are, and has sizes that they take", "[quick][cuda]") {
+TEST_CASE("cuda: every ladder says what its steps are, and has sizes that they take",
+          "[quick][cuda]") {
   REQUIRE(ladders().size() == 8);
   for (const Ladder& ladder : ladders()) {
     INFO(ladder.kernel);

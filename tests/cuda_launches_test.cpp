@@ -1,5 +1,6 @@
-// What a training step asks of the device, counted without running it: a recorded step's launches, and the bytes that
-// its kernels' arguments have. Each launch costs a captured step a microsecond or two, whatever it does.
+// What a training step asks of the device, counted without running it: a recorded step's launches,
+// and the bytes that its kernels' arguments have. Each launch costs a captured step a microsecond
+// or two, whatever it does.
 #include <map>
 
 #include "ringgrad/autograd/ops.h"
@@ -17,8 +18,8 @@ using namespace ringgrad::test;
 
 namespace {
 
-// Emulated devices are as large as an H200: how a kernel divides its work, and so how many launches it takes, depends
-// on the number of multiprocessors.
+// Emulated devices are as large as an H200: how a kernel divides its work, and so how many launches
+// it takes, depends on the number of multiprocessors.
 #ifdef RINGGRAD_CUDA_EMULATED
 class LargeDevices {
  public:
@@ -39,7 +40,8 @@ struct LargeDevices {
 
 struct Counts {
   size_t launches = 0;
-  double bytes = 0, needed = 0;  // needed: by convolutions, batch norm and the optimizer, each for what it computes
+  // needed: by convolutions, batch norm and the optimizer, each for what it computes.
+  double bytes = 0, needed = 0;
   std::map<std::string, int> calls;
 };
 
@@ -51,9 +53,11 @@ Counts counts_of_step(const std::string& name, int64_t batch, DType dtype) {
   const models::ModelOptions sizes = models::usual_images(name);
   const auto model = models::make_model(name, sizes);
   model->to(device);
-  const Tensor images = zeros({batch, sizes.in_channels, sizes.image_size, sizes.image_size}, {.device = device});
+  const Tensor images =
+      zeros({batch, sizes.in_channels, sizes.image_size, sizes.image_size}, {.device = device});
   const Tensor labels = zeros({batch}, {.dtype = DType::Int64, .device = device});
-  optim::SGD optimizer(model->named_parameters(), {.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
+  optim::SGD optimizer(model->named_parameters(),
+                       {.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
   Counts counts;
   const cuda::Graph graph = cuda::capture(device, [&] {
     const KernelProfile profile;
@@ -77,7 +81,8 @@ Counts counts_of_step(const std::string& name, int64_t batch, DType dtype) {
 TEST_CASE("cuda: how many launches a training step takes, and how many bytes it moves", "[cuda]") {
   const Counts counts = counts_of_step("resnet18", 64, DType::BFloat16);
   for (const auto& [kernel, calls] : counts.calls) UNSCOPED_INFO(kernel << " " << calls);
-  INFO(counts.launches << " launches, " << counts.bytes * 1e-6 << " MB, " << counts.needed * 1e-6 << " MB needed");
+  INFO(counts.launches << " launches, " << counts.bytes * 1e-6 << " MB, " << counts.needed * 1e-6
+                       << " MB needed");
   CHECK(counts.launches <= 210);
   CHECK(counts.bytes <= 1.1 * counts.needed);  // casts, copies, sums of a leaf's gradients
 }

@@ -1,5 +1,6 @@
-// On CUDA devices images lie as NHWC from the first convolution to the last pooling, and nothing between them
-// is reordered, forward or backward. Networks compute with that what they compute on the CPU.
+// On CUDA devices images lie as NHWC from the first convolution to the last pooling, and nothing
+// between them is reordered, forward or backward. Networks compute with that what they compute on
+// the CPU.
 #include <functional>
 
 #include "ringgrad/autograd/ops.h"
@@ -47,7 +48,9 @@ Reorders reorders_of(const std::function<void()>& body) {
   return reorders;
 }
 
-Tensor random(const Shape& shape, DType dtype = DType::Float32) { return to(to(randn(shape), dtype), kGpu).detach(); }
+Tensor random(const Shape& shape, DType dtype = DType::Float32) {
+  return to(to(randn(shape), dtype), kGpu).detach();
+}
 
 // What a step of the network on a batch of images leaves: the loss and every gradient.
 std::vector<double> step(nn::Module& network, const Tensor& images) {
@@ -66,7 +69,8 @@ void check_block(DType dtype, int64_t in_channels, const Args&... args) {
   Block block(in_channels, args...);
   block.to(kGpu);
   block.to(dtype);
-  const Tensor x = to_layout(random({kBatch, in_channels, 6, 6}, dtype), Layout::ChannelsLast).set_requires_grad();
+  const Tensor x = to_layout(random({kBatch, in_channels, 6, 6}, dtype), Layout::ChannelsLast)
+                       .set_requires_grad();
   Tensor y;
   Reorders seen = reorders_of([&] { y = block(relu(x)); });
   CHECK(seen.images == 0);
@@ -76,7 +80,8 @@ void check_block(DType dtype, int64_t in_channels, const Args&... args) {
   CHECK(seen.images == 1);  // the gradient of a leaf is contiguous
 }
 
-// The images of a first layer are, for tensor cores, where eight channels are made of few (autograd/ops/conv.cpp).
+// The images of a first layer are, for tensor cores, where eight channels are made of few
+// (autograd/ops/conv.cpp).
 int first_reordered(DType dtype) { return dtype == DType::BFloat16 ? 1 : 0; }
 
 }  // namespace
@@ -92,9 +97,11 @@ TEST_CASE("cuda: images are not reordered inside residual blocks", "[quick][cuda
   check_block<models::Bottleneck>(dtype, 16, 8, 2);
 }
 
-TEST_CASE("cuda: a network reorders no image behind the first layer, and each weight once", "[quick][cuda][layout]") {
+TEST_CASE("cuda: a network reorders no image behind the first layer, and each weight once",
+          "[quick][cuda][layout]") {
   const DType dtype = GENERATE(DType::Float32, DType::BFloat16);
-  const models::Shortcut shortcut = GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
+  const models::Shortcut shortcut =
+      GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
   models::CifarResNet network(8, {.num_classes = 3, .shortcut = shortcut});
   network.to(kGpu);
   network.to(dtype);
@@ -102,8 +109,8 @@ TEST_CASE("cuda: a network reorders no image behind the first layer, and each we
   const ProviderGuard ours(Provider::Native);  // cuDNN takes weights as they are
   const Reorders seen = reorders_of([&] { step(network, images); });
   CHECK(seen.images == first_reordered(dtype));
-  // Of seven 3×3 convolutions, for y and dx; dw is brought into order where its parts are added up. Weights of 1×1 lie
-  // in both orders.
+  // Of seven 3×3 convolutions, for y and dx; dw is brought into order where its parts are added up.
+  // Weights of 1×1 lie in both orders.
   CHECK(seen.weights == 7);
 }
 
@@ -148,19 +155,23 @@ TEST_CASE("cuda: other operations on images keep their layout", "[quick][cuda][l
   }
 }
 
-TEST_CASE("cuda: ResNet computes with NHWC images what it computes on the CPU", "[quick][cuda][layout]") {
-  const models::Shortcut shortcut = GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
+TEST_CASE("cuda: ResNet computes with NHWC images what it computes on the CPU",
+          "[quick][cuda][layout]") {
+  const models::Shortcut shortcut =
+      GENERATE(models::Shortcut::Padding, models::Shortcut::Projection);
   const auto network = [&](Device device) {
     manual_seed(4);
-    auto made =
-        std::make_unique<models::CifarResNet>(8, models::CifarResNetOptions{.num_classes = 3, .shortcut = shortcut});
+    auto made = std::make_unique<models::CifarResNet>(
+        8, models::CifarResNetOptions{.num_classes = 3, .shortcut = shortcut});
     made->to(device);
     return made;
   };
   const Tensor images = randn({kBatch, 3, 16, 16});
   const std::vector<double> expected = step(*network({}), images);
-  CHECK(difference(step(*network(kGpu), to(images, kGpu)), expected, {DType::Float32, 10000}) == "");
+  CHECK(difference(step(*network(kGpu), to(images, kGpu)), expected, {DType::Float32, 10000}) ==
+        "");
   const Tensor channels_last = to_layout(images, Layout::ChannelsLast);
   CHECK(difference(step(*network({}), channels_last), expected, {DType::Float32, 10000}) == "");
-  CHECK(difference(step(*network(kGpu), to(channels_last, kGpu)), expected, {DType::Float32, 10000}) == "");
+  CHECK(difference(step(*network(kGpu), to(channels_last, kGpu)), expected,
+                   {DType::Float32, 10000}) == "");
 }

@@ -1,5 +1,6 @@
-// DistributedDataParallel over NCCL in a step that is recorded as a CUDA graph: the same bits as the step itself; and
-// ranks that disagree, stay away, throw or leave while others replay, which end in an error on every rank.
+// DistributedDataParallel over NCCL in a step that is recorded as a CUDA graph: the same bits as
+// the step itself; and ranks that disagree, stay away, throw or leave while others replay, which
+// end in an error on every rank.
 #include <atomic>
 #include <cmath>
 #include <optional>
@@ -22,8 +23,11 @@ constexpr int64_t kSteps = 7;  // of which CapturedStep replays 5
 // A rank's network, its batch in fixed memory, and its step, which may be recorded.
 class Trainer {
  public:
-  explicit Trainer(ProcessGroup& group, DistributedDataParallelOptions options = {.caps = {300, 300}})
-      : rank_(group.rank()), ranks_(group.size()), net_(make_net<NormedCnn>(3 + group.rank(), DType::Float32)) {
+  explicit Trainer(ProcessGroup& group,
+                   DistributedDataParallelOptions options = {.caps = {300, 300}})
+      : rank_(group.rank()),
+        ranks_(group.size()),
+        net_(make_net<NormedCnn>(3 + group.rank(), DType::Float32)) {
     net_->to(group.device());
     ddp_.emplace(*net_, group, std::move(options));
     optimizer_.emplace(ddp_->named_parameters(), optim::SGDOptions{.lr = 0.05, .momentum = 0.9});
@@ -80,8 +84,9 @@ std::vector<double> train(int ranks, bool captured, NcclAllReduce how) {
 
 std::atomic<bool> some_rank_ended = false;
 
-// What each rank threw where `body`, called with the number of each step, comes before it and may take it itself or
-// leave it out (false). The ranks must come to an end within a few times the deadline.
+// What each rank threw where `body`, called with the number of each step, comes before it and may
+// take it itself or leave it out (false). The ranks must come to an end within a few times the
+// deadline.
 template <class Body>
 std::vector<std::string> faults_of(int size, NcclAllReduce how, Body body) {
   some_rank_ended = false;
@@ -113,16 +118,19 @@ TEST_CASE("nccl: a captured step with DistributedDataParallel has the bits of th
   if (!enough_devices(ranks)) return;
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
   const auto expected = train(ranks, false, how);
-  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const StreamOrderGuard order(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   INFO(ranks << " ranks");
   CHECK(train(ranks, true, how) == expected);
 }
 
-TEST_CASE("nccl: a rank that leaves out a replay is named with its step", "[quick][cuda][threads]") {
+TEST_CASE("nccl: a rank that leaves out a replay is named with its step",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
-  const auto errors =
-      faults_of(2, how, [](ProcessGroup& group, Trainer&, int64_t step) { return group.rank() == 0 || step != 5; });
+  const auto errors = faults_of(2, how, [](ProcessGroup& group, Trainer&, int64_t step) {
+    return group.rank() == 0 || step != 5;
+  });
   for (const std::string& error : errors) {
     INFO(error);
     CHECK(contains(error, "ranks are out of step: "));
@@ -133,7 +141,8 @@ TEST_CASE("nccl: a rank that leaves out a replay is named with its step", "[quic
   }
 }
 
-TEST_CASE("nccl: a rank that takes the step itself where others replay it is named", "[quick][cuda][threads]") {
+TEST_CASE("nccl: a rank that takes the step itself where others replay it is named",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
   const auto errors = faults_of(2, how, [](ProcessGroup& group, Trainer& trainer, int64_t step) {
@@ -144,13 +153,16 @@ TEST_CASE("nccl: a rank that takes the step itself where others replay it is nam
   for (const std::string& error : errors) {
     INFO(error);
     const bool hosts = contains(error, "ranks are out of step: ") &&
-                       contains(error, "replay of recorded step 1, step 5") && contains(error, "step 5, bucket 0");
+                       contains(error, "replay of recorded step 1, step 5") &&
+                       contains(error, "step 5, bucket 0");
     // The emulator's NCCL may come first.
-    CHECK((hosts || contains(error, "ncclAllReduce in a graph of ") || contains(error, "invalid usage")));
+    CHECK((hosts || contains(error, "ncclAllReduce in a graph of ") ||
+           contains(error, "invalid usage")));
   }
 }
 
-TEST_CASE("nccl: ranks that record or replay in another order are named", "[quick][cuda][threads]") {
+TEST_CASE("nccl: ranks that record or replay in another order are named",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const bool when_recorded = GENERATE(true, false);
   const auto errors = errors_of_nccl(2, {.timeout = kTimeout}, [&](ProcessGroup& group) {
@@ -158,7 +170,9 @@ TEST_CASE("nccl: ranks that record or replay in another order are named", "[quic
     for (int i = 0; i < 2; ++i) a.compute(), b.compute();
     const bool first = group.rank() == 0;
     auto record = [&](Trainer& trainer) {
-      return device_backend(DeviceType::CUDA).capture(group.device().index, [&] { trainer.compute(); });
+      return device_backend(DeviceType::CUDA).capture(group.device().index, [&] {
+        trainer.compute();
+      });
     };
     const Stream stream = current_stream(group.device());
     if (when_recorded) {
@@ -191,7 +205,8 @@ TEST_CASE("nccl: a rank that stays away while others replay is named", "[quick][
   for (const std::string& error : errors) {
     INFO(error);
     CHECK(contains(error, "replay of recorded step 1, step 5: "));
-    CHECK((contains(error, "rank 1 has not come to it") || contains(error, "another rank is missing")));
+    CHECK((contains(error, "rank 1 has not come to it") ||
+           contains(error, "another rank is missing")));
   }
 }
 
@@ -205,8 +220,9 @@ TEST_CASE("nccl: a rank that ends while others replay is named", "[quick][cuda][
   INFO(errors[0]);
   CHECK(errors[1] == "no memory for an activation");
   // step 4, where this rank had not come to its end when the other one ended
-  CHECK((contains(errors[0], "replay of recorded step 1, step 5: rank 1 failed with an exception") ||
-         contains(errors[0], "replay of recorded step 1, step 4: rank 1 failed with an exception")));
+  CHECK(
+      (contains(errors[0], "replay of recorded step 1, step 5: rank 1 failed with an exception") ||
+       contains(errors[0], "replay of recorded step 1, step 4: rank 1 failed with an exception")));
 }
 
 TEST_CASE("nccl: after a failure a new group records the step anew", "[quick][cuda][threads]") {
@@ -245,11 +261,14 @@ TEST_CASE("nccl: a gradient that is not finite in a replay is named, and a flag 
   }
 }
 
-TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else", "[quick][cuda][threads]") {
+TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   run_nccl(2, {}, [](ProcessGroup& group) {
     const auto record = [&](Trainer& trainer) {
-      return device_backend(DeviceType::CUDA).capture(group.device().index, [&] { trainer.compute(); });
+      return device_backend(DeviceType::CUDA).capture(group.device().index, [&] {
+        trainer.compute();
+      });
     };
     const Stream stream = current_stream(group.device());
     Trainer trainer(group, {.caps = {300, 300}, .weighting = Weighting::Given});
@@ -262,7 +281,8 @@ TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else", 
     ddp.set_weight(4);
     graph->launch(stream);
     ddp.set_weight(5);
-    must_be_refused(group, "the weight is 5, and was 4 when the step was recorded", [&] { graph->launch(stream); });
+    must_be_refused(group, "the weight is 5, and was 4 when the step was recorded",
+                    [&] { graph->launch(stream); });
     ddp.set_weight(5);
     trainer.compute();
     ddp.skip_step();
@@ -277,11 +297,14 @@ TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else", 
   });
 }
 
-// What is not waited for keeps its tensors until it has come to an end, on the stream on which it began.
-TEST_CASE("nccl: a collective that nobody waits for does not spoil a recording in which it is let go",
-          "[quick][cuda][threads]") {
+// What is not waited for keeps its tensors until it has come to an end, on the stream on which it
+// began.
+TEST_CASE(
+    "nccl: a collective that nobody waits for does not spoil a recording in which it is let go",
+    "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
-  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const StreamOrderGuard order(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   run_nccl(2, {}, [](ProcessGroup& group) {
     const Tensor x = on(group, {1, 2}, DType::Float32), y = on(group, {5}, DType::Float32);
     const auto record = [&](const std::function<void()>& body) {
@@ -301,16 +324,21 @@ TEST_CASE("nccl: a collective that nobody waits for does not spoil a recording i
   });
 }
 
-TEST_CASE("nccl: ranks that record different collectives are named before any replay", "[quick][cuda][threads]") {
+TEST_CASE("nccl: ranks that record different collectives are named before any replay",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const auto errors = errors_of_nccl(2, {.timeout = kTimeout}, [](ProcessGroup& group) {
-    const Tensor x = on(group, std::vector<double>(group.rank() == 0 ? 300 : 400, 1), DType::Float32);
-    const auto graph = device_backend(DeviceType::CUDA).capture(group.device().index, [&] { group.all_reduce(x); });
+    const Tensor x =
+        on(group, std::vector<double>(group.rank() == 0 ? 300 : 400, 1), DType::Float32);
+    const auto graph = device_backend(DeviceType::CUDA).capture(group.device().index, [&] {
+      group.all_reduce(x);
+    });
     group.barrier();
   });
   for (const std::string& error : errors) {
     INFO(error);
     CHECK(contains(error, "ranks are out of step: "));
-    CHECK((contains(error, "all_reduce (sum) of 300 float32") && contains(error, "all_reduce (sum) of 400 float32")));
+    CHECK((contains(error, "all_reduce (sum) of 300 float32") &&
+           contains(error, "all_reduce (sum) of 400 float32")));
   }
 }

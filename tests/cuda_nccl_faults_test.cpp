@@ -1,4 +1,5 @@
-// Ranks of an NCCL process group that disagree, stay away, throw or leave: an error on every rank, within the deadline.
+// Ranks of an NCCL process group that disagree, stay away, throw or leave: an error on every rank,
+// within the deadline.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -16,21 +17,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeout{1000};
 
-// What each rank threw, its type before the words. The ranks must come to an end within a few times the deadline.
+// What each rank threw, its type before the words. The ranks must come to an end within a few times
+// the deadline.
 template <class Body>
 std::vector<std::string> faults_of(int size, NcclAllReduce how, Body body) {
   const auto start = Clock::now();
-  auto errors = errors_of_nccl(size, {.all_reduce = how, .segment_bytes = 64, .timeout = kTimeout}, [&](auto& group) {
-    try {
-      body(group);
-    } catch (const TimeoutError& e) {
-      throw TimeoutError(str("TimeoutError: ", e.what()));
-    } catch (const DistributedError& e) {
-      throw DistributedError(str("DistributedError: ", e.what()));
-    } catch (const CudaError& e) {
-      throw CudaError(str("CudaError: ", e.what()));
-    }
-  });
+  auto errors = errors_of_nccl(size, {.all_reduce = how, .segment_bytes = 64, .timeout = kTimeout},
+                               [&](auto& group) {
+                                 try {
+                                   body(group);
+                                 } catch (const TimeoutError& e) {
+                                   throw TimeoutError(str("TimeoutError: ", e.what()));
+                                 } catch (const DistributedError& e) {
+                                   throw DistributedError(str("DistributedError: ", e.what()));
+                                 } catch (const CudaError& e) {
+                                   throw CudaError(str("CudaError: ", e.what()));
+                                 }
+                               });
   CHECK(Clock::now() - start < 20 * kTimeout);
   return errors;
 }
@@ -55,12 +58,13 @@ TEST_CASE("nccl: ranks that disagree are found out", "[quick][cuda][threads]") {
     INFO(error);
     // The slowest may still be connecting.
     CHECK((contains(error, "Error: ") || contains(error, "ncclCommInitRankConfig")));
-    CHECK(
-        (contains(error, "ranks are out of step") || contains(error, "invalid usage")));  // as the emulator's NCCL says
+    CHECK((contains(error, "ranks are out of step") ||
+           contains(error, "invalid usage")));  // as the emulator's NCCL says
   }
 }
 
-TEST_CASE("nccl: a rank that stays away ends in a timeout on all of them", "[quick][cuda][threads]") {
+TEST_CASE("nccl: a rank that stays away ends in a timeout on all of them",
+          "[quick][cuda][threads]") {
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
   const int size = GENERATE(2, 3);
   if (!enough_devices(size)) return;
@@ -71,7 +75,8 @@ TEST_CASE("nccl: a rank that stays away ends in a timeout on all of them", "[qui
     try {
       for (int i = 0; i < 3; ++i) {
         group.all_reduce(x, ReduceOp::Sum, {.step = 12 + i});
-        to_vector<float>(x);  // or a device would still be at the first when the last has been queued
+        // Or a device would still be at the first when the last has been queued.
+        to_vector<float>(x);
       }
     } catch (...) {
       gave_up = true;
@@ -80,7 +85,8 @@ TEST_CASE("nccl: a rank that stays away ends in a timeout on all of them", "[qui
   });
   INFO(errors[0] << " | " << errors[1]);
   CHECK(contains(errors[0], "TimeoutError: all_reduce (sum) of 1 float32, step 12: "));
-  CHECK((contains(errors[0], "rank 1 has not come to it") || contains(errors[0], "not done after 1000 ms on rank")));
+  CHECK((contains(errors[0], "rank 1 has not come to it") ||
+         contains(errors[0], "not done after 1000 ms on rank")));
   for (const std::string& error : errors) CHECK(contains(error, "TimeoutError: "));
 }
 
@@ -92,20 +98,22 @@ TEST_CASE("nccl: a rank that throws between two buckets", "[quick][cuda][threads
     std::vector<Work> works;
     for (int32_t bucket = 0; bucket < 4; ++bucket) {
       if (group.rank() == 1 && bucket == 2) throw Error("no memory for an activation");
-      works.push_back(
-          group.all_reduce(gradients(group), ReduceOp::Average, {.async = true, .step = 3, .bucket = bucket}));
+      works.push_back(group.all_reduce(gradients(group), ReduceOp::Average,
+                                       {.async = true, .step = 3, .bucket = bucket}));
     }
     for (Work& work : works) work.wait();
     group.barrier();
   });
   INFO(errors[0]);
   CHECK(errors[1] == "no memory for an activation");
-  CHECK((contains(errors[0], "bucket 2") || contains(errors[0], "rank 1 failed with an exception")));
+  CHECK(
+      (contains(errors[0], "bucket 2") || contains(errors[0], "rank 1 failed with an exception")));
   for (const std::string& error : errors) CHECK(!error.empty());
 }
 
 // The other rank's weights are not finite either from the next step on.
-TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step", "[quick][cuda][threads]") {
+TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
   const int bad_step = GENERATE(0, 7), noticed_in = bad_step == 0 ? 0 : 49;
@@ -129,7 +137,8 @@ TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step", 
   });
   for (const std::string& error : errors) {
     INFO(error);
-    CHECK(contains(error, str("the gradient of middle.weight is not finite on rank 1 in step ", bad_step)));
+    CHECK(contains(
+        error, str("the gradient of middle.weight is not finite on rank 1 in step ", bad_step)));
   }
   CHECK(last_step == noticed_in);
 }
@@ -153,8 +162,8 @@ TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
 #ifdef RINGGRAD_CUDA_EMULATED
 namespace {
 
-// What a rank's process says, with its exit status at the end, when the other rank stays away and its own device goes
-// on waiting for it.
+// What a rank's process says, with its exit status at the end, when the other rank stays away and
+// its own device goes on waiting for it.
 std::string last_words(const char* stream_order) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   FILE* pipe = popen(str("TEST_DEAF_DEVICE=1 RINGGRAD_EMU_STREAMS=", stream_order, " '", program,
@@ -169,7 +178,8 @@ std::string last_words(const char* stream_order) {
 
 void wait_for_a_rank_that_stays_away() {
   emulator::config().nccl_aborts = false;
-  const NcclOptions options{.timeout = std::chrono::milliseconds(300), .last_resort = std::chrono::milliseconds(300)};
+  const NcclOptions options{.timeout = std::chrono::milliseconds(300),
+                            .last_resort = std::chrono::milliseconds(300)};
   errors_of_nccl(2, options, [](ProcessGroup& group) {
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
     const Tensor x = gradients(group);
@@ -180,10 +190,12 @@ void wait_for_a_rank_that_stays_away() {
 
 }  // namespace
 
-TEST_CASE("nccl: a device that goes on waiting is the end of the process, which says why", "[quick][cuda]") {
+TEST_CASE("nccl: a device that goes on waiting is the end of the process, which says why",
+          "[quick][cuda]") {
   if (!enough_devices(2)) return;
   if (!variable("TEST_DEAF_DEVICE").empty()) return wait_for_a_rank_that_stays_away();
-  for (const char* stream_order : {"eager", "lazy"}) {  // while the collective is issued, and behind it
+  // While the collective is issued, and behind it.
+  for (const char* stream_order : {"eager", "lazy"}) {
     const std::string said = last_words(stream_order);
     INFO(said);
     CHECK(contains(said, "ringgrad: all_reduce (sum) of 100 float32, step 12: "));

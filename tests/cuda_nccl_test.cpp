@@ -1,4 +1,5 @@
-// The NCCL process group, a thread and a device for each rank: collectives, also captured, and memory.
+// The NCCL process group, a thread and a device for each rank: collectives, also captured, and
+// memory.
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/init_process_group.h"
@@ -11,9 +12,10 @@ using namespace ringgrad::test;
 
 TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
   if (!enough_devices(3)) return;
-  const StreamOrderGuard order(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
-  const DType dtype =
-      GENERATE(DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::UInt8);
+  const StreamOrderGuard order(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16, DType::Float16,
+                               DType::Int64, DType::UInt8);
   const NcclOptions options{.all_reduce = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring)};
   run_nccl(3, options, [&](ProcessGroup& group) {
     const double r = group.rank();
@@ -59,7 +61,8 @@ TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
   });
 }
 
-TEST_CASE("nccl: a collective that is captured runs at each launch, and outside of it", "[quick][cuda][threads]") {
+TEST_CASE("nccl: a collective that is captured runs at each launch, and outside of it",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const NcclOptions options{.all_reduce = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring)};
   run_nccl(2, options, [](ProcessGroup& group) {
@@ -75,12 +78,14 @@ TEST_CASE("nccl: a collective that is captured runs at each launch, and outside 
   });
 }
 
-TEST_CASE("nccl: memory of a collective that nobody waits for is used again only after it", "[quick][cuda][threads]") {
+TEST_CASE("nccl: memory of a collective that nobody waits for is used again only after it",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const StreamOrderGuard order(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
   run_nccl(2, {}, [](ProcessGroup& group) {
     group.all_reduce(on(group, {1, 2}, DType::Float32), ReduceOp::Sum, {.async = true});
-    const Tensor next = full({2}, 7, {.device = device_of(group)}), other = on(group, {1}, DType::Float32);
+    const Tensor next = full({2}, 7, {.device = device_of(group)}),
+                 other = on(group, {1}, DType::Float32);
     group.all_reduce(other);
     must_be(next, {7, 7}, "the memory's next use");
   });
@@ -98,7 +103,8 @@ TEST_CASE("nccl: a barrier waits for what the devices have been given", "[quick]
   });
 }
 
-TEST_CASE("nccl: init_process_group makes the group of this rank's device", "[quick][cuda][threads]") {
+TEST_CASE("nccl: init_process_group makes the group of this rank's device",
+          "[quick][cuda][threads]") {
   if (!enough_devices(3)) return;
   const std::string backend = GENERATE("nccl", "nccl-ring");
   RankEnvironment alone;
@@ -131,5 +137,6 @@ TEST_CASE("nccl: tensors elsewhere are refused", "[quick][cuda][threads]") {
     group.all_reduce(ones({2}));  // on the CPU: by the host's group
     group.all_reduce(ones({2}, {.device = Device("cuda:1")}));
   });
-  REQUIRE(errors[0] == "all_reduce: a tensor lies on cuda:1, expected cuda:0, the rank's device, or the CPU");
+  REQUIRE(errors[0] ==
+          "all_reduce: a tensor lies on cuda:1, expected cuda:0, the rank's device, or the CPU");
 }

@@ -1,5 +1,5 @@
-// Training on CUDA devices: the CPU's numbers, and steps that a CUDA graph can record, because nothing in them
-// waits for the device.
+// Training on CUDA devices: the CPU's numbers, and steps that a CUDA graph can record, because
+// nothing in them waits for the device.
 #include <filesystem>
 
 #include <unistd.h>
@@ -39,7 +39,8 @@ struct Net : nn::Module {
   }
 };
 
-// A network, a batch and an optimizer on a device; the same numbers on every device and in every object.
+// A network, a batch and an optimizer on a device; the same numbers on every device and in every
+// object.
 class Trainer {
  public:
   explicit Trainer(Device device) {
@@ -50,8 +51,9 @@ class Trainer {
     images_ = to(images, device);
     labels_ = to(tensor<int64_t>({0, 1, 2, 0, 1, 2}), device);
     loss_ = zeros({}, {.device = device});
-    optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
-                                              optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+    optimizer_ = std::make_unique<optim::SGD>(
+        model_->named_parameters(),
+        optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
     manual_seed(8);  // dropout draws from the device's own generator
   }
 
@@ -96,7 +98,8 @@ const Device kGpu("cuda:0");
 }  // namespace
 
 TEST_CASE("training on cuda gives what the CPU gives", "[quick][cuda]") {
-  const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const StreamOrderGuard guard(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   Trainer cpu({}), gpu(another_device());
   for (int i = 0; i < 4; ++i) {
     cpu.step();
@@ -107,12 +110,15 @@ TEST_CASE("training on cuda gives what the CPU gives", "[quick][cuda]") {
 
 TEST_CASE("tensors move between devices whatever the order of their streams", "[quick][cuda]") {
   if (!enough_devices(2)) return;
-  const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const StreamOrderGuard guard(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const Device there("cuda:1");
-  static int factor = 2;  // never the same twice: memory is used again, and must not hold the right answer already
+  // Never the same twice: memory is used again, and must not hold the right answer already.
+  static int factor = 2;
   for (int round = 0; round < 8; ++round, ++factor) {
     const Tensor x = ones({100}, {.device = kGpu});
-    const Tensor multiple = to(mul(x, factor), there);  // after the kernel that computes what is sent
+    // After the kernel that computes what is sent.
+    const Tensor multiple = to(mul(x, factor), there);
     REQUIRE(to_vector<double>(multiple) == std::vector<double>(100, factor));
     const Tensor y = to(x, there);
     fill_(x, 0);  // after the copy that reads x
@@ -136,7 +142,8 @@ TEST_CASE("copies from and to the host are done when they return", "[quick][cuda
 }
 
 TEST_CASE("a checkpoint of one device goes on on another", "[quick][cuda]") {
-  const auto path = std::filesystem::temp_directory_path() / str("ringgrad-cuda-", getpid(), ".safetensors");
+  const auto path =
+      std::filesystem::temp_directory_path() / str("ringgrad-cuda-", getpid(), ".safetensors");
   const Device there = GENERATE(Device(), kGpu);
   if (there.is_cuda() && !enough_devices(2)) return;
   Trainer source(another_device()), target(there);
@@ -151,7 +158,8 @@ TEST_CASE("a checkpoint of one device goes on on another", "[quick][cuda]") {
   CHECK(difference(target.state(), source.state(), {DType::Float32, 10000}) == "");
 }
 
-TEST_CASE("a captured step trains as the step itself does, and follows the learning rate", "[quick][cuda]") {
+TEST_CASE("a captured step trains as the step itself does, and follows the learning rate",
+          "[quick][cuda]") {
   const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Random));
   std::vector<double> expected;
   {
@@ -181,7 +189,8 @@ TEST_CASE("a step that waits for the device cannot be captured", "[quick][cuda]"
   const std::string forbidden = "cudaErrorStreamCaptureUnsupported";
   REQUIRE(contains(capture_failure([](const Tensor& loss) { loss.item<float>(); }), forbidden));
   REQUIRE(contains(capture_failure([](const Tensor& loss) { to(loss, Device()); }), forbidden));
-  REQUIRE(contains(capture_failure([](const Tensor&) { synchronize(current_stream(kGpu)); }), forbidden));
+  REQUIRE(contains(capture_failure([](const Tensor&) { synchronize(current_stream(kGpu)); }),
+                   forbidden));
   trainer.step();  // and the device can be used afterwards
   REQUIRE(std::isfinite(trainer.state()[0]));
 }

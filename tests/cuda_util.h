@@ -1,5 +1,5 @@
-// What the tests of CUDA devices share, emulated or real: how many there are, in which order an emulated one works, and
-// the text of an error.
+// What the tests of CUDA devices share, emulated or real: how many there are, in which order an
+// emulated one works, and the text of an error.
 #pragma once
 
 #include <string>
@@ -13,10 +13,12 @@
 
 namespace ringgrad::test {
 
-// Whether the running case has found too few devices for all that it wants to test; catch_main.cpp counts such cases.
+// Whether the running case has found too few devices for all that it wants to test; catch_main.cpp
+// counts such cases.
 inline constinit bool left_something_out = false;
 
-// Whether there are so many devices; where there are not, the case says that it is left out, and returns.
+// Whether there are so many devices; where there are not, the case says that it is left out, and
+// returns.
 inline bool enough_devices(int wanted) {
   const int present = device_count(DeviceType::CUDA);
   if (present < wanted) {
@@ -26,13 +28,16 @@ inline bool enough_devices(int wanted) {
   return present >= wanted;
 }
 // Not the first device, unless it is the only one.
-inline Device another_device() { return Device(DeviceType::CUDA, device_count(DeviceType::CUDA) > 1 ? 1 : 0); }
+inline Device another_device() {
+  return Device(DeviceType::CUDA, device_count(DeviceType::CUDA) > 1 ? 1 : 0);
+}
 
 #ifdef RINGGRAD_CUDA_EMULATED
 using emulator::Schedule;
 using emulator::StreamOrder;
 
-// As long as these live: when the operations of streams run, and which thread of a block runs first.
+// As long as these live: when the operations of streams run, and which thread of a block runs
+// first.
 class StreamOrderGuard {
  public:
   explicit StreamOrderGuard(StreamOrder order, uint32_t seed = emulator::config().streams_seed) {
@@ -74,6 +79,8 @@ std::string failure(Body body) {
   }
   return "";
 }
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace ringgrad::test

@@ -1,6 +1,7 @@
-// Which of cuDNN's plans runs: the fastest that works, found once and remembered. Graphs, engines and plans are cuDNN's
-// own, for an H200 that is only described; in place of a GPU stand four of cuDNN's functions, which this program has of
-// its own: the handle is a number, and plans are run by taking some time.
+// Which of cuDNN's plans runs: the fastest that works, found once and remembered. Graphs, engines
+// and plans are cuDNN's own, for an H200 that is only described; in place of a GPU stand four of
+// cuDNN's functions, which this program has of its own: the handle is a number, and plans are run
+// by taking some time.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -46,8 +47,10 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
 
 // Where a handle would name the device, the description does.
-cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t part, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t count, const void* values) {
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t part,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t count,
+                                       const void* values) {
   static const auto set = real(cudnnBackendSetAttribute, "cudnnBackendSetAttribute");
   const auto name_device = [&](cudnnBackendAttributeName_t as) {
     static const GraphPart h200 = described_device(test::kH200);
@@ -55,14 +58,16 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t part, cudnnBacke
     return set(part, as, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
   };
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) return name_device(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
+    return name_device(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
   if (name == CUDNN_ATTR_ENGINEHEUR_MODE) name_device(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
   if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)
     seen.assign(static_cast<void* const*>(values), static_cast<void* const*>(values) + count);
   return set(part, name, type, count, values);
 }
 
-cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t) {
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t) {
   ++runs;
   if (!order.contains(plan)) order[plan] = plans++;
   const int number = order[plan];
@@ -79,7 +84,8 @@ TEST_CASE("the fastest of cuDNN's plans that work runs, found once", "[cudnn]") 
   setenv("RINGGRAD_CACHE_DIR", cache.c_str(), 1);
   const Tensor x = zeros({8, 16, 8, 8}), w = zeros({16, 16, 3, 3}), y = zeros({8, 16, 8, 8});
   void* addresses[] = {x.raw_data(), w.raw_data(), y.raw_data()};
-  ConvShapes shapes{DType::Float32, CUDNN_TENSOR_NCHW, x.shape(), w.shape(), y.shape(), {.padding = 1}};
+  ConvShapes shapes{DType::Float32, CUDNN_TENSOR_NCHW, x.shape(),
+                    w.shape(),      y.shape(),         {.padding = 1}};
   int built = 0;
   const auto run = [&](const char* call) {
     runs = built = 0;
@@ -90,11 +96,13 @@ TEST_CASE("the fastest of cuDNN's plans that work runs, found once", "[cudnn]") 
   CHECK(built == 1);
   CHECK(plans > 3);
   CHECK(seen == std::vector<void*>(std::begin(addresses), std::end(addresses)));
-  const auto fastest = std::find_if(order.begin(), order.end(), [](auto& plan) { return plan.second == kFastest; });
+  const auto fastest =
+      std::find_if(order.begin(), order.end(), [](auto& plan) { return plan.second == kFastest; });
   order = {*fastest};
   CHECK(run("a call"));
   CHECK((runs == 1 && built == 0 && order.size() == 1));
-  // Another thread has a handle and plans of its own, and knows which. The next has what this one leaves.
+  // Another thread has a handle and plans of its own, and knows which. The next has what this one
+  // leaves.
   const auto on_a_thread = [&] { std::thread([&] { CHECK(run("a call")); }).join(); };
   on_a_thread();
   CHECK((runs == 1 && built == 1 && handles == 2));

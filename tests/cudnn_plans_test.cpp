@@ -1,6 +1,6 @@
-// cuDNN's plans for our networks on an H200, without one: for a device that is only described, graphs are built,
-// engines found and, of convolutions, plans finished with their workspace. What runs them is tested where there is a
-// GPU (op_test, which compares providers).
+// cuDNN's plans for our networks on an H200, without one: for a device that is only described,
+// graphs are built, engines found and, of convolutions, plans finished with their workspace. What
+// runs them is tested where there is a GPU (op_test, which compares providers).
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -56,9 +56,10 @@ class Convolutions final : public KernelObserver {
 };
 
 bool has_note(const GraphPart& settings, cudnnBackendNumericalNote_t note) {
-  const auto engines = settings.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
-  const auto notes =
-      engines.at(0).get<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  const auto engines =
+      settings.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+  const auto notes = engines.at(0).get<cudnnBackendNumericalNote_t>(
+      CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   return std::find(notes.begin(), notes.end(), note) != notes.end();
 }
 
@@ -83,7 +84,8 @@ size_t plans(ConvPass pass, const ConvShapes& g) {
   }
 }
 
-constexpr ConvPass kPasses[] = {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight};
+constexpr ConvPass kPasses[] = {ConvPass::Forward, ConvPass::BackwardInput,
+                                ConvPass::BackwardWeight};
 
 }  // namespace
 
@@ -93,10 +95,12 @@ TEST_CASE("cuDNN has plans for every convolution of our networks", "[cudnn]") {
     for (ConvShapes g : Convolutions(network).all)
       for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16}) {
         g.dtype = dtype;
-        if (dtype != DType::Float32 && g.x[1] < 8) g.x[1] = g.w[1] = 8;  // as autograd/ops/conv.cpp makes them
+        // As autograd/ops/conv.cpp makes them.
+        if (dtype != DType::Float32 && g.x[1] < 8) g.x[1] = g.w[1] = 8;
         for (const ConvPass pass : kPasses) {
           const size_t found = plans(pass, g);
-          INFO(network << " " << name(dtype) << " x " << g.x << " w " << g.w << " pass " << static_cast<int>(pass));
+          INFO(network << " " << name(dtype) << " x " << g.x << " w " << g.w << " pass "
+                       << static_cast<int>(pass));
           CHECK(found > 0);
           count += found;
         }
@@ -105,12 +109,14 @@ TEST_CASE("cuDNN has plans for every convolution of our networks", "[cudnn]") {
 }
 
 // Tensor cores compute float32 products in TF32 only.
-TEST_CASE("cuDNN's engines for float32 use tensor cores where TF32 is allowed, and only there", "[cudnn]") {
+TEST_CASE("cuDNN's engines for float32 use tensor cores where TF32 is allowed, and only there",
+          "[cudnn]") {
   const ConvShapes g{DType::Float32, CUDNN_TENSOR_NHWC, {64, 64, 16, 16},
                      {64, 64, 3, 3}, {64, 64, 16, 16},  {.padding = 1}};
   const auto on_tensor_cores = [&](ConvPass pass) {
     const GraphPart h200 = described_device(test::kH200);
-    const std::vector<GraphPart> engines = conv2d_graph(pass, g)->engines({.described = &h200}, g.dtype);
+    const std::vector<GraphPart> engines =
+        conv2d_graph(pass, g)->engines({.described = &h200}, g.dtype);
     CHECK(!engines.empty());
     return std::count_if(engines.begin(), engines.end(), [](const GraphPart& engine) {
       CHECK(!has_note(engine, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
@@ -146,32 +152,48 @@ TEST_CASE("cuDNN has plans for every kind of convolution of the contract", "[cud
 // Then the vendor's implementation returns false, and ours runs.
 TEST_CASE("what cuDNN does not support has no plan", "[cudnn]") {
   const ConvShapes impossible[] = {
-      {DType::Float32, CUDNN_TENSOR_NHWC, {8, 16, 8, 8}, {16, 16, 3, 3}, {8, 16, 9, 8}, {.padding = 1}},
-      {DType::BFloat16, CUDNN_TENSOR_NHWC, {8, 16, 8, 8}, {16, 12, 3, 3}, {8, 16, 8, 8}, {.padding = 1}},
+      {DType::Float32,
+       CUDNN_TENSOR_NHWC,
+       {8, 16, 8, 8},
+       {16, 16, 3, 3},
+       {8, 16, 9, 8},
+       {.padding = 1}},
+      {DType::BFloat16,
+       CUDNN_TENSOR_NHWC,
+       {8, 16, 8, 8},
+       {16, 12, 3, 3},
+       {8, 16, 8, 8},
+       {.padding = 1}},
   };
   for (const ConvShapes& g : impossible)
     for (const ConvPass pass : kPasses) CHECK(plans(pass, g) == 0);
   CHECK_THROWS_AS(described_device("{}"), NotImplementedError);
 }
 
-TEST_CASE("cuDNN has engines for batch norm with ReLU and residual, forward and backward", "[cudnn]") {
-  if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) && !dlopen(RINGGRAD_CUDA_STUB, RTLD_NOW | RTLD_GLOBAL)) {
-    std::cout << "left out: cuDNN compiles them at run time, and looks for libcuda.so.1 or the toolkit's stub of it\n";
+TEST_CASE("cuDNN has engines for batch norm with ReLU and residual, forward and backward",
+          "[cudnn]") {
+  if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) &&
+      !dlopen(RINGGRAD_CUDA_STUB, RTLD_NOW | RTLD_GLOBAL)) {
+    std::cout << "left out: cuDNN compiles them at run time, and looks for libcuda.so.1 or the "
+                 "toolkit's stub of it\n";
     return;
   }
   const GraphPart h200 = described_device(test::kH200);
   const GraphTarget target{.described = &h200};
   for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16})
-    for (const Shape& images : {Shape{kBatch, 64, 32, 32}, Shape{kBatch, 512, 4, 4}, Shape{kBatch, 16, 32, 32}})
+    for (const Shape& images :
+         {Shape{kBatch, 64, 32, 32}, Shape{kBatch, 512, 4, 4}, Shape{kBatch, 16, 32, 32}})
       for (const auto& [relu, residual] : {std::pair(false, false), {true, false}, {true, true}}) {
         const NormShapes shapes{images, dtype, CUDNN_TENSOR_NHWC};
-        INFO(name(dtype) << " " << images << (relu ? " relu" : "") << (residual ? " residual" : ""));
+        INFO(name(dtype) << " " << images << (relu ? " relu" : "")
+                         << (residual ? " residual" : ""));
         const auto forward = batch_norm_graph(shapes, residual, relu);
         const auto backward = batch_norm_backward_graph(shapes);
         for (const auto& graph : {forward, backward}) {
           const std::vector<GraphPart> engines = graph->engines(target, dtype);
           CHECK(!engines.empty());
-          for (const GraphPart& engine : engines) CHECK(engine.number(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE) >= 0);
+          for (const GraphPart& engine : engines)
+            CHECK(engine.number(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE) >= 0);
         }
       }
   // But not for a residual without ReLU, which our networks do not have.

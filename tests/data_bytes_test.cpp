@@ -51,11 +51,13 @@ Bytes finished(Bytes tar) {
 }  // namespace
 
 TEST_CASE("sha256: the examples of FIPS 180-4", "[quick]") {
-  REQUIRE(sha256_hex(Bytes()) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  REQUIRE(sha256_hex(Bytes()) ==
+          "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   REQUIRE(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   TempFolder folder;
   write_bytes(folder / "million", Bytes(1000000, 'a'));
-  REQUIRE(sha256_file(folder / "million") == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  REQUIRE(sha256_file(folder / "million") ==
+          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   // A file that happens to be a .gz is hashed as it lies there.
   write_bytes(folder / "packed", gzip(bytes_of("abc")));
   REQUIRE(sha256_file(folder / "packed") == sha256_hex(read_bytes(folder / "packed")));
@@ -83,7 +85,8 @@ TEST_CASE("atomic_file: the file is the old one or the new one, and no part stay
   }
   REQUIRE(read_bytes(file) == bytes_of("other"));
   REQUIRE(folder.names().size() == 1);
-  REQUIRE(contains(error_of<IoError>([&] { AtomicFile(folder / "no/such/folder/x"); }), "No such file"));
+  REQUIRE(contains(error_of<IoError>([&] { AtomicFile(folder / "no/such/folder/x"); }),
+                   "No such file"));
 }
 
 TEST_CASE("atomic_file: a process that is killed leaves nothing", "[quick]") {
@@ -104,7 +107,9 @@ TEST_CASE("atomic_file: a process that is killed leaves nothing", "[quick]") {
   REQUIRE(folder.names().empty());
 }
 
-TEST_CASE("atomic_file: parts of processes that were killed are removed, those of the living are not", "[quick]") {
+TEST_CASE(
+    "atomic_file: parts of processes that were killed are removed, those of the living are not",
+    "[quick]") {
   TempFolder folder;
   const pid_t child = fork();
   if (child == 0) _exit(0);
@@ -112,11 +117,14 @@ TEST_CASE("atomic_file: parts of processes that were killed are removed, those o
   const std::string living = AtomicFile(folder / "x").part().filename();  // x.HOST.PID.N.part
   std::string dead = living;
   dead.replace(dead.find(str(".", getpid(), ".")), str(".", getpid()).size(), str(".", child));
-  const std::string elsewhere = str("x.another-host.", child, ".0.part"), other = str("y", dead.substr(1));
-  for (const std::string& name : {living, dead, elsewhere, other}) write_bytes(folder / name, bytes_of("stale"));
+  const std::string elsewhere = str("x.another-host.", child, ".0.part"),
+                    other = str("y", dead.substr(1));
+  for (const std::string& name : {living, dead, elsewhere, other})
+    write_bytes(folder / name, bytes_of("stale"));
   AtomicFile out(folder / "x");
   REQUIRE_FALSE(std::filesystem::exists(folder / dead));
-  for (const std::string& name : {living, elsewhere, other}) REQUIRE(std::filesystem::exists(folder / name));
+  for (const std::string& name : {living, elsewhere, other})
+    REQUIRE(std::filesystem::exists(folder / name));
 }
 
 TEST_CASE("atomic_file: a disk that is full leaves the old file and no part", "[quick]") {
@@ -136,7 +144,8 @@ TEST_CASE("atomic_file: a disk that is full leaves the old file and no part", "[
   });
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  REQUIRE(contains(error, (folder / "x").string() + " cannot be written at byte 100000: File too large"));
+  REQUIRE(contains(error,
+                   (folder / "x").string() + " cannot be written at byte 100000: File too large"));
   REQUIRE(read_bytes(folder / "x") == bytes_of("old"));
   REQUIRE(folder.names().size() == 1);
 }
@@ -190,14 +199,16 @@ TEST_CASE("tar: a damaged, cut off or different archive leaves nothing behind", 
   const Bytes whole = finished(tar);
   auto error = [&](const Bytes& bytes, const WantedMembers& wanted) {
     write_bytes(folder / "t", bytes);
-    const std::string text = error_of<DataError>([&] { extract_tar(folder / "t", folder / "out", wanted); });
+    const std::string text =
+        error_of<DataError>([&] { extract_tar(folder / "t", folder / "out", wanted); });
     REQUIRE(std::filesystem::is_empty(folder / "out"));
     return text;
   };
   const WantedMembers both{{"data/a", 5}, {"data/b", 1000}};
   for (size_t length = 0; length < 1024 + 512 + 1000; length += 101)
-    REQUIRE(contains(error(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)), both),
-                     (folder / "t").string()));
+    REQUIRE(contains(
+        error(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)), both),
+        (folder / "t").string()));
   for (size_t at = 0; at < 512; at += 7) {
     Bytes damaged = whole;
     damaged[at] ^= 0x11;
@@ -206,6 +217,7 @@ TEST_CASE("tar: a damaged, cut off or different archive leaves nothing behind", 
   REQUIRE(contains(error(whole, {{"data/a", 5}, {"data/c", 1}}), "has no file data/c"));
   REQUIRE(contains(error(whole, {{"data/a", 6}}), "data/a has 5 bytes, expected 6"));
   Bytes links;
-  add_member(links, "data/a", bytes_of("alpha"), '2');  // a symbolic link of that name is not the file
+  // a symbolic link of that name is not the file.
+  add_member(links, "data/a", bytes_of("alpha"), '2');
   REQUIRE(contains(error(finished(links), {{"data/a", 5}}), "has no file data/a"));
 }

@@ -1,4 +1,5 @@
-// CIFAR's binary files: what is written is read back; whatever is wrong with a file is an error that names it.
+// CIFAR's binary files: what is written is read back; whatever is wrong with a file is an error
+// that names it.
 #include <cstdlib>
 
 #include "ringgrad/core/device/allocator.h"
@@ -20,7 +21,8 @@ uint8_t pixel(int64_t i, int64_t place) { return static_cast<uint8_t>(7 * i + pl
 Bytes file_of(const CifarFormat& format, int64_t first, int64_t count) {
   Bytes bytes;
   for (int64_t i = first; i < first + count; ++i) {
-    for (int b = 0; b < format.label_bytes; ++b) bytes.push_back(static_cast<uint8_t>((i + 3 * b) % 10));
+    for (int b = 0; b < format.label_bytes; ++b)
+      bytes.push_back(static_cast<uint8_t>((i + 3 * b) % 10));
     for (int64_t place = 0; place < kCifarPixels; ++place) bytes.push_back(pixel(i, place));
   }
   return bytes;
@@ -29,7 +31,8 @@ Bytes file_of(const CifarFormat& format, int64_t first, int64_t count) {
 // Two records per training file, counted through.
 void write_all(const TempFolder& folder, const CifarFormat& format) {
   int64_t first = 0;
-  for (const auto& file : format.train_files) write_bytes(folder / file, file_of(format, first, 2)), first += 2;
+  for (const auto& file : format.train_files)
+    write_bytes(folder / file, file_of(format, first, 2)), first += 2;
   for (const auto& file : format.test_files) write_bytes(folder / file, file_of(format, first, 2));
 }
 
@@ -40,13 +43,16 @@ TEST_CASE("cifar: files of known bytes, both formats", "[quick]") {
   TempFolder folder;
   write_all(folder, format);
   const ImageDataset train = read_cifar(format, "tiny", folder.path(), Split::Train, kTen);
-  REQUIRE(train.images.shape() == Shape{2 * static_cast<int64_t>(format.train_files.size()), 3, 32, 32});
+  REQUIRE(train.images.shape() ==
+          Shape{2 * static_cast<int64_t>(format.train_files.size()), 3, 32, 32});
   const std::vector<int> pixels = to_vector<int>(train.images);
   const std::vector<int64_t> labels = to_vector<int64_t>(train.labels);
   for (int64_t i = 0; i < train.size(); ++i) {
-    REQUIRE(labels[i] == (i + 3 * (format.label_bytes - 1)) % 10);  // CIFAR-100: the fine label is the second byte
+    // CIFAR-100: the fine label is the second byte.
+    REQUIRE(labels[i] == (i + 3 * (format.label_bytes - 1)) % 10);
     for (int64_t place = 0; place < kCifarPixels; ++place)
-      if (pixels[i * kCifarPixels + place] != pixel(i, place)) FAIL("image " << i << ", byte " << place);
+      if (pixels[i * kCifarPixels + place] != pixel(i, place))
+        FAIL("image " << i << ", byte " << place);
   }
   REQUIRE(read_cifar(format, "tiny", folder.path(), Split::Test, kTen).size() == 2);
 }
@@ -75,10 +81,11 @@ TEST_CASE("cifar: a file cut off anywhere is refused, between two records too", 
   const std::filesystem::path file = folder / kCifar10.train_files[2];
   const int64_t live = memory_stats({}).live_bytes;
   reset_peak_memory({});
-  for (size_t length = 0; length < whole.size(); length += length < 4 || length % 3073 > 3070 ? 1 : 37) {
+  for (size_t length = 0; length < whole.size();
+       length += length < 4 || length % 3073 > 3070 ? 1 : 37) {
     write_bytes(file, std::span(whole).first(length));
-    const std::string error =
-        error_of<DataError>([&] { read_cifar(kCifar10, "tiny", folder.path(), Split::Train, kTen); });
+    const std::string error = error_of<DataError>(
+        [&] { read_cifar(kCifar10, "tiny", folder.path(), Split::Train, kTen); });
     INFO(length << " bytes: " << error);
     REQUIRE(contains(error, file.string() + ": byte "));
     REQUIRE(contains(error, "expected"));
@@ -90,7 +97,8 @@ TEST_CASE("cifar: labels out of range and missing files are named", "[quick]") {
   TempFolder folder;
   write_all(folder, kCifar10);
   auto error = [&] {
-    return error_of<IoError>([&] { read_cifar(kCifar10, "tiny", folder.path(), Split::Train, kTen); });
+    return error_of<IoError>(
+        [&] { read_cifar(kCifar10, "tiny", folder.path(), Split::Train, kTen); });
   };
   const std::filesystem::path file = folder / kCifar10.train_files[3];
   Bytes bytes = file_of(kCifar10, 6, 2);
@@ -107,13 +115,15 @@ TEST_CASE("cifar: labels out of range and missing files are named", "[quick]") {
   REQUIRE(read_cifar(kCifar100, "tiny", folder.path(), Split::Train, kTen).size() == 2);
   fine[3075] = 10;
   write_bytes(folder / "train.bin", fine);
-  REQUIRE(contains(error_of<DataError>([&] { read_cifar(kCifar100, "tiny", folder.path(), Split::Train, kTen); }),
+  REQUIRE(contains(error_of<DataError>(
+                       [&] { read_cifar(kCifar100, "tiny", folder.path(), Split::Train, kTen); }),
                    "byte 3075: label 10"));
 }
 
 TEST_CASE("cifar: real CIFAR-10", "[quick]") {
   const char* root = std::getenv("RINGGRAD_DATA_DIR");
-  const std::filesystem::path folder = std::filesystem::path(root ? root : "") / "cifar-10-batches-bin";
+  const std::filesystem::path folder =
+      std::filesystem::path(root ? root : "") / "cifar-10-batches-bin";
   if (!root || !std::filesystem::exists(folder / "test_batch.bin")) {
     WARN("RINGGRAD_DATA_DIR has no cifar-10-batches-bin: skipped");
     return;

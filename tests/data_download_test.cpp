@@ -31,7 +31,8 @@ struct Target {
   std::filesystem::path file = folder / "x";
   Target() { write_bytes(file, Bytes{'o', 'l', 'd'}); }
 
-  // Downloads and returns the error; when there is one, the old file must be there untouched, and nothing else.
+  // Downloads and returns the error; when there is one, the old file must be there untouched, and
+  // nothing else.
   std::string error(const std::string& url, const DownloadOptions& options) {
     std::string text = error_of<IoError>([&] { download(url, file, options); });
     REQUIRE(folder.names() == std::vector<std::string>{"x"});
@@ -47,7 +48,8 @@ TEST_CASE("download: a right file arrives, and progress is told", "[quick]") {
     WARN("built without libcurl: skipped");
     return;
   }
-  LoopbackServer server([](int connection, const std::string&) { send_all(connection, ok(kBody.size()) + kBody); });
+  LoopbackServer server(
+      [](int connection, const std::string&) { send_all(connection, ok(kBody.size()) + kBody); });
   Target target;
   DownloadOptions options = expecting(kBody);
   uint64_t last = 0;
@@ -78,7 +80,8 @@ TEST_CASE("download: whatever a server does wrong, the old file stays", "[quick]
     if (path == "wrong") send_all(connection, ok(kBody.size()) + std::string(kBody.size(), 'w'));
     if (path == "redirect") send_all(connection, redirect(other_host));
     if (path == "file") send_all(connection, redirect("file:///etc/passwd"));
-    if (path == "missing") send_all(connection, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    if (path == "missing")
+      send_all(connection, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     if (path == "nonsense") send_all(connection, std::string(1000, '\xff'));
     if (path == "endless") {
       send_all(connection, "HTTP/1.1 200 OK\r\n\r\n");
@@ -117,7 +120,8 @@ TEST_CASE("download: a server that falls silent or crawls is given up") {
   std::atomic<bool> over{false};
   LoopbackServer server([&](int connection, const std::string& path) {
     if (path == "silent")
-      for (int i = 0; i < 100 && !over; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      for (int i = 0; i < 100 && !over; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
     if (path == "slow") {
       send_all(connection, ok(kBody.size()));
       for (int i = 0; i < 100 && !over && send_all(connection, "s"); ++i)
@@ -135,11 +139,13 @@ TEST_CASE("download: a server that falls silent or crawls is given up") {
   DownloadOptions impatient = expecting(kBody);
   impatient.stall_seconds = 30;
   impatient.progress = [&](uint64_t received) {
-    if (received == 0 && std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) throw IoError("enough");
+    if (received == 0 && std::chrono::steady_clock::now() - start > std::chrono::seconds(3))
+      throw IoError("enough");
   };
   REQUIRE(target.error(server.url("silent"), impatient) == "enough");
   over = true;
-  REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));  // the server would not have given up
+  // The server would not have given up.
+  REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
 }
 
 TEST_CASE("download: http is refused, except to this machine for tests", "[quick]") {
@@ -147,11 +153,14 @@ TEST_CASE("download: http is refused, except to this machine for tests", "[quick
     WARN("built without libcurl: skipped");
     return;
   }
-  LoopbackServer server([](int connection, const std::string&) { send_all(connection, ok(kBody.size()) + kBody); });
+  LoopbackServer server(
+      [](int connection, const std::string&) { send_all(connection, ok(kBody.size()) + kBody); });
   Target target;
   DownloadOptions options = expecting(kBody);
   options.allow_http_to_loopback = false;
-  const auto refused = [&](const std::string& url) { return contains(target.error(url, options), "rotocol"); };
+  const auto refused = [&](const std::string& url) {
+    return contains(target.error(url, options), "rotocol");
+  };
   REQUIRE(refused(server.url("x")));
   options.allow_http_to_loopback = true;
   REQUIRE(refused("http://127.0.0.1.example.invalid/x"));  // not because there is no such host
@@ -170,19 +179,24 @@ TEST_CASE("download: https, with a certificate that is trusted and one that is n
   TempFolder site;
   const std::string cd = "cd '" + site.path().string() + "' && ";
   write_bytes(site / "body", Bytes(kBody.begin(), kBody.end()));
-  REQUIRE(std::system((cd + "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 "
-                            "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem "
-                            "2> /dev/null")
-                          .c_str()) == 0);
-  std::FILE* server = ::popen((cd + "exec timeout 60 openssl s_server -accept 127.0.0.1:0 -WWW -naccept 2 "
-                                    "-cert cert.pem -key key.pem 2> /dev/null")
-                                  .c_str(),
-                              "r");
+  REQUIRE(
+      std::system(
+          (cd +
+           "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 "
+           "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem "
+           "2> /dev/null")
+              .c_str()) == 0);
+  std::FILE* server =
+      ::popen((cd + "exec timeout 60 openssl s_server -accept 127.0.0.1:0 -WWW -naccept 2 "
+                    "-cert cert.pem -key key.pem 2> /dev/null")
+                  .c_str(),
+              "r");
   REQUIRE(server != nullptr);
   std::string port;
   char line[256];
   while (port.empty() && std::fgets(line, sizeof line, server))
-    if (contains(line, "ACCEPT 127.0.0.1:")) port = std::string(line).substr(std::string(line).rfind(':') + 1, 5);
+    if (contains(line, "ACCEPT 127.0.0.1:"))
+      port = std::string(line).substr(std::string(line).rfind(':') + 1, 5);
   const std::string url = "https://127.0.0.1:" + std::to_string(std::atoi(port.c_str())) + "/body";
 
   DownloadOptions options = expecting(kBody);

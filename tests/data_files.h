@@ -1,4 +1,5 @@
-// For the tests of data/: temporary folders, bytes to and from files, gzip, and the text of an error.
+// For the tests of data/: temporary folders, bytes to and from files, gzip, and the text of an
+// error.
 #pragma once
 
 #include <stdlib.h>
@@ -37,7 +38,8 @@ class TempFolder {
   // The names of what lies in it.
   std::vector<std::string> names() const {
     std::vector<std::string> result;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) result.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      result.push_back(entry.path().filename());
     return result;
   }
 
@@ -46,9 +48,11 @@ class TempFolder {
 };
 
 inline void write_bytes(const std::filesystem::path& file, std::span<const uint8_t> bytes) {
-  std::filesystem::remove(file);  // some file systems wait for the disk when a file is truncated and written anew
+  // Some file systems wait for the disk when a file is truncated and written anew.
+  std::filesystem::remove(file);
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
   if (!out.flush()) throw std::runtime_error("write: " + file.string());
 }
 
@@ -60,7 +64,8 @@ inline Bytes read_bytes(const std::filesystem::path& file) {
 // One gzip member holding `bytes`, then `zeros` zero bytes.
 inline Bytes gzip(std::span<const uint8_t> bytes, uint64_t zeros = 0) {
   z_stream z{};
-  if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) throw std::runtime_error("deflateInit2");
+  if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::runtime_error("deflateInit2");
   Bytes out, chunk(1 << 16), zero(1 << 16);
   auto feed = [&](std::span<const uint8_t> input, int flush) {
     z.next_in = const_cast<uint8_t*>(input.data());
@@ -80,7 +85,8 @@ inline Bytes gzip(std::span<const uint8_t> bytes, uint64_t zeros = 0) {
   return out;
 }
 
-// What `body` throws, if it throws exactly an ErrorType or something derived from it; "" if it throws nothing.
+// What `body` throws, if it throws exactly an ErrorType or something derived from it; "" if it
+// throws nothing.
 template <class ErrorType, class Body>
 std::string error_of(Body&& body) {
   try {
@@ -91,6 +97,8 @@ std::string error_of(Body&& body) {
   return "";
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace ringgrad::test

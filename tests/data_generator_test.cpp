@@ -20,9 +20,10 @@ using namespace ringgrad::test;
 
 namespace {
 
-// The share of `test` images whose nearest training image, by Euclidean distance, is of their class.
-double nearest_neighbour_accuracy(const ImageDataset& train, int64_t train_size, const ImageDataset& test,
-                                  int64_t test_size) {
+// The share of `test` images whose nearest training image, by Euclidean distance, is of their
+// class.
+double nearest_neighbour_accuracy(const ImageDataset& train, int64_t train_size,
+                                  const ImageDataset& test, int64_t test_size) {
   const int64_t pixels = train.images.numel() / train.size();
   int64_t right = 0;
   for (int64_t i = 0; i < test_size; ++i) {
@@ -57,8 +58,10 @@ TEST_CASE("digits and shapes: the files have the known SHA-256", "[quick]") {
   // What the catalog says about them is so: sizes, balance, constants for normalisation.
   const ImageDataset train = load_dataset(info.name, Split::Train, folder.path());
   const ImageDataset test = load_dataset(info.name, Split::Test, folder.path());
-  REQUIRE(train.images.shape() == Shape{info.train_size, info.channels, info.image_size, info.image_size});
-  REQUIRE(test.images.shape() == Shape{info.test_size, info.channels, info.image_size, info.image_size});
+  REQUIRE(train.images.shape() ==
+          Shape{info.train_size, info.channels, info.image_size, info.image_size});
+  REQUIRE(test.images.shape() ==
+          Shape{info.test_size, info.channels, info.image_size, info.image_size});
   std::vector<int64_t> of_class(10, 0);
   for (int64_t label : to_vector<int64_t>(train.labels)) ++of_class[label];
   REQUIRE(of_class == std::vector<int64_t>(10, info.train_size / 10));
@@ -105,17 +108,20 @@ TEST_CASE("fixed-point sine and square root", "[quick]") {
     REQUIRE(std::abs(fixed_sin(angle) - kOne * std::sin(angle * 2 * M_PI / kTurn)) < 10);
     REQUIRE(std::abs(fixed_cos(angle) - kOne * std::cos(angle * 2 * M_PI / kTurn)) < 10);
   }
-  for (uint32_t x : {0u, 1u, 2u, 3u, 4u, 99u, 100u, 65535u, 65536u, 4294836224u, 4294836225u, UINT32_MAX}) {
+  for (uint32_t x :
+       {0u, 1u, 2u, 3u, 4u, 99u, 100u, 65535u, 65536u, 4294836224u, 4294836225u, UINT32_MAX}) {
     const uint64_t root = integer_sqrt(x);
     REQUIRE(root * root <= x);
     REQUIRE((root + 1) * (root + 1) > x);
   }
-  const Point turned = Matrix2::rotation(kTurn / 4) * Point{1000, 0};  // x turns towards y, which points down
+  // x turns towards y, which points down.
+  const Point turned = Matrix2::rotation(kTurn / 4) * Point{1000, 0};
   REQUIRE(std::abs(turned.x) <= 1);
   REQUIRE(std::abs(turned.y - 1000) <= 1);
 }
 
-TEST_CASE("strokes: a spline goes through its points, a pen leaves a line of its width", "[quick]") {
+TEST_CASE("strokes: a spline goes through its points, a pen leaves a line of its width",
+          "[quick]") {
   const std::vector<Point> control{{0, 0}, {1000, 2000}, {3000, 1500}, {0, 0}};
   const std::vector<Point> curve = spline(control, 4);
   REQUIRE(curve.size() == 13);
@@ -125,7 +131,8 @@ TEST_CASE("strokes: a spline goes through its points, a pen leaves a line of its
   StrokeCanvas canvas(28, 4 * kPixel);
   canvas.add(std::vector<Point>{{5 * kPixel, 10 * kPixel}, {20 * kPixel, 10 * kPixel}});
   for (int row = 0; row < 28; ++row) {
-    const int32_t ink = canvas.ink(row * 28 + 12, 2 * kPixel, kPixel / 2);  // 2 pixels to each side, soft by half a one
+    // 2 pixels to each side, soft by half a one.
+    const int32_t ink = canvas.ink(row * 28 + 12, 2 * kPixel, kPixel / 2);
     REQUIRE(ink == (std::abs(row - 10) < 2 ? 255 : std::abs(row - 10) == 2 ? 127 : 0));
   }
   REQUIRE(canvas.ink(10 * 28 + 2, 2 * kPixel, kPixel / 2) == 0);  // 3 pixels before its beginning

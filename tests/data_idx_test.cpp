@@ -1,4 +1,5 @@
-// IDX files: what is written is read back; whatever is wrong with a file is an error that names it, and costs nothing.
+// IDX files: what is written is read back; whatever is wrong with a file is an error that names it,
+// and costs nothing.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -130,7 +131,8 @@ TEST_CASE("idx: a flipped bit of a gzipped file is noticed or changes nothing", 
     const std::string error = error_of<DataError>([&] { require_tiny(pair.read()); });
     noticed += contains(error, pair.images.string());
   }
-  // The header's time stamp and system, and the unused bits of the last compressed byte, carry no data.
+  // The header's time stamp and system, and the unused bits of the last compressed byte, carry no
+  // data.
   REQUIRE(noticed > (whole.size() - 10) * 8);
 }
 
@@ -139,11 +141,13 @@ TEST_CASE("idx: messages name file, byte, found and expected", "[quick]") {
   auto error = [&] { return error_of<DataError>([&] { pair.read(); }); };
   SECTION("magic number") {
     write_bytes(pair.images, Bytes{0, 0, 9, 3, 0, 0, 0, 3});
-    REQUIRE(contains(error(), pair.images.string() + ": byte 0: magic number 0x00000903, expected 0x000008"));
+    REQUIRE(contains(
+        error(), pair.images.string() + ": byte 0: magic number 0x00000903, expected 0x000008"));
   }
   SECTION("cut off") {
     write_bytes(pair.images, std::span(kImages).first(30));
-    REQUIRE(contains(error(), "byte 4: the header says [3, 2, 4], so expected a file of 40 bytes, found 30"));
+    REQUIRE(contains(
+        error(), "byte 4: the header says [3, 2, 4], so expected a file of 40 bytes, found 30"));
   }
   SECTION("counts differ") {
     write_bytes(pair.labels, Bytes{0, 0, 8, 1, 0, 0, 0, 2, 7, 0});
@@ -159,7 +163,9 @@ TEST_CASE("idx: messages name file, byte, found and expected", "[quick]") {
   }
   SECTION("sizes whose product no integer holds") {
     write_bytes(pair.images, Bytes{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 2});
-    REQUIRE(contains(error(), "byte 4: the header says [4294967295, 4294967295] …, more bytes than any file has"));
+    REQUIRE(contains(
+        error(),
+        "byte 4: the header says [4294967295, 4294967295] …, more bytes than any file has"));
     write_bytes(pair.images, Bytes{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0});
     REQUIRE(contains(error(), "more bytes than any file has"));
   }
@@ -184,8 +190,10 @@ TEST_CASE("idx: files that cannot be read are an IoError, and a pipe does not ha
 
 TEST_CASE("idx: a file cannot make the reader allocate more than its size and 64 MiB", "[quick]") {
   Pair pair;
-  const Bytes huge_claim{0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-  const Bytes large_claim{0, 0, 8, 3, 0, 1, 0x40, 0, 0, 0, 4, 0, 0, 0, 0, 1};  // 81920 x 1024 x 1 = 80 MiB
+  const Bytes huge_claim{0,    0,    8,    3,    0xff, 0xff, 0xff, 0xff,
+                         0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  // 81920 x 1024 x 1 = 80 MiB.
+  const Bytes large_claim{0, 0, 8, 3, 0, 1, 0x40, 0, 0, 0, 4, 0, 0, 0, 0, 1};
   const Bytes modest_claim{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 4};
   const uint64_t zeros = uint64_t{80} << 20;
 
@@ -197,25 +205,30 @@ TEST_CASE("idx: a file cannot make the reader allocate more than its size and 64
     largest = std::max<uint64_t>(largest, bytes.size());
     return error_of<DataError>([&] { pair.read(); });
   };
-  REQUIRE(contains(refused(huge_claim), "more bytes than any"));  // the product does not fit 64 bits
-  REQUIRE(contains(refused(large_claim), "found 16"));            // a plain file, far too short
+  // The product does not fit 64 bits.
+  REQUIRE(contains(refused(huge_claim), "more bytes than any"));
+  REQUIRE(contains(refused(large_claim), "found 16"));  // a plain file, far too short
   REQUIRE(contains(refused(gzip(huge_claim)), "more bytes than any"));
-  REQUIRE(contains(refused(gzip(large_claim, zeros)), "may hold"));           // a bomb whose header tells the truth
-  REQUIRE(contains(refused(gzip(modest_claim, zeros)), "expected the end"));  // a bomb whose header lies
+  // a bomb whose header tells the truth.
+  REQUIRE(contains(refused(gzip(large_claim, zeros)), "may hold"));
+  // a bomb whose header lies.
+  REQUIRE(contains(refused(gzip(modest_claim, zeros)), "expected the end"));
   REQUIRE(memory_stats({}).peak_bytes - live < (1 << 20));
   REQUIRE(peak_resident_bytes() - resident < static_cast<int64_t>(largest) + (int64_t{64} << 20));
 }
 
 TEST_CASE("idx: real MNIST", "[quick]") {
   const char* root = std::getenv("RINGGRAD_DATA_DIR");
-  if (!root || !std::filesystem::exists(std::filesystem::path(root) / "mnist/t10k-images-idx3-ubyte")) {
+  if (!root ||
+      !std::filesystem::exists(std::filesystem::path(root) / "mnist/t10k-images-idx3-ubyte")) {
     WARN("RINGGRAD_DATA_DIR has no mnist: skipped");
     return;
   }
   const std::filesystem::path folder = std::filesystem::path(root) / "mnist";
-  const ImageDataset test =
-      read_idx_dataset("mnist", folder / "t10k-images-idx3-ubyte", folder / "t10k-labels-idx1-ubyte", kDigits);
+  const ImageDataset test = read_idx_dataset("mnist", folder / "t10k-images-idx3-ubyte",
+                                             folder / "t10k-labels-idx1-ubyte", kDigits);
   REQUIRE(test.images.shape() == Shape{10000, 1, 28, 28});
   const std::vector<int64_t> labels = to_vector<int64_t>(test.labels);
-  REQUIRE(std::vector(labels.begin(), labels.begin() + 10) == std::vector<int64_t>{7, 2, 1, 0, 4, 1, 4, 9, 5, 9});
+  REQUIRE(std::vector(labels.begin(), labels.begin() + 10) ==
+          std::vector<int64_t>{7, 2, 1, 0, 4, 1, 4, 9, 5, 9});
 }

@@ -1,4 +1,5 @@
-// The loader: the same batches for any number of workers, exact resuming, errors where they belong, clean endings.
+// The loader: the same batches for any number of workers, exact resuming, errors where they belong,
+// clean endings.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -18,10 +19,11 @@ namespace {
 
 // n images of 2 x 5 x 4, pixel p of image i is i * 11 + p modulo 256; label i modulo 7.
 ImageDataset tiny(int64_t n) {
-  ImageDataset dataset{"tiny", empty({n, 2, 5, 4}, {.dtype = DType::UInt8}), empty({n}, {.dtype = DType::Int64}),
-                       std::vector<std::string>(7, "thing")};
+  ImageDataset dataset{"tiny", empty({n, 2, 5, 4}, {.dtype = DType::UInt8}),
+                       empty({n}, {.dtype = DType::Int64}), std::vector<std::string>(7, "thing")};
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t p = 0; p < 40; ++p) dataset.images.data<uint8_t>()[i * 40 + p] = static_cast<uint8_t>(i * 11 + p);
+    for (int64_t p = 0; p < 40; ++p)
+      dataset.images.data<uint8_t>()[i * 40 + p] = static_cast<uint8_t>(i * 11 + p);
     dataset.labels.data<int64_t>()[i] = i % 7;
   }
   return dataset;
@@ -35,7 +37,8 @@ struct Seen {
 };
 
 Seen seen(const Batch& batch) {
-  return {to_vector<float>(batch.data), to_vector<int64_t>(batch.target), batch.indices, batch.padding};
+  return {to_vector<float>(batch.data), to_vector<int64_t>(batch.target), batch.indices,
+          batch.padding};
 }
 
 std::vector<Seen> pass(DataLoader& loader) {
@@ -45,14 +48,16 @@ std::vector<Seen> pass(DataLoader& loader) {
 }
 
 const ImageTransform kAugmented{
-    .augment = {.crop_padding = 2, .flip = true, .cutout = 2, .seed = 3}, .mean = {0.5f, 0.4f}, .std = {0.25f, 0.2f}};
+    .augment = {.crop_padding = 2, .flip = true, .cutout = 2, .seed = 3},
+    .mean = {0.5f, 0.4f},
+    .std = {0.25f, 0.2f}};
 
 std::vector<float> augmented(const ImageDataset& dataset, int64_t index, int64_t epoch) {
   const Tensor image = empty({1, 2, 5, 4});
   const auto [scale, shift] = normalization(kAugmented, 2);
   kernels::augment_images(image, dataset.images, tensor<int64_t>({index}),
-                          full({}, static_cast<double>(epoch), {.dtype = DType::Int64}), scale, shift,
-                          kAugmented.augment);
+                          full({}, static_cast<double>(epoch), {.dtype = DType::Int64}), scale,
+                          shift, kAugmented.augment);
   return to_vector<float>(image);
 }
 
@@ -65,7 +70,8 @@ TEST_CASE("data_loader: batches are the sampled images, transformed", "[quick][t
   const int workers = GENERATE(0, 1, 3);
   const ImageDataset dataset = tiny(23);
   const auto sampler = std::make_shared<RandomSampler>(23, 5);
-  DataLoader loader(dataset, sampler, {.batch_size = 4, .num_workers = workers, .transform = kAugmented});
+  DataLoader loader(dataset, sampler,
+                    {.batch_size = 4, .num_workers = workers, .transform = kAugmented});
   REQUIRE(loader.size() == 6);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     const std::vector<int64_t> order = sampler->indices({5, epoch, 0});
@@ -87,10 +93,12 @@ TEST_CASE("data_loader: batches are the sampled images, transformed", "[quick][t
   }
 }
 
-TEST_CASE("data_loader: the same batches for any number of workers and any prefetch", "[quick][threads]") {
+TEST_CASE("data_loader: the same batches for any number of workers and any prefetch",
+          "[quick][threads]") {
   auto epochs = [](int workers, int prefetch) {
-    DataLoader loader(tiny(50), std::make_shared<RandomSampler>(50, 1),
-                      {.batch_size = 3, .num_workers = workers, .prefetch = prefetch, .transform = kAugmented});
+    DataLoader loader(
+        tiny(50), std::make_shared<RandomSampler>(50, 1),
+        {.batch_size = 3, .num_workers = workers, .prefetch = prefetch, .transform = kAugmented});
     std::vector<std::vector<Seen>> all{pass(loader), pass(loader)};
     return all;
   };
@@ -101,19 +109,24 @@ TEST_CASE("data_loader: the same batches for any number of workers and any prefe
     for (int prefetch : {1, 2, 100}) REQUIRE(epochs(workers, prefetch) == expected);
 }
 
-TEST_CASE("data_loader: an image is the same on any rank, world and batch size", "[quick][threads]") {
+TEST_CASE("data_loader: an image is the same on any rank, world and batch size",
+          "[quick][threads]") {
   std::vector<std::vector<float>> alone(30);
-  DataLoader one(tiny(30), std::make_shared<RandomSampler>(30, 2), {.batch_size = 1, .transform = kAugmented});
+  DataLoader one(tiny(30), std::make_shared<RandomSampler>(30, 2),
+                 {.batch_size = 1, .transform = kAugmented});
   for (Batch& batch : one) alone[batch.indices[0]] = to_vector<float>(batch.data);
   ShardDigest digest;
   for (int64_t rank = 0; rank < 4; ++rank) {
-    const auto sampler = std::make_shared<DistributedSampler>(30, 4, rank, DistributedSamplerOptions{.seed = 2});
-    DataLoader loader(tiny(30), sampler, {.batch_size = 5, .num_workers = 1, .transform = kAugmented});
+    const auto sampler =
+        std::make_shared<DistributedSampler>(30, 4, rank, DistributedSamplerOptions{.seed = 2});
+    DataLoader loader(tiny(30), sampler,
+                      {.batch_size = 5, .num_workers = 1, .transform = kAugmented});
     int64_t padding = 0;
     for (Batch& batch : loader) {
       const std::vector<float> data = to_vector<float>(batch.data);
       for (int64_t i = 0; i < batch.size(); ++i)
-        REQUIRE(std::equal(alone[batch.indices[i]].begin(), alone[batch.indices[i]].end(), data.begin() + i * 40));
+        REQUIRE(std::equal(alone[batch.indices[i]].begin(), alone[batch.indices[i]].end(),
+                           data.begin() + i * 40));
       digest.add(std::span(batch.indices).first(static_cast<size_t>(batch.size() - batch.padding)));
       padding += batch.padding;
     }
@@ -125,7 +138,8 @@ TEST_CASE("data_loader: an image is the same on any rank, world and batch size",
 TEST_CASE("data_loader: drop_last leaves out a batch that is not full", "[quick][threads]") {
   for (int64_t n : {0, 3, 4, 9, 12}) {
     DataLoader keep(tiny(n), std::make_shared<SequentialSampler>(n), {.batch_size = 4});
-    DataLoader drop(tiny(n), std::make_shared<SequentialSampler>(n), {.batch_size = 4, .drop_last = true});
+    DataLoader drop(tiny(n), std::make_shared<SequentialSampler>(n),
+                    {.batch_size = 4, .drop_last = true});
     REQUIRE(static_cast<int64_t>(pass(keep).size()) == (n + 3) / 4);
     REQUIRE(keep.size() == (n + 3) / 4);
     REQUIRE(static_cast<int64_t>(pass(drop).size()) == n / 4);
@@ -133,14 +147,17 @@ TEST_CASE("data_loader: drop_last leaves out a batch that is not full", "[quick]
   }
 }
 
-TEST_CASE("data_loader: from the state after any batch it goes on with exactly the next", "[quick][threads]") {
+TEST_CASE("data_loader: from the state after any batch it goes on with exactly the next",
+          "[quick][threads]") {
   const int workers = GENERATE(0, 2);
   const bool drop_last = GENERATE(false, true);
   const DataLoaderOptions options{
       .batch_size = 3, .num_workers = workers, .drop_last = drop_last, .transform = kAugmented};
   auto make = [&](uint64_t seed) {
-    return DataLoader(tiny(29), std::make_shared<DistributedSampler>(29, 2, 1, DistributedSamplerOptions{.seed = seed}),
-                      options);
+    return DataLoader(
+        tiny(29),
+        std::make_shared<DistributedSampler>(29, 2, 1, DistributedSamplerOptions{.seed = seed}),
+        options);
   };
   DataLoader loader = make(8);
   std::vector<Seen> all;
@@ -158,12 +175,14 @@ TEST_CASE("data_loader: from the state after any batch it goes on with exactly t
     REQUIRE(resumed.state() == states[at]);
     const std::vector<Seen> rest = pass(resumed);
     REQUIRE(rest == std::vector<Seen>(all.begin() + static_cast<std::ptrdiff_t>(at),
-                                      all.begin() + static_cast<std::ptrdiff_t>((at / per_epoch + 1) * per_epoch)));
+                                      all.begin() + static_cast<std::ptrdiff_t>(
+                                                        (at / per_epoch + 1) * per_epoch)));
     REQUIRE(resumed.state() == states[(at / per_epoch + 1) * per_epoch]);
   }
 }
 
-TEST_CASE("data_loader: an epoch that the sampler is given shows in the state", "[quick][threads]") {
+TEST_CASE("data_loader: an epoch that the sampler is given shows in the state",
+          "[quick][threads]") {
   const auto sampler = std::make_shared<RandomSampler>(10, 1);
   DataLoader loader(nothing, sampler, {.batch_size = 5});
   sampler->set_epoch(5);
@@ -177,13 +196,15 @@ TEST_CASE("data_loader: an epoch that the sampler is given shows in the state", 
   REQUIRE(loader.state() == SamplerState{1, 2, 5});
 }
 
-TEST_CASE("data_loader: what a worker throws arrives at its batch, and those before it arrive", "[quick][threads]") {
+TEST_CASE("data_loader: what a worker throws arrives at its batch, and those before it arrive",
+          "[quick][threads]") {
   const int workers = GENERATE(0, 1, 3);
   const MakeBatch make = [](std::span<const int64_t> indices, int64_t) -> Batch {
     if (indices[0] == 7) throw DataError("sample 7 is damaged");
     return {};
   };
-  DataLoader loader(make, std::make_shared<SequentialSampler>(20), {.batch_size = 1, .num_workers = workers});
+  DataLoader loader(make, std::make_shared<SequentialSampler>(20),
+                    {.batch_size = 1, .num_workers = workers});
   for (int attempt = 0; attempt < 2; ++attempt) {
     int64_t delivered = 0;
     std::string error;
@@ -198,13 +219,16 @@ TEST_CASE("data_loader: what a worker throws arrives at its batch, and those bef
   }
 }
 
-TEST_CASE("data_loader: behind a batch that could not be made the pass goes on", "[quick][threads]") {
+TEST_CASE("data_loader: behind a batch that could not be made the pass goes on",
+          "[quick][threads]") {
   const int workers = GENERATE(0, 2);
   const MakeBatch make = [](std::span<const int64_t> indices, int64_t epoch) -> Batch {
-    if ((epoch == 0 && indices[0] == 1) || (epoch == 1 && indices[0] == 0)) throw DataError("a sample is damaged");
+    if ((epoch == 0 && indices[0] == 1) || (epoch == 1 && indices[0] == 0))
+      throw DataError("a sample is damaged");
     return {};
   };
-  DataLoader loader(make, std::make_shared<SequentialSampler>(4), {.batch_size = 1, .num_workers = workers});
+  DataLoader loader(make, std::make_shared<SequentialSampler>(4),
+                    {.batch_size = 1, .num_workers = workers});
   std::vector<int64_t> indices;
   std::vector<SamplerState> states;
   auto batch = loader.begin();
@@ -226,7 +250,8 @@ TEST_CASE("data_loader: behind a batch that could not be made the pass goes on",
   REQUIRE(loader.state() == SamplerState{0, 1, 0});
 }
 
-TEST_CASE("data_loader: leaving a pass early stops its workers and the next one starts afresh", "[quick][threads]") {
+TEST_CASE("data_loader: leaving a pass early stops its workers and the next one starts afresh",
+          "[quick][threads]") {
   const int workers = GENERATE(1, 3);
   std::atomic<int> active{0}, made{0};
   const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
@@ -236,7 +261,8 @@ TEST_CASE("data_loader: leaving a pass early stops its workers and the next one 
     --active;
     return Batch{};
   };
-  DataLoader loader(make, std::make_shared<SequentialSampler>(1000), {.batch_size = 1, .num_workers = workers});
+  DataLoader loader(make, std::make_shared<SequentialSampler>(1000),
+                    {.batch_size = 1, .num_workers = workers});
   for (int stop = 0; stop < 5; ++stop) {
     made = 0;
     int64_t delivered = 0;
@@ -248,7 +274,8 @@ TEST_CASE("data_loader: leaving a pass early stops its workers and the next one 
 }
 
 TEST_CASE("data_loader: a batch that is kept is not overwritten", "[quick][threads]") {
-  DataLoader loader(tiny(64), std::make_shared<SequentialSampler>(64), {.batch_size = 2, .num_workers = 2});
+  DataLoader loader(tiny(64), std::make_shared<SequentialSampler>(64),
+                    {.batch_size = 2, .num_workers = 2});
   std::vector<Batch> kept;
   std::vector<Seen> expected;
   for (Batch& batch : loader) {
@@ -265,11 +292,13 @@ TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[
   double made = 0, used = 0;  // by one thread each
   const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
     const auto start = Clock::now();
-    std::this_thread::sleep_for(made == 0 ? 30 * nap : nap);  // so long that this thread comes to wait for the first
+    // So long that this thread comes to wait for the first.
+    std::this_thread::sleep_for(made == 0 ? 30 * nap : nap);
     made += seconds_since(start);
     return Batch{};
   };
-  DataLoader loader(make, std::make_shared<SequentialSampler>(4), {.batch_size = 1, .num_workers = workers});
+  DataLoader loader(make, std::make_shared<SequentialSampler>(4),
+                    {.batch_size = 1, .num_workers = workers});
   const auto start = Clock::now();
   for ([[maybe_unused]] Batch& batch : loader) {
     const auto begun = Clock::now();
@@ -300,6 +329,7 @@ TEST_CASE("data_loader: mistakes are errors, at once", "[quick][threads]") {
   REQUIRE_THROWS_AS(DataLoader(bad, sampler), DTypeError);
 
   // A sampler for a larger data set than there is.
-  DataLoader loader(tiny(10), std::make_shared<SequentialSampler>(11), {.batch_size = 4, .num_workers = 1});
+  DataLoader loader(tiny(10), std::make_shared<SequentialSampler>(11),
+                    {.batch_size = 4, .num_workers = 1});
   REQUIRE_THROWS_AS(pass(loader), IndexError);
 }

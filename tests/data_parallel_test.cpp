@@ -1,4 +1,5 @@
-// DataParallel on two and three logical CPU devices. A program of its own: their number is read once.
+// DataParallel on two and three logical CPU devices. A program of its own: their number is read
+// once.
 #include "ringgrad/distributed/data_parallel.h"
 
 #include <atomic>
@@ -16,7 +17,8 @@ using namespace ringgrad::test;
 
 namespace {
 
-const bool three_devices = setenv("RINGGRAD_CPU_DEVICES", "3", 1) == 0;  // before main, so before the first use
+// Before main, so before the first use.
+const bool three_devices = setenv("RINGGRAD_CPU_DEVICES", "3", 1) == 0;
 
 std::vector<Device> devices(int n) {
   std::vector<Device> list;
@@ -26,7 +28,8 @@ std::vector<Device> devices(int n) {
 
 template <class Net>
 DataParallel::MakeReplica maker(DType dtype) {
-  return [dtype] { return std::shared_ptr<nn::Module>(make_net<Net>(9, dtype)); };  // other values on purpose
+  // Other values on purpose.
+  return [dtype] { return std::shared_ptr<nn::Module>(make_net<Net>(9, dtype)); };
 }
 
 // 20 steps; the last batch of each four has 7 samples. `n` devices; 0: without a wrapper.
@@ -36,7 +39,8 @@ std::vector<double> train_on(int n, DType dtype, const Shape& sample, int64_t cl
   std::unique_ptr<DataParallel> wrapper;
   if (n > 0) wrapper = std::make_unique<DataParallel>(*net, maker<Net>(dtype), devices(n));
   nn::Module& model = n > 0 ? static_cast<nn::Module&>(*wrapper) : *net;
-  optim::SGD optimizer(model.named_parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+  optim::SGD optimizer(model.named_parameters(),
+                       {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
   for (int64_t step = 0, begin = 0; step < 20; ++step) {
     const int64_t end = begin + (step % 4 == 3 ? 7 : 12);
     const auto [x, target] = samples(sample, classes, dtype, begin, end);
@@ -68,14 +72,16 @@ struct Normed : nn::Module {
 TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const double tolerance = training_tolerance(dtype);
-  const auto mlp = train_on<Mlp>(0, dtype, {6}, 3), cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
+  const auto mlp = train_on<Mlp>(0, dtype, {6}, 3),
+             cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
   for (const int n : {1, 2, 3}) {
     CHECK(relative_difference(train_on<Mlp>(n, dtype, {6}, 3), mlp) < tolerance);
     CHECK(relative_difference(train_on<SmallCnn>(n, dtype, {1, 8, 8}, 10), cnn) < tolerance);
   }
 }
 
-TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle", "[data_parallel][quick][threads]") {
+TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle",
+          "[data_parallel][quick][threads]") {
   struct Counting : nn::Module {
     nn::Linear fc{6, 3};
     std::vector<int64_t>& seen;
@@ -159,7 +165,8 @@ TEST_CASE("frozen parameters get no gradient in the replicas", "[data_parallel][
   CHECK(net.frozen.weight.grad());
 }
 
-TEST_CASE("two forwards of frozen batch norm before one backward", "[data_parallel][quick][threads]") {
+TEST_CASE("two forwards of frozen batch norm before one backward",
+          "[data_parallel][quick][threads]") {
   Normed net;
   net.bn.eval();
   DataParallel model(
@@ -182,7 +189,9 @@ TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick
   Mlp net;
   const auto make = [] { return std::make_shared<Mlp>(); };
   require_error<Error>("no devices given", [&] { DataParallel(net, make, {}); });
-  require_error<DeviceError>("device cpu:3 does not exist", [&] { DataParallel(net, make, {"cpu:0", "cpu:3"}); });
+  require_error<DeviceError>("device cpu:3 does not exist", [&] {
+    DataParallel(net, make, {"cpu:0", "cpu:3"});
+  });
   require_error<DeviceError>("first.weight is on cpu:0, expected the first device, cpu:1", [&] {
     DataParallel(net, make, {"cpu:1", "cpu:0"});
   });
@@ -194,16 +203,19 @@ TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick
   require_error<ShapeError>("expected a batch of at least one", [&] { model(zeros({0, 6})); });
 }
 
-TEST_CASE("a module on several devices is none for DistributedDataParallel", "[data_parallel][quick][threads]") {
+TEST_CASE("a module on several devices is none for DistributedDataParallel",
+          "[data_parallel][quick][threads]") {
   const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     net->last.to("cpu:1");
     DistributedDataParallel(*net, group);
   });
-  require_contains(errors[0], "first.weight is on cpu:0, last.weight on cpu:1; move the module to one device");
+  require_contains(errors[0],
+                   "first.weight is on cpu:0, last.weight on cpu:1; move the module to one device");
 }
 
-TEST_CASE("only the first replica's running statistics are kept", "[data_parallel][quick][threads]") {
+TEST_CASE("only the first replica's running statistics are kept",
+          "[data_parallel][quick][threads]") {
   Normed net;
   DataParallel model(
       net, [] { return std::make_shared<Normed>(); }, devices(2));
@@ -216,7 +228,8 @@ TEST_CASE("only the first replica's running statistics are kept", "[data_paralle
   CHECK(y == to_vector<float>(alone));
 }
 
-TEST_CASE("replicas have the module's modes, each layer its own", "[data_parallel][quick][threads]") {
+TEST_CASE("replicas have the module's modes, each layer its own",
+          "[data_parallel][quick][threads]") {
   Normed net;
   net.bn.eval();  // frozen, while the rest trains
   DataParallel model(
@@ -254,7 +267,8 @@ TEST_CASE("a replica without the module's buffers is refused", "[data_parallel][
                   ShapeError);
 }
 
-TEST_CASE("evaluation builds no graph, and names have no prefix", "[data_parallel][quick][threads]") {
+TEST_CASE("evaluation builds no graph, and names have no prefix",
+          "[data_parallel][quick][threads]") {
   Mlp net;
   DataParallel model(
       net, [] { return std::make_shared<Mlp>(); }, devices(2));
@@ -281,7 +295,8 @@ TEST_CASE("the first device holds what all replicas put out", "[data_parallel][q
   CHECK(live("cpu:1") == second);
 }
 
-TEST_CASE("shards on several devices have the bits of one device", "[data_parallel][quick][threads]") {
+TEST_CASE("shards on several devices have the bits of one device",
+          "[data_parallel][quick][threads]") {
   struct Net : nn::Module {
     nn::Linear first{6, 16}, last{16, 3};
     nn::BatchNorm1d bn{16};
@@ -299,16 +314,23 @@ TEST_CASE("shards on several devices have the bits of one device", "[data_parall
     run_ddp_ranks(1, [&](ProcessGroup& group) {
       const auto net = make_net<Net>(3, DType::Float32);
       VirtualRanks ranks(*net, group,
-                         {.shards = 5, .seed = 7, .devices = devices(n), .make_replica = maker<Net>(DType::Float32)});
+                         {.shards = 5,
+                          .seed = 7,
+                          .devices = devices(n),
+                          .make_replica = maker<Net>(DType::Float32)});
       optim::SGD optimizer(net->named_parameters(), {.lr = 0.05, .momentum = 0.9});
       for (const int64_t batch : {12, 11, 10}) {
         const auto [x, target] = samples({6}, 3, DType::Float32, 0, batch);
-        bits.push_back(ranks.step(batch, [&, x = x, target = target](const VirtualRanks::Shard& shard) {
-          const auto rows = [&](const Tensor& all) { return to(slice(all, 0, shard.begin, shard.end), shard.device); };
-          const Tensor sum = cross_entropy((*shard.module)(rows(x)), rows(target), {.reduction = Reduction::Sum});
-          sum.backward();
-          return sum;
-        }));
+        bits.push_back(
+            ranks.step(batch, [&, x = x, target = target](const VirtualRanks::Shard& shard) {
+              const auto rows = [&](const Tensor& all) {
+                return to(slice(all, 0, shard.begin, shard.end), shard.device);
+              };
+              const Tensor sum = cross_entropy((*shard.module)(rows(x)), rows(target),
+                                               {.reduction = Reduction::Sum});
+              sum.backward();
+              return sum;
+            }));
         optimizer.step();
       }
       const auto state = flat_values(*net);
@@ -320,23 +342,28 @@ TEST_CASE("shards on several devices have the bits of one device", "[data_parall
   for (const int n : {2, 3}) REQUIRE(train(n) == expected);
 }
 
-TEST_CASE("shards on several devices: what cannot be is an error", "[data_parallel][quick][threads]") {
+TEST_CASE("shards on several devices: what cannot be is an error",
+          "[data_parallel][quick][threads]") {
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
-    VirtualRanksOptions options{.shards = 4, .devices = devices(2), .make_replica = maker<Failing>(DType::Float32)};
+    VirtualRanksOptions options{
+        .shards = 4, .devices = devices(2), .make_replica = maker<Failing>(DType::Float32)};
     must_be_refused(group, "virtual_ranks: a replica has 2 parameters, the module 6",
                     [&] { VirtualRanks(*net, group, options); });
     options.make_replica = maker<Mlp>(DType::Float32);
     options.sync_batch_norm = true;
-    must_be_refused(group, "is for one device of a rank", [&] { VirtualRanks(*net, group, options); });
+    must_be_refused(group, "is for one device of a rank",
+                    [&] { VirtualRanks(*net, group, options); });
   });
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<Failing>(3, DType::Float32);
-    VirtualRanks ranks(*net, group,
-                       {.shards = 4, .devices = devices(2), .make_replica = maker<Failing>(DType::Float32)});
+    VirtualRanks ranks(
+        *net, group,
+        {.shards = 4, .devices = devices(2), .make_replica = maker<Failing>(DType::Float32)});
     must_be_refused(group, "boom", [&] {
       ranks.step(8, [](const VirtualRanks::Shard& shard) {
-        const Tensor sum = ringgrad::sum((*shard.module)(full({2, 6}, 1.0, {.device = shard.device})));
+        const Tensor sum =
+            ringgrad::sum((*shard.module)(full({2, 6}, 1.0, {.device = shard.device})));
         sum.backward();
         return sum;
       });
@@ -344,7 +371,8 @@ TEST_CASE("shards on several devices: what cannot be is an error", "[data_parall
   });
 }
 
-TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced", "[data_parallel][quick][threads]") {
+TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced",
+          "[data_parallel][quick][threads]") {
   struct Net : nn::Module {
     nn::Linear in{6, 6}, middle{6, 6}, head{6, 3};
     Net() {
@@ -364,7 +392,8 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
       const Tensor part = slice(x, 0, 0, batch), y = model(part), expected = alone->forward(part);
       REQUIRE(y.shape() == expected.shape());
       CHECK(relative_difference(to_vector<double>(y), to_vector<double>(expected)) < 1e-12);
-      for (nn::Module* module : {static_cast<nn::Module*>(net.get()), static_cast<nn::Module*>(alone.get())})
+      for (nn::Module* module :
+           {static_cast<nn::Module*>(net.get()), static_cast<nn::Module*>(alone.get())})
         for (const Tensor& p : module->parameters()) p.set_grad({});
       y.square().sum().backward();
       expected.square().sum().backward();
@@ -373,8 +402,8 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
       for (size_t i = 0; i < own.size(); ++i) {
         CAPTURE(own[i].first);
         REQUIRE(own[i].second.grad().defined());
-        CHECK(relative_difference(to_vector<double>(own[i].second.grad()), to_vector<double>(others[i].second.grad())) <
-              1e-12);
+        CHECK(relative_difference(to_vector<double>(own[i].second.grad()),
+                                  to_vector<double>(others[i].second.grad())) < 1e-12);
       }
     }
   };
@@ -413,11 +442,13 @@ TEST_CASE("a layer that replicas lack is named, unless make_replica makes it by 
       devices(2));
   net->push_back(nn::Linear(4, 2));
   for (const int64_t batch : {1, 6})
-    require_error<Error>("the module has a layer '2' (Linear) that replicas lack", [&] { model(ones({batch, 4})); });
+    require_error<Error>("the module has a layer '2' (Linear) that replicas lack", [&] {
+      model(ones({batch, 4}));
+    });
   knows = true;
   for (const int64_t batch : {1, 6})
-    CHECK(relative_difference(to_vector<double>(model(ones({batch, 4}))), to_vector<double>((*net)(ones({batch, 4})))) <
-          1e-6);
+    CHECK(relative_difference(to_vector<double>(model(ones({batch, 4}))),
+                              to_vector<double>((*net)(ones({batch, 4})))) < 1e-6);
 }
 
 TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 and of 6",
@@ -427,7 +458,9 @@ TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 an
     double scale = 1;
     Net() { register_module("bn", bn); }
     Tensor forward(const Tensor& x) override { return bn(x) * scale; }
-    void follow_members(const Module& source) override { scale = static_cast<const Net&>(source).scale; }
+    void follow_members(const Module& source) override {
+      scale = static_cast<const Net&>(source).scale;
+    }
   };
   Net net;
   DataParallel model(
@@ -435,7 +468,8 @@ TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 an
   const Tensor six = reshape(arange(0.0, 24.0), {6, 1, 2, 2});
   const auto check = [&](double expected) {  // of the first element, 3
     for (const int64_t batch : {1, 6})
-      CHECK(std::abs(select(flatten(model(slice(six, 0, 0, batch))), 0, 3).item<double>() - expected) < 1e-3);
+      CHECK(std::abs(select(flatten(model(slice(six, 0, 0, batch))), 0, 3).item<double>() -
+                     expected) < 1e-3);
   };
   net.eval();
   check(3);
@@ -444,10 +478,11 @@ TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 an
   net.bn.set_normalization([](const Tensor& x, auto&&...) { return x * 10; });
   check(60);
   std::atomic<int> calls = 0;
-  HookHandle of_child = net.bn.register_forward_hook([&](nn::Module&, const Tensor&, const Tensor& y) {
-    ++calls;
-    return y + 1;
-  });
+  HookHandle of_child =
+      net.bn.register_forward_hook([&](nn::Module&, const Tensor&, const Tensor& y) {
+        ++calls;
+        return y + 1;
+      });
   const HookHandle of_all =
       net.register_forward_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 7; });
   check(69);

@@ -1,4 +1,5 @@
-// Data sets by name: where they are looked for, what is said when they are missing, making, getting and checking them.
+// Data sets by name: where they are looked for, what is said when they are missing, making, getting
+// and checking them.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -27,7 +28,8 @@ namespace {
 void write_tiny_mnist(const fs::path& folder, int64_t train, int64_t test) {
   fs::create_directories(folder);
   for (const auto& [prefix, n] : {std::pair{"train", train}, std::pair{"t10k", test}}) {
-    write_idx(folder / (std::string(prefix) + "-images-idx3-ubyte"), {n, 28, 28}, Bytes(n * 784, 5));
+    write_idx(folder / (std::string(prefix) + "-images-idx3-ubyte"), {n, 28, 28},
+              Bytes(n * 784, 5));
     write_idx(folder / (std::string(prefix) + "-labels-idx1-ubyte"), {n}, Bytes(n, 3));
   }
 }
@@ -35,7 +37,8 @@ void write_tiny_mnist(const fs::path& folder, int64_t train, int64_t test) {
 void write_tiny_cifar(const CifarFormat& format, const fs::path& folder) {
   fs::create_directories(folder);
   for (const auto& files : {format.train_files, format.test_files})
-    for (const auto& file : files) write_cifar(format, folder / file, Bytes(format.label_bytes, 1), Bytes(3072, 9));
+    for (const auto& file : files)
+      write_cifar(format, folder / file, Bytes(format.label_bytes, 1), Bytes(3072, 9));
 }
 
 }  // namespace
@@ -47,7 +50,8 @@ TEST_CASE("registry: the catalog holds together", "[quick]") {
     REQUIRE(static_cast<int64_t>(info.mean.size()) == info.channels);
     REQUIRE(static_cast<int64_t>(info.std.size()) == info.channels);
     REQUIRE(info.classes.size() == (info.name == "cifar100" ? 100 : 10));
-    REQUIRE(std::set<std::string>(info.classes.begin(), info.classes.end()).size() == info.classes.size());
+    REQUIRE(std::set<std::string>(info.classes.begin(), info.classes.end()).size() ==
+            info.classes.size());
     uint64_t bytes = 0;
     for (const DatasetFile& file : info.files) {
       REQUIRE(file.sha256.size() == 64);
@@ -76,7 +80,8 @@ TEST_CASE("registry: data sets are found where people keep them", "[quick]") {
     REQUIRE(load_dataset("mnist", Split::Test, folder.path()).size() == 2);
     for (const auto& name : folder.names()) fs::remove_all(folder / name);
   }
-  for (const char* place : {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "."}) {
+  for (const char* place :
+       {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "."}) {
     write_tiny_cifar(kCifar10, folder / place);
     REQUIRE(load_dataset("cifar10", Split::Train, folder.path()).size() == 5);
     for (const auto& name : folder.names()) fs::remove_all(folder / name);
@@ -89,15 +94,17 @@ TEST_CASE("registry: data sets are found where people keep them", "[quick]") {
 
 TEST_CASE("registry: a missing data set says how to get it, a missing file says which", "[quick]") {
   TempFolder folder;
-  const std::string error = error_of<DataError>([&] { load_dataset("mnist", Split::Train, folder.path()); });
+  const std::string error =
+      error_of<DataError>([&] { load_dataset("mnist", Split::Train, folder.path()); });
   REQUIRE(error == (folder / "mnist").string() +
                        " has no MNIST, and nothing is downloaded by itself.\n"
                        "  get it     ringgrad data get mnist --data-dir " +
                        folder.path().string() +
                        "  (11.6 MB, https, SHA-256 checked)\n"
                        "  offline    --data digits");
-  REQUIRE(contains(error_of<DataError>([&] { check_dataset(dataset_info("digits"), folder.path()); }),
-                   "ringgrad data make digits"));
+  REQUIRE(
+      contains(error_of<DataError>([&] { check_dataset(dataset_info("digits"), folder.path()); }),
+               "ringgrad data make digits"));
   REQUIRE(folder.names().empty());
 
   write_tiny_mnist(folder / "mnist", 4, 2);
@@ -108,11 +115,14 @@ TEST_CASE("registry: a missing data set says how to get it, a missing file says 
   write_tiny_cifar(kCifar10, folder / "cifar10");
   fs::remove(folder / "cifar10/data_batch_4.bin");
   REQUIRE(load_dataset("cifar10", Split::Test, folder.path()).size() == 1);
-  REQUIRE(contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
-                   "has no data_batch_4.bin"));
-  write_bytes(folder / "cifar10/data_batch_4.bin.gz", gzip(Bytes(3073, 1)));  // only IDX files are read packed
-  REQUIRE(contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
-                   "has no data_batch_4.bin"));
+  REQUIRE(
+      contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
+               "has no data_batch_4.bin"));
+  // only IDX files are read packed.
+  write_bytes(folder / "cifar10/data_batch_4.bin.gz", gzip(Bytes(3073, 1)));
+  REQUIRE(
+      contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
+               "has no data_batch_4.bin"));
 }
 
 TEST_CASE("registry: images of another size than the networks expect are refused", "[quick]") {
@@ -122,7 +132,8 @@ TEST_CASE("registry: images of another size than the networks expect are refused
   write_idx(images, {20, 2, 2}, Bytes(80, 5));
   REQUIRE(load_dataset("mnist", Split::Train, folder.path()).size() == 4);
   REQUIRE(error_of<DataError>([&] { load_dataset("mnist", Split::Test, folder.path()); }) ==
-          "data: " + images.string() + ": holds images of shape [20, 1, 2, 2], expected [20, 1, 28, 28] as MNIST has");
+          "data: " + images.string() +
+              ": holds images of shape [20, 1, 2, 2], expected [20, 1, 28, 28] as MNIST has");
 }
 
 TEST_CASE("registry: drawn data sets are made when they are first loaded, and checked", "[quick]") {
@@ -152,14 +163,15 @@ TEST_CASE("registry: drawn data sets are made when they are first loaded, and ch
   REQUIRE_THROWS_AS(load_dataset("shapes", Split::Train, folder.path()), IoError);
 }
 
-TEST_CASE("registry: several ranks may load a drawn data set at once that is not there yet", "[quick][threads]") {
+TEST_CASE("registry: several ranks may load a drawn data set at once that is not there yet",
+          "[quick][threads]") {
   TempFolder folder;
   std::atomic<int> right{0};
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&] {
-      const std::string error =
-          error_of<Error>([&] { right += load_dataset("digits", Split::Test, folder.path()).size() == 2000; });
+      const std::string error = error_of<Error>(
+          [&] { right += load_dataset("digits", Split::Test, folder.path()).size() == 2000; });
       if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
     });
   for (auto& rank : ranks) rank.join();
@@ -167,7 +179,8 @@ TEST_CASE("registry: several ranks may load a drawn data set at once that is not
   REQUIRE(std::distance(fs::directory_iterator(folder / "digits"), {}) == 4);
 }
 
-TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what is damaged", "[quick]") {
+TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what is damaged",
+          "[quick]") {
   if (!can_download()) {
     WARN("built without libcurl: skipped");
     return;
@@ -176,7 +189,8 @@ TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what 
   TempFolder origin, folder;
   write_tiny_mnist(origin.path(), 4, 2);
   write_tiny_cifar(kCifar100, origin / "cifar-100-binary");
-  REQUIRE(std::system(("cd '" + origin.path().string() + "' && tar czf c.tar.gz cifar-100-binary").c_str()) == 0);
+  REQUIRE(std::system(("cd '" + origin.path().string() + "' && tar czf c.tar.gz cifar-100-binary")
+                          .c_str()) == 0);
   std::atomic<bool> break_first_mirror{false};
   LoopbackServer server([&](int connection, const std::string& path) {
     if (break_first_mirror && path.starts_with("first/")) return;
@@ -192,11 +206,15 @@ TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what 
     file.sha256 = sha256_hex(plain);
     const std::string gz = file.name + ".gz";
     write_bytes(origin / gz, packed);
-    mnist.downloads.push_back(
-        {{server.url("first/" + gz), server.url("second/" + gz)}, gz, packed.size(), sha256_hex(packed), {}});
+    mnist.downloads.push_back({{server.url("first/" + gz), server.url("second/" + gz)},
+                               gz,
+                               packed.size(),
+                               sha256_hex(packed),
+                               {}});
   }
   for (DatasetFile& file : cifar.files) file.bytes = 3074;
-  for (DatasetFile& file : cifar.files) file.sha256 = sha256_file(origin / ("cifar-100-binary/" + file.name));
+  for (DatasetFile& file : cifar.files)
+    file.sha256 = sha256_file(origin / ("cifar-100-binary/" + file.name));
   cifar.downloads = {{{server.url("c.tar.gz")},
                       "c.tar.gz",
                       fs::file_size(origin / "c.tar.gz"),
@@ -222,8 +240,10 @@ TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what 
 
   fs::remove(folder / "mnist/train-labels-idx1-ubyte");
   for (DatasetDownload& what : mnist.downloads) what.urls = {server.url("one"), server.url("two")};
-  const std::string both = error_of<DataError>([&] { get_dataset(mnist, folder.path(), {}, loopback); });
-  REQUIRE((contains(both, server.url("one")) && contains(both, "; and download: " + server.url("two"))));
+  const std::string both =
+      error_of<DataError>([&] { get_dataset(mnist, folder.path(), {}, loopback); });
+  REQUIRE((contains(both, server.url("one")) &&
+           contains(both, "; and download: " + server.url("two"))));
 
   get_dataset(cifar, folder.path(), {}, loopback);
   REQUIRE(load_dataset("cifar100", Split::Train, folder.path()).size() == 1);
@@ -250,7 +270,8 @@ TEST_CASE("registry: real data has the published statistics") {
     const ChannelStatistics statistics = channel_statistics(train);
     for (size_t c = 0; c < info.mean.size(); ++c) {
       REQUIRE(std::abs(statistics.mean[c] - info.mean[c]) < 0.001);
-      REQUIRE(std::abs(statistics.std[c] - info.std[c]) < 0.003);  // copies that went through JPEG are a bit softer
+      // Copies that went through JPEG are a bit softer.
+      REQUIRE(std::abs(statistics.std[c] - info.std[c]) < 0.003);
     }
   }
 }

@@ -1,5 +1,5 @@
-// Batches that a device makes of a data set in its own memory are those of the loader, bit for bit: any transform, any
-// rank, in the middle of an epoch, up to the short last batch.
+// Batches that a device makes of a data set in its own memory are those of the loader, bit for bit:
+// any transform, any rank, in the middle of an epoch, up to the short last batch.
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"
@@ -11,10 +11,12 @@ using namespace ringgrad;
 namespace {
 
 ImageDataset some_images(const Shape& shape) {
-  ImageDataset dataset{"some", empty(shape, {.dtype = DType::UInt8}), empty({shape[0]}, {.dtype = DType::Int64}),
+  ImageDataset dataset{"some", empty(shape, {.dtype = DType::UInt8}),
+                       empty({shape[0]}, {.dtype = DType::Int64}),
                        std::vector<std::string>(10, "thing")};
   auto* bytes = dataset.images.data<uint8_t>();
-  for (int64_t i = 0; i < shape.numel(); ++i) bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+  for (int64_t i = 0; i < shape.numel(); ++i)
+    bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
   for (int64_t i = 0; i < shape[0]; ++i) dataset.labels.data<int64_t>()[i] = i * 7 % 10;
   return dataset;
 }
@@ -28,7 +30,8 @@ const ImageTransform kCifar{.augment = {.crop_padding = 4, .flip = true, .cutout
                             .std = {0.2470f, 0.2435f, 0.2616f}};
 
 std::shared_ptr<Sampler> sampler(int64_t images, int ranks = 1, int rank = 0) {
-  return std::make_shared<DistributedSampler>(images, ranks, rank, DistributedSamplerOptions{.seed = 5, .pad = false});
+  return std::make_shared<DistributedSampler>(images, ranks, rank,
+                                              DistributedSamplerOptions{.seed = 5, .pad = false});
 }
 
 std::vector<Device> devices() {
@@ -42,7 +45,8 @@ void require_same(DataLoader& loader, ResidentBatches& resident, int passes) {
   for (int pass = 0; pass < passes; ++pass) {
     resident.start_pass();
     for (const Batch& want : loader) {
-      REQUIRE(std::vector<int64_t>(resident.indices().begin(), resident.indices().end()) == want.indices);
+      REQUIRE(std::vector<int64_t>(resident.indices().begin(), resident.indices().end()) ==
+              want.indices);
       const Batch got = resident.current();
       REQUIRE(got.indices == want.indices);
       REQUIRE(got.padding == want.padding);
@@ -68,16 +72,19 @@ TEST_CASE("resident: the loader's batches, bit for bit", "[quick]") {
         INFO(device << ", " << dtype << (grey ? ", like MNIST" : ", like CIFAR"));
         const ImageDataset dataset = grey ? like_mnist() : like_cifar();
         const ImageTransform& transform = grey ? kGrey : kCifar;
-        DataLoader loader(dataset, sampler(dataset.size()), {.batch_size = 8, .transform = transform});
-        ResidentBatches resident(dataset, sampler(dataset.size()), 8, transform, {.dtype = dtype, .device = device});
+        DataLoader loader(dataset, sampler(dataset.size()),
+                          {.batch_size = 8, .transform = transform});
+        ResidentBatches resident(dataset, sampler(dataset.size()), 8, transform,
+                                 {.dtype = dtype, .device = device});
         require_same(loader, resident, 2);
       }
 }
 
 TEST_CASE("resident: each augmentation alone", "[quick]") {
   for (const Device device : devices())
-    for (const AugmentOptions& augment : {AugmentOptions{.crop_padding = 3, .seed = 1}, AugmentOptions{.flip = true},
-                                          AugmentOptions{.cutout = 5, .seed = 9}}) {
+    for (const AugmentOptions& augment :
+         {AugmentOptions{.crop_padding = 3, .seed = 1}, AugmentOptions{.flip = true},
+          AugmentOptions{.cutout = 5, .seed = 9}}) {
       ImageTransform transform = kCifar;
       transform.augment = augment;
       DataLoader loader(like_cifar(), sampler(21), {.batch_size = 4, .transform = transform});
@@ -93,7 +100,8 @@ TEST_CASE("resident: ranks share out the images as with loaders, from any state 
       ResidentBatches resident(like_cifar(), sampler(21, 3, rank), 2, kCifar, {.device = device});
       REQUIRE(resident.state() == loader.state());
       require_same(loader, resident, 1);
-      for (const SamplerState state : {SamplerState{5, 7, 6}, SamplerState{5, 7, 20}, SamplerState{6, 0, 0}}) {
+      for (const SamplerState state :
+           {SamplerState{5, 7, 6}, SamplerState{5, 7, 20}, SamplerState{6, 0, 0}}) {
         loader.load_state(state);
         resident.load_state(state);
         REQUIRE(resident.state() == state);

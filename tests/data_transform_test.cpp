@@ -1,4 +1,5 @@
-// What is drawn for an image, and its normalisation; tests/op_specs_images.cpp has what is done to the pixels.
+// What is drawn for an image, and its normalisation; tests/op_specs_images.cpp has what is done to
+// the pixels.
 #include <array>
 #include <cmath>
 #include <map>
@@ -30,7 +31,8 @@ TEST_CASE("transform: a draw is a pure function of seed, epoch and index", "[qui
   AugmentOptions without_flip = t;
   without_flip.flip = false;
   const Augmentation fewer = draw_augmentation(without_flip, 32, 32, 1, 2);
-  REQUIRE((fewer.dy == all.dy && fewer.dx == all.dx && fewer.cut_top == all.cut_top && !fewer.flip));
+  REQUIRE(
+      (fewer.dy == all.dy && fewer.dx == all.dx && fewer.cut_top == all.cut_top && !fewer.flip));
 }
 
 TEST_CASE("transform: draws are uniform", "[quick]") {
@@ -43,7 +45,8 @@ TEST_CASE("transform: draws are uniform", "[quick]") {
     ++dy[a.dy + 4];
     ++dx[a.dx + 4];
     flips += a.flip;
-    REQUIRE((a.cut_bottom > a.cut_top && a.cut_right > a.cut_left && a.cut_bottom <= 32 && a.cut_right <= 32));
+    REQUIRE((a.cut_bottom > a.cut_top && a.cut_right > a.cut_left && a.cut_bottom <= 32 &&
+             a.cut_right <= 32));
     area = std::max(area, (a.cut_bottom - a.cut_top) * (a.cut_right - a.cut_left));
   }
   // 1000 each, standard deviation sqrt(9000 * 1/9 * 8/9) = 30; flips 4500, standard deviation 47.
@@ -80,7 +83,8 @@ TEST_CASE("transform: what cannot be applied is an error", "[quick]") {
 }
 
 TEST_CASE("transform: the normalisation of each channel", "[quick]") {
-  const auto check = [](const ImageTransform& t, const std::vector<double>& mean, const std::vector<double>& std) {
+  const auto check = [](const ImageTransform& t, const std::vector<double>& mean,
+                        const std::vector<double>& std) {
     const auto [scale, shift] = normalization(t, 3);
     for (size_t c = 0; c < 3; ++c)
       for (const double pixel : {0.0, 100.0, 255.0}) {
@@ -91,5 +95,6 @@ TEST_CASE("transform: the normalisation of each channel", "[quick]") {
   };
   check({}, {0, 0, 0}, {1, 1, 1});
   check({.mean = {0.25f}, .std = {0.5f}}, {0.25, 0.25, 0.25}, {0.5, 0.5, 0.5});
-  check({.mean = {0.125f, 0.5f, 0.75f}, .std = {0.25f, 0.375f, 1.5f}}, {0.125, 0.5, 0.75}, {0.25, 0.375, 1.5});
+  check({.mean = {0.125f, 0.5f, 0.75f}, .std = {0.25f, 0.375f, 1.5f}}, {0.125, 0.5, 0.75},
+        {0.25, 0.375, 1.5});
 }

@@ -61,7 +61,10 @@ TEST_CASE("dataset: subsets, and a split that repeats itself", "[quick]") {
   together.insert(together.end(), parts[1]->indices().begin(), parts[1]->indices().end());
   std::sort(together.begin(), together.end());
   CHECK(together == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  CHECK(contains(error_of<Error>([&] { random_split(all, {7, 2}); }), "add up to 9, the data set has 10"));
+  CHECK(contains(error_of<Error>([&] {
+                   random_split(all, {7, 2});
+                 }),
+                 "add up to 9, the data set has 10"));
   CHECK_THROWS_AS(random_split(all, {11, -1}), Error);
 }
 

@@ -1,5 +1,5 @@
-// A module's buffers under DistributedDataParallel: running statistics are averaged at the end of every step, never in
-// the middle of backward; integers are rank 0's.
+// A module's buffers under DistributedDataParallel: running statistics are averaged at the end of
+// every step, never in the middle of backward; integers are rank 0's.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -10,7 +10,8 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-TEST_CASE("running statistics are the weighted mean over the ranks after every step", "[ddp][quick][threads]") {
+TEST_CASE("running statistics are the weighted mean over the ranks after every step",
+          "[ddp][quick][threads]") {
   struct Normed : nn::Module {
     nn::BatchNorm2d bn{1};
     Normed() { register_module("bn", bn); }
@@ -29,7 +30,8 @@ TEST_CASE("running statistics are the weighted mean over the ranks after every s
   });
 }
 
-TEST_CASE("buffers that the graph has saved stay as they are until backward is over", "[ddp][quick][threads]") {
+TEST_CASE("buffers that the graph has saved stay as they are until backward is over",
+          "[ddp][quick][threads]") {
   struct Frozen : nn::Module {
     nn::Conv2d conv{1, 2, 3};
     nn::BatchNorm2d bn{2};
@@ -42,7 +44,8 @@ TEST_CASE("buffers that the graph has saved stay as they are until backward is o
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Frozen>(3, DType::Float64);
     net->bn.eval();
-    DistributedDataParallel ddp(*net, group);  // the usual number of samples is learned in the first backward
+    // The usual number of samples is learned in the first backward.
+    DistributedDataParallel ddp(*net, group);
     must(ddp.is_training() && !net->bn.is_training(), "a wrapper leaves its module's modes alone");
     const Tensor x = full({2, 1, 4, 4}, 1 + group.rank(), {.dtype = DType::Float64});
     for (int step = 0; step < 2; ++step) mean(ddp(x)).backward();
@@ -51,7 +54,8 @@ TEST_CASE("buffers that the graph has saved stay as they are until backward is o
   });
 }
 
-TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its own hold", "[ddp][quick][threads]") {
+TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its own hold",
+          "[ddp][quick][threads]") {
   struct Tracked : nn::Module {
     nn::Linear fc{6, 3};
     Tensor largest = zeros({1});
@@ -94,7 +98,8 @@ TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick][thre
     const auto [x, target] = samples({6}, 3, DType::Float32, 0, 12, group.rank(), 3);
     fill_(net->count, group.rank() == 0 ? 1 : 0);
     cross_entropy(ddp(x), target).backward();
-    must(to_vector<double>(to(net->count, DType::Float64)) == std::vector<double>{1, 1}, "rank 0's");
+    must(to_vector<double>(to(net->count, DType::Float64)) == std::vector<double>{1, 1},
+         "rank 0's");
     ddp.check_identical();
   });
 }
@@ -123,7 +128,8 @@ TEST_CASE("buffers and parameters that are each rank's own", "[ddp][quick][threa
   const bool all_buffers = GENERATE(false, true);
   run_ddp_ranks(2, [&](ProcessGroup& group) {
     const auto net = make_net<Expert>(3 + group.rank(), DType::Float64, 2 + group.rank());
-    DistributedDataParallelOptions options{.ignore = {"own.weight", "own.bias"}, .broadcast_buffers = !all_buffers};
+    DistributedDataParallelOptions options{.ignore = {"own.weight", "own.bias"},
+                                           .broadcast_buffers = !all_buffers};
     if (!all_buffers) options.ignore.emplace_back("bn.running_mean");
     const auto before = to_vector<double>(net->own.weight);
     fill_(net->bn.running_mean, group.rank());
@@ -131,10 +137,13 @@ TEST_CASE("buffers and parameters that are each rank's own", "[ddp][quick][threa
     must(to_vector<double>(net->own.weight) == before, "each rank keeps its own");
     const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
     cross_entropy(ddp(x), target).backward();
-    must(net->own.weight.grad().defined() && net->own.weight.grad().shape() == net->own.weight.shape(), "its gradient");
+    must(net->own.weight.grad().defined() &&
+             net->own.weight.grad().shape() == net->own.weight.shape(),
+         "its gradient");
     const auto same = [&](const Tensor& x) {
       const auto all = all_gather_values(group, to_vector<double>(x));
-      return std::equal(all.begin(), all.begin() + static_cast<int64_t>(all.size() / 2), all.begin() + x.numel());
+      return std::equal(all.begin(), all.begin() + static_cast<int64_t>(all.size() / 2),
+                        all.begin() + x.numel());
     };
     must(same(net->last.weight.grad()), "common gradients are averaged");
     must(!same(net->bn.running_mean), "an own buffer stays");
@@ -148,7 +157,8 @@ TEST_CASE("a name to ignore that the module lacks is refused", "[ddp][quick]") {
     const auto net = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group, {.ignore = {"first.wieght"}});
   });
-  require_contains(errors[0], "'first.wieght' is to be ignored, but the module has no such parameter or buffer");
+  require_contains(
+      errors[0], "'first.wieght' is to be ignored, but the module has no such parameter or buffer");
 }
 
 namespace {
@@ -162,7 +172,8 @@ std::vector<unsigned char> bytes_of(const Tensor& tensor) {
 // Returns values at the ends of the dtype's range, and values that a weight would round.
 Tensor extremes(DType dtype) {
   switch (dtype) {
-    case DType::Int64: return tensor<int64_t>({INT64_MAX, INT64_MIN, 9007199254740993, -1, 0, -9007199254740993});
+    case DType::Int64:
+      return tensor<int64_t>({INT64_MAX, INT64_MIN, 9007199254740993, -1, 0, -9007199254740993});
     case DType::Int32: return tensor<int32_t>({INT32_MAX, INT32_MIN, 16777217, -1, 0, 1});
     case DType::UInt8: return tensor<uint8_t>({255, 128, 127, 1, 0, 2});
     case DType::Bool: return to(tensor<int64_t>({1, 0, 1, 1, 0, 0}), DType::Bool);
@@ -172,14 +183,16 @@ Tensor extremes(DType dtype) {
   const double largest = dtype == DType::Float64   ? std::numeric_limits<double>::max()
                          : dtype == DType::Float16 ? 65504
                                                    : 3e38;
-  copy_(x, tensor<double>({0.1, -0.0, INFINITY, -largest, 1.0 / 3, dtype == DType::Float64 ? 5e-324 : 1e-7}));
+  copy_(x, tensor<double>(
+               {0.1, -0.0, INFINITY, -largest, 1.0 / 3, dtype == DType::Float64 ? 5e-324 : 1e-7}));
   return x;
 }
 
 struct Held : nn::Module {  // a buffer that is never written, and a copy that is not contiguous
   nn::Linear fc{6, 3};
   Tensor flat, turned;
-  explicit Held(const Tensor& x) : flat(x.clone()), turned(transpose(reshape(x.clone(), {2, 3}), 0, 1)) {
+  explicit Held(const Tensor& x)
+      : flat(x.clone()), turned(transpose(reshape(x.clone(), {2, 3}), 0, 1)) {
     register_module("fc", fc);
     register_buffer("flat", flat);
     register_buffer("turned", turned);
@@ -190,8 +203,8 @@ struct Held : nn::Module {  // a buffer that is never written, and a copy that i
 }  // namespace
 
 TEST_CASE("a buffer that is the same on all ranks keeps every bit", "[ddp][quick][threads]") {
-  const DType dtype = GENERATE(DType::Float64, DType::Float32, DType::Float16, DType::BFloat16, DType::Int64,
-                               DType::Int32, DType::UInt8, DType::Bool);
+  const DType dtype = GENERATE(DType::Float64, DType::Float32, DType::Float16, DType::BFloat16,
+                               DType::Int64, DType::Int32, DType::UInt8, DType::Bool);
   const bool one_without_samples = GENERATE(false, true);
   const Tensor values = extremes(dtype);
   run_ddp_ranks(3, [&](ProcessGroup& group) {
@@ -207,23 +220,28 @@ TEST_CASE("a buffer that is the same on all ranks keeps every bit", "[ddp][quick
         cross_entropy(ddp(x), target).backward();
     }
     must(bytes_of(net->flat) == bytes_of(values), "after three steps");
-    must(bytes_of(net->turned) == bytes_of(transpose(reshape(values, {2, 3}), 0, 1)), "not contiguous");
+    must(bytes_of(net->turned) == bytes_of(transpose(reshape(values, {2, 3}), 0, 1)),
+         "not contiguous");
     ddp.check_identical();
   });
 }
 
-TEST_CASE("large integers become rank 0's, and float64 buffers their mean", "[ddp][quick][threads]") {
+TEST_CASE("large integers become rank 0's, and float64 buffers their mean",
+          "[ddp][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const auto net = make_seeded<Held>(3, extremes(DType::Int64));
     const auto means = make_seeded<Held>(3, extremes(DType::Float64));
     DistributedDataParallel ddp(*net, group), of_means(*means, group);
     const int64_t rank = group.rank();
-    copy_(net->flat, tensor<int64_t>({INT64_MAX - rank, INT64_MIN + rank, rank, -rank, 0, (int64_t{1} << 60) + rank}));
-    copy_(means->flat, tensor<double>({0.1 * static_cast<double>(rank), 1e300 * static_cast<double>(rank),
-                                       rank == 0 ? -INFINITY : 2, 1 + 1e-15 * static_cast<double>(rank), 5, -0.0}));
+    copy_(net->flat, tensor<int64_t>({INT64_MAX - rank, INT64_MIN + rank, rank, -rank, 0,
+                                      (int64_t{1} << 60) + rank}));
+    copy_(means->flat, tensor<double>({0.1 * static_cast<double>(rank),
+                                       1e300 * static_cast<double>(rank), rank == 0 ? -INFINITY : 2,
+                                       1 + 1e-15 * static_cast<double>(rank), 5, -0.0}));
     const auto [x, target] = samples({6}, 3, DType::Float32, 0, rank == 1 ? 10 : 30);
     cross_entropy(ddp(x), target).backward();
-    must(to_vector<int64_t>(net->flat) == std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, 0, 0, int64_t{1} << 60},
+    must(to_vector<int64_t>(net->flat) ==
+             std::vector<int64_t>{INT64_MAX, INT64_MIN, 0, 0, 0, int64_t{1} << 60},
          "rank 0's integers");
     if (rank == 0)
       must(of_means.shadow_step(), "others have samples");  // so its infinity does not count
@@ -233,7 +251,9 @@ TEST_CASE("large integers become rank 0's, and float64 buffers their mean", "[dd
     const std::vector<double> expected{
         0.1 * (10 + 60) / 40, 1e300 * (10 + 60) / 40, 2, 1 + 1e-15 * (10 + 60) / 40, 5, -0.0};
     for (size_t i = 0; i < got.size(); ++i)
-      must(std::abs(got[i] / (expected[i] == 0 ? 1 : expected[i]) - (expected[i] == 0 ? 0 : 1)) < 4e-16, "the mean");
+      must(std::abs(got[i] / (expected[i] == 0 ? 1 : expected[i]) - (expected[i] == 0 ? 0 : 1)) <
+               4e-16,
+           "the mean");
     of_means.check_identical();
   });
 }

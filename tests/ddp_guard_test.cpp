@@ -1,5 +1,5 @@
-// What DistributedDataParallel does not let pass: models that differ, a backward that would average nothing, a step
-// that a rank left out, numbers that are none.
+// What DistributedDataParallel does not let pass: models that differ, a backward that would average
+// nothing, a step that a rank left out, numbers that are none.
 #include <algorithm>
 #include <limits>
 
@@ -37,7 +37,8 @@ TEST_CASE("a parameter that was frozen when it was wrapped stays so", "[ddp][qui
   });
   const std::string said =
       "last.bias was frozen when the module was wrapped";  // by the first one, of which others hear
-  REQUIRE(std::any_of(errors.begin(), errors.end(), [&](const auto& error) { return error.find(said) != error.npos; }));
+  REQUIRE(std::any_of(errors.begin(), errors.end(),
+                      [&](const auto& error) { return error.find(said) != error.npos; }));
   for (const std::string& error : errors) REQUIRE(error != "");
 }
 
@@ -55,14 +56,16 @@ TEST_CASE("models that differ are found at construction, and named", "[ddp][quic
     DistributedDataParallel ddp(*net, group);
   });
   for (const std::string& error : shapes)
-    CHECK(error.find("rank 2 has another model than rank 0: 'b.weight' [5, 8] float32 there, 'b.weight' [3, 8] float32 "
+    CHECK(error.find("rank 2 has another model than rank 0: 'b.weight' [5, 8] float32 there, "
+                     "'b.weight' [3, 8] float32 "
                      "on rank 0 (number 2 of 4 and 4)") != std::string::npos);
 
   const auto dtypes = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Net>(3, group.rank() == 1 ? DType::Float64 : DType::Float32, 3);
     DistributedDataParallel ddp(*net, group);
   });
-  for (const std::string& error : dtypes) require_contains(error, "'a.weight' [8, 6] float64 there");
+  for (const std::string& error : dtypes)
+    require_contains(error, "'a.weight' [8, 6] float64 there");
 
   const auto counts = errors_of(2, [](ProcessGroup& group) {
     const auto mlp = make_net<Mlp>(3, DType::Float32);
@@ -88,7 +91,8 @@ TEST_CASE("a module without trained parameters is refused", "[ddp][quick][thread
   require_contains(errors[0], "no parameter that requires a gradient");
 }
 
-TEST_CASE("backward through the module instead of the wrapper is an error in that step", "[ddp][quick][threads]") {
+TEST_CASE("backward through the module instead of the wrapper is an error in that step",
+          "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
@@ -106,7 +110,8 @@ TEST_CASE("backward through the module instead of the wrapper is an error in tha
 }
 
 TEST_CASE("a NaN names the rank and the parameter", "[ddp][quick][threads]") {
-  const double bad = GENERATE(std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity());
+  const double bad =
+      GENERATE(std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity());
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto errors = errors_of(3, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, dtype);
@@ -115,7 +120,8 @@ TEST_CASE("a NaN names the rank and the parameter", "[ddp][quick][threads]") {
       const auto [x, target] = samples({6}, 3, dtype, 0, 8, group.rank(), group.size());
       const Tensor y = ddp(x);
       Tensor loss = cross_entropy(y, target);
-      if (step == 2 && group.rank() == 1) loss = loss + mean(net->middle.weight * full({}, bad, {.dtype = dtype}));
+      if (step == 2 && group.rank() == 1)
+        loss = loss + mean(net->middle.weight * full({}, bad, {.dtype = dtype}));
       loss.backward();
     }
   });
@@ -132,8 +138,9 @@ TEST_CASE("a loss scale may overflow where the check is off", "[ddp][quick][thre
   for (const std::string& error : errors) CHECK(error.empty());
 }
 
-TEST_CASE("a NaN of a pass without averaging is found, though the last pass does not use the parameter",
-          "[ddp][quick][threads]") {
+TEST_CASE(
+    "a NaN of a pass without averaging is found, though the last pass does not use the parameter",
+    "[ddp][quick][threads]") {
   struct Heads : nn::Module {
     nn::Linear body{6, 8}, used{8, 3}, rare{8, 3};
     Heads() {
@@ -173,12 +180,14 @@ TEST_CASE("a rank that leaves out a backward is named", "[ddp][quick][threads]")
     }
   });
   for (const std::string& error : errors)
-    require_contains(error,
-                     "rank 1 has left out a backward before step 2: no backward has used 1 of its forwards in "
-                     "training mode, and 0 of rank 0's");
+    require_contains(
+        error,
+        "rank 1 has left out a backward before step 2: no backward has used 1 of its forwards in "
+        "training mode, and 0 of rank 0's");
 }
 
-TEST_CASE("ranks that weight or compress gradients in another way are out of step", "[ddp][quick][threads]") {
+TEST_CASE("ranks that weight or compress gradients in another way are out of step",
+          "[ddp][quick][threads]") {
   const bool hooks = GENERATE(true, false), later = GENERATE(true, false);
   const auto errors = errors_of(2, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
@@ -190,16 +199,19 @@ TEST_CASE("ranks that weight or compress gradients in another way are out of ste
     if (group.rank() == 1 && hooks && later) ddp.register_comm_hook(hook);
     backward(ddp, group);
   });
-  for (const std::string& error : errors) require_contains(error, "weight or compress gradients in another way");
+  for (const std::string& error : errors)
+    require_contains(error, "weight or compress gradients in another way");
 }
 
-TEST_CASE("an output that takes no part is no error, and evaluation communicates nothing", "[ddp][quick][threads]") {
+TEST_CASE("an output that takes no part is no error, and evaluation communicates nothing",
+          "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
     backward(ddp, group);
     ddp.eval();
-    for (int i = 0; i <= group.rank(); ++i) ddp(zeros({1, 6}));  // unequally often, and with a graph
+    // Unequally often, and with a graph.
+    for (int i = 0; i <= group.rank(); ++i) ddp(zeros({1, 6}));
     ddp.train();
     {
       NoGradGuard no_grad;
@@ -243,7 +255,8 @@ TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick][thre
     backward(ddp, group);
     bool thrown = false;
     {
-      const ScopedHook boom(register_post_accumulate_grad_hook(net->last.bias, [](const Tensor&) { throw Boom(); }));
+      const ScopedHook boom(
+          register_post_accumulate_grad_hook(net->last.bias, [](const Tensor&) { throw Boom(); }));
       try {
         backward(ddp, group);
       } catch (const Boom&) {
@@ -258,14 +271,16 @@ TEST_CASE("a backward that failed leaves the wrapper usable", "[ddp][quick][thre
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("what a failed backward has launched does not reach the next one's gradients", "[ddp][quick][threads]") {
+TEST_CASE("what a failed backward has launched does not reach the next one's gradients",
+          "[ddp][quick][threads]") {
   struct Boom {};
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32), alone = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
     backward(ddp, group);
     {
-      const ScopedHook boom(register_post_accumulate_grad_hook(net->first.bias, [](const Tensor&) { throw Boom(); }));
+      const ScopedHook boom(
+          register_post_accumulate_grad_hook(net->first.bias, [](const Tensor&) { throw Boom(); }));
       if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
       const auto [x, target] = samples({6}, 3, DType::Float32, 8, group.rank() == 0 ? 24 : 12);
       try {
@@ -279,9 +294,9 @@ TEST_CASE("what a failed backward has launched does not reach the next one's gra
     cross_entropy((*alone)(x), target).backward();
     for (const auto& [name, parameter] : alone->named_parameters())
       for (const auto& [own_name, own] : net->named_parameters())
-        must(own_name != name ||
-                 relative_difference(to_vector<double>(own.grad()), to_vector<double>(parameter.grad())) <
-                     training_tolerance(DType::Float32),
+        must(own_name != name || relative_difference(to_vector<double>(own.grad()),
+                                                     to_vector<double>(parameter.grad())) <
+                                     training_tolerance(DType::Float32),
              "the gradient of " + name);
   });
   for (const std::string& error : errors) CHECK(error == "");
@@ -300,7 +315,8 @@ TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick][threads
   });
 }
 
-// What a launcher says of a rank that dies amid backward, also before a bucket of the step is under way.
+// What a launcher says of a rank that dies amid backward, also before a bucket of the step is under
+// way.
 TEST_CASE("a rank's status has the step from the first gradient on", "[ddp][quick]") {
   const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);

@@ -57,8 +57,10 @@ TEST_CASE("a layer that one rank freezes is named in that step", "[ddp][quick][t
     }
   });
   for (const std::string& error : errors) {
-    require_contains(error, "step 2: rank 1 has another set of frozen parameters than rank 0: first.weight");
-    require_contains(error, freezes == 0 ? "first.weight is frozen on rank 0" : "first.weight is frozen there");
+    require_contains(
+        error, "step 2: rank 1 has another set of frozen parameters than rank 0: first.weight");
+    require_contains(
+        error, freezes == 0 ? "first.weight is frozen on rank 0" : "first.weight is frozen there");
     require_contains(error, "on all ranks before the same step");
   }
 }
@@ -91,7 +93,8 @@ TEST_CASE("a rank that alone is in evaluation mode is named", "[ddp][quick][thre
     backward(ddp, group);
   });
   for (const std::string& error : errors) {
-    require_contains(error, "step 1: rank 1 has another mode than rank 0: middle is in evaluation mode there");
+    require_contains(
+        error, "step 1: rank 1 has another mode than rank 0: middle is in evaluation mode there");
     require_contains(error, "call train() and eval() on all ranks alike");
   }
 }
@@ -122,7 +125,8 @@ TEST_CASE("a module is wrapped once at a time", "[ddp][quick][threads]") {
   });
 }
 
-TEST_CASE("a module that changes after it was wrapped is named in that step", "[ddp][quick][threads]") {
+TEST_CASE("a module that changes after it was wrapped is named in that step",
+          "[ddp][quick][threads]") {
   struct Change {
     std::string said;
     std::function<void(Changing&)> make;
@@ -133,8 +137,10 @@ TEST_CASE("a module that changes after it was wrapped is named in that step", "[
       {"scale is another tensor", [](Changing& net) { net.scale = ones({3}); }},
       {"last.bias is no tensor of its own", [](Changing& net) { net.last.bias = Tensor(); }},
       {"last.bias is no tensor of its own", [](Changing& net) { net.last.bias = net.scale; }},
-      {"count is another tensor", [](Changing& net) { net.count = zeros({5}, {.dtype = DType::Int64}); }},
-      {"scale is now float64 on cpu:0, but was float32", [](Changing& net) { net.to(DType::Float64); }},
+      {"count is another tensor",
+       [](Changing& net) { net.count = zeros({5}, {.dtype = DType::Int64}); }},
+      {"scale is now float64 on cpu:0, but was float32",
+       [](Changing& net) { net.to(DType::Float64); }},
   };
   const Change& change = changes[GENERATE(range(0, 7))];
   const int changes_it = GENERATE(0, 1);
@@ -158,7 +164,8 @@ TEST_CASE("an optimizer's step in a hook is named", "[ddp][quick][threads]") {
     const auto net = make_net<Mlp>(3, DType::Float32);
     optim::SGD optimizer(std::vector<Tensor>{net->middle.weight}, {.lr = 0.1});
     const auto hook = [&] {
-      return register_post_accumulate_grad_hook(net->middle.weight, [&](const Tensor&) { optimizer.step(); });
+      return register_post_accumulate_grad_hook(net->middle.weight,
+                                                [&](const Tensor&) { optimizer.step(); });
     };
     std::optional<ScopedHook> early;
     if (before_wrapping) early.emplace(hook());
@@ -217,7 +224,8 @@ TEST_CASE("an infinite gradient says what a GradScaler needs", "[ddp][quick][thr
     require_contains(error, "a GradScaler skips such steps, and wants check_finite");
 }
 
-TEST_CASE("shards: a frozen layer on one rank and a changed module are named", "[virtual_ranks][quick][threads]") {
+TEST_CASE("shards: a frozen layer on one rank and a changed module are named",
+          "[virtual_ranks][quick][threads]") {
   const bool freezes = GENERATE(true, false);
   const auto errors = errors_of(2, [&](ProcessGroup& group) {
     const auto net = make_net<Changing>(3, DType::Float32);
@@ -234,8 +242,10 @@ TEST_CASE("shards: a frozen layer on one rank and a changed module are named", "
     }
   });
   for (const std::string& error : errors)
-    require_contains(error, freezes
-                                ? "step 1: rank 1 has another set of frozen parameters than rank 0: first.weight is "
-                                  "frozen there"
-                                : "on rank 1, before step 1: scale is another tensor");
+    require_contains(
+        error,
+        freezes
+            ? "step 1: rank 1 has another set of frozen parameters than rank 0: first.weight is "
+              "frozen there"
+            : "on rank 1, before step 1: scale is another tensor");
 }

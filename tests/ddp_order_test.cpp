@@ -1,4 +1,5 @@
-// The order in which gradients become ready decides which of them travel together, and so how sums round.
+// The order in which gradients become ready decides which of them travel together, and so how sums
+// round.
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 
@@ -26,7 +27,8 @@ struct Trained {
   explicit Trained(ProcessGroup& ranks) : group(ranks) {}
   void steps(int64_t from, int64_t to) {
     for (int64_t step = from; step < to; ++step) {
-      const auto [x, target] = samples({6}, 3, DType::Float32, 12 * step, 12 * step + 12, group.rank(), group.size());
+      const auto [x, target] =
+          samples({6}, 3, DType::Float32, 12 * step, 12 * step + 12, group.rank(), group.size());
       optimizer.zero_grad();
       cross_entropy(ddp(x), target).backward();
       optimizer.step();
@@ -48,14 +50,17 @@ TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][qui
     must(ddp.log().buckets.front().parameters->find("c.") == 0, "then as observed");
     double last = 0;
     for (const BucketLog& bucket : ddp.log().buckets) {
-      must(bucket.ready >= last && bucket.launched >= bucket.ready && bucket.completed >= bucket.launched, "times");
+      must(bucket.ready >= last && bucket.launched >= bucket.ready &&
+               bucket.completed >= bucket.launched,
+           "times");
       last = bucket.ready;
     }
     must(ddp.log().finished >= ddp.log().computed, "the end comes last");
   });
 }
 
-TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss has", "[ddp][quick][threads]") {
+TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss has",
+          "[ddp][quick][threads]") {
   struct Choice : nn::Module {
     nn::Linear trunk{6, 16}, left{16, 3}, right{16, 3};
     bool goes_right = false;
@@ -72,14 +77,18 @@ TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss h
   const bool unusual = GENERATE(false, true);  // a number of samples that is not the first step's
   run_ddp_ranks(3, [&](ProcessGroup& group) {
     const auto one = make_net<Choice>(3, DType::Float64), two = make_net<Choice>(4, DType::Float64);
-    const auto alone_one = make_net<Choice>(3, DType::Float64), alone_two = make_net<Choice>(4, DType::Float64);
-    DistributedDataParallel first(*one, group, {.caps = {64, 64}}), second(*two, group, {.caps = {64, 64}});
+    const auto alone_one = make_net<Choice>(3, DType::Float64),
+               alone_two = make_net<Choice>(4, DType::Float64);
+    DistributedDataParallel first(*one, group, {.caps = {64, 64}}),
+        second(*two, group, {.caps = {64, 64}});
     for (int64_t step = 0; step < 4; ++step) {
       one->goes_right = alone_one->goes_right = group.rank() == 1;
       two->goes_right = alone_two->goes_right = group.rank() == 2 && step % 2 == 0;
       const int64_t count = unusual && step == 2 ? 12 : 24;
-      const auto [x, target] = samples({6}, 3, DType::Float64, 24 * step, 24 * step + count, group.rank(), 3);
-      for (nn::Module* net : {one.get(), two.get(), alone_one.get(), alone_two.get()}) net->zero_grad();
+      const auto [x, target] =
+          samples({6}, 3, DType::Float64, 24 * step, 24 * step + count, group.rank(), 3);
+      for (nn::Module* net : {one.get(), two.get(), alone_one.get(), alone_two.get()})
+        net->zero_grad();
       cross_entropy(first(x) + second(x), target).backward();
       cross_entropy((*alone_one)(x) + (*alone_two)(x), target).backward();
       std::vector<double> got, expected;
@@ -87,7 +96,8 @@ TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss h
         const auto more = to_vector<double>(x);
         all.insert(all.end(), more.begin(), more.end());
       };
-      for (const auto& [net, alone] : {std::pair(&*one, &*alone_one), std::pair(&*two, &*alone_two)})
+      for (const auto& [net, alone] :
+           {std::pair(&*one, &*alone_one), std::pair(&*two, &*alone_two)})
         for (size_t i = 0; i < net->parameters().size(); ++i) {
           const Tensor own = alone->parameters()[i].grad(), averaged = net->parameters()[i].grad();
           const Tensor mean = own ? own : zeros_like(averaged);
@@ -100,7 +110,8 @@ TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss h
   });
 }
 
-TEST_CASE("a run that goes on with the order that was observed does not notice the pause", "[ddp][quick][threads]") {
+TEST_CASE("a run that goes on with the order that was observed does not notice the pause",
+          "[ddp][quick][threads]") {
   run_ddp_ranks(
       3,
       [](ProcessGroup& group) {
@@ -109,7 +120,8 @@ TEST_CASE("a run that goes on with the order that was observed does not notice t
         must(first.ddp.ready_order().empty(), "nothing was observed yet");
         first.steps(0, 3);
         const std::vector<std::string> order = first.ddp.ready_order();
-        must(order.size() == 6 && order.front().starts_with("c.") && order.back().starts_with("a."), "as observed");
+        must(order.size() == 6 && order.front().starts_with("c.") && order.back().starts_with("a."),
+             "as observed");
         second.net->load_state_dict(first.net->state_dict());
         second.optimizer.load_state_dict(first.optimizer.state_dict());
         second.ddp.set_ready_order({"of", "others"});
@@ -137,7 +149,8 @@ TEST_CASE("handles taken before the first step stay good", "[ddp][quick][threads
       detached.push_back(parameter.detach());
     }
     for (int64_t step = 0; step < 3; ++step) {
-      const auto [x, target] = samples({6}, 3, DType::Float32, 8 * step, 8 * step + 8, group.rank(), 2);
+      const auto [x, target] =
+          samples({6}, 3, DType::Float32, 8 * step, 8 * step + 8, group.rank(), 2);
       optimizer.zero_grad();
       cross_entropy(ddp(x), target).backward();
       optimizer.step();
@@ -147,7 +160,8 @@ TEST_CASE("handles taken before the first step stay good", "[ddp][quick][threads
       must(held.shares_memory_with(now) && held.raw_data() == now.raw_data(), what);
       must(to_vector<float>(held) == to_vector<float>(now), what);
     };
-    for (size_t i = 0; i < state.size(); ++i) same(state[i].second, net->state_dict()[i].second, state[i].first);
+    for (size_t i = 0; i < state.size(); ++i)
+      same(state[i].second, net->state_dict()[i].second, state[i].first);
     const auto momentum_now = optimizer.state_dict();
     for (size_t i = 0; i < momentum.size(); ++i)
       must(momentum[i].second.raw_data() == momentum_now[i].second.raw_data(), momentum[i].first);

@@ -1,4 +1,5 @@
-// Modules of several inputs and outputs, and modules that compute their loss, under DistributedDataParallel.
+// Modules of several inputs and outputs, and modules that compute their loss, under
+// DistributedDataParallel.
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
@@ -41,7 +42,8 @@ void check_two_ranks(const Step& step) {
 
 }  // namespace
 
-TEST_CASE("the loss that a module computes is averaged, whatever else it returns", "[ddp][quick][threads]") {
+TEST_CASE("the loss that a module computes is averaged, whatever else it returns",
+          "[ddp][quick][threads]") {
   check_two_ranks([](DDP<WithLoss>& ddp, const Tensor& x, const Tensor& target) {
     const auto [logits, loss] = ddp(x, target);
     must(logits.shape() == Shape{4, 3}, "logits");
@@ -79,14 +81,16 @@ TEST_CASE("without gradients a wrapper only forwards", "[ddp][quick][threads]") 
   CHECK(errors[0] == "");
 }
 
-// For the gradient of an input, say: no parameter gets one, so nothing is averaged, and other ranks need not do it,
-// too.
+// For the gradient of an input, say: no parameter gets one, so nothing is averaged, and other ranks
+// need not do it, too.
 TEST_CASE("autograd::grad through a wrapper is no step", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64), plain = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group), twin(*plain, group);
     const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
-    const auto step = [&](DistributedDataParallel& wrapper) { cross_entropy(wrapper(x), target).backward(); };
+    const auto step = [&](DistributedDataParallel& wrapper) {
+      cross_entropy(wrapper(x), target).backward();
+    };
     step(ddp), step(twin);
     const auto before = gradients(*net);
     if (group.rank() == 0) {

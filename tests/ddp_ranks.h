@@ -1,4 +1,5 @@
-// Data-parallel ranks as threads of a test: small networks without batch norm, data, and training on 1 … n ranks.
+// Data-parallel ranks as threads of a test: small networks without batch norm, data, and training
+// on 1 … n ranks.
 #pragma once
 
 #include <cmath>
@@ -16,12 +17,13 @@
 
 namespace ringgrad::test {
 
-inline void must(bool condition, const std::string& what) {  // Catch2's macros belong to the test's own thread
+// Catch2's macros belong to the test's own thread.
+inline void must(bool condition, const std::string& what) {
   if (!condition) throw Error(what);
 }
 
-// The body throws an error with these words on every rank, and the group lives on. (A rank that ended with it would
-// take the others along, wherever they are.)
+// The body throws an error with these words on every rank, and the group lives on. (A rank that
+// ended with it would take the others along, wherever they are.)
 template <class Body>
 void must_be_refused(ProcessGroup& group, const std::string& words, Body body) {
   std::string error = "nothing was refused";
@@ -88,15 +90,16 @@ struct Mlp : nn::Module {
 struct Samples {
   Tensor x, target;
 };
-inline Samples samples(const Shape& shape, int64_t classes, DType dtype, int64_t begin, int64_t end, int rank = 0,
-                       int ranks = 1) {
+inline Samples samples(const Shape& shape, int64_t classes, DType dtype, int64_t begin, int64_t end,
+                       int rank = 0, int ranks = 1) {
   std::vector<double> values;
   std::vector<int64_t> targets;
   for (int64_t i = begin + rank; i < end; i += ranks) {
     for (int64_t k = 0; k < shape.numel(); ++k)
-      values.push_back(uniform_from(philox(7, static_cast<uint64_t>(i * shape.numel() + k)).word[0]) * 2 - 1);
-    targets.push_back(
-        static_cast<int64_t>(philox(8, static_cast<uint64_t>(i)).word[0] % static_cast<uint64_t>(classes)));
+      values.push_back(
+          uniform_from(philox(7, static_cast<uint64_t>(i * shape.numel() + k)).word[0]) * 2 - 1);
+    targets.push_back(static_cast<int64_t>(philox(8, static_cast<uint64_t>(i)).word[0] %
+                                           static_cast<uint64_t>(classes)));
   }
   std::vector<int64_t> sizes{static_cast<int64_t>(targets.size())};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
@@ -135,10 +138,11 @@ inline double relative_difference(const std::vector<double>& a, const std::vecto
   return difference == 0 ? 0 : std::sqrt(difference / norm);  // both may be all zeros
 }
 
-// How far training may drift from the same training that adds in another order. A rounding is carried on by all later
-// steps, which no short bound covers; but it is the same multiple of u in each type, as long as no rounding decides
-// what a ReLU lets through. So both types get the same multiple, and float64 shows what is wrong: there this is 1e-12,
-// while a sample that is missing or counted twice changes the weights by 1e-3 and more.
+// How far training may drift from the same training that adds in another order. A rounding is
+// carried on by all later steps, which no short bound covers; but it is the same multiple of u in
+// each type, as long as no rounding decides what a ReLU lets through. So both types get the same
+// multiple, and float64 shows what is wrong: there this is 1e-12, while a sample that is missing or
+// counted twice changes the weights by 1e-3 and more.
 inline double training_tolerance(DType dtype) { return 1e4 * machine_epsilon(dtype) / 2; }
 
 }  // namespace ringgrad::test

@@ -51,12 +51,14 @@ TEST_CASE("the weighted mean of gradients near the ends of their type", "[ddp][q
   using Weights = std::vector<double>;
   const std::vector<Weights> steps{{1, 1, 1},    {64, 64, 64},       {4096, 1, 7}, {1, 4096, 4096},
                                    {0, 4096, 0}, {1e-3, 1e-3, 2e-3}, {3, 5, 8},    {1e6, 1e6, 1e6}};
-  const std::vector<Weights> of_ranks{{30000, 1e-3, -60000}, {2000, 2e-3, -50000}, {60000, 1.5e-3, -65504}};
+  const std::vector<Weights> of_ranks{
+      {30000, 1e-3, -60000}, {2000, 2e-3, -50000}, {60000, 1.5e-3, -65504}};
   run_ddp_ranks(
       3,
       [&](ProcessGroup& group) {
         Scaled net(way.dtype);
-        DistributedDataParallel ddp(net, group, {.comm_hook = way.hook, .weighting = Weighting::Given});
+        DistributedDataParallel ddp(net, group,
+                                    {.comm_hook = way.hook, .weighting = Weighting::Given});
         if (first_is_skipped) {
           ddp.set_weight(1);
           ddp.skip_step();
@@ -76,8 +78,8 @@ TEST_CASE("the weighted mean of gradients near the ends of their type", "[ddp][q
               total += weights[r];
             }
             must(std::abs(got[i] - sum / total) <= 4 * u * size / total + 1e-7,
-                 str("gradient ", i, " is ", got[i], ", expected ", sum / total, " with weights ", weights[0], ", ",
-                     weights[1], ", ", weights[2]));
+                 str("gradient ", i, " is ", got[i], ", expected ", sum / total, " with weights ",
+                     weights[0], ", ", weights[1], ", ", weights[2]));
           }
         }
       },
@@ -112,7 +114,8 @@ TEST_CASE("what becomes infinite on its way is found, and named", "[ddp][quick][
     backward(ddp, {1, group.rank() == 1 ? (by_hook ? 1e5 : 1e35) : 1, 1}, DType::Float32);
   });
   for (const std::string& error : errors) {
-    require_contains(error, "the gradient of w is finite on rank 1 in step 0, but not as it travels");
+    require_contains(error,
+                     "the gradient of w is finite on rank 1 in step 0, but not as it travels");
     require_contains(error, by_hook ? "in float16" : "in float32");
   }
 }

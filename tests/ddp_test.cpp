@@ -1,5 +1,6 @@
-// DistributedDataParallel computes what one rank would: the same global batches give the same parameters, whatever the
-// number of ranks, the buckets, the transport, and the sizes of the ranks' parts.
+// DistributedDataParallel computes what one rank would: the same global batches give the same
+// parameters, whatever the number of ranks, the buckets, the transport, and the sizes of the ranks'
+// parts.
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 
@@ -8,13 +9,15 @@ using namespace ringgrad::test;
 
 namespace {
 
-const std::vector<int64_t> kBatches = {12, 12, 12, 7};  // of an epoch: the last one does not divide by 2, 3 or 4
+// Of an epoch: the last one does not divide by 2, 3 or 4.
+const std::vector<int64_t> kBatches = {12, 12, 12, 7};
 
 // 20 steps of one rank without any wrapper: the reference.
 template <class Net>
 std::vector<double> train_alone(DType dtype, const Shape& sample, int64_t classes) {
   const auto net = make_net<Net>(3, dtype);
-  optim::SGD optimizer(net->named_parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+  optim::SGD optimizer(net->named_parameters(),
+                       {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
   for (int64_t step = 0, begin = 0; step < 20; ++step) {
     const int64_t end = begin + kBatches[step % 4];
     const auto [x, target] = samples(sample, classes, dtype, begin, end);
@@ -28,17 +31,20 @@ std::vector<double> train_alone(DType dtype, const Shape& sample, int64_t classe
 
 template <class Net>
 std::vector<double> train_ranks(int ranks, DType dtype, const Shape& sample, int64_t classes,
-                                const DistributedDataParallelOptions& options, const char* channel = "shm") {
+                                const DistributedDataParallelOptions& options,
+                                const char* channel = "shm") {
   std::vector<double> result;
   run_ddp_ranks(
       ranks,
       [&](ProcessGroup& group) {
         const auto net = make_net<Net>(3 + group.rank(), dtype);  // rank 0's weights must win
         DistributedDataParallel ddp(*net, group, options);
-        optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+        optim::SGD optimizer(ddp.named_parameters(),
+                             {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
         for (int64_t step = 0, begin = 0; step < 20; ++step) {
           const int64_t end = begin + kBatches[step % 4];
-          const auto [x, target] = samples(sample, classes, dtype, begin, end, group.rank(), group.size());
+          const auto [x, target] =
+              samples(sample, classes, dtype, begin, end, group.rank(), group.size());
           optimizer.zero_grad();
           cross_entropy(ddp(x), target).backward();
           optimizer.step();
@@ -57,15 +63,19 @@ TEST_CASE("20 steps on several ranks are 20 steps on one", "[ddp][quick][threads
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const auto alone = train_alone<Mlp>(dtype, {6}, 3);
   for (const int ranks : {1, 2, 3, 4})
-    CHECK(relative_difference(train_ranks<Mlp>(ranks, dtype, {6}, 3, {}), alone) < training_tolerance(dtype));
-  CHECK(relative_difference(train_ranks<Mlp>(2, dtype, {6}, 3, {}, "tcp"), alone) < training_tolerance(dtype));
-  CHECK(relative_difference(train_ranks<Mlp>(3, dtype, {6}, 3, {.overlap = false}), alone) < training_tolerance(dtype));
+    CHECK(relative_difference(train_ranks<Mlp>(ranks, dtype, {6}, 3, {}), alone) <
+          training_tolerance(dtype));
+  CHECK(relative_difference(train_ranks<Mlp>(2, dtype, {6}, 3, {}, "tcp"), alone) <
+        training_tolerance(dtype));
+  CHECK(relative_difference(train_ranks<Mlp>(3, dtype, {6}, 3, {.overlap = false}), alone) <
+        training_tolerance(dtype));
 }
 
 TEST_CASE("buckets that split a tensor change nothing", "[ddp][quick][threads]") {
   const auto alone = train_alone<Mlp>(DType::Float64, {6}, 3);
   const int64_t bytes = GENERATE(1, 200, 1000);  // 200: less than the middle layer's weight
-  CHECK(relative_difference(train_ranks<Mlp>(3, DType::Float64, {6}, 3, {.caps = {bytes, bytes}}), alone) < 1e-12);
+  CHECK(relative_difference(train_ranks<Mlp>(3, DType::Float64, {6}, 3, {.caps = {bytes, bytes}}),
+                            alone) < 1e-12);
 }
 
 TEST_CASE("a convolutional network on several ranks", "[ddp]") {
@@ -76,7 +86,8 @@ TEST_CASE("a convolutional network on several ranks", "[ddp]") {
           training_tolerance(dtype));
 }
 
-TEST_CASE("more ranks than samples: a rank without data shadows the others", "[ddp][quick][threads]") {
+TEST_CASE("more ranks than samples: a rank without data shadows the others",
+          "[ddp][quick][threads]") {
   // Rank r has batches in the first 3 + r steps only.
   const int ranks = GENERATE(2, 3);
   std::vector<double> result;
@@ -85,7 +96,8 @@ TEST_CASE("more ranks than samples: a rank without data shadows the others", "[d
     DistributedDataParallel ddp(*net, group);
     optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
     for (int64_t step = 0; step < 3 + group.rank(); ++step) {
-      const auto [x, target] = samples({6}, 3, DType::Float64, 4 * step, 4 * step + 4, group.rank(), group.size());
+      const auto [x, target] =
+          samples({6}, 3, DType::Float64, 4 * step, 4 * step + 4, group.rank(), group.size());
       optimizer.zero_grad();
       cross_entropy(ddp(x), target).backward();
       optimizer.step();
@@ -143,7 +155,8 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum", "[ddp][
   for (int64_t step = 0; step < 5; ++step) {
     optimizer.zero_grad();
     for (int64_t k = 0; k < 3; ++k) {
-      const auto [x, target] = samples({6}, 3, DType::Float64, 12 * step + 4 * k, 12 * step + 4 * k + 4);
+      const auto [x, target] =
+          samples({6}, 3, DType::Float64, 12 * step + 4 * k, 12 * step + 4 * k + 4);
       cross_entropy((*net)(x), target).backward();
     }
     optimizer.step();
@@ -183,28 +196,34 @@ TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]
 
 TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][quick][threads]") {
   const auto exact = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {});
-  const auto bf16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = bf16_compress_hook()});
-  const auto fp16 = train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = fp16_compress_hook()});
+  const auto bf16 =
+      train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = bf16_compress_hook()});
+  const auto fp16 =
+      train_ranks<Mlp>(2, DType::Float32, {6}, 3, {.comm_hook = fp16_compress_hook()});
   CHECK(relative_difference(bf16, exact) < 10 * 0x1p-8);
   CHECK(relative_difference(fp16, exact) < 10 * 0x1p-11);
   CHECK(bf16 != exact);
 }
 
-TEST_CASE("a user's communication hook sees every bucket once a step, in order", "[ddp][quick][threads]") {
+TEST_CASE("a user's communication hook sees every bucket once a step, in order",
+          "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     std::vector<int> seen, last;
     const auto net = make_net<Mlp>(3, DType::Float32);
-    DistributedDataParallel ddp(*net, group, {.caps = {256, 256}, .comm_hook = [&](const GradBucket& bucket) {
-                                                seen.push_back(bucket.index);
-                                                if (bucket.is_last) last.push_back(bucket.index);
-                                                return then(bucket.average(bucket.flat),
-                                                            [flat = bucket.flat] { fill_(flat, 42); });
-                                              }});
+    DistributedDataParallel ddp(*net, group,
+                                {.caps = {256, 256}, .comm_hook = [&](const GradBucket& bucket) {
+                                   seen.push_back(bucket.index);
+                                   if (bucket.is_last) last.push_back(bucket.index);
+                                   return then(bucket.average(bucket.flat),
+                                               [flat = bucket.flat] { fill_(flat, 42); });
+                                 }});
     const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
     cross_entropy(ddp(x), target).backward();
     for (size_t i = 0; i < seen.size(); ++i) must(seen[i] == static_cast<int>(i), "order");
-    must(seen.size() > 2 && last == std::vector{seen.back()}, "several buckets, one of them the last");
-    must(to_vector<float>(net->first.bias.grad())[0] == 42, "what the hook made of it is the gradient");
+    must(seen.size() > 2 && last == std::vector{seen.back()},
+         "several buckets, one of them the last");
+    must(to_vector<float>(net->first.bias.grad())[0] == 42,
+         "what the hook made of it is the gradient");
     ddp.register_comm_hook({});
     ddp.zero_grad();
     cross_entropy(ddp(x), target).backward();
@@ -214,11 +233,13 @@ TEST_CASE("a user's communication hook sees every bucket once a step, in order",
     ddp.zero_grad();
     cross_entropy(ddp(x), target).backward();
     const auto compressed = to_vector<double>(net->first.bias.grad());
-    must(compressed != plain && relative_difference(compressed, plain) < 0x1p-6, "by the hook that was registered");
+    must(compressed != plain && relative_difference(compressed, plain) < 0x1p-6,
+         "by the hook that was registered");
   });
 }
 
-TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[ddp][quick][threads]") {
+TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph",
+          "[ddp][quick][threads]") {
   struct Net : nn::Module {
     nn::Linear fc{6, 6};
     Net() { register_module("fc", fc); }
@@ -227,11 +248,14 @@ TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph", "[dd
   std::vector<double> results[2];
   const auto train = [&](int ranks) {
     run_ddp_ranks(ranks, [&](ProcessGroup& group) {
-      const auto generator = make_net<Net>(3, DType::Float64), critic = make_net<Net>(4, DType::Float64);
+      const auto generator = make_net<Net>(3, DType::Float64),
+                 critic = make_net<Net>(4, DType::Float64);
       DistributedDataParallel g(*generator, group), d(*critic, group);
-      optim::SGD g_step(g.named_parameters(), {.lr = 0.05}), d_step(d.named_parameters(), {.lr = 0.05});
+      optim::SGD g_step(g.named_parameters(), {.lr = 0.05}),
+          d_step(d.named_parameters(), {.lr = 0.05});
       for (int64_t step = 0; step < 6; ++step) {
-        const Tensor x = samples({6}, 3, DType::Float64, 8 * step, 8 * step + 8, group.rank(), group.size()).x;
+        const Tensor x =
+            samples({6}, 3, DType::Float64, 8 * step, 8 * step + 8, group.rank(), group.size()).x;
         d_step.zero_grad();
         (mean(d(x)) - mean(d(g(x).detach()))).backward();  // the critic sees two batches
         d_step.step();
@@ -266,7 +290,8 @@ TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick][threads]
   });
 }
 
-TEST_CASE("a dropped gradient comes back where only other ranks reach the parameter", "[ddp][quick][threads]") {
+TEST_CASE("a dropped gradient comes back where only other ranks reach the parameter",
+          "[ddp][quick][threads]") {
   struct Branch : nn::Module {
     nn::Linear body{6, 8}, often{8, 3}, rarely{8, 3};
     bool rare = false;
@@ -278,7 +303,8 @@ TEST_CASE("a dropped gradient comes back where only other ranks reach the parame
     Tensor forward(const Tensor& x) override { return rare ? rarely(body(x)) : often(body(x)); }
   };
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Branch>(3, DType::Float64), alone = make_net<Branch>(3, DType::Float64);
+    const auto net = make_net<Branch>(3, DType::Float64),
+               alone = make_net<Branch>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     net->rare = alone->rare = group.rank() == 0;
     const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
@@ -291,8 +317,10 @@ TEST_CASE("a dropped gradient comes back where only other ranks reach the parame
     for (int step = 0; step < 3; ++step) {
       for (const Tensor& parameter : ddp.parameters()) parameter.set_grad({});
       cross_entropy(ddp(x), target).backward();
-      must(net->rarely.weight.grad().defined() && net->often.weight.grad().defined(), "every gradient is there");
-      must(relative_difference(head(*net), half) < 1e-12, "the average of one rank's gradient and nothing");
+      must(net->rarely.weight.grad().defined() && net->often.weight.grad().defined(),
+           "every gradient is there");
+      must(relative_difference(head(*net), half) < 1e-12,
+           "the average of one rank's gradient and nothing");
     }
   });
 }
@@ -307,7 +335,8 @@ TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quic
       narrow.to(DType::BFloat16);
     }
     Tensor forward(const Tensor& x) override {
-      return last(ringgrad::to(relu(narrow(ringgrad::to(relu(wide(x)), DType::BFloat16))), DType::Float32));
+      return last(
+          ringgrad::to(relu(narrow(ringgrad::to(relu(wide(x)), DType::BFloat16))), DType::Float32));
     }
   };
   static std::mutex mutex;  // initialisation draws from one generator per process
@@ -326,7 +355,8 @@ TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quic
       ddp.zero_grad();
       const auto [own, own_target] = samples({6}, 3, DType::Float32, 0, 9, group.rank(), 3);
       cross_entropy(ddp(own), own_target).backward();
-      must(relative_difference(gradients(*net), gradients(*alone)) < 0x1p-7, "the gradient, to bfloat16's precision");
+      must(relative_difference(gradients(*net), gradients(*alone)) < 0x1p-7,
+           "the gradient, to bfloat16's precision");
     }
     optim::SGD(ddp.named_parameters(), {.lr = 0.1}).step();
     ddp.check_identical();
@@ -365,7 +395,8 @@ TEST_CASE("a module whose wrapper is gone trains alone", "[ddp][quick][threads]"
     try {
       loss.backward();
     } catch (const Error& error) {
-      refused = std::string(error.what()).find("the wrapper was destroyed between forward and backward") == 27;
+      refused = std::string(error.what())
+                    .find("the wrapper was destroyed between forward and backward") == 27;
     }
     must(refused, "gradients that nobody averages are an error");
     net->zero_grad();

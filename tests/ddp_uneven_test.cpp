@@ -1,4 +1,5 @@
-// Ranks that do not do the same in a step: more forwards here than there, no data, data that has run out.
+// Ranks that do not do the same in a step: more forwards here than there, no data, data that has
+// run out.
 #include <algorithm>
 
 #include "ringgrad/tests/catch.h"
@@ -28,7 +29,8 @@ std::vector<double> averaged_over(ProcessGroup& group, const nn::Module& module)
 
 }  // namespace
 
-TEST_CASE("episodes of unequal length: several forwards before one backward", "[ddp][quick][threads]") {
+TEST_CASE("episodes of unequal length: several forwards before one backward",
+          "[ddp][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
@@ -42,7 +44,8 @@ TEST_CASE("episodes of unequal length: several forwards before one backward", "[
       };
       episode(ddp);
       episode(*alone);
-      must(relative_difference(gradients(*net), averaged_over(group, *alone)) < 1e-12, "the mean of the ranks' losses");
+      must(relative_difference(gradients(*net), averaged_over(group, *alone)) < 1e-12,
+           "the mean of the ranks' losses");
     }
     ddp.check_identical();
   });
@@ -60,8 +63,10 @@ TEST_CASE("a rank may find out after its forward that it has no data", "[ddp][qu
         must(ddp.shadow_step(), "rank 0 has data");
       else
         loss.backward();
-      (step == 1 ? loss_of(*alone, 8, 16, 0, 2) : loss_of(*alone, 8 * step, 8 * step + 8)).backward();
-      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12, "rank 1's rows count where it has some");
+      (step == 1 ? loss_of(*alone, 8, 16, 0, 2) : loss_of(*alone, 8 * step, 8 * step + 8))
+          .backward();
+      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12,
+           "rank 1's rows count where it has some");
     }
   });
 }
@@ -81,7 +86,8 @@ TEST_CASE("a rank without data beside two forwards a step", "[ddp][quick][thread
   });
 }
 
-TEST_CASE("data that runs out among the passes of a step counts as far as it went", "[ddp][quick][threads]") {
+TEST_CASE("data that runs out among the passes of a step counts as far as it went",
+          "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
@@ -95,7 +101,8 @@ TEST_CASE("data that runs out among the passes of a step counts as far as it wen
       must(ddp.shadow_step(), "there was data");
     loss_of(*alone, 0, 8, group.rank(), 2).backward();
     if (group.rank() == 0) loss_of(*alone, 8, 12).backward();
-    must(relative_difference(gradients(*net), averaged_over(group, *alone)) < 1e-12, "what there was, of both");
+    must(relative_difference(gradients(*net), averaged_over(group, *alone)) < 1e-12,
+         "what there was, of both");
   });
 }
 

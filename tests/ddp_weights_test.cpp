@@ -1,5 +1,5 @@
-// What a rank's gradients weigh: whatever a loss is the mean of, the average over the ranks is the gradient that one
-// process has of the whole batch.
+// What a rank's gradients weigh: whatever a loss is the mean of, the average over the ranks is the
+// gradient that one process has of the whole batch.
 #include <limits>
 
 #include "ringgrad/distributed/sync_batch_norm.h"
@@ -15,7 +15,8 @@ namespace {
 constexpr DType kDouble = DType::Float64;
 
 struct Normed : nn::Module {  // batch norm over all ranks, whatever their losses weigh
-  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}}, conv2{4, 4, 3, {.padding = 1, .bias = false}};
+  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}},
+      conv2{4, 4, 3, {.padding = 1, .bias = false}};
   nn::BatchNorm2d bn1{4}, bn2{4};
   nn::Linear fc{4 * 4 * 4, 3};
   Normed() {
@@ -30,7 +31,8 @@ struct Normed : nn::Module {  // batch norm over all ranks, whatever their losse
   }
 };
 
-// Rows of images with labels of which many are missing: rank 1 of 2 has one row of eight, rank 2 of 3 none.
+// Rows of images with labels of which many are missing: rank 1 of 2 has one row of eight, rank 2 of
+// 3 none.
 struct Labelled {
   Tensor x, target;
   Labelled(int64_t begin, int64_t end) : x(samples({1, 4, 4}, 3, kDouble, begin, end).x) {
@@ -58,7 +60,8 @@ void compare_with_one_process(int ranks, const ClassLossOptions& options) {
       ddp.set_weight(loss_divisor(own.target, options));
       cross_entropy(ddp(own.x), own.target, options).backward();
       must(!ddp.skipped(), "a step like others");
-      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-11, "the gradient of the whole batch");
+      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-11,
+           "the gradient of the whole batch");
     }
     ddp.check_identical();
   });
@@ -66,7 +69,9 @@ void compare_with_one_process(int ranks, const ClassLossOptions& options) {
 
 }  // namespace
 
-TEST_CASE("a rank with one labelled row of eight", "[ddp][quick][threads]") { compare_with_one_process(2, kPlain); }
+TEST_CASE("a rank with one labelled row of eight", "[ddp][quick][threads]") {
+  compare_with_one_process(2, kPlain);
+}
 
 TEST_CASE("a rank whose rows are all ignored adds nothing, and no NaN", "[ddp][quick][threads]") {
   compare_with_one_process(3, kPlain);
@@ -75,8 +80,11 @@ TEST_CASE("a rank whose rows are all ignored adds nothing, and no NaN", "[ddp][q
 // Rank 1 has its label in the first pass, rank 2 none in either.
 TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
   constexpr int kRanks = 3, kPasses = 2;
-  const auto rows = [](int rank, int pass) { return Labelled(8 * rank + 4 * pass, 8 * rank + 4 * pass + 4); };
-  const auto loss_of = [](nn::Module& model, const Tensor& x, const Tensor& target, double divisor) {
+  const auto rows = [](int rank, int pass) {
+    return Labelled(8 * rank + 4 * pass, 8 * rank + 4 * pass + 4);
+  };
+  const auto loss_of = [](nn::Module& model, const Tensor& x, const Tensor& target,
+                          double divisor) {
     return cross_entropy(model(x), target, {.reduction = Reduction::Sum}) * (1 / divisor);
   };
   const auto alone = make_net<Normed>(3, kDouble);
@@ -101,12 +109,15 @@ TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
         loss_of(ddp, rows(group.rank(), 0).x, rows(group.rank(), 0).target, labels).backward();
       }
       loss_of(ddp, rows(group.rank(), 1).x, rows(group.rank(), 1).target, labels).backward();
-      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-11, "the gradient of all passes");
+      must(relative_difference(gradients(*net), gradients(*alone)) < 1e-11,
+           "the gradient of all passes");
     }
   });
 }
 
-TEST_CASE("class weights", "[ddp][quick][threads]") { compare_with_one_process(2, with_class_weights()); }
+TEST_CASE("class weights", "[ddp][quick][threads]") {
+  compare_with_one_process(2, with_class_weights());
+}
 
 TEST_CASE("what a mean over rows is divided by", "[loss][quick]") {
   CHECK(loss_divisor(tensor<int64_t>({0, 2, -100, 1}), kPlain) == 3);
@@ -125,13 +136,16 @@ TEST_CASE("a loss that is a sum, and the plain mean of ranks", "[ddp][quick][thr
     const int64_t begin = std::vector<int64_t>{0, 1, 3}[group.rank()],
                   end = std::vector<int64_t>{1, 3, 9}[group.rank()];
     const auto own = samples({6}, 3, kDouble, begin, end);
-    (cross_entropy(ddp(own.x), own.target, {.reduction = Reduction::Sum}) * group.size()).backward();
-    must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12, "the gradient of the sum");
+    (cross_entropy(ddp(own.x), own.target, {.reduction = Reduction::Sum}) * group.size())
+        .backward();
+    must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12,
+         "the gradient of the sum");
   });
 }
 
-// REINFORCE: each rank has an episode of another length; the loss is the mean of -log p · advantage over all moves, and
-// its parts come in several passes, of which all but the last one average nothing.
+// REINFORCE: each rank has an episode of another length; the loss is the mean of -log p · advantage
+// over all moves, and its parts come in several passes, of which all but the last one average
+// nothing.
 TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]") {
   constexpr int kRanks = 3;
   const auto part = [](nn::Module& policy, int64_t begin, int64_t end, double divisor) {
@@ -141,7 +155,9 @@ TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]
     const Tensor log_p = nll_loss(log_softmax(policy(x), 1), move, {.reduction = Reduction::None});
     return sum(log_p * tensor(advantage)) * (1 / divisor);
   };
-  const auto length_of = [](int rank, int step) { return int64_t{3} + 5 * ((rank + step) % kRanks); };
+  const auto length_of = [](int rank, int step) {
+    return int64_t{3} + 5 * ((rank + step) % kRanks);
+  };
   const auto alone = make_net<Mlp>(3, kDouble);
   std::vector<std::vector<double>> expected;
   for (int step = 0; step < 4; ++step) {
@@ -160,10 +176,12 @@ TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]
       int64_t at = begin;
       {
         const auto guard = ddp.no_sync();
-        for (; at + 4 < end; at += 4) part(ddp, at, at + 4, static_cast<double>(end - begin)).backward();
+        for (; at + 4 < end; at += 4)
+          part(ddp, at, at + 4, static_cast<double>(end - begin)).backward();
       }
       part(ddp, at, end, static_cast<double>(end - begin)).backward();
-      must(relative_difference(gradients(*net), expected[step]) < 1e-12, "the gradient over all moves");
+      must(relative_difference(gradients(*net), expected[step]) < 1e-12,
+           "the gradient over all moves");
     }
   });
 }
@@ -203,7 +221,8 @@ TEST_CASE("a bad batch on one rank is skipped by all", "[ddp][quick][threads]") 
       else
         optimizer.step();
       must((to_vector<double>(net->conv.weight) == before) == (step == 2), "all other steps count");
-      must(std::isfinite(sum(net->bn.running_mean).item<double>()), "nor is anything left in the running statistics");
+      must(std::isfinite(sum(net->bn.running_mean).item<double>()),
+           "nor is anything left in the running statistics");
     }
     ddp.check_identical();
   });
@@ -236,7 +255,8 @@ TEST_CASE("weights that cannot be, or that nobody has given", "[ddp][quick]") {
   };
   require_contains(error_of(Weighting::Samples, {4}), "belongs to Weighting::Given");
   require_contains(error_of(Weighting::Given, {4, -1}), "the weight is -1");
-  require_contains(error_of(Weighting::Given, {std::numeric_limits<double>::quiet_NaN()}), "the weight is nan");
+  require_contains(error_of(Weighting::Given, {std::numeric_limits<double>::quiet_NaN()}),
+                   "the weight is nan");
   require_contains(error_of(Weighting::Given, {4}),  // once, of two steps
                    "nobody has said what this rank's gradients weigh");
 }

@@ -5,6 +5,8 @@
 // types lie in the middle of float64's range, where op_test compares results with plain loops and
 // gradients with finite differences. float64 itself is tested with powers of two, which pass
 // through an operation: f(2^k x) = 2^k f(x).
+//
+// One file, because every row needs the same references.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -45,8 +47,8 @@ double rounded(double value, DType dtype) {
 
 // ---- operations made of others, which have no row in op_specs() ---------------------------------
 
-OpSpec composed(const std::string& name, const std::function<Tensor(const Tensors&)>& run, std::vector<Sample> samples,
-                int64_t terms) {
+OpSpec composed(const std::string& name, const std::function<Tensor(const Tensors&)>& run,
+                std::vector<Sample> samples, int64_t terms) {
   OpSpec spec;
   spec.name = name;
   spec.run = [run](const Tensors& in) { return Tensors{run(in)}; };
@@ -103,25 +105,33 @@ std::vector<OpSpec> composed_specs() {
   for (const Reduction reduction : {Reduction::Mean, Reduction::None}) {
     const std::string end = reduction == Reduction::Mean ? ", mean" : ", none";
     specs.push_back(composed(
-        "smooth_l1_loss" + end, [=](const Tensors& in) { return smooth_l1_loss(in[0], in[1], 0.75, reduction); },
+        "smooth_l1_loss" + end,
+        [=](const Tensors& in) { return smooth_l1_loss(in[0], in[1], 0.75, reduction); },
         {{uniform({3, 5}), uniform({3, 5})}}, 15));
     for (const bool logarithms : {false, true})
       specs.push_back(composed(
           str("kl_div", logarithms ? " of logarithms" : "", end),
           [=](const Tensors& in) { return kl_div(in[0], in[1], reduction, logarithms); },
-          {{uniform({3, 5}, -3, -0.5), logarithms ? uniform({3, 5}, -3, -0.5) : uniform({3, 5}, 0.1, 1)}}, 15));
+          {{uniform({3, 5}, -3, -0.5),
+            logarithms ? uniform({3, 5}, -3, -0.5) : uniform({3, 5}, 0.1, 1)}},
+          15));
   }
   specs.push_back(composed(
       "conv_transpose2d with a bias",
-      [](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2], {.stride = 2, .padding = 1}); },
+      [](const Tensors& in) {
+        return conv_transpose2d(in[0], in[1], in[2], {.stride = 2, .padding = 1});
+      },
       {{uniform({2, 3, 4, 4}), uniform({3, 2, 4, 4}), uniform({2}, -30, 30)}}, 48));
   specs.push_back(composed(
-      "conv_transpose2d of a pixel", [](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2]); },
+      "conv_transpose2d of a pixel",
+      [](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2]); },
       {{uniform({2, 3, 1, 1}), uniform({3, 2, 4, 4}), uniform({2}, -30, 30)}}, 48));
   specs.push_back(composed(
-      "x / row", [](const Tensors& in) { return in[0] / in[1]; }, {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
+      "x / row", [](const Tensors& in) { return in[0] / in[1]; },
+      {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
   specs.push_back(composed(
-      "x · row", [](const Tensors& in) { return in[0] * in[1]; }, {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
+      "x · row", [](const Tensors& in) { return in[0] * in[1]; },
+      {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
   return specs;
 }
 
@@ -141,7 +151,7 @@ bool begins_with(const std::string& name, std::initializer_list<const char*> beg
 // Returns true if the results are sums of products of two inputs.
 bool multiplies(const OpSpec& spec) { return begins_with(spec.name, {"matmul", "linear", "conv"}); }
 
-// ---- running them ---------------------------------------------------------------------------------------------------
+// ---- running them -------------------------------------------------------------------------------
 
 struct Scenario {
   std::string name;
@@ -152,15 +162,16 @@ struct Scenario {
 // Results, followed by gradients. Empty if the operation refuses such numbers.
 using Numbers = std::vector<std::vector<double>>;
 
-Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scenario, DType tested, DType dtype,
-                 Device device) {
+Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scenario, DType tested,
+                 DType dtype, Device device) {
   Tensors inputs;
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     const Input& input = sample.inputs[i];
     Array values = values_of(input, static_cast<int>(i), tested);
     // Weights get other numbers: a filter that is not finite also meets the zeros around images,
     // and a weight of a norm meets sums of both signs.
-    const bool is_weight = i > 0 && (multiplies(spec) || begins_with(spec.name, {"layer_norm", "group_norm"}));
+    const bool is_weight =
+        i > 0 && (multiplies(spec) || begins_with(spec.name, {"layer_norm", "group_norm"}));
     const int64_t first = is_weight ? 1000 : static_cast<int64_t>(i);
     for (int64_t k = 0; k < values.numel() && !input.dtype; ++k)
       values.values[k] = rounded(scenario.number(values.values[k], first + k), tested);
@@ -195,7 +206,8 @@ struct Bound {
 bool agrees(double got, double want, bool sums, double scale, const Bound& bound) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want)) return got == want;
-  const double limit = sums ? bound.format.largest / 16 : bound.format.largest * (1 - bound.relative);
+  const double limit =
+      sums ? bound.format.largest / 16 : bound.format.largest * (1 - bound.relative);
   if (std::abs(want) > limit && !std::isfinite(got)) return true;
   return std::abs(got - want) <= bound.relative * scale + bound.absolute;
 }
@@ -220,10 +232,13 @@ struct DirectConvolutions {
 std::vector<Scenario> scenarios(const Format& format, int64_t terms) {
   const auto times = [format](int exponent) {
     return [=](double v, int64_t) {
-      return std::isinf(v) ? v : std::clamp(std::ldexp(v, exponent), -format.largest, format.largest);
+      return std::isinf(v) ? v
+                           : std::clamp(std::ldexp(v, exponent), -format.largest, format.largest);
     };
   };
-  const auto one_is = [](double special) { return [=](double v, int64_t i) { return i == 1 ? special : v; }; };
+  const auto one_is = [](double special) {
+    return [=](double v, int64_t i) { return i == 1 ? special : v; };
+  };
   const int top = format.top - 3 - std::ilogb(static_cast<double>(terms));
   return {{"near the largest number", times(top)},
           {"squares overflow", times(format.top / 2 + 4)},
@@ -247,8 +262,9 @@ void check_ranges(const OpSpec& spec, Device device) {
   // Functions that approach a limit, and their slopes, are as precise as the limit. So is a sum
   // whose terms cancel.
   const bool approaches =
-      begins_with(spec.name, {"sigmoid", "tanh", "gelu", "silu", "elu", "softplus", "binary", "softmax", "log_softmax",
-                              "cross", "logsumexp", "log1p", "sin", "cos", "kl_div", "mse", "huber", "smooth", "l1"});
+      begins_with(spec.name, {"sigmoid", "tanh", "gelu", "silu", "elu", "softplus", "binary",
+                              "softmax", "log_softmax", "cross", "logsumexp", "log1p", "sin", "cos",
+                              "kl_div", "mse", "huber", "smooth", "l1"});
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) {
     const Format format = format_of(dtype);
     for (const Scenario& scenario : scenarios(format, spec.terms)) {
@@ -261,15 +277,18 @@ void check_ranges(const OpSpec& spec, Device device) {
       for (size_t i = 0; i < spec.samples.size(); ++i) {
         const Sample& sample = spec.samples[i];
         if (sample.is_empty() || sample.is_large()) continue;
-        INFO(spec.name << ", sample " << i << ", " << device << ' ' << dtype << ", " << scenario.name);
+        INFO(spec.name << ", sample " << i << ", " << device << ' ' << dtype << ", "
+                       << scenario.name);
         const Numbers want = evaluate(spec, sample, scenario, dtype, DType::Float64, {});
         const Numbers got = evaluate(spec, sample, scenario, dtype, dtype, device);
-        if (want.empty() && device.is_cuda()) continue;  // refused by the CPU alone, which can look at the numbers
+        // Refused by the CPU alone, which can look at the numbers.
+        if (want.empty() && device.is_cuda()) continue;
         REQUIRE(got.size() == want.size());
-        const double relative = format.epsilon * (4 + 2 * std::sqrt(static_cast<double>(spec.terms)));
-        const Bound bound = {
-            format, relative,
-            8 * format.smallest() * std::max(1.0, scenario.dy) + (approaches ? relative * scenario.dy : 0)};
+        const double relative =
+            format.epsilon * (4 + 2 * std::sqrt(static_cast<double>(spec.terms)));
+        const Bound bound = {format, relative,
+                             8 * format.smallest() * std::max(1.0, scenario.dy) +
+                                 (approaches ? relative * scenario.dy : 0)};
         for (size_t k = 0; k < want.size(); ++k) {
           INFO("result or gradient " << k);
           CHECK(disagreement(got[k], want[k], spec.terms > 1, bound) == "");
@@ -300,9 +319,12 @@ TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
   const DirectConvolutions direct;
   for (const OpSpec& spec : all_specs()) {
     // These are several operations in a row.
-    if (begins_with(spec.name, {"operators with numbers", "x · x + x", "matmul of repeated"})) continue;
+    if (begins_with(spec.name, {"operators with numbers", "x · x + x", "matmul of repeated"}))
+      continue;
     // These derivatives are computed from the saved 16-bit results, as in PyTorch.
-    if (begins_with(spec.name, {"sigmoid", "tanh", "softmax", "log_softmax", "exp", "sqrt", "pow 0.5"})) continue;
+    if (begins_with(spec.name,
+                    {"sigmoid", "tanh", "softmax", "log_softmax", "exp", "sqrt", "pow 0.5"}))
+      continue;
     DYNAMIC_SECTION(spec.name) {
       for (const DType dtype : {DType::BFloat16, DType::Float16})
         for (size_t i = 0; i < spec.samples.size(); ++i) {
@@ -328,14 +350,15 @@ TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
   }
 }
 
-// The sum of all terms is a number, though sums of some of them are not: in rows, pieces of a long row and columns.
-// The third row's sum is beyond the range.
+// The sum of all terms is a number, though sums of some of them are not: in rows, pieces of a long
+// row and columns. The third row's sum is beyond the range.
 TEST_CASE("sums and means that overflow on the way are those of float64", "[ops][quick]") {
   std::vector<Device> devices = {{}};
   if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
   for (const Device device : devices)
     for (const DType dtype : {DType::Float32, DType::BFloat16})
-      for (const Shape& shape : {Shape{3, 4}, Shape{3, 300}, Shape{3, 20000}, Shape{300, 3}, Shape{20000, 3}}) {
+      for (const Shape& shape :
+           {Shape{3, 4}, Shape{3, 300}, Shape{3, 20000}, Shape{300, 3}, Shape{20000, 3}}) {
         INFO(device << ' ' << dtype << ' ' << shape);
         const int reduced = shape[0] == 3 ? 1 : 0;
         const int64_t n = shape[reduced];
@@ -350,7 +373,8 @@ TEST_CASE("sums and means that overflow on the way are those of float64", "[ops]
         const auto agrees_with_float64 = [&](Tensor (*f)(const Tensor&, const Dims&)) {
           const Tensor wide = arrange(x, DType::Float64, {}, Arrangement::Contiguous);
           const Tensor narrow = arrange(x, dtype, device, Arrangement::Contiguous);
-          const auto want = to_vector<double>(f(wide, {reduced})), got = to_vector<double>(f(narrow, {reduced}));
+          const auto want = to_vector<double>(f(wide, {reduced})),
+                     got = to_vector<double>(f(narrow, {reduced}));
           for (size_t i = 0; i < want.size(); ++i) {
             if (std::abs(want[i]) > largest)
               CHECK(got[i] == std::copysign(INFINITY, want[i]));
@@ -363,9 +387,9 @@ TEST_CASE("sums and means that overflow on the way are those of float64", "[ops]
       }
 }
 
-// Two numbers at one end of the range and one at the other: the sum overflows, and so do differences. The mean is a
-// number, the variance infinite, hence xhat is 0 and y the bias. On the CPU
-// alone: the means that CUDA's threads merge still overflow, and y is NaN there.
+// Two numbers at one end of the range and one at the other: the sum overflows, and so do
+// differences. The mean is a number, the variance infinite, hence xhat is 0 and y the bias. On the
+// CPU alone: the means that CUDA's threads merge still overflow, and y is NaN there.
 TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
   const DirectConvolutions direct;
   for (const DType dtype : {DType::Float32, DType::BFloat16})
@@ -375,12 +399,15 @@ TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
       Array numbers = values_of(uniform(shape), 0, dtype);
       const int64_t channels = shape[1], pixels = numbers.numel() / shape[0] / channels;
       const int64_t count = numbers.numel() / channels;
-      const auto place = [&](int64_t c, int64_t i) { return (i / pixels * channels + c) * pixels + i % pixels; };
+      const auto place = [&](int64_t c, int64_t i) {
+        return (i / pixels * channels + c) * pixels + i % pixels;
+      };
       std::vector<double> means(static_cast<size_t>(channels));
       for (int64_t c = 0; c < channels; ++c) {
         numbers.values[place(c, 1)] = numbers.values[place(c, 2)] = -largest;
         if (c == 1) numbers.values[place(c, 2)] = largest;
-        for (int64_t i = 0; i < count; ++i) means[c] += numbers.values[place(c, i)] / static_cast<double>(count);
+        for (int64_t i = 0; i < count; ++i)
+          means[c] += numbers.values[place(c, i)] / static_cast<double>(count);
       }
       const Tensor x = arrange(numbers, dtype, {}, Arrangement::Contiguous);
       const Tensor weight = full({channels}, 2, {DType::Float32});
@@ -389,11 +416,13 @@ TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
       const Tensor y = batch_norm(x, weight, bias, mean, var, {.training = true, .momentum = 1});
       for (const double value : to_vector<double>(y)) CHECK(value == -1.5);
       const auto got = to_vector<double>(mean);
-      for (int64_t c = 0; c < channels; ++c) CHECK(std::abs(got[c] - means[c]) <= 0x1p-20 * largest);
+      for (int64_t c = 0; c < channels; ++c)
+        CHECK(std::abs(got[c] - means[c]) <= 0x1p-20 * largest);
     }
 }
 
-// What is normalised to 0, or has the probability 1, whatever it is, has no gradient, to the last digit.
+// What is normalised to 0, or has the probability 1, whatever it is, has no gradient, to the last
+// digit.
 TEST_CASE("rows of one number and losses of one class have gradients of 0", "[ops][quick]") {
   std::vector<Device> devices = {{}};
   if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
@@ -401,7 +430,8 @@ TEST_CASE("rows of one number and losses of one class have gradients of 0", "[op
     for (const DType dtype : {DType::Float32, DType::Float64}) {
       INFO(device << ' ' << dtype);
       const auto made = [&](const Shape& shape, int seed, double low) {
-        return arrange(values_of(uniform(shape, low, 2), seed, dtype), dtype, device, Arrangement::Contiguous);
+        return arrange(values_of(uniform(shape, low, 2), seed, dtype), dtype, device,
+                       Arrangement::Contiguous);
       };
       const auto check_gradient = [&](const Tensor& x, const Tensor& y) {
         y.backward(made(y.shape(), 9, -2));
@@ -416,10 +446,10 @@ TEST_CASE("rows of one number and losses of one class have gradients of 0", "[op
       for (const double smoothing : {0.0, 0.1}) {
         Tensor logits = made({40, 1}, 6, -2);
         logits.set_requires_grad();
-        check_gradient(
-            logits,
-            cross_entropy(logits, zeros({40}, {DType::Int64, device}),
-                          {.weight = made({1}, 7, 0.1), .label_smoothing = smoothing, .reduction = Reduction::None}));
+        check_gradient(logits, cross_entropy(logits, zeros({40}, {DType::Int64, device}),
+                                             {.weight = made({1}, 7, 0.1),
+                                              .label_smoothing = smoothing,
+                                              .reduction = Reduction::None}));
       }
     }
 }
@@ -466,7 +496,8 @@ TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
       }
       for (size_t i = 0; i < plain[1].size(); ++i) {
         const double want = std::ldexp(plain[1][i], k * (f.degree - 1));
-        CHECK(std::abs(got[1][i] - want) <= 0x1p-46 * std::abs(want) + 0x1p-46 * std::ldexp(1, k * (f.degree - 1)));
+        CHECK(std::abs(got[1][i] - want) <=
+              0x1p-46 * std::abs(want) + 0x1p-46 * std::ldexp(1, k * (f.degree - 1)));
       }
     }
   }

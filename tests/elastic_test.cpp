@@ -24,7 +24,7 @@ namespace {
 constexpr int kShards = 4;
 constexpr int64_t kBatch = 10, kSteps = 12;
 
-// -- what a rank does -----------------------------------------------------------------------------------------------
+// -- what a rank does -----------------------------------------------------------------------------
 
 struct Net : nn::Module {
   nn::Linear fc1{6, 8}, fc2{8, 3};
@@ -81,7 +81,8 @@ void train(const std::string& scenario) {
     while (step < kSteps) {
       // Nobody leaves while it is the last one that has the state: who has died is waited for.
       const bool leaves = contains(scenario, "two leaves") && step == 7;
-      if (leaves && group.size() < 3 && !std::filesystem::exists(variable("TEST_DIRECTORY") + "/two leaves"))
+      if (leaves && group.size() < 3 &&
+          !std::filesystem::exists(variable("TEST_DIRECTORY") + "/two leaves"))
         for (;;) job.check();
       mishap(scenario, step);
       if (contains(scenario, "more") && step == 6 && group.size() < 4) {
@@ -108,7 +109,8 @@ void train(const std::string& scenario) {
   std::ofstream result(variable("TEST_DIRECTORY") + "/result" + variable("LOCAL_RANK"));
   result << (saved ? "saved " : "done ") << step << ' ';
   for (const auto& [name, tensor] : net.state_dict())
-    result << hash_of(contiguous(tensor).raw_data(), static_cast<size_t>(tensor.numel()) * itemsize(tensor.dtype()))
+    result << hash_of(contiguous(tensor).raw_data(),
+                      static_cast<size_t>(tensor.numel()) * itemsize(tensor.dtype()))
            << ' ';
   result.close();
   if (saved) throw DistributedError("too few are left");
@@ -151,7 +153,8 @@ TEST_CASE("a rank of a job", "[.]") {
   std::_Exit(code);
 }
 
-TEST_CASE("the bits are those of the undisturbed job, whoever dies, hangs, leaves or joins", "[elastic][quick]") {
+TEST_CASE("the bits are those of the undisturbed job, whoever dies, hangs, leaves or joins",
+          "[elastic][quick]") {
   // Who has died comes back, unless the others are done before.
   const auto [scenario, ranks, at_least] =
       GENERATE(table<std::string, int, int>({{"nothing", 3, 3},
@@ -173,7 +176,8 @@ TEST_CASE("the bits are those of the undisturbed job, whoever dies, hangs, leave
   REQUIRE(done >= at_least);
 }
 
-TEST_CASE("with too few ranks the state is saved, and the job ends with exit code 5", "[elastic][quick]") {
+TEST_CASE("with too few ranks the state is saved, and the job ends with exit code 5",
+          "[elastic][quick]") {
   const Ended ended = run("two leaves", 3, {3, 3});
   REQUIRE(ended.job.exit_code == kRankDied);
   REQUIRE(ended.job.report == "only 2 ranks are left, of at least 3\n");
@@ -201,23 +205,28 @@ TEST_CASE("a rank that fails by itself ends the job", "[elastic][quick]") {
 
 TEST_CASE("the most advanced state goes to those behind", "[elastic][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
-    const int64_t step = group.rank() == 1 ? 4 : 3;  // as after a loss in the middle of the last collective
-    const Tensor weights = full({5}, static_cast<double>(step)), count = full({}, step, {.dtype = DType::Int64});
-    const TrainingState state = hand_over(group, {step, {{"weights", weights}, {"count", count}}, str("at ", step)});
+    // As after a loss in the middle of the last collective.
+    const int64_t step = group.rank() == 1 ? 4 : 3;
+    const Tensor weights = full({5}, static_cast<double>(step)),
+                 count = full({}, step, {.dtype = DType::Int64});
+    const TrainingState state =
+        hand_over(group, {step, {{"weights", weights}, {"count", count}}, str("at ", step)});
     must(state.step == 4 && state.words == "at 4" && count.item<int64_t>() == 4, "what rank 1 had");
     must(to_vector<float>(weights) == std::vector<float>(5, 4), "and its weights");
     must(hand_over(group, state).step == 4, "nothing is to be done");
   });
 }
 
-TEST_CASE("two ranks that have done the same steps and differ are an error", "[elastic][quick][threads]") {
+TEST_CASE("two ranks that have done the same steps and differ are an error",
+          "[elastic][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const Tensor weights = full({5}, group.rank() == 2 ? 1.5 : 1.0);
     try {
       (void)hand_over(group, {group.rank() == 0 ? 6 : 7, {{"weights", weights}}, ""});
       must(false, "no error");
     } catch (const OutOfStepError& error) {
-      must(contains(error.what(), "ranks 1 and 2 have both done 7 steps, and have other states"), error.what());
+      must(contains(error.what(), "ranks 1 and 2 have both done 7 steps, and have other states"),
+           error.what());
     }
   });
 }
@@ -238,7 +247,9 @@ struct Seats {
     }
     for (const char* name : {"RINGGRAD_MEMBERSHIP_FD", "LOCAL_RANK"}) unsetenv(name);
   }
-  Place place_of(int seat) { return seats[static_cast<size_t>(seat)].await_generation(true).value(); }
+  Place place_of(int seat) {
+    return seats[static_cast<size_t>(seat)].await_generation(true).value();
+  }
   // Looks until something is said, or for so many milliseconds.
   std::string look(int at_most = 10'000) {
     const auto until = Deadline::after(std::chrono::milliseconds(at_most));
@@ -254,7 +265,8 @@ struct TwoSeats : Seats {
     while (!registrar.founded()) registrar.look();
   }
 
-  // The first one comes to the door, and the second one does not. Returns the first one's new place.
+  // The first one comes to the door, and the second one does not. Returns the first one's new
+  // place.
   Place second_one_hangs() {
     Place place;
     std::jthread first([&] { place = place_of(0); });
@@ -293,7 +305,8 @@ TEST_CASE("the last rank that has the state may take its time", "[elastic][quick
   REQUIRE(job.look() == "generation 2: ranks 0\n");
 }
 
-TEST_CASE("of ranks that live and miss each other again and again one saves", "[elastic][quick][threads]") {
+TEST_CASE("of ranks that live and miss each other again and again one saves",
+          "[elastic][quick][threads]") {
   TwoSeats job(getpid());
   for (int generation = 2; generation < 6; ++generation) {
     std::jthread first([&] { job.place_of(0); }), second([&] { job.place_of(1); });
@@ -315,7 +328,8 @@ TEST_CASE("of ranks that live and miss each other again and again one saves", "[
   REQUIRE(contains(job.registrar.verdict(), "miss each other again and again"));
 }
 
-TEST_CASE("a founder that does not come is not waited for without end", "[elastic][quick][threads]") {
+TEST_CASE("a founder that does not come is not waited for without end",
+          "[elastic][quick][threads]") {
   {
     Seats job({2, 3}, {getpid(), getpid(), getpid()});
     std::jthread first([&] { job.place_of(0); }), second([&] { job.place_of(1); });
@@ -324,7 +338,8 @@ TEST_CASE("a founder that does not come is not waited for without end", "[elasti
   Seats job({3, 3}, {getpid(), getpid(), getpid()});
   std::jthread first([&] { (void)job.seats[0].await_generation(false); });
   job.look();
-  REQUIRE(job.registrar.verdict() == "only 1 of 3 ranks have come within 0.5 s, and the job needs 3\n");
+  REQUIRE(job.registrar.verdict() ==
+          "only 1 of 3 ranks have come within 0.5 s, and the job needs 3\n");
   REQUIRE(job.registrar.over());
   job.seats[0].say_finished();
 }

@@ -22,7 +22,8 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const Tensor none = zeros({0, 3}), images = zeros({0, 3, 8, 8}), three = ones({3}), zero = zeros({3});
+  const Tensor none = zeros({0, 3}), images = zeros({0, 3, 8, 8}), three = ones({3}),
+               zero = zeros({3});
   return {
       {"cat, of shape [0]",
        {0},
@@ -62,7 +63,10 @@ std::vector<Case> cases() {
        [](const Tensor& x) {
          return where(x > 0, x, ones({1, 3}));
        }},
-      {"index_select", {4, 3}, {0, 3}, [](const Tensor& x) { return index_select(x, 0, labels()); }},
+      {"index_select",
+       {4, 3},
+       {0, 3},
+       [](const Tensor& x) { return index_select(x, 0, labels()); }},
       {"index by a mask", {4, 3}, {0}, [](const Tensor& x) { return x.index({x > 5}); }},
       {"index by numbers", {4, 3}, {0, 3}, [](const Tensor& x) { return x.index({labels()}); }},
       {"index_put, values",
@@ -126,22 +130,40 @@ std::vector<Case> cases() {
       {"cumsum", {0, 3}, {0, 3}, [](const Tensor& x) { return cumsum(x, 0); }},
       {"sort", {0, 3}, {0, 3}, [](const Tensor& x) { return x.sort(0).values; }},
       {"max of rows", {0, 3}, {0}, [](const Tensor& x) { return x.max(1).values; }},
-      {"layer_norm", {0, 3}, {0, 3}, [=](const Tensor& x) { return layer_norm(x, {3}, three, zero); }},
-      {"layer_norm, weight", {3}, {0, 3}, [=](const Tensor& x) { return layer_norm(none, {3}, x, zero); }},
-      {"group_norm", {0, 3, 8, 8}, {0, 3, 8, 8}, [=](const Tensor& x) { return group_norm(x, 1, three, zero); }},
+      {"layer_norm",
+       {0, 3},
+       {0, 3},
+       [=](const Tensor& x) { return layer_norm(x, {3}, three, zero); }},
+      {"layer_norm, weight",
+       {3},
+       {0, 3},
+       [=](const Tensor& x) { return layer_norm(none, {3}, x, zero); }},
+      {"group_norm",
+       {0, 3, 8, 8},
+       {0, 3, 8, 8},
+       [=](const Tensor& x) { return group_norm(x, 1, three, zero); }},
       {"conv2d",
        {0, 3, 8, 8},
        {0, 2, 6, 6},
        [](const Tensor& x) {
          return conv2d(x, ones({2, 3, 3, 3}));
        }},
-      {"conv2d, filters", {2, 3, 3, 3}, {0, 2, 6, 6}, [=](const Tensor& w) { return conv2d(images, w); }},
-      {"max_pool2d", {0, 3, 8, 8}, {0, 3, 4, 4}, [](const Tensor& x) { return max_pool2d(x, {.kernel = 2}); }},
+      {"conv2d, filters",
+       {2, 3, 3, 3},
+       {0, 2, 6, 6},
+       [=](const Tensor& w) { return conv2d(images, w); }},
+      {"max_pool2d",
+       {0, 3, 8, 8},
+       {0, 3, 4, 4},
+       [](const Tensor& x) { return max_pool2d(x, {.kernel = 2}); }},
       {"upsample", {0, 3, 8, 8}, {0, 3, 16, 16}, [](const Tensor& x) { return upsample(x, 16); }},
       {"cross_entropy", {0, 3}, {}, [](const Tensor& x) { return cross_entropy(x, labels()); }},
       {"mse_loss", {0, 3}, {}, [=](const Tensor& x) { return mse_loss(x, none); }},
       {"mse_loss, target", {0, 3}, {}, [=](const Tensor& x) { return mse_loss(none, x); }},
-      {"binary_cross_entropy", {0, 3}, {}, [=](const Tensor& x) { return binary_cross_entropy(x, none); }},
+      {"binary_cross_entropy",
+       {0, 3},
+       {},
+       [=](const Tensor& x) { return binary_cross_entropy(x, none); }},
       {"kl_div", {0, 3}, {}, [=](const Tensor& x) { return kl_div(x, none); }},
   };
 }

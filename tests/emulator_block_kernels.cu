@@ -8,7 +8,8 @@ __global__ void indices_kernel(int* out) {
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   const unsigned i = block * blockDim.x * blockDim.y * blockDim.z + thread;
-  out[i] = static_cast<int>(threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z + 1000000 * blockIdx.x);
+  out[i] = static_cast<int>(threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z +
+                            1000000 * blockIdx.x);
 }
 
 // Every second thread leaves before the barrier; the others exchange values behind it.
@@ -37,7 +38,8 @@ __global__ void deadlock_kernel() {
     __syncwarp();
 }
 
-// Reverses n values through shared memory, `rounds` times, optionally without one of the two barriers.
+// Reverses n values through shared memory, `rounds` times, optionally without one of the two
+// barriers.
 __global__ void reverse_kernel(int* out, bool barrier_after_write, bool barrier_after_read) {
   __shared__ int values[96];
   const int n = static_cast<int>(blockDim.x), t = static_cast<int>(threadIdx.x);
@@ -58,7 +60,8 @@ __global__ void dynamic_shared_kernel(float* out, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x))
     values[i] = 2.0f * static_cast<float>(i);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) out[i] = values[n - 1 - i];
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x))
+    out[i] = values[n - 1 - i];
 }
 
 __global__ void async_copy_kernel(const float* x, float* y, bool wait) {

@@ -1,4 +1,5 @@
-// The emulator's scheduler: what a CUDA thread may wait for, and what is reported when it waits in vain.
+// The emulator's scheduler: what a CUDA thread may wait for, and what is reported when it waits in
+// vain.
 #include <cmath>
 #include <vector>
 
@@ -20,10 +21,12 @@ TEST_CASE("emulator: every thread of every block runs once with its own indices"
   for (int b = 0, i = 0; b < 12; ++b)
     for (int z = 0; z < 2; ++z)
       for (int y = 0; y < 7; ++y)
-        for (int x = 0; x < 5; ++x, ++i) REQUIRE(values[i] == x + 100 * y + 10000 * z + 1000000 * (b % 3));
+        for (int x = 0; x < 5; ++x, ++i)
+          REQUIRE(values[i] == x + 100 * y + 10000 * z + 1000000 * (b % 3));
 }
 
-TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter once", "[quick][cuda]") {
+TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter once",
+          "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
   DeviceArray<int> entries(std::vector<int>(64, 0)), out(std::vector<int>(64, -1));
@@ -65,10 +68,12 @@ TEST_CASE("emulator: a forgotten barrier shows as a wrong result", "[quick][cuda
   };
   REQUIRE(reversed_three_times(true, true));
   REQUIRE_FALSE(reversed_three_times(false, true));  // read before write
-  REQUIRE_FALSE(reversed_three_times(true, false));  // write before read, seen because warps run ahead
+  // Write before read, seen because warps run ahead.
+  REQUIRE_FALSE(reversed_three_times(true, false));
 }
 
-TEST_CASE("emulator: dynamic shared memory has the size asked for and starts undefined", "[quick][cuda]") {
+TEST_CASE("emulator: dynamic shared memory has the size asked for and starts undefined",
+          "[quick][cuda]") {
   for (const int n : {1, 100, 30000}) {
     DeviceArray<float> out(n + 1);
     run(dynamic_shared_kernel, 1, 64, n * sizeof(float), out.get(), n);
@@ -78,7 +83,8 @@ TEST_CASE("emulator: dynamic shared memory has the size asked for and starts und
   }
 }
 
-TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and not before", "[quick][cuda]") {
+TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and not before",
+          "[quick][cuda]") {
   std::vector<float> x(128);
   for (int i = 0; i < 128; ++i) x[i] = static_cast<float>(i);
   DeviceArray<float> source(x), target(128);
@@ -88,14 +94,19 @@ TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and no
   run(async_copy_kernel, 1, 32, 0, source.get(), target.get(), false);
   for (const float value : target.values()) REQUIRE(std::isnan(value));
 
-  REQUIRE(contains(failure([&] { run(unfinished_copy_kernel, 1, 1, 0, source.get()); }), "copies in flight"));
-  REQUIRE(contains(failure([&] { run(misaligned_copy_kernel, 1, 1, 0, source.get()); }), "aligned to 16"));
+  REQUIRE(contains(failure([&] { run(unfinished_copy_kernel, 1, 1, 0, source.get()); }),
+                   "copies in flight"));
+  REQUIRE(contains(failure([&] { run(misaligned_copy_kernel, 1, 1, 0, source.get()); }),
+                   "aligned to 16"));
 }
 
 TEST_CASE("emulator: wrong launch configurations are errors", "[quick][cuda]") {
   DeviceArray<int> out(64);
-  REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1025, 0, out.get()); }), "block (1025, 1, 1)"));
-  REQUIRE(contains(failure([&] { run(indices_kernel, dim3(1, 70000), 1, 0, out.get()); }), "grid (1, 70000, 1)"));
-  REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1, 300 * 1024, out.get()); }), "bytes of shared memory"));
+  REQUIRE(
+      contains(failure([&] { run(indices_kernel, 1, 1025, 0, out.get()); }), "block (1025, 1, 1)"));
+  REQUIRE(contains(failure([&] { run(indices_kernel, dim3(1, 70000), 1, 0, out.get()); }),
+                   "grid (1, 70000, 1)"));
+  REQUIRE(contains(failure([&] { run(indices_kernel, 1, 1, 300 * 1024, out.get()); }),
+                   "bytes of shared memory"));
   run(indices_kernel, 0, 32, 0, out.get());  // no blocks: nothing happens
 }

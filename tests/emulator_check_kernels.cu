@@ -1,4 +1,5 @@
-// Kernels with one mistake each, and their right forms, for emulator_check_test.cpp, which includes this file.
+// Kernels with one mistake each, and their right forms, for emulator_check_test.cpp, which includes
+// this file.
 #include "ringgrad/cuda_kernels/emulator/include/cuda_pipeline.h"
 #include "ringgrad/cuda_kernels/launch.h"
 
@@ -55,9 +56,10 @@ __global__ void block_race_kernel(float* total, bool atomic) {
   else
     *total += 1;
 }
-// The last block reads what all have written; the barrier and each of the two fences may be left out.
-__global__ void last_block_kernel(float* parts, unsigned* counter, float* out, bool barrier, bool release,
-                                  bool acquire) {
+// The last block reads what all have written; the barrier and each of the two fences may be left
+// out.
+__global__ void last_block_kernel(float* parts, unsigned* counter, float* out, bool barrier,
+                                  bool release, bool acquire) {
   __shared__ bool last;
   const unsigned blocks = gridDim.x, threads = blockDim.x;
   parts[blockIdx.x * threads + threadIdx.x] = 1;
@@ -73,7 +75,8 @@ __global__ void last_block_kernel(float* parts, unsigned* counter, float* out, b
   for (unsigned block = 0; block < blocks; ++block) total += parts[block * threads + threadIdx.x];
   out[threadIdx.x] = total;
 }
-__global__ void bytes_kernel(unsigned char* out) { out[threadIdx.x] = 1; }  // neighbours in a word: no race
+// Neighbours in a word: no race.
+__global__ void bytes_kernel(unsigned char* out) { out[threadIdx.x] = 1; }
 __global__ void async_copy_race_kernel(const float* x, float* y, bool barrier) {
   __shared__ __align__(16) float values[128];
   __pipeline_memcpy_async(&values[4 * threadIdx.x], x + 4 * threadIdx.x, 16);
@@ -86,7 +89,8 @@ __global__ void async_copy_race_kernel(const float* x, float* y, bool barrier) {
 // x by stride to shared memory, where word i lies at i times pitch, and from there to y.
 __global__ void strides_kernel(const float* x, float* y, int stride, int pitch) {
   DYNAMIC_SHARED(float, values);
-  values[threadIdx.x * static_cast<unsigned>(pitch)] = x[threadIdx.x * static_cast<unsigned>(stride)];
+  values[threadIdx.x * static_cast<unsigned>(pitch)] =
+      x[threadIdx.x * static_cast<unsigned>(stride)];
   __syncthreads();
   y[threadIdx.x] = values[threadIdx.x * static_cast<unsigned>(pitch)];
 }

@@ -1,5 +1,5 @@
-// The memory checker and the race checker of the emulator. Their code is in this program where it is not in all of
-// them.
+// The memory checker and the race checker of the emulator. Their code is in this program where it
+// is not in all of them.
 #include "ringgrad/core/device/access_counter.h"
 #include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/tests/catch.h"
@@ -28,13 +28,16 @@ TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]
   REQUIRE(contains(beyond, "emulator_check_kernels.cu:"));
   REQUIRE(contains(beyond, "write of 4 bytes by block (3, 0, 0), thread (4, 0, 0)"));
   const std::vector<float> host(32);
-  REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, host.data(), y.get()); }), "memory that no allocation"));
+  REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, host.data(), y.get()); }),
+                   "memory that no allocation"));
   const float on_stack[32] = {};
-  REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, &on_stack[0], y.get()); }), "memory that no allocation"));
+  REQUIRE(contains(failure([&] { run(read_kernel, 1, 32, 0, &on_stack[0], y.get()); }),
+                   "memory that no allocation"));
   CUDA_CHECK(cudaSetDevice(1));
   {
     DeviceArray<float> elsewhere(32);
-    const std::string message = failure([&] { run(read_kernel, 1, 32, 0, elsewhere.get(), y.get()); });
+    const std::string message =
+        failure([&] { run(read_kernel, 1, 32, 0, elsewhere.get(), y.get()); });
     REQUIRE(contains(message, "memory of device 1 by device 0 without peer access"));
   }
   CUDA_CHECK(cudaSetDevice(0));
@@ -48,20 +51,26 @@ TEST_CASE("emulator check: races in shared memory", "[quick][cuda]") {
                "shared memory: read after");
   require_race(failure([&] { run(shared_race_kernel, 1, 64, 0, out.get(), true, false); }),
                "shared memory: write after");
-  run(dynamic_race_kernel, 2, 64, 64 * sizeof(float), out.get(), true);  // two blocks: the same address, two memories
-  require_race(failure([&] { run(dynamic_race_kernel, 1, 64, 64 * sizeof(float), out.get(), false); }), "shared");
+  // Two blocks: the same address, two memories.
+  run(dynamic_race_kernel, 2, 64, 64 * sizeof(float), out.get(), true);
+  require_race(
+      failure([&] { run(dynamic_race_kernel, 1, 64, 64 * sizeof(float), out.get(), false); }),
+      "shared");
   run(warp_race_kernel, 1, 64, 0, out.get(), true);
-  require_race(failure([&] { run(warp_race_kernel, 1, 64, 0, out.get(), false); }), "shared memory");
+  require_race(failure([&] { run(warp_race_kernel, 1, 64, 0, out.get(), false); }),
+               "shared memory");
 }
 
-TEST_CASE("emulator check: addresses that are not aligned to what is loaded from them", "[quick][cuda]") {
+TEST_CASE("emulator check: addresses that are not aligned to what is loaded from them",
+          "[quick][cuda]") {
   if (!emulator::observer) return;
   DeviceArray<float> x(std::vector<float>(65, 1)), y(32);
   run(pair_kernel, 1, 32, 0, x.get(), y.get());
   const std::string message = failure([&] { run(pair_kernel, 1, 32, 0, x.get() + 1, y.get()); });
   INFO(message);
-  REQUIRE(
-      contains(message, "read of 8 bytes by block (0, 0, 0), thread (0, 0, 0): an address that is no multiple of 8"));
+  REQUIRE(contains(
+      message,
+      "read of 8 bytes by block (0, 0, 0), thread (0, 0, 0): an address that is no multiple of 8"));
 }
 
 TEST_CASE("emulator check: shared memory that a block reads and has not written", "[quick][cuda]") {
@@ -70,7 +79,9 @@ TEST_CASE("emulator check: shared memory that a block reads and has not written"
   run(unwritten_kernel, 1, 64, 0, out.get());
   const std::string message = failure([&] { run(unwritten_kernel, 2, 64, 0, out.get()); });
   INFO(message);
-  REQUIRE(contains(message, "by block (1, 0, 0), thread (0, 0, 0): shared memory that the block has not written"));
+  REQUIRE(contains(
+      message,
+      "by block (1, 0, 0), thread (0, 0, 0): shared memory that the block has not written"));
 }
 
 TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
@@ -78,17 +89,21 @@ TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
   DeviceArray<float> total(std::vector<float>{0});
   DeviceArray<unsigned char> bytes(64);
   run(block_race_kernel, 5, 32, 0, total.get(), true);
-  require_race(failure([&] { run(block_race_kernel, 5, 32, 0, total.get(), false); }), "global memory");
+  require_race(failure([&] { run(block_race_kernel, 5, 32, 0, total.get(), false); }),
+               "global memory");
   run(bytes_kernel, 1, 64, 0, bytes.get());
 }
 
-TEST_CASE("emulator check: the last block sees what others have written behind two fences", "[quick][cuda]") {
+TEST_CASE("emulator check: the last block sees what others have written behind two fences",
+          "[quick][cuda]") {
   if (!emulator::observer) return;
   DeviceArray<float> parts(5 * 64), out(64);
   DeviceArray<unsigned> counter(std::vector<unsigned>{0});
   const auto run_with = [&](bool barrier, bool release, bool acquire) {
-    return failure(
-        [&] { run(last_block_kernel, 5, 64, 0, parts.get(), counter.get(), out.get(), barrier, release, acquire); });
+    return failure([&] {
+      run(last_block_kernel, 5, 64, 0, parts.get(), counter.get(), out.get(), barrier, release,
+          acquire);
+    });
   };
   for (int launch = 0; launch < 2; ++launch) {  // the counter is zero again
     REQUIRE(run_with(true, true, true) == "");
@@ -103,10 +118,12 @@ TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
   if (!emulator::observer) return;
   DeviceArray<float> x(std::vector<float>(128, 1)), y(32);
   run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), true);
-  require_race(failure([&] { run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), false); }), "shared memory");
+  require_race(failure([&] { run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), false); }),
+               "shared memory");
   DeviceArray<float> short_x(std::vector<float>(100, 1));
-  REQUIRE(
-      contains(failure([&] { run(async_copy_race_kernel, 1, 32, 0, short_x.get(), y.get(), true); }), "no allocation"));
+  REQUIRE(contains(
+      failure([&] { run(async_copy_race_kernel, 1, 32, 0, short_x.get(), y.get(), true); }),
+      "no allocation"));
 }
 
 TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cuda]") {
@@ -114,7 +131,8 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
   DeviceArray<float> x(std::vector<float>(64 * 8, 1)), y(64);
   const auto counts_of = [&](int stride, int pitch) {
     return count_accesses([&] {
-      run(strides_kernel, 1, 64, static_cast<size_t>(64 * pitch) * sizeof(float), x.get(), y.get(), stride, pitch);
+      run(strides_kernel, 1, 64, static_cast<size_t>(64 * pitch) * sizeof(float), x.get(), y.get(),
+          stride, pitch);
       CUDA_CHECK(cudaDeviceSynchronize());
     });
   };
@@ -122,9 +140,10 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
     int stride, pitch;
     int64_t sectors, passes;  // of two requests, of a warp each
   };
-  // Neighbours are four sectors; every second float is eight; one in 32 bytes is a sector each. Words 1 and 33 apart
-  // lie in different banks, 2 apart in 16 of them, 32 apart in one.
-  for (const Case& c : {Case{1, 1, 8, 2}, Case{2, 33, 16, 2}, Case{8, 2, 64, 4}, Case{1, 32, 8, 64}}) {
+  // Neighbours are four sectors; every second float is eight; one in 32 bytes is a sector each.
+  // Words 1 and 33 apart lie in different banks, 2 apart in 16 of them, 32 apart in one.
+  for (const Case& c :
+       {Case{1, 1, 8, 2}, Case{2, 33, 16, 2}, Case{8, 2, 64, 4}, Case{1, 32, 8, 64}}) {
     const KernelCounts counts = counts_of(c.stride, c.pitch);
     INFO("stride " << c.stride << ", pitch " << c.pitch);
     REQUIRE(counts.launches == 1);
@@ -141,7 +160,8 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
       REQUIRE(shared.least_passes == 2);
     }
     REQUIRE(counts.instructions == std::map<std::string, int64_t>{{"__syncthreads", 1}});
-    for (const AccessCount& access : counts.accesses) REQUIRE(access.line.starts_with("emulator_check_kernels.cu:"));
+    for (const AccessCount& access : counts.accesses)
+      REQUIRE(access.line.starts_with("emulator_check_kernels.cu:"));
   }
 }
 
@@ -154,12 +174,16 @@ TEST_CASE("emulator check: bank conflicts are those of 128 bytes of lanes", "[qu
     int words, lanes_of_row, pitch;
     int64_t passes, least;
   };
-  for (const Case& c : {Case{4, 4, 16, 4, 4}, Case{4, 4, 20, 8, 4}, Case{4, 1, 20, 4, 4}, Case{4, 1, 8, 8, 4},
-                        Case{4, 1, 32, 32, 4}, Case{2, 8, 16, 2, 2}, Case{2, 8, 20, 4, 2}, Case{2, 1, 4, 4, 2},
-                        Case{2, 1, 32, 32, 2}, Case{1, 32, 32, 1, 1}, Case{1, 16, 20, 2, 1}}) {
-    INFO(c.words << " words of a lane, " << c.lanes_of_row << " lanes of a row, rows " << c.pitch << " words apart");
+  for (const Case& c :
+       {Case{4, 4, 16, 4, 4}, Case{4, 4, 20, 8, 4}, Case{4, 1, 20, 4, 4}, Case{4, 1, 8, 8, 4},
+        Case{4, 1, 32, 32, 4}, Case{2, 8, 16, 2, 2}, Case{2, 8, 20, 4, 2}, Case{2, 1, 4, 4, 2},
+        Case{2, 1, 32, 32, 2}, Case{1, 32, 32, 1, 1}, Case{1, 16, 20, 2, 1}}) {
+    INFO(c.words << " words of a lane, " << c.lanes_of_row << " lanes of a row, rows " << c.pitch
+                 << " words apart");
     DeviceArray<float> y(32);
-    const auto kernel = c.words == 4 ? rows_kernel<4> : c.words == 2 ? rows_kernel<2> : rows_kernel<1>;
+    const auto kernel = c.words == 4   ? rows_kernel<4>
+                        : c.words == 2 ? rows_kernel<2>
+                                       : rows_kernel<1>;
     const KernelCounts counts = count_accesses([&] {
       run(kernel, 1, 32, 32 * 32 * sizeof(float), y.get(), c.lanes_of_row, c.pitch);
       CUDA_CHECK(cudaDeviceSynchronize());

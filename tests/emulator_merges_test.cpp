@@ -34,7 +34,8 @@ Counted count(const Shape& nchw, Layout layout) {
   const Device device("cuda:0");
   const Channels channels(empty(nchw, {DType::BFloat16, device, layout}));
   const DeviceArray<int> terms(static_cast<size_t>(nchw[1])), merges(static_cast<size_t>(nchw[1]));
-  reduce_channels<8>(current_stream(device), channels, /*aligned=*/true, DepthReducer{terms.get(), merges.get()});
+  reduce_channels<8>(current_stream(device), channels, /*aligned=*/true,
+                     DepthReducer{terms.get(), merges.get()});
   const std::vector<int> all_terms = terms.values(), all_merges = merges.values();
   for (const int each : all_terms) REQUIRE(each == all_terms[0]);
   return {all_terms[0], *std::max_element(all_merges.begin(), all_merges.end())};
@@ -60,27 +61,30 @@ TEST_CASE("cuda: a batch norm's sums are merged in few steps on a large device",
 TEST_CASE("cuda: each term of a channel is counted once, whatever the layout", "[quick][cuda]") {
   const Multiprocessors some(GENERATE(1, 3, kMultiprocessors));
   const Layout layout = GENERATE(Layout::ChannelsLast, Layout::Strided);
-  const Shape images = GENERATE(Shape{1, 1, 1, 1}, Shape{3, 3, 7, 5}, Shape{2, 8, 9, 9}, Shape{7, 20, 11, 3},
-                                Shape{2, 100, 33, 17}, Shape{5, 264, 6, 6});
+  const Shape images = GENERATE(Shape{1, 1, 1, 1}, Shape{3, 3, 7, 5}, Shape{2, 8, 9, 9},
+                                Shape{7, 20, 11, 3}, Shape{2, 100, 33, 17}, Shape{5, 264, 6, 6});
   INFO(images[0] << " x " << images[1] << " x " << images[2] << " x " << images[3]);
   const Counted counted = count(images, layout);
   CHECK(counted.terms == images[0] * images[2] * images[3]);
   CHECK(counted.merges <= 16);
 }
 
-TEST_CASE("cuda: statistics have the same bits in whatever order blocks and threads run", "[quick][cuda]") {
+TEST_CASE("cuda: statistics have the same bits in whatever order blocks and threads run",
+          "[quick][cuda]") {
   const Multiprocessors many(kMultiprocessors);
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
     const Tensor x = random_tensor({17, 64, 13, 13}, dtype, 3),
                  nhwc = empty(x.shape(), {.dtype = dtype, .layout = Layout::ChannelsLast});
-    kernels::add(x, x, full({1}, 30, {.dtype = dtype}).as_strided(x.shape(), {0, 0, 0, 0}, 0));  // the mean is large
+    // The mean is large.
+    kernels::add(x, x, full({1}, 30, {.dtype = dtype}).as_strided(x.shape(), {0, 0, 0, 0}, 0));
     kernels::copy(nhwc, x);
     const Tensor device_x = to_device(nhwc);
     std::vector<std::vector<float>> found;
     for (const auto schedule :
          {emulator::Schedule::Forward, emulator::Schedule::Reversed, emulator::Schedule::Random}) {
       emulator::config().schedule = schedule;
-      const Tensor mean = empty_on_device({64}, DType::Float32), var = empty_on_device({64}, DType::Float32);
+      const Tensor mean = empty_on_device({64}, DType::Float32),
+                   var = empty_on_device({64}, DType::Float32);
       kernels::batch_norm_stats(mean, var, device_x);
       found.push_back(to_vector<float>(mean));
       found.push_back(to_vector<float>(var));

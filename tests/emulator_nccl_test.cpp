@@ -1,5 +1,5 @@
-// Recorded collectives in the emulator's graphs: which nodes there are and what they wait for; and NCCL's own rules of
-// captures and communicators, which the emulator keeps.
+// Recorded collectives in the emulator's graphs: which nodes there are and what they wait for; and
+// NCCL's own rules of captures and communicators, which the emulator keeps.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -24,14 +24,15 @@ struct Recorded {
   std::vector<int> all_reduces;
 };
 
-// The nodes of the graph that this thread has captured last. (Whoever keeps the nodes themselves keeps NCCL's
-// communicator from ending.)
+// The nodes of the graph that this thread has captured last. (Whoever keeps the nodes themselves
+// keeps NCCL's communicator from ending.)
 Recorded shape_of_graph() {
   Recorded shape;
   const auto nodes = emulator::newest_graph.lock();
   must(nodes != nullptr, "a graph lives");
   for (const emulator::Node& node : *nodes) {
-    if (std::string(node.name) == "ncclAllReduce") shape.all_reduces.push_back(static_cast<int>(shape.after.size()));
+    if (std::string(node.name) == "ncclAllReduce")
+      shape.all_reduces.push_back(static_cast<int>(shape.after.size()));
     shape.after.push_back(node.after);
   }
   return shape;
@@ -51,7 +52,8 @@ std::set<int> before(const Recorded& shape, int n) {
 }
 
 // A communicator of this rank, on the current device.
-ncclComm_t make_communicator(HostProcessGroup& host, ncclConfig_t config = NCCL_CONFIG_INITIALIZER) {
+ncclComm_t make_communicator(HostProcessGroup& host,
+                             ncclConfig_t config = NCCL_CONFIG_INITIALIZER) {
   ncclUniqueId id{};
   if (host.rank() == 0) ncclGetUniqueId(&id);
   const Tensor bytes = empty({static_cast<int64_t>(sizeof id)}, {.dtype = DType::UInt8});
@@ -64,14 +66,16 @@ ncclComm_t make_communicator(HostProcessGroup& host, ncclConfig_t config = NCCL_
 }
 
 ncclResult_t sum_up(const Tensor& x, ncclComm_t comm, Stream stream) {
-  return ncclAllReduce(x.raw_data(), x.raw_data(), static_cast<size_t>(x.numel()), ncclFloat32, ncclSum, comm,
-                       cuda::native(stream));
+  return ncclAllReduce(x.raw_data(), x.raw_data(), static_cast<size_t>(x.numel()), ncclFloat32,
+                       ncclSum, comm, cuda::native(stream));
 }
 
 }  // namespace
 
-TEST_CASE("nccl: buckets are all-reduced beside the rest of a recorded backward, and before the optimizer",
-          "[quick][cuda][threads]") {
+TEST_CASE(
+    "nccl: buckets are all-reduced beside the rest of a recorded backward, and before the "
+    "optimizer",
+    "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   run_nccl(2, {}, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
@@ -89,7 +93,8 @@ TEST_CASE("nccl: buckets are all-reduced beside the rest of a recorded backward,
     const cuda::Graph graph = cuda::capture(group.device(), step);
     const Recorded shape = shape_of_graph();
     const auto& reduces = shape.all_reduces;
-    must(reduces.size() == ddp.log().buckets.size() && reduces.size() >= 3, str(reduces.size(), " all-reduces"));
+    must(reduces.size() == ddp.log().buckets.size() && reduces.size() >= 3,
+         str(reduces.size(), " all-reduces"));
 
     const int last = static_cast<int>(shape.after.size()) - 1;  // the optimizer's
     const std::set<int> before_last = before(shape, last);
@@ -98,7 +103,8 @@ TEST_CASE("nccl: buckets are all-reduced beside the rest of a recorded backward,
       int beside = 0;
       for (int node = reduces[b] + 1; node <= last; ++node)
         if (!before(shape, node).contains(reduces[b])) ++beside;
-      if (b + 1 < reduces.size()) must(beside >= 2, str("beside bucket ", b, " run ", beside, " later nodes"));
+      if (b + 1 < reduces.size())
+        must(beside >= 2, str("beside bucket ", b, " run ", beside, " later nodes"));
     }
     for (int i = 0; i < 3; ++i) graph.launch(current_stream(group.device()));
     ddp.check_identical();
@@ -128,7 +134,8 @@ TEST_CASE("emulator: an operation of NCCL that is captured on one rank only is a
     ncclResult_t state = ncclSuccess;
     ncclCommGetAsyncError(comm, &state);
     const std::string error = ncclGetLastError(comm);
-    must(state == ncclInvalidUsage && contains(error, "ncclAllReduce in a graph of 8 elements"), "NCCL says: " + error);
+    must(state == ncclInvalidUsage && contains(error, "ncclAllReduce in a graph of 8 elements"),
+         "NCCL says: " + error);
 
     // The communicator does not end before the graph.
     std::atomic<bool> ended = false;
@@ -150,11 +157,13 @@ TEST_CASE("emulator: what a capture has recorded cannot be waited for after it",
   const Device device("cuda:0");
   cuda::Event event(device);
   const cuda::Graph graph = cuda::capture(device, [&] { event.record(current_stream(device)); });
-  REQUIRE(contains(failure([&] { event.block(current_stream(device)); }), "cudaErrorCapturedEvent"));
+  REQUIRE(
+      contains(failure([&] { event.block(current_stream(device)); }), "cudaErrorCapturedEvent"));
 }
 
-TEST_CASE("emulator: asking for an event does not wait for the ranks that are missing in a collective",
-          "[quick][cuda][threads]") {
+TEST_CASE(
+    "emulator: asking for an event does not wait for the ranks that are missing in a collective",
+    "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const StreamOrderGuard order(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
   const auto errors = errors_of_ranks(host_groups(2, "shm", {}), [](HostProcessGroup& host) {
@@ -181,7 +190,8 @@ TEST_CASE("emulator: asking for an event does not wait for the ranks that are mi
       sum_up(x, comm, stream);
       done.record(stream);
     }
-    while (!done.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // which brings it on
+    // Which brings it on.
+    while (!done.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     must(to_vector<float>(x) == std::vector<float>(8, 2), "the sum");
     host.barrier().wait();
     ncclCommAbort(comm);
@@ -191,7 +201,8 @@ TEST_CASE("emulator: asking for an event does not wait for the ranks that are mi
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("emulator: a communicator that does not block goes on in the background", "[quick][cuda][threads]") {
+TEST_CASE("emulator: a communicator that does not block goes on in the background",
+          "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const auto errors = errors_of_ranks(host_groups(2, "shm", {}), [](HostProcessGroup& host) {
     const Device device(DeviceType::CUDA, host.rank());
@@ -215,7 +226,8 @@ TEST_CASE("emulator: a communicator that does not block goes on in the backgroun
     synchronize(stream);
     must(to_vector<float>(x) == std::vector<float>(8, 4), "two sums");
     const Stream elsewhere = current_stream(Device(DeviceType::CUDA, 1 - host.rank()));
-    must(sum_up(x, comm, elsewhere) == ncclInvalidArgument, "a stream of another device is refused");
+    must(sum_up(x, comm, elsewhere) == ncclInvalidArgument,
+         "a stream of another device is refused");
     host.barrier().wait();
     ncclCommAbort(comm);
   });

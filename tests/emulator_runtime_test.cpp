@@ -57,11 +57,14 @@ TEST_CASE("emulator: fresh device memory is NaN", "[quick][cuda]") {
 TEST_CASE("emulator: copies check direction and range", "[quick][cuda]") {
   DeviceArray<char> device(64);
   std::vector<char> host(128);
-  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToHost) == cudaErrorInvalidMemcpyDirection);
-  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToDevice) == cudaErrorInvalidMemcpyDirection);
-  REQUIRE(cudaMemcpy(device.get(), host.data(), 65, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
-  const std::string why =
-      failure([&] { CUDA_CHECK(cudaMemcpy(device.get() + 60, host.data(), 5, cudaMemcpyDefault)); });
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToHost) ==
+          cudaErrorInvalidMemcpyDirection);
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDeviceToDevice) ==
+          cudaErrorInvalidMemcpyDirection);
+  REQUIRE(cudaMemcpy(device.get(), host.data(), 65, cudaMemcpyHostToDevice) ==
+          cudaErrorInvalidValue);
+  const std::string why = failure(
+      [&] { CUDA_CHECK(cudaMemcpy(device.get() + 60, host.data(), 5, cudaMemcpyDefault)); });
   REQUIRE(contains(why, "cudaMemcpyAsync of 5 bytes at offset 60 of an allocation of 64"));
   REQUIRE(cudaFree(device.get() + 1) == cudaErrorInvalidValue);
   REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDefault) == cudaSuccess);
@@ -86,8 +89,10 @@ TEST_CASE("cuda: more blocks than a launch can have are refused", "[quick][cuda]
     REQUIRE_THROWS_AS(cuda::blocks_for(blocks * 256, 256), ShapeError);
 }
 
-// The producer fills x with 7 on one stream, the consumer doubles it on another: right only if the second waits.
-TEST_CASE("emulator: a missing wait between streams shows under an adversarial order", "[quick][cuda]") {
+// The producer fills x with 7 on one stream, the consumer doubles it on another: right only if the
+// second waits.
+TEST_CASE("emulator: a missing wait between streams shows under an adversarial order",
+          "[quick][cuda]") {
   const auto last_value = [](bool wait) {
     const cuda::OwnedStream producer(Device("cuda:0")), consumer(Device("cuda:0"));
     DeviceArray<int> x(std::vector<int>(kN, 0));
@@ -134,7 +139,8 @@ TEST_CASE("emulator: events mark a point, and host functions run in order", "[qu
   REQUIRE(calls.size() == 2);
 }
 
-TEST_CASE("emulator: events belong to a device, and those without timing have no times", "[quick][cuda]") {
+TEST_CASE("emulator: events belong to a device, and those without timing have no times",
+          "[quick][cuda]") {
   const Device first("cuda:0"), second("cuda:1");
   cuda::Event plain(first), timed(first, true), elsewhere(second, true);
   REQUIRE(contains(failure([&] { elsewhere.record(current_stream(first)); }),
@@ -145,7 +151,8 @@ TEST_CASE("emulator: events belong to a device, and those without timing have no
   elsewhere.block(current_stream(first));  // a stream may wait for another device's
   for (const cuda::Event* event : {&plain, &timed, &elsewhere}) event->synchronize();
   REQUIRE(contains(failure([&] { timed.milliseconds_since(plain); }), "an event without timing"));
-  REQUIRE(contains(failure([&] { timed.milliseconds_since(elsewhere); }), "between events of two devices"));
+  REQUIRE(contains(failure([&] { timed.milliseconds_since(elsewhere); }),
+                   "between events of two devices"));
 }
 
 TEST_CASE("emulator: an event that has not passed leaves no error behind", "[quick][cuda]") {
@@ -161,7 +168,8 @@ TEST_CASE("emulator: an event that has not passed leaves no error behind", "[qui
   }
 }
 
-TEST_CASE("emulator: more than 48 KiB of shared memory have to be asked for, on each device", "[quick][cuda]") {
+TEST_CASE("emulator: more than 48 KiB of shared memory have to be asked for, on each device",
+          "[quick][cuda]") {
   constexpr size_t kBytes = 100 * 1024;
   cudaLaunchConfig_t config{};
   config.gridDim = config.blockDim = 1;
@@ -178,7 +186,8 @@ TEST_CASE("emulator: more than 48 KiB of shared memory have to be asked for, on 
   CUDA_CHECK(cudaSetDevice(0));
   REQUIRE(launch_on(0) == cudaErrorInvalidValue);
   const auto ask_for = [](size_t bytes) {
-    return cudaFuncSetAttribute(ask_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    return cudaFuncSetAttribute(ask_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(bytes));
   };
   REQUIRE(ask_for(1 << 20) == cudaErrorInvalidValue);
   REQUIRE(ask_for(kBytes - 1) == cudaSuccess);
@@ -209,13 +218,15 @@ TEST_CASE("emulator: the host's memory is read when a copy runs", "[quick][cuda]
   const cuda::OwnedStream stream(Device("cuda:0"));
   int value = 1;
   DeviceArray<int> x(1);
-  CUDA_CHECK(cudaMemcpyAsync(x.get(), &value, sizeof(int), cudaMemcpyHostToDevice, cuda::native(stream.get())));
+  CUDA_CHECK(cudaMemcpyAsync(x.get(), &value, sizeof(int), cudaMemcpyHostToDevice,
+                             cuda::native(stream.get())));
   value = 2;  // the mistake that a device would show now and then
   synchronize(stream.get());
   REQUIRE(x.values() == std::vector<int>{2});
 }
 
-TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device", "[quick][cuda]") {
+TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device",
+          "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
   cuda::launch(trap_kernel, 1, 1, 0, stream.get());
@@ -225,7 +236,8 @@ TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its dev
 }
 
 TEST_CASE("emulator: a captured graph does its work again at each launch", "[quick][cuda]") {
-  const StreamOrderGuard guard(GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
+  const StreamOrderGuard guard(
+      GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const Device device("cuda:0");
   DeviceArray<int> x(std::vector<int>(kN, 1)), y(std::vector<int>(kN, 0));
   const cuda::OwnedStream side(device);
@@ -246,7 +258,8 @@ TEST_CASE("emulator: a captured graph does its work again at each launch", "[qui
   REQUIRE(y.values() == std::vector<int>(kN, 10));
 }
 
-TEST_CASE("emulator: what a capture forbids is error 900, and the device is usable afterwards", "[quick][cuda]") {
+TEST_CASE("emulator: what a capture forbids is error 900, and the device is usable afterwards",
+          "[quick][cuda]") {
   const Device device("cuda:0");
   DeviceArray<int> x(1);
   int host = 0;
@@ -257,11 +270,14 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
   const std::string not_permitted = "cudaErrorStreamCaptureUnsupported";
   void* memory;
   REQUIRE(contains(capture_failure([](Stream stream) { synchronize(stream); }), not_permitted));
-  REQUIRE(contains(capture_failure([](Stream) { CUDA_CHECK(cudaDeviceSynchronize()); }), not_permitted));
-  REQUIRE(contains(capture_failure([&](Stream) { CUDA_CHECK(cudaMalloc(&memory, 8)); }), not_permitted));
-  REQUIRE(contains(
-      capture_failure([&](Stream) { CUDA_CHECK(cudaMemcpy(&host, x.get(), sizeof host, cudaMemcpyDeviceToHost)); }),
-      not_permitted));
+  REQUIRE(contains(capture_failure([](Stream) { CUDA_CHECK(cudaDeviceSynchronize()); }),
+                   not_permitted));
+  REQUIRE(contains(capture_failure([&](Stream) { CUDA_CHECK(cudaMalloc(&memory, 8)); }),
+                   not_permitted));
+  REQUIRE(contains(capture_failure([&](Stream) {
+                     CUDA_CHECK(cudaMemcpy(&host, x.get(), sizeof host, cudaMemcpyDeviceToHost));
+                   }),
+                   not_permitted));
   REQUIRE(static_cast<int>(cudaErrorStreamCaptureUnsupported) == 900);
   // Nor can this thread wait for anything else meanwhile, or ask.
   cuda::Event outside(device);
@@ -271,14 +287,19 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
   REQUIRE(contains(capture_failure([&](Stream) { outside.done(); }), not_permitted));
   const auto on_another_thread = [&](auto body) { std::thread(body).join(); };
   REQUIRE(capture_failure([&](Stream) {
-            on_another_thread([&] { outside.done(), outside.synchronize(), synchronize(side.get()); });
+            on_another_thread(
+                [&] { outside.done(), outside.synchronize(), synchronize(side.get()); });
           }) == "");
   // Nobody can wait for the whole device; another one may be.
-  REQUIRE(contains(capture_failure([&](Stream) { on_another_thread([] { cudaDeviceSynchronize(); }); }),
-                   "cudaErrorStreamCaptureInvalidated"));
-  REQUIRE(capture_failure([&](Stream) { on_another_thread([] { cudaSetDevice(1), cudaDeviceSynchronize(); }); }) == "");
+  REQUIRE(
+      contains(capture_failure([&](Stream) { on_another_thread([] { cudaDeviceSynchronize(); }); }),
+               "cudaErrorStreamCaptureInvalidated"));
+  REQUIRE(capture_failure([&](Stream) {
+            on_another_thread([] { cudaSetDevice(1), cudaDeviceSynchronize(); });
+          }) == "");
   // Swallowing the error does not help: the capture is spoilt.
-  REQUIRE(contains(capture_failure([](Stream) { cudaDeviceSynchronize(); }), "cudaErrorStreamCaptureInvalidated"));
+  REQUIRE(contains(capture_failure([](Stream) { cudaDeviceSynchronize(); }),
+                   "cudaErrorStreamCaptureInvalidated"));
   const auto forgotten_join = [&](Stream main) {
     cuda::wait_for(side.get(), main);
     cuda::launch(set_kernel, 1, 1, 0, side.get(), x.get(), 1, 1);
@@ -307,20 +328,23 @@ TEST_CASE("emulator: cudaMemcpy returns before the bytes have come", "[quick][cu
   CHECK(x.values()[0] == 3);  // copied over what the kernel has made of NaN
 }
 
-TEST_CASE("emulator: a new stream's counters are zeros before anything runs on it", "[quick][cuda]") {
+TEST_CASE("emulator: a new stream's counters are zeros before anything runs on it",
+          "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   std::vector<cuda::OwnedStream> streams;  // so many that the pool must make some
   for (int i = 0; i < 40; ++i) streams.emplace_back(Device("cuda:0"));
   std::vector<unsigned> counters(cuda::kCounters, 1);
   for (const cuda::OwnedStream& stream : streams) {
-    CUDA_CHECK(cudaMemcpyAsync(counters.data(), cuda::block_counters(stream.get()), counters.size() * sizeof(unsigned),
-                               cudaMemcpyDeviceToHost, cuda::native(stream.get())));
+    CUDA_CHECK(cudaMemcpyAsync(counters.data(), cuda::block_counters(stream.get()),
+                               counters.size() * sizeof(unsigned), cudaMemcpyDeviceToHost,
+                               cuda::native(stream.get())));
     synchronize(stream.get());
     REQUIRE(counters == std::vector<unsigned>(cuda::kCounters, 0));
   }
 }
 
-TEST_CASE("emulator: a small device gives memory back while a captured step lives", "[quick][cuda]") {
+TEST_CASE("emulator: a small device gives memory back while a captured step lives",
+          "[quick][cuda]") {
   constexpr int64_t kMiB = 1 << 20;
   const Device device("cuda:3");
   empty_cache(device);
@@ -330,7 +354,8 @@ TEST_CASE("emulator: a small device gives memory back while a captured step live
     const Tensor x = zeros({1024}, {.device = device});
     CapturedStep step(device, [&] { kernels::affine(x, x, 1, 1); });
     for (int i = 0; i < 3; ++i) step();
-    for (const int64_t size : {24, 28, 34}) CHECK_NOTHROW(empty({size * kMiB}, {DType::UInt8, device}));
+    for (const int64_t size : {24, 28, 34})
+      CHECK_NOTHROW(empty({size * kMiB}, {DType::UInt8, device}));
     CapturedStep large(device, [&] { empty({40 * kMiB}, {DType::UInt8, device}); });
     for (int i = 0; i < 3; ++i) large();
     std::string full;
@@ -353,7 +378,8 @@ TEST_CASE("emulator: what lies on a lost device can be let go", "[quick][cuda]")
   std::optional<Tensor> x(zeros({64}, {.device = device}));
   std::optional<CapturedStep> step(std::in_place, device, [&] { kernels::affine(*x, *x, 1, 1); });
   for (int i = 0; i < 3; ++i) (*step)();
-  std::unique_ptr<DeviceTimer> timer = device_backend(DeviceType::CUDA).start_timer(current_stream(device));
+  std::unique_ptr<DeviceTimer> timer =
+      device_backend(DeviceType::CUDA).start_timer(current_stream(device));
   std::optional<cuda::Event> event(std::in_place, device);
   std::optional<cuda::OwnedStream> stream(std::in_place, device);
   const auto lose = [] { emulator::config().device_lost = true; };
@@ -383,8 +409,8 @@ TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick]
       const Tensor temporary = empty({kN}, {.dtype = DType::Int32, .device = device});
       cuda::launch(set_kernel, 1, 32, 0, current_stream(device), temporary.data<int>(), kN, 21);
       cuda::launch(double_kernel, 1, 32, 0, current_stream(device), temporary.data<int>(), kN);
-      CUDA_CHECK(cudaMemcpyAsync(result.get(), temporary.raw_data(), kN * sizeof(int), cudaMemcpyDeviceToDevice,
-                                 cuda::native(current_stream(device))));
+      CUDA_CHECK(cudaMemcpyAsync(result.get(), temporary.raw_data(), kN * sizeof(int),
+                                 cudaMemcpyDeviceToDevice, cuda::native(current_stream(device))));
     });
     empty_cache(device);  // the temporary's block is cached, but the graph still writes to it
     for (int i = 0; i < 2; ++i) graph.launch(current_stream(device));

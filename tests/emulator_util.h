@@ -34,7 +34,8 @@ class DeviceArray {
 
 template <class... Params, class... Args>
 void run(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Args... args) {
-  cuda::launch(kernel, grid, block, shared_bytes, current_stream(Device(DeviceType::CUDA)), args...);
+  cuda::launch(kernel, grid, block, shared_bytes, current_stream(Device(DeviceType::CUDA)),
+               args...);
 }
 
 }  // namespace ringgrad::test

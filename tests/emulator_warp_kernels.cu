@@ -19,7 +19,8 @@ __global__ void groups_kernel(int* out) {
   const int lane = static_cast<int>(threadIdx.x);
   const unsigned mask = lane < 10 ? 0x000003ffu : 0xfffffc00u;
   int votes = 0;
-  for (int round = 0; round < (lane < 10 ? 5 : 2); ++round) votes += __popc(__ballot_sync(mask, lane % 2));
+  for (int round = 0; round < (lane < 10 ? 5 : 2); ++round)
+    votes += __popc(__ballot_sync(mask, lane % 2));
   out[lane] = votes;
   if (lane < 10) out[32 + lane] = __all_sync(mask, lane < 10) + 2 * __any_sync(mask, lane == 11);
 }

@@ -1,4 +1,5 @@
-// Warp collectives (each concerns the lanes of its mask only), atomics and 16-bit arithmetic under the emulator.
+// Warp collectives (each concerns the lanes of its mask only), atomics and 16-bit arithmetic under
+// the emulator.
 #include <cmath>
 #include <numeric>
 
@@ -38,7 +39,8 @@ TEST_CASE("emulator: a full mask means the lanes that exist and have not exited"
   DeviceArray<double> out(12);
   run(partial_warp_kernel, 1, 12, 0, out.get());
   const auto values = out.values();
-  for (int lane = 0; lane < 12; ++lane) REQUIRE(values[lane] == (lane ^ 1) + (lane == 11 ? 0 : 100));
+  for (int lane = 0; lane < 12; ++lane)
+    REQUIRE(values[lane] == (lane ^ 1) + (lane == 11 ? 0 : 100));
 }
 
 TEST_CASE("emulator: misused warp collectives are errors that name the line", "[quick][cuda]") {
@@ -47,8 +49,10 @@ TEST_CASE("emulator: misused warp collectives are errors that name the line", "[
     REQUIRE(contains(message, "emulator_warp_kernels.cu:"));
     return message;
   };
-  REQUIRE(contains(message_of(outside_mask_kernel), "lane 1 reads lane 0, which is not in the mask"));
-  REQUIRE(contains(message_of(not_in_mask_kernel), "the calling lane 1 is not in the mask 0x00000001"));
+  REQUIRE(
+      contains(message_of(outside_mask_kernel), "lane 1 reads lane 0, which is not in the mask"));
+  REQUIRE(
+      contains(message_of(not_in_mask_kernel), "the calling lane 1 is not in the mask 0x00000001"));
   REQUIRE(contains(message_of(different_masks_kernel), "mask 0x00000007 meets mask 0x00000003"));
   REQUIRE(contains(message_of(different_kinds_kernel), "called __syncwarp"));
 }

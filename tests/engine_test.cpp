@@ -50,7 +50,8 @@ TEST_CASE("leaves do not share the gradient that one addition gave to both", "[e
   CHECK(z.item<float>() == 3);  // the caller's own tensor is left alone
 }
 
-TEST_CASE("the first gradient becomes the leaf's own, without a copy, where nobody else has it", "[engine][quick]") {
+TEST_CASE("the first gradient becomes the leaf's own, without a copy, where nobody else has it",
+          "[engine][quick]") {
   const Tensor x = leaf({1, 2}), kept = ones({2});
   const void* fresh = nullptr;
   custom("fresh", x, [&](const Tensor&) -> Gradients {
@@ -79,7 +80,8 @@ TEST_CASE("gradients of different layouts meet", "[engine][quick]") {
   CHECK(x.grad().is_contiguous());
 }
 
-TEST_CASE("a tensor used several times receives the sum, a tensor not used nothing", "[engine][quick]") {
+TEST_CASE("a tensor used several times receives the sum, a tensor not used nothing",
+          "[engine][quick]") {
   const Tensor x = leaf({3, -1}), unused = leaf({5});
   const Tensor y = x * x + x;
   sum(y * y).backward();  // d/dx (x² + x)² = 2 (x² + x) (2x + 1)
@@ -117,7 +119,8 @@ TEST_CASE("a gradient that was given expanded or in blocks can be added to", "[e
   image.set_grad(to_layout(ones({1, 3, 2, 2}), Layout::ChannelBlocked));
   sum(image * 2).backward();
   CHECK(grad(image) == Values(12, 3));
-  x.set_grad(image.detach().as_strided({3}, {1}, 0).set_requires_grad() * 5);  // without its history
+  // Without its history.
+  x.set_grad(image.detach().as_strided({3}, {1}, 0).set_requires_grad() * 5);
   sum(x * 2).backward();
   CHECK(grad(x) == Values{7, 7, 7});
 }
@@ -136,7 +139,8 @@ TEST_CASE("a chain of a million nodes runs and is destroyed without recursion", 
   }
 }
 
-TEST_CASE("graphs with two edges to each node are destroyed without recursion too", "[engine][quick]") {
+TEST_CASE("graphs with two edges to each node are destroyed without recursion too",
+          "[engine][quick]") {
   constexpr int kNodes = 200'000;
   const Tensor x = leaf({1});
   Tensor y = x;
@@ -151,7 +155,8 @@ TEST_CASE("graphs with two edges to each node are destroyed without recursion to
   y = Tensor();
 }
 
-TEST_CASE("nodes run newest first, and a leaf as soon as its gradient is complete", "[engine][quick]") {
+TEST_CASE("nodes run newest first, and a leaf as soon as its gradient is complete",
+          "[engine][quick]") {
   std::vector<std::string> order;
   const auto traced = [&order](const char* name, const Tensor& x) {
     return custom(name, x, [&order, name](const Tensor& dy) -> Gradients {
@@ -160,8 +165,10 @@ TEST_CASE("nodes run newest first, and a leaf as soon as its gradient is complet
     });
   };
   const Tensor x = leaf({1}), w1 = leaf({2}), w2 = leaf({3});
-  const auto h1 = register_post_accumulate_grad_hook(w1, [&](const Tensor&) { order.push_back("w1 ready"); });
-  const auto h2 = register_post_accumulate_grad_hook(w2, [&](const Tensor&) { order.push_back("w2 ready"); });
+  const auto h1 =
+      register_post_accumulate_grad_hook(w1, [&](const Tensor&) { order.push_back("w1 ready"); });
+  const auto h2 =
+      register_post_accumulate_grad_hook(w2, [&](const Tensor&) { order.push_back("w2 ready"); });
   const Tensor first = traced("first", traced("before", x) * w1);
   traced("second", first * w2).backward();
   CHECK(order == std::vector<std::string>{"second", "w2 ready", "first", "w1 ready", "before"});
@@ -194,11 +201,13 @@ TEST_CASE("a node with several outputs receives all their gradients at once", "[
   }
 }
 
-TEST_CASE("no gradient may be returned for an input, and none flows on from there", "[engine][quick]") {
+TEST_CASE("no gradient may be returned for an input, and none flows on from there",
+          "[engine][quick]") {
   const Tensor x = leaf({1}), y = leaf({2});
   int hooks = 0;
   const auto handle = register_post_accumulate_grad_hook(x, [&](const Tensor&) { ++hooks; });
-  const Tensor stopped = custom("stop", x * 2, [](const Tensor&) -> Gradients { return {Tensor()}; });
+  const Tensor stopped =
+      custom("stop", x * 2, [](const Tensor&) -> Gradients { return {Tensor()}; });
   (stopped * y).backward();
   CHECK(!x.grad());
   CHECK(hooks == 0);
@@ -208,14 +217,18 @@ TEST_CASE("no gradient may be returned for an input, and none flows on from ther
 TEST_CASE("what a closure returns is checked, and the operation is named", "[engine][quick]") {
   const Tensor x = leaf({1, 2});
   const auto backward_with = [&x](const Gradients& gradients) {
-    return [&x, gradients] { custom("bad", x, [gradients](const Tensor&) { return gradients; }).backward(ones({2})); };
+    return [&x, gradients] {
+      custom("bad", x, [gradients](const Tensor&) { return gradients; }).backward(ones({2}));
+    };
   };
   require_error<ShapeError>("backward of bad: the gradient of input 0 has shape [3], expected [2]",
                             backward_with({zeros({3})}));
-  require_error<DTypeError>("backward of bad: the gradient of input 0 has dtype float64, expected float32",
-                            backward_with({zeros({2}, {.dtype = DType::Float64})}));
-  require_error<Error>("backward of bad: returned 2 gradients, expected one for each of the 1 inputs",
-                       backward_with({zeros({2}), zeros({2})}));
+  require_error<DTypeError>(
+      "backward of bad: the gradient of input 0 has dtype float64, expected float32",
+      backward_with({zeros({2}, {.dtype = DType::Float64})}));
+  require_error<Error>(
+      "backward of bad: returned 2 gradients, expected one for each of the 1 inputs",
+      backward_with({zeros({2}), zeros({2})}));
   require_error<Error>("backward of bad: returned 0 gradients", backward_with({}));
   CHECK(!x.grad());
 }
@@ -244,8 +257,10 @@ TEST_CASE("a graph is used once", "[engine][quick]") {
   const Tensor y = exp(x), loss = sum(y);
   loss.backward();
   require_error<Error>(
-      "backward: the graph of sum was freed by an earlier backward(), expected one that no backward has used; "
-      "compute the loss again, add the losses and call backward once, or retain the graph: backward({}, true)",
+      "backward: the graph of sum was freed by an earlier backward(), expected one that no "
+      "backward has used; "
+      "compute the loss again, add the losses and call backward once, or retain the graph: "
+      "backward({}, true)",
       [&] { loss.backward(); });
   require_error<Error>("the graph of exp was freed", [&] { sum(y * 2).backward(); });
 }
@@ -258,7 +273,8 @@ TEST_CASE("what backward was called on is checked", "[engine][quick]") {
                             [&] { (x * 2).backward(zeros({3})); });
   require_error<DTypeError>("backward: the gradient has dtype float64, the tensor float32",
                             [&] { (x * 2).backward(zeros({2}, {.dtype = DType::Float64})); });
-  const char* const no_graph = "backward: the tensor does not depend on any leaf that requires grad";
+  const char* const no_graph =
+      "backward: the tensor does not depend on any leaf that requires grad";
   require_error<Error>(no_graph, [] { ones({1}).backward(); });
   require_error<Error>(no_graph, [] { Tensor().backward(); });
   x.backward(ones({2}));  // a leaf is its own graph
@@ -271,18 +287,22 @@ TEST_CASE("leaves are marked, results are not", "[engine][quick]") {
   CHECK((x.is_leaf() && x.requires_grad() && !y.is_leaf() && y.requires_grad()));
   CHECK((!y.detach().requires_grad() && y.detach().is_leaf()));
   CHECK(!(zeros({1}) * 2).requires_grad());
-  require_error<Error>("set_requires_grad: the tensor was computed by mul, only leaves can be marked",
-                       [&] { y.set_requires_grad(); });
-  require_error<DTypeError>("set_requires_grad: dtype int64 has no gradients, expected a floating dtype",
-                            [] { arange(3).set_requires_grad(); });
+  require_error<Error>(
+      "set_requires_grad: the tensor was computed by mul, only leaves can be marked",
+      [&] { y.set_requires_grad(); });
+  require_error<DTypeError>(
+      "set_requires_grad: dtype int64 has no gradients, expected a floating dtype",
+      [] { arange(3).set_requires_grad(); });
   require_error<ShapeError>("set_grad: the gradient has shape [2], the tensor has [1]",
                             [&] { x.set_grad(zeros({2})); });
-  require_error<DTypeError>("set_grad: the gradient has dtype int64", [&] { x.set_grad(arange(1)); });
+  require_error<DTypeError>("set_grad: the gradient has dtype int64",
+                            [&] { x.set_grad(arange(1)); });
   x.set_requires_grad(false);
   CHECK(!(x * 2).requires_grad());
 }
 
-TEST_CASE("nothing joins the graph under a NoGradGuard, on this thread", "[engine][quick][threads]") {
+TEST_CASE("nothing joins the graph under a NoGradGuard, on this thread",
+          "[engine][quick][threads]") {
   const Tensor x = leaf({1});
   {
     NoGradGuard no_grad;
@@ -294,7 +314,8 @@ TEST_CASE("nothing joins the graph under a NoGradGuard, on this thread", "[engin
   CHECK((x * 2).requires_grad());
 }
 
-TEST_CASE("threads use one leaf in graphs of their own at the same time", "[engine][quick][threads]") {
+TEST_CASE("threads use one leaf in graphs of their own at the same time",
+          "[engine][quick][threads]") {
   const Tensor w = leaf({3});
   std::vector<std::thread> threads;
   std::atomic<int> tracked = 0;
@@ -306,7 +327,8 @@ TEST_CASE("threads use one leaf in graphs of their own at the same time", "[engi
   CHECK(tracked == 4000);
 }
 
-TEST_CASE("threads run backward on graphs of their own at the same time", "[engine][quick][threads]") {
+TEST_CASE("threads run backward on graphs of their own at the same time",
+          "[engine][quick][threads]") {
   std::vector<double> results(4);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)

@@ -15,8 +15,8 @@ constexpr double kUnit = 0x1p-24;  // the largest relative error of one rounding
 
 }  // namespace
 
-// Equal terms are the worst: every addition rounds in the same direction. 64 are added in float32, the rest in double,
-// and the result is rounded once.
+// Equal terms are the worst: every addition rounds in the same direction. 64 are added in float32,
+// the rest in double, and the result is rounded once.
 TEST_CASE("sums over the batch keep their digits however many rows there are", "[quick]") {
   const int64_t rows = 100'000;
   for (const int64_t columns : {1, 3, 16, 100}) {
@@ -40,17 +40,20 @@ TEST_CASE("tanh is rounded once", "[quick]") {
   }
 }
 
-// Over the batch 1 + 2^-9 + 2^-8 is summed, which is next to 1 + 2^-7; rounded before that sum it would be 1.
+// Over the batch 1 + 2^-9 + 2^-8 is summed, which is next to 1 + 2^-7; rounded before that sum it
+// would be 1.
 TEST_CASE("the gradient of a matrix that is used for every batch is rounded once", "[quick]") {
   const auto bf16 = [](const std::vector<float>& values, const Shape& shape) {
     return to(tensor(values, shape), DType::BFloat16);
   };
-  const Tensor a = bf16({1}, {1, 1}).set_requires_grad(), b = bf16({1, 0x1p-9f, 0x1p-8f, 0}, {2, 1, 2});
+  const Tensor a = bf16({1}, {1, 1}).set_requires_grad(),
+               b = bf16({1, 0x1p-9f, 0x1p-8f, 0}, {2, 1, 2});
   sum(matmul(a, b)).backward();
   REQUIRE(a.grad().item<float>() == 1 + 0x1p-7f);
 }
 
-// Segments of 125 terms, each summed from zero, then their sums in order, whatever the caches of this machine are.
+// Segments of 125 terms, each summed from zero, then their sums in order, whatever the caches of
+// this machine are.
 TEST_CASE("long matrix products are sums of short ones, bit for bit", "[quick]") {
   manual_seed(1);
   const int64_t k = 2000, segment = 125;
@@ -59,12 +62,15 @@ TEST_CASE("long matrix products are sums of short ones, bit for bit", "[quick]")
   normal_(b, 0, 1);
   Tensor expected = zeros({7, 20});
   for (int64_t first = 0; first < k; first += segment)
-    expected = expected + matmul(slice(a, 1, first, first + segment), slice(b, 0, first, first + segment));
+    expected =
+        expected + matmul(slice(a, 1, first, first + segment), slice(b, 0, first, first + segment));
   REQUIRE(to_vector<float>(matmul(a, b)) == to_vector<float>(expected));
 }
 
-// The tiles' segments have 128 terms. A transposed factor is copied, the others are read where they are: the same bits.
-TEST_CASE("products of tiles are sums of short ones, bit for bit, however the factors lie", "[quick]") {
+// The tiles' segments have 128 terms. A transposed factor is copied, the others are read where they
+// are: the same bits.
+TEST_CASE("products of tiles are sums of short ones, bit for bit, however the factors lie",
+          "[quick]") {
   manual_seed(1);
   const int64_t m = 70, n = 301, k = 300, segment = 128;
   const Tensor a = randn({m, k}), b = randn({k, n});
@@ -73,7 +79,9 @@ TEST_CASE("products of tiles are sums of short ones, bit for bit, however the fa
     const int64_t end = std::min(k, first + segment);
     expected = expected + matmul(slice(a, 1, first, end), slice(b, 0, first, end));
   }
-  const auto turned = [](const Tensor& x) { return transpose(contiguous(transpose(x, 0, 1)), 0, 1); };
+  const auto turned = [](const Tensor& x) {
+    return transpose(contiguous(transpose(x, 0, 1)), 0, 1);
+  };
   for (const Tensor& left : {a, turned(a)})
     for (const Tensor& right : {b, turned(b)})
       REQUIRE(to_vector<float>(matmul(left, right)) == to_vector<float>(expected));
@@ -85,7 +93,8 @@ TEST_CASE("equal numbers are normalised to zero, however large they are", "[quic
     for (const int64_t channels : {3, 16}) {
       const Tensor x = full({6, channels, 9, 9}, value);
       const Tensor mean = zeros({channels}), var = ones({channels});
-      for (const float y : to_vector<float>(batch_norm(x, {}, {}, mean, var, {.training = true}))) REQUIRE(y == 0);
+      for (const float y : to_vector<float>(batch_norm(x, {}, {}, mean, var, {.training = true})))
+        REQUIRE(y == 0);
       for (const float running : to_vector<float>(var)) REQUIRE(std::abs(running - 0.9f) < 1e-6f);
     }
   }

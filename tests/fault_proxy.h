@@ -1,5 +1,6 @@
-// A network that fails on purpose: connections between ranks go through it, and it delays, stops, cuts or damages them.
-// In user space, so that tests need neither rights nor a special kernel, and know the byte at which it happens.
+// A network that fails on purpose: connections between ranks go through it, and it delays, stops,
+// cuts or damages them. In user space, so that tests need neither rights nor a special kernel, and
+// know the byte at which it happens.
 #pragma once
 
 #include <poll.h>
@@ -85,7 +86,8 @@ class FaultProxy {
         for (const Door& door : doors_) ready.push_back({door.listener.get(), POLLIN, 0});
         for (const Pair& pair : pairs_)
           for (int i = 0; i < 2 && !pair.dead; ++i)
-            if (!pair.flows[i].ended && pair.flows[i].queued < kRoom) ready.push_back({pair.ends[i].get(), POLLIN, 0});
+            if (!pair.flows[i].ended && pair.flows[i].queued < kRoom)
+              ready.push_back({pair.ends[i].get(), POLLIN, 0});
       }
       poll(ready.data(), ready.size(), 1);
       std::lock_guard lock(mutex_);
@@ -103,7 +105,8 @@ class FaultProxy {
   void accept_at(const Door& door) {
     pollfd waiting{door.listener.get(), POLLIN, 0};
     while (poll(&waiting, 1, 0) > 0) {
-      FileDescriptor client(accept4(door.listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      FileDescriptor client(
+          accept4(door.listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!client) return;
       Pair pair;
       pair.ends[0] = std::move(client);
@@ -131,7 +134,8 @@ class FaultProxy {
       if (black_hole()) continue;  // bytes and ends go in, and nothing comes out
       auto due = std::max(Clock::now() + fault_.delay, flow.last_due);
       if (fault_.bytes_per_s > 0)
-        due += std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(size) / fault_.bytes_per_s));
+        due += std::chrono::nanoseconds(
+            static_cast<int64_t>(1e9 * static_cast<double>(size) / fault_.bytes_per_s));
       flow.last_due = due;
       flow.chunks.push_back({due, std::string(bytes, size)});
       flow.queued += size;
@@ -172,7 +176,8 @@ class FaultProxy {
       if (bytes.empty()) flow.chunks.pop_front();
     }
     if (flow.ended && flow.chunks.empty()) shutdown(other.get(), SHUT_WR);
-    if (pair.flows[0].ended && pair.flows[1].ended && flow.chunks.empty() && pair.flows[1 - i].chunks.empty())
+    if (pair.flows[0].ended && pair.flows[1].ended && flow.chunks.empty() &&
+        pair.flows[1 - i].chunks.empty())
       kill(pair);
   }
 

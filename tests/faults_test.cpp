@@ -1,5 +1,6 @@
-// What can happen to the processes of a job: every fault ends, within a second or at the deadline, in a report that
-// names the culprit and never a victim, and leaves neither a process nor shared memory behind.
+// What can happen to the processes of a job: every fault ends, within a second or at the deadline,
+// in a report that names the culprit and never a victim, and leaves neither a process nor shared
+// memory behind.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -20,14 +21,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// -- what the ranks do: a training loop, with an accident in one of its phases ---------------------------------------
+// -- what the ranks do: a training loop, with an accident in one of its phases --------------------
 
-const char* const kPlaces[] = {"rendezvous",      "parameters", "forward",    "backward",   "between buckets",
-                               "inside a bucket", "optimizer",  "evaluation", "checkpoint", "end"};
+const char* const kPlaces[] = {
+    "rendezvous",      "parameters", "forward",    "backward",   "between buckets",
+    "inside a bucket", "optimizer",  "evaluation", "checkpoint", "end"};
 
 class Accident {
  public:
-  Accident() : place_(variable("TEST_PLACE")), mine_(variable("RANK") == variable("TEST_CULPRIT")) {}
+  Accident()
+      : place_(variable("TEST_PLACE")), mine_(variable("RANK") == variable("TEST_CULPRIT")) {}
 
   bool at(const std::string& place) const { return mine_ && place == place_; }
   void may_happen(const std::string& place) const {
@@ -109,11 +112,13 @@ void train(const Accident& accident) {
     now("backward");
     fill_(first, 1);
     fill_(second, 1);
-    Work one = group.all_reduce(first, ReduceOp::Average, {.async = true, .step = step, .bucket = 0});
+    Work one =
+        group.all_reduce(first, ReduceOp::Average, {.async = true, .step = step, .bucket = 0});
     now("between buckets");
     std::thread timer;
     if (step == 3) timer = accident.soon("inside a bucket", milliseconds(3));
-    Work two = group.all_reduce(second, ReduceOp::Average, {.async = true, .step = step, .bucket = 1});
+    Work two =
+        group.all_reduce(second, ReduceOp::Average, {.async = true, .step = step, .bucket = 1});
     one.wait();
     two.wait();
     if (timer.joinable()) timer.join();
@@ -149,7 +154,7 @@ int rank_main() {
   }
 }
 
-// -- what is left ---------------------------------------------------------------------------------------------------
+// -- what is left ---------------------------------------------------------------------------------
 
 std::set<std::string> shared_memory() {  // by name; ours has none
   std::set<std::string> names;
@@ -165,14 +170,16 @@ std::vector<pid_t> pids_of(const Directory& directory) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const pid_t pid = std::stoi(name);
-    if (pid != getpid() && contains(read_file(entry.path() / "environ"), directory.path) && !is_gone(pid))
+    if (pid != getpid() && contains(read_file(entry.path() / "environ"), directory.path) &&
+        !is_gone(pid))
       pids.push_back(pid);
   }
   return pids;
 }
 
-JobResult run(const std::string& kind, const std::string& place, int culprit, int ranks, const std::string& transport,
-              const Directory& directory, const char* timeout = "20") {
+JobResult run(const std::string& kind, const std::string& place, int culprit, int ranks,
+              const std::string& transport, const Directory& directory,
+              const char* timeout = "20") {
   setenv("TEST_PLACE", place.c_str(), 1);
   setenv("TEST_CULPRIT", std::to_string(culprit).c_str(), 1);
   setenv("TEST_TRANSPORT", transport.c_str(), 1);
@@ -260,12 +267,13 @@ TEST_CASE("a rank that is killed, in ten phases", "[faults]") {
     const JobResult outcome = run("killed", place, culprit, ranks, transport, directory);
     CAPTURE(place, outcome.report, transport);
     REQUIRE(outcome.exit_code == 5);
-    const std::string who =
-        "[rank " + std::to_string(culprit) + "] was killed by signal 9 (Killed) in " + phase_of(place);
+    const std::string who = "[rank " + std::to_string(culprit) +
+                            "] was killed by signal 9 (Killed) in " + phase_of(place);
     REQUIRE(outcome.report.rfind(who, 0) == 0);
     if (place == "forward" || place == "backward" || contains(place, "bucket"))
       REQUIRE(contains(outcome.report,
-                       ", step 3, last bucket " + std::string(place == "forward" || place == "backward" ? "1" : "")));
+                       ", step 3, last bucket " +
+                           std::string(place == "forward" || place == "backward" ? "1" : "")));
     REQUIRE(seconds_to_stop(outcome.report) < 15);  // the timeout is 20
   }
 }
@@ -283,7 +291,8 @@ TEST_CASE("a rank that throws, exits or aborts is named with its words", "[fault
   outcome = run("exits", place, culprit, 3, "auto", directory);
   REQUIRE(outcome.report.rfind(who + "ended with exit code 3 in " + phase_of(place), 0) == 0);
   outcome = run("aborts", place, culprit, 3, "auto", directory);
-  REQUIRE(outcome.report.rfind(who + "was killed by signal 6 (Aborted) in " + phase_of(place), 0) == 0);
+  REQUIRE(outcome.report.rfind(who + "was killed by signal 6 (Aborted) in " + phase_of(place), 0) ==
+          0);
 }
 
 TEST_CASE("a rank may call exit() with collectives under way", "[faults]") {
@@ -293,7 +302,8 @@ TEST_CASE("a rank may call exit() with collectives under way", "[faults]") {
   REQUIRE(outcome.report.rfind("[rank 1] ended with exit code 3", 0) == 0);
 }
 
-TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and may go on before", "[faults]") {
+TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and may go on before",
+          "[faults]") {
   const Directory directory;
   const std::string transport = GENERATE(from_range(channel_names()));
   const JobResult outcome = run("stops", "backward", 1, 3, transport, directory, "0.7");
@@ -301,7 +311,8 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
   REQUIRE(outcome.exit_code == 6);
   REQUIRE(contains(outcome.report, "rank 1 does not answer: it is stopped"));
 
-  std::jthread goes_on([&](std::stop_token over) {  // again and again: on a busy machine nobody knows when it stops
+  // Again and again: on a busy machine nobody knows when it stops.
+  std::jthread goes_on([&](std::stop_token over) {
     while (!over.stop_requested()) {
       std::this_thread::sleep_for(milliseconds(500));
       for (const pid_t pid : pids_of(directory)) kill(pid, SIGCONT);
@@ -313,22 +324,25 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
   REQUIRE(good.exit_code == 0);
 }
 
-TEST_CASE("a rank that has no core most of the time is waited for beyond the deadline", "[faults]") {
+TEST_CASE("a rank that has no core most of the time is waited for beyond the deadline",
+          "[faults]") {
   const Directory directory;
   const JobResult outcome = run("starves", "backward", 1, 2, "auto", directory, "1");
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 0);
 }
 
-TEST_CASE("without a launcher a rank that hangs is named by the others at the deadline", "[faults]") {
+TEST_CASE("without a launcher a rank that hangs is named by the others at the deadline",
+          "[faults]") {
   const Directory directory;
   LooseRanks job("hangs", "backward", 1, 3, 3, directory);
   for (const int rank : {0, 2}) {
     const auto [code, text] = job.end(rank);
     CAPTURE(rank, text);
     REQUIRE(code == 6);
-    REQUIRE(
-        contains(text, "all_reduce (average) of 65536 float32, step 3, bucket 0: nothing moved for 1.001 s; rank 1 "));
+    REQUIRE(contains(text,
+                     "all_reduce (average) of 65536 float32, step 3, bucket 0: nothing moved for "
+                     "1.001 s; rank 1 "));
   }
 }
 
@@ -340,8 +354,8 @@ TEST_CASE("without a launcher a rank that is killed is named by the others at on
     const auto [code, text] = job.end(rank);
     CAPTURE(place, rank, text);
     REQUIRE(code == 5);
-    REQUIRE((contains(text, "rank 1 died: its connection to rank ") || contains(text, " and 1 broke") ||
-             contains(text, "between ranks 1 and ")));
+    REQUIRE((contains(text, "rank 1 died: its connection to rank ") ||
+             contains(text, " and 1 broke") || contains(text, "between ranks 1 and ")));
   }
 }
 
@@ -381,9 +395,10 @@ TEST_CASE("strangers at the port neither join nor hold up a job", "[faults]") {
     std::vector<FileDescriptor> silent;
     while (!stop.stop_requested()) {
       try {
-        FileDescriptor socket =
-            connect_tcp({"127.0.0.1", static_cast<uint16_t>(options.port)}, Deadline::after(milliseconds(5)));
-        const std::string garbage = connected % 2 ? std::string(500, '\xff') : "GET / HTTP/1.1\r\n\r\n";
+        FileDescriptor socket = connect_tcp({"127.0.0.1", static_cast<uint16_t>(options.port)},
+                                            Deadline::after(milliseconds(5)));
+        const std::string garbage =
+            connected % 2 ? std::string(500, '\xff') : "GET / HTTP/1.1\r\n\r\n";
         send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (++connected % 3 == 0 && silent.size() < 200) silent.push_back(std::move(socket));
       } catch (const DistributedError&) {  // nobody listens before, and after

@@ -30,9 +30,11 @@ std::vector<float> found(T&& value) {
 
 TEST_CASE("tensors are found in order, in tuples, vectors, optionals and structs", "[quick]") {
   CHECK(found(scalar(1)) == std::vector<float>{1});
-  CHECK(found(std::tuple(scalar(1), 5, std::pair(scalar(2), scalar(3)))) == std::vector<float>{1, 2, 3});
+  CHECK(found(std::tuple(scalar(1), 5, std::pair(scalar(2), scalar(3)))) ==
+        std::vector<float>{1, 2, 3});
   CHECK(found(std::array{scalar(1), Tensor()}) == std::vector<float>{1, -1});
-  CHECK(found(Outputs{scalar(1), {scalar(2), scalar(3)}, Inner{scalar(4)}, "x"}) == std::vector<float>{1, 2, 3, 4});
+  CHECK(found(Outputs{scalar(1), {scalar(2), scalar(3)}, Inner{scalar(4)}, "x"}) ==
+        std::vector<float>{1, 2, 3, 4});
   CHECK(found(std::optional<Tensor>()) == std::vector<float>{});
   CHECK(found(3.5) == std::vector<float>{});
 }

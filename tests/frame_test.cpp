@@ -36,7 +36,9 @@ std::string mismatch(const Frame& mine, const Frame& theirs) {
   }
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -96,10 +98,10 @@ TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
   theirs = sample();
   theirs.operation = Operation::Barrier;
   theirs.sequence = 18;
-  REQUIRE(
-      mismatch(sample(), theirs) ==
-      "ranks are out of step: rank 0 is in all_reduce (average) of 1000 float32, step 12, bucket 1 (collective 17), "
-      "rank 1 in barrier, step 12, bucket 1 (collective 18)");
+  REQUIRE(mismatch(sample(), theirs) ==
+          "ranks are out of step: rank 0 is in all_reduce (average) of 1000 float32, step 12, "
+          "bucket 1 (collective 17), "
+          "rank 1 in barrier, step 12, bucket 1 (collective 18)");
   theirs = sample();
   theirs.step = 13;
   REQUIRE(contains(mismatch(sample(), theirs), "step 12"));

@@ -1,6 +1,6 @@
-// A transport of the tests, in this one file: "framed", between ranks of one machine. Its stream is cut into frames,
-// each with its length and a checksum of its own, over a Unix socket. That it registers itself is all that the rest of
-// ringgrad knows of it; `auto` leaves it alone.
+// A transport of the tests, in this one file: "framed", between ranks of one machine. Its stream is
+// cut into frames, each with its length and a checksum of its own, over a Unix socket. That it
+// registers itself is all that the rest of ringgrad knows of it; `auto` leaves it alone.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -38,7 +38,8 @@ class FramedChannel final : public Channel {
     if (start_left_ == 0 && payload_left_ == 0) begin_frame(pieces);
     std::vector<iovec> out;
     if (start_left_ > 0)
-      out.push_back({reinterpret_cast<std::byte*>(&start_) + sizeof start_ - start_left_, start_left_});
+      out.push_back(
+          {reinterpret_cast<std::byte*>(&start_) + sizeof start_ - start_left_, start_left_});
     size_t left = payload_left_;
     for (const iovec& piece : pieces) {
       out.push_back({piece.iov_base, std::min(left, piece.iov_len)});
@@ -71,7 +72,8 @@ class FramedChannel final : public Channel {
     std::vector<std::byte> payload;
     for (const iovec& piece : pieces) {
       const auto* begin = static_cast<const std::byte*>(piece.iov_base);
-      payload.insert(payload.end(), begin, begin + std::min(piece.iov_len, kMostInFrame - payload.size()));
+      payload.insert(payload.end(), begin,
+                     begin + std::min(piece.iov_len, kMostInFrame - payload.size()));
     }
     if (payload.empty()) return;
     start_ = {static_cast<uint32_t>(payload.size()), crc32c(payload.data(), payload.size())};
@@ -91,7 +93,8 @@ class FramedChannel final : public Channel {
     payload_.assign(arrived_.begin() + sizeof start, arrived_.end());
     given_ = 0;
     arrived_.clear();
-    if (crc32c(payload_.data(), payload_.size()) != start.crc) throw ChannelClosed{"a damaged frame"};
+    if (crc32c(payload_.data(), payload_.size()) != start.crc)
+      throw ChannelClosed{"a damaged frame"};
     return true;
   }
 
@@ -125,14 +128,15 @@ ChannelOffer offer_framed(const std::string& /*host*/) {
   return {std::move(name), std::move(listener)};
 }
 
-constinit const ChannelKind framed_kind{.name = "framed",
-                                        .reach = Reach::Machine,
-                                        .preference = 0,
-                                        .offer = offer_framed,
-                                        .dial = connect_local,
-                                        .open = [](FileDescriptor connection) -> std::unique_ptr<Channel> {
-                                          return std::make_unique<FramedChannel>(std::move(connection));
-                                        }};
+constinit const ChannelKind framed_kind{
+    .name = "framed",
+    .reach = Reach::Machine,
+    .preference = 0,
+    .offer = offer_framed,
+    .dial = connect_local,
+    .open = [](FileDescriptor connection) -> std::unique_ptr<Channel> {
+      return std::make_unique<FramedChannel>(std::move(connection));
+    }};
 BEFORE_MAIN(framed_channel, register_channel(framed_kind));
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Two networks against each other: on several ranks as on one, after a pause as without, and that they learn.
+// Two networks against each other: on several ranks as on one, after a pause as without, and that
+// they learn.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,7 +18,8 @@ using models::Gan;
 
 namespace {
 
-constexpr models::GanOptions kSmall{.channels = 1, .image_size = 8, .latent = 6, .width = 8, .lr = 2e-3};
+constexpr models::GanOptions kSmall{
+    .channels = 1, .image_size = 8, .latent = 6, .width = 8, .lr = 2e-3};
 
 // Rings of two sizes, with some noise: a function of the step.
 Tensor images(int64_t step, int64_t count) {
@@ -27,7 +29,8 @@ Tensor images(int64_t step, int64_t count) {
     const double dy = static_cast<double>(i / 8 % 8) - 3.5, dx = static_cast<double>(i % 8) - 3.5;
     const double away = std::abs(std::sqrt(dy * dy + dx * dx) - 2.5);
     const double grain = static_cast<double>(random.below(100)) / 1000;
-    x.data<float>()[i] = static_cast<float>((away < 0.8 ? 0.9 : -0.9) + (away < 0.8 ? -grain : grain));
+    x.data<float>()[i] =
+        static_cast<float>((away < 0.8 ? 0.9 : -0.9) + (away < 0.8 ? -grain : grain));
   }
   return x;
 }
@@ -51,7 +54,9 @@ TEST_CASE("gan: what it draws becomes what it sees", "[gan][quick]") {
   const auto likeness = [&] {  // the correlation of the drawings with the ring
     const auto drawn = to_vector<double>(to(gan.draw(16), DType::Float64));
     const auto seen = to_vector<double>(to(images(0, 16), DType::Float64));
-    const auto mean = [](const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0) / x.size(); };
+    const auto mean = [](const std::vector<double>& x) {
+      return std::accumulate(x.begin(), x.end(), 0.0) / x.size();
+    };
     const double drawn_mean = mean(drawn), seen_mean = mean(seen);
     double dd = 0, ss = 0, ds = 0;
     for (size_t i = 0; i < drawn.size(); ++i) {
@@ -78,7 +83,8 @@ TEST_CASE("gan: one rank of a group does what a process does by itself", "[gan][
   auto groups = host_groups(1, "shm");
   Gan alone(kSmall, groups[0].get());
   for (int64_t step = 0; step < kSteps; ++step) alone.step(images(step, 16), 16);
-  REQUIRE(mean_difference(one.networks().state_dict(), alone.networks().state_dict()) < 0.02 * kSmall.lr);
+  REQUIRE(mean_difference(one.networks().state_dict(), alone.networks().state_dict()) <
+          0.02 * kSmall.lr);
 }
 
 TEST_CASE("gan: it goes on where it was saved, bit for bit", "[gan][quick]") {
@@ -110,7 +116,8 @@ TEST_CASE("gan: three shards have the same bits on any number of ranks", "[gan][
       std::vector<double> bits;
       for (int64_t step = 0; step < 3; ++step) {
         const RowRange own = gan.own_rows(13);
-        const auto [discriminator, generator] = gan.step(images(step, 13).narrow(0, own.begin, own.size()), 13);
+        const auto [discriminator, generator] =
+            gan.step(images(step, 13).narrow(0, own.begin, own.size()), 13);
         bits.insert(bits.end(), {discriminator, generator});
       }
       const auto weights = test::flat_values(gan.networks());
@@ -122,8 +129,10 @@ TEST_CASE("gan: three shards have the same bits on any number of ranks", "[gan][
 
 TEST_CASE("gan: what cannot be is an error", "[gan][quick]") {
   REQUIRE_THROWS_WITH(Gan({.image_size = 10}), Catch::Matchers::Contains("images of 10 pixels"));
-  REQUIRE_THROWS_WITH(Gan({.image_size = 8, .shards = 2}), Catch::Matchers::Contains("2 shards need a group"));
+  REQUIRE_THROWS_WITH(Gan({.image_size = 8, .shards = 2}),
+                      Catch::Matchers::Contains("2 shards need a group"));
   manual_seed(1);
   Gan gan(kSmall);
-  REQUIRE_THROWS_WITH(gan.step(images(0, 7), 8), Catch::Matchers::Contains("this rank's 8 of a batch of 8"));
+  REQUIRE_THROWS_WITH(gan.step(images(0, 7), 8),
+                      Catch::Matchers::Contains("this rank's 8 of a batch of 8"));
 }

@@ -1,4 +1,5 @@
-// The files of tests/golden/, as written by the scripts beside them. RINGGRAD_GOLDEN is their folder, told by CMake.
+// The files of tests/golden/, as written by the scripts beside them. RINGGRAD_GOLDEN is their
+// folder, told by CMake.
 #pragma once
 
 #include <filesystem>

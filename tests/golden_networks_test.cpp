@@ -1,5 +1,6 @@
-// Networks against numbers that PyTorch computed (tests/golden/make_networks.py): logits, loss, every gradient, and the
-// state after five steps of SGD, to 1e-9 relative in float64 and 1e-4 in float32.
+// Networks against numbers that PyTorch computed (tests/golden/make_networks.py): logits, loss,
+// every gradient, and the state after five steps of SGD, to 1e-9 relative in float64 and 1e-4 in
+// float32.
 #include <cmath>
 #include <map>
 
@@ -28,12 +29,13 @@ Condensed condense(const std::string& name, const Tensor& x) {
   return out;
 }
 
-// An error vector e moves the norm by at most |e| and the dot product by about |e| / √3. A gradient that is zero but
-// for rounding (a bias in front of batch norm) is measured against `floor`.
-void require_condensed(const Condensed& found, double norm, double dot, double tolerance, double floor) {
+// An error vector e moves the norm by at most |e| and the dot product by about |e| / √3. A gradient
+// that is zero but for rounding (a bias in front of batch norm) is measured against `floor`.
+void require_condensed(const Condensed& found, double norm, double dot, double tolerance,
+                       double floor) {
   const double allowed = tolerance * std::max(norm, floor);
-  INFO("norm " << found.norm << ", expected " << norm << "; dot " << found.dot << ", expected " << dot << "; allowed "
-               << allowed);
+  INFO("norm " << found.norm << ", expected " << norm << "; dot " << found.dot << ", expected "
+               << dot << "; allowed " << allowed);
   REQUIRE(std::abs(found.norm - norm) <= allowed);
   REQUIRE(std::abs(found.dot - dot) <= allowed);
 }
@@ -45,11 +47,13 @@ void check(const json& row) {
   const double tolerance =
       steady ? 3e-4 : 1e-9;  // ten times how far PyTorch's own float32 may be, see make_networks.py
   std::map<std::string, Tensor> found;
-  for (auto& [name, value] : parity_training(network, steady ? DType::Float32 : DType::Float64)) found[name] = value;
+  for (auto& [name, value] : parity_training(network, steady ? DType::Float32 : DType::Float64))
+    found[name] = value;
 
   for (const char* key : {"logits", "losses"}) {
     INFO(key);
-    const auto expected = row[key].get<std::vector<double>>(), values = to_vector<double>(found.at(key));
+    const auto expected = row[key].get<std::vector<double>>(),
+               values = to_vector<double>(found.at(key));
     REQUIRE(values.size() == expected.size());
     double error = 0, norm = 0;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -65,12 +69,14 @@ void check(const json& row) {
     size_t column = 0;
     if (numbers.size() == 4) {
       INFO("gradient of " << name);
-      require_condensed(condense(name, found.at("grad." + name)), numbers[0], numbers[1], tolerance, floor);
+      require_condensed(condense(name, found.at("grad." + name)), numbers[0], numbers[1], tolerance,
+                        floor);
       column = 2;
       ++compared;
     }
     INFO(name << " after " << kParitySteps << " steps");
-    require_condensed(condense(name, found.at("state." + name)), numbers[column], numbers[column + 1], tolerance, 0);
+    require_condensed(condense(name, found.at("state." + name)), numbers[column],
+                      numbers[column + 1], tolerance, 0);
     ++compared;
   }
   REQUIRE(compared == found.size());  // and nothing that the golden file does not know
@@ -96,11 +102,14 @@ TEST_CASE("the small networks train as in PyTorch with the reference kernels", "
   const ProviderGuard reference(Provider::Reference);
   check_all({"cnn", "lenet"});
 }
-TEST_CASE("ResNet-20 trains as in PyTorch, with either shortcut") { check_all({"resnet20", "resnet20b"}); }
+TEST_CASE("ResNet-20 trains as in PyTorch, with either shortcut") {
+  check_all({"resnet20", "resnet20b"});
+}
 TEST_CASE("ResNet-18 trains as in PyTorch") { check_all({"resnet18"}); }
 TEST_CASE("ResNet-50 trains as in PyTorch") { check_all({"resnet50"}); }
 
-TEST_CASE("ResNet-18 sees what torchvision's sees, under the same names, from 64 pixels on", "[quick]") {
+TEST_CASE("ResNet-18 sees what torchvision's sees, under the same names, from 64 pixels on",
+          "[quick]") {
   const json golden = load_golden("stem.json");
   const auto model = models::make_model("resnet18", {.image_size = 64});
   model->to(DType::Float64);
@@ -115,5 +124,6 @@ TEST_CASE("ResNet-18 sees what torchvision's sees, under the same names, from 64
   const auto logits = golden["logits"].get<std::vector<double>>();
   const auto found = to_vector<double>(model->forward(hashed_images({3, 64, 64}, DType::Float64)));
   REQUIRE(found.size() == logits.size());
-  for (size_t i = 0; i < found.size(); ++i) CHECK(std::abs(found[i] - logits[i]) <= 1e-9 * std::abs(logits[i]) + 1e-11);
+  for (size_t i = 0; i < found.size(); ++i)
+    CHECK(std::abs(found[i] - logits[i]) <= 1e-9 * std::abs(logits[i]) + 1e-11);
 }

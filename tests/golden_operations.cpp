@@ -1,4 +1,5 @@
-// The operations, optimizers and schedules of tests/golden/make_ops.py, but those of tests/golden/tensor_ops.py.
+// The operations, optimizers and schedules of tests/golden/make_ops.py, but those of
+// tests/golden/tensor_ops.py.
 #include "ringgrad/tests/golden_operations.h"
 
 #include <cmath>
@@ -15,9 +16,13 @@ using nlohmann::json;
 
 namespace {
 
-Tensor optional(const Named& in, const char* name) { return in.contains(name) ? in.at(name) : Tensor(); }
+Tensor optional(const Named& in, const char* name) {
+  return in.contains(name) ? in.at(name) : Tensor();
+}
 
-Pair pair(const json& args, const char* name) { return {args[name][0].get<int64_t>(), args[name][1].get<int64_t>()}; }
+Pair pair(const json& args, const char* name) {
+  return {args[name][0].get<int64_t>(), args[name][1].get<int64_t>()};
+}
 
 Reduction reduction(const json& args) {
   const std::string name = args["reduction"];
@@ -93,15 +98,18 @@ const Operations kOperations = {
      }},
     {"binary_cross_entropy_with_logits",
      [](const json& args, const Named& in) -> Named {
-       return {{"y", binary_cross_entropy_with_logits(in.at("x"), in.at("target"), reduction(args))}};
+       return {
+           {"y", binary_cross_entropy_with_logits(in.at("x"), in.at("target"), reduction(args))}};
      }},
-    {"batch_norm", [](const json& args, const Named& in) { return batch_norm_case(args, in, Activation::None); }},
+    {"batch_norm",
+     [](const json& args, const Named& in) { return batch_norm_case(args, in, Activation::None); }},
     {"batch_norm_add_relu",
      [](const json& args, const Named& in) { return batch_norm_case(args, in, Activation::Relu); }},
     {"layer_norm",
      [](const json& args, const Named& in) -> Named {
        const Shape normalized(args["normalized_shape"].get<std::vector<int64_t>>());
-       return {{"y", layer_norm(in.at("x"), normalized, in.at("weight"), in.at("bias"), args["eps"].get<double>())}};
+       return {{"y", layer_norm(in.at("x"), normalized, in.at("weight"), in.at("bias"),
+                                args["eps"].get<double>())}};
      }},
     {"conv2d",
      [](const json& args, const Named& in) -> Named {
@@ -134,51 +142,61 @@ const Operations kOperations = {
      }},
     {"sgd",
      [](const json& args, const Named& in) {
-       return optimize<optim::SGD>(in, optim::SGDOptions{.lr = args["lr"],
-                                                         .momentum = args.value("momentum", 0.0),
-                                                         .dampening = args.value("dampening", 0.0),
-                                                         .weight_decay = args.value("weight_decay", 0.0),
-                                                         .nesterov = args.value("nesterov", false)});
+       return optimize<optim::SGD>(
+           in, optim::SGDOptions{.lr = args["lr"],
+                                 .momentum = args.value("momentum", 0.0),
+                                 .dampening = args.value("dampening", 0.0),
+                                 .weight_decay = args.value("weight_decay", 0.0),
+                                 .nesterov = args.value("nesterov", false)});
      }},
-    {"adam", [](const json& args,
-                const Named& in) { return optimize<optim::Adam>(in, adam_options<optim::AdamOptions>(args)); }},
-    {"adamw", [](const json& args,
-                 const Named& in) { return optimize<optim::AdamW>(in, adam_options<optim::AdamWOptions>(args)); }},
+    {"adam",
+     [](const json& args, const Named& in) {
+       return optimize<optim::Adam>(in, adam_options<optim::AdamOptions>(args));
+     }},
+    {"adamw",
+     [](const json& args, const Named& in) {
+       return optimize<optim::AdamW>(in, adam_options<optim::AdamWOptions>(args));
+     }},
     {"rmsprop",
      [](const json& args, const Named& in) {
-       return optimize<optim::RMSprop>(in, optim::RMSpropOptions{.lr = args["lr"],
-                                                                 .alpha = args.value("alpha", 0.99),
-                                                                 .eps = args.value("eps", 1e-8),
-                                                                 .weight_decay = args.value("weight_decay", 0.0),
-                                                                 .momentum = args.value("momentum", 0.0),
-                                                                 .centered = args.value("centered", false)});
+       return optimize<optim::RMSprop>(
+           in, optim::RMSpropOptions{.lr = args["lr"],
+                                     .alpha = args.value("alpha", 0.99),
+                                     .eps = args.value("eps", 1e-8),
+                                     .weight_decay = args.value("weight_decay", 0.0),
+                                     .momentum = args.value("momentum", 0.0),
+                                     .centered = args.value("centered", false)});
      }},
     {"adagrad",
      [](const json& args, const Named& in) {
        return optimize<optim::Adagrad>(
-           in, optim::AdagradOptions{.lr = args["lr"],
-                                     .lr_decay = args.value("lr_decay", 0.0),
-                                     .weight_decay = args.value("weight_decay", 0.0),
-                                     .initial_accumulator_value = args.value("initial_accumulator_value", 0.0),
-                                     .eps = args.value("eps", 1e-10)});
+           in, optim::AdagradOptions{
+                   .lr = args["lr"],
+                   .lr_decay = args.value("lr_decay", 0.0),
+                   .weight_decay = args.value("weight_decay", 0.0),
+                   .initial_accumulator_value = args.value("initial_accumulator_value", 0.0),
+                   .eps = args.value("eps", 1e-10)});
      }},
     {"adadelta",
      [](const json& args, const Named& in) {
-       return optimize<optim::Adadelta>(in, optim::AdadeltaOptions{.lr = args["lr"],
-                                                                   .rho = args.value("rho", 0.9),
-                                                                   .eps = args.value("eps", 1e-6),
-                                                                   .weight_decay = args.value("weight_decay", 0.0)});
+       return optimize<optim::Adadelta>(
+           in, optim::AdadeltaOptions{.lr = args["lr"],
+                                      .rho = args.value("rho", 0.9),
+                                      .eps = args.value("eps", 1e-6),
+                                      .weight_decay = args.value("weight_decay", 0.0)});
      }},
     {"plateau",
      [](const json& args, const Named& in) -> Named {
-       optim::SGD optimizer(std::vector<Tensor>{zeros({1}).set_requires_grad()}, optim::SGDOptions{.lr = 0.2});
-       optim::ReduceLROnPlateau plateau(optimizer, {.maximize = args.value("mode", "min") == "max",
-                                                    .factor = args.value("factor", 0.1),
-                                                    .patience = args.value("patience", 10),
-                                                    .threshold = args.value("threshold", 1e-4),
-                                                    .relative = args.value("threshold_mode", "rel") == "rel",
-                                                    .cooldown = args.value("cooldown", 0),
-                                                    .min_lr = args.value("min_lr", 0.0)});
+       optim::SGD optimizer(std::vector<Tensor>{zeros({1}).set_requires_grad()},
+                            optim::SGDOptions{.lr = 0.2});
+       optim::ReduceLROnPlateau plateau(optimizer,
+                                        {.maximize = args.value("mode", "min") == "max",
+                                         .factor = args.value("factor", 0.1),
+                                         .patience = args.value("patience", 10),
+                                         .threshold = args.value("threshold", 1e-4),
+                                         .relative = args.value("threshold_mode", "rel") == "rel",
+                                         .cooldown = args.value("cooldown", 0),
+                                         .min_lr = args.value("min_lr", 0.0)});
        std::vector<double> rates;
        for (double measure : to_vector<double>(in.at("measures"))) {
          plateau.step(measure);
@@ -211,17 +229,21 @@ const Operations kOperations = {
 optim::Schedule schedule(const std::string& name, const json& args) {
   const optim::LinearLR linear{.start_factor = args.value("start_factor", 0.0),
                                .total_iters = args.value("total_iters", 0)};
-  const optim::CosineAnnealingLR cosine{.t_max = args.value("t_max", 0), .eta_min = args.value("eta_min", 0.0)};
-  if (name == "StepLR") return optim::StepLR{.step_size = args["step_size"], .gamma = args["gamma"]};
+  const optim::CosineAnnealingLR cosine{.t_max = args.value("t_max", 0),
+                                        .eta_min = args.value("eta_min", 0.0)};
+  if (name == "StepLR")
+    return optim::StepLR{.step_size = args["step_size"], .gamma = args["gamma"]};
   if (name == "LinearLR") return linear;
-  if (name == "LambdaLR") return optim::LambdaLR{[](int64_t step) { return 1 / (1 + static_cast<double>(step)); }};
+  if (name == "LambdaLR")
+    return optim::LambdaLR{[](int64_t step) { return 1 / (1 + static_cast<double>(step)); }};
   if (name == "CosineAnnealingLR") return cosine;
   if (name == "OneCycleLR")
     return optim::OneCycleLR{.max_lr = args["max_lr"],
                              .total_steps = args["total_steps"],
                              .pct_start = args.value("pct_start", 0.3),
                              .div_factor = args.value("div_factor", 25.0)};
-  if (name == "warm_up_then_cosine") return optim::SequentialLR{.schedules = {linear, cosine}, .milestones = {3}};
+  if (name == "warm_up_then_cosine")
+    return optim::SequentialLR{.schedules = {linear, cosine}, .milestones = {3}};
   throw std::runtime_error("no such schedule: " + name);
 }
 
@@ -243,13 +265,15 @@ Tensor golden_tensor(const json& array, DType dtype) {
   if (array.is_null()) return {};
   const Shape shape(array["shape"].get<std::vector<int64_t>>());
   const json& values = array["values"];
-  if (!values.empty() && values[0].is_number_integer()) return tensor(values.get<std::vector<int64_t>>(), shape);
+  if (!values.empty() && values[0].is_number_integer())
+    return tensor(values.get<std::vector<int64_t>>(), shape);
   return in_dtype(tensor(values.get<std::vector<double>>(), shape), dtype);
 }
 
 std::string golden_difference(const Tensor& x, const json& array, double tolerance) {
   const auto expected = array["values"].get<std::vector<double>>();
-  if (!x || !(x.shape() == Shape(array["shape"].get<std::vector<int64_t>>()))) return "another shape, or nothing";
+  if (!x || !(x.shape() == Shape(array["shape"].get<std::vector<int64_t>>())))
+    return "another shape, or nothing";
   const auto found = to_vector<double>(x);
   for (size_t i = 0; i < expected.size(); ++i)
     if (!(std::abs(found[i] - expected[i]) <= tolerance * std::max(1.0, std::abs(expected[i]))))
@@ -262,7 +286,8 @@ std::string golden_case_difference(const json& row, DType dtype, double toleranc
   const std::string op = row["op"];
   const Operations& named = tensor_operations();
   const auto entry = kOperations.contains(op) ? kOperations.find(op) : named.find(op);
-  if (entry == named.end()) return golden_difference(tensor(schedule_rates(row)), row["outputs"]["lr"], tolerance);
+  if (entry == named.end())
+    return golden_difference(tensor(schedule_rates(row)), row["outputs"]["lr"], tolerance);
   Named in;
   for (const auto& [name, array] : row["inputs"].items()) in[name] = golden_tensor(array, dtype);
   for (const auto& [name, array] : row["grads"].items()) in.at(name).set_requires_grad();

@@ -1,5 +1,5 @@
-// The cases of tests/golden/make_ops.py, run here: for golden_ops_test.cpp, with the file that lies there, and for
-// parity_dump.cpp, with one that PyTorch has just written.
+// The cases of tests/golden/make_ops.py, run here: for golden_ops_test.cpp, with the file that lies
+// there, and for parity_dump.cpp, with one that PyTorch has just written.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,12 @@ using Operations = std::map<std::string, Operation>;
 
 const Operations& tensor_operations();  // those of tests/golden/tensor_ops.py
 
-// An array {"shape", "values"}: int64 where the values are whole numbers, else of this dtype. null: an undefined
-// tensor.
+// An array {"shape", "values"}: int64 where the values are whole numbers, else of this dtype. null:
+// an undefined tensor.
 Tensor golden_tensor(const nlohmann::json& array, DType dtype);
 
-// Where x is further from the array than `tolerance`, relative to it or to 1; empty where it is not.
+// Where x is further from the array than `tolerance`, relative to it or to 1; empty where it is
+// not.
 std::string golden_difference(const Tensor& x, const nlohmann::json& array, double tolerance);
 
 // The same of all outputs and gradients of a case, computed with inputs of this dtype.

@@ -1,4 +1,5 @@
-// Operations, optimizers and schedules against the values that PyTorch computed (tests/golden/make_ops.py).
+// Operations, optimizers and schedules against the values that PyTorch computed
+// (tests/golden/make_ops.py).
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/golden.h"

@@ -18,8 +18,8 @@ Operation operation(const Case& run) {
 Operation of_x(const std::function<Tensor(const Tensor&)>& run) {
   return operation([run](const Named& in) { return run(in.at("x")); });
 }
-Operation of_pair(const std::function<Tensor(const Tensor&, const Tensor&)>& run, const char* a = "a",
-                  const char* b = "b") {
+Operation of_pair(const std::function<Tensor(const Tensor&, const Tensor&)>& run,
+                  const char* a = "a", const char* b = "b") {
   return operation([=](const Named& in) { return run(in.at(a), in.at(b)); });
 }
 Operation with_indices(const std::function<ValuesAndIndices(const Tensor&)>& run) {
@@ -37,14 +37,16 @@ Tensor weighted(const std::vector<Tensor>& parts, int dim) {
 }
 
 void add_reductions(Operations& all) {
-  const std::array<std::pair<const char*, Dims>, 4> dims = {{{"[]", {}}, {"[0]", 0}, {"[1]", 1}, {"[-1, 0]", {-1, 0}}}};
+  const std::array<std::pair<const char*, Dims>, 4> dims = {
+      {{"[]", {}}, {"[0]", 0}, {"[1]", 1}, {"[-1, 0]", {-1, 0}}}};
   for (const auto& [key, d] : dims) {
     const std::string name = key;
     all["any " + name] = of_x([d = d](const Tensor& x) { return (x > 0).any(d); });
     all["all " + name] = of_x([d = d](const Tensor& x) { return (x > 0).all(d); });
     all["std " + name] = of_x([d = d](const Tensor& x) { return x.std(d); });
     for (const auto& [p_name, p] : {std::pair("1", 1.0), {"2", 2.0}, {"3", 3.0}, {"inf", INFINITY}})
-      all[std::string("norm ") + p_name + " " + name] = of_x([d = d, p = p](const Tensor& x) { return x.norm(p, d); });
+      all[std::string("norm ") + p_name + " " + name] =
+          of_x([d = d, p = p](const Tensor& x) { return x.norm(p, d); });
   }
 }
 
@@ -58,14 +60,19 @@ void add_losses(Operations& all) {
        {std::pair("none", Reduction::None), {"mean", Reduction::Mean}, {"sum", Reduction::Sum}}) {
     const std::string end = std::string(" ") + name;
     const auto add = [&, r = r](const std::string& op, auto loss) {
-      all[op + end] = of_pair([=](const Tensor& x, const Tensor& t) { return loss(x, t, r); }, "x", "t");
+      all[op + end] =
+          of_pair([=](const Tensor& x, const Tensor& t) { return loss(x, t, r); }, "x", "t");
     };
     add("l1_loss", l1_loss);
-    add("huber_loss", [](const Tensor& x, const Tensor& t, Reduction r) { return huber_loss(x, t, 0.75, r); });
-    add("smooth_l1_loss", [](const Tensor& x, const Tensor& t, Reduction r) { return smooth_l1_loss(x, t, 0.75, r); });
+    add("huber_loss",
+        [](const Tensor& x, const Tensor& t, Reduction r) { return huber_loss(x, t, 0.75, r); });
+    add("smooth_l1_loss", [](const Tensor& x, const Tensor& t, Reduction r) {
+      return smooth_l1_loss(x, t, 0.75, r);
+    });
     add("binary_cross_entropy", binary_cross_entropy);
     add("kl_div", kl);
-    add("kl_div log", [](const Tensor& x, const Tensor& t, Reduction r) { return kl_div(x, t, r, true); });
+    add("kl_div log",
+        [](const Tensor& x, const Tensor& t, Reduction r) { return kl_div(x, t, r, true); });
     all["binary_cross_entropy at the ends" + end] =
         with_constant(binary_cross_entropy, r, {0, 1, 0.5, 0, 1, 0.25, 1, 0});
     all["kl_div of zeros" + end] = with_constant(kl, r, {0, 0.5, 0, 1});
@@ -83,10 +90,11 @@ void add_images(Operations& all) {
     add("corners", {.mode = UpsampleMode::Bilinear, .align_corners = true});
   }
   all["conv1d"] = operation([](const Named& in) {
-    return conv1d(in.at("x"), in.at("w"), in.at("b"), {.stride = 2, .padding = 1, .dilation = 2, .groups = 2});
+    return conv1d(in.at("x"), in.at("w"), in.at("b"),
+                  {.stride = 2, .padding = 1, .dilation = 2, .groups = 2});
   });
-  all["group_norm"] =
-      operation([](const Named& in) { return group_norm(in.at("x"), 2, in.at("w"), in.at("b"), 1e-5); });
+  all["group_norm"] = operation(
+      [](const Named& in) { return group_norm(in.at("x"), 2, in.at("w"), in.at("b"), 1e-5); });
 }
 
 // A module, whose parameters are inputs, too.
@@ -112,7 +120,8 @@ void add_modules(Operations& all) {
   add_module<nn::LeakyReLU>(all, 0.2);
   add_module<nn::Softmax>(all, 0);
   add_module<nn::LogSoftmax>(all, 1);
-  add_module<nn::Upsample>(all, nn::UpsampleOptions{.scale_factor = 1.5, .mode = UpsampleMode::Bilinear});
+  add_module<nn::Upsample>(
+      all, nn::UpsampleOptions{.scale_factor = 1.5, .mode = UpsampleMode::Bilinear});
   add_module<nn::Embedding>(all, 5, 3, nn::EmbeddingOptions{.padding_idx = -1});
 }
 
@@ -131,8 +140,8 @@ void add_indices(Operations& all) {
     all["index_put " + std::to_string(accumulate)] = operation([=](const Named& in) {
       return index_put(in.at("x"), {in.at("i"), in.at("j")}, in.at("v"), accumulate);
     });
-  all["index_put twice"] =
-      operation([](const Named& in) { return index_put(in.at("x"), {in.at("i")}, in.at("v"), true); });
+  all["index_put twice"] = operation(
+      [](const Named& in) { return index_put(in.at("x"), {in.at("i")}, in.at("v"), true); });
 }
 
 void add_parts(Operations& all) {
@@ -143,10 +152,14 @@ void add_parts(Operations& all) {
   all["index"] = of_x([](const Tensor& x) { return x.index({0, Ellipsis, None, Slice(1, 3)}); });
   all["tril"] = of_x([](const Tensor& x) { return tril(x, 1); });
   all["triu"] = of_x([](const Tensor& x) { return triu(x, -1); });
-  all["scatter_add"] = operation([](const Named& in) { return scatter_add(in.at("x"), 0, in.at("i"), in.at("v")); });
-  all["scatter"] = operation([](const Named& in) { return scatter(in.at("x"), 1, in.at("i"), in.at("v")); });
-  all["index_add"] = operation([](const Named& in) { return index_add(in.at("x"), 1, in.at("i"), in.at("v")); });
-  all["embedding"] = of_pair([](const Tensor& i, const Tensor& w) { return embedding(i, w, 1); }, "i", "w");
+  all["scatter_add"] =
+      operation([](const Named& in) { return scatter_add(in.at("x"), 0, in.at("i"), in.at("v")); });
+  all["scatter"] =
+      operation([](const Named& in) { return scatter(in.at("x"), 1, in.at("i"), in.at("v")); });
+  all["index_add"] =
+      operation([](const Named& in) { return index_add(in.at("x"), 1, in.at("i"), in.at("v")); });
+  all["embedding"] =
+      of_pair([](const Tensor& i, const Tensor& w) { return embedding(i, w, 1); }, "i", "w");
   for (const char* equation :
        {"ij,jk->ik", "bij,bkj->bki", "i,j->ij", "ij,ij->", "bhqd,bhkd->bhqk", "ijk,j->i", "ij,jk"})
     all[std::string("einsum ") + equation] =
@@ -169,9 +182,13 @@ Operations make() {
       {"ge", of_pair([](const Tensor& a, const Tensor& b) { return a >= b; })},
       {"eq", of_pair([](const Tensor& a, const Tensor& b) { return a == b; })},
       {"ne", of_pair([](const Tensor& a, const Tensor& b) { return a != b; })},
-      {"where", operation([](const Named& in) { return where(in.at("c") > 0, in.at("a"), in.at("b")); })},
-      {"masked_fill", of_pair([](const Tensor& x, const Tensor& c) { return x.masked_fill(c != 0, -1.5); }, "x", "c")},
-      {"masked_select", of_pair([](const Tensor& x, const Tensor& c) { return x.index({c != 0}); }, "x", "c")},
+      {"where",
+       operation([](const Named& in) { return where(in.at("c") > 0, in.at("a"), in.at("b")); })},
+      {"masked_fill",
+       of_pair([](const Tensor& x, const Tensor& c) { return x.masked_fill(c != 0, -1.5); }, "x",
+               "c")},
+      {"masked_select",
+       of_pair([](const Tensor& x, const Tensor& c) { return x.index({c != 0}); }, "x", "c")},
       {"logsumexp", of_x([](const Tensor& x) { return logsumexp(x, -1); })},
       {"argmin", of_x([](const Tensor& x) { return x.argmin(1); })},
       {"argmax of all", of_x([](const Tensor& x) { return x.argmax(); })},

@@ -1,5 +1,5 @@
-// Dynamic loss scaling: the rule, steps that are skipped, and what survives a checkpoint; on the CPU and on CUDA, where
-// a whole step with it can be captured.
+// Dynamic loss scaling: the rule, steps that are skipped, and what survives a checkpoint; on the
+// CPU and on CUDA, where a whole step with it can be captured.
 #include "ringgrad/nn/optim/mixed_precision.h"
 
 #include <cmath>
@@ -41,10 +41,12 @@ const double kInf = INFINITY, kNan = NAN;
 }  // namespace
 
 TEST_CASE("an undefined loss is refused", "[grad_scaler][quick]") {
-  require_error<Error>("GradScaler: the loss is an undefined tensor", [] { optim::GradScaler(Device()).scale({}); });
+  require_error<Error>("GradScaler: the loss is an undefined tensor",
+                       [] { optim::GradScaler(Device()).scale({}); });
 }
 
-TEST_CASE("steps with gradients that are not finite are skipped, bit for bit", "[grad_scaler][quick]") {
+TEST_CASE("steps with gradients that are not finite are skipped, bit for bit",
+          "[grad_scaler][quick]") {
   const std::vector<double> slopes = {1, kInf, 2, kNan, kNan, 0.25, 1, -kInf, 3};
   for (const Device device : devices())
     for (const bool adam : {false, true}) {
@@ -52,8 +54,8 @@ TEST_CASE("steps with gradients that are not finite are skipped, bit for bit", "
       const auto optimizer_of = [&](const Tensor& w) -> std::unique_ptr<optim::Optimizer> {
         const std::vector<Tensor> parameters{w};
         if (adam) return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 0.1});
-        return std::make_unique<optim::SGD>(parameters,
-                                            optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+        return std::make_unique<optim::SGD>(
+            parameters, optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
       };
       const auto first = optimizer_of(scaled), second = optimizer_of(plain);
       optim::GradScaler scaler(device, {.initial_scale = 1024, .growth_interval = 2});
@@ -99,7 +101,8 @@ TEST_CASE("gradients can be clipped between unscale and step", "[grad_scaler][qu
   REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
 }
 
-TEST_CASE("float16 gradients are divided by a scale whose inverse float16 does not have", "[grad_scaler][quick]") {
+TEST_CASE("float16 gradients are divided by a scale whose inverse float16 does not have",
+          "[grad_scaler][quick]") {
   for (const Device device : devices()) {
     const Tensor w = zeros({2}, {.dtype = DType::Float16, .device = device});
     w.set_requires_grad();
@@ -124,7 +127,8 @@ TEST_CASE("large gradients are finite, too", "[grad_scaler][quick]") {
   REQUIRE(scaler.current_scale() == 2);
 }
 
-TEST_CASE("a group of frozen parameters follows the others to another device", "[grad_scaler][quick]") {
+TEST_CASE("a group of frozen parameters follows the others to another device",
+          "[grad_scaler][quick]") {
   for (const Device device : devices()) {
     nn::Linear frozen{2, 2}, free{2, 2};
     for (const Tensor& p : frozen.parameters()) p.set_requires_grad(false);
@@ -138,8 +142,9 @@ TEST_CASE("a group of frozen parameters follows the others to another device", "
   }
 }
 
-TEST_CASE("a float16 loss is scaled in float32, and its first step skipped where the scale is no float16",
-          "[grad_scaler][quick]") {
+TEST_CASE(
+    "a float16 loss is scaled in float32, and its first step skipped where the scale is no float16",
+    "[grad_scaler][quick]") {
   const Tensor w = full({1}, 2, {.dtype = DType::Float16});
   w.set_requires_grad();
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.25});
@@ -164,7 +169,8 @@ TEST_CASE("a second step before update() is refused", "[grad_scaler][quick]") {
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1});
   optim::GradScaler scaler;
   scaler.step(optimizer);
-  require_error<Error>("GradScaler: step() twice without update()", [&] { scaler.step(optimizer); });
+  require_error<Error>("GradScaler: step() twice without update()",
+                       [&] { scaler.step(optimizer); });
   scaler.update();
   scaler.step(optimizer);
 }
@@ -172,7 +178,8 @@ TEST_CASE("a second step before update() is refused", "[grad_scaler][quick]") {
 TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") {
   const Tensor w = weight({});
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.1});
-  optim::GradScaler scaler({}, {.initial_scale = 4, .growth_interval = 3}), other({}, {.growth_interval = 3});
+  optim::GradScaler scaler({}, {.initial_scale = 4, .growth_interval = 3}),
+      other({}, {.growth_interval = 3});
   const auto step = [&](optim::GradScaler& with) {
     optimizer.zero_grad();
     with.scale(loss_of(w, 1)).backward();
@@ -184,7 +191,8 @@ TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") 
   nn::copy_by_name("grad_scaler", other.state_dict(), scaler.state_dict(), true);
   step(other);
   REQUIRE(other.current_scale() == 8);
-  require_error<Error>("GradScaler: initial scale 0", [] { optim::GradScaler({}, {.initial_scale = 0}); });
+  require_error<Error>("GradScaler: initial scale 0",
+                       [] { optim::GradScaler({}, {.initial_scale = 0}); });
 }
 
 TEST_CASE("two optimizers share a scale, and each has its own verdict", "[grad_scaler][quick]") {

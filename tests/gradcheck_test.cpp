@@ -1,4 +1,5 @@
-// A checker that cannot fail proves nothing: wrong backwards of several kinds must be found, and named.
+// A checker that cannot fail proves nothing: wrong backwards of several kinds must be found, and
+// named.
 #include "ringgrad/autograd/gradcheck.h"
 
 #include "ringgrad/autograd/differentiable.h"
@@ -22,8 +23,9 @@ Tensor input(const Shape& shape) {
 // x², with a backward that returns `wrong(2 x dy)`.
 template <class Wrong>
 Tensor square(const Tensor& x, Wrong wrong) {
-  return differentiable("square", {x}, (x * x).detach(),
-                        [x = save(x), wrong](const Tensor& dy) -> Gradients { return {wrong(dy * x.get() * 2)}; });
+  return differentiable(
+      "square", {x}, (x * x).detach(),
+      [x = save(x), wrong](const Tensor& dy) -> Gradients { return {wrong(dy * x.get() * 2)}; });
 }
 
 }  // namespace
@@ -35,7 +37,8 @@ TEST_CASE("gradcheck passes what is right", "[gradcheck][quick]") {
   CHECK(result.worst < 1e-8);
 }
 
-TEST_CASE("gradcheck finds a wrong sign, factor, element, missing gradient and NaN", "[gradcheck][quick]") {
+TEST_CASE("gradcheck finds a wrong sign, factor, element, missing gradient and NaN",
+          "[gradcheck][quick]") {
   const Tensor x = input({2, 3});
   const auto check = [&](auto wrong) {
     return gradcheck([&](const std::vector<Tensor>& in) { return square(in[0], wrong); }, {x});
@@ -50,7 +53,8 @@ TEST_CASE("gradcheck finds a wrong sign, factor, element, missing gradient and N
     return g;
   });
   CHECK(!result);
-  require_contains(result.message, "gradcheck of square: input 0 of shape [2, 3], element 4: backward gives ");
+  require_contains(result.message,
+                   "gradcheck of square: input 0 of shape [2, 3], element 4: backward gives ");
   CHECK(result.worst > 0.01);
 }
 
@@ -79,7 +83,8 @@ TEST_CASE("gradcheck leaves values and gradients as they were", "[gradcheck][qui
 TEST_CASE("gradcheck wants float64 and a graph", "[gradcheck][quick]") {
   const Tensor x = Tensor(ones({2})).set_requires_grad();
   const auto twice = [](const std::vector<Tensor>& in) { return in[0] * 2; };
-  require_error<DTypeError>("gradcheck: unsupported dtype float32, expected float64", [&] { gradcheck(twice, {x}); });
+  require_error<DTypeError>("gradcheck: unsupported dtype float32, expected float64",
+                            [&] { gradcheck(twice, {x}); });
   require_error<Error>("gradcheck: the result does not depend on any input that requires grad",
                        [&] { gradcheck(twice, {ones({2}, {.dtype = DType::Float64})}); });
 }

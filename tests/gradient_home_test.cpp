@@ -1,5 +1,5 @@
-// Gradients that an operation writes to where they belong: the same numbers as those that are added there, whoever else
-// gives the parameter one, asks for it, or writes to it.
+// Gradients that an operation writes to where they belong: the same numbers as those that are added
+// there, whoever else gives the parameter one, asks for it, or writes to it.
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/ops.h"
@@ -15,9 +15,11 @@ using namespace ringgrad::test;
 
 namespace {
 
-// A weight and what batch norm has, in an arena; the gradient of w is 1 + 2 + 3 + 4 of x everywhere.
+// A weight and what batch norm has, in an arena; the gradient of w is 1 + 2 + 3 + 4 of x
+// everywhere.
 struct Parameters {
-  Tensor w = Tensor(ones({1, 1, 1, 1})).set_requires_grad(), gamma = Tensor(ones({1})).set_requires_grad();
+  Tensor w = Tensor(ones({1, 1, 1, 1})).set_requires_grad(),
+         gamma = Tensor(ones({1})).set_requires_grad();
   Tensor x = tensor<float>({1, 2, 3, 4}, {1, 1, 2, 2});
   optim::SGD optimizer{nn::NamedTensors{{"w", w}, {"gamma", gamma}}, optim::SGDOptions{.lr = 0.1}};
 

@@ -14,7 +14,8 @@ using namespace ringgrad::test;
 
 namespace {
 
-// The text with sequence numbers, which depend on what ran before, counted from the oldest node shown.
+// The text with sequence numbers, which depend on what ran before, counted from the oldest node
+// shown.
 std::string renumbered(const std::string& text) {
   std::vector<int> numbers;
   const std::regex number("#([0-9]+)");
@@ -31,7 +32,8 @@ std::string renumbered(const std::string& text) {
   return result.append(at, text.end());
 }
 
-std::string printed(decltype(print_graph) print, const Tensor& tensor, const LeafNames& names = {}) {
+std::string printed(decltype(print_graph) print, const Tensor& tensor,
+                    const LeafNames& names = {}) {
   std::ostringstream out;
   print(out, tensor, names);
   return out.str();
@@ -39,7 +41,8 @@ std::string printed(decltype(print_graph) print, const Tensor& tensor, const Lea
 
 }  // namespace
 
-TEST_CASE("the graph as text: newest first, with shapes and where gradients go", "[graph_print][quick]") {
+TEST_CASE("the graph as text: newest first, with shapes and where gradients go",
+          "[graph_print][quick]") {
   const Tensor x = Tensor(ones({2, 3})).set_requires_grad(), c = ones({3});
   const Tensor loss = sum(relu(x * c) + x);
   CHECK(renumbered(printed(print_graph, loss)) ==
@@ -64,18 +67,22 @@ TEST_CASE("the graph in DOT: every node once, an arrow per gradient", "[graph_pr
 }
 
 TEST_CASE("leaves that have names are shown by them, also after backward", "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({2, 3})).set_requires_grad(), weight = Tensor(ones({3})).set_requires_grad();
+  const Tensor x = Tensor(ones({2, 3})).set_requires_grad(),
+               weight = Tensor(ones({3})).set_requires_grad();
   const Tensor frozen = ones({3}), unused = Tensor(ones({1})).set_requires_grad();
   const LeafNames names = {{"frozen", frozen}, {"fc.weight", weight}, {"unused", unused}};
   const Tensor y = x * weight;
-  CHECK(renumbered(printed(print_graph, y, names)) == "#0 mul [2, 3] <- leaf [2, 3], fc.weight [3]\n");
-  require_contains(printed(print_graph_dot, y, names), "[shape=ellipse, label=\"fc.weight\\n[3]\"]");
+  CHECK(renumbered(printed(print_graph, y, names)) ==
+        "#0 mul [2, 3] <- leaf [2, 3], fc.weight [3]\n");
+  require_contains(printed(print_graph_dot, y, names),
+                   "[shape=ellipse, label=\"fc.weight\\n[3]\"]");
   sum(y).backward();
   require_contains(printed(print_graph, y, names), "fc.weight [3]");
 }
 
 TEST_CASE("what was fused into an operation is named", "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({4, 2, 3, 3})).set_requires_grad(), weight = ones({2}), bias = zeros({2});
+  const Tensor x = Tensor(ones({4, 2, 3, 3})).set_requires_grad(), weight = ones({2}),
+               bias = zeros({2});
   const Tensor mean = zeros({2}), var = ones({2});
   const auto name = [&](const BatchNormOptions& options) {
     const std::string text = printed(print_graph, batch_norm(x, weight, bias, mean, var, options));
@@ -90,7 +97,9 @@ TEST_CASE("what was fused into an operation is named", "[graph_print][quick]") {
 
 // The numbers are those of its README: https://github.com/karpathy/micrograd.
 TEST_CASE("micrograd's example with its values and gradients", "[graph_print][quick]") {
-  const auto leaf = [](double value) { return scalar(value, {.dtype = DType::Float64}).set_requires_grad(); };
+  const auto leaf = [](double value) {
+    return scalar(value, {.dtype = DType::Float64}).set_requires_grad();
+  };
   const Tensor a = leaf(-4), b = leaf(2);
   const LeafNames names = {{"a", a}, {"b", b}};
   Tensor g;
@@ -112,7 +121,8 @@ TEST_CASE("micrograd's example with its values and gradients", "[graph_print][qu
   require_contains(text, "pow [] (freed) = 49, gradient 0.4958 <- #");
   require_contains(text, "\na [] = -4, gradient 138.8\nb [] = 2, gradient 645.6\n");
   require_contains(dot, "[shape=ellipse, label=\"b\\n[]\\n= 2\\ngradient 645.6\"]");
-  require_contains(printed(print_graph, relu(a)), "relu [] <- leaf []\n");  // made when nobody kept values
+  // Made when nobody kept values.
+  require_contains(printed(print_graph, relu(a)), "relu [] <- leaf []\n");
 }
 
 TEST_CASE("of many values their mean and deviation are shown", "[graph_print][quick]") {
@@ -126,7 +136,8 @@ TEST_CASE("of many values their mean and deviation are shown", "[graph_print][qu
 }
 
 TEST_CASE("a leaf is a graph of one node, named or not", "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({2})).set_requires_grad(), other = Tensor(ones({2})).set_requires_grad();
+  const Tensor x = Tensor(ones({2})).set_requires_grad(),
+               other = Tensor(ones({2})).set_requires_grad();
   CHECK(printed(print_graph, x).empty());  // leaves are shown where they are reached
   const auto shown = [&](const LeafNames& names) { return printed(print_graph_dot, x, names); };
   require_contains(shown({{"other", other}}), "label=\"leaf\\n[2]\"");
@@ -134,6 +145,8 @@ TEST_CASE("a leaf is a graph of one node, named or not", "[graph_print][quick]")
 }
 
 TEST_CASE("a tensor without graph cannot be printed", "[graph_print][quick]") {
-  require_error<Error>("print_graph: the tensor has no graph", [] { printed(print_graph, ones({1})); });
-  require_error<Error>("print_graph_dot: the tensor has no graph", [] { printed(print_graph_dot, Tensor()); });
+  require_error<Error>("print_graph: the tensor has no graph",
+                       [] { printed(print_graph, ones({1})); });
+  require_error<Error>("print_graph_dot: the tensor has no graph",
+                       [] { printed(print_graph_dot, Tensor()); });
 }

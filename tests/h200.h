@@ -1,4 +1,5 @@
-// An H200 by its properties, as cuDNN writes down a card's: plans are made for it where there is none.
+// An H200 by its properties, as cuDNN writes down a card's: plans are made for it where there is
+// none.
 #pragma once
 
 namespace ringgrad::test {

@@ -1,5 +1,5 @@
-// The handshake by which two ranks believe each other: what an eavesdropper, a liar and a fault of the wire get from
-// it.
+// The handshake by which two ranks believe each other: what an eavesdropper, a liar and a fault of
+// the wire get from it.
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
 #include <sys/socket.h>
@@ -15,7 +15,8 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-TEST_CASE("who comes without the secret takes nothing away to guess on", "[handshake][quick][threads]") {
+TEST_CASE("who comes without the secret takes nothing away to guess on",
+          "[handshake][quick][threads]") {
   auto [ours, theirs] = local_socket_pair();
   ServerHandshake handshake(std::move(theirs));
   const auto heard = [&] {
@@ -42,11 +43,12 @@ TEST_CASE("a handshake cannot be replayed", "[handshake][quick][threads]") {
   const FileDescriptor ear = listen_tcp({"127.0.0.1", 0});
   std::thread client([&] {
     const FileDescriptor socket = connect_tcp(local_address(ear), soon());
-    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(), "server");
+    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 2, "me\n"}, "a secret", soon(),
+                     "server");
   });
   const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
-  std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'), proof(sizeof(Mac), '\0'),
-      answer(sizeof(ServerAnswer), '\0');
+  std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'),
+      proof(sizeof(Mac), '\0'), answer(sizeof(ServerAnswer), '\0');
   const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
   {
     const FileDescriptor to_server = connect_tcp(address, soon());
@@ -89,10 +91,12 @@ TEST_CASE("every flipped byte of a handshake is refused", "[handshake][quick][th
     ServerHandshake handshake(std::move(theirs));
     std::thread client([&, mouth = std::move(mouth)] {
       error_of([&] {
-        client_handshake(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(), "server");
+        client_handshake(mouth, {ConnectionPurpose::Control, 1, 2, "abc"}, "a secret", soon(),
+                         "server");
       });
     });
-    std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'), proof(sizeof(Mac), '\0');
+    std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'),
+        proof(sizeof(Mac), '\0');
     const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
     read_all(ear, bytes(hello), soon(), "client");
     std::string flipped = hello;

@@ -1,5 +1,6 @@
-// Weights and inputs that C++ and Python make alike, without a file: element i of the tensor NAME is a hash of both.
-// The twin of tests/golden/hashed.py; the golden numbers and the comparison with PyTorch start from these.
+// Weights and inputs that C++ and Python make alike, without a file: element i of the tensor NAME
+// is a hash of both. The twin of tests/golden/hashed.py; the golden numbers and the comparison with
+// PyTorch start from these.
 #pragma once
 
 #include <cmath>
@@ -35,25 +36,32 @@ constexpr int64_t hashed_label(int64_t i, int64_t classes) {
 }
 
 // Note [Mixed and steady weights]
-// Comparing gradients to 1e-4 needs a network whose gradient is continuous where it is evaluated. With ordinary weights
-// it is not: a ResNet-50 passes ten million values through ReLUs, rounding moves some of them across zero, and one such
-// flip changes the gradient of its layer by about 1e-3, in any library (PyTorch's float32 differs from its own float64
-// by 1e-2). So there are two kinds of weights:
-//   mixed   zero lies in the middle of what each ReLU sees. For float64, where rounding flips nothing.
-//   steady  batch norm's scale and shift keep zero about four standard deviations away: half the channels inside a
+// Comparing gradients to 1e-4 needs a network whose gradient is continuous where it is evaluated.
+// With ordinary weights it is not: a ResNet-50 passes ten million values through ReLUs, rounding
+// moves some of them across zero, and one such flip changes the gradient of its layer by about
+// 1e-3, in any library (PyTorch's float32 differs from its own float64 by 1e-2). So there are two
+// kinds of weights:
+//   mixed   zero lies in the middle of what each ReLU sees. For float64, where rounding flips
+//   nothing. steady  batch norm's scale and shift keep zero about four standard deviations away:
+//   half the channels inside a
 //           block pass, half are shut, and the sum after a block passes. For float32.
-// In both a block's last norm has a small scale, as trained networks have; it keeps errors from growing with depth.
+// In both a block's last norm has a small scale, as trained networks have; it keeps errors from
+// growing with depth.
 
-// Element i of the entry `name` of a state_dict, of that shape: a parameter or a buffer with torchvision's names. Every
-// sum below adds an exact product, so that a fused multiply-add gives the same bits.
+// Element i of the entry `name` of a state_dict, of that shape: a parameter or a buffer with
+// torchvision's names. Every sum below adds an exact product, so that a fused multiply-add gives
+// the same bits.
 inline double hashed_state(std::string_view name, const Shape& shape, bool steady, int64_t i) {
   if (name.ends_with("num_batches_tracked")) return 0;
   const double u = hashed_uniform(name, i);
   if (name.ends_with("running_mean")) return 0.1 * u;
   if (name.ends_with("running_var")) return 1.0 + 0.5 * u;
-  if (shape.dim() >= 2) return std::sqrt(6.0 / static_cast<double>(shape.numel() / shape[0])) * u;  // He et al. 2015
+  // He et al. 2015.
+  if (shape.dim() >= 2) return std::sqrt(6.0 / static_cast<double>(shape.numel() / shape[0])) * u;
 
-  const auto contains = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  const auto contains = [&](std::string_view part) {
+    return name.find(part) != std::string_view::npos;
+  };
   const bool inner = contains("bn1.");
   const bool outer = contains("bn2.") || contains("bn3.") || contains("downsample.1.");
   if (name.ends_with("bias")) {

@@ -1,5 +1,5 @@
-// The hashed weights of tests/hashed_weights.h equal those of tests/golden/hashed.py, bit for bit. The values below
-// were printed by the latter.
+// The hashed weights of tests/hashed_weights.h equal those of tests/golden/hashed.py, bit for bit.
+// The values below were printed by the latter.
 #include "ringgrad/tests/hashed_weights.h"
 
 #include "ringgrad/tests/catch.h"

@@ -34,14 +34,17 @@ TEST_CASE("hooks of a leaf run in the order of their registration", "[hook][quic
   std::string order;
   std::vector<HookHandle> handles;
   for (char name : {'a', 'b', 'c'})
-    handles.push_back(register_post_accumulate_grad_hook(x, [&order, name](const Tensor&) { order += name; }));
+    handles.push_back(
+        register_post_accumulate_grad_hook(x, [&order, name](const Tensor&) { order += name; }));
   handles[1].remove();
-  handles.push_back(register_post_accumulate_grad_hook(x, [&order](const Tensor&) { order += 'd'; }));
+  handles.push_back(
+      register_post_accumulate_grad_hook(x, [&order](const Tensor&) { order += 'd'; }));
   (x * 2).backward();
   CHECK(order == "acd");
 }
 
-TEST_CASE("a hook stays until its handle removes it, whether that is kept or not", "[hook][quick]") {
+TEST_CASE("a hook stays until its handle removes it, whether that is kept or not",
+          "[hook][quick]") {
   const Tensor x = leaf({1});
   int calls = 0;
   register_post_accumulate_grad_hook(x, [&](const Tensor&) { calls += 10; });
@@ -105,14 +108,19 @@ TEST_CASE("a handle may outlive its leaf", "[hook][quick]") {
 
 TEST_CASE("hooks belong to leaves that want gradients", "[hook][quick]") {
   const char* const text =
-      "register_post_accumulate_grad_hook: the tensor of shape [1] is not a leaf that requires grad";
-  require_error<Error>(text, [] { auto h = register_post_accumulate_grad_hook(zeros({1}), [](const Tensor&) {}); });
-  require_error<Error>(text, [] { auto h = register_post_accumulate_grad_hook(leaf({1}) * 2, [](const Tensor&) {}); });
+      "register_post_accumulate_grad_hook: the tensor of shape [1] is not a leaf that requires "
+      "grad";
+  require_error<Error>(
+      text, [] { auto h = register_post_accumulate_grad_hook(zeros({1}), [](const Tensor&) {}); });
+  require_error<Error>(text, [] {
+    auto h = register_post_accumulate_grad_hook(leaf({1}) * 2, [](const Tensor&) {});
+  });
 }
 
 TEST_CASE("hooks of an undefined tensor are refused", "[hook][quick]") {
-  require_error<Error>("register_post_accumulate_grad_hook: the tensor is undefined",
-                       [] { auto h = register_post_accumulate_grad_hook({}, [](const Tensor&) {}); });
+  require_error<Error>("register_post_accumulate_grad_hook: the tensor is undefined", [] {
+    auto h = register_post_accumulate_grad_hook({}, [](const Tensor&) {});
+  });
 }
 
 TEST_CASE("an exception in a hook leaves backward, and everything stays usable", "[hook][quick]") {
@@ -129,7 +137,8 @@ TEST_CASE("an exception in a hook leaves backward, and everything stays usable",
   CHECK(w.grad().item<float>() == 1);  // it was accumulated before its hooks ran
   CHECK(later == 0);
   CHECK(!called_back);
-  require_error<Error>("queue_final_callback: no backward pass is running", [] { queue_final_callback([] {}); });
+  require_error<Error>("queue_final_callback: no backward pass is running",
+                       [] { queue_final_callback([] {}); });
 
   fail = false;
   x.set_grad({});
@@ -151,7 +160,8 @@ TEST_CASE("hooks run without grad mode, and cannot start another backward", "[ho
   CHECK((x * 2).requires_grad());
 }
 
-TEST_CASE("final callbacks run in order after the last node, before backward returns", "[hook][quick]") {
+TEST_CASE("final callbacks run in order after the last node, before backward returns",
+          "[hook][quick]") {
   const Tensor x = leaf({1}), w = leaf({2});
   std::string order;
   const auto on_w = register_post_accumulate_grad_hook(w, [&](const Tensor&) {

@@ -6,7 +6,8 @@
 
 namespace ringgrad {
 
-inline std::vector<std::unique_ptr<HostProcessGroup>> host_groups(int size, const char* channel = "shm",
+inline std::vector<std::unique_ptr<HostProcessGroup>> host_groups(int size,
+                                                                  const char* channel = "shm",
                                                                   HostOptions options = {}) {
   std::vector<std::unique_ptr<HostProcessGroup>> groups;
   for (auto& transport : in_process_transports(size, channel))

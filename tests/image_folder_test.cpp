@@ -51,7 +51,8 @@ TEST_CASE("image folder: classes and pictures by their names, resized and normal
   const std::vector<float> plane = {dark, light, dark, light};
   std::vector<float> planes;
   for (int c = 0; c < 3; ++c) planes.insert(planes.end(), plane.begin(), plane.end());
-  CHECK(difference(gray.data, std::vector<double>(planes.begin(), planes.end()), {DType::Float32, 4}) == "");
+  CHECK(difference(gray.data, std::vector<double>(planes.begin(), planes.end()),
+                   {DType::Float32, 4}) == "");
   CHECK(colour.data.shape() == Shape{3, 2, 2});
   CHECK(colour.data.data<float>()[0] == 1);
   CHECK_THROWS_AS(pictures.get(3), IndexError);
@@ -60,8 +61,10 @@ TEST_CASE("image folder: classes and pictures by their names, resized and normal
 TEST_CASE("image folder: a loader makes batches of it", "[quick][threads]") {
   const TempFolder folder;
   for (const char* name : {"a/1.pgm", "a/2.pgm", "b/1.pgm"}) write(folder / name, kGray);
-  const auto pictures = std::make_shared<ImageFolder>(folder.path(), ImageFolderOptions{.size = 4, .channels = 1});
-  DataLoader loader(pictures, std::make_shared<SequentialSampler>(3), {.batch_size = 3, .num_workers = 2});
+  const auto pictures =
+      std::make_shared<ImageFolder>(folder.path(), ImageFolderOptions{.size = 4, .channels = 1});
+  DataLoader loader(pictures, std::make_shared<SequentialSampler>(3),
+                    {.batch_size = 3, .num_workers = 2});
   for (const Batch& batch : loader) {
     CHECK(batch.data.shape() == Shape{3, 1, 4, 4});
     CHECK(to_vector<int64_t>(batch.target) == std::vector<int64_t>{0, 0, 1});
@@ -77,17 +80,20 @@ TEST_CASE("image folder: what is wrong is said with the name of the file", "[qui
   refused(root + " has no folder in it");
   fs::create_directory(folder / "empty");
   refused(root + "/empty has no picture");
-  require_error<DataError>("nowhere: No such file or directory", [&] { ImageFolder{folder / "nowhere"}; });
+  require_error<DataError>("nowhere: No such file or directory",
+                           [&] { ImageFolder{folder / "nowhere"}; });
   require_error<Error>("ImageFolder: 8 pixels a side and 2 channels",
                        [&] { ImageFolder(folder.path(), {.size = 8, .channels = 2}); });
   write(folder / "empty/short.pgm", kGray.substr(0, kGray.size() - 1));
   write(folder / "empty/text.png", "a text");
   const ImageFolder pictures(folder.path());
-  require_error<DataError>("empty/short.pgm: 1 bytes of pixels from offset 11, expected 2", [&] { pictures.get(0); });
+  require_error<DataError>("empty/short.pgm: 1 bytes of pixels from offset 11, expected 2",
+                           [&] { pictures.get(0); });
   require_error<DataError>("empty/text.png is neither", [&] { pictures.get(1); });
 }
 
-TEST_CASE("pictures in a list: quotes, commas in paths, a heading, and which line is wrong", "[quick]") {
+TEST_CASE("pictures in a list: quotes, commas in paths, a heading, and which line is wrong",
+          "[quick]") {
   const TempFolder folder;
   const auto list = [&](const std::string& text) {
     write(folder / "list.csv", text);
@@ -107,30 +113,36 @@ TEST_CASE("pictures in a list: quotes, commas in paths, a heading, and which lin
   for (const char* wrong : {"a.png,x\nb.png", "a.png,x\n,y", "a.png,x\nb.png,"})
     require_error<DataError>("list.csv: line 2 lacks a path or a label", [&] { list(wrong); });
   require_error<DataError>("names no picture", [&] { list("path,label\n"); });
-  require_error<DataError>("nowhere.csv: No such file", [&] { pictures_in_csv(folder / "nowhere.csv"); });
+  require_error<DataError>("nowhere.csv: No such file",
+                           [&] { pictures_in_csv(folder / "nowhere.csv"); });
   REQUIRE(::mkfifo((folder / "pipe.csv").c_str(), 0600) == 0);
-  require_error<DataError>("pipe.csv is not a regular file", [&] { pictures_in_csv(folder / "pipe.csv"); });
+  require_error<DataError>("pipe.csv is not a regular file",
+                           [&] { pictures_in_csv(folder / "pipe.csv"); });
 }
 
-TEST_CASE("pictures in a list: what stands in quotes, as RFC 4180 has it, and all ends of a line", "[quick]") {
+TEST_CASE("pictures in a list: what stands in quotes, as RFC 4180 has it, and all ends of a line",
+          "[quick]") {
   const TempFolder folder;
   const auto list = [&](const std::string& text) {
     write(folder / "list.csv", text);
     return pictures_in_csv(folder / "list.csv");
   };
-  const LabelledPictures found =
-      list("\"a, b.png\",\"cats, all of them\"\r\r\"say \"\"hi\"\".png\",\"the \"\"dog\"\"\"\rc.png,cow");
+  const LabelledPictures found = list(
+      "\"a, b.png\",\"cats, all of them\"\r\r\"say \"\"hi\"\".png\",\"the "
+      "\"\"dog\"\"\"\rc.png,cow");
   CHECK(found.classes == std::vector<std::string>{"cats, all of them", "cow", "the \"dog\""});
   REQUIRE(found.pictures.size() == 3);
   CHECK(found.pictures[0].file == folder / "a, b.png");
   CHECK(found.pictures[1].file == folder / "say \"hi\".png");
   CHECK(found.pictures[2].file == folder / "c.png");
-  for (const char* alone : {"\"b.png,x", "b.png,x\"", "b\".png,x", "\"b\".png,x", "\"b.png\"\",x", "b.png,\"x\"y"})
+  for (const char* alone :
+       {"\"b.png,x", "b.png,x\"", "b\".png,x", "\"b\".png,x", "\"b.png\"\",x", "b.png,\"x\"y"})
     require_error<DataError>("list.csv: line 2 has a quote that stands alone",
                              [&] { list(str("a.png,x\r\n", alone, "\r\nc.png,y\r\n")); });
 }
 
-TEST_CASE("image folder: links to nowhere are no pictures, and links above it no classes", "[quick]") {
+TEST_CASE("image folder: links to nowhere are no pictures, and links above it no classes",
+          "[quick]") {
   const TempFolder folder;
   write(folder / "in/dog/a.pgm", kGray);
   write(folder / "else/b.pgm", kGray);
@@ -146,7 +158,8 @@ TEST_CASE("image folder: links to nowhere are no pictures, and links above it no
 
 TEST_CASE("pictures: resized by the definition, a triangle over both sides", "[quick]") {
   const Tensor image = empty({3, 7, 5}, {.dtype = DType::UInt8});
-  for (int64_t i = 0; i < image.numel(); ++i) image.data<uint8_t>()[i] = static_cast<uint8_t>(i * 97 % 251);
+  for (int64_t i = 0; i < image.numel(); ++i)
+    image.data<uint8_t>()[i] = static_cast<uint8_t>(i * 97 % 251);
   for (const int64_t size : {1, 3, 5, 12}) {
     const Tensor fitted = fit_image(image, 3, size);
     for (int64_t i = 0; i < fitted.numel(); ++i) {
@@ -155,9 +168,12 @@ TEST_CASE("pictures: resized by the definition, a triangle over both sides", "[q
       double sum = 0, weight = 0;
       for (int64_t y = 0; y < 7; ++y)
         for (int64_t x = 0; x < 5; ++x) {
-          const double dy = std::abs(static_cast<double>(y) + 0.5 - (static_cast<double>(row) + 0.5) * sy),
-                       dx = std::abs(static_cast<double>(x) + 0.5 - (static_cast<double>(column) + 0.5) * sx);
-          const double w = std::max(0.0, std::max(1.0, sy) - dy) * std::max(0.0, std::max(1.0, sx) - dx);
+          const double dy = std::abs(static_cast<double>(y) + 0.5 -
+                                     (static_cast<double>(row) + 0.5) * sy),
+                       dx = std::abs(static_cast<double>(x) + 0.5 -
+                                     (static_cast<double>(column) + 0.5) * sx);
+          const double w =
+              std::max(0.0, std::max(1.0, sy) - dy) * std::max(0.0, std::max(1.0, sx) - dx);
           sum += w * static_cast<double>(pixel(image, c, y, x));
           weight += w;
         }
@@ -170,8 +186,10 @@ TEST_CASE("pictures: PNG", "[quick]") {
   if (!reads_png()) return;
   CHECK(read_image(corpus("gray.png")).size(0) == 1);
   // 16 bits without a gamma: 0, 257, 25700 and 65535.
-  CHECK(to_vector<uint8_t>(read_image(corpus("sixteen.png"))) == std::vector<uint8_t>{0, 1, 100, 255});
-  // (10, 200, 0) with an alpha of 0, 64, 128 and 255, before white: as Pillow and browsers mix them.
+  CHECK(to_vector<uint8_t>(read_image(corpus("sixteen.png"))) ==
+        std::vector<uint8_t>{0, 1, 100, 255});
+  // (10, 200, 0) with an alpha of 0, 64, 128 and 255, before white: as Pillow and browsers mix
+  // them.
   CHECK(to_vector<uint8_t>(read_image(corpus("transparent.png"))) ==
         std::vector<uint8_t>{255, 194, 132, 10, 255, 241, 227, 200, 255, 191, 127, 0});
 }

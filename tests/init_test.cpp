@@ -11,19 +11,23 @@ using namespace ringgrad::test;
 
 TEST_CASE("orthogonal_ gives orthogonal rows, or columns where those are fewer", "[quick]") {
   manual_seed(1);
-  for (const Shape& shape : {Shape{3, 5}, Shape{5, 3}, Shape{4, 4}, Shape{2, 3, 2, 1}, Shape{1, 1}, Shape{0, 3}}) {
+  for (const Shape& shape :
+       {Shape{3, 5}, Shape{5, 3}, Shape{4, 4}, Shape{2, 3, 2, 1}, Shape{1, 1}, Shape{0, 3}}) {
     const Tensor w = empty(shape, {.dtype = DType::Float64});
     nn::init::orthogonal_(w, 2);
     if (w.numel() == 0) continue;
     const Tensor matrix = w.flatten(1), wide = w.size(0) <= matrix.size(1) ? matrix : matrix.t();
     INFO(shape);
-    CHECK(norm(wide.mm(wide.t()) - 4 * eye(wide.size(0), {.dtype = DType::Float64})).item<double>() < 1e-12);
+    CHECK(
+        norm(wide.mm(wide.t()) - 4 * eye(wide.size(0), {.dtype = DType::Float64})).item<double>() <
+        1e-12);
   }
   require_error<ShapeError>("init: the weight has shape [3], expected at least two dimensions",
                             [] { nn::init::orthogonal_(zeros({3})); });
 }
 
-TEST_CASE("normal_, uniform_ and constant_ write to a parameter that requires a gradient", "[quick]") {
+TEST_CASE("normal_, uniform_ and constant_ write to a parameter that requires a gradient",
+          "[quick]") {
   const Tensor w = zeros({1000}).requires_grad_();
   nn::init::normal_(w, 3, 0.5);
   CHECK(std::abs(w.detach().mean().item<double>() - 3) < 0.1);

@@ -1,5 +1,6 @@
-// The choice among kernels that are compiled for different instructions (core/kernels/isa.h). That they compute the
-// same is op_test's, but for those that are no tensor operations: ranks' sums (core/kernels/reduction.h).
+// The choice among kernels that are compiled for different instructions (core/kernels/isa.h). That
+// they compute the same is op_test's, but for those that are no tensor operations: ranks' sums
+// (core/kernels/reduction.h).
 #include "ringgrad/core/kernels/isa.h"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// What each of the functions makes of the same elements: numbers of all sizes, infinities and zeros. No NaN: which of
-// two is handed on is not said.
+// What each of the functions makes of the same elements: numbers of all sizes, infinities and
+// zeros. No NaN: which of two is handed on is not said.
 template <class T>
 std::vector<Bytes> results(const ReduceFunctions& r) {
   constexpr size_t kCount = 1237;
@@ -36,8 +37,8 @@ std::vector<Bytes> results(const ReduceFunctions& r) {
   std::vector<const void*> inputs;
   for (const auto& own : elements) inputs.push_back(own.data());
   const auto room = [&](size_t item) { return Bytes(kCount * item); };
-  Bytes wide = room(r.wide_bytes), more = wide, finished = room(r.item_bytes), all = wide, reduced = finished,
-        pair = finished, same = finished;
+  Bytes wide = room(r.wide_bytes), more = wide, finished = room(r.item_bytes), all = wide,
+        reduced = finished, pair = finished, same = finished;
   r.combine_items(wide.data(), inputs[0], inputs[1], kCount);
   r.combine_wide(more.data(), inputs[2], wide.data(), kCount);
   r.finish(finished.data(), wide.data(), kCount, kRanks);
@@ -53,13 +54,14 @@ std::vector<Bytes> results(const ReduceFunctions& r) {
 
 TEST_CASE("the kernels in use are some that the library has, for this machine", "[quick][isa]") {
   const std::vector<BuiltIsa> built = built_isas();
-  const auto in_use =
-      std::find_if(built.begin(), built.end(), [](const BuiltIsa& other) { return other.name == isa(); });
+  const auto in_use = std::find_if(built.begin(), built.end(),
+                                   [](const BuiltIsa& other) { return other.name == isa(); });
   REQUIRE(in_use != built.end());
   CHECK(in_use->on_this_machine);
   const std::string wanted = variable("RINGGRAD_ISA");
   if (!wanted.empty()) CHECK(isa() == wanted);
-  const bool better = std::any_of(in_use + 1, built.end(), [](const BuiltIsa& other) { return other.on_this_machine; });
+  const bool better = std::any_of(in_use + 1, built.end(),
+                                  [](const BuiltIsa& other) { return other.on_this_machine; });
   if (wanted.empty()) CHECK(!better);
 }
 
@@ -96,13 +98,15 @@ TEST_CASE("ranks' sums are compiled for each, and have the same bits", "[quick][
       }
     };
     const auto compare_floats = [&]<class T>() {
-      compare.operator()<T>({ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product});
+      compare.operator()<T>(
+          {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product});
     };
     compare_floats.operator()<float>();
     compare_floats.operator()<double>();
     compare_floats.operator()<bfloat16>();
     compare_floats.operator()<float16>();
-    compare.operator()<int64_t>({ReduceOp::Sum, ReduceOp::Average, ReduceOp::Max, ReduceOp::BitXor});
+    compare.operator()<int64_t>(
+        {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Max, ReduceOp::BitXor});
     compare.operator()<uint8_t>({ReduceOp::Sum, ReduceOp::Min, ReduceOp::BitAnd});
   }
   use_isa(before);

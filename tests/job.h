@@ -1,4 +1,5 @@
-// For tests with real processes: a test program starts itself again as the ranks of a job, or as its launcher.
+// For tests with real processes: a test program starts itself again as the ranks of a job, or as
+// its launcher.
 #pragma once
 
 #include <signal.h>
@@ -23,7 +24,9 @@ inline void must(bool condition, const char* what) {
   if (!condition) throw Error(what);
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -39,8 +42,8 @@ class Directory {
   std::string path;
 };
 
-// A job of `ranks` processes that run the test case "a rank of a job", with TEST_SCENARIO telling what to do. What they
-// write comes to directory/rankN.log.
+// A job of `ranks` processes that run the test case "a rank of a job", with TEST_SCENARIO telling
+// what to do. What they write comes to directory/rankN.log.
 inline SupervisorOptions job(const std::string& scenario, int ranks, const Directory& directory) {
   setenv("TEST_SCENARIO", scenario.c_str(), 1);
   setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
@@ -52,7 +55,9 @@ inline SupervisorOptions job(const std::string& scenario, int ranks, const Direc
 }
 
 // Ranks tell their process ids by files in the directory.
-inline std::filesystem::path pid_file(int rank) { return variable("TEST_DIRECTORY") + "/pid" + std::to_string(rank); }
+inline std::filesystem::path pid_file(int rank) {
+  return variable("TEST_DIRECTORY") + "/pid" + std::to_string(rank);
+}
 
 inline void leave_pid(int rank) {
   std::ofstream(pid_file(rank).string() + ".new") << getpid();
@@ -61,7 +66,8 @@ inline void leave_pid(int rank) {
 
 inline pid_t await_pid(int rank, const Directory& directory) {
   setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
-  while (!std::filesystem::exists(pid_file(rank))) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!std::filesystem::exists(pid_file(rank)))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return std::stoi(read_file(pid_file(rank)));
 }
 

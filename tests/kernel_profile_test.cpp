@@ -45,7 +45,8 @@ TEST_CASE("a convolution and its gradients have the same operations, in every la
   }
 }
 
-TEST_CASE("bytes: repeated elements once, undefined arguments not, a block's padding too", "[quick]") {
+TEST_CASE("bytes: repeated elements once, undefined arguments not, a block's padding too",
+          "[quick]") {
   const Tensor row = ones({1, 8}), y = empty({100, 8});
   {
     const KernelProfile profile;
@@ -65,7 +66,8 @@ TEST_CASE("a kernel's numbers are without those of the kernels it calls", "[quic
   const auto start = std::chrono::steady_clock::now();
   const KernelProfile profile;
   kernels::adaptive_avg_pool2d_backward(dx, dy);
-  const double wall = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const double wall =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   REQUIRE(profile.calls().size() == 2);
   REQUIRE(profile.calls()[0].kernel == std::string("fill"));
   REQUIRE(profile.calls()[1].kernel == std::string("adaptive_avg_pool2d_backward"));

@@ -1,4 +1,5 @@
-// Jobs of real processes: this program starts itself again as the ranks, which then do what a scenario says.
+// Jobs of real processes: this program starts itself again as the ranks, which then do what a
+// scenario says.
 #include "ringgrad/distributed/launch.h"
 
 #include <signal.h>
@@ -19,7 +20,7 @@ using namespace ringgrad;
 
 namespace {
 
-// -- what the ranks do ----------------------------------------------------------------------------------------------
+// -- what the ranks do ----------------------------------------------------------------------------
 
 void train(int steps, const std::function<void(int rank, int64_t step)>& before_step) {
   ProcessGroup& group = process_group();
@@ -30,8 +31,12 @@ void train(int steps, const std::function<void(int rank, int64_t step)>& before_
     before_step(group.rank(), step);
     fill_(gradients, group.rank());
     const auto about = std::make_shared<const std::string>("fc.weight fc.bias");
-    group.all_reduce(gradients, ReduceOp::Sum, {.async = true, .step = step, .bucket = 1, .about = about}).wait();
-    must(gradients.data<float>()[0] == static_cast<float>(group.size() * (group.size() - 1) / 2), "sum");
+    group
+        .all_reduce(gradients, ReduceOp::Sum,
+                    {.async = true, .step = step, .bucket = 1, .about = about})
+        .wait();
+    must(gradients.data<float>()[0] == static_cast<float>(group.size() * (group.size() - 1) / 2),
+         "sum");
   }
 }
 
@@ -53,7 +58,8 @@ void connected(const std::string& scenario) {
   if (contains(scenario, "throws")) at(1, 7, [] { throw Error("bad batch"); });
   if (contains(scenario, "disk full")) at(0, 7, [] { throw IoError("no space left"); });
   if (contains(scenario, "stopped")) at(1, 9, [] { raise(SIGSTOP); });
-  if (contains(scenario, "late")) at(1, 9, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5600)); });
+  if (contains(scenario, "late"))
+    at(1, 9, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5600)); });
   if (contains(scenario, "hangs")) at(1, 9, [] { sleep_for_ever(); });
   if (contains(scenario, "skips")) at(1, 4, [] { process_group().barrier().wait(); });
   destroy_process_group();
@@ -64,21 +70,24 @@ int rank_main() {
   const int rank = std::atoi(variable("RANK").c_str());
   try {
     if (scenario == "environment") {
-      for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"})
+      for (const char* name :
+           {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"})
         std::cout << name << '=' << variable(name) << '\n';
       must(std::atoi(variable("MASTER_PORT").c_str()) > 0, "port");
       must(variable("RINGGRAD_SECRET").size() == 64, "secret");
       return 0;
     }
     if (scenario == "talks late") {
-      std::cout << std::flush;  // rank 0 has the launcher's own output: what Catch has said must not end it
+      // rank 0 has the launcher's own output: what Catch has said must not end it.
+      std::cout << std::flush;
       leave_pid(rank);
       if (rank == 0) return 0;
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       for (int i = 0; i < 100; ++i) std::cout << "is anybody there?" << std::endl;
       return 0;
     }
-    if (scenario == "same code" || scenario == "one code") return scenario == "same code" || rank == 1 ? 4 : 0;
+    if (scenario == "same code" || scenario == "one code")
+      return scenario == "same code" || rank == 1 ? 4 : 0;
     if (scenario == "until interrupted") {
       signal(SIGINT, [](int) { _exit(130); });
       leave_pid(rank);
@@ -132,13 +141,14 @@ int rank_main() {
   }
 }
 
-// -- a launcher in a process of its own -----------------------------------------------------------------------------
+// -- a launcher in a process of its own -----------------------------------------------------------
 
 ChildProcess start_launcher(const std::string& scenario, int ranks, const Directory& directory) {
   ChildOptions options;
   options.command = {"/proc/self/exe", "a launcher of a job"};
-  options.environment = {
-      {"TEST_SCENARIO", scenario}, {"TEST_DIRECTORY", directory.path}, {"TEST_RANKS", std::to_string(ranks)}};
+  options.environment = {{"TEST_SCENARIO", scenario},
+                         {"TEST_DIRECTORY", directory.path},
+                         {"TEST_RANKS", std::to_string(ranks)}};
   return start_child(options);
 }
 
@@ -184,23 +194,30 @@ TEST_CASE("ranks get torchrun's environment", "[launch][quick][threads]") {
   options.secret = std::string(64, 'x');
   REQUIRE(supervise(options).exit_code == 0);
   const std::string log = read_file(directory.path + "/rank5.log");
-  REQUIRE(contains(log, "RANK=5\nWORLD_SIZE=6\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\n"));
+  REQUIRE(contains(
+      log, "RANK=5\nWORLD_SIZE=6\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\n"));
 }
 
-TEST_CASE("a rank that is killed is the first cause, with step and bucket", "[launch][quick][threads]") {
+TEST_CASE("a rank that is killed is the first cause, with step and bucket",
+          "[launch][quick][threads]") {
   const Directory directory;
   const std::string transport = GENERATE("", " tcp");
   const JobResult result = supervise(job("killed" + transport, 3, directory));
   CAPTURE(result.report);
   REQUIRE(result.exit_code == 5);
-  REQUIRE(result.report.rfind("[rank 1] was killed by signal 9 (Killed) in backward, step 12, last bucket 1", 0) == 0);
+  REQUIRE(result.report.rfind(
+              "[rank 1] was killed by signal 9 (Killed) in backward, step 12, last bucket 1", 0) ==
+          0);
   REQUIRE(contains(result.report, "stopped all 3 ranks in"));
   for (const char* other : {"/rank0.log", "/rank2.log"}) {
     const std::string log = read_file(directory.path + other);
     CAPTURE(log);
     REQUIRE(contains(log, "rank 1 died"));
-    const auto in_step = [&](int step) { return contains(log, str("step ", step, ", bucket 1 (fc.weight fc.bias)")); };
-    REQUIRE((in_step(12) || in_step(11)));  // it may still have been on its way out of the one before
+    const auto in_step = [&](int step) {
+      return contains(log, str("step ", step, ", bucket 1 (fc.weight fc.bias)"));
+    };
+    // It may still have been on its way out of the one before.
+    REQUIRE((in_step(12) || in_step(11)));
   }
 }
 
@@ -227,14 +244,16 @@ TEST_CASE("a rank that is stopped or hangs is named at the deadline", "[launch]"
   const Directory directory;
   const std::string transport = GENERATE("", " tcp");
   const bool stopped = GENERATE(true, false);
-  const JobResult result = supervise(job((stopped ? "slow stopped" : "slow hangs") + transport, 3, directory));
+  const JobResult result =
+      supervise(job((stopped ? "slow stopped" : "slow hangs") + transport, 3, directory));
   CAPTURE(result.report, transport, stopped);
   REQUIRE(result.exit_code == 6);
   for (const char* other : {"/rank0.log", "/rank2.log"}) {
     const std::string log = read_file(directory.path + other);
     CAPTURE(log);
     REQUIRE(contains(log, "step 9, bucket 1"));
-    REQUIRE(contains(log, stopped ? "rank 1 does not answer: it is stopped" : "rank 1 has not come to it"));
+    REQUIRE(contains(
+        log, stopped ? "rank 1 does not answer: it is stopped" : "rank 1 has not come to it"));
   }
 }
 
@@ -248,7 +267,8 @@ TEST_CASE("a rank that keeps others waiting for long is named while they wait", 
   CAPTURE(text);
   REQUIRE(exit_code_of(launcher) == 0);
   REQUIRE(contains(text,
-                   "[rank 0] has waited 5 s in all_reduce (sum) of 1000 float32, step 9, bucket 1; rank 1 has not "
+                   "[rank 0] has waited 5 s in all_reduce (sum) of 1000 float32, step 9, bucket 1; "
+                   "rank 1 has not "
                    "come to it: it is outside of collectives, its last one was all_reduce"));
 }
 
@@ -268,7 +288,8 @@ TEST_CASE("the job ends with the first cause's own exit code", "[launch][quick][
   const JobResult one = supervise(job("one code", 2, directory));
   REQUIRE(one.exit_code == 4);
   REQUIRE(contains(one.report, "[rank 1] ended with exit code 4 in start-up"));
-  const JobResult disk = supervise(job("disk full", 3, directory));  // the others only notice, and end with 5
+  // The others only notice, and end with 5.
+  const JobResult disk = supervise(job("disk full", 3, directory));
   CAPTURE(disk.report);
   REQUIRE(disk.exit_code == 8);
   REQUIRE(contains(disk.report, ": no space left\n"));
@@ -296,10 +317,12 @@ TEST_CASE("no rank outlives a launcher that is killed", "[launch][quick][threads
 TEST_CASE("signals are passed on, and a later second one kills", "[launch][quick][threads]") {
   const Directory directory;
   const bool stubborn = GENERATE(false, true);
-  const ChildProcess launcher = start_launcher(stubborn ? "ignores signals" : "until interrupted", 2, directory);
+  const ChildProcess launcher =
+      start_launcher(stubborn ? "ignores signals" : "until interrupted", 2, directory);
   const pid_t ranks[] = {await_pid(0, directory), await_pid(1, directory)};
   kill(launcher.pid, SIGINT);
-  for (const int pause : stubborn ? std::vector{50, 600} : std::vector<int>{}) {  // twice at once is once
+  // Twice at once is once.
+  for (const int pause : stubborn ? std::vector{50, 600} : std::vector<int>{}) {
     std::this_thread::sleep_for(std::chrono::milliseconds(pause));
     for (const pid_t rank : ranks) REQUIRE_FALSE(is_gone(rank));
     kill(launcher.pid, SIGINT);
@@ -321,7 +344,8 @@ TEST_CASE("what fails after a signal is reported", "[launch][quick][threads]") {
   REQUIRE(contains(text, ": cannot save"));
 }
 
-TEST_CASE("a rank that was interrupted and ended well interrupts the job", "[launch][quick][threads]") {
+TEST_CASE("a rank that was interrupted and ended well interrupts the job",
+          "[launch][quick][threads]") {
   const Directory directory;
   const JobResult result = supervise(job("one is interrupted", 3, directory));
   CAPTURE(result.report);
@@ -329,7 +353,8 @@ TEST_CASE("a rank that was interrupted and ended well interrupts the job", "[lau
   REQUIRE(contains(result.report, "interrupted"));
 }
 
-TEST_CASE("ranks that flood their output do not make the launcher deaf", "[launch][quick][threads]") {
+TEST_CASE("ranks that flood their output do not make the launcher deaf",
+          "[launch][quick][threads]") {
   const Directory directory;
   const bool read_on = GENERATE(true, false);
   CAPTURE(read_on);
@@ -384,7 +409,8 @@ TEST_CASE("launch refuses what cannot be", "[launch][quick][threads]") {
   const auto nothing = [] {};
   REQUIRE_THROWS_AS(launch_or_throw(nothing, {.num_processes = 2, .num_machines = 2}), Error);
   REQUIRE_THROWS_AS(launch_or_throw(nothing, {.num_processes = 2, .dist_url = "udp://x:1"}), Error);
-  for (const char* url : {"tcp://x:port", "tcp://x:12a", "tcp://x:65535", "tcp://:1", "tcp://::1:29400", "tcp://x:"})
+  for (const char* url :
+       {"tcp://x:port", "tcp://x:12a", "tcp://x:65535", "tcp://:1", "tcp://::1:29400", "tcp://x:"})
     try {
       launch_or_throw(nothing, {.num_processes = 2, .dist_url = url});
       FAIL(url);

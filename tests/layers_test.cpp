@@ -66,7 +66,8 @@ TEST_CASE("Linear: x wᵀ + b", "[quick]") {
 TEST_CASE("Conv2d passes every option on", "[quick]") {
   manual_seed(1);
   const Tensor x = randn({2, 4, 9, 8});
-  nn::Conv2d layer(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2});
+  nn::Conv2d layer(4, 6, {3, 2},
+                   {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2});
   REQUIRE(layer.weight.shape() == Shape{6, 2, 3, 2});
   REQUIRE(layer.bias.shape() == Shape{6});
   require_close(layer(x), conv2d(x, layer.weight, layer.bias, {2, 1}, {1, 2}, {1, 2}, 2));
@@ -80,20 +81,23 @@ TEST_CASE("Conv2d passes every option on", "[quick]") {
 TEST_CASE("ConvTranspose2d passes every option on", "[quick]") {
   manual_seed(2);
   const Tensor x = randn({1, 4, 5, 4});
-  nn::ConvTranspose2d layer(4, 6, 3, {.stride = 2, .padding = 1, .output_padding = 1, .dilation = 1, .groups = 2});
+  nn::ConvTranspose2d layer(
+      4, 6, 3, {.stride = 2, .padding = 1, .output_padding = 1, .dilation = 1, .groups = 2});
   REQUIRE(layer.weight.shape() == Shape{4, 3, 3, 3});
   const Tensor y = layer(x);
   REQUIRE(y.shape() == Shape{1, 6, 10, 8});
-  require_close(
-      y, conv_transpose2d(x, layer.weight, layer.bias, {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2}));
+  require_close(y, conv_transpose2d(x, layer.weight, layer.bias,
+                                    {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2}));
 }
 
 TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
   nn::BatchNorm2d bn(2, {.eps = 0, .momentum = 0.5});
-  REQUIRE(names(bn) == Names{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"});
+  REQUIRE(names(bn) ==
+          Names{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"});
   copy_(bn.weight, tensor<float>({1, 2}));
   copy_(bn.bias, tensor<float>({0, 1}));
-  const Tensor x = tensor<float>({1, 3, 10, 20}, {1, 2, 1, 2});  // means 2 and 15, variances 1 and 25, unbiased 2, 50
+  // means 2 and 15, variances 1 and 25, unbiased 2, 50.
+  const Tensor x = tensor<float>({1, 3, 10, 20}, {1, 2, 1, 2});
   require_close(bn(x), tensor<float>({-1, 1, -1, 3}, {1, 2, 1, 2}));
   require_close(bn.running_mean, tensor<float>({1, 7.5}));
   require_close(bn.running_var, tensor<float>({1.5, 25.5}));
@@ -126,7 +130,8 @@ TEST_CASE("BatchNorm2d fused gives what its parts give", "[quick]") {
   require_close(bn(x, {.activation = Activation::Relu, .residual = r}), relu(add(same(x), r)));
   require_close(bn.running_var, same.running_var);
   require_close(bn(x, {.activation = Activation::Relu}), relu(same(x)));
-  require_close(bn(x, {.activation = Activation::Relu, .max_pool = 2}), max_pool2d(relu(same(x)), 2));
+  require_close(bn(x, {.activation = Activation::Relu, .max_pool = 2}),
+                max_pool2d(relu(same(x)), 2));
   require_close(bn(x, {.residual = r, .max_pool = 2}), max_pool2d(add(same(x), r), 2));
 }
 
@@ -146,15 +151,16 @@ TEST_CASE("LayerNorm normalises the last dimensions", "[quick]") {
   REQUIRE(names(layer) == Names{"weight", "bias"});
   copy_(layer.weight, tensor<float>({1, 10}));
   copy_(layer.bias, tensor<float>({0, 5}));
-  require_close(layer(tensor<float>({1, 3, 50, 10}, {2, 2})), tensor<float>({-1, 15, 1, -5}, {2, 2}));
+  require_close(layer(tensor<float>({1, 3, 50, 10}, {2, 2})),
+                tensor<float>({-1, 15, 1, -5}, {2, 2}));
   REQUIRE(names(nn::LayerNorm({2}, {.affine = false})).empty());
 }
 
 TEST_CASE("activations", "[quick]") {
   const Tensor x = tensor<float>({-2, 0, 3});
   const auto check = [&](nn::Module&& module, const std::function<double(double)>& f) {
-    require_close(module(x),
-                  tensor<float>({static_cast<float>(f(-2)), static_cast<float>(f(0)), static_cast<float>(f(3))}));
+    require_close(module(x), tensor<float>({static_cast<float>(f(-2)), static_cast<float>(f(0)),
+                                            static_cast<float>(f(3))}));
   };
   const auto sigma = [](double v) { return 1 / (1 + std::exp(-v)); };
   check(nn::ReLU(), [](double v) { return std::max(v, 0.0); });
@@ -167,9 +173,11 @@ TEST_CASE("activations", "[quick]") {
 }
 
 TEST_CASE("pools", "[quick]") {
-  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, {1, 1, 4, 4});
+  const Tensor x =
+      tensor<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, {1, 1, 4, 4});
   REQUIRE(values(nn::MaxPool2d(2)(x)) == Values{6, 8, 14, 16});
-  REQUIRE(values(nn::MaxPool2d({.kernel = 3, .stride = 2, .padding = 1})(x)) == Values{6, 8, 14, 16});
+  REQUIRE(values(nn::MaxPool2d({.kernel = 3, .stride = 2, .padding = 1})(x)) ==
+          Values{6, 8, 14, 16});
   REQUIRE(values(nn::AvgPool2d(2)(x)) == Values{3.5, 5.5, 11.5, 13.5});
   REQUIRE(values(nn::AvgPool2d({.kernel = 4, .stride = 1})(x)) == Values{8.5});
   REQUIRE(values(nn::AdaptiveAvgPool2d(1)(x)) == Values{8.5});
@@ -203,7 +211,8 @@ TEST_CASE("Dropout drops in training only", "[quick]") {
   REQUIRE(values(layer(ones({3}))) == Values{1, 1, 1});
 }
 
-TEST_CASE("Dropout2d drops whole channels, in any layout, and their gradients with them", "[quick]") {
+TEST_CASE("Dropout2d drops whole channels, in any layout, and their gradients with them",
+          "[quick]") {
   manual_seed(5);
   nn::Dropout2d layer(0.25);
   for (const Layout layout : {Layout::Strided, Layout::ChannelsLast, Layout::ChannelBlocked}) {
@@ -234,7 +243,8 @@ TEST_CASE("braces without names are a height and a width, as in libtorch", "[qui
   REQUIRE(max_pool2d(x, 3, 2, 1).shape() == Shape{1, 1, 3, 3});
   REQUIRE(nn::MaxPool2d({3, 2})(x).shape() == Shape{1, 1, 2, 3});
   REQUIRE(conv2d(x, ones({1, 1, 2, 2}), {}, {2, 1}).shape() == Shape{1, 1, 3, 5});
-  static_assert(!ByPosition<Pool2dOptions> && !ByPosition<Conv2dOptions> && !ByPosition<ConvTranspose2dOptions>);
+  static_assert(!ByPosition<Pool2dOptions> && !ByPosition<Conv2dOptions> &&
+                !ByPosition<ConvTranspose2dOptions>);
   static_assert(!ByPosition<nn::Conv2dOptions> && !ByPosition<nn::ConvTranspose2dOptions>);
 }
 
@@ -254,7 +264,8 @@ TEST_CASE("Flatten, Identity and Sequential", "[quick]") {
   copy_(first.weight, tensor<float>({1, 0, 0, 1, -1, -1}, {3, 2}));
   copy_(first.bias, tensor<float>({0, 1, 0}));
   copy_(last.weight, tensor<float>({1, 10, 100}, {1, 3}));
-  REQUIRE(values(net(tensor<float>({2, 3}, {1, 2}))) == Values{42});  // relu(2, 4, -5) · (1, 10, 100)
+  // relu(2, 4, -5) · (1, 10, 100).
+  REQUIRE(values(net(tensor<float>({2, 3}, {1, 2}))) == Values{42});
   net.eval();
   REQUIRE(!first.is_training());
   REQUIRE_THROWS_AS(net.push_back(nullptr), Error);
@@ -267,14 +278,16 @@ TEST_CASE("init: fans and the distributions' widths", "[quick]") {
   REQUIRE(nn::init::fans(w).out == 64 * 9);
   REQUIRE(nn::init::fans(empty({5, 7})).in == 7);
   REQUIRE_THROWS_AS(nn::init::fans(empty({5})), ShapeError);
-  require_error<Error>("init: the weight is an undefined tensor", [] { nn::init::kaiming_normal_({}); });
+  require_error<Error>("init: the weight is an undefined tensor",
+                       [] { nn::init::kaiming_normal_({}); });
 
   manual_seed(6);
   const auto check = [&](double std, bool uniform) {
     const Spread s = spread(w);
     INFO("std " << s.std << ", expected " << std);
     REQUIRE(std::abs(s.mean) < 5 * std / std::sqrt(n));
-    REQUIRE(std::abs(s.std / std - 1) < 5 / std::sqrt(n));  // a normal variable's std is known to 1/sqrt(2n)
+    // a normal variable's std is known to 1/sqrt(2n).
+    REQUIRE(std::abs(s.std / std - 1) < 5 / std::sqrt(n));
     if (uniform) {
       REQUIRE(s.largest <= std::sqrt(3.0) * std * (1 + 1e-6));
       REQUIRE(s.largest > std::sqrt(3.0) * std * 0.99);
@@ -349,9 +362,10 @@ TEST_CASE("layers refuse what does not fit", "[quick]") {
   });
   require_error<Error>("Upsample: the size is 0×0 and the scale factor 0, expected one of the two",
                        [] { nn::Upsample({}); });
-  require_error<ShapeError>("Upsample: the input [1, 1, 3, 4] times 1.5 is 4.5×6 pixels, expected whole numbers", [] {
-    nn::Upsample({.scale_factor = 1.5})(ones({1, 1, 3, 4}));
-  });
+  require_error<ShapeError>(
+      "Upsample: the input [1, 1, 3, 4] times 1.5 is 4.5×6 pixels, expected whole numbers", [] {
+        nn::Upsample({.scale_factor = 1.5})(ones({1, 1, 3, 4}));
+      });
   require_error<IndexError>("Embedding: padding_idx is 3, there are 3 rows",
                             [] { nn::Embedding(3, 2, {.padding_idx = 3}); });
   require_error<Error>("Conv1d: the kernel is 1×0", [] { nn::Conv1d(1, 2, 0); });
@@ -362,7 +376,8 @@ TEST_CASE("a small network learns, all parts together", "[quick]") {
   nn::Sequential net{std::make_shared<nn::Linear>(2, 16), std::make_shared<nn::Tanh>(),
                      std::make_shared<nn::Linear>(16, 2)};
   optim::AdamW optimizer(net.named_parameters(), {.lr = 0.05});
-  const Tensor x = tensor<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2}), t = tensor<int64_t>({0, 1, 1, 0});
+  const Tensor x = tensor<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2}),
+               t = tensor<int64_t>({0, 1, 1, 0});
   float loss = 0;
   for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();

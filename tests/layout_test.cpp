@@ -22,8 +22,10 @@ Tensor random(const Shape& shape, DType dtype = DType::Float32) {
 
 }  // namespace
 
-TEST_CASE("from the first convolution to the last pooling images stay channel-blocked", "[quick][layout]") {
-  const Tensor image = random({2, 3, 12, 12}), w1 = random({20, 3, 3, 3}), w2 = random({20, 20, 3, 3});
+TEST_CASE("from the first convolution to the last pooling images stay channel-blocked",
+          "[quick][layout]") {
+  const Tensor image = random({2, 3, 12, 12}), w1 = random({20, 3, 3, 3}),
+               w2 = random({20, 20, 3, 3});
   for (const Tensor* w : {&w1, &w2}) w->set_requires_grad();
   const Tensor first = conv2d(image, w1, {}, {.padding = 1});
   const Tensor normal = batch_norm(first, {}, {}, {}, {}, {.activation = Activation::Relu});
@@ -44,7 +46,8 @@ TEST_CASE("convolutions without fast kernels take strided images", "[quick][layo
   const Tensor x = random({1, 16, 8, 8}), w = random({16, 16, 3, 3});
   CHECK(conv2d(x, w, {}, {.padding = 2, .dilation = 2}).layout() == Layout::ChannelBlocked);
   CHECK(conv2d(x, w, {}, {.stride = 2, .dilation = 2}).layout() == Layout::Strided);
-  CHECK(conv2d(x, w, {}, {.padding = 4, .dilation = 4}).layout() == Layout::Strided);  // of sub-images of 2 x 2
+  // Of sub-images of 2 x 2.
+  CHECK(conv2d(x, w, {}, {.padding = 4, .dilation = 4}).layout() == Layout::Strided);
   CHECK(conv2d(x, w, {}, {.stride = {1, 2}}).layout() == Layout::Strided);
   CHECK(conv2d(to(x, DType::Float64), to(w, DType::Float64)).layout() == Layout::Strided);
   const Tensor blocked = conv2d(x, w);
@@ -68,7 +71,8 @@ TEST_CASE("to the strided layout is to a contiguous one", "[quick][layout]") {
   CHECK(to_vector<float>(x.grad()) == std::vector<float>(6, 1));
 }
 
-TEST_CASE("an infinite slope does not reach the padding of channel-blocked memory", "[quick][layout]") {
+TEST_CASE("an infinite slope does not reach the padding of channel-blocked memory",
+          "[quick][layout]") {
   const Tensor x = random({2, 3, 4, 4}).set_requires_grad();
   const Tensor y = leaky_relu(to_layout(x, Layout::ChannelBlocked), INFINITY);
   CHECK(!y.is_channel_blocked());  // which has places for zeros, and 0 · inf is none
@@ -76,7 +80,8 @@ TEST_CASE("an infinite slope does not reach the padding of channel-blocked memor
   for (const float slope : to_vector<float>(x.grad())) CHECK((slope == 1 || slope == INFINITY));
 }
 
-TEST_CASE("an infinite factor does not reach the padding of channel-blocked memory", "[quick][layout]") {
+TEST_CASE("an infinite factor does not reach the padding of channel-blocked memory",
+          "[quick][layout]") {
   const Tensor x = to_layout(ones({1, 3, 2, 2}), Layout::ChannelBlocked);
   for (const Tensor& y : {mul(x, INFINITY), div(x, 0.0), mul(x, 1e300), leaky_relu(x, 1e300)})
     CHECK(!y.is_channel_blocked());
@@ -86,7 +91,8 @@ TEST_CASE("an infinite factor does not reach the padding of channel-blocked memo
 TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     const Tensor x = random({2, 16, 6, 6}, dtype).set_requires_grad();
-    const Tensor w = random({16, 16, 3, 3}).set_requires_grad(), b = random({16}).set_requires_grad();
+    const Tensor w = random({16, 16, 3, 3}).set_requires_grad(),
+                 b = random({16}).set_requires_grad();
     const Tensor y = conv2d(x, w, b);
     CHECK(y.dtype() == dtype);
     mean(y).backward();
@@ -97,19 +103,21 @@ TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
   }
 }
 
-// From two million numbers on channel-blocked outputs bypass the caches; those of other layouts never do, whose pixels
-// may begin anywhere.
+// From two million numbers on channel-blocked outputs bypass the caches; those of other layouts
+// never do, whose pixels may begin anywhere.
 TEST_CASE("batch norm of large batches is the same in every layout", "[quick][layout]") {
   for (const Shape& shape : {Shape{33, 16, 64, 64}, Shape{66000, 40, 1, 1}}) {
     const Tensor values = random(shape), others = random(shape), dy = random(shape);
     const auto results = [&](Layout layout) {
-      const Tensor x = values.detach().set_requires_grad(), residual = others.detach().set_requires_grad();
+      const Tensor x = values.detach().set_requires_grad(),
+                   residual = others.detach().set_requires_grad();
       const auto laid = [&](const Tensor& t) {
         return layout == Layout::Strided && shape[2] == 1 ? flatten(t, 1) : to_layout(t, layout);
       };
       const Tensor y = batch_norm(laid(x), {}, {}, {}, {}, {.residual = laid(residual)});
       sum(mul(y, laid(dy))).backward();
-      return std::array{to_vector<float>(y), to_vector<float>(x.grad()), to_vector<float>(residual.grad())};
+      return std::array{to_vector<float>(y), to_vector<float>(x.grad()),
+                        to_vector<float>(residual.grad())};
     };
     const auto blocked = results(Layout::ChannelBlocked), strided = results(Layout::Strided);
     for (size_t of = 0; of < blocked.size(); ++of) {
@@ -121,8 +129,10 @@ TEST_CASE("batch norm of large batches is the same in every layout", "[quick][la
   }
 }
 
-TEST_CASE("what is not a number reaches the outputs of a convolution, and only those of its image", "[quick][layout]") {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+TEST_CASE("what is not a number reaches the outputs of a convolution, and only those of its image",
+          "[quick][layout]") {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     const Tensor x = random({2, 16, 9, 9}), w = random({16, 16, 3, 3});
     x.data<float>()[(3 * 9 + 4) * 9 + 4] = bad;  // image 0, channel 3, pixel (4, 4)
     const Tensor y = as_contiguous(conv2d(x, w, {}, {.padding = 1}));

@@ -1,5 +1,5 @@
-// What the network can do to a group of ranks: every fault ends, on every rank, in an error that names the link or the
-// rank behind it; or in the right result.
+// What the network can do to a group of ranks: every fault ends, on every rank, in an error that
+// names the link or the rank behind it; or in the right result.
 #include <climits>
 #include <random>
 
@@ -19,19 +19,23 @@ namespace {
 using std::chrono::milliseconds;
 
 // Of where a fault happens; tests/attack/on_wires.py tries many.
-unsigned seed() { return static_cast<unsigned>(number_from_environment("RINGGRAD_TEST_SEED", 0, INT_MAX, 12345)); }
+unsigned seed() {
+  return static_cast<unsigned>(number_from_environment("RINGGRAD_TEST_SEED", 0, INT_MAX, 12345));
+}
 
 // A rank's address as it travels at the rendezvous: the line "tcp HOST PORT" is about TCP.
 std::string through(FaultProxy& proxy, const std::string& card) {
   const std::string host = "\ntcp 127.0.0.1 ";
   const size_t begin = card.find(host) + host.size(), end = card.find('\n', begin);
   const auto port = static_cast<uint16_t>(std::stoi(card.substr(begin, end - begin)));
-  return card.substr(0, begin) + std::to_string(proxy.towards({"127.0.0.1", port}).port) + card.substr(end);
+  return card.substr(0, begin) + std::to_string(proxy.towards({"127.0.0.1", port}).port) +
+         card.substr(end);
 }
 
 // What each of `size` ranks threw that ran body(group), connected by TCP through the proxy.
 template <class Body>
-std::vector<std::string> errors_through(FaultProxy& proxy, int size, HostOptions options, Body body) {
+std::vector<std::string> errors_through(FaultProxy& proxy, int size, HostOptions options,
+                                        Body body) {
   FileDescriptor reserved = bind_tcp({"127.0.0.1", 0});
   const RendezvousOptions rendezvous{local_address(reserved), "secret", std::chrono::seconds(10)};
   std::vector<std::unique_ptr<int>> ranks;
@@ -67,9 +71,11 @@ void train(ProcessGroup& group, int steps) {
 }
 
 bool names_a_rank_or_link(const std::string& error) {
-  return contains(error, "the connection between ranks ") || contains(error, " died: its connection to rank ") ||
+  return contains(error, "the connection between ranks ") ||
+         contains(error, " died: its connection to rank ") ||
          contains(error, "cannot connect to rank ") || contains(error, "has left the group") ||
-         contains(error, " did not connect to rank ");  // reset before the other side had accepted it
+         contains(error,
+                  " did not connect to rank ");  // reset before the other side had accepted it
 }
 
 }  // namespace
@@ -80,7 +86,8 @@ TEST_CASE("a slow and distant network only takes longer", "[link_faults]") {
   slow.delay = milliseconds(50);
   FaultProxy proxy(slow);
   const int size = GENERATE(2, 3);
-  for (const std::string& error : errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 3); }))
+  for (const std::string& error :
+       errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 3); }))
     REQUIRE(error == "");
 }
 
@@ -92,9 +99,11 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
   const auto trial = [&](size_t after, milliseconds delay = {}) {
     FaultProxy proxy({kind, after, 0, delay});
     const auto begin = std::chrono::steady_clock::now();
-    const auto errors = errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 20); });
+    const auto errors =
+        errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 20); });
     CAPTURE(after, size, errors);
-    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));  // the timeout is 60
+    // The timeout is 60.
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     REQUIRE(proxy.happened());
     for (const std::string& error : errors) {
       CAPTURE(error);
@@ -102,7 +111,8 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
     }
   };
   for (const size_t after : {150, 200, 1000}) trial(after);
-  trial(150, milliseconds(20));  // one side has connected and fails, while its proof is still on the way to the other
+  // One side has connected and fails, while its proof is still on the way to the other.
+  trial(150, milliseconds(20));
   for (int i = 0; i < 50; ++i) trial(400 + random() % 1'000'000);
 }
 
@@ -112,13 +122,14 @@ TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faul
   options.timeout = milliseconds(2000);
   FaultProxy proxy({Fault::BlackHole, 300'000});
   const auto begin = std::chrono::steady_clock::now();
-  const auto errors = errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 50); });
+  const auto errors =
+      errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 50); });
   const auto took = std::chrono::steady_clock::now() - begin;
   for (size_t r = 0; r < errors.size(); ++r) {
     CAPTURE(r, errors[r]);
     REQUIRE(contains(errors[r], "nothing moved for 2 s"));
-    REQUIRE(contains(
-        errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) + " does not answer: it is stopped, starved, or cut off"));
+    REQUIRE(contains(errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) +
+                                    " does not answer: it is stopped, starved, or cut off"));
   }
   REQUIRE(took < options.timeout + std::chrono::seconds(10));
 }
@@ -132,14 +143,16 @@ TEST_CASE("no flipped bit becomes a wrong sum, and every rank names the link", "
   for (int i = 0; i < 30; ++i) {
     const size_t after = 148 * static_cast<size_t>(size * (size - 1)) + random() % 400'000;
     FaultProxy proxy({Fault::Flip, after});
-    const auto errors = errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 10); });
+    const auto errors =
+        errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 10); });
     CAPTURE(after, errors[0], errors[1]);
     REQUIRE(proxy.happened());
     for (const std::string& error : errors) {
       CAPTURE(error);
       REQUIRE(contains(error, "a message from rank "));
       REQUIRE(contains(error, " over tcp"));
-      REQUIRE((contains(error, "was damaged on its way") || contains(error, "damaged message header")));
+      REQUIRE(
+          (contains(error, "was damaged on its way") || contains(error, "damaged message header")));
     }
   }
 }

@@ -23,7 +23,9 @@ struct Net : nn::Module {
     register_module("bn", bn);
     register_module("fc2", fc2);
   }
-  Tensor forward(const Tensor& x) override { return fc2(dropout(relu(bn(fc1(x))), 0.1, is_training())); }
+  Tensor forward(const Tensor& x) override {
+    return fc2(dropout(relu(bn(fc1(x))), 0.1, is_training()));
+  }
 };
 
 Batch make_batch(std::span<const int64_t> indices, int64_t) {
@@ -31,7 +33,8 @@ Batch make_batch(std::span<const int64_t> indices, int64_t) {
   Batch batch{.data = empty({n, kFeatures}), .target = empty({n}, {.dtype = DType::Int64})};
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t k = 0; k < kFeatures; ++k)
-      batch.data.data<float>()[i * kFeatures + k] = static_cast<float>((indices[i] * 7 + k * 3) % 11) / 11;
+      batch.data.data<float>()[i * kFeatures + k] =
+          static_cast<float>((indices[i] * 7 + k * 3) % 11) / 11;
     batch.target.data<int64_t>()[i] = indices[i] % 2;
   }
   return batch;
@@ -53,7 +56,8 @@ double accuracy(Net& net, ProcessGroup& group) {
 
 void train() {
   ProcessGroup& group = process_group();
-  const int ranks = makes("same-samples") ? 1 : group.size(), rank = makes("same-samples") ? 0 : group.rank();
+  const int ranks = makes("same-samples") ? 1 : group.size(),
+            rank = makes("same-samples") ? 0 : group.rank();
   const auto sampler = std::make_shared<DistributedSampler>(kSamples, ranks, rank);
   const int64_t batch_size = makes("batches") ? 4 + group.rank() : 5;
   DataLoader loader(make_batch, sampler, {.batch_size = batch_size, .drop_last = true});
@@ -82,7 +86,8 @@ void train() {
     if (makes("own-loss")) continue;
     if (!makes("own-metrics")) group.all_reduce(losses, ReduceOp::Average).wait();
     const double right = accuracy(net, group);
-    if (group.is_main_process()) std::printf("loss %.3f, accuracy %.3f\n", losses.item<float>(), right);
+    if (group.is_main_process())
+      std::printf("loss %.3f, accuracy %.3f\n", losses.item<float>(), right);
   }
 }
 

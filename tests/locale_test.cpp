@@ -53,7 +53,9 @@ class Punctuation : public std::numpunct<char> {
   Language language_;
 };
 
-std::locale locale_of(const Language& language) { return {std::locale::classic(), new Punctuation(language)}; }
+std::locale locale_of(const Language& language) {
+  return {std::locale::classic(), new Punctuation(language)};
+}
 
 // While an object lives, the process uses this language in C++ and, if its locale is installed, in
 // C.
@@ -105,7 +107,8 @@ TEST_CASE("locale: a checkpoint has the same bytes, and is loaded again", "[quic
   });
 }
 
-TEST_CASE("locale: numbers in texts and errors have no separators, whatever the stream's locale is", "[quick]") {
+TEST_CASE("locale: numbers in texts and errors have no separators, whatever the stream's locale is",
+          "[quick]") {
   CHECK(str("size ", 1234567, " > ", 0.5) == "size 1234567 > 0.5");
   nn::Linear net{12345, 2};
   const Tensor x = tensor<float>({1234.5f, 0.25f}).set_requires_grad(true);
@@ -114,7 +117,8 @@ TEST_CASE("locale: numbers in texts and errors have no separators, whatever the 
   same_everywhere([&] {
     std::ostringstream out;
     out.imbue(std::locale());  // that of the language
-    out << Shape{12345, 1} << Device("cuda:1") << DType::Float32 << tensor<int64_t>({1234567}) << x.detach() << net;
+    out << Shape{12345, 1} << Device("cuda:1") << DType::Float32 << tensor<int64_t>({1234567})
+        << x.detach() << net;
     print_graph(out, y);
     print_graph_dot(out, y);
     std::string refused;
@@ -151,9 +155,10 @@ TEST_CASE("locale: files of images and lists of them are read the same", "[quick
   }());
   same_everywhere([&] {
     const Tensor image = read_image((folder / "wide.pgm").string());
-    const LabelledPictures listed = pictures_in_csv(folder / "list.csv"), found = pictures_in_folders(folder / "a");
-    return str(image.shape(), listed.classes[0], listed.classes[1], listed.pictures.size(), found.pictures.size(),
-               in_words(found.left_out));
+    const LabelledPictures listed = pictures_in_csv(folder / "list.csv"),
+                           found = pictures_in_folders(folder / "a");
+    return str(image.shape(), listed.classes[0], listed.classes[1], listed.pictures.size(),
+               found.pictures.size(), in_words(found.left_out));
   });
 }
 
@@ -171,11 +176,12 @@ TEST_CASE("locale: ranks find each other by the addresses that they print", "[qu
           try {
             ConnectOptions options;
             options.transport = transport;
-            const Connected connected = connect_ranks(rank, 2, options, [&](const std::string& own) {
-              told[rank] = own;
-              all.arrive_and_wait();
-              return told;
-            });
+            const Connected connected =
+                connect_ranks(rank, 2, options, [&](const std::string& own) {
+                  told[rank] = own;
+                  all.arrive_and_wait();
+                  return told;
+                });
             if (!connected.transport) errors[rank] = "no transport";
           } catch (const std::exception& error) {
             errors[rank] = error.what();
@@ -186,17 +192,20 @@ TEST_CASE("locale: ranks find each other by the addresses that they print", "[qu
     }
 }
 
-TEST_CASE("locale: variables, devices and what ranks tell each other are read the same", "[quick]") {
+TEST_CASE("locale: variables, devices and what ranks tell each other are read the same",
+          "[quick]") {
   same_everywhere([&] {
     setenv("RINGGRAD_TEST_NUMBER", "12345", 1);
     const int number = number_from_environment("RINGGRAD_TEST_NUMBER", 0, 100'000, 0);
     unsetenv("RINGGRAD_TEST_NUMBER");
-    return str(number, Device("cuda:1"), machine_id(), shell_word("na\xc3\xafve"), shell_word("\xe4"));
+    return str(number, Device("cuda:1"), machine_id(), shell_word("na\xc3\xafve"),
+               shell_word("\xe4"));
   });
   for (const Language& language : kLanguages) {
     INFO(language.name);
     const Speaks speaks(language);
-    for (const char* refused : {"1.000", "1,000", " 1", "1 ", "+1", "", "0x1"}) CHECK(!parse_number<int>(refused));
+    for (const char* refused : {"1.000", "1,000", " 1", "1 ", "+1", "", "0x1"})
+      CHECK(!parse_number<int>(refused));
     CHECK(parse_number<double>("0.5") == 0.5);
     CHECK(!parse_number<double>("0,5"));
     CHECK(!parse_number<uint64_t>("18446744073709551616"));

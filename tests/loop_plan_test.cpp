@@ -1,4 +1,5 @@
-// The plan must visit every element once and keep the operands together, whatever their strides; and merge what it can.
+// The plan must visit every element once and keep the operands together, whatever their strides;
+// and merge what it can.
 #include "ringgrad/core/kernels/loop_plan.h"
 
 #include <set>
@@ -10,7 +11,8 @@ using namespace ringgrad;
 
 namespace {
 
-// Visits all elements by the plan, and requires that the offsets of the operands belong to one index, all different.
+// Visits all elements by the plan, and requires that the offsets of the operands belong to one
+// index, all different.
 void check_visits_all(const Tensor& a, const Tensor& b) {
   const LoopPlan plan = plan_loops({&a, &b});
   REQUIRE(plan.numel == a.numel());
@@ -29,7 +31,9 @@ void check_visits_all(const Tensor& a, const Tensor& b) {
   CHECK(seen == wanted);
 }
 
-Tensor view(const Shape& shape, const Strides& strides) { return empty({1000}).as_strided(shape, strides, 0); }
+Tensor view(const Shape& shape, const Strides& strides) {
+  return empty({1000}).as_strided(shape, strides, 0);
+}
 
 }  // namespace
 
@@ -51,8 +55,10 @@ TEST_CASE("channel-blocked operands are walked flat, padding included", "[loop_p
   CHECK(plan.numel == 2 * 32 * 9);
 }
 
-TEST_CASE("dimensions are merged where every operand can, and not elsewhere", "[loop_plan][quick]") {
-  const Tensor a = empty({2, 3, 4}), row = view({2, 3, 4}, {0, 0, 1}), matrix = view({2, 3, 4}, {0, 4, 1});
+TEST_CASE("dimensions are merged where every operand can, and not elsewhere",
+          "[loop_plan][quick]") {
+  const Tensor a = empty({2, 3, 4}), row = view({2, 3, 4}, {0, 0, 1}),
+               matrix = view({2, 3, 4}, {0, 4, 1});
   CHECK(plan_loops({&a, &row}).dims == 2);     // [6, 4]
   CHECK(plan_loops({&a, &matrix}).dims == 2);  // [2, 12]
   const Tensor gaps = view({2, 3, 4}, {24, 8, 2});
@@ -76,7 +82,8 @@ TEST_CASE("a plan visits every element once", "[loop_plan][quick]") {
   check_visits_all(view({2, 3, 4}, {1, 8, 2}), view({2, 3, 4}, {12, 4, 1}));
   check_visits_all(view({2, 1, 4}, {4, 77, 1}), view({2, 1, 4}, {1, 5, 2}));
   check_visits_all(empty({2, 3, 4, 5}), empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast}));
-  check_visits_all(empty({1, 2, 1, 2, 1, 2, 1, 2}), view({1, 2, 1, 2, 1, 2, 1, 2}, {9, 1, 9, 2, 9, 4, 9, 8}));
+  check_visits_all(empty({1, 2, 1, 2, 1, 2, 1, 2}),
+                   view({1, 2, 1, 2, 1, 2, 1, 2}, {9, 1, 9, 2, 9, 4, 9, 8}));
   check_visits_all(empty({}), empty({}));
 }
 

@@ -1,4 +1,5 @@
-// Networks: parameters counted and named as published, shapes, and that one step of training changes all of them.
+// Networks: parameters counted and named as published, shapes, and that one step of training
+// changes all of them.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -40,9 +41,10 @@ TEST_CASE("models: published numbers of parameters", "[quick]") {
   REQUIRE(make_model("cnn", gray)->num_parameters() == 29'034);
   REQUIRE(make_model("lenet", gray)->num_parameters() == 61'706);
   // He et al. 2015, table 6, gives them in millions: 0.27, 0.46, 0.66, 0.85, 1.7.
-  const std::map<std::string, int64_t> cifar = {
-      {"resnet20", 269'722}, {"resnet20b", 272'474},   {"resnet32", 464'154},   {"resnet44", 658'586},
-      {"resnet56", 853'018}, {"resnet110", 1'727'962}, {"resnet18", 11'173'962}};
+  const std::map<std::string, int64_t> cifar = {{"resnet20", 269'722},   {"resnet20b", 272'474},
+                                                {"resnet32", 464'154},   {"resnet44", 658'586},
+                                                {"resnet56", 853'018},   {"resnet110", 1'727'962},
+                                                {"resnet18", 11'173'962}};
   for (const auto& [name, count] : cifar) {
     INFO(name);
     REQUIRE(make_model(name)->num_parameters() == count);
@@ -63,8 +65,9 @@ TEST_CASE("models: names and shapes are torchvision's", "[quick]") {
   models::ResNet resnet(18, {.num_classes = 10});
   const auto all = names(resnet);
   REQUIRE(std::vector<std::string>(all.begin(), all.begin() + 6) ==
-          std::vector<std::string>{"conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
-                                   "layer1.0.bn1.weight", "layer1.0.bn1.bias"});
+          std::vector<std::string>{"conv1.weight", "bn1.weight", "bn1.bias",
+                                   "layer1.0.conv1.weight", "layer1.0.bn1.weight",
+                                   "layer1.0.bn1.bias"});
   REQUIRE(all.back() == "fc.bias");
   REQUIRE(has(resnet, "conv1.weight", {64, 3, 7, 7}));
   REQUIRE(has(resnet, "layer2.0.downsample.0.weight", {128, 64, 1, 1}));
@@ -72,10 +75,10 @@ TEST_CASE("models: names and shapes are torchvision's", "[quick]") {
   REQUIRE(has(resnet, "layer4.1.bn2.running_var", {512}));
   REQUIRE(!has(resnet, "layer1.0.downsample.0.weight", {64, 64, 1, 1}));
 
-  REQUIRE(names(models::ConvNet()) == std::vector<std::string>{"layer1.0.weight", "layer1.0.bias", "layer1.1.weight",
-                                                               "layer1.1.bias", "layer2.0.weight", "layer2.0.bias",
-                                                               "layer2.1.weight", "layer2.1.bias", "fc.weight",
-                                                               "fc.bias"});
+  REQUIRE(names(models::ConvNet()) ==
+          std::vector<std::string>{"layer1.0.weight", "layer1.0.bias", "layer1.1.weight",
+                                   "layer1.1.bias", "layer2.0.weight", "layer2.0.bias",
+                                   "layer2.1.weight", "layer2.1.bias", "fc.weight", "fc.bias"});
   REQUIRE(names(models::LeNet()).front() == "conv1.weight");
   models::CifarResNet cifar(20);
   REQUIRE(has(cifar, "layer3.2.conv2.weight", {64, 64, 3, 3}));
@@ -88,7 +91,8 @@ TEST_CASE("models: every parameter takes part in training", "[quick]") {
     INFO(name);
     const bool gray = name == "cnn" || name == "lenet";
     const int64_t channels = gray ? 1 : 3, size = gray ? 28 : 16;
-    const auto model = make_model(name, {.in_channels = channels, .num_classes = 7, .image_size = size});
+    const auto model =
+        make_model(name, {.in_channels = channels, .num_classes = 7, .image_size = size});
     optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
     const Tensor logits = model->forward(randn({3, channels, size, size}));
     REQUIRE(logits.shape() == Shape{3, 7});
@@ -98,12 +102,14 @@ TEST_CASE("models: every parameter takes part in training", "[quick]") {
       before[parameter_name] = to_vector<float>(parameter);
     optimizer.step();
     for (const auto& [parameter_name, parameter] : model->named_parameters()) {
-      // Batch norm takes away what a bias in front of it adds: its gradient is zero but for rounding.
+      // Batch norm takes away what a bias in front of it adds: its gradient is zero but for
+      // rounding.
       const bool shadowed = name == "cnn" && parameter_name.ends_with(".0.bias");
       INFO(parameter_name);
       const auto after = to_vector<float>(parameter);
       REQUIRE((shadowed || after != before[parameter_name]));
-      REQUIRE(std::all_of(after.begin(), after.end(), [](float value) { return std::isfinite(value); }));
+      REQUIRE(std::all_of(after.begin(), after.end(),
+                          [](float value) { return std::isfinite(value); }));
     }
   }
 }
@@ -113,13 +119,16 @@ TEST_CASE("models: bottlenecks, the ImageNet stem and evaluation", "[quick]") {
   resnet.eval();
   NoGradGuard guard;
   REQUIRE(resnet(randn({1, 3, 64, 64})).shape() == Shape{1, 5});
-  REQUIRE(make_model("resnet18", {.num_classes = 5, .image_size = 64})->state_dict()[0].second.shape() ==
-          Shape{64, 3, 7, 7});
-  REQUIRE(make_model("resnet18", {.num_classes = 5, .image_size = 32})->state_dict()[0].second.shape() ==
-          Shape{64, 3, 3, 3});
+  REQUIRE(make_model("resnet18", {.num_classes = 5, .image_size = 64})
+              ->state_dict()[0]
+              .second.shape() == Shape{64, 3, 7, 7});
+  REQUIRE(make_model("resnet18", {.num_classes = 5, .image_size = 32})
+              ->state_dict()[0]
+              .second.shape() == Shape{64, 3, 3, 3});
 }
 
-TEST_CASE("models: shortcuts by padding take every second pixel and put zeros around the channels", "[quick]") {
+TEST_CASE("models: shortcuts by padding take every second pixel and put zeros around the channels",
+          "[quick]") {
   models::BasicBlock block(2, 6, 2, models::Shortcut::Padding);
   for (const Tensor& p : block.parameters()) fill_(p, 0);  // what remains is the shortcut
   block.eval();                                            // there is one value per channel
@@ -153,12 +162,14 @@ TEST_CASE("models: unknown names and impossible sizes are errors", "[quick]") {
 TEST_CASE("models: networks made for speed have their papers' numbers of weights", "[quick]") {
   const auto weights = [](const char* name) {
     int64_t count = 0;
-    for (const auto& [own, tensor] : make_model(name, models::usual_images(name))->named_parameters())
+    for (const auto& [own, tensor] :
+         make_model(name, models::usual_images(name))->named_parameters())
       count += tensor.numel();
     return count;
   };
   CHECK(weights("quick") == 16 * 26 + 48 * (16 * 9 + 1) + 256 * 1201 + 10 * 257);
-  const int64_t groups = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256), norms = 2 * 2 * (64 + 256 + 256);
+  const int64_t groups = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256),
+                norms = 2 * 2 * (64 + 256 + 256);
   CHECK(weights("airbench") == 24 * 12 + 24 + groups + norms + 2560);
   REQUIRE_THROWS_AS(make_model("airbench", {.image_size = 24}), Error);
   REQUIRE_THROWS_AS(make_model("quick", {.in_channels = 1, .image_size = 15}), Error);
@@ -168,9 +179,12 @@ TEST_CASE("models: networks made for speed have their papers' numbers of weights
 TEST_CASE("models: answers by views are means over moved and mirrored images", "[quick]") {
   manual_seed(1);
   const auto moved = [](const Tensor& x, int64_t down, int64_t right) {
-    return contiguous(narrow(narrow(pad(x, {1, 1, 1, 1}), 2, 1 - down, x.size(2)), 3, 1 - right, x.size(3)));
+    return contiguous(
+        narrow(narrow(pad(x, {1, 1, 1, 1}), 2, 1 - down, x.size(2)), 3, 1 - right, x.size(3)));
   };
-  const auto close = [](const Tensor& a, const Tensor& b) { return max(abs(a - b)).item<float>() < 1e-4f; };
+  const auto close = [](const Tensor& a, const Tensor& b) {
+    return max(abs(a - b)).item<float>() < 1e-4f;
+  };
   models::QuickNet digits;
   const Tensor x = pad(randn({3, 1, 24, 24}), {2, 2, 2, 2});
   Tensor sum = models::answer(digits, x);
@@ -183,7 +197,8 @@ TEST_CASE("models: answers by views are means over moved and mirrored images", "
   const Tensor y = pad(randn({5, 3, 28, 28}), {2, 2, 2, 2});
   const Tensor from_right = 31 - to(arange(32), DType::Int64);
   const auto both = [&](const Tensor& view) {
-    return models::answer(colours, view) + models::answer(colours, index_select(view, 3, from_right));
+    return models::answer(colours, view) +
+           models::answer(colours, index_select(view, 3, from_right));
   };
   const Tensor once = models::answer(colours, y), answer = models::answer_by_views(colours, y);
   const Tensor views = (2 * both(y) + both(moved(y, 1, 1)) + both(moved(y, -1, -1))) / 8;
@@ -195,12 +210,16 @@ TEST_CASE("models: answers by views are means over moved and mirrored images", "
   }
   std::sort(leads.begin(), leads.end());
   for (int i = 0; i < 5; ++i)  // a quarter of five, rounded up
-    REQUIRE(close(select(answer, 0, leads[i].second), select(i < 2 ? views : once, 0, leads[i].second)));
+    REQUIRE(close(select(answer, 0, leads[i].second),
+                  select(i < 2 ? views : once, 0, leads[i].second)));
 }
 
-TEST_CASE("models: a speedrun over colours moves all but scales and whitening filters, also when it is run again") {
-  const ImageDataset noise{"noise", to(rand({models::kAirbenchBatch, 3, 25, 25}) * 255, DType::UInt8),
-                           to(rand({models::kAirbenchBatch}) * 10, DType::Int64), std::vector<std::string>(10, "any")};
+TEST_CASE(
+    "models: a speedrun over colours moves all but scales and whitening filters, also when it is "
+    "run again") {
+  const ImageDataset noise{
+      "noise", to(rand({models::kAirbenchBatch, 3, 25, 25}) * 255, DType::UInt8),
+      to(rand({models::kAirbenchBatch}) * 10, DType::Int64), std::vector<std::string>(10, "any")};
   models::Airbench network(3, 10, 25);
   network.whiten.bias.requires_grad_(false);  // as it is after more than three epochs
   std::vector<std::vector<float>> before;
@@ -209,7 +228,8 @@ TEST_CASE("models: a speedrun over colours moves all but scales and whitening fi
     for (const auto& [name, tensor] : network.named_parameters()) {
       after.push_back(to_vector<float>(tensor));
       if (step == 1) continue;  // whitening filters are made of the images
-      const bool fixed = name == "whiten.weight" || name.ends_with("norm1.weight") || name.ends_with("norm2.weight");
+      const bool fixed = name == "whiten.weight" || name.ends_with("norm1.weight") ||
+                         name.ends_with("norm2.weight");
       INFO(name);
       CHECK((after.back() == before[after.size() - 1]) == fixed);
     }
@@ -220,15 +240,18 @@ TEST_CASE("models: a speedrun over colours moves all but scales and whitening fi
 }
 
 TEST_CASE("models: a speedrun over digits takes half of one epoch, or all of several", "[quick]") {
-  const ImageDataset digits{
-      "noise", to(rand({640, 1, 16, 16}) * 255, DType::UInt8), zeros({640}, {DType::Int64}), {"any"}};
+  const ImageDataset digits{"noise",
+                            to(rand({640, 1, 16, 16}) * 255, DType::UInt8),
+                            zeros({640}, {DType::Int64}),
+                            {"any"}};
   for (const auto& [epochs, expected] : {std::pair{0, 2}, {1, 2}, {2, 10}}) {
     models::QuickNet network(1, 1, 16);
     int64_t taken = 0;
-    REQUIRE(models::speedrun(network, digits, {}, {.epochs = epochs}, [&](int64_t step, int64_t steps, double) {
-      taken = step;
-      return steps == expected;
-    }));
+    REQUIRE(models::speedrun(network, digits, {}, {.epochs = epochs},
+                             [&](int64_t step, int64_t steps, double) {
+                               taken = step;
+                               return steps == expected;
+                             }));
     REQUIRE(taken == expected);
   }
 }

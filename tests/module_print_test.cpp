@@ -33,7 +33,8 @@ std::vector<std::shared_ptr<nn::Module>> modules_as_in_golden_file() {
   add(nn::Linear(784, 128));
   add(nn::Linear(3, 4, {.bias = false}));
   add(nn::Conv2d(1, 10, 5));
-  add(nn::Conv2d(2, 4, {3, 2}, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2, .bias = false}));
+  add(nn::Conv2d(2, 4, {3, 2},
+                 {.stride = 2, .padding = 1, .dilation = 2, .groups = 2, .bias = false}));
   add(nn::Conv1d(2, 4, 3));
   add(nn::Conv1d(2, 4, 3, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2, .bias = false}));
   add(nn::ConvTranspose2d(2, 4, 3, {.stride = 2, .output_padding = 1}));
@@ -87,7 +88,8 @@ TEST_CASE("modules print, and name their state, as PyTorch's do", "[quick]") {
   std::string text;
   for (const auto& module : modules_as_in_golden_file()) {
     text += printed(*module) + "\n=";
-    for (const auto& [name, value] : module->state_dict()) text += str(' ', name, ' ', value.shape());
+    for (const auto& [name, value] : module->state_dict())
+      text += str(' ', name, ' ', value.shape());
     text += "\n\n";
   }
   std::ifstream in(std::string(RINGGRAD_GOLDEN) + "/modules.txt");
@@ -115,10 +117,11 @@ TEST_CASE("apply visits children first, children() only those directly below", "
 TEST_CASE("forward hooks see what goes in and out, and may replace it", "[quick]") {
   nn::Sequential net(nn::ReLU(), nn::Functional([](const Tensor& x) { return x * 2; }));
   std::vector<float> seen;
-  HookHandle watch = net[0].register_forward_hook([&](nn::Module&, const Tensor& x, const Tensor& y) {
-    seen = {x.item<float>(), y.item<float>()};
-    return Tensor();
-  });
+  HookHandle watch =
+      net[0].register_forward_hook([&](nn::Module&, const Tensor& x, const Tensor& y) {
+        seen = {x.item<float>(), y.item<float>()};
+        return Tensor();
+      });
   HookHandle replace;
   replace = net.register_forward_hook([&](nn::Module&, const Tensor&, const Tensor& y) {
     replace.remove();  // once
@@ -135,7 +138,8 @@ TEST_CASE("a hook's handle may outlive its module", "[quick]") {
   HookHandle handle;
   {
     nn::ReLU relu;
-    handle = relu.register_forward_hook([](nn::Module&, const Tensor&, const Tensor&) { return Tensor(); });
+    handle = relu.register_forward_hook(
+        [](nn::Module&, const Tensor&, const Tensor&) { return Tensor(); });
   }
   handle.remove();
 }

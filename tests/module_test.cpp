@@ -69,12 +69,17 @@ TEST_CASE("module: bad names and missing forward are errors", "[quick]") {
   } module;
   Scale child;
   module.register_parameter("w", zeros({1}));
-  REQUIRE(contains(error_of<Error>([&] { module.register_buffer("w", zeros({1})); }), "already registered"));
-  REQUIRE(contains(error_of<Error>([&] { module.register_module("w", child); }), "already registered"));
-  REQUIRE(contains(error_of<Error>([&] { module.register_parameter("a.b", zeros({1})); }), "without dots"));
-  REQUIRE(contains(error_of<Error>([&] { module.register_parameter("", zeros({1})); }), "without dots"));
+  REQUIRE(contains(error_of<Error>([&] { module.register_buffer("w", zeros({1})); }),
+                   "already registered"));
+  REQUIRE(
+      contains(error_of<Error>([&] { module.register_module("w", child); }), "already registered"));
+  REQUIRE(contains(error_of<Error>([&] { module.register_parameter("a.b", zeros({1})); }),
+                   "without dots"));
+  REQUIRE(contains(error_of<Error>([&] { module.register_parameter("", zeros({1})); }),
+                   "without dots"));
   module.register_parameter("none", Tensor());  // holds the name
-  REQUIRE(contains(error_of<Error>([&] { module.register_buffer("none", Tensor()); }), "already registered"));
+  REQUIRE(contains(error_of<Error>([&] { module.register_buffer("none", Tensor()); }),
+                   "already registered"));
   REQUIRE(module.state_dict().size() == 1);
   REQUIRE_THROWS_AS(module(zeros({1})), NotImplementedError);
   REQUIRE_THROWS_AS(nn::BatchNorm2d(1)(Tensor()), Error);
@@ -94,7 +99,8 @@ TEST_CASE("module: state_dict shares memory, load_state_dict copies", "[quick]")
   fill_(other.first.factor, 9);
   fill_(other.second.count, 4);
   const nn::NamedTensors state = other.state_dict();
-  REQUIRE(names_of(state) == Names{"bias", "first.factor", "second.factor", "first.count", "second.count"});
+  REQUIRE(names_of(state) ==
+          Names{"bias", "first.factor", "second.factor", "first.count", "second.count"});
   const nn::LoadReport report = net.load_state_dict(state);
   REQUIRE((report.missing.empty() && report.unexpected.empty() && !report.stripped_module_prefix));
   REQUIRE(to_vector<float>(net.first.factor) == std::vector<float>{9, 9});
@@ -132,7 +138,8 @@ TEST_CASE("module: load_state_dict says what does not fit, and changes nothing t
   REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(doubled); }), "'bias' twice"));
   nn::NamedTensors hollow = state;
   hollow[0].second = Tensor();
-  REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(hollow); }), "'bias' is an undefined tensor"));
+  REQUIRE(contains(error_of<DataError>([&] { net.load_state_dict(hollow); }),
+                   "'bias' is an undefined tensor"));
   REQUIRE(to_vector<float>(net.bias) == std::vector<float>{1, 1});
   REQUIRE(to_vector<float>(net.first.factor) == std::vector<float>{2, 2});
 
@@ -187,7 +194,9 @@ TEST_CASE("module: batch norm stays in float32 when the network becomes 16-bit",
   nn::Sequential net{std::make_shared<Scale>(), std::make_shared<nn::BatchNorm2d>(2)};
   net.to(DType::BFloat16);
   for (const auto& [name, tensor] : net.state_dict()) {
-    const DType expected = name == "0.factor" ? DType::BFloat16 : tensor.dim() == 0 ? DType::Int64 : DType::Float32;
+    const DType expected = name == "0.factor"  ? DType::BFloat16
+                           : tensor.dim() == 0 ? DType::Int64
+                                               : DType::Float32;
     REQUIRE(tensor.dtype() == expected);
   }
   net.to(DType::Float64);

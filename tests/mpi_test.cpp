@@ -1,4 +1,5 @@
-// The process group over MPI, on as many ranks as mpirun has started: ctest runs it on four of them, and on one.
+// The process group over MPI, on as many ranks as mpirun has started: ctest runs it on four of
+// them, and on one.
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
@@ -10,7 +11,8 @@ namespace {
 
 constexpr int64_t kCount = 1000;
 
-Tensor numbers(DType dtype, int rank, int64_t count = kCount) {  // small integers: every dtype adds them exactly
+// Small integers: every dtype adds them exactly.
+Tensor numbers(DType dtype, int rank, int64_t count = kCount) {
   std::vector<double> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>((i + rank) % 7 - 3));
   const Tensor x = zeros({count}, {.dtype = dtype});
@@ -34,7 +36,9 @@ void test_collectives(ProcessGroup& group, DType dtype) {
                : op == ReduceOp::Max ? std::max(result, next)
                                      : result + next;
     }
-    return op == ReduceOp::Average ? (dtype == DType::Int64 ? std::trunc(result / size) : result / size) : result;
+    return op == ReduceOp::Average
+               ? (dtype == DType::Int64 ? std::trunc(result / size) : result / size)
+               : result;
   };
   for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max}) {
     CAPTURE(dtype, name(op));
@@ -46,7 +50,8 @@ void test_collectives(ProcessGroup& group, DType dtype) {
     const auto sums = values_of(x), root_sums = values_of(to_root);
     for (size_t i = 0; i < sums.size(); ++i) {
       const double want = expected(static_cast<int64_t>(i), op);
-      REQUIRE(std::abs(sums[i] - want) <= std::abs(want) / 100);  // an average of 16-bit numbers is rounded
+      // An average of 16-bit numbers is rounded.
+      REQUIRE(std::abs(sums[i] - want) <= std::abs(want) / 100);
       if (rank == size - 1) REQUIRE(root_sums[i] == sums[i]);
     }
     const Tensor part = zeros({kCount}, {.dtype = dtype});
@@ -58,7 +63,8 @@ void test_collectives(ProcessGroup& group, DType dtype) {
     }
   }
   const Tensor mine = numbers(dtype, rank), all = zeros({kCount * size}, {.dtype = dtype});
-  const Tensor gathered = zeros({kCount * size}, {.dtype = dtype}), back = zeros({kCount}, {.dtype = dtype});
+  const Tensor gathered = zeros({kCount * size}, {.dtype = dtype}),
+               back = zeros({kCount}, {.dtype = dtype});
   group.all_gather(all, mine).wait();
   group.gather(gathered, mine, 0).wait();
   group.scatter(back, all, size - 1).wait();
@@ -84,8 +90,8 @@ std::vector<double> train(ProcessGroup& group) {
   optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
   for (int step = 0; step < 5; ++step) {
     optimizer.zero_grad();
-    const auto [x, target] =
-        samples({1, 8, 8}, 10, DType::Float64, step * 16, step * 16 + 16, group.rank(), group.size());
+    const auto [x, target] = samples({1, 8, 8}, 10, DType::Float64, step * 16, step * 16 + 16,
+                                     group.rank(), group.size());
     cross_entropy(ddp(x), target).backward();
     optimizer.step();
   }
@@ -104,9 +110,11 @@ TEST_CASE("collectives and training over MPI", "[mpi][quick]") {
     return;
   }
   REQUIRE(group->backend() == "mpi");
-  for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64})
+  for (const DType dtype :
+       {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64})
     test_collectives(*group, dtype);
-  REQUIRE_THROWS_AS(group->all_reduce(zeros({3}, {.dtype = DType::UInt8}), ReduceOp::Average), DTypeError);
+  REQUIRE_THROWS_AS(group->all_reduce(zeros({3}, {.dtype = DType::UInt8}), ReduceOp::Average),
+                    DTypeError);
 
   auto pair = group->split(group->rank() / 2);  // a job of one rank has one pair of one
   REQUIRE(pair->rank() == group->rank() % 2);

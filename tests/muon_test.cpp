@@ -1,4 +1,5 @@
-// Muon against its formula in double precision, with matrices as plain loops; and what whitens images.
+// Muon against its formula in double precision, with matrices as plain loops; and what whitens
+// images.
 #include "ringgrad/nn/optim/muon.h"
 
 #include <cmath>
@@ -46,14 +47,17 @@ Matrix reference_orthogonalized(Matrix x, int steps) {
   for (const double v : x.values) squares += v * v;
   for (double& v : x.values) v /= std::sqrt(squares) + 1e-7;
   for (int step = 0; step < steps; ++step) {
-    const Matrix cubed = product(product(x, turned(x)), x), fifth = product(product(x, turned(x)), cubed);
+    const Matrix cubed = product(product(x, turned(x)), x),
+                 fifth = product(product(x, turned(x)), cubed);
     for (size_t i = 0; i < x.values.size(); ++i)
       x.values[i] = 3.4445 * x.values[i] - 4.775 * cubed.values[i] + 2.0315 * fifth.values[i];
   }
   return x;
 }
 
-Matrix as_matrix(const Tensor& x) { return {x.size(0), x.numel() / x.size(0), to_vector<double>(x)}; }
+Matrix as_matrix(const Tensor& x) {
+  return {x.size(0), x.numel() / x.size(0), to_vector<double>(x)};
+}
 
 }  // namespace
 
@@ -62,11 +66,14 @@ TEST_CASE("orthogonalized: all singular values come near 1, and zero stays zero"
   for (const Shape& shape : {Shape{6, 20}, Shape{20, 6}, Shape{8, 8}, Shape{1, 5}}) {
     const Tensor x = randn(shape), y = optim::orthogonalized(x, 5);
     const Matrix want = reference_orthogonalized(as_matrix(x), 5);
-    for (size_t i = 0; i < want.values.size(); ++i) CHECK(std::abs(to_vector<double>(y)[i] - want.values[i]) < 2e-5);
+    for (size_t i = 0; i < want.values.size(); ++i)
+      CHECK(std::abs(to_vector<double>(y)[i] - want.values[i]) < 2e-5);
   }
   const Tensor square = optim::orthogonalized(randn({4, 64}));
-  const Tensor gram = matmul(square, transpose(square, 0, 1));  // eigenvalues are squares of singular values
-  for (int64_t i = 0; i < 4; ++i) CHECK(std::abs(gram.narrow(0, i, 1).narrow(1, i, 1).item<double>() - 1) < 0.5);
+  // Eigenvalues are squares of singular values.
+  const Tensor gram = matmul(square, transpose(square, 0, 1));
+  for (int64_t i = 0; i < 4; ++i)
+    CHECK(std::abs(gram.narrow(0, i, 1).narrow(1, i, 1).item<double>() - 1) < 0.5);
   CHECK(norm(optim::orthogonalized(zeros({3, 4}))).item<double>() == 0);
   REQUIRE_THROWS_AS(optim::orthogonalized(zeros({3})), ShapeError);
 }
@@ -74,8 +81,10 @@ TEST_CASE("orthogonalized: all singular values come near 1, and zero stays zero"
 TEST_CASE("Muon: four steps of its formula, for a matrix and for filters", "[quick]") {
   for (const bool nesterov : {true, false}) {
     manual_seed(5);
-    const optim::MuonOptions o{.lr = 0.02, .weight_decay = 0.1, .momentum = 0.9, .nesterov = nesterov, .steps = 3};
-    const std::vector<Tensor> weights = {randn({7, 4}).set_requires_grad(), randn({3, 2, 3, 3}).set_requires_grad()};
+    const optim::MuonOptions o{
+        .lr = 0.02, .weight_decay = 0.1, .momentum = 0.9, .nesterov = nesterov, .steps = 3};
+    const std::vector<Tensor> weights = {randn({7, 4}).set_requires_grad(),
+                                         randn({3, 2, 3, 3}).set_requires_grad()};
     std::vector<Matrix> want = {as_matrix(weights[0]), as_matrix(weights[1])}, momentum = want;
     for (Matrix& m : momentum) std::fill(m.values.begin(), m.values.end(), 0.0);
     optim::Muon muon(weights, o);
@@ -109,8 +118,9 @@ TEST_CASE("Muon: four steps of its formula, for a matrix and for filters", "[qui
 }
 
 TEST_CASE("Muon: what it cannot train is an error", "[quick]") {
-  require_error<ShapeError>("has shape [3], expected a matrix or filters",
-                            [] { optim::Muon(std::vector<Tensor>{zeros({3}).set_requires_grad()}); });
+  require_error<ShapeError>("has shape [3], expected a matrix or filters", [] {
+    optim::Muon(std::vector<Tensor>{zeros({3}).set_requires_grad()});
+  });
   require_error<DTypeError>("expected float32", [] {
     optim::Muon(std::vector<Tensor>{zeros({3, 3}, {.dtype = DType::Float64}).set_requires_grad()});
   });
@@ -119,7 +129,8 @@ TEST_CASE("Muon: what it cannot train is an error", "[quick]") {
 TEST_CASE("whitening_: the filters' answers have no correlation and variance 1", "[quick]") {
   manual_seed(6);
   const Tensor noise = randn({20, 3, 9, 9});
-  const Tensor images = noise + 0.5 * noise.narrow(1, 0, 1) + 0.3;  // channels that are correlated, and a mean
+  // Channels that are correlated, and a mean.
+  const Tensor images = noise + 0.5 * noise.narrow(1, 0, 1) + 0.3;
   const Tensor filters = empty({24, 3, 2, 2});
   nn::init::whitening_(filters, images, 0);
   const Tensor answers = conv2d(images, filters, Tensor(), {});  // [20, 24, 8, 8]

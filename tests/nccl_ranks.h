@@ -17,10 +17,14 @@ struct NormedCnn : nn::Module {
     register_module("bn", bn);
     register_module("fc", fc);
   }
-  Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1)); }
+  Tensor forward(const Tensor& x) override {
+    return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1));
+  }
 };
 
-inline Device device_of(const ProcessGroup& group) { return Device(DeviceType::CUDA, group.rank()); }
+inline Device device_of(const ProcessGroup& group) {
+  return Device(DeviceType::CUDA, group.rank());
+}
 
 // What each rank's body threw. On the CPU the ranks' all-reduce is the ring, too.
 template <class Body>

@@ -11,9 +11,9 @@ namespace {
 
 std::vector<OpSpec> collect() {
   std::vector<OpSpec> all;
-  for (auto list :
-       {arithmetic_specs, comparison_specs, function_specs, view_specs, reduce_specs, matmul_specs, conv_specs,
-        pool_specs, norm_specs, loss_specs, indexing_specs, random_specs, image_specs, memory_specs, optimizer_specs})
+  for (auto list : {arithmetic_specs, comparison_specs, function_specs, view_specs, reduce_specs,
+                    matmul_specs, conv_specs, pool_specs, norm_specs, loss_specs, indexing_specs,
+                    random_specs, image_specs, memory_specs, optimizer_specs})
     for (OpSpec& spec : list()) all.push_back(std::move(spec));
   return all;
 }
@@ -77,7 +77,9 @@ DType Input::dtype_for(DType tested) const {
   return per_channel && tested != DType::Float64 ? DType::Float32 : tested;
 }
 
-Input uniform(const Shape& shape, double low, double high) { return {.shape = shape, .low = low, .high = high}; }
+Input uniform(const Shape& shape, double low, double high) {
+  return {.shape = shape, .low = low, .high = high};
+}
 Input distinct(const Shape& shape) { return {.values = Input::Values::Distinct, .shape = shape}; }
 Input whole(const Shape& shape, int64_t low, int64_t high) {
   return {.values = Input::Values::Integers,
@@ -100,7 +102,8 @@ Input labels(const std::vector<double>& values) {
 }
 
 bool Sample::is_empty() const {
-  return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.shape.numel() == 0; });
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const Input& input) { return input.shape.numel() == 0; });
 }
 bool Sample::is_large() const {
   constexpr int64_t kLarge = 5000;
@@ -122,7 +125,8 @@ const char* name(Arrangement arrangement) {
 }
 
 Array values_of(const Input& input, int i, DType tested) {
-  std::mt19937_64 random(1234 + i);  // its output is the same everywhere; that of <random>'s distributions is not
+  // Its output is the same everywhere; that of <random>'s distributions is not.
+  std::mt19937_64 random(1234 + i);
   const auto unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
   Array x(input.shape);
   const int64_t n = x.numel();
@@ -148,7 +152,8 @@ Array values_of(const Input& input, int i, DType tested) {
 }
 
 Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement, size_t i) {
-  constexpr Arrangement kMix[] = {Arrangement::ChannelsLast, Arrangement::Contiguous, Arrangement::ChannelBlocked};
+  constexpr Arrangement kMix[] = {Arrangement::ChannelsLast, Arrangement::Contiguous,
+                                  Arrangement::ChannelBlocked};
   if (arrangement == Arrangement::Mixed) arrangement = kMix[i % 3];
   const Shape& shape = values.shape;
   Tensor x;

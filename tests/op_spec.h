@@ -1,7 +1,8 @@
-// OpSpec: one row per operation, from which tests/op_test.cpp makes its suites over devices, providers, dtypes and
-// arrangements in memory. A row says how to call the operation, on which inputs, which kernels it reaches, and which
-// mistakes it refuses with what words. Results are compared with those of the reference kernels, and where the row has
-// a formula of its own (in double, by plain loops that share no code with the library) with that.
+// OpSpec: one row per operation, from which tests/op_test.cpp makes its suites over devices,
+// providers, dtypes and arrangements in memory. A row says how to call the operation, on which
+// inputs, which kernels it reaches, and which mistakes it refuses with what words. Results are
+// compared with those of the reference kernels, and where the row has a formula of its own (in
+// double, by plain loops that share no code with the library) with that.
 #pragma once
 
 #include <functional>
@@ -21,7 +22,8 @@ struct Array {
   std::vector<double> values;
 
   Array() : values(1) {}
-  explicit Array(const Shape& shape, double value = 0) : shape(shape), values(shape.numel(), value) {}
+  explicit Array(const Shape& shape, double value = 0)
+      : shape(shape), values(shape.numel(), value) {}
 
   int64_t size(int d) const { return shape[d]; }
   int64_t numel() const { return shape.numel(); }
@@ -56,9 +58,11 @@ struct Input {
   DType dtype_for(DType tested) const;
 };
 Input uniform(const Shape& shape, double low = -2, double high = 2);
-Input distinct(const Shape& shape);  // multiples of 1/8 in a random order, exact in every dtype; at most 256 elements
+// Multiples of 1/8 in a random order, exact in every dtype; at most 256 elements.
+Input distinct(const Shape& shape);
 Input integers(const Shape& shape, int64_t low, int64_t high);  // int64 in [low, high)
-Input whole(const Shape& shape, int64_t low, int64_t high);     // whole numbers in the dtype under test
+// Whole numbers in the dtype under test.
+Input whole(const Shape& shape, int64_t low, int64_t high);
 Input literal(const Shape& shape, const std::vector<double>& values);
 Input labels(const std::vector<double>& values);  // int64 [n]
 
@@ -69,7 +73,8 @@ struct Sample {
   Sample(std::initializer_list<Input> inputs) : inputs(inputs) {}
   Sample(std::vector<Input> inputs, bool smooth) : inputs(std::move(inputs)), smooth(smooth) {}
   bool is_empty() const;
-  bool is_large() const;  // so large that kernels cut it: in fewer arrangements, and not each derivative is checked
+  // So large that kernels cut it: in fewer arrangements, and not each derivative is checked.
+  bool is_large() const;
 };
 Sample not_smooth(std::vector<Input> inputs);
 
@@ -82,7 +87,8 @@ ErrorCase error(const std::string& text, F run) {
   return {text, [text, run] { require_error<E>(text, run); }};
 }
 
-inline const std::vector<DType> kFloatingDTypes = {DType::Float64, DType::Float32, DType::BFloat16, DType::Float16};
+inline const std::vector<DType> kFloatingDTypes = {DType::Float64, DType::Float32, DType::BFloat16,
+                                                   DType::Float16};
 inline const std::vector<DType> kIntegerDTypes = {DType::Int64, DType::Int32, DType::UInt8};
 
 struct OpSpec {
@@ -92,10 +98,12 @@ struct OpSpec {
   std::function<Arrays(const Arrays&)> reference = {};
   std::vector<Sample> samples;
   std::vector<ErrorCase> errors = {};
-  int64_t terms = 1;             // the longest sum behind an element of a result or a gradient, or the longest part in
-                                 // which kernels sum a larger one; see Note [Tolerances]
-  bool keeps_blocked = false;    // a channel-blocked input gives such a result; on CUDA a channels-last one, too
-  bool bare_kernel = false;      // calls a kernel directly: contiguous inputs only, no graph, its own rules when empty
+  int64_t terms = 1;  // the longest sum behind an element of a result or a gradient, or the longest
+                      // part in which kernels sum a larger one; see Note [Tolerances]
+  bool keeps_blocked =
+      false;  // a channel-blocked input gives such a result; on CUDA a channels-last one, too
+  // Calls a kernel directly: contiguous inputs only, no graph, its own rules when empty.
+  bool bare_kernel = false;
   std::string never_empty = {};  // why no sample has zero elements
   std::vector<DType> dtypes = kFloatingDTypes;
 };
@@ -103,7 +111,7 @@ struct OpSpec {
 const std::vector<OpSpec>& op_specs();
 const KernelBase* find_kernel(const std::string& name);  // nullptr when nothing implements it
 
-// -- making inputs --------------------------------------------------------------------------------------------------
+// -- making inputs --------------------------------------------------------------------------------
 enum class Arrangement {
   Contiguous,
   Reversed,  // the first dimension is the innermost in memory
@@ -118,9 +126,10 @@ const char* name(Arrangement arrangement);
 // The values of input number `i` of a sample, rounded to the dtype it will have.
 Array values_of(const Input& input, int i, DType tested);
 // As input number `i` would lie in memory.
-Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement, size_t i = 0);
+Tensor arrange(const Array& values, DType dtype, Device device, Arrangement arrangement,
+               size_t i = 0);
 
-// -- for references -------------------------------------------------------------------------------------------------
+// -- for references -------------------------------------------------------------------------------
 Array map(const Array& x, const std::function<double(double)>& f);
 // f over two arrays, broadcast against each other.
 Array map(const Array& a, const Array& b, const std::function<double(double, double)>& f);

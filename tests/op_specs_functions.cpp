@@ -7,8 +7,8 @@
 namespace ringgrad::test {
 namespace {
 
-OpSpec function(const std::string& name, std::vector<std::string> kernels, Tensor (*run)(const Tensor&),
-                double (*f)(double), Input (*input)(const Shape&)) {
+OpSpec function(const std::string& name, std::vector<std::string> kernels,
+                Tensor (*run)(const Tensor&), double (*f)(double), Input (*input)(const Shape&)) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = std::move(kernels);
@@ -17,11 +17,13 @@ OpSpec function(const std::string& name, std::vector<std::string> kernels, Tenso
   spec.samples = {{input({2, 3})},        {input({})},   {input({2, 3, 4, 5})},
                   {input({1, 17, 2, 3})}, {input({33})}, {input({2, 0})}};
   const std::string op = name.substr(0, name.find(' '));
-  spec.errors = {error<Error>(op + ": an argument is an undefined tensor", [run] { run(Tensor()); })};
+  spec.errors = {
+      error<Error>(op + ": an argument is an undefined tensor", [run] { run(Tensor()); })};
   const bool takes_integers = op == "pow" || op == "clamp";  // scalar_test has those
   if (!takes_integers)
-    spec.errors.push_back(error<DTypeError>(op + ": unsupported dtype int64, expected a floating dtype",
-                                            [run] { run(zeros({2}, {.dtype = DType::Int64})); }));
+    spec.errors.push_back(
+        error<DTypeError>(op + ": unsupported dtype int64, expected a floating dtype",
+                          [run] { run(zeros({2}, {.dtype = DType::Int64})); }));
   return spec;
 }
 
@@ -60,7 +62,8 @@ std::vector<OpSpec> function_specs() {
       function(
           "log", {"log"}, log, [](double x) { return std::log(x); }, positive),
       function(
-          "log1p", {"log1p", "log1p_backward"}, log1p, [](double x) { return std::log1p(x); }, positive),
+          "log1p", {"log1p", "log1p_backward"}, log1p, [](double x) { return std::log1p(x); },
+          positive),
       with(function(
                "sin", {"sin", "sin_backward"}, sin, [](double x) { return std::sin(x); }, any),
            {kNaN}),
@@ -68,7 +71,8 @@ std::vector<OpSpec> function_specs() {
                "cos", {"cos", "cos_backward"}, cos, [](double x) { return std::cos(x); }, any),
            {kNaN}),
       with(function(
-               "sqrt", {"sqrt", "sqrt_backward"}, sqrt, [](double x) { return std::sqrt(x); }, positive),
+               "sqrt", {"sqrt", "sqrt_backward"}, sqrt, [](double x) { return std::sqrt(x); },
+               positive),
            {kNaN}),
       with(function(
                "abs", {"abs", "abs_backward"}, abs, [](double x) { return std::abs(x); }, not_zero),
@@ -77,10 +81,11 @@ std::vector<OpSpec> function_specs() {
           "pow 3", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 3); },
           [](double x) { return x * x * x; }, any),
       function(
-          "pow 2", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 2); }, [](double x) { return x * x; },
-          any),
+          "pow 2", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 2); },
+          [](double x) { return x * x; }, any),
       function(
-          "pow 0", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 0); }, [](double) { return 1.0; }, any),
+          "pow 0", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, 0); },
+          [](double) { return 1.0; }, any),
       function(
           "pow 0.5", {"sqrt", "sqrt_backward"}, [](const Tensor& x) { return pow(x, 0.5); },
           [](double x) { return std::sqrt(x); }, positive),
@@ -88,42 +93,53 @@ std::vector<OpSpec> function_specs() {
           "pow -1.5", {"pow", "pow_backward"}, [](const Tensor& x) { return pow(x, -1.5); },
           [](double x) { return std::pow(x, -1.5); }, positive),
       with_error(with(function(
-                          "clamp", {"clamp", "clamp_backward"}, [](const Tensor& x) { return clamp(x, -0.5, 1); },
+                          "clamp", {"clamp", "clamp_backward"},
+                          [](const Tensor& x) { return clamp(x, -0.5, 1); },
                           [](double x) { return x < -0.5 ? -0.5
                                                 : x > 1  ? 1
                                                          : x; }, off_the_limits),
                       {not_smooth({literal({4}, {-0.5, 1, NAN, INFINITY})})}),
-                 error<Error>("clamp: the lower limit 2 is above the upper limit 1", [] { clamp(zeros({1}), 2, 1); })),
+                 error<Error>("clamp: the lower limit 2 is above the upper limit 1",
+                              [] { clamp(zeros({1}), 2, 1); })),
 
       keep_blocked(with(function(
                             "relu", {"relu", "relu_backward"}, relu,
                             [](double x) { return x > 0 || std::isnan(x) ? x : 0; }, not_zero),
                         {not_smooth({literal({4}, {0, NAN, -INFINITY, INFINITY})})})),
+      keep_blocked(with(function(
+                            "leaky_relu", {"leaky_relu", "leaky_relu_backward"},
+                            [](const Tensor& x) { return leaky_relu(x, 0.2); },
+                            [](double x) { return x > 0 ? x : 0.2 * x; }, not_zero),
+                        {not_smooth({literal({2}, {0, NAN})})})),
+      keep_blocked(
+          with(function(
+                   "elu", {"elu", "elu_backward"}, [](const Tensor& x) { return elu(x, 0.75); },
+                   [](double x) { return x > 0 ? x : 0.75 * std::expm1(x); }, not_zero),
+               {kFar, not_smooth({literal({2}, {0, NAN})})})),
+      with_error(with(function(
+                          "softplus", {"softplus", "softplus_backward"},
+                          [](const Tensor& x) { return softplus(x, 1.5); },
+                          [](double x) {
+                            return std::max(x, 0.0) +
+                                   std::log1p(std::exp(-1.5 * std::abs(x))) / 1.5;
+                          },
+                          any),
+                      {kFar}),
+                 error<Error>("softplus: beta is 0, expected a number above 0",
+                              [] { softplus(zeros({1}), 0); })),
+      with(function("sigmoid", {"sigmoid", "sigmoid_backward"}, sigmoid, sigmoid_of, any),
+           {kFar, kNaN}),
       keep_blocked(with(
           function(
-              "leaky_relu", {"leaky_relu", "leaky_relu_backward"}, [](const Tensor& x) { return leaky_relu(x, 0.2); },
-              [](double x) { return x > 0 ? x : 0.2 * x; }, not_zero),
-          {not_smooth({literal({2}, {0, NAN})})})),
-      keep_blocked(with(function(
-                            "elu", {"elu", "elu_backward"}, [](const Tensor& x) { return elu(x, 0.75); },
-                            [](double x) { return x > 0 ? x : 0.75 * std::expm1(x); }, not_zero),
-                        {kFar, not_smooth({literal({2}, {0, NAN})})})),
-      with_error(
-          with(function(
-                   "softplus", {"softplus", "softplus_backward"}, [](const Tensor& x) { return softplus(x, 1.5); },
-                   [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-1.5 * std::abs(x))) / 1.5; }, any),
-               {kFar}),
-          error<Error>("softplus: beta is 0, expected a number above 0", [] { softplus(zeros({1}), 0); })),
-      with(function("sigmoid", {"sigmoid", "sigmoid_backward"}, sigmoid, sigmoid_of, any), {kFar, kNaN}),
-      keep_blocked(with(function(
-                            "tanh", {"tanh", "tanh_backward"}, tanh, [](double x) { return std::tanh(x); }, any),
-                        {kFar, kNaN})),
+              "tanh", {"tanh", "tanh_backward"}, tanh, [](double x) { return std::tanh(x); }, any),
+          {kFar, kNaN})),
       keep_blocked(with(function(
                             "gelu", {"gelu", "gelu_backward"}, gelu,
                             [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }, any),
                         {kFar, kNaN})),
       keep_blocked(with(function(
-                            "silu", {"silu", "silu_backward"}, silu, [](double x) { return x * sigmoid_of(x); }, any),
+                            "silu", {"silu", "silu_backward"}, silu,
+                            [](double x) { return x * sigmoid_of(x); }, any),
                         {kFar, kNaN})),
   };
 }

@@ -29,7 +29,8 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
       return tensor(values, y.device());
     };
     const Tensor epoch = full({}, kEpoch, {.dtype = DType::Int64, .device = y.device()});
-    kernels::augment_images(y, in[1], in[2], epoch, of_channels(kScale), of_channels(kShift), options);
+    kernels::augment_images(y, in[1], in[2], epoch, of_channels(kScale), of_channels(kShift),
+                            options);
     return Tensors{y};
   };
   spec.reference = [options](const Arrays& in) {
@@ -45,9 +46,11 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
           for (int w = 0; w < width; ++w) {
             int from_h = h + a.dy, from_w = (a.flip ? width - 1 - w : w) + a.dx;
             if (options.reflect)
-              from_h = mirrored_at_border(from_h, height), from_w = mirrored_at_border(from_w, width);
+              from_h = mirrored_at_border(from_h, height),
+              from_w = mirrored_at_border(from_w, width);
             const bool inside = from_h >= 0 && from_h < height && from_w >= 0 && from_w < width;
-            const bool cut = h >= a.cut_top && h < a.cut_bottom && w >= a.cut_left && w < a.cut_right;
+            const bool cut =
+                h >= a.cut_top && h < a.cut_bottom && w >= a.cut_left && w < a.cut_right;
             const double pixel = inside ? images(i, c, from_h, from_w) : 0;
             y(b, c, h, w) = cut ? 0 : pixel * kScale[c] + kShift[c];
           }
@@ -62,7 +65,8 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
   spec.samples = {{uniform({4, 1, 28, 28}), bytes({6, 1, 28, 28}), labels({5, 0, 2, 2})},
                   {uniform({3, 3, 32, 32}), bytes({4, 3, 32, 32}), labels({3, 0, 1})},
                   {uniform({24, 3, 5, 3}), bytes({40, 3, 5, 3}),
-                   labels({9, 8, 7, 6, 5, 4, 3, 2, -1, 40, 12, 11, 10, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 39})},
+                   labels({9,  8,  7,  6,  5,  4,  3,  2,  -1, 40, 12, 11,
+                           10, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 39})},
                   {uniform({0, 3, 4, 4}), bytes({2, 3, 4, 4}), labels({})}};
   spec.bare_kernel = true;
   return spec;
@@ -74,11 +78,14 @@ std::vector<OpSpec> image_specs() {
   return {
       augmented("augment_images that only normalises", {}),
       augmented("augment_images with crops", {.crop_padding = 2, .seed = 1}),
-      augmented("augment_images with crops beyond the image", {.crop_padding = 9, .flip = true, .seed = 2}),
+      augmented("augment_images with crops beyond the image",
+                {.crop_padding = 9, .flip = true, .seed = 2}),
       augmented("augment_images with flips", {.flip = true, .seed = 3}),
       augmented("augment_images with cutout", {.cutout = 3, .seed = 4}),
-      augmented("augment_images with mirrored borders", {.crop_padding = 2, .reflect = true, .flip = true, .seed = 6}),
-      augmented("augment_images with everything", {.crop_padding = 4, .flip = true, .cutout = 8, .seed = 5}),
+      augmented("augment_images with mirrored borders",
+                {.crop_padding = 2, .reflect = true, .flip = true, .seed = 6}),
+      augmented("augment_images with everything",
+                {.crop_padding = 4, .flip = true, .cutout = 8, .seed = 5}),
   };
 }
 

@@ -43,7 +43,8 @@ OpSpec gather_spec(int dim, std::vector<Sample> samples) {
   spec.reference = [dim](const Arrays& in) {
     const int d = dim < 0 ? dim + in[0].shape.dim() : dim;
     const Array index = around(in[1], d);
-    return Arrays{picked(in[0], d, in[1].shape, [&](int64_t o, int64_t j, int64_t i) { return index(o, j, i); })};
+    return Arrays{picked(in[0], d, in[1].shape,
+                         [&](int64_t o, int64_t j, int64_t i) { return index(o, j, i); })};
   };
   spec.samples = std::move(samples);
   spec.terms = 4;
@@ -59,10 +60,14 @@ OpSpec one_hot_spec(DType dtype) {
     Shape shape = in[0].shape;
     shape.push_back(5);
     Array y(shape);
-    for (int64_t i = 0; i < in[0].numel(); ++i) y.values[i * 5 + static_cast<int64_t>(in[0].values[i])] = 1;
+    for (int64_t i = 0; i < in[0].numel(); ++i)
+      y.values[i * 5 + static_cast<int64_t>(in[0].values[i])] = 1;
     return Arrays{y};
   };
-  spec.samples = {{integers({4}, 0, 5)}, {integers({2, 3}, 0, 5)}, {integers({}, 0, 5)}, {integers({0, 2}, 0, 5)}};
+  spec.samples = {{integers({4}, 0, 5)},
+                  {integers({2, 3}, 0, 5)},
+                  {integers({}, 0, 5)},
+                  {integers({0, 2}, 0, 5)}};
   spec.dtypes = {DType::Float32};
   return spec;
 }
@@ -87,7 +92,8 @@ std::vector<OpSpec> indexing_specs() {
                             {uniform({2, 4, 3}), labels({0, 1})},
                             {uniform({2, 3, 130}), labels({2, 0, 2})},
                             {uniform({0, 4}), labels({1})}}),
-      index_select_spec(-1, {{uniform({2, 3, 4}), labels({3, 0, 3})}, {uniform({2, 4}), labels({})}}),
+      index_select_spec(-1,
+                        {{uniform({2, 3, 4}), labels({3, 0, 3})}, {uniform({2, 4}), labels({})}}),
       gather_spec(0, {{uniform({4, 3}), integers({2, 3}, 0, 4)},
                       {uniform({4, 2, 2, 2}), integers({6, 2, 2, 2}, 0, 4)},
                       {uniform({4, 3}), integers({0, 3}, 0, 4)}}),
@@ -124,17 +130,17 @@ std::vector<OpSpec> indexing_specs() {
                         [] {
                           index_select(zeros({4}), 0, zeros({1, 1}, {.dtype = DType::Int64}));
                         }),
-      error<DTypeError>(
-          "index_select: the index has dtype float32, expected int64; convert with to(index, DType::Int64)",
-          [] { index_select(zeros({4}), 0, zeros({1})); })};
+      error<DTypeError>("index_select: the index has dtype float32, expected int64; convert with "
+                        "to(index, DType::Int64)",
+                        [] { index_select(zeros({4}), 0, zeros({1})); })};
   specs[3].errors = {
       error<IndexError>("gather: element 0 of the index is 4, expected 0 to 3",
                         [=] { gather(zeros({4}), 0, index({4})); }),
-      error<ShapeError>(
-          "gather: the tensor has shape [4, 2], the index [1, 3], expected equal sizes in all dimensions but 0",
-          [] {
-            gather(zeros({4, 2}), 0, zeros({1, 3}, {.dtype = DType::Int64}));
-          }),
+      error<ShapeError>("gather: the tensor has shape [4, 2], the index [1, 3], expected equal "
+                        "sizes in all dimensions but 0",
+                        [] {
+                          gather(zeros({4, 2}), 0, zeros({1, 3}, {.dtype = DType::Int64}));
+                        }),
       error<DTypeError>("gather: the index has dtype int32",
                         [] { gather(zeros({4}), 0, zeros({1}, {.dtype = DType::Int32})); })};
   specs[6].errors = {
@@ -142,7 +148,8 @@ std::vector<OpSpec> indexing_specs() {
                         [=] {
                           one_hot(index({0, 3}), 3);
                         }),
-      error<Error>("one_hot: the number of classes is 0, expected at least 1", [=] { one_hot(index({}), 0); }),
+      error<Error>("one_hot: the number of classes is 0, expected at least 1",
+                   [=] { one_hot(index({}), 0); }),
       error<DTypeError>("one_hot: the index has dtype float32", [] { one_hot(zeros({2}), 3); })};
   return specs;
 }

@@ -8,14 +8,17 @@ namespace ringgrad::test {
 
 std::vector<OpSpec> matmul_specs() {
   std::vector<OpSpec> specs;
-  const auto fails = [](const Shape& a, const Shape& b) { return [=] { matmul(zeros(a), zeros(b)); }; };
+  const auto fails = [](const Shape& a, const Shape& b) {
+    return [=] { matmul(zeros(a), zeros(b)); };
+  };
   specs.push_back(
       {.name = "matmul",
        .kernels = {"matmul"},
        .run = [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; },
        .samples = {{uniform({2, 3}), uniform({3, 4})},
                    {uniform({1, 1}), uniform({1, 1})},
-                   {uniform({1, 5}), uniform({5, 4})},  // one row, and a sum of one: strides that mean nothing
+                   {uniform({1, 5}),
+                    uniform({5, 4})},  // one row, and a sum of one: strides that mean nothing
                    {uniform({4, 1}), uniform({1, 5})},
                    {uniform({17, 33}), uniform({33, 9})},
                    {uniform({100, 129}), uniform({129, 10})},
@@ -28,76 +31,88 @@ std::vector<OpSpec> matmul_specs() {
                    {uniform({2, 3}), uniform({3, 0})},
                    {uniform({0, 2, 3}), uniform({0, 3, 4})},
                    {uniform({0, 2, 3}), uniform({3, 4})}},
-       .errors = {error<ShapeError>("matmul: inner sizes differ: a is [4, 3], b is [5, 2]", fails({4, 3}, {5, 2})),
+       .errors = {error<ShapeError>("matmul: inner sizes differ: a is [4, 3], b is [5, 2]",
+                                    fails({4, 3}, {5, 2})),
                   error<ShapeError>("matmul: batch sizes differ: a is [2, 4, 3], b is [3, 3, 5]",
                                     fails({2, 4, 3}, {3, 3, 5})),
-                  error<ShapeError>("matmul: an operand has shape [3], expected 2 or 3 dimensions", fails({2, 3}, {3})),
-                  error<DTypeError>("matmul: dtypes float32 and float64 differ",
-                                    [] {
-                                      matmul(zeros({2, 2}), zeros({2, 2}, {.dtype = DType::Float64}));
-                                    }),
+                  error<ShapeError>("matmul: an operand has shape [3], expected 2 or 3 dimensions",
+                                    fails({2, 3}, {3})),
+                  error<DTypeError>(
+                      "matmul: dtypes float32 and float64 differ",
+                      [] {
+                        matmul(zeros({2, 2}), zeros({2, 2}, {.dtype = DType::Float64}));
+                      }),
                   error<DTypeError>("matmul: unsupported dtype int64",
                                     [] {
                                       const Tensor x = zeros({2, 2}, {.dtype = DType::Int64});
                                       matmul(x, x);
                                     })},
        .terms = 129});
-  specs.push_back(
-      {.name = "matmul of transposed",
-       .kernels = {"matmul"},
-       .run = [](const Tensors& in) { return Tensors{matmul(transpose(in[0], -1, -2), transpose(in[1], -1, -2))}; },
-       .samples = {{uniform({3, 2}), uniform({4, 3})},
-                   {uniform({140, 51}), uniform({33, 140})},
-                   {uniform({3, 0}), uniform({4, 3})}},
-       .terms = 4});
-  specs.push_back({.name = "matmul of repeated",
+  specs.push_back({.name = "matmul of transposed",
                    .kernels = {"matmul"},
                    .run =
                        [](const Tensors& in) {
-                         return Tensors{matmul(in[0], expand(in[1], {3, in[1].size(1), in[1].size(2)}))};
+                         return Tensors{matmul(transpose(in[0], -1, -2), transpose(in[1], -1, -2))};
                        },
-                   .samples = {{uniform({4, 5}), uniform({1, 5, 6})},
-                               {uniform({9, 20}), uniform({1, 20, 17})},
-                               {uniform({0, 5}), uniform({1, 5, 6})}},
-                   .terms = 18});
+                   .samples = {{uniform({3, 2}), uniform({4, 3})},
+                               {uniform({140, 51}), uniform({33, 140})},
+                               {uniform({3, 0}), uniform({4, 3})}},
+                   .terms = 4});
+  specs.push_back(
+      {.name = "matmul of repeated",
+       .kernels = {"matmul"},
+       .run =
+           [](const Tensors& in) {
+             return Tensors{matmul(in[0], expand(in[1], {3, in[1].size(1), in[1].size(2)}))};
+           },
+       .samples = {{uniform({4, 5}), uniform({1, 5, 6})},
+                   {uniform({9, 20}), uniform({1, 20, 17})},
+                   {uniform({0, 5}), uniform({1, 5, 6})}},
+       .terms = 18});
   const auto linear_fails = [](const Shape& x, const Shape& w, const Shape& b) {
     return [=] { linear(zeros(x), zeros(w), zeros(b)); };
   };
-  specs.push_back(
-      {.name = "linear",
-       .kernels = {"matmul", "sum"},
-       .run = [](const Tensors& in) { return Tensors{linear(in[0], in[1], in.size() > 2 ? in[2] : Tensor())}; },
-       .reference =
-           [](const Arrays& in) {
-             const Array &x = in[0], &w = in[1];
-             const int64_t inner = w.size(1), outer = w.size(0), rows = inner ? x.numel() / inner : x.size(0);
-             Shape shape = x.shape;
-             shape[shape.dim() - 1] = outer;
-             Array y({rows, outer});
-             for (int64_t i = 0; i < rows; ++i)
-               for (int64_t j = 0; j < outer; ++j) {
-                 y(i, j) = in.size() > 2 ? in[2](j) : 0;
-                 for (int64_t k = 0; k < inner; ++k) y(i, j) += x.values[i * inner + k] * w(j, k);
-               }
-             return Arrays{reshaped(y, shape)};
-           },
-       .samples = {{uniform({2, 3}), uniform({4, 3}), uniform({4})},
-                   {uniform({2, 3}), uniform({4, 3})},
-                   {uniform({1, 3}), uniform({4, 3}), uniform({4})},
-                   {uniform({3}), uniform({4, 3}), uniform({4})},
-                   {uniform({2, 5, 3}), uniform({4, 3}), uniform({4})},
-                   {uniform({2, 2, 2, 3}), uniform({4, 3}), uniform({4})},
-                   {uniform({0, 3}), uniform({4, 3}), uniform({4})},
-                   {uniform({2, 0}), uniform({4, 0}), uniform({4})}},  // the bias alone
-       .errors = {error<ShapeError>(
-                      "linear: the input has shape [2, 5], the weight [4, 3], expected the last size of the "
-                      "input to be 3",
-                      linear_fails({2, 5}, {4, 3}, {4})),
-                  error<ShapeError>("linear: the bias has shape [3], the weight [4, 3], expected [4]",
-                                    linear_fails({2, 3}, {4, 3}, {3})),
-                  error<ShapeError>("linear: the weight has shape [3] with 1 dimensions, expected 2",
-                                    linear_fails({2, 3}, {3}, {3}))},
-       .terms = 16});
+  specs.push_back({.name = "linear",
+                   .kernels = {"matmul", "sum"},
+                   .run =
+                       [](const Tensors& in) {
+                         return Tensors{linear(in[0], in[1], in.size() > 2 ? in[2] : Tensor())};
+                       },
+                   .reference =
+                       [](const Arrays& in) {
+                         const Array &x = in[0], &w = in[1];
+                         const int64_t inner = w.size(1), outer = w.size(0),
+                                       rows = inner ? x.numel() / inner : x.size(0);
+                         Shape shape = x.shape;
+                         shape[shape.dim() - 1] = outer;
+                         Array y({rows, outer});
+                         for (int64_t i = 0; i < rows; ++i)
+                           for (int64_t j = 0; j < outer; ++j) {
+                             y(i, j) = in.size() > 2 ? in[2](j) : 0;
+                             for (int64_t k = 0; k < inner; ++k)
+                               y(i, j) += x.values[i * inner + k] * w(j, k);
+                           }
+                         return Arrays{reshaped(y, shape)};
+                       },
+                   .samples = {{uniform({2, 3}), uniform({4, 3}), uniform({4})},
+                               {uniform({2, 3}), uniform({4, 3})},
+                               {uniform({1, 3}), uniform({4, 3}), uniform({4})},
+                               {uniform({3}), uniform({4, 3}), uniform({4})},
+                               {uniform({2, 5, 3}), uniform({4, 3}), uniform({4})},
+                               {uniform({2, 2, 2, 3}), uniform({4, 3}), uniform({4})},
+                               {uniform({0, 3}), uniform({4, 3}), uniform({4})},
+                               {uniform({2, 0}), uniform({4, 0}), uniform({4})}},  // the bias alone
+                   .errors = {error<ShapeError>("linear: the input has shape [2, 5], the weight "
+                                                "[4, 3], expected the last size of the "
+                                                "input to be 3",
+                                                linear_fails({2, 5}, {4, 3}, {4})),
+                              error<ShapeError>(
+                                  "linear: the bias has shape [3], the weight [4, 3], expected [4]",
+                                  linear_fails({2, 3}, {4, 3}, {3})),
+                              error<ShapeError>(
+                                  "linear: the weight has shape [3] with 1 dimensions, expected 2",
+                                  linear_fails({2, 3}, {3}, {3}))},
+                   .terms = 16});
   return specs;
 }
 

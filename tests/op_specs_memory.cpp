@@ -62,8 +62,10 @@ std::vector<OpSpec> memory_specs() {
     return Tensors{host, back};
   };
   to_host.reference = [](const Arrays& in) { return Arrays{in[0], in[0]}; };
-  to_host.samples = {
-      {whole({4, 5}, 0, 2)}, {whole({19, 35}, 0, 2)}, {whole({2, 3, 4, 5}, 0, 2)}, {whole({0, 3}, 0, 2)}};
+  to_host.samples = {{whole({4, 5}, 0, 2)},
+                     {whole({19, 35}, 0, 2)},
+                     {whole({2, 3, 4, 5}, 0, 2)},
+                     {whole({0, 3}, 0, 2)}};
   to_host.dtypes = all_dtypes();
   specs.push_back(to_host);
   return specs;

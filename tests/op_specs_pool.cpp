@@ -39,12 +39,17 @@ OpSpec adaptive(const std::string& name, Pair size, std::vector<Sample> samples)
 
 using Pool = Tensor (*)(const Tensor& x, const Pool2dOptions& options);
 std::vector<ErrorCase> window_errors(const std::string& op, Pool run) {
-  const auto fails = [run](const Shape& shape, Pool2dOptions o) { return [=] { run(zeros(shape), o); }; };
-  return {error<ShapeError>(op + ": the input has shape [3, 4, 4] with 3 dimensions, expected 4", fails({3, 4, 4}, {})),
-          error<ShapeError>(op + ": the kernel 5×5 does not fit into the input [1, 1, 4, 4] padded by 0×0",
-                            fails({1, 1, 4, 4}, {.kernel = 5})),
+  const auto fails = [run](const Shape& shape, Pool2dOptions o) {
+    return [=] { run(zeros(shape), o); };
+  };
+  return {error<ShapeError>(op + ": the input has shape [3, 4, 4] with 3 dimensions, expected 4",
+                            fails({3, 4, 4}, {})),
+          error<ShapeError>(
+              op + ": the kernel 5×5 does not fit into the input [1, 1, 4, 4] padded by 0×0",
+              fails({1, 1, 4, 4}, {.kernel = 5})),
           error<ShapeError>("does not fit", fails({1, 1, 0, 4}, {})),
-          error<Error>(op + ": the kernel is 0×2, expected at least 1", fails({1, 1, 4, 4}, {.kernel = {0, 2}})),
+          error<Error>(op + ": the kernel is 0×2, expected at least 1",
+                       fails({1, 1, 4, 4}, {.kernel = {0, 2}})),
           error<Error>(op + ": the stride is -1×1", fails({1, 1, 4, 4}, {.stride = {-1, 1}})),
           error<Error>(op + ": the padding is 2×0, expected at most half the kernel 3×3",
                        fails({1, 1, 4, 4}, {.kernel = 3, .padding = {2, 0}})),
@@ -72,7 +77,10 @@ std::vector<OpSpec> pool_specs() {
                 {uniform({0, 2, 5, 4})},
                 not_smooth({literal({1, 1, 4, 3}, {5, NAN, 1, 2, NAN, 7, 7, 0, 7, 1, 3, 3})})}),
       avg_pool("avg_pool2d", {},
-               {{uniform({2, 3, 4, 6})}, {uniform({1, 17, 5, 5})}, {uniform({0, 3, 4, 4})}, {uniform({2, 5, 32, 35})}}),
+               {{uniform({2, 3, 4, 6})},
+                {uniform({1, 17, 5, 5})},
+                {uniform({0, 3, 4, 4})},
+                {uniform({2, 5, 32, 35})}}),
       avg_pool("avg_pool2d padded, padding counts", {.kernel = 3, .stride = {1, 2}, .padding = 1},
                {{uniform({2, 3, 5, 6})}, {uniform({0, 3, 4, 4})}}),
       avg_pool("avg_pool2d padded, padding does not count",
@@ -81,25 +89,29 @@ std::vector<OpSpec> pool_specs() {
       adaptive("adaptive_avg_pool2d to 1×1", 1,
                {{uniform({2, 3, 5, 7})}, {uniform({2, 17, 4, 4})}, {uniform({0, 3, 4, 4})}}),
       adaptive("adaptive_avg_pool2d", {3, 2}, {{uniform({2, 3, 5, 7})}, {uniform({0, 3, 4, 4})}}),
-      adaptive("adaptive_avg_pool2d to nothing", {0, 2}, {{uniform({2, 3, 5, 7})}, {uniform({0, 3, 4, 4})}}),
-      adaptive("adaptive_avg_pool2d to a larger size", {7, 4}, {{uniform({2, 3, 3, 2})}, {uniform({0, 3, 4, 4})}}),
+      adaptive("adaptive_avg_pool2d to nothing", {0, 2},
+               {{uniform({2, 3, 5, 7})}, {uniform({0, 3, 4, 4})}}),
+      adaptive("adaptive_avg_pool2d to a larger size", {7, 4},
+               {{uniform({2, 3, 3, 2})}, {uniform({0, 3, 4, 4})}}),
   };
   specs[0].errors = window_errors("max_pool2d", max_pool2d);
-  specs[0].errors.push_back(error<ShapeError>("[0, 1, 65536, 32768] padded by 0×0 have more than 2^31 - 1 pixels", [] {
-    max_pool2d(empty({0, 1, 65536, 32768}), {});
-  }));
+  specs[0].errors.push_back(
+      error<ShapeError>("[0, 1, 65536, 32768] padded by 0×0 have more than 2^31 - 1 pixels", [] {
+        max_pool2d(empty({0, 1, 65536, 32768}), {});
+      }));
   specs[3].errors = window_errors("avg_pool2d", avg_pool2d);
-  specs[6].errors = {error<Error>("adaptive_avg_pool2d: the output size is -1×2, expected at least 0",
-                                  [] {
-                                    adaptive_avg_pool2d(zeros({1, 1, 4, 4}), {-1, 2});
-                                  }),
-                     error<ShapeError>("adaptive_avg_pool2d: the input [1, 1, 0, 4] has no pixels",
-                                       [] {
-                                         adaptive_avg_pool2d(zeros({1, 1, 0, 4}), 1);
-                                       }),
-                     error<ShapeError>("adaptive_avg_pool2d: the input has shape [4, 4]", [] {
-                       adaptive_avg_pool2d(zeros({4, 4}), 1);
-                     })};
+  specs[6].errors = {
+      error<Error>("adaptive_avg_pool2d: the output size is -1×2, expected at least 0",
+                   [] {
+                     adaptive_avg_pool2d(zeros({1, 1, 4, 4}), {-1, 2});
+                   }),
+      error<ShapeError>("adaptive_avg_pool2d: the input [1, 1, 0, 4] has no pixels",
+                        [] {
+                          adaptive_avg_pool2d(zeros({1, 1, 0, 4}), 1);
+                        }),
+      error<ShapeError>("adaptive_avg_pool2d: the input has shape [4, 4]", [] {
+        adaptive_avg_pool2d(zeros({4, 4}), 1);
+      })};
   return specs;
 }
 

@@ -16,7 +16,8 @@ constexpr int64_t kOffset = (int64_t{1} << 32) - 2;  // the counter carries into
 
 // Philox4x32-10 (Salmon et al. 2011): ten rounds on a counter of four words with a key of two.
 std::array<uint32_t, 4> philox_of(uint64_t key, uint64_t counter) {
-  std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0};
+  std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
+                               0, 0};
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
     const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
@@ -26,7 +27,9 @@ std::array<uint32_t, 4> philox_of(uint64_t key, uint64_t counter) {
   return c;
 }
 
-uint32_t word_of(uint64_t seed, uint64_t offset, int64_t i) { return philox_of(seed, offset + i / 4)[i % 4]; }
+uint32_t word_of(uint64_t seed, uint64_t offset, int64_t i) {
+  return philox_of(seed, offset + i / 4)[i % 4];
+}
 
 // Returns number i of a draw, in [0, 1). It has 24 random bits, or 53 in float64.
 double unit(int64_t i) { return (word_of(kSeed, kOffset, i) >> 8) * 0x1p-24; }
@@ -41,13 +44,17 @@ double normal(double (*unit)(int64_t i), int64_t i) {
   const double u = unit(i - i % 2);
   const double v = unit(i - i % 2 + 1);
   const long double angle = 2 * std::acos(-1.0L) * v;  // in double it would lose what is allowed
-  return std::sqrt(-2 * std::log(1 - u)) * static_cast<double>(i % 2 ? std::sin(angle) : std::cos(angle));
+  return std::sqrt(-2 * std::log(1 - u)) *
+         static_cast<double>(i % 2 ? std::sin(angle) : std::cos(angle));
 }
 
 Tensor state_of(const Tensor& x) { return tensor<int64_t>({kSeed, kOffset}, x.device()); }
 
-const std::vector<Sample> kShapes = {
-    {uniform({3, 5})}, {uniform({2, 3, 4, 5})}, {uniform({1})}, {uniform({0, 3})}, {uniform({131})}};
+const std::vector<Sample> kShapes = {{uniform({3, 5})},
+                                     {uniform({2, 3, 4, 5})},
+                                     {uniform({1})},
+                                     {uniform({0, 3})},
+                                     {uniform({131})}};
 
 OpSpec draw(const std::string& name, const std::vector<DType>& dtypes, void (*run)(const Tensor& x),
             double (*f)(int64_t i)) {
@@ -74,25 +81,26 @@ OpSpec draw(const std::string& name, const std::vector<DType>& dtypes, void (*ru
 
 std::vector<OpSpec> random_specs() {
   std::vector<OpSpec> specs;
-  specs.push_back({.name = "dropout",
-                   .kernels = {"dropout", "advance_random_state"},
-                   .run =
-                       [](const Tensors& in) {
-                         default_generator(in[0].device()).set_state(kSeed, kOffset);
-                         return Tensors{dropout(in[0], 0.3)};
-                       },
-                   .reference =
-                       [](const Arrays& in) {
-                         Array y = in[0];
-                         for (int64_t i = 0; i < y.numel(); ++i)
-                           y.values[i] = word_of(kSeed, kOffset, i) >= 0.3 * 0x1p32 ? y.values[i] / 0.7 : 0;
-                         return Arrays{y};
-                       },
-                   .samples = kShapes,
-                   .errors = {error<Error>("dropout: the probability is 1.1, expected a number in [0, 1]",
-                                           [] { dropout(zeros({2}), 1.1); }),
-                              error<DTypeError>("dropout: unsupported dtype int64",
-                                                [] { dropout(zeros({2}, {.dtype = DType::Int64})); })}});
+  specs.push_back(
+      {.name = "dropout",
+       .kernels = {"dropout", "advance_random_state"},
+       .run =
+           [](const Tensors& in) {
+             default_generator(in[0].device()).set_state(kSeed, kOffset);
+             return Tensors{dropout(in[0], 0.3)};
+           },
+       .reference =
+           [](const Arrays& in) {
+             Array y = in[0];
+             for (int64_t i = 0; i < y.numel(); ++i)
+               y.values[i] = word_of(kSeed, kOffset, i) >= 0.3 * 0x1p32 ? y.values[i] / 0.7 : 0;
+             return Arrays{y};
+           },
+       .samples = kShapes,
+       .errors = {error<Error>("dropout: the probability is 1.1, expected a number in [0, 1]",
+                               [] { dropout(zeros({2}), 1.1); }),
+                  error<DTypeError>("dropout: unsupported dtype int64",
+                                    [] { dropout(zeros({2}, {.dtype = DType::Int64})); })}});
   OpSpec all = specs[0];
   all.name = "dropout of everything";
   all.run = [](const Tensors& in) { return Tensors{dropout(in[0], 1)}; };
@@ -103,10 +111,13 @@ std::vector<OpSpec> random_specs() {
   const std::vector<DType> narrow = {DType::Float32, DType::BFloat16, DType::Float16};
   const auto uniform = [](const Tensor& x) { kernels::uniform(x, state_of(x), -1, 3); };
   specs.push_back(draw("uniform", narrow, uniform, [](int64_t i) { return -1 + 4 * unit(i); }));
-  specs.push_back(draw("uniform", {DType::Float64}, uniform, [](int64_t i) { return -1 + 4 * wide_unit(i); }));
+  specs.push_back(
+      draw("uniform", {DType::Float64}, uniform, [](int64_t i) { return -1 + 4 * wide_unit(i); }));
   const auto normals = [](const Tensor& x) { kernels::normal(x, state_of(x), 0.5, 2); };
-  specs.push_back(draw("normal", narrow, normals, [](int64_t i) { return 0.5 + 2 * normal(unit, i); }));
-  specs.push_back(draw("normal", {DType::Float64}, normals, [](int64_t i) { return 0.5 + 2 * normal(wide_unit, i); }));
+  specs.push_back(
+      draw("normal", narrow, normals, [](int64_t i) { return 0.5 + 2 * normal(unit, i); }));
+  specs.push_back(draw("normal", {DType::Float64}, normals,
+                       [](int64_t i) { return 0.5 + 2 * normal(wide_unit, i); }));
   // Takes the upper bits of the product. A rejection is too rare to occur here;
   // tests/random_integers_test.cpp has some.
   specs.push_back(draw(

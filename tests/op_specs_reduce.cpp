@@ -18,7 +18,8 @@ std::vector<int> all_dims(const Array& x) {
 }
 
 // For each element of the result (dims kept with size 1): f(the elements that meet there).
-Array reduced(const Array& x, std::vector<int> dims, bool keepdim, double (*f)(const std::vector<double>&)) {
+Array reduced(const Array& x, std::vector<int> dims, bool keepdim,
+              double (*f)(const std::vector<double>&)) {
   Shape kept = x.shape, dropped;
   for (int& d : dims) kept[d = d < 0 ? d + x.shape.dim() : d] = 1;
   std::vector<std::vector<double>> groups(kept.numel());
@@ -59,10 +60,15 @@ int64_t first_extreme(const std::vector<double>& v, bool largest) {
 }
 double max_of(const std::vector<double>& v) { return v[first_extreme(v, true)]; }
 double min_of(const std::vector<double>& v) { return v[first_extreme(v, false)]; }
-double argmax_of(const std::vector<double>& v) { return static_cast<double>(first_extreme(v, true)); }
-double argmin_of(const std::vector<double>& v) { return static_cast<double>(first_extreme(v, false)); }
+double argmax_of(const std::vector<double>& v) {
+  return static_cast<double>(first_extreme(v, true));
+}
+double argmin_of(const std::vector<double>& v) {
+  return static_cast<double>(first_extreme(v, false));
+}
 
-OpSpec reduction(const std::string& name, std::vector<std::string> kernels, std::function<Tensor(const Tensor&)> run,
+OpSpec reduction(const std::string& name, std::vector<std::string> kernels,
+                 std::function<Tensor(const Tensor&)> run,
                  std::function<Array(const Array&)> reference, std::vector<Sample> samples,
                  std::vector<ErrorCase> errors = {}) {
   OpSpec spec;
@@ -76,7 +82,8 @@ OpSpec reduction(const std::string& name, std::vector<std::string> kernels, std:
   return spec;
 }
 
-OpSpec extreme(const std::string& name, ValuesAndIndices (*run)(const Tensor&, Int, Flag), int dim, bool keepdim) {
+OpSpec extreme(const std::string& name, ValuesAndIndices (*run)(const Tensor&, Int, Flag), int dim,
+               bool keepdim) {
   const bool largest = name == "max";
   OpSpec spec;
   spec.name = name + " along " + std::to_string(dim);
@@ -89,14 +96,15 @@ OpSpec extreme(const std::string& name, ValuesAndIndices (*run)(const Tensor&, I
     return Arrays{reduced(in[0], {dim}, keepdim, largest ? max_of : min_of),
                   reduced(in[0], {dim}, keepdim, largest ? argmax_of : argmin_of)};
   };
-  spec.samples = {{distinct({2, 3})},
-                  {distinct({4, 3, 5})},
-                  {distinct({2, 3, 4, 5})},
-                  {uniform({3, 0, 2}).without_grad()},
-                  not_smooth({literal({2, 3}, {1, 1, 0, NAN, 2, NAN})}),  // ties go to the first, a NaN wins
-                  not_smooth({literal({2, 2}, {-INFINITY, -INFINITY, INFINITY, INFINITY})}),
-                  not_smooth({uniform({12, 1500})}),  // with ties in 16 bits
-                  not_smooth({uniform({1500, 12})})};
+  spec.samples = {
+      {distinct({2, 3})},
+      {distinct({4, 3, 5})},
+      {distinct({2, 3, 4, 5})},
+      {uniform({3, 0, 2}).without_grad()},
+      not_smooth({literal({2, 3}, {1, 1, 0, NAN, 2, NAN})}),  // ties go to the first, a NaN wins
+      not_smooth({literal({2, 2}, {-INFINITY, -INFINITY, INFINITY, INFINITY})}),
+      not_smooth({uniform({12, 1500})}),  // with ties in 16 bits
+      not_smooth({uniform({1500, 12})})};
   spec.errors = {error<IndexError>(name + ": dimension 1 of shape [2, 0] is empty",
                                    [run] {
                                      run(zeros({2, 0}), 1, false);
@@ -115,7 +123,11 @@ std::vector<OpSpec> sum_specs() {
       reduction(
           "sum", {"sum"}, [](const Tensor& x) { return sum(x); },
           [](const Array& x) { return reduced(x, all_dims(x), false, sum_of); },
-          {{uniform({3, 5})}, {uniform({})}, {uniform({2, 3, 4, 5})}, {uniform({0, 3})}, {uniform({100003})}},
+          {{uniform({3, 5})},
+           {uniform({})},
+           {uniform({2, 3, 4, 5})},
+           {uniform({0, 3})},
+           {uniform({100003})}},
           {error<IndexError>("sum: dimension 2 is out of range",
                              [] {
                                sum(zeros({2, 3}), {2});
@@ -132,7 +144,11 @@ std::vector<OpSpec> sum_specs() {
       reduction(
           "sum of columns", {"sum"}, [](const Tensor& x) { return sum(x, {0}, true); },
           [](const Array& x) { return reduced(x, {0}, true, sum_of); },
-          {{uniform({3, 5})}, {uniform({0, 3})}, {uniform({100, 3})}, {uniform({2000, 3})}, {uniform({40, 500})}}),
+          {{uniform({3, 5})},
+           {uniform({0, 3})},
+           {uniform({100, 3})},
+           {uniform({2000, 3})},
+           {uniform({40, 500})}}),
       reduction(
           "sum of all but channels", {"sum"},
           [](const Tensor& x) {
@@ -161,11 +177,15 @@ std::vector<OpSpec> sum_specs() {
           [](const Array& x) {
             return reduced(x, {0, -1}, false, var_of);
           },
-          {{uniform({3, 5})}, {uniform({2, 3, 4})}, not_smooth({uniform({1, 2, 1})}), not_smooth({uniform({0, 3, 2})})},
+          {{uniform({3, 5})},
+           {uniform({2, 3, 4})},
+           not_smooth({uniform({1, 2, 1})}),
+           not_smooth({uniform({0, 3, 2})})},
           {error<DTypeError>("var: unsupported dtype int64, expected a floating dtype",
                              [] { var(zeros({2}, {.dtype = DType::Int64})); })}),
       reduction(
-          "biased var", {"sum", "squared_deviations"}, [](const Tensor& x) { return var(x, {}, 0, true); },
+          "biased var", {"sum", "squared_deviations"},
+          [](const Tensor& x) { return var(x, {}, 0, true); },
           [](const Array& x) { return reduced(x, all_dims(x), true, biased_var_of); },
           {{uniform({3, 5}, 0, 1)}, {uniform({2, 3, 2, 2})}, not_smooth({uniform({0})})}),
   };
@@ -181,7 +201,8 @@ Array softmax_of(const Array& x, int dim, bool logarithm) {
       for (int64_t n = 0; n < rows.size(1); ++n) most = std::max(most, rows(o, n, i));
       for (int64_t n = 0; n < rows.size(1); ++n) sum += std::exp(rows(o, n, i) - most);
       for (int64_t n = 0; n < rows.size(1); ++n)
-        y(o, n, i) = logarithm ? rows(o, n, i) - most - std::log(sum) : std::exp(rows(o, n, i) - most) / sum;
+        y(o, n, i) =
+            logarithm ? rows(o, n, i) - most - std::log(sum) : std::exp(rows(o, n, i) - most) / sum;
     }
   return reshaped(y, x.shape);
 }
@@ -189,7 +210,8 @@ Array softmax_of(const Array& x, int dim, bool logarithm) {
 OpSpec softmax_spec(const std::string& name, Tensor (*run)(const Tensor&, Int), int dim) {
   const bool logarithm = name == "log_softmax";
   OpSpec spec = reduction(
-      name + " along " + std::to_string(dim), {name, name + "_backward"}, [=](const Tensor& x) { return run(x, dim); },
+      name + " along " + std::to_string(dim), {name, name + "_backward"},
+      [=](const Tensor& x) { return run(x, dim); },
       [=](const Array& x) { return softmax_of(x, dim < 0 ? dim + x.shape.dim() : dim, logarithm); },
       {{uniform({3, 5})},
        {uniform({2, 3, 4})},
@@ -200,10 +222,12 @@ OpSpec softmax_spec(const std::string& name, Tensor (*run)(const Tensor&, Int), 
        {uniform({5, 1500}, -8, 8)},
        {literal({2, 3}, {1000, 0, -1000, 1e4, 1e4, 1e4})},
        not_smooth({literal({2, 2}, {1, NAN, INFINITY, 0})})},
-      {error<DTypeError>(name + ": unsupported dtype int64", [run] { run(zeros({2}, {.dtype = DType::Int64}), 0); }),
-       error<IndexError>(name + ": dimension 2 is out of range for a tensor of 2 dimensions", [run] {
-         run(zeros({2, 3}), 2);
-       })});
+      {error<DTypeError>(name + ": unsupported dtype int64",
+                         [run] { run(zeros({2}, {.dtype = DType::Int64}), 0); }),
+       error<IndexError>(name + ": dimension 2 is out of range for a tensor of 2 dimensions",
+                         [run] {
+                           run(zeros({2, 3}), 2);
+                         })});
   spec.terms = 40;
   return spec;
 }
@@ -218,8 +242,10 @@ OpSpec first_not_finite() {
         return record;
       },
       [](const Array& x) {
-        const auto bad = std::find_if(x.values.begin(), x.values.end(), [](double v) { return !std::isfinite(v); });
-        const double first = bad == x.values.end() ? 11 : 2 + static_cast<double>(bad - x.values.begin());
+        const auto bad = std::find_if(x.values.begin(), x.values.end(),
+                                      [](double v) { return !std::isfinite(v); });
+        const double first =
+            bad == x.values.end() ? 11 : 2 + static_cast<double>(bad - x.values.begin());
         return Array({}, std::min(11.0, first));
       },
       {{uniform({3, 5})}, {uniform({0})}});
@@ -228,8 +254,9 @@ OpSpec first_not_finite() {
     for (const auto& [i, value] : bad) values[static_cast<size_t>(i)] = value;
     return not_smooth({literal({1000}, values)});
   };
-  for (const auto& sample : {with({{0, NAN}}), with({{3, -INFINITY}, {5, NAN}}), with({{8, INFINITY}}),
-                             with({{9, NAN}}), with({{6, NAN}, {700, NAN}}), with({{999, NAN}})})
+  for (const auto& sample :
+       {with({{0, NAN}}), with({{3, -INFINITY}, {5, NAN}}), with({{8, INFINITY}}), with({{9, NAN}}),
+        with({{6, NAN}, {700, NAN}}), with({{999, NAN}})})
     spec.samples.push_back(sample);
   spec.bare_kernel = true;
   return spec;
@@ -251,7 +278,8 @@ std::vector<OpSpec> reduce_specs() {
       if (mask >> d & 1) dims.push_back(d);
     specs.push_back(reduction(
         "sum over the dimensions of mask " + std::to_string(mask), {"sum"},
-        [=](const Tensor& x) { return sum(x, dims); }, [=](const Array& x) { return reduced(x, dims, false, sum_of); },
+        [=](const Tensor& x) { return sum(x, dims); },
+        [=](const Array& x) { return reduced(x, dims, false, sum_of); },
         {{uniform({2, 17, 3, 4})}, {uniform({2, 3, 0, 4})}}));
   }
   specs.push_back(reduction(
@@ -259,7 +287,8 @@ std::vector<OpSpec> reduce_specs() {
       [](const Tensor& x) {
         return sum(expand(x, {9, 7, 5}), {0, 2});
       },
-      [](const Array& x) { return map(reshaped(x, {7}), [](double v) { return 45 * v; }); }, {{uniform({7, 1})}}));
+      [](const Array& x) { return map(reshaped(x, {7}), [](double v) { return 45 * v; }); },
+      {{uniform({7, 1})}}));
   specs.back().never_empty = "it has seven";
 
   for (int dim : {0, 1, -1}) {
@@ -267,7 +296,8 @@ std::vector<OpSpec> reduce_specs() {
     specs.push_back(extreme("min", min, dim, dim == 1));
   }
   for (OpSpec& spec : specs)  // the dimension of size 0 may not be the reduced one
-    if (spec.name == "max along 1" || spec.name == "min along 1") spec.samples[3] = {uniform({0, 3}).without_grad()};
+    if (spec.name == "max along 1" || spec.name == "min along 1")
+      spec.samples[3] = {uniform({0, 3}).without_grad()};
   OpSpec whole_max = extreme("max", max, -1, false);
   whole_max.name = "max of integers";
   whole_max.dtypes = kIntegerDTypes;
@@ -283,10 +313,12 @@ std::vector<OpSpec> reduce_specs() {
     OpSpec spec = reduction(
         largest ? "max of all" : "min of all", {largest ? "max" : "min", "scatter_add", "fill"},
         [=](const Tensor& x) { return largest ? max(x) : min(x); },
-        [=](const Array& x) { return reduced(x, all_dims(x), false, largest ? max_of : min_of); }, everything,
-        {error<IndexError>(std::string(largest ? "max" : "min") + ": a tensor of shape [2, 0] is empty", [=] {
-          largest ? max(zeros({2, 0})) : min(zeros({2, 0}));
-        })});
+        [=](const Array& x) { return reduced(x, all_dims(x), false, largest ? max_of : min_of); },
+        everything,
+        {error<IndexError>(
+            std::string(largest ? "max" : "min") + ": a tensor of shape [2, 0] is empty", [=] {
+              largest ? max(zeros({2, 0})) : min(zeros({2, 0}));
+            })});
     spec.never_empty = "an empty extreme is an error";
     specs.push_back(spec);
   }
@@ -294,7 +326,8 @@ std::vector<OpSpec> reduce_specs() {
       "argmax", {"max"}, [](const Tensor& x) { return argmax(x, 1, true); },
       [](const Array& x) { return reduced(x, {1}, true, argmax_of); },
       {{distinct({3, 4})}, {distinct({2, 3, 4, 5})}, {uniform({0, 2})}},
-      {error<IndexError>("argmax: dimension 0 of shape [0] is empty", [] { argmax(zeros({0}), 0); })}));
+      {error<IndexError>("argmax: dimension 0 of shape [0] is empty",
+                         [] { argmax(zeros({0}), 0); })}));
 
   for (int dim : {-1, 0, 1}) {
     specs.push_back(softmax_spec("softmax", softmax, dim));
@@ -304,7 +337,8 @@ std::vector<OpSpec> reduce_specs() {
   OpSpec squares = reduction(
       "sum_squares", {"sum_squares"},
       [](const Tensor& x) {
-        Tensor y = empty({}, {x.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, x.device()});
+        Tensor y =
+            empty({}, {x.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, x.device()});
         kernels::sum_squares(y, x);
         return y;
       },

@@ -62,11 +62,11 @@ std::vector<OpSpec> shape_specs() {
                              [] {
                                reshape(zeros({2, 3}), {4, 2});
                              }),
-           error<ShapeError>(
-               "reshape: a tensor of shape [2, 3] has 6 elements, which leaves no size for the -1 in [4, -1]",
-               [] {
-                 reshape(zeros({2, 3}), {4, -1});
-               }),
+           error<ShapeError>("reshape: a tensor of shape [2, 3] has 6 elements, which leaves no "
+                             "size for the -1 in [4, -1]",
+                             [] {
+                               reshape(zeros({2, 3}), {4, -1});
+                             }),
            error<ShapeError>("reshape: shape [-1, -1] has negative sizes",
                              [] {
                                reshape(zeros({4}), {-1, -1});
@@ -106,7 +106,8 @@ std::vector<OpSpec> shape_specs() {
             return permuted(x, order);
           },
           {{2, 3}, {4}, {2, 3, 4, 5}, {2, 0}},
-          {error<IndexError>("transpose: dimension 2 is out of range for a tensor of 2 dimensions, expected -2 to 1",
+          {error<IndexError>("transpose: dimension 2 is out of range for a tensor of 2 dimensions, "
+                             "expected -2 to 1",
                              [] {
                                transpose(zeros({2, 3}), 0, 2);
                              })}),
@@ -119,10 +120,11 @@ std::vector<OpSpec> shape_specs() {
             return permuted(x, {2, 0, 1});
           },
           {{2, 3, 4}, {2, 0, 4}},
-          {error<ShapeError>("permute: the order has 2 entries, expected one for each of the 3 dimensions",
-                             [] {
-                               permute(zeros({2, 3, 4}), {0, 1});
-                             }),
+          {error<ShapeError>(
+               "permute: the order has 2 entries, expected one for each of the 3 dimensions",
+               [] {
+                 permute(zeros({2, 3, 4}), {0, 1});
+               }),
            error<ShapeError>("permute: dimension 1 appears twice",
                              [] {
                                permute(zeros({2, 3}), {1, -1});
@@ -132,10 +134,13 @@ std::vector<OpSpec> shape_specs() {
           [](const Array& x) { return sliced(x, 1, 1, std::max<int64_t>(0, x.size(1) / 2), 2); },
           {{2, 4}, {3, 5, 2}, {2, 4, 3, 3}, {0, 4}, {2, 1}},
           {error<IndexError>("slice: dimension 1 is out of range", [] { slice(zeros({2}), 1, 0); }),
-           error<Error>("slice: the step is 0, expected at least 1", [] { slice(zeros({2}), 0, 0, 2, 0); })}),
+           error<Error>("slice: the step is 0, expected at least 1",
+                        [] { slice(zeros({2}), 0, 0, 2, 0); })}),
       view(
           "slice from the end", [](const Tensor& x) { return slice(x, -2, -3, -1); },
-          [](const Array& x) { return sliced(x, x.shape.dim() - 2, x.size(x.shape.dim() - 2) - 3, 2, 1); },
+          [](const Array& x) {
+            return sliced(x, x.shape.dim() - 2, x.size(x.shape.dim() - 2) - 3, 2, 1);
+          },
           {{4, 3}, {2, 3, 5}, {4, 0}}),
       view(
           "slice past the end", [](const Tensor& x) { return slice(x, 0, 1, 100, INT64_MAX); },
@@ -146,7 +151,9 @@ std::vector<OpSpec> shape_specs() {
             return expand(x, {2, -1, 4, 3});
           },
           [](const Array& x) {
-            return picked(x, {2, x.size(0), 4, 3}, [&](const Shape& to) { return Shape{to[1], 0, to[3]}; });
+            return picked(x, {2, x.size(0), 4, 3}, [&](const Shape& to) {
+              return Shape{to[1], 0, to[3]};
+            });
           },
           {{5, 1, 3}, {0, 1, 3}},
           {error<ShapeError>("expand: a tensor of shape [2, 3] cannot be repeated to [2, 4]",
@@ -191,9 +198,11 @@ std::vector<OpSpec> shape_specs() {
                              [] {
                                unsqueeze(zeros({1, 1, 1, 1, 1, 1, 1, 1}), 0);
                              })}),
-      view("contiguous", contiguous, [](const Array& x) { return x; }, {{2, 3}, {2, 3, 4, 5}, {37, 2, 35}, {0, 3}}),
+      view("contiguous", contiguous, [](const Array& x) { return x; },
+           {{2, 3}, {2, 3, 4, 5}, {37, 2, 35}, {0, 3}}),
       view(
-          "to channel-blocked", [](const Tensor& x) { return to_layout(x, Layout::ChannelBlocked); },
+          "to channel-blocked",
+          [](const Tensor& x) { return to_layout(x, Layout::ChannelBlocked); },
           [](const Array& x) { return x; }, {{2, 3, 4, 5}, {1, 17, 2, 2}, {0, 3, 2, 2}},
           {error<ShapeError>("the channel-blocked layout needs 4 dimensions",
                              [] {
@@ -201,16 +210,18 @@ std::vector<OpSpec> shape_specs() {
                              })}),
       view(
           "to channels-last", [](const Tensor& x) { return to_layout(x, Layout::ChannelsLast); },
-          [](const Array& x) { return x; }, {{2, 3, 4, 5}, {1, 17, 1, 1}, {2, 1, 3, 2}, {0, 3, 2, 2}},
+          [](const Array& x) { return x; },
+          {{2, 3, 4, 5}, {1, 17, 1, 1}, {2, 1, 3, 2}, {0, 3, 2, 2}},
           {error<ShapeError>("the channels-last layout needs 4 dimensions",
                              [] {
                                to_layout(zeros({2, 3}), Layout::ChannelsLast);
                              })}),
       view(
-          "to strided", [](const Tensor& x) { return to_layout(x, Layout::Strided); }, [](const Array& x) { return x; },
-          {{2, 17, 4, 5}, {0, 3, 2, 2}}),
+          "to strided", [](const Tensor& x) { return to_layout(x, Layout::Strided); },
+          [](const Array& x) { return x; }, {{2, 17, 4, 5}, {0, 3, 2, 2}}),
       view(
-          "to float32 and back", [](const Tensor& x) { return to(to(x, DType::Float32), x.dtype()); },
+          "to float32 and back",
+          [](const Tensor& x) { return to(to(x, DType::Float32), x.dtype()); },
           [](const Array& x) { return map(x, [](double v) { return static_cast<float>(v); }); },
           {{2, 3}, {2, 3, 4, 5}, {0}}),
   };
@@ -220,111 +231,122 @@ std::vector<OpSpec> shape_specs() {
 
 std::vector<OpSpec> view_specs() {
   std::vector<OpSpec> specs = shape_specs();
-  specs.back().dtypes = {DType::Float32, DType::BFloat16, DType::Float16};  // float64 would lose digits
+  // float64 would lose digits.
+  specs.back().dtypes = {DType::Float32, DType::BFloat16, DType::Float16};
 
-  specs.push_back({.name = "cat",
-                   .kernels = {"copy"},
-                   .run = [](const Tensors& in) { return Tensors{cat(in, -1)}; },
-                   .reference =
-                       [](const Arrays& in) {
-                         Shape shape = in[0].shape;
-                         const int d = shape.dim() - 1;
-                         shape[d] = 0;
-                         for (const Array& x : in) shape[d] += x.size(d);
-                         Array y(shape);
-                         int64_t begin = 0;
-                         for (const Array& x : in) {
-                           for (int64_t i = 0; i < x.numel(); ++i) {
-                             Shape to = x.index(i);
-                             to[d] += begin;
-                             y.values[y.offset(to)] = x.values[i];
-                           }
-                           begin += x.size(d);
-                         }
-                         return Arrays{y};
-                       },
-                   .samples = {{uniform({2, 3}), uniform({2, 1}), uniform({2, 4})},
-                               {uniform({5})},
-                               {uniform({2, 3, 2, 2}), uniform({2, 3, 2, 3})},
-                               {uniform({2, 0}), uniform({2, 3})},
-                               {uniform({0, 2}), uniform({0, 1})}},
-                   .errors = {error<Error>("cat: the list of tensors is empty", [] { cat({}); }),
-                              error<ShapeError>("cat: shapes [2, 3] and [3, 3] differ outside dimension 1",
-                                                [] {
-                                                  cat({zeros({2, 3}), zeros({3, 3})}, 1);
-                                                }),
-                              error<ShapeError>("cat: shapes [2, 3] and [2] differ",
-                                                [] {
-                                                  cat({zeros({2, 3}), zeros({2})}, 1);
-                                                }),
-                              error<DTypeError>("cat: dtypes float32 and int64 differ",
-                                                [] {
-                                                  cat({zeros({2}), zeros({2}, {.dtype = DType::Int64})});
-                                                }),
-                              error<IndexError>("cat: dimension 1 is out of range", [] { cat({zeros({2})}, 1); })}});
-  specs.push_back({.name = "stack",
-                   .kernels = {"copy"},
-                   .run = [](const Tensors& in) { return Tensors{stack(in, 1)}; },
-                   .reference =
-                       [](const Arrays& in) {
-                         const int64_t rows = in[0].size(0), each = rows ? in[0].numel() / rows : 0;
-                         Shape shape = in[0].shape;
-                         shape.insert(1, static_cast<int64_t>(in.size()));
-                         Array y(shape);
-                         for (int64_t row = 0; row < rows; ++row)
-                           for (size_t k = 0; k < in.size(); ++k)
-                             for (int64_t i = 0; i < each; ++i)
-                               y.values[(row * in.size() + k) * each + i] = in[k].values[row * each + i];
-                         return Arrays{y};
-                       },
-                   .samples = {{uniform({2, 3}), uniform({2, 3})}, {uniform({4})}, {uniform({0, 2}), uniform({0, 2})}},
-                   .errors = {error<Error>("stack: the list of tensors is empty", [] { stack({}); }),
-                              error<ShapeError>("stack: shapes [2] and [3] differ, expected equal ones", [] {
-                                stack({zeros({2}), zeros({3})});
-                              })}});
-  specs.push_back({.name = "pad",
-                   .kernels = {"copy", "fill"},
-                   .run =
-                       [](const Tensors& in) {
-                         return Tensors{pad(in[0], {1, 2, 0, 3}, -0.5)};
-                       },
-                   .reference =
-                       [](const Arrays& in) {
-                         const Array& x = in[0];
-                         Shape shape = x.shape;
-                         const int d = shape.dim() - 2;
-                         shape[d] += 3;
-                         shape[d + 1] += 3;
-                         Array y(shape, -0.5);
-                         for (int64_t i = 0; i < x.numel(); ++i) {
-                           Shape to = x.index(i);
-                           to[d + 1] += 1;
-                           y.values[y.offset(to)] = x.values[i];
-                         }
-                         return Arrays{y};
-                       },
-                   .samples = {{uniform({2, 3})}, {uniform({2, 3, 2, 2})}, {uniform({1, 0, 2})}},
-                   .errors = {error<ShapeError>("pad: 3 widths for shape [2, 3]",
-                                                [] {
-                                                  pad(zeros({2, 3}), {1, 1, 1});
-                                                }),
-                              error<ShapeError>("pad: 4 widths for shape [2]",
-                                                [] {
-                                                  pad(zeros({2}), {1, 1, 1, 1});
-                                                }),
-                              error<ShapeError>("pad: shape [2, 1000] with 9223372036854775308 elements before and ",
-                                                [] {
-                                                  pad(zeros({2, 1000}), {INT64_MAX - 499, INT64_MAX - 499});
-                                                }),
-                              error<Error>("pad: the widths -1 and 0 are not both positive or 0", [] {
-                                pad(zeros({2}), {-1, 0});
-                              })}});
+  specs.push_back(
+      {.name = "cat",
+       .kernels = {"copy"},
+       .run = [](const Tensors& in) { return Tensors{cat(in, -1)}; },
+       .reference =
+           [](const Arrays& in) {
+             Shape shape = in[0].shape;
+             const int d = shape.dim() - 1;
+             shape[d] = 0;
+             for (const Array& x : in) shape[d] += x.size(d);
+             Array y(shape);
+             int64_t begin = 0;
+             for (const Array& x : in) {
+               for (int64_t i = 0; i < x.numel(); ++i) {
+                 Shape to = x.index(i);
+                 to[d] += begin;
+                 y.values[y.offset(to)] = x.values[i];
+               }
+               begin += x.size(d);
+             }
+             return Arrays{y};
+           },
+       .samples = {{uniform({2, 3}), uniform({2, 1}), uniform({2, 4})},
+                   {uniform({5})},
+                   {uniform({2, 3, 2, 2}), uniform({2, 3, 2, 3})},
+                   {uniform({2, 0}), uniform({2, 3})},
+                   {uniform({0, 2}), uniform({0, 1})}},
+       .errors = {error<Error>("cat: the list of tensors is empty", [] { cat({}); }),
+                  error<ShapeError>("cat: shapes [2, 3] and [3, 3] differ outside dimension 1",
+                                    [] {
+                                      cat({zeros({2, 3}), zeros({3, 3})}, 1);
+                                    }),
+                  error<ShapeError>("cat: shapes [2, 3] and [2] differ",
+                                    [] {
+                                      cat({zeros({2, 3}), zeros({2})}, 1);
+                                    }),
+                  error<DTypeError>("cat: dtypes float32 and int64 differ",
+                                    [] {
+                                      cat({zeros({2}), zeros({2}, {.dtype = DType::Int64})});
+                                    }),
+                  error<IndexError>("cat: dimension 1 is out of range",
+                                    [] { cat({zeros({2})}, 1); })}});
+  specs.push_back(
+      {.name = "stack",
+       .kernels = {"copy"},
+       .run = [](const Tensors& in) { return Tensors{stack(in, 1)}; },
+       .reference =
+           [](const Arrays& in) {
+             const int64_t rows = in[0].size(0), each = rows ? in[0].numel() / rows : 0;
+             Shape shape = in[0].shape;
+             shape.insert(1, static_cast<int64_t>(in.size()));
+             Array y(shape);
+             for (int64_t row = 0; row < rows; ++row)
+               for (size_t k = 0; k < in.size(); ++k)
+                 for (int64_t i = 0; i < each; ++i)
+                   y.values[(row * in.size() + k) * each + i] = in[k].values[row * each + i];
+             return Arrays{y};
+           },
+       .samples = {{uniform({2, 3}), uniform({2, 3})},
+                   {uniform({4})},
+                   {uniform({0, 2}), uniform({0, 2})}},
+       .errors = {error<Error>("stack: the list of tensors is empty", [] { stack({}); }),
+                  error<ShapeError>("stack: shapes [2] and [3] differ, expected equal ones", [] {
+                    stack({zeros({2}), zeros({3})});
+                  })}});
+  specs.push_back(
+      {.name = "pad",
+       .kernels = {"copy", "fill"},
+       .run =
+           [](const Tensors& in) {
+             return Tensors{pad(in[0], {1, 2, 0, 3}, -0.5)};
+           },
+       .reference =
+           [](const Arrays& in) {
+             const Array& x = in[0];
+             Shape shape = x.shape;
+             const int d = shape.dim() - 2;
+             shape[d] += 3;
+             shape[d + 1] += 3;
+             Array y(shape, -0.5);
+             for (int64_t i = 0; i < x.numel(); ++i) {
+               Shape to = x.index(i);
+               to[d + 1] += 1;
+               y.values[y.offset(to)] = x.values[i];
+             }
+             return Arrays{y};
+           },
+       .samples = {{uniform({2, 3})}, {uniform({2, 3, 2, 2})}, {uniform({1, 0, 2})}},
+       .errors = {error<ShapeError>("pad: 3 widths for shape [2, 3]",
+                                    [] {
+                                      pad(zeros({2, 3}), {1, 1, 1});
+                                    }),
+                  error<ShapeError>("pad: 4 widths for shape [2]",
+                                    [] {
+                                      pad(zeros({2}), {1, 1, 1, 1});
+                                    }),
+                  error<ShapeError>(
+                      "pad: shape [2, 1000] with 9223372036854775308 elements before and ",
+                      [] {
+                        pad(zeros({2, 1000}), {INT64_MAX - 499, INT64_MAX - 499});
+                      }),
+                  error<Error>("pad: the widths -1 and 0 are not both positive or 0", [] {
+                    pad(zeros({2}), {-1, 0});
+                  })}});
   // Conversions to integers truncate and have no gradient.
   specs.push_back(
       {.name = "to int64",
        .kernels = {"copy"},
        .run = [](const Tensors& in) { return Tensors{to(in[0], DType::Int64)}; },
-       .reference = [](const Arrays& in) { return Arrays{map(in[0], [](double v) { return std::trunc(v); })}; },
+       .reference =
+           [](const Arrays& in) {
+             return Arrays{map(in[0], [](double v) { return std::trunc(v); })};
+           },
        .samples = {{uniform({4, 5}, -50, 50)}, {uniform({2, 3, 2, 2})}, {uniform({0})}}});
   return specs;
 }

@@ -38,8 +38,8 @@ Tensors make_inputs(const Sample& sample, const Setting& setting) {
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     const Input& input = sample.inputs[i];
     const DType dtype = input.dtype_for(setting.dtype);
-    inputs.push_back(arrange(values_of(input, static_cast<int>(i), setting.rounded_to), dtype, setting.device,
-                             setting.arrangement, i));
+    inputs.push_back(arrange(values_of(input, static_cast<int>(i), setting.rounded_to), dtype,
+                             setting.device, setting.arrangement, i));
     if (input.wants_grad && is_floating(dtype)) inputs.back().set_requires_grad();
   }
   return inputs;
@@ -52,9 +52,10 @@ Array weights_of(const Tensor& y) {
   return weights;
 }
 
-// Runs the operation; then backward from each output, with its weights, or with one weight for all elements, seen with
-// stride 0 as sum() would give it.
-Results run(const OpSpec& spec, const Sample& sample, const Setting& setting, bool backward, bool same_weight = false) {
+// Runs the operation; then backward from each output, with its weights, or with one weight for all
+// elements, seen with stride 0 as sum() would give it.
+Results run(const OpSpec& spec, const Sample& sample, const Setting& setting, bool backward,
+            bool same_weight = false) {
   ProviderGuard provider(setting.provider);
   const Tensors inputs = make_inputs(sample, setting);
   Results results;
@@ -63,14 +64,17 @@ Results run(const OpSpec& spec, const Sample& sample, const Setting& setting, bo
     if (!backward || !y.requires_grad()) continue;
     y.backward(same_weight ? Tensor(full({}, 0.625, {y.dtype(), y.device()}).storage(), y.shape(),
                                     Strides(std::vector<int64_t>(y.dim())), 0, y.dtype())
-                           : arrange(weights_of(y), y.dtype(), setting.device, setting.arrangement, inputs.size()));
+                           : arrange(weights_of(y), y.dtype(), setting.device, setting.arrangement,
+                                     inputs.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::vector<double> original = values_of(sample.inputs[i], static_cast<int>(i), setting.rounded_to).values;
+    const std::vector<double> original =
+        values_of(sample.inputs[i], static_cast<int>(i), setting.rounded_to).values;
     const std::string changed = difference(inputs[i], original, {DType::Int64});
     if (!changed.empty()) results.changed = str("input ", i, ": ", changed);
     if (backward && inputs[i].requires_grad())
-      results.grads.push_back(inputs[i].grad() ? to_vector<double>(inputs[i].grad()) : std::vector<double>{});
+      results.grads.push_back(inputs[i].grad() ? to_vector<double>(inputs[i].grad())
+                                               : std::vector<double>{});
   }
   return results;
 }
@@ -82,7 +86,8 @@ std::vector<Provider> providers_of(const OpSpec& spec, Device device) {
     const KernelBase* kernel = find_kernel(name);
     return kernel && kernel->has(device.type, Provider::Vendor);
   };
-  if (std::any_of(spec.kernels.begin(), spec.kernels.end(), has_vendor)) providers.push_back(Provider::Vendor);
+  if (std::any_of(spec.kernels.begin(), spec.kernels.end(), has_vendor))
+    providers.push_back(Provider::Vendor);
   return providers;
 }
 
@@ -94,7 +99,8 @@ bool runs_on(const OpSpec& spec, DeviceType device) {
   if (device == DeviceType::CUDA) needed.push_back("copy_to_host");
   return std::all_of(needed.begin(), needed.end(), [device](const std::string& name) {
     const KernelBase* kernel = find_kernel(name);
-    return kernel && (kernel->has(device, Provider::Native) || kernel->has(device, Provider::Vendor));
+    return kernel &&
+           (kernel->has(device, Provider::Native) || kernel->has(device, Provider::Vendor));
   });
 }
 
@@ -129,9 +135,10 @@ Array array_of(const Tensor& x) {
 // The channels beyond C in the last block of a channel-blocked tensor.
 bool padding_is_zero(const Tensor& x) {
   const Shape& s = x.shape();
-  const Shape blocks = {s[0], (s[1] + kChannelBlock - 1) / kChannelBlock, s[2], s[3], kChannelBlock};
-  const std::vector<double> raw =
-      to_vector<double>(Tensor(x.storage(), blocks, contiguous_strides(blocks), x.storage_offset(), x.dtype()));
+  const Shape blocks = {s[0], (s[1] + kChannelBlock - 1) / kChannelBlock, s[2], s[3],
+                        kChannelBlock};
+  const std::vector<double> raw = to_vector<double>(
+      Tensor(x.storage(), blocks, contiguous_strides(blocks), x.storage_offset(), x.dtype()));
   const int64_t pixels = s[2] * s[3];
   for (int64_t i = 0; i < static_cast<int64_t>(raw.size()); ++i) {
     const int64_t block = i / (pixels * kChannelBlock) % blocks[1];
@@ -140,10 +147,12 @@ bool padding_is_zero(const Tensor& x) {
   return true;
 }
 
-// The reference kernels' results for contiguous inputs of these values, in float64 where the dtype is a floating one.
+// The reference kernels' results for contiguous inputs of these values, in float64 where the dtype
+// is a floating one.
 Results by_reference(const OpSpec& spec, const Sample& sample, const Setting& setting) {
   const DType wide = is_floating(setting.dtype) ? DType::Float64 : setting.dtype;
-  return run(spec, sample, {.dtype = wide, .provider = Provider::Reference, .rounded_to = setting.dtype},
+  return run(spec, sample,
+             {.dtype = wide, .provider = Provider::Reference, .rounded_to = setting.dtype},
              is_floating(wide));
 }
 
@@ -154,7 +163,8 @@ Arrays formula(const OpSpec& spec, const Sample& sample, const Setting& setting)
   return spec.reference(inputs);
 }
 
-void check_forward(const OpSpec& spec, const Setting& setting, const Results& results, const Arrays& want) {
+void check_forward(const OpSpec& spec, const Setting& setting, const Results& results,
+                   const Arrays& want) {
   REQUIRE(results.outputs.size() == want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     const Tensor& y = results.outputs[i];
@@ -165,7 +175,8 @@ void check_forward(const OpSpec& spec, const Setting& setting, const Results& re
   }
 }
 
-void check_gradients(const OpSpec& spec, const Setting& setting, const Results& results, const Results& want) {
+void check_gradients(const OpSpec& spec, const Setting& setting, const Results& results,
+                     const Results& want) {
   REQUIRE(results.grads.size() == want.grads.size());
   for (size_t i = 0; i < want.grads.size(); ++i) {
     INFO("gradient " << i);
@@ -173,8 +184,8 @@ void check_gradients(const OpSpec& spec, const Setting& setting, const Results& 
   }
 }
 
-// d/dh Σ w f(x + h v) = Σ v dx at h = 0, where w are the weights of the outputs, v = ±1 and dx what backward gives for
-// w.
+// d/dh Σ w f(x + h v) = Σ v dx at h = 0, where w are the weights of the outputs, v = ±1 and dx what
+// backward gives for w.
 void check_slope(const OpSpec& spec, const Sample& sample) {
   const auto sign = [](int64_t j) { return j * 0x9E3779B97F4A7C15 >> 63 ? 1.0 : -1.0; };
   const auto weighted_sum_at = [&](double h) {
@@ -196,18 +207,20 @@ void check_slope(const OpSpec& spec, const Sample& sample) {
     return sum;
   };
   double slope = 0, squares = 0;
-  for (const std::vector<double>& grad : run(spec, sample, {.provider = Provider::Reference}, true).grads)
+  for (const std::vector<double>& grad :
+       run(spec, sample, {.provider = Provider::Reference}, true).grads)
     for (size_t j = 0; j < grad.size(); ++j) {
       slope += sign(static_cast<int64_t>(j)) * grad[j];
       squares += grad[j] * grad[j];
     }
   const double h = 1e-6, numeric = (weighted_sum_at(h) - weighted_sum_at(-h)) / (2 * h);
   INFO("backward gives " << slope << ", central differences " << numeric);
-  CHECK(std::abs(slope - numeric) <= 1e-6 * std::sqrt(squares));  // as gradcheck's, if all elements err alike
+  // As gradcheck's, if all elements err alike.
+  CHECK(std::abs(slope - numeric) <= 1e-6 * std::sqrt(squares));
 }
 
-// Every provider, in all dtypes and arrangements, against the reference kernels in float64, and against the row's own
-// formula where it has one.
+// Every provider, in all dtypes and arrangements, against the reference kernels in float64, and
+// against the row's own formula where it has one.
 void check_everything(const OpSpec& spec, Device device) {
   for (const DType dtype : spec.dtypes)
     for (size_t i = 0; i < spec.samples.size(); ++i) {
@@ -227,7 +240,8 @@ void check_everything(const OpSpec& spec, Device device) {
           if (!spec.keeps_blocked || results.outputs[0].dim() != 4 ||
               !(sample.inputs[0].shape == sample.inputs.back().shape))
             continue;
-          if (arrangement == Arrangement::ChannelBlocked) CHECK(results.outputs[0].is_channel_blocked());
+          if (arrangement == Arrangement::ChannelBlocked)
+            CHECK(results.outputs[0].is_channel_blocked());
           if (arrangement == Arrangement::ChannelsLast && device.is_cuda())
             CHECK(results.outputs[0].is_channels_last());
         }
@@ -242,22 +256,26 @@ TEST_CASE("operations and their gradients equal those of the reference kernels",
   }
 }
 
-TEST_CASE("operations on cuda and their gradients equal those of the reference kernels", "[ops][cuda]") {
+TEST_CASE("operations on cuda and their gradients equal those of the reference kernels",
+          "[ops][cuda]") {
   for (const OpSpec& spec : op_specs()) {
     if (!runs_on(spec, DeviceType::CUDA)) continue;
     DYNAMIC_SECTION(spec.name) { check_everything(spec, Device("cuda")); }
   }
 }
 
-// The reference kernels, with which all others are compared above; where that would take long, the native ones, and the
-// reference kernels in the test below.
+// The reference kernels, with which all others are compared above; where that would take long, the
+// native ones, and the reference kernels in the test below.
 TEST_CASE("backward agrees with central differences", "[ops][quick]") {
   for (const OpSpec& spec : op_specs()) {
     DYNAMIC_SECTION(spec.name) {
       for (size_t i = 0; i < spec.samples.size(); ++i) {
         const Sample& sample = spec.samples[i];
-        if (!sample.smooth || sample.is_large() || spec.dtypes != kFloatingDTypes || spec.bare_kernel) continue;
-        const ProviderGuard provider(has_many_derivatives(sample) ? Provider::Native : Provider::Reference);
+        if (!sample.smooth || sample.is_large() || spec.dtypes != kFloatingDTypes ||
+            spec.bare_kernel)
+          continue;
+        const ProviderGuard provider(has_many_derivatives(sample) ? Provider::Native
+                                                                  : Provider::Reference);
         const Tensors inputs = make_inputs(sample, {});
         const Tensors outputs = spec.run(inputs);
         for (size_t k = 0; k < outputs.size(); ++k) {
@@ -272,8 +290,8 @@ TEST_CASE("backward agrees with central differences", "[ops][quick]") {
   }
 }
 
-// For inputs too large to look at each derivative of the reference kernels: the one along a direction of all inputs at
-// once.
+// For inputs too large to look at each derivative of the reference kernels: the one along a
+// direction of all inputs at once.
 TEST_CASE("backward of the reference kernels agrees with a central difference", "[ops][quick]") {
   for (const OpSpec& spec : op_specs()) {
     DYNAMIC_SECTION(spec.name) {
@@ -288,14 +306,17 @@ TEST_CASE("backward of the reference kernels agrees with a central difference", 
   }
 }
 
-// A gradient from sum() or mean() has stride 0, whatever the kernels of the operation before it would like.
+// A gradient from sum() or mean() has stride 0, whatever the kernels of the operation before it
+// would like.
 TEST_CASE("backward accepts a gradient whose elements share a place", "[ops][quick]") {
   for (const OpSpec& spec : op_specs()) {
     DYNAMIC_SECTION(spec.name) {
       for (size_t i = 0; i < spec.samples.size(); ++i) {
         if (spec.dtypes != kFloatingDTypes || spec.bare_kernel) continue;
         INFO(spec.name << ", sample " << i);
-        const auto f = [&](bool same_weight) { return run(spec, spec.samples[i], {}, true, same_weight); };
+        const auto f = [&](bool same_weight) {
+          return run(spec, spec.samples[i], {}, true, same_weight);
+        };
         const Results shared = f(true);
         Sample sample = spec.samples[i];
         const Tensors inputs = make_inputs(sample, {});
@@ -304,8 +325,8 @@ TEST_CASE("backward accepts a gradient whose elements share a place", "[ops][qui
         size_t grad = 0;
         for (const Tensor& x : inputs)
           if (x.requires_grad() && x.grad())
-            CHECK(difference(shared.grads[grad++], to_vector<double>(x.grad()), tolerance_of(spec, DType::Float64)) ==
-                  "");
+            CHECK(difference(shared.grads[grad++], to_vector<double>(x.grad()),
+                             tolerance_of(spec, DType::Float64)) == "");
       }
     }
   }
@@ -322,14 +343,17 @@ TEST_CASE("the kernels for each of this machine's instructions agree", "[ops][qu
     for (const OpSpec& spec : op_specs())
       for (const DType dtype : spec.dtypes)
         for (size_t i = 0; i < spec.samples.size(); ++i) {
-          INFO(spec.name << ", sample " << i << ", " << dtype << ", " << other.name << " and " << restore.before);
+          INFO(spec.name << ", sample " << i << ", " << dtype << ", " << other.name << " and "
+                         << restore.before);
           const auto with = [&](const std::string& name) {
             use_isa(name);
-            return run(spec, spec.samples[i], {.dtype = dtype, .rounded_to = dtype}, is_floating(dtype));
+            return run(spec, spec.samples[i], {.dtype = dtype, .rounded_to = dtype},
+                       is_floating(dtype));
           };
           const Results here = with(restore.before), there = with(other.name);
           for (size_t k = 0; k < here.outputs.size(); ++k)
-            CHECK(difference(there.outputs[k], to_vector<double>(here.outputs[k]), tolerance_of(spec, dtype)) == "");
+            CHECK(difference(there.outputs[k], to_vector<double>(here.outputs[k]),
+                             tolerance_of(spec, dtype)) == "");
           for (size_t k = 0; k < here.grads.size(); ++k)
             CHECK(difference(there.grads[k], here.grads[k], tolerance_of(spec, dtype)) == "");
         }
@@ -363,7 +387,8 @@ TEST_CASE("no graph is built where nobody wants a gradient", "[ops][quick]") {
   }
 }
 
-TEST_CASE("rows: each has samples with and without elements, and a name of its own", "[ops][quick]") {
+TEST_CASE("rows: each has samples with and without elements, and a name of its own",
+          "[ops][quick]") {
   std::set<std::string> names;
   for (const OpSpec& spec : op_specs()) {
     INFO(spec.name);

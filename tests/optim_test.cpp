@@ -1,5 +1,5 @@
-// Optimizers against their formulas in double precision; their state through moves, files and resumption; gradient
-// clipping.
+// Optimizers against their formulas in double precision; their state through moves, files and
+// resumption; gradient clipping.
 #include <cmath>
 #include <type_traits>
 
@@ -36,8 +36,8 @@ void reference(Element& e, double g, int64_t step, const Options& o) {
   const double t = static_cast<double>(step + 1);
   e.m = o.betas.first * e.m + (1 - o.betas.first) * g;
   e.v = o.betas.second * e.v + (1 - o.betas.second) * g * g;
-  e.value -=
-      o.lr * e.m / (1 - std::pow(o.betas.first, t)) / (std::sqrt(e.v / (1 - std::pow(o.betas.second, t))) + o.eps);
+  e.value -= o.lr * e.m / (1 - std::pow(o.betas.first, t)) /
+             (std::sqrt(e.v / (1 - std::pow(o.betas.second, t))) + o.eps);
 }
 
 // Four steps over three tensors, the rate halved after the second one.
@@ -59,14 +59,16 @@ void check_formula(Options options, DType dtype, double tolerance) {
     for (size_t p = 0; p < parameters.size(); ++p) {
       normal_(parameters[p].grad(), 0, 1);
       const auto gradient = to_vector<double>(parameters[p].grad());
-      for (size_t i = 0; i < gradient.size(); ++i) reference(expected[p][i], gradient[i], step, options);
+      for (size_t i = 0; i < gradient.size(); ++i)
+        reference(expected[p][i], gradient[i], step, options);
     }
     optimizer.step();
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
     const auto values = to_vector<double>(parameters[p]);
     for (size_t i = 0; i < values.size(); ++i) {
-      INFO("parameter " << p << ", element " << i << ": " << values[i] << ", expected " << expected[p][i].value);
+      INFO("parameter " << p << ", element " << i << ": " << values[i] << ", expected "
+                        << expected[p][i].value);
       REQUIRE(std::abs(values[i] - expected[p][i].value) <= tolerance);
     }
   }
@@ -80,7 +82,8 @@ struct Net : nn::Module {
   }
 };
 
-// Gradients that depend on the values: of half the sum of squares of (w - 1) over the parameters that want one.
+// Gradients that depend on the values: of half the sum of squares of (w - 1) over the parameters
+// that want one.
 void backward(const nn::Module& net) {
   for (const Tensor& p : net.parameters()) {
     if (!p.requires_grad()) continue;
@@ -91,15 +94,17 @@ void backward(const nn::Module& net) {
 
 using MakeOptimizer = std::function<std::unique_ptr<optim::Optimizer>(const nn::Module&)>;
 std::unique_ptr<optim::Optimizer> make_sgd(const nn::Module& net) {
-  return std::make_unique<optim::SGD>(net.named_parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+  return std::make_unique<optim::SGD>(net.named_parameters(),
+                                      optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
 }
 std::unique_ptr<optim::Optimizer> make_adam(const nn::Module& net) {
   return std::make_unique<optim::Adam>(net.named_parameters(), optim::AdamOptions{.lr = 0.1});
 }
 
 // The parameters after six steps, with something happening after the third.
-std::vector<std::vector<float>> train(const MakeOptimizer& make,
-                                      const std::function<void(Net&, std::unique_ptr<optim::Optimizer>&)>& happens) {
+std::vector<std::vector<float>> train(
+    const MakeOptimizer& make,
+    const std::function<void(Net&, std::unique_ptr<optim::Optimizer>&)>& happens) {
   manual_seed(3);
   Net net;
   auto optimizer = make(net);
@@ -119,18 +124,26 @@ std::vector<std::vector<float>> train(const MakeOptimizer& make,
 // The same against PyTorch's numbers: tests/golden_ops_test.cpp.
 TEST_CASE("optim: steps follow their formulas", "[quick]") {
   // A few roundings a step, of values around 1.
-  for (const auto& [dtype, tolerance] : {std::pair(DType::Float64, 1e-14), std::pair(DType::Float32, 5e-6)}) {
-    using optim::SGD, optim::SGDOptions, optim::Adam, optim::AdamOptions, optim::AdamW, optim::AdamWOptions;
+  for (const auto& [dtype, tolerance] :
+       {std::pair(DType::Float64, 1e-14), std::pair(DType::Float32, 5e-6)}) {
+    using optim::SGD, optim::SGDOptions, optim::Adam, optim::AdamOptions, optim::AdamW,
+        optim::AdamWOptions;
     check_formula<SGD>(SGDOptions{.lr = 0.1}, dtype, tolerance);
     check_formula<SGD>(SGDOptions{.lr = 0.1, .weight_decay = 0.1}, dtype, tolerance);
-    check_formula<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.25, .weight_decay = 0.1}, dtype,
-                       tolerance);
-    check_formula<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}, dtype, tolerance);
+    check_formula<SGD>(
+        SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.25, .weight_decay = 0.1}, dtype,
+        tolerance);
+    check_formula<SGD>(
+        SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}, dtype,
+        tolerance);
     check_formula<Adam>(AdamOptions{.lr = 0.1}, dtype, tolerance);
-    check_formula<Adam>(AdamOptions{.lr = 0.1, .betas = {0.8, 0.9}, .eps = 0.1, .weight_decay = 0.1}, dtype, tolerance);
+    check_formula<Adam>(
+        AdamOptions{.lr = 0.1, .betas = {0.8, 0.9}, .eps = 0.1, .weight_decay = 0.1}, dtype,
+        tolerance);
     check_formula<AdamW>(AdamWOptions{.lr = 0.1}, dtype, tolerance);
-    check_formula<AdamW>(AdamWOptions{.lr = 0.1, .betas = {0.8, 0.9}, .eps = 0.1, .weight_decay = 0.1}, dtype,
-                         tolerance);
+    check_formula<AdamW>(
+        AdamWOptions{.lr = 0.1, .betas = {0.8, 0.9}, .eps = 0.1, .weight_decay = 0.1}, dtype,
+        tolerance);
   }
 }
 
@@ -138,11 +151,13 @@ TEST_CASE("optim: the variance of equal gradients has a root, in every dtype", "
   const DType dtype = GENERATE(DType::Float64, DType::Float32, DType::BFloat16, DType::Float16);
   const double gradient = GENERATE(1e-3, 0.3, 1.7);
   const Tensor param = to(ones({64}), dtype).set_requires_grad();
-  optim::RMSprop optimizer(std::vector<Tensor>{param},
-                           {.lr = 1e-3, .alpha = 0.5, .eps = 0.1, .centered = true});  // soon equal to g and g²
+  optim::RMSprop optimizer(
+      std::vector<Tensor>{param},
+      {.lr = 1e-3, .alpha = 0.5, .eps = 0.1, .centered = true});  // soon equal to g and g²
   for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();
-    for (int64_t i = 0; i < 64; ++i) fill_(slice(param.grad(), 0, i, i + 1), gradient * (1 + 0.01 * i));
+    for (int64_t i = 0; i < 64; ++i)
+      fill_(slice(param.grad(), 0, i, i + 1), gradient * (1 + 0.01 * i));
     optimizer.step();
   }
   for (const double value : to_vector<double>(param)) CHECK((std::isfinite(value) && value <= 1));
@@ -150,8 +165,9 @@ TEST_CASE("optim: the variance of equal gradients has a root, in every dtype", "
 
 TEST_CASE("optim: groups have options and rates of their own", "[quick]") {
   const Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
-  optim::SGD optimizer({{std::vector<Tensor>{a}, {.lr = 0.5}},
-                        {std::vector<Tensor>{b}, {.lr = 0.25, .momentum = 0.5, .weight_decay = 1}}});
+  optim::SGD optimizer(
+      {{std::vector<Tensor>{a}, {.lr = 0.5}},
+       {std::vector<Tensor>{b}, {.lr = 0.25, .momentum = 0.5, .weight_decay = 1}}});
   const auto step = [&] {
     fill_(a.grad(), 1);
     fill_(b.grad(), 1);
@@ -171,7 +187,8 @@ TEST_CASE("optim: groups have options and rates of their own", "[quick]") {
   REQUIRE(optimizer.lr(1) == 0.125);
 }
 
-TEST_CASE("optim: the parameters lie in one range, and zero_grad keeps their gradients' memory", "[quick]") {
+TEST_CASE("optim: the parameters lie in one range, and zero_grad keeps their gradients' memory",
+          "[quick]") {
   Net net;
   optim::SGD optimizer(net.parameters(), {.lr = 0.1});
   REQUIRE(arena_ranges(net.parameters()).size() == 1);
@@ -193,9 +210,12 @@ TEST_CASE("optim: parameters that want no gradient stay as they are", "[quick]")
   REQUIRE(!net.a.weight.grad());
 }
 
-TEST_CASE("optim: a parameter that was frozen when the optimizer was made trains once it is unfrozen", "[quick]") {
+TEST_CASE(
+    "optim: a parameter that was frozen when the optimizer was made trains once it is unfrozen",
+    "[quick]") {
   Net net, free;
-  for (size_t i = 0; i < net.parameters().size(); ++i) copy_(free.parameters()[i].detach(), net.parameters()[i]);
+  for (size_t i = 0; i < net.parameters().size(); ++i)
+    copy_(free.parameters()[i].detach(), net.parameters()[i]);
   net.a.weight.set_requires_grad(false);
   optim::Adam optimizer(net.named_parameters(), {.lr = 0.1});
   optim::Adam of_free(free.named_parameters(), {.lr = 0.1});
@@ -214,7 +234,8 @@ TEST_CASE("optim: a parameter that was frozen when the optimizer was made trains
   CHECK(optimizer.state_dict().size() == names + 2);
 }
 
-TEST_CASE("optim: a parameter that is frozen later stays, and the others go on as before", "[quick]") {
+TEST_CASE("optim: a parameter that is frozen later stays, and the others go on as before",
+          "[quick]") {
   for (const MakeOptimizer& make : {MakeOptimizer(make_sgd), MakeOptimizer(make_adam)})
     for (const size_t frozen : {0, 1}) {  // a.weight, the arena's last; a.bias, in the middle
       auto expected = train(make, {});
@@ -241,8 +262,9 @@ TEST_CASE("optim: state follows parameters that are laid anew, bit for bit", "[q
     const auto expected = train(make, {});
     // Into another order, as a data-parallel wrapper does.
     REQUIRE(train(make, [](Net& net, auto&) {
-              flatten_parameters({net.b.weight, net.a.bias, net.b.bias, net.a.weight},
-                                 [](int64_t n, TensorOptions options) { return zeros({n}, options); });
+              flatten_parameters(
+                  {net.b.weight, net.a.bias, net.b.bias, net.a.weight},
+                  [](int64_t n, TensorOptions options) { return zeros({n}, options); });
             }) == expected);
     // Into two arenas.
     REQUIRE(train(make, [](Net& net, auto&) {
@@ -263,9 +285,10 @@ TEST_CASE("optim: training goes on bit for bit from a file", "[quick]") {
   for (const MakeOptimizer& make : {MakeOptimizer(make_sgd), MakeOptimizer(make_adam)}) {
     const auto resumed = train(make, [&](Net& net, std::unique_ptr<optim::Optimizer>& optimizer) {
       optimizer->set_lr(0.0625);
-      nn::save_checkpoint(
-          folder / "c",
-          {.model = net.state_dict(), .optimizer = optimizer->state_dict(), .random = {}, .progress = {}});
+      nn::save_checkpoint(folder / "c", {.model = net.state_dict(),
+                                         .optimizer = optimizer->state_dict(),
+                                         .random = {},
+                                         .progress = {}});
       for (const Tensor& p : net.parameters()) fill_(p, 0);
       optimizer = make(net);
       const nn::Checkpoint loaded = nn::load_checkpoint(folder / "c");
@@ -286,24 +309,33 @@ TEST_CASE("optim: the state's names, and what does not fit", "[quick]") {
     return names;
   };
   const auto sgd = make_sgd(net);
-  REQUIRE(names_of(*sgd) == std::vector<std::string>{"lr.0", "momentum.a.bias", "momentum.a.weight", "momentum.b.bias",
-                                                     "momentum.b.weight", "step"});
+  REQUIRE(names_of(*sgd) == std::vector<std::string>{"lr.0", "momentum.a.bias", "momentum.a.weight",
+                                                     "momentum.b.bias", "momentum.b.weight",
+                                                     "step"});
   optim::SGD plain(net.parameters());
   REQUIRE(names_of(plain) == std::vector<std::string>{"lr.0", "step"});
   optim::AdamW unnamed(std::vector<Tensor>{net.a.bias});
-  REQUIRE(names_of(unnamed) == std::vector<std::string>{"exp_avg.0", "exp_avg_sq.0", "lr.0", "step"});
-  REQUIRE(contains(error_of<DataError>([&] { sgd->load_state_dict(plain.state_dict()); }), "momentum.a.bias"));
+  REQUIRE(names_of(unnamed) ==
+          std::vector<std::string>{"exp_avg.0", "exp_avg_sq.0", "lr.0", "step"});
+  REQUIRE(contains(error_of<DataError>([&] { sgd->load_state_dict(plain.state_dict()); }),
+                   "momentum.a.bias"));
 }
 
-TEST_CASE("optim: a state with a learning rate or a step that cannot be is refused, and nothing is loaded", "[quick]") {
-  const auto [name, bad] = GENERATE(std::pair("lr.0", NAN), std::pair("lr.0", -1.f), std::pair("step", -5.f));
+TEST_CASE(
+    "optim: a state with a learning rate or a step that cannot be is refused, and nothing is "
+    "loaded",
+    "[quick]") {
+  const auto [name, bad] =
+      GENERATE(std::pair("lr.0", NAN), std::pair("lr.0", -1.f), std::pair("step", -5.f));
   const std::string prefix = GENERATE("", "module.");
   const Tensor w = ones({2}).set_requires_grad();
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.5, .momentum = 0.9});
   nn::NamedTensors state;
   for (const auto& [own, tensor] : optimizer.state_dict())
-    state.emplace_back(prefix + own, full(tensor.shape(), own == name ? bad : 3, {.dtype = DType::Float32}));
-  REQUIRE(contains(error_of<DataError>([&] { optimizer.load_state_dict(state); }), str("'", prefix, name, "' is ")));
+    state.emplace_back(prefix + own,
+                       full(tensor.shape(), own == name ? bad : 3, {.dtype = DType::Float32}));
+  REQUIRE(contains(error_of<DataError>([&] { optimizer.load_state_dict(state); }),
+                   str("'", prefix, name, "' is ")));
   REQUIRE(optimizer.lr() == 0.5);
   for (const auto& [own, tensor] : optimizer.state_dict())
     REQUIRE(to_vector<double>(tensor)[0] == (own == "lr.0" ? 0.5 : 0));
@@ -324,7 +356,8 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
   REQUIRE_THROWS_AS(optim::Adam(Tensors{w}, {.betas = {1, 0.999}}), Error);
   REQUIRE_THROWS_AS(optim::Adam(Tensors{w}, {.eps = -1}), Error);
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}).set_lr(-1), Error);
-  REQUIRE(contains(error_of<IndexError>([&] { optim::SGD(Tensors{w}).set_lr(1, 0.1); }), "no parameter group 1"));
+  REQUIRE(contains(error_of<IndexError>([&] { optim::SGD(Tensors{w}).set_lr(1, 0.1); }),
+                   "no parameter group 1"));
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}).lr(-1), IndexError);
 }
 
@@ -348,7 +381,8 @@ TEST_CASE("clip_grad_norm_ has the same bits wherever its parameters lie", "[qui
   const auto norm_of = [](bool upwards) {
     std::vector<float> memory(16 * kParts);
     std::vector<Tensor> parameters;
-    for (int i = 0; i < kParts; ++i) {  // each an allocation of its own, as wrappers and dtypes have them
+    // Each an allocation of its own, as wrappers and dtypes have them.
+    for (int i = 0; i < kParts; ++i) {
       const int place = upwards ? i : kParts - 1 - i;
       parameters.push_back(from_blob(memory.data() + 16 * place, {1}).set_requires_grad());
       parameters.back().set_grad(tensor<float>({i == 0 ? 1.0f : 0x1p-12f}));
@@ -368,7 +402,8 @@ TEST_CASE("clip_grad_norm_ leaves parameters without a gradient alone", "[quick]
 }
 
 TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
-  const Tensor a = zeros({1}).set_requires_grad(), b = zeros({1}, {.dtype = DType::BFloat16}).set_requires_grad();
+  const Tensor a = zeros({1}).set_requires_grad(),
+               b = zeros({1}, {.dtype = DType::BFloat16}).set_requires_grad();
   a.set_grad(full({1}, 3));
   b.set_grad(full({1}, 4, {.dtype = DType::BFloat16}));
   const Tensor norm = optim::clip_grad_norm_({a, b}, 2.5);
@@ -383,7 +418,9 @@ TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
   REQUIRE(to_vector<float>(b.grad())[0] == 0);
   REQUIRE_THROWS_AS(optim::clip_grad_norm_({}, 1), Error);
   REQUIRE_THROWS_AS(optim::clip_grad_norm_({a}, -1), Error);
-  require_error<Error>("clip_grad_norm_: parameter 1 is undefined", [&] { optim::clip_grad_norm_({a, {}}, 1); });
+  require_error<Error>("clip_grad_norm_: parameter 1 is undefined", [&] {
+    optim::clip_grad_norm_({a, {}}, 1);
+  });
 }
 
 TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is gone", "[quick]") {

@@ -49,7 +49,8 @@ TEST_CASE("output: a pipe gets all of it, and stays a pipe", "[quick]") {
   require_error<IoError>("pipe is read by nobody", [&] { write(pipe); });
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   ::fcntl(reader, F_SETFL, 0);
-  const int writer = ::open(pipe.c_str(), O_WRONLY);  // else a read before the first write is at the end
+  // Else a read before the first write is at the end.
+  const int writer = ::open(pipe.c_str(), O_WRONLY);
   Bytes received;
   const Bytes large(300'000, 7);  // more than a pipe holds
   std::jthread reads([&] { received = read_pipe(reader); });
@@ -71,7 +72,8 @@ TEST_CASE("output: a device is written to, and stays a device", "[quick]") {
   const TempFolder folder;
   const fs::path null = folder / "null", full = folder / "full", device = folder / "link";
   if (::mknod(null.c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0 ||
-      ::mknod(full.c_str(), S_IFCHR | 0666, makedev(1, 7)) != 0 || ::access(null.c_str(), W_OK) != 0)
+      ::mknod(full.c_str(), S_IFCHR | 0666, makedev(1, 7)) != 0 ||
+      ::access(null.c_str(), W_OK) != 0)
     return;  // only root may
   const int opened = ::open(null.c_str(), O_WRONLY | O_CLOEXEC);
   if (opened < 0) return;  // the file system has no devices
@@ -101,7 +103,8 @@ TEST_CASE("output: links are followed, also one to a file that is not there yet"
   write(folder / "dangling");
   CHECK(read_bytes(folder / "there/fresh") == kText);
   fs::create_symlink("nowhere/file", folder / "lost");
-  require_error<IoError>("lost cannot be created: No such file or directory", [&] { write(folder / "lost"); });
+  require_error<IoError>("lost cannot be created: No such file or directory",
+                         [&] { write(folder / "lost"); });
   fs::create_symlink("round", folder / "round");
   require_error<IoError>("round cannot be written: Too many levels of symbolic links",
                          [&] { write(folder / "round"); });
@@ -116,7 +119,8 @@ TEST_CASE("output: a name of a descriptor is the descriptor", "[quick]") {
   write(folder / "link");
   require_error<IoError>("cannot be written: Bad file descriptor",
                          [&] { write("/dev/fd/" + std::to_string(ends[0])); });
-  require_error<IoError>("cannot be written: Bad file descriptor", [&] { write("/proc/self/fd/987"); });
+  require_error<IoError>("cannot be written: Bad file descriptor",
+                         [&] { write("/proc/self/fd/987"); });
   ::close(ends[1]);
   CHECK(read_pipe(ends[0]) == Bytes{'n', 'e', 'w', 'n', 'e', 'w'});
 
@@ -130,12 +134,16 @@ TEST_CASE("output: a name of a descriptor is the descriptor", "[quick]") {
   CHECK(read_bytes(folder / "file") == Bytes{'a', 'n', 'e', 'w', 'z'});
 }
 
-TEST_CASE("output: folders and protected files are refused before anything is written, and permissions stay",
-          "[quick]") {
+TEST_CASE(
+    "output: folders and protected files are refused before anything is written, and permissions "
+    "stay",
+    "[quick]") {
   const TempFolder folder;
   fs::create_directory(folder / "folder");
-  require_error<IoError>("folder cannot be written: Is a directory", [&] { AtomicFile{folder / "folder"}; });
-  require_error<IoError>("folder/ cannot be written: Is a directory", [&] { AtomicFile{folder / "folder/"}; });
+  require_error<IoError>("folder cannot be written: Is a directory",
+                         [&] { AtomicFile{folder / "folder"}; });
+  require_error<IoError>("folder/ cannot be written: Is a directory",
+                         [&] { AtomicFile{folder / "folder/"}; });
   write_bytes(folder / "private", Bytes{'o'});
   REQUIRE(::chmod((folder / "private").c_str(), 0640) == 0);
   write(folder / "private");
@@ -144,7 +152,8 @@ TEST_CASE("output: folders and protected files are refused before anything is wr
   CHECK((status.st_mode & 0777) == 0640);
   if (::geteuid() != 0) {
     REQUIRE(::chmod((folder / "private").c_str(), 0440) == 0);
-    require_error<IoError>("private cannot be replaced: Permission denied", [&] { AtomicFile{folder / "private"}; });
+    require_error<IoError>("private cannot be replaced: Permission denied",
+                           [&] { AtomicFile{folder / "private"}; });
   }
   const std::string longest(255, 'x');
   write(folder / longest);

@@ -39,7 +39,9 @@ std::vector<int64_t> bytes_of_elements(const Tensor& x) {
 constexpr int64_t kStorage = 60;  // bytes
 
 Tensor random_view(const std::shared_ptr<Storage>& storage, std::mt19937& random) {
-  const DType dtype = random() % 3 == 0 ? DType::Float16 : random() % 2 == 0 ? DType::UInt8 : DType::Float32;
+  const DType dtype = random() % 3 == 0   ? DType::Float16
+                      : random() % 2 == 0 ? DType::UInt8
+                                          : DType::Float32;
   const int64_t elements = kStorage / static_cast<int64_t>(itemsize(dtype));
   for (;;) {
     Shape shape;
@@ -51,14 +53,18 @@ Tensor random_view(const std::shared_ptr<Storage>& storage, std::mt19937& random
       reach += (shape.back() - 1) * strides.back();
     }
     if (reach < elements)
-      return Tensor(storage, shape, strides, static_cast<int64_t>(random() % (elements - reach)), dtype);
+      return Tensor(storage, shape, strides, static_cast<int64_t>(random() % (elements - reach)),
+                    dtype);
   }
 }
 
-Tensor own_numbers(int64_t count, int rank) { return arange(count) + static_cast<double>(1000 * rank); }
+Tensor own_numbers(int64_t count, int rank) {
+  return arange(count) + static_cast<double>(1000 * rank);
+}
 int64_t number_of(int64_t rank, int64_t i) { return 1000 * rank + i; }
 
-void must(bool holds, const std::string& what) {  // on a rank's thread, where Catch's macros have no place
+// On a rank's thread, where Catch's macros have no place.
+void must(bool holds, const std::string& what) {
   if (!holds) throw Error("not so: " + what);
 }
 
@@ -72,9 +78,11 @@ std::string message_of(F f) {
   }
 }
 
-void check_values(const char* what, const Tensor& y, const std::function<int64_t(int64_t i)>& expected) {
+void check_values(const char* what, const Tensor& y,
+                  const std::function<int64_t(int64_t i)>& expected) {
   const auto values = to_vector<int64_t>(y);
-  for (size_t i = 0; i < values.size(); ++i) must(values[i] == expected(static_cast<int64_t>(i)), what);
+  for (size_t i = 0; i < values.size(); ++i)
+    must(values[i] == expected(static_cast<int64_t>(i)), what);
 }
 
 }  // namespace
@@ -88,7 +96,8 @@ TEST_CASE("common memory is found as looking at each byte finds it", "[quick]") 
     const auto bytes_a = bytes_of_elements(a), bytes_b = bytes_of_elements(b);
     const std::set<int64_t> set_a(bytes_a.begin(), bytes_a.end());
     const bool overlaps_itself = set_a.size() < bytes_a.size();
-    const bool common = std::any_of(bytes_b.begin(), bytes_b.end(), [&](int64_t at) { return set_a.contains(at); });
+    const bool common =
+        std::any_of(bytes_b.begin(), bytes_b.end(), [&](int64_t at) { return set_a.contains(at); });
     CAPTURE(a.shape(), a.strides(), a.storage_offset(), b.shape(), b.strides(), b.storage_offset());
     REQUIRE(has_internal_overlap(a) == overlaps_itself);
     REQUIRE(have_memory_in_common(a, b) == common);
@@ -98,7 +107,9 @@ TEST_CASE("common memory is found as looking at each byte finds it", "[quick]") 
   for (const bool found : {false, true}) CHECK((inside[found] > 1000 && between[found] > 1000));
 }
 
-TEST_CASE("copies between views of one tensor are right or refused, and no view leads out of its memory", "[quick]") {
+TEST_CASE(
+    "copies between views of one tensor are right or refused, and no view leads out of its memory",
+    "[quick]") {
   const Tensor x = arange(16), before = clone(x), square = reshape(arange(16), {4, 4});
   slice(x, 0, 2).copy_(slice(x, 0, 0, 14));
   for (int i = 2; i < 16; ++i) CHECK(x[i].item<int64_t>() == i - 2);
@@ -106,17 +117,23 @@ TEST_CASE("copies between views of one tensor are right or refused, and no view 
   CHECK(square[1][2].item<int64_t>() == 9);
   copy_(slice(square, 1, 0, 4, 2), slice(square, 1, 1, 4, 2));  // places that interleave
   CHECK(square[0][0].item<int64_t>() == 4);
-  require_error<Error>("have memory in common", [&] { copy_(x.as_strided({3}, {2}, 0), x.as_strided({3}, {2}, 2)); });
+  require_error<Error>("have memory in common",
+                       [&] { copy_(x.as_strided({3}, {2}, 0), x.as_strided({3}, {2}, 2)); });
   require_error<Error>("have memory in common", [&] { copy_(square, square.t()); });
-  require_error<Error>("several elements lie in one place", [&] { x.as_strided({2, 3}, {1, 1}, 0).fill_(1); });
-  require_error<Error>("several elements lie in one place", [&] { x.as_strided({2, 3}, {1, 1}, 0) += 1; });
+  require_error<Error>("several elements lie in one place", [&] {
+    x.as_strided({2, 3}, {1, 1}, 0).fill_(1);
+  });
+  require_error<Error>("several elements lie in one place", [&] {
+    x.as_strided({2, 3}, {1, 1}, 0) += 1;
+  });
   require_error<ShapeError>("reaches from element 8 to 17 of a storage of 16", [&] {
     x.as_strided({2, 2}, {8, 1}, 8);
   });
   require_error<ShapeError>("reaches from element -1", [&] { x.as_strided({2}, {1}, -1); });
 }
 
-TEST_CASE("collectives whose input and output overlap are right, on every channel", "[quick][threads]") {
+TEST_CASE("collectives whose input and output overlap are right, on every channel",
+          "[quick][threads]") {
   const char* const channel = GENERATE(from_range(channel_names()));
   const int64_t n = GENERATE(1, 3, 40'000);
   const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
@@ -135,14 +152,18 @@ TEST_CASE("collectives whose input and output overlap are right, on every channe
       x = all(ranks);
       const Tensor part = slice(x, 0, n / 2, n / 2 + n);
       group.scatter(part, x, root).wait();
-      check_values("scatter into x", part, [&](int64_t i) { return number_of(root, rank * n + i); });
+      check_values("scatter into x", part,
+                   [&](int64_t i) { return number_of(root, rank * n + i); });
       x = all(ranks);
       group.gather(x, slice(x, 0, n / 2, n / 2 + n), root).wait();
-      if (rank == root) check_values("gather out of y", x, [&](int64_t i) { return number_of(i / n, n / 2 + i % n); });
+      if (rank == root)
+        check_values("gather out of y", x,
+                     [&](int64_t i) { return number_of(i / n, n / 2 + i % n); });
     }
     x = all(ranks);
     group.all_gather(x, slice(x, 0, n / 2, n / 2 + n)).wait();
-    check_values("all_gather out of y", x, [&](int64_t i) { return number_of(i / n, n / 2 + i % n); });
+    check_values("all_gather out of y", x,
+                 [&](int64_t i) { return number_of(i / n, n / 2 + i % n); });
     x = all(ranks);
     group.all_gather(x, slice(x, 0, rank * n, rank * n + n)).wait();
     check_values("all_gather in place", x, [&](int64_t i) { return number_of(i / n, i); });
@@ -157,7 +178,8 @@ TEST_CASE("collectives whose input and output overlap are right, on every channe
     std::vector<Tensor> columns;
     for (int64_t r = 0; r < ranks; ++r) columns.push_back(select(x, 1, r));
     group.all_gather(columns, columns[0]).wait();
-    check_values("all_gather into columns", x, [&](int64_t i) { return number_of(i % ranks, i / ranks * ranks); });
+    check_values("all_gather into columns", x,
+                 [&](int64_t i) { return number_of(i % ranks, i / ranks * ranks); });
   });
   for (const std::string& error : errors) CHECK(error == "");
 }
@@ -166,10 +188,14 @@ TEST_CASE("collectives refuse lists that are written to one place", "[quick][thr
   const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
     const Tensor x = zeros({3});
     const std::string send =
-        ": the tensors for what rank 0 and rank 1 send, of shapes [2] and [2], have memory in common";
-    const std::vector<Tensor> parts{slice(x, 0, 0, 2), slice(x, 0, 1, 3)}, others{zeros({2}), zeros({2})};
-    must(message_of([&] { group.all_gather(parts, others[0]); }).starts_with("all_gather" + send), "all_gather");
-    must(message_of([&] { group.all_to_all(parts, others); }).starts_with("all_to_all" + send), "all_to_all");
+        ": the tensors for what rank 0 and rank 1 send, of shapes [2] and [2], have memory in "
+        "common";
+    const std::vector<Tensor> parts{slice(x, 0, 0, 2), slice(x, 0, 1, 3)},
+        others{zeros({2}), zeros({2})};
+    must(message_of([&] { group.all_gather(parts, others[0]); }).starts_with("all_gather" + send),
+         "all_gather");
+    must(message_of([&] { group.all_to_all(parts, others); }).starts_with("all_to_all" + send),
+         "all_to_all");
     group.barrier().wait();  // the group lives on
   });
   for (const std::string& error : errors) CHECK(error == "");

@@ -1,4 +1,5 @@
-// A module's parameters are its members: what is assigned to one is what is trained, saved and computed with.
+// A module's parameters are its members: what is assigned to one is what is trained, saved and
+// computed with.
 #include "ringgrad/nn/parameter.h"
 
 #include <type_traits>
@@ -62,7 +63,8 @@ TEST_CASE("parameter: tied by assignment, one tensor under both names", "[quick]
   fill_(net.a.weight, 2);
   optim::SGD optimizer(net.parameters(), {.lr = 1});
   optimizer.zero_grad();
-  sum(net(ones({1, 2}))).backward();  // y = W W 1: each element is 4 from the first use and 4 from the second
+  // y = W W 1: each element is 4 from the first use and 4 from the second.
+  sum(net(ones({1, 2}))).backward();
   optimizer.step();
   REQUIRE(values(net.a.weight) == Values{-6, -6, -6, -6});
   REQUIRE(values(net.b.weight) == Values{-6, -6, -6, -6});
@@ -70,7 +72,8 @@ TEST_CASE("parameter: tied by assignment, one tensor under both names", "[quick]
   REQUIRE(net.b.weight.is_same(net.a.weight));
 }
 
-TEST_CASE("parameter: tied weights load from a file with one of the names, and with both", "[quick]") {
+TEST_CASE("parameter: tied weights load from a file with one of the names, and with both",
+          "[quick]") {
   Tied net, other;
   fill_(net.a.weight, 3);
   const TempFolder folder;
@@ -106,16 +109,19 @@ TEST_CASE("parameter: a frozen one stays frozen where it is shared", "[quick]") 
 TEST_CASE("parameter: what cannot be trained, or would be in no module, is refused", "[quick]") {
   nn::Linear l(2, 2);
   const Tensor before = l.weight;
-  REQUIRE(contains(error_of<Error>([&] { l.weight = l.weight * 2; }), "'weight' would be a tensor of shape [2, 2]"));
+  REQUIRE(contains(error_of<Error>([&] { l.weight = l.weight * 2; }),
+                   "'weight' would be a tensor of shape [2, 2]"));
   REQUIRE_THROWS_AS(l.weight = zeros({2, 2}, {.dtype = DType::Int64}), DTypeError);
   REQUIRE(l.weight.is_same(before));
   nn::Parameter nobodys;
   REQUIRE(contains(error_of<Error>([&] { nobodys = ones({1}); }), "it belongs to no module"));
-  static_assert(!std::is_convertible_v<std::shared_ptr<nn::Registration>, Tensor>);  // Tensor w = register_parameter(…)
+  // Tensor w = register_parameter(…).
+  static_assert(!std::is_convertible_v<std::shared_ptr<nn::Registration>, Tensor>);
   static_assert(!std::is_assignable_v<Tensor&, std::shared_ptr<nn::Registration>>);
 }
 
-TEST_CASE("parameter: a copy is another handle, and one that is no member leaves its tensor behind", "[quick]") {
+TEST_CASE("parameter: a copy is another handle, and one that is no member leaves its tensor behind",
+          "[quick]") {
   struct Net : nn::Module {
     Net() {
       nn::Parameter local = register_parameter("w", ones({1}));

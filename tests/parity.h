@@ -1,5 +1,5 @@
-// What ringgrad makes of a network with hashed weights: logits, losses, every gradient, and the state after some steps
-// of SGD. The twin of tests/golden/training.py.
+// What ringgrad makes of a network with hashed weights: logits, losses, every gradient, and the
+// state after some steps of SGD. The twin of tests/golden/training.py.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ struct ParityNetwork {
   int64_t classes;
 };
 
-// By the names of tests/golden/networks.py: those of the registry, and NAME_imagenet for the ImageNet stem (whose input
-// may have any size: 64 pixels are quick).
+// By the names of tests/golden/networks.py: those of the registry, and NAME_imagenet for the
+// ImageNet stem (whose input may have any size: 64 pixels are quick).
 inline ParityNetwork make_parity_network(const std::string& name) {
   if (name == "cnn" || name == "lenet")
     return {models::make_model(name, {.in_channels = 1, .image_size = 28}), {1, 28, 28}, 10};
@@ -40,7 +40,8 @@ inline ParityNetwork make_parity_network(const std::string& name) {
 inline void load_hashed(nn::Module& model, bool steady) {
   for (const auto& [name, value] : model.state_dict()) {
     std::vector<double> values(value.numel());
-    for (int64_t i = 0; i < value.numel(); ++i) values[i] = hashed_state(name, value.shape(), steady, i);
+    for (int64_t i = 0; i < value.numel(); ++i)
+      values[i] = hashed_state(name, value.shape(), steady, i);
     copy_(value, tensor(values, value.shape()));
   }
 }
@@ -61,8 +62,9 @@ inline Tensor hashed_labels(int64_t classes) {
   return tensor(labels);
 }
 
-// "logits" and "losses" (float64, of each step), "grad.NAME" of the first step, "state.NAME" after the last. float64
-// runs on mixed weights, float32 on steady ones (Note [Mixed and steady weights]); batch norm is in training mode.
+// "logits" and "losses" (float64, of each step), "grad.NAME" of the first step, "state.NAME" after
+// the last. float64 runs on mixed weights, float32 on steady ones (Note [Mixed and steady
+// weights]); batch norm is in training mode.
 inline nn::NamedTensors parity_training(const std::string& network, DType dtype) {
   const auto [model, image, classes] = make_parity_network(network);
   model->to(dtype);

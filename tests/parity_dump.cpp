@@ -1,11 +1,14 @@
-// The half of tests/parity_pytorch.py that is written in C++: runs a network with hashed weights and writes what comes
-// out as safetensors, for Python to compare.
+// The half of tests/parity_pytorch.py that is written in C++: runs a network with hashed weights
+// and writes what comes out as safetensors, for Python to compare.
 //
-//   parity_dump train NETWORK DTYPE OUT          logits, losses, grad.NAME, state.NAME: see tests/parity.h
-//   parity_dump save  NETWORK DTYPE OUT          the state_dict with hashed weights, as a program would save it
-//   parity_dump eval  NETWORK DTYPE WEIGHTS OUT  loads WEIGHTS and writes the logits in evaluation mode; prints a note
-//                                                when it took the names without their "module." prefix
-//   parity_dump ops   CASES DTYPE                the cases that golden/make_ops.py wrote; prints those that differ
+//   parity_dump train NETWORK DTYPE OUT          logits, losses, grad.NAME, state.NAME: see
+//   tests/parity.h parity_dump save  NETWORK DTYPE OUT          the state_dict with hashed weights,
+//   as a program would save it parity_dump eval  NETWORK DTYPE WEIGHTS OUT  loads WEIGHTS and
+//   writes the logits in evaluation mode; prints a note
+//                                                when it took the names without their "module."
+//                                                prefix
+//   parity_dump ops   CASES DTYPE                the cases that golden/make_ops.py wrote; prints
+//   those that differ
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -43,15 +46,19 @@ void compare_ops(const char* path, DType dtype) {
   const nlohmann::json golden = nlohmann::json::parse(in);
   for (const auto& row : golden["cases"]) {
     ++count;
-    const std::string wrong = golden_case_difference(row, dtype, dtype == DType::Float64 ? 2e-11 : 1e-4);
-    if (!wrong.empty()) std::printf("%s: %s\n", row["op"].get<std::string>().c_str(), wrong.c_str());
+    const std::string wrong =
+        golden_case_difference(row, dtype, dtype == DType::Float64 ? 2e-11 : 1e-4);
+    if (!wrong.empty())
+      std::printf("%s: %s\n", row["op"].get<std::string>().c_str(), wrong.c_str());
   }
   std::printf("%d cases\n", count);
 }
 
 int usage() {
-  std::fputs("usage: parity_dump train|save NETWORK DTYPE OUT, eval NETWORK DTYPE WEIGHTS OUT, or ops CASES DTYPE\n",
-             stderr);
+  std::fputs(
+      "usage: parity_dump train|save NETWORK DTYPE OUT, eval NETWORK DTYPE WEIGHTS OUT, or ops "
+      "CASES DTYPE\n",
+      stderr);
   return 2;
 }
 

@@ -1,4 +1,5 @@
-// Sends and receives: in any order, with tags, from anybody, beside each other and beside collectives.
+// Sends and receives: in any order, with tags, from anybody, beside each other and beside
+// collectives.
 #include <random>
 
 #include "ringgrad/core/factory.h"
@@ -17,7 +18,8 @@ HostOptions patient(std::chrono::milliseconds timeout = std::chrono::seconds(5))
 
 template <class Body>
 void run(int size, const char* channel, Body body) {
-  for (const std::string& error : errors_of_ranks(host_groups(size, channel, patient()), body)) REQUIRE(error == "");
+  for (const std::string& error : errors_of_ranks(host_groups(size, channel, patient()), body))
+    REQUIRE(error == "");
 }
 
 void must(bool condition, const char* what) {
@@ -99,7 +101,8 @@ TEST_CASE("a receive from any rank says which it was", "[point_to_point][quick][
   });
 }
 
-TEST_CASE("letters and collectives do not wait for each other", "[point_to_point][quick][threads]") {
+TEST_CASE("letters and collectives do not wait for each other",
+          "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int64_t count = GENERATE(100, 1'000'000);
   run(2, channel, [&](ProcessGroup& group) {
@@ -128,7 +131,8 @@ TEST_CASE("letters and collectives do not wait for each other", "[point_to_point
     }
     must(is_full(sum, 2), "beside a letter");
 
-    const Work sent = group.send(full({count}, rank + 8), other, async);  // there before it is asked for
+    // There before it is asked for.
+    const Work sent = group.send(full({count}, rank + 8), other, async);
     all_reduce();
     group.broadcast(sum, 1).wait();
     group.recv(late, other).wait();
@@ -169,12 +173,14 @@ TEST_CASE("many letters in many orders, among collectives", "[point_to_point][qu
       if (i % 20 == 0) group.all_reduce(sum, ReduceOp::Max, {.async = i % 40 == 0});
     }
     for (const Work& w : work) w.wait();
-    for (const auto& [x, letter] : received) must(is_full(x, content(letter)), "a letter's content");
+    for (const auto& [x, letter] : received)
+      must(is_full(x, content(letter)), "a letter's content");
     group.barrier().wait();
   });
 }
 
-TEST_CASE("a letter of another shape or dtype is an error that names both", "[point_to_point][quick][threads]") {
+TEST_CASE("a letter of another shape or dtype is an error that names both",
+          "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(2, channel, patient()), [](ProcessGroup& group) {
     if (group.rank() == 0) group.send(ones({2, 3}), 1, {.tag = 4}).wait();
@@ -188,7 +194,8 @@ TEST_CASE("a letter of another shape or dtype is an error that names both", "[po
   }
 }
 
-TEST_CASE("whoever waits for a letter learns that it cannot come", "[point_to_point][quick][threads]") {
+TEST_CASE("whoever waits for a letter learns that it cannot come",
+          "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int end = GENERATE(0, 1, 2, 3);
   const auto options = patient(std::chrono::milliseconds(end == 3 ? 100 : 5000));

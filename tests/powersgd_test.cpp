@@ -1,4 +1,5 @@
-// PowerSGD against the paper's formulas, done here in float64 with loops; and a network that trains with it.
+// PowerSGD against the paper's formulas, done here in float64 with loops; and a network that trains
+// with it.
 #include "ringgrad/distributed/powersgd_hook.h"
 
 #include "ringgrad/nn/safetensors.h"
@@ -28,7 +29,8 @@ Matrix transposed(const Matrix& a) {
   return t;
 }
 
-// Onto what columns span, by the normal equations: no orthogonal basis is needed for it. Gauss and Jordan.
+// Onto what columns span, by the normal equations: no orthogonal basis is needed for it. Gauss and
+// Jordan.
 Matrix projected(const Matrix& columns, const Matrix& x) {
   Matrix gram = product(transposed(columns), columns), right = product(transposed(columns), x);
   for (size_t i = 0; i < gram.size(); ++i)
@@ -51,7 +53,9 @@ Matrix mean(const std::vector<Matrix>& all) {
 }
 
 double gradient(int rank, int step, int64_t i) {
-  return uniform_from(philox(static_cast<uint64_t>(rank * 100 + step), static_cast<uint64_t>(i)).word[0]) - 0.5;
+  return uniform_from(
+             philox(static_cast<uint64_t>(rank * 100 + step), static_cast<uint64_t>(i)).word[0]) -
+         0.5;
 }
 
 // With buckets of which one splits a tensor, and one is averaged plainly.
@@ -61,10 +65,13 @@ struct Trained {
   DistributedDataParallel ddp{*net, group, {.caps = {256, 640}}};
   optim::SGD optimizer{ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9}};
 
-  Trained(ProcessGroup& ranks, int64_t columns = 1) : group(ranks) { ddp.register_comm_hook(powersgd_hook(columns)); }
+  Trained(ProcessGroup& ranks, int64_t columns = 1) : group(ranks) {
+    ddp.register_comm_hook(powersgd_hook(columns));
+  }
   void steps(int64_t from, int64_t to) {
     for (int64_t step = from; step < to; ++step) {
-      const auto [x, target] = samples({6}, 3, DType::Float32, 12 * step, 12 * step + 12, group.rank(), group.size());
+      const auto [x, target] =
+          samples({6}, 3, DType::Float32, 12 * step, 12 * step + 12, group.rank(), group.size());
       optimizer.zero_grad();
       cross_entropy(ddp(x), target).backward();
       optimizer.step();
@@ -78,12 +85,14 @@ struct Trained {
 
 }  // namespace
 
-// What is compared does not depend on the basis of the span that a hook chooses: P Qᵀ is the projection of the mean M
-// onto the span of the mean M Q, and the next Q has the span of its transpose.
+// What is compared does not depend on the basis of the span that a hook chooses: P Qᵀ is the
+// projection of the mean M onto the span of the mean M Q, and the next Q has the span of its
+// transpose.
 TEST_CASE("PowerSGD is subspace iteration with error feedback", "[powersgd][quick][threads]") {
   constexpr int kRanks = 3, kSteps = 4, kColumns = 2;
   constexpr int64_t kCount = 150, kSide = 13;  // 19 zeros
-  std::vector<std::vector<std::vector<double>>> results(kRanks, std::vector<std::vector<double>>(kSteps));
+  std::vector<std::vector<std::vector<double>>> results(kRanks,
+                                                        std::vector<std::vector<double>>(kSteps));
   run_ddp_ranks(kRanks, [&](ProcessGroup& group) {
     const CommHook hook = powersgd_hook(kColumns);
     Tensor scratch;
@@ -117,7 +126,8 @@ TEST_CASE("PowerSGD is subspace iteration with error feedback", "[powersgd][quic
   }
 }
 
-TEST_CASE("PowerSGD leaves plain what is small, and forgets what is not finite", "[powersgd][quick][threads]") {
+TEST_CASE("PowerSGD leaves plain what is small, and forgets what is not finite",
+          "[powersgd][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const CommHook hook = powersgd_hook(1);
     const auto averaged = [&](Tensor& scratch, int64_t n, double value) {
@@ -130,7 +140,8 @@ TEST_CASE("PowerSGD leaves plain what is small, and forgets what is not finite",
     must(averaged(large, 100, 0) == 0, "zeros");
     must(std::isnan(averaged(large, 100, group.rank() == 1 ? NAN : 1)), "NaN is told to all");
     for (int step = 0; step < 3; ++step)
-      must(std::abs(averaged(large, 100, 1 + group.rank()) - 1.5f) < 1e-5f, "a matrix of one direction is exact");
+      must(std::abs(averaged(large, 100, 1 + group.rank()) - 1.5f) < 1e-5f,
+           "a matrix of one direction is exact");
   });
   REQUIRE_THROWS_AS(powersgd_hook(0), Error);
 }
@@ -161,7 +172,8 @@ TEST_CASE("a network trains with PowerSGD, on all ranks alike", "[powersgd][quic
   REQUIRE(low_rank != plain);  // it did something
 }
 
-TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits", "[powersgd][quick][threads]") {
+TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits",
+          "[powersgd][quick][threads]") {
   const TempFolder folder;
   run_ddp_ranks(2, [&](ProcessGroup& group) {
     const std::string file = folder / std::to_string(group.rank());
@@ -187,7 +199,8 @@ TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits",
   });
 }
 
-TEST_CASE("a communication hook's state that belongs elsewhere is refused", "[powersgd][quick][threads]") {
+TEST_CASE("a communication hook's state that belongs elsewhere is refused",
+          "[powersgd][quick][threads]") {
   run_ddp_ranks(2, [&](ProcessGroup& group) {
     Trained trained(group), wider(group, 2);
     trained.steps(0, 2);
@@ -202,7 +215,8 @@ TEST_CASE("a communication hook's state that belongs elsewhere is refused", "[po
     const auto refused = [&](const std::string& words, const NamedTensors& other) {
       must_be_refused(group, words, [&] { trained.ddp.load_comm_hook_state(other); });
     };
-    refused("an order of 2 parameters, expected one of the module's 6", altered("plan", tensor<int64_t>({0, 1, 8, 8})));
+    refused("an order of 2 parameters, expected one of the module's 6",
+            altered("plan", tensor<int64_t>({0, 1, 8, 8})));
     refused("an order of 6 parameters", altered("plan", tensor<int64_t>({0, 1, 2, 3, 4, 4, 8, 8})));
     refused("an order of 0 parameters", altered("plan", tensor<int64_t>({0})));
     refused("'9' belongs to none of the", altered("9", tensor<float>({0})));
@@ -212,6 +226,7 @@ TEST_CASE("a communication hook's state that belongs elsewhere is refused", "[po
       trained.ddp.load_comm_hook_state(state);
     });
     wider.ddp.load_comm_hook_state(state);
-    must_be_refused(group, "wants what the same hook, with the same options, has kept", [&] { wider.steps(0, 1); });
+    must_be_refused(group, "wants what the same hook, with the same options, has kept",
+                    [&] { wider.steps(0, 1); });
   });
 }

@@ -10,7 +10,9 @@ using namespace ringgrad;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -20,20 +22,22 @@ TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][thr
     const auto about = std::make_shared<const std::string>("conv2.weight conv1.weight");
     const Tensor x = full({1000}, 1);
     const int64_t step = group.rank() == 0 ? 318 : 319;
-    const Work work =
-        group.all_reduce(x, ReduceOp::Average, {.async = true, .step = step, .bucket = 1, .about = about});
+    const Work work = group.all_reduce(x, ReduceOp::Average,
+                                       {.async = true, .step = step, .bucket = 1, .about = about});
     work.wait();
   });
   for (int r = 0; r < 2; ++r) {
     CAPTURE(channel, errors[r]);
-    REQUIRE(contains(errors[r], str("all_reduce (average) of 1000 float32, step ", 318 + r,
-                                    ", bucket 1 (conv2.weight conv1.weight): ranks are out of step")));
+    REQUIRE(
+        contains(errors[r], str("all_reduce (average) of 1000 float32, step ", 318 + r,
+                                ", bucket 1 (conv2.weight conv1.weight): ranks are out of step")));
     REQUIRE(contains(errors[r], "step 318"));
     REQUIRE(contains(errors[r], "step 319"));
   }
 }
 
-TEST_CASE("different collectives with the same number are found out at once", "[process_group][quick][threads]") {
+TEST_CASE("different collectives with the same number are found out at once",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int kind = GENERATE(0, 1, 2, 3);
   const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
@@ -58,7 +62,8 @@ TEST_CASE("different collectives with the same number are found out at once", "[
   }
 }
 
-TEST_CASE("a rank that dies between collectives is known without a collective", "[process_group][quick][threads]") {
+TEST_CASE("a rank that dies between collectives is known without a collective",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::string known;
   std::atomic<bool> outside = false;
@@ -107,7 +112,8 @@ TEST_CASE("a rank that dies between collectives is named by the next one, and by
   }
 }
 
-TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_group][quick][threads]") {
+TEST_CASE("a missing rank is named at the deadline by all who wait",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<int> failed = 0;
   const CollectiveOptions hurried{.step = 2, .timeout = std::chrono::milliseconds(100)};
@@ -115,10 +121,12 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
     const Tensor x = full({10}, 1);
     group.all_reduce(x, ReduceOp::Sum, {.step = 1}).wait();
     if (group.rank() == 2)
-      while (failed < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // "computes" for too long
+      while (failed < 3)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // "computes" for too long
     try {
       group.all_reduce(x, ReduceOp::Sum, hurried).wait();
-      group.barrier(hurried).wait();  // rank 2 may have found everything it needed, sent before the others gave up
+      // rank 2 may have found everything it needed, sent before the others gave up.
+      group.barrier(hurried).wait();
     } catch (const TimeoutError&) {
       ++failed;
       throw;
@@ -131,7 +139,8 @@ TEST_CASE("a missing rank is named at the deadline by all who wait", "[process_g
   }
 }
 
-TEST_CASE("a receive that lasts too long does not blame the last collective", "[process_group][quick][threads]") {
+TEST_CASE("a receive that lasts too long does not blame the last collective",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
@@ -146,8 +155,10 @@ TEST_CASE("a receive that lasts too long does not blame the last collective", "[
       throw;
     }
   });
-  REQUIRE(contains(errors[0],
-                   str("nothing moved for 0.1 s in a send or receive; no data comes from rank 1 over ", channel)));
+  REQUIRE(
+      contains(errors[0],
+               str("nothing moved for 0.1 s in a send or receive; no data comes from rank 1 over ",
+                   channel)));
 }
 
 TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick][threads]") {
@@ -159,7 +170,8 @@ TEST_CASE("abort ends everybody's wait with the reason", "[process_group][quick]
   for (const auto& error : errors) REQUIRE(contains(error, "loss is NaN on rank 1, step 7"));
 }
 
-TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "[process_group][quick][threads]") {
+TEST_CASE("where a rank's program gives up, nobody says that a rank has died",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const bool async = GENERATE(false, true);
   const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
@@ -176,7 +188,8 @@ TEST_CASE("where a rank's program gives up, nobody says that a rank has died", "
   for (const auto& error : errors) REQUIRE(error == "");
 }
 
-TEST_CASE("a group that goes with work under way does not wait for it", "[process_group][quick][threads]") {
+TEST_CASE("a group that goes with work under way does not wait for it",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(2, channel), [](ProcessGroup& group) {
     const Tensor x = full({10}, 1);
@@ -187,8 +200,10 @@ TEST_CASE("a group that goes with work under way does not wait for it", "[proces
   if (!errors[1].empty()) REQUIRE(contains(errors[1], "rank 0"));
 }
 
-// Nobody waits for some of what is issued, before and after the group has failed, and while it goes.
-TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group", "[process_group][quick][threads]") {
+// Nobody waits for some of what is issued, before and after the group has failed, and while it
+// goes.
+TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto how = GENERATE("rank 1 leaves", "rank 1 throws", "rank 1 aborts", "ranks disagree");
   CAPTURE(channel, how);

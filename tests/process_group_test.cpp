@@ -30,7 +30,8 @@ Tensor numbers(int rank, int64_t n, DType dtype = DType::Float32) {
   const Tensor x = empty({n}, {.dtype = dtype});
   for (int64_t i = 0; i < n; ++i) {
     const int value = static_cast<int>((i * 7 + rank * 3) % 11) - 4;
-    visit_dtype("numbers", dtype, [&]<class T>() { x.data<T>()[i] = static_cast<T>(static_cast<float>(value)); });
+    visit_dtype("numbers", dtype,
+                [&]<class T>() { x.data<T>()[i] = static_cast<T>(static_cast<float>(value)); });
   }
   return x;
 }
@@ -42,7 +43,9 @@ double sum_over_ranks(int size, int64_t i) {
 }
 
 double at(const Tensor& x, int64_t i) {
-  return visit_dtype("at", x.dtype(), [&]<class T>() { return static_cast<double>(static_cast<T>(x.data<T>()[i])); });
+  return visit_dtype("at", x.dtype(), [&]<class T>() {
+    return static_cast<double>(static_cast<T>(x.data<T>()[i]));
+  });
 }
 
 bool is_sum(const Tensor& x, int size) {
@@ -69,28 +72,33 @@ TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quic
                                                        {"shm", AllReduceAlgorithm::SegmentedRing},
                                                        {"tcp", AllReduceAlgorithm::Auto}}));
   const int size = GENERATE(1, 2, 3, 4, 7);
-  run_groups(size, channel, {.algorithm = algorithm, .segment_bytes = 100}, [&](ProcessGroup& group) {
-    for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64}) {
-      for (int64_t n : {0, 1, size - 1, size, 1000}) {
-        const Tensor x = numbers(group.rank(), n, dtype);
-        group.all_reduce(x).wait();
-        must(is_sum(x, size), "all_reduce");
-      }
-    }
-  });
+  run_groups(
+      size, channel, {.algorithm = algorithm, .segment_bytes = 100}, [&](ProcessGroup& group) {
+        for (DType dtype :
+             {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64}) {
+          for (int64_t n : {0, 1, size - 1, size, 1000}) {
+            const Tensor x = numbers(group.rank(), n, dtype);
+            group.all_reduce(x).wait();
+            must(is_sum(x, size), "all_reduce");
+          }
+        }
+      });
 }
 
 TEST_CASE("all_reduce in shared memory", "[process_group][quick][threads]") {
   const int size = GENERATE(1, 2, 3, 4, 7);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {
-    for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64}) {
+    for (DType dtype :
+         {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64}) {
       for (int64_t n : {0, 1, size - 1, size, 1000, 5000}) {
-        const Tensor x = shared_copy(group, numbers(group.rank(), n, dtype), group.rank());  // at different offsets
+        // At different offsets.
+        const Tensor x = shared_copy(group, numbers(group.rank(), n, dtype), group.rank());
         group.all_reduce(x).wait();
         must(is_sum(x, size), "all shared");
 
         const Tensor mixed = numbers(group.rank(), n, dtype), y = shared_copy(group, mixed);
-        const Tensor& own = group.rank() % 2 == 0 ? mixed : y;  // half of the ranks have other memory
+        // Half of the ranks have other memory.
+        const Tensor& own = group.rank() % 2 == 0 ? mixed : y;
         group.all_reduce(own).wait();
         must(is_sum(own, size), "mixed");
       }
@@ -105,7 +113,8 @@ TEST_CASE("memory that ranks share keeps no file open", "[process_group][quick][
     for (ptrdiff_t& count : open_files) {
       for (int i = 0; i < 10; ++i) shared.push_back(group.allocate_shared(4096));
       group.barrier().wait();
-      if (group.rank() == 0) count = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+      if (group.rank() == 0)
+        count = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
       group.barrier().wait();
     }
   });
@@ -136,7 +145,8 @@ TEST_CASE("all_reduce of a million elements in pieces", "[process_group]") {
   const int size = GENERATE(2, 3, 7);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {
     for (int round = 0; round < 3; ++round) {
-      const Tensor x = numbers(group.rank(), 1'000'000), y = shared_copy(group, numbers(group.rank(), 1'000'000));
+      const Tensor x = numbers(group.rank(), 1'000'000),
+                   y = shared_copy(group, numbers(group.rank(), 1'000'000));
       group.all_reduce(x).wait();
       group.all_reduce(y).wait();
       must(is_sum(x, size) && is_sum(y, size), "all_reduce");
@@ -144,13 +154,15 @@ TEST_CASE("all_reduce of a million elements in pieces", "[process_group]") {
   });
 }
 
-TEST_CASE("consecutive staged all_reduces do not tread on each other", "[process_group][quick][threads]") {
+TEST_CASE("consecutive staged all_reduces do not tread on each other",
+          "[process_group][quick][threads]") {
   const int size = GENERATE(2, 3);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {
     for (int round = 0; round < 300; ++round) {
       const Tensor x = full({257}, round + group.rank());
       group.all_reduce(x).wait();
-      for (int64_t i = 0; i < 257; ++i) must(at(x, i) == size * round + size * (size - 1) / 2, "sum");
+      for (int64_t i = 0; i < 257; ++i)
+        must(at(x, i) == size * round + size * (size - 1) / 2, "sum");
     }
   });
 }
@@ -161,12 +173,14 @@ TEST_CASE("averages have the same bits on all ranks", "[process_group][quick][th
     std::vector<std::vector<float>> results(static_cast<size_t>(size));
     run_groups(size, "shm", {}, [&](ProcessGroup& group) {
       Tensor x = empty({10'000});
-      for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 0.1f * static_cast<float>(i % 37 + group.rank());
+      for (int64_t i = 0; i < x.numel(); ++i)
+        x.data<float>()[i] = 0.1f * static_cast<float>(i % 37 + group.rank());
       if (shared) x = shared_copy(group, x);
       group.all_reduce(x, ReduceOp::Average).wait();
       results[static_cast<size_t>(group.rank())] = to_vector<float>(x);
     });
-    for (const auto& result : results) REQUIRE(std::memcmp(result.data(), results[0].data(), 40'000) == 0);
+    for (const auto& result : results)
+      REQUIRE(std::memcmp(result.data(), results[0].data(), 40'000) == 0);
     double want = 0;
     for (int r = 0; r < size; ++r) want += 0.1 * (5 + r) / size;
     REQUIRE(std::abs(results[0][5] - want) < 1e-6);
@@ -201,7 +215,8 @@ TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]")
 
     const Tensor whole = numbers(rank, size * n), part = empty({n});
     group.reduce_scatter(part, whole).wait();
-    for (int64_t i = 0; i < n; ++i) must(at(part, i) == sum_over_ranks(size, rank * n + i), "reduce_scatter");
+    for (int64_t i = 0; i < n; ++i)
+      must(at(part, i) == sum_over_ranks(size, rank * n + i), "reduce_scatter");
 
     if (size > 1) {  // once around
       Tensor token = full({1}, 0);
@@ -215,7 +230,8 @@ TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]")
   });
 }
 
-TEST_CASE("asynchronous collectives are done in the order of issue", "[process_group][quick][threads]") {
+TEST_CASE("asynchronous collectives are done in the order of issue",
+          "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3);
   run_groups(size, channel, {}, [&](ProcessGroup& group) {
@@ -223,7 +239,8 @@ TEST_CASE("asynchronous collectives are done in the order of issue", "[process_g
     std::vector<Work> work;
     for (int i = 0; i < 20; ++i) {
       x.push_back(numbers(group.rank(), 100 * i));
-      work.push_back(group.all_reduce(x.back(), ReduceOp::Sum, {.async = true, .step = 1, .bucket = i}));
+      work.push_back(
+          group.all_reduce(x.back(), ReduceOp::Sum, {.async = true, .step = 1, .bucket = i}));
     }
     const Tensor now = numbers(group.rank(), 10);
     group.all_reduce(now).wait();  // a blocking one waits for its turn
@@ -234,7 +251,8 @@ TEST_CASE("asynchronous collectives are done in the order of issue", "[process_g
   });
 }
 
-TEST_CASE("the caller's mistakes are refused before anybody hears of them", "[process_group][quick][threads]") {
+TEST_CASE("the caller's mistakes are refused before anybody hears of them",
+          "[process_group][quick][threads]") {
   run_groups(2, "shm", {}, [&](ProcessGroup& group) {
     const auto refuses = [](auto call) {
       try {

@@ -49,7 +49,8 @@ void compute() {
 void await(pid_t child) {
   int status = 0;
   for (int i = 0; i < 400; ++i) {
-    if (waitpid(child, &status, WNOHANG) == child) return say(str("parent: child ended with ", status));
+    if (waitpid(child, &status, WNOHANG) == child)
+      return say(str("parent: child ended with ", status));
     usleep(50'000);
   }
   kill(child, SIGKILL);
@@ -61,8 +62,8 @@ void fork_and_compute() {
   compute();
   std::vector<Tensor> samples(64, ones({2}));
   const auto sampler = std::make_shared<SequentialSampler>(64);
-  DataLoader loader([](std::span<const int64_t>, int64_t) { return Batch{.data = ones({2})}; }, sampler,
-                    {.batch_size = 1, .num_workers = 2});
+  DataLoader loader([](std::span<const int64_t>, int64_t) { return Batch{.data = ones({2})}; },
+                    sampler, {.batch_size = 1, .num_workers = 2});
   auto pass = loader.begin();
   std::atomic<bool> stop = false;
   std::thread busy([&] {  // holds locks of the allocator and of the pool now and then
@@ -137,14 +138,16 @@ int launch_in_a_loop(const char* program) {
           if (job == 1 && process_group().rank() == 1) throw Error("job 1 fails");
         },
         {.num_processes = 2});
-    if (const char* file = std::getenv("CODES")) std::ofstream(file, std::ios::app) << getpid() << ' ' << code << '\n';
+    if (const char* file = std::getenv("CODES"))
+      std::ofstream(file, std::ios::app) << getpid() << ' ' << code << '\n';
   }
   say("end of main");
   return 0;
 }
 
 int launch_within(const std::string& program, bool inner) {
-  if (inner) return launch([] { say(str("inner rank ", process_group().rank())); }, {.num_processes = 2});
+  if (inner)
+    return launch([] { say(str("inner rank ", process_group().rank())); }, {.num_processes = 2});
   return launch(
       [&] {
         if (process_group().rank() == 0) {
@@ -168,8 +171,10 @@ int main(int argc, char** argv) {
   if (scenario == "fork") return fork_and_compute(), 0;
   if (scenario == "fork-in-rank") return launch(fork_in_rank, {.num_processes = 2});
   if (scenario == "die")
-    return launch(die_with_child, {.num_processes = 2, .group = {.transport = argc > 2 ? argv[2] : "auto"}});
+    return launch(die_with_child,
+                  {.num_processes = 2, .group = {.transport = argc > 2 ? argv[2] : "auto"}});
   if (scenario == "loop") return launch_in_a_loop(argv[0]);
-  if (scenario == "outer" || scenario == "inner") return launch_within(argv[0], scenario == "inner");
+  if (scenario == "outer" || scenario == "inner")
+    return launch_within(argv[0], scenario == "inner");
   return 2;
 }

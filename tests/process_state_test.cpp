@@ -64,5 +64,6 @@ TEST_CASE("two processes on one core wait for it in turn", "[process_state][quic
   CPU_SET(core, &one);
   for (const Child& child : children) REQUIRE(sched_setaffinity(child.pid, sizeof one, &one) == 0);
   for (const Child& child : children)  // or the test hangs
-    while (process_state(child.pid).without_core < std::chrono::milliseconds(30)) std::this_thread::yield();
+    while (process_state(child.pid).without_core < std::chrono::milliseconds(30))
+      std::this_thread::yield();
 }

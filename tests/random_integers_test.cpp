@@ -15,7 +15,8 @@ int64_t expected(int64_t low, uint64_t range, int64_t i) {
   __extension__ using Wide = unsigned __int128;
   for (uint64_t lane = 0;; ++lane) {
     const PhiloxBlock block = philox(kSeed, static_cast<uint64_t>(i / 2), lane);
-    const uint64_t word = block.word[i % 2 * 2] | static_cast<uint64_t>(block.word[i % 2 * 2 + 1]) << 32;
+    const uint64_t word = block.word[i % 2 * 2] | static_cast<uint64_t>(block.word[i % 2 * 2 + 1])
+                                                      << 32;
     const Wide product = static_cast<Wide>(word) * range;
     const uint64_t threshold = static_cast<uint64_t>((static_cast<Wide>(1) << 64) % range);
     if (static_cast<uint64_t>(product) < threshold) continue;
@@ -34,7 +35,8 @@ void check_stream(Device device) {
   for (const auto& [low, high] : ranges) {
     INFO(low << " to " << high);
     default_generator(device).set_state(kSeed, 0);
-    const std::vector<int64_t> drawn = to_vector<int64_t>(randint(low, high, {3, 67}, {DType::Int64, device}));
+    const std::vector<int64_t> drawn =
+        to_vector<int64_t>(randint(low, high, {3, 67}, {DType::Int64, device}));
     std::vector<int64_t> wanted;
     for (int64_t i = 0; i < 201; ++i)
       wanted.push_back(expected(low, static_cast<uint64_t>(high) - static_cast<uint64_t>(low), i));
@@ -58,7 +60,9 @@ double chi_square(const std::vector<double>& drawn, const std::vector<double>& w
 }  // namespace
 
 TEST_CASE("random integers are the ones of the definition", "[quick]") { check_stream({}); }
-TEST_CASE("random integers are the ones of the definition on CUDA", "[cuda]") { check_stream({DeviceType::CUDA}); }
+TEST_CASE("random integers are the ones of the definition on CUDA", "[cuda]") {
+  check_stream({DeviceType::CUDA});
+}
 
 TEST_CASE("random integers are uniform in a range beyond 24 bits", "[quick]") {
   // With only 24 random bits, every number of this range would be even.
@@ -83,7 +87,8 @@ TEST_CASE("random integers are refused where the dtype lacks one of them", "[qui
                             [] { randint(0, 257, {1}, {.dtype = DType::UInt8}); });
   require_error<DTypeError>("randint: dtype float32 cannot hold all numbers from 0 to 16777217",
                             [] { randint(0, (1 << 24) + 2, {1}, {.dtype = DType::Float32}); });
-  require_error<DTypeError>("randint: dtype bool cannot hold all", [] { randint(0, 5, {1}, {.dtype = DType::Bool}); });
+  require_error<DTypeError>("randint: dtype bool cannot hold all",
+                            [] { randint(0, 5, {1}, {.dtype = DType::Bool}); });
 }
 
 TEST_CASE("float64 draws have more than 24 random bits", "[quick]") {
@@ -102,14 +107,16 @@ TEST_CASE("a dropout of fewer than one in 2^24 is not rounded up", "[quick]") {
   // that would be two.
   manual_seed(3);
   constexpr int64_t kElements = 1 << 22;
-  for (int i = 0; i < 8; ++i) CHECK(sum(dropout(ones({kElements}), 1e-12) == 0).item<int64_t>() == 0);
+  for (int i = 0; i < 8; ++i)
+    CHECK(sum(dropout(ones({kElements}), 1e-12) == 0).item<int64_t>() == 0);
 }
 
 TEST_CASE("draws by weights from many classes take little memory", "[quick]") {
   manual_seed(4);
   constexpr int64_t kClasses = 100'000;
   constexpr int64_t kDraws = 60'000;  // a table of draws × classes would have 48 GB
-  const Tensor weights = reshape(to(arange(8), DType::Float32).expand({kClasses / 8, 8}), {kClasses});
+  const Tensor weights =
+      reshape(to(arange(8), DType::Float32).expand({kClasses / 8, 8}), {kClasses});
   const std::vector<int64_t> drawn = to_vector<int64_t>(multinomial(weights, kDraws, true));
   std::vector<double> counts(7);
   std::vector<double> wanted(7);

@@ -41,7 +41,9 @@ std::string error_of(const Variables& variables) {
   }
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 void must(bool condition, const char* what) {
   if (!condition) throw Error(what);
@@ -50,7 +52,8 @@ void must(bool condition, const char* what) {
 // Runs body(group) on `size` ranks that meet and connect as processes do.
 // They call themselves `host`, which for others leads here.
 template <class Body>
-void run_connected(int size, const std::string& transport, Body body, const std::string& host = "127.0.0.1") {
+void run_connected(int size, const std::string& transport, Body body,
+                   const std::string& host = "127.0.0.1") {
   FileDescriptor reserved = listen_tcp({"127.0.0.1", 0});
   const RendezvousOptions rendezvous{local_address(reserved), "secret", std::chrono::seconds(10)};
   reserved.reset();
@@ -65,7 +68,8 @@ void run_connected(int size, const std::string& transport, Body body, const std:
     Connected connected = connect_ranks(rank, size, connect, [&](const std::string& value) {
       auto cards = meet(rank, size, value, rendezvous);
       for (std::string& card : cards)
-        if (const size_t at = card.find(host); at != std::string::npos) card.replace(at, host.size(), "127.0.0.1");
+        if (const size_t at = card.find(host); at != std::string::npos)
+          card.replace(at, host.size(), "127.0.0.1");
       return cards;
     });
     HostOptions options;
@@ -118,7 +122,8 @@ TEST_CASE("ranks of every starter", "[rank_environment][quick][threads]") {
             {"SLURM_STEP_NODELIST", "node[03-04]"},
             {"SLURM_JOB_NODELIST", "node[01-09]"},
             {"SLURM_JOB_ID", "77"}});
-  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.local_size == 4 && r.source == "SLURM_PROCID"));
+  REQUIRE((r.rank == 5 && r.size == 8 && r.local_rank == 1 && r.local_size == 4 &&
+           r.source == "SLURM_PROCID"));
   REQUIRE(r.address.host == "node03");
 
   r = from({{"PMI_RANK", "2"},  // srun --mpi=pmi2
@@ -128,7 +133,8 @@ TEST_CASE("ranks of every starter", "[rank_environment][quick][threads]") {
             {"SLURM_STEP_NUM_NODES", "2"},
             {"SLURM_LOCALID", "0"},
             {"SLURM_STEP_NODELIST", "gpu[7,9]"}});
-  REQUIRE((r.rank == 2 && r.size == 3 && r.local_rank == 0 && r.local_size == 2 && r.source == "PMI_RANK"));
+  REQUIRE((r.rank == 2 && r.size == 3 && r.local_rank == 0 && r.local_size == 2 &&
+           r.source == "PMI_RANK"));
   REQUIRE(r.address.host == "gpu7");
 
   r = from({{"SLURM_PROCID", "0"},  // one node: the ranks need no name, nor a secret
@@ -137,7 +143,8 @@ TEST_CASE("ranks of every starter", "[rank_environment][quick][threads]") {
             {"SLURM_STEP_NODELIST", "gpu7"}});
   REQUIRE((r.local_size == 2 && r.address.host == "127.0.0.1"));
 
-  r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});  // a batch script
+  // a batch script.
+  r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});
   REQUIRE((r.size == 1 && r.source.empty()));
 }
 
@@ -158,22 +165,29 @@ TEST_CASE("jobs of one starter get different ports", "[rank_environment][quick][
   REQUIRE(port("1000") != port("1001"));
 }
 
-TEST_CASE("environments that make no sense are refused by name", "[rank_environment][quick][threads]") {
+TEST_CASE("environments that make no sense are refused by name",
+          "[rank_environment][quick][threads]") {
   REQUIRE(contains(error_of({{"RANK", "0"}}), "RANK is set, but WORLD_SIZE is not"));
   // If this were accepted, every process would train alone.
   REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, but RANK is not"));
-  REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}, {"RANK", ""}}), "WORLD_SIZE=2 is set, but RANK is not"));
+  REQUIRE(contains(error_of({{"WORLD_SIZE", "2"}, {"RANK", ""}}),
+                   "WORLD_SIZE=2 is set, but RANK is not"));
   REQUIRE(contains(error_of({{"LOCAL_RANK", "1"}}), "LOCAL_RANK=1 is set, but RANK is not"));
-  REQUIRE(contains(error_of({{"LOCAL_WORLD_SIZE", "4"}}), "LOCAL_WORLD_SIZE=4 is set, but RANK is not"));
+  REQUIRE(contains(error_of({{"LOCAL_WORLD_SIZE", "4"}}),
+                   "LOCAL_WORLD_SIZE=4 is set, but RANK is not"));
   REQUIRE(contains(error_of({{"OMPI_COMM_WORLD_SIZE", "3"}}), "OMPI_COMM_WORLD_RANK is not"));
   REQUIRE(contains(error_of({{"PMI_SIZE", "3"}}), "PMI_RANK is not"));
   REQUIRE(from({{"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}}).size == 1);
-  REQUIRE(from({{"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "3"}}).size == 3);  // another starter's rank
+  // Another starter's rank.
+  REQUIRE(from({{"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "3"}}).size == 3);
   REQUIRE(contains(error_of({{"RANK", "two"}, {"WORLD_SIZE", "2"}}), "RANK='two'"));
   REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
-  REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK=2 does not exist with WORLD_SIZE=2"));
-  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT=70000"));
-  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "0"}}), "LOCAL_WORLD_SIZE"));
+  REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
+                   "RANK=2 does not exist with WORLD_SIZE=2"));
+  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}),
+                   "MASTER_PORT=70000"));
+  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "0"}}),
+                   "LOCAL_WORLD_SIZE"));
 }
 
 TEST_CASE("ranks on several machines need an address where they meet, unless MPI connects them",
@@ -184,7 +198,8 @@ TEST_CASE("ranks on several machines need an address where they meet, unless MPI
                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   REQUIRE(nowhere.address.host.empty());
   REQUIRE_THROWS_AS(init_process_group(nowhere, {.backend = "ring"}), EnvironmentError);
-  for (const auto timeout : {std::chrono::milliseconds(0), std::chrono::milliseconds::max()}) {  // which overflowed
+  // Which overflowed.
+  for (const auto timeout : {std::chrono::milliseconds(0), std::chrono::milliseconds::max()}) {
     InitOptions options;
     options.timeout = timeout;
     REQUIRE_THROWS_AS(init_process_group(nowhere, options), Error);
@@ -213,33 +228,41 @@ TEST_CASE("a secret file is for its owner alone", "[rank_environment][quick][thr
   std::filesystem::remove_all(directory);
 }
 
-TEST_CASE("a secret that can be guessed is refused, and none is a word", "[rank_environment][quick]") {
+TEST_CASE("a secret that can be guessed is refused, and none is a word",
+          "[rank_environment][quick]") {
   const auto with = [](const char* secret) {
     return Variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"RINGGRAD_SECRET", secret}};
   };
-  REQUIRE(contains(error_of(with("fifteen letters")), "RINGGRAD_SECRET: 15 characters can be guessed"));
+  REQUIRE(
+      contains(error_of(with("fifteen letters")), "RINGGRAD_SECRET: 15 characters can be guessed"));
   REQUIRE(from(with("none")).secret == "none");
   REQUIRE(from(with("")).secret.empty());
 }
 
-TEST_CASE("several machines do not meet at a name for this machine alone", "[rank_environment][quick][threads]") {
+TEST_CASE("several machines do not meet at a name for this machine alone",
+          "[rank_environment][quick][threads]") {
   for (const char* meant : {"localhost", "127.0.0.1", "::1", "192.0.2.1"}) check_reachable(meant);
-  REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);  // known, too, and not the word for it
+  // Known, too, and not the word for it.
+  REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);
 }
 
-TEST_CASE("ranks connect by every transport that has a name", "[rank_environment][quick][threads]") {
+TEST_CASE("ranks connect by every transport that has a name",
+          "[rank_environment][quick][threads]") {
   const std::string transport = GENERATE(from_range(transport_names()));
   const int size = GENERATE(1, 2, 5);
   run_connected(size, transport, [&](ProcessGroup& group) {
-    const bool in_memory = transport == "auto" || find_channel_kind(transport)->reach == Reach::Memory;
-    must(size == 1 || group.backend() == (in_memory ? "shared memory" : "ring over " + transport), "transport");
+    const bool in_memory =
+        transport == "auto" || find_channel_kind(transport)->reach == Reach::Memory;
+    must(size == 1 || group.backend() == (in_memory ? "shared memory" : "ring over " + transport),
+         "transport");
     const Tensor x = full({1000}, group.rank() + 1);
     group.all_reduce(x).wait();
     must(x.data<float>()[999] == static_cast<float>(size * (size + 1) / 2), "sum");
   });
 }
 
-TEST_CASE("ranks may be reached at addresses that are not their machine's", "[rank_environment][quick][threads]") {
+TEST_CASE("ranks may be reached at addresses that are not their machine's",
+          "[rank_environment][quick][threads]") {
   run_connected(
       2, "tcp", [](ProcessGroup& group) { group.barrier().wait(); }, "192.0.2.1");
 }
@@ -248,7 +271,8 @@ TEST_CASE("groups split by color and are ordered by key", "[rank_environment][qu
   const std::string transport = GENERATE("auto", "tcp");
   run_connected(5, transport, [](ProcessGroup& group) {
     const int rank = group.rank();
-    const auto part = group.split(rank == 4 ? -1 : rank % 2, -rank);  // {0, 2}, {1, 3}, nothing; in reverse order
+    // {0, 2}, {1, 3}, nothing; in reverse order.
+    const auto part = group.split(rank == 4 ? -1 : rank % 2, -rank);
     if (rank == 4)
       must(part == nullptr, "a negative color gives a group");
     else
@@ -264,7 +288,8 @@ TEST_CASE("groups split by color and are ordered by key", "[rank_environment][qu
   });
 }
 
-TEST_CASE("errors of a group that was split off tell its ranks in the job", "[rank_environment][quick][threads]") {
+TEST_CASE("errors of a group that was split off tell its ranks in the job",
+          "[rank_environment][quick][threads]") {
   run_connected(4, "auto", [](ProcessGroup& group) {
     const auto pair = group.split(group.rank() / 2), reversed = pair->split(0, -pair->rank());
     try {
@@ -273,7 +298,8 @@ TEST_CASE("errors of a group that was split off tell its ranks in the job", "[ra
       reversed->barrier().wait();
       must(group.rank() < 2, "the barrier of a group that was given up");
     } catch (const DistributedError& error) {
-      must(group.rank() >= 2 && contains(error.what(), "of a reason; this group's ranks 0, 1 are the job's 3, 2"),
+      must(group.rank() >= 2 &&
+               contains(error.what(), "of a reason; this group's ranks 0, 1 are the job's 3, 2"),
            error.what());
     }
   });
@@ -291,7 +317,8 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
       std::istringstream(card.substr(card.find("\ntcp ") + 5)) >> zero.host >> zero.port;
       const auto deadline = Deadline::after(std::chrono::seconds(10));
       const FileDescriptor socket = connect_tcp(zero, deadline);
-      client_handshake(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline, "rank 0");
+      client_handshake(socket, {ConnectionPurpose::Control, 2, 3, ""}, "secret", deadline,
+                       "rank 0");
       write_all(socket, std::as_bytes(std::span("a question")), deadline, "rank 0");
     });
     return std::vector<std::string>(3, card);
@@ -307,7 +334,8 @@ TEST_CASE("a rank that dies while others connect is named, whatever it has left 
 }
 
 // framed_channel.cpp is all that this program has of one.
-TEST_CASE("a transport that registers itself can be named, and auto leaves it alone", "[rank_environment][quick]") {
+TEST_CASE("a transport that registers itself can be named, and auto leaves it alone",
+          "[rank_environment][quick]") {
   CHECK(transport_names() == std::vector<std::string>{"auto", "shm", "tcp", "framed"});
   CHECK(transport_choices() == "auto, shm, tcp or framed");
   ConnectOptions options;
@@ -332,13 +360,15 @@ TEST_CASE("a transport that registers itself can be named, and auto leaves it al
   CHECK_FALSE(contains(offered, "framed"));
 }
 
-TEST_CASE("ranks told to use different transports are named", "[rank_environment][quick][threads]") {
+TEST_CASE("ranks told to use different transports are named",
+          "[rank_environment][quick][threads]") {
   const auto exchange_of = [](const std::string& own, int rank) {
     return [=](const std::string& value) {
       // What the other rank would send, had it been given the other option.
       std::string other = value;
       other.replace(other.find(own), own.size(), own == "shm" ? "tcp" : "shm");
-      return rank == 0 ? std::vector<std::string>{value, other} : std::vector<std::string>{other, value};
+      return rank == 0 ? std::vector<std::string>{value, other}
+                       : std::vector<std::string>{other, value};
     };
   };
   ConnectOptions options;

@@ -26,8 +26,10 @@ bool same_weights(const Reinforce& a, const Reinforce& b) {
 TEST_CASE("reinforce: the cart moves as the equations say", "[reinforce][quick]") {
   CartPole cart({0.01f, -0.02f, 0.03f, 0.04f});
   for (const int push : {1, 1, 0, 1, 0, 0, 1, 1, 1, 1}) REQUIRE(cart.push(push == 1));
-  const double expected[] = {0.056493, 0.759251, -0.032849, -1.103751};  // in float64, by another program
-  for (int i = 0; i < 4; ++i) REQUIRE(cart.state()[i] == Approx(expected[i]).epsilon(0).margin(2e-6));
+  // In float64, by another program.
+  const double expected[] = {0.056493, 0.759251, -0.032849, -1.103751};
+  for (int i = 0; i < 4; ++i)
+    REQUIRE(cart.state()[i] == Approx(expected[i]).epsilon(0).margin(2e-6));
 
   CartPole pushed({0, 0, 0, 0});
   while (pushed.push(true)) {
@@ -67,7 +69,8 @@ TEST_CASE("reinforce: it goes on where it was saved, bit for bit", "[reinforce][
   REQUIRE(resumed.episodes() == 4);
 }
 
-TEST_CASE("reinforce: three environments make the same policy on any number of ranks", "[reinforce][quick][threads]") {
+TEST_CASE("reinforce: three environments make the same policy on any number of ranks",
+          "[reinforce][quick][threads]") {
   std::vector<double> expected;
   for (const int n : {3, 2, 1})
     test::run_ddp_ranks(n, [&](ProcessGroup& group) {

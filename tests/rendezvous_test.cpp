@@ -38,7 +38,9 @@ RendezvousOptions options_at(const Address& address, const std::string& secret, 
   return options;
 }
 
-RendezvousOptions options_for(int milliseconds = 5000) { return options_at(free_address(), "a secret", milliseconds); }
+RendezvousOptions options_for(int milliseconds = 5000) {
+  return options_at(free_address(), "a secret", milliseconds);
+}
 
 struct Result {
   std::vector<std::string> values;
@@ -46,7 +48,8 @@ struct Result {
 };
 
 // meet() of the given ranks, each in a thread of its own.
-std::vector<Result> meet_all(const std::vector<int>& ranks, int size, const RendezvousOptions& options) {
+std::vector<Result> meet_all(const std::vector<int>& ranks, int size,
+                             const RendezvousOptions& options) {
   std::vector<Result> results(ranks.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -62,7 +65,9 @@ std::vector<Result> meet_all(const std::vector<int>& ranks, int size, const Rend
   return results;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 bool closed_by_peer(const FileDescriptor& socket) {
   std::byte byte;
@@ -97,7 +102,8 @@ TEST_CASE("missing ranks are named to all who came", "[rendezvous][quick]") {
 TEST_CASE("a rank whose rank 0 never comes names the address", "[rendezvous][quick]") {
   const auto options = options_for(50);
   const auto results = meet_all({1}, 2, options);
-  REQUIRE(contains(results[0].error, "rank 0 has not come: nobody answers at " + to_string(options.address)));
+  REQUIRE(contains(results[0].error,
+                   "rank 0 has not come: nobody answers at " + to_string(options.address)));
 }
 
 TEST_CASE("a process without a file to spare is told so, and not to wait", "[rendezvous][quick]") {
@@ -119,7 +125,8 @@ TEST_CASE("a name that is not known is asked for until the deadline", "[rendezvo
   REQUIRE(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(150));
 }
 
-TEST_CASE("who comes twice is told so at once, and the job goes on", "[rendezvous][quick][threads]") {
+TEST_CASE("who comes twice is told so at once, and the job goes on",
+          "[rendezvous][quick][threads]") {
   const auto options = options_for();
   std::vector<Result> results;
   std::thread host([&] { results = meet_all({0}, 3, options); });
@@ -135,7 +142,8 @@ TEST_CASE("who comes twice is told so at once, and the job goes on", "[rendezvou
     }
   };
   std::thread twin(rank_one), other_twin(rank_one);
-  while (refused == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // nobody has to wait for that
+  // Nobody has to wait for that.
+  while (refused == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   meet(2, 3, "", options);
   for (std::thread* thread : {&host, &twin, &other_twin}) thread->join();
   REQUIRE(joined == 1);
@@ -175,17 +183,22 @@ TEST_CASE("a rank that is dropped among strangers comes again", "[rendezvous][qu
     PeerListener listener(std::move(listeners), options.secret, 2);
     admitted = listener.next(Deadline::after(options.timeout)).has_value();
   });
-  REQUIRE(contains(meet_all({1}, 2, options)[0].error, "broke: end of stream"));  // after it was admitted
+  // After it was admitted.
+  REQUIRE(contains(meet_all({1}, 2, options)[0].error, "broke: end of stream"));
   rank_0.join();
   REQUIRE(admitted);
 }
 
 TEST_CASE("an address of another machine is called so", "[rendezvous][quick]") {
-  const std::string error = error_of([&] { meet(0, 2, "", options_at({"192.0.2.1", 29400}, "a secret", 100)); });
-  REQUIRE(contains(error, "cannot listen on 192.0.2.1:29400: this machine does not have that address"));
+  const std::string error = error_of([&] {
+    meet(0, 2, "", options_at({"192.0.2.1", 29400}, "a secret", 100));
+  });
+  REQUIRE(
+      contains(error, "cannot listen on 192.0.2.1:29400: this machine does not have that address"));
 }
 
-TEST_CASE("rank 0 may be reached at an address that is not its machine's", "[rendezvous][quick][threads]") {
+TEST_CASE("rank 0 may be reached at an address that is not its machine's",
+          "[rendezvous][quick][threads]") {
   RendezvousOptions translated = options_at({"192.0.2.1", free_address().port}, "a secret", 5000);
   translated.foreign = IfForeign::ListenOnAll;
   RendezvousOptions direct = translated;
@@ -197,7 +210,8 @@ TEST_CASE("rank 0 may be reached at an address that is not its machine's", "[ren
   REQUIRE(results[0].values == values);
 
   translated.timeout = std::chrono::milliseconds(20);
-  REQUIRE(contains(error_of([&] { meet(0, 2, "", translated); }), "where rank 0 listens as 0.0.0.0:"));
+  REQUIRE(
+      contains(error_of([&] { meet(0, 2, "", translated); }), "where rank 0 listens as 0.0.0.0:"));
 }
 
 TEST_CASE("an address that others can reach needs a secret", "[rendezvous][quick]") {
@@ -212,7 +226,8 @@ TEST_CASE("a rank that dies while others wait is named", "[rendezvous][quick][th
   std::thread host([&] { error = error_of([&] { meet(0, 3, "", options); }); });
   {
     const FileDescriptor socket = connect_tcp(options.address, soon());
-    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 3, "somebody\n"}, options.secret, soon(), "rank 0");
+    client_handshake(socket, {ConnectionPurpose::Rendezvous, 1, 3, "somebody\n"}, options.secret,
+                     soon(), "rank 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   host.join();
@@ -243,10 +258,12 @@ TEST_CASE("without a secret no other user of this machine joins", "[rendezvous][
   REQUIRE(pipe(said) == 0);
   const pid_t stranger = fork();
   if (stranger == 0) {
-    const auto join_as_rank_one = [&] {  // a stranger's own program, which does not care whose rank 0 is
+    // a stranger's own program, which does not care whose rank 0 is.
+    const auto join_as_rank_one = [&] {
       const FileDescriptor socket = connect_tcp(options.address, soon());
       const ClientHello hello{0x68534752, 2, ConnectionPurpose::Rendezvous, 0, 1, 2, 0, {}};
-      std::string said(reinterpret_cast<const char*>(&hello), sizeof hello), nonce(sizeof(Nonce), '\0');
+      std::string said(reinterpret_cast<const char*>(&hello), sizeof hello),
+          nonce(sizeof(Nonce), '\0');
       std::string mac(sizeof(Mac), '\0'), reply(sizeof(ServerAnswer) + 200, '\0');
       pour(socket, said);
       read_all(socket, std::as_writable_bytes(std::span(nonce)), soon(), "rank 0");
@@ -257,7 +274,8 @@ TEST_CASE("without a secret no other user of this machine joins", "[rendezvous][
       read_all(socket, std::as_writable_bytes(std::span(reply)), soon(), "rank 0");
     };
     std::string error = setuid(65534) == 0 ? "" : "setuid";
-    error += error_of(join_as_rank_one) + "\n" + error_of([&] { meet(1, 2, "I am rank 1", options); });
+    error +=
+        error_of(join_as_rank_one) + "\n" + error_of([&] { meet(1, 2, "I am rank 1", options); });
     (void)!write(said[1], error.data(), error.size());
     _exit(0);
   }
@@ -267,7 +285,8 @@ TEST_CASE("without a secret no other user of this machine joins", "[rendezvous][
   const std::vector<Result> own = meet_all({1}, 2, options);
   host.join();
   char bytes[512];
-  const std::string error(bytes, static_cast<size_t>(std::max<ssize_t>(0, read(said[0], bytes, sizeof bytes))));
+  const std::string error(
+      bytes, static_cast<size_t>(std::max<ssize_t>(0, read(said[0], bytes, sizeof bytes))));
   close(said[0]);
   close(said[1]);
   REQUIRE(contains(error, "the connection with rank 0 broke: end of stream\n"));
@@ -282,7 +301,8 @@ TEST_CASE("strangers neither join nor hold up the job", "[rendezvous][quick][thr
   std::vector<Result> results;
   std::thread host([&] { results = meet_all({0}, 2, options); });
   std::vector<FileDescriptor> silent;
-  for (int i = 0; i < 100; ++i) silent.push_back(connect_tcp(options.address, soon()));  // more than are kept waiting
+  // More than are kept waiting.
+  for (int i = 0; i < 100; ++i) silent.push_back(connect_tcp(options.address, soon()));
   const std::string http = "GET / HTTP/1.0\r\n\r\n" + std::string(200, 'x');
   for (int i = 0; i < 50; ++i) pour(connect_tcp(options.address, soon()), http);
   const FileDescriptor slow = connect_tcp(options.address, soon());
@@ -294,16 +314,18 @@ TEST_CASE("strangers neither join nor hold up the job", "[rendezvous][quick][thr
 
   const auto begin = std::chrono::steady_clock::now();
   const auto values = meet(1, 2, "mine", options);
-  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // each stranger may stay for 5
+  // Each stranger may stay for 5.
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));
   host.join();
   REQUIRE(results[0].error.empty());
   REQUIRE(results[0].values == values);
 }
 
-TEST_CASE("what others say steers no terminal, and hides nothing by its length", "[rendezvous][quick]") {
+TEST_CASE("what others say steers no terminal, and hides nothing by its length",
+          "[rendezvous][quick]") {
   REQUIRE(printable("größe ≤ 2\n\t\x1b[2J\x07\x9b \xc2\x9b\x7f \xe2\x82") ==
           "größe ≤ 2\n\t\\x1b[2J\\x07\\x9b \\xc2\\x9b\\x7f \\xe2\\x82");
-  const Failure failure =
-      failure_of(std::make_exception_ptr(Error("no model '" + std::string(5000, 'x') + "' here\x1b")));
+  const Failure failure = failure_of(
+      std::make_exception_ptr(Error("no model '" + std::string(5000, 'x') + "' here\x1b")));
   REQUIRE(failure.text == "no model '" + std::string(99, 'x') + "… (5003 characters) here\\x1b");
 }

@@ -1,5 +1,6 @@
-// Collectives against sums done here: channel × ranks × count × dtype × reduction × algorithm. The elements are small
-// integers, so that every dtype and every order of summation gives the exact result.
+// Collectives against sums done here: channel × ranks × count × dtype × reduction × algorithm. The
+// elements are small integers, so that every dtype and every order of summation gives the exact
+// result.
 #include "ringgrad/distributed/collectives/ring.h"
 
 #include <atomic>
@@ -17,7 +18,9 @@ using namespace ringgrad;
 namespace {
 
 constexpr size_t kPeriod = 11;
-int element(int rank, size_t i) { return static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % kPeriod) - 4; }
+int element(int rank, size_t i) {
+  return static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % kPeriod) - 4;
+}
 
 template <class T>
 std::vector<T> elements(int rank, size_t count) {
@@ -33,7 +36,10 @@ double expected(ReduceOp op, int size, size_t i) {
     low = std::min<double>(low, element(r, i));
     high = std::max<double>(high, element(r, i));
   }
-  return op == ReduceOp::Sum ? sum : op == ReduceOp::Average ? sum / size : op == ReduceOp::Min ? low : high;
+  return op == ReduceOp::Sum       ? sum
+         : op == ReduceOp::Average ? sum / size
+         : op == ReduceOp::Min     ? low
+                                   : high;
 }
 
 // Averages of 3 or 7 ranks are not exact: one rounding of the scale and one of the product.
@@ -42,7 +48,10 @@ bool right(T got, double want, ReduceOp op) {
   if constexpr (std::is_integral_v<T>) return got == static_cast<T>(want);
   const double value = static_cast<double>(got);
   if (op != ReduceOp::Average) return value == want;
-  const double epsilon = sizeof(T) == 8 ? 1e-15 : sizeof(T) == 4 ? 2e-7 : std::is_same_v<T, float16> ? 1e-3 : 8e-3;
+  const double epsilon = sizeof(T) == 8               ? 1e-15
+                         : sizeof(T) == 4             ? 2e-7
+                         : std::is_same_v<T, float16> ? 1e-3
+                                                      : 8e-3;
   return std::abs(value - want) <= epsilon * std::abs(want);
 }
 
@@ -64,7 +73,8 @@ Messenger messenger(Transport& t, Operation operation, uint64_t count, int root 
 enum class Algorithm { GatherBroadcast, Exchange, Ring, SegmentedRing };
 
 template <class T>
-void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorithm, size_t segment_bytes = 64) {
+void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorithm,
+                size_t segment_bytes = 64) {
   auto messages = messenger(t, Operation::AllReduce, x.size());
   const ReduceFunctions& r = reduction("all_reduce", dtype_of<T>, op);
   if (algorithm == Algorithm::Exchange)
@@ -72,13 +82,15 @@ void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorith
   else if (algorithm == Algorithm::GatherBroadcast)
     gather_broadcast_all_reduce(messages, x.data(), x.size(), r);
   else
-    ring_all_reduce(messages, x.data(), x.size(), r, algorithm == Algorithm::Ring ? kWholeChunk : segment_bytes);
+    ring_all_reduce(messages, x.data(), x.size(), r,
+                    algorithm == Algorithm::Ring ? kWholeChunk : segment_bytes);
 }
 
 template <class T>
 void test_all_reduce(const char* channel, int size, size_t count, size_t segment_bytes) {
   std::vector<std::vector<T>> results(static_cast<size_t>(size));
-  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring, Algorithm::SegmentedRing}) {
+  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring,
+                         Algorithm::SegmentedRing}) {
     run_ranks(size, channel, [&](Transport& t) {
       for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max}) {
         auto x = elements<T>(t.rank(), count);
@@ -87,8 +99,9 @@ void test_all_reduce(const char* channel, int size, size_t count, size_t segment
         for (size_t i = 0; i < kPeriod; ++i) want[i] = expected(op, size, i);
         for (size_t i = 0; i < count; ++i)
           if (!right(x[i], want[i % kPeriod], op))
-            throw Error(str("algorithm ", static_cast<int>(algorithm), " ", name(op), " ", name(dtype_of<T>), "[", i,
-                            "] = ", static_cast<double>(x[i]), ", expected ", want[i % kPeriod]));
+            throw Error(str("algorithm ", static_cast<int>(algorithm), " ", name(op), " ",
+                            name(dtype_of<T>), "[", i, "] = ", static_cast<double>(x[i]),
+                            ", expected ", want[i % kPeriod]));
         results[static_cast<size_t>(t.rank())] = std::move(x);
       }
     });
@@ -97,7 +110,8 @@ void test_all_reduce(const char* channel, int size, size_t count, size_t segment
   }
 }
 
-void test_all_reduce_of_all_dtypes(const char* channel, int size, size_t count, size_t segment_bytes) {
+void test_all_reduce_of_all_dtypes(const char* channel, int size, size_t count,
+                                   size_t segment_bytes) {
   CAPTURE(channel, size, count);
   test_all_reduce<float>(channel, size, count, segment_bytes);
   test_all_reduce<double>(channel, size, count, segment_bytes);
@@ -111,7 +125,8 @@ void test_all_reduce_of_all_dtypes(const char* channel, int size, size_t count, 
 TEST_CASE("all_reduce is exact and the same on all ranks", "[ring][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 4, 7);
-  for (size_t count : {size_t{0}, size_t{1}, static_cast<size_t>(size - 1), static_cast<size_t>(size), size_t{1000}})
+  for (size_t count : {size_t{0}, size_t{1}, static_cast<size_t>(size - 1),
+                       static_cast<size_t>(size), size_t{1000}})
     test_all_reduce_of_all_dtypes(channel, size, count, 64);
 }
 
@@ -158,21 +173,26 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
         const auto half = elements<bfloat16>(rank, count);
         std::vector<bfloat16> result(count, bfloat16(-99.f));
         auto m4 = messenger(t, Operation::Reduce, count, root);
-        reduce(m4, root, result.data(), half.data(), count, reduction("reduce", DType::BFloat16, op), 64);
+        reduce(m4, root, result.data(), half.data(), count,
+               reduction("reduce", DType::BFloat16, op), 64);
         for (size_t i = 0; i < count; ++i)
-          must(rank == root ? right(result[i], expected(op, size, i), op) : result[i] == -99.f, "reduce");
+          must(rank == root ? right(result[i], expected(op, size, i), op) : result[i] == -99.f,
+               "reduce");
       }
       auto m5 = messenger(t, Operation::Reduce, count, root);  // in place
-      reduce(m5, root, x.data(), x.data(), count, reduction("reduce", DType::Float32, ReduceOp::Sum), 64);
+      reduce(m5, root, x.data(), x.data(), count,
+             reduction("reduce", DType::Float32, ReduceOp::Sum), 64);
       for (size_t i = 0; i < count; ++i)
-        must(x[i] == (rank == root ? expected(ReduceOp::Sum, size, i) : element(rank, i)), "reduce in place");
+        must(x[i] == (rank == root ? expected(ReduceOp::Sum, size, i) : element(rank, i)),
+             "reduce in place");
     }
 
     std::vector<float> gathered(n * count);
     auto x = elements<float>(rank, count);
     auto m6 = messenger(t, Operation::AllGather, count);
     std::vector<std::span<std::byte>> places;
-    for (size_t r = 0; r < n; ++r) places.push_back(bytes_of(gathered).subspan(r * count * 4, count * 4));
+    for (size_t r = 0; r < n; ++r)
+      places.push_back(bytes_of(gathered).subspan(r * count * 4, count * 4));
     ring_all_gather(m6, places, bytes_of(x), 64);
     must(gathered == all, "all_gather");
 
@@ -180,17 +200,20 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
       const auto whole = elements<float16>(rank, n * count);
       std::vector<float16> part(count);
       auto m7 = messenger(t, Operation::ReduceScatter, count);
-      ring_reduce_scatter(m7, part.data(), whole.data(), count, reduction("reduce_scatter", DType::Float16, op), 64);
+      ring_reduce_scatter(m7, part.data(), whole.data(), count,
+                          reduction("reduce_scatter", DType::Float16, op), 64);
       for (size_t i = 0; i < count; ++i)
-        must(right(part[i], expected(op, size, static_cast<size_t>(rank) * count + i), op), "reduce_scatter");
+        must(right(part[i], expected(op, size, static_cast<size_t>(rank) * count + i), op),
+             "reduce_scatter");
     }
     const auto wide = elements<double>(rank, n * count);
     std::vector<double> part(count);
     auto m8 = messenger(t, Operation::ReduceScatter, count);
-    ring_reduce_scatter(m8, part.data(), wide.data(), count, reduction("reduce_scatter", DType::Float64, ReduceOp::Sum),
-                        64);
+    ring_reduce_scatter(m8, part.data(), wide.data(), count,
+                        reduction("reduce_scatter", DType::Float64, ReduceOp::Sum), 64);
     for (size_t i = 0; i < count; ++i)
-      must(part[i] == expected(ReduceOp::Sum, size, static_cast<size_t>(rank) * count + i), "reduce_scatter");
+      must(part[i] == expected(ReduceOp::Sum, size, static_cast<size_t>(rank) * count + i),
+           "reduce_scatter");
   });
 }
 
@@ -211,10 +234,11 @@ TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick][th
 }
 
 TEST_CASE("16-bit floats are summed in float32 and rounded once", "[ring][quick][threads]") {
-  // 256 + 1 is a tie in bfloat16 and rounds to 256: summed in bfloat16, three ranks would give 256, not 258.
+  // 256 + 1 is a tie in bfloat16 and rounds to 256: summed in bfloat16, three ranks would give 256,
+  // not 258.
   run_ranks(3, "shm", [](Transport& t) {
-    for (auto algorithm :
-         {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring, Algorithm::SegmentedRing}) {
+    for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring,
+                           Algorithm::SegmentedRing}) {
       std::vector<bfloat16> x(10, bfloat16(t.rank() == 0 ? 256.f : 1.f));
       all_reduce(t, x, ReduceOp::Sum, algorithm);
       for (bfloat16 value : x)
@@ -258,12 +282,14 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]"
   }
 }
 
-TEST_CASE("a ring goes on with its first segments before it has sent all of its own", "[ring][quick][threads]") {
+TEST_CASE("a ring goes on with its first segments before it has sent all of its own",
+          "[ring][quick][threads]") {
   constexpr size_t kCount = 64, kSegments = kCount / 2;  // of an element, in each half
   run_ranks(2, "shm", [](Transport& t) {
     std::vector<int64_t> x(kCount);
     const auto* own = reinterpret_cast<const std::byte*>(x.data() + t.rank() * kSegments);
-    size_t segments = 0, not_its_own = 0;  // that it has sent; where the first of the others stood among them
+    // That it has sent; where the first of the others stood among them.
+    size_t segments = 0, not_its_own = 0;
     Frame frame;
     t.enter(frame);
     const SendObserver on_send = [&](int, std::span<const std::byte> s) {
@@ -272,8 +298,10 @@ TEST_CASE("a ring goes on with its first segments before it has sent all of its 
       if (++segments == 1) not_its_own = 2 * kSegments;
     };
     Messenger messages(t, frame, Checksums::Off, {}, on_send);
-    ring_all_reduce(messages, x.data(), kCount, reduction("all_reduce", DType::Int64, ReduceOp::Sum), sizeof(int64_t));
-    if (segments != 2 * kSegments || not_its_own > kSegments / 2) throw Error(str(not_its_own, " of ", segments));
+    ring_all_reduce(messages, x.data(), kCount,
+                    reduction("all_reduce", DType::Int64, ReduceOp::Sum), sizeof(int64_t));
+    if (segments != 2 * kSegments || not_its_own > kSegments / 2)
+      throw Error(str(not_its_own, " of ", segments));
   });
 }
 

@@ -50,10 +50,11 @@ inline void connect_pair(Link& a, Link& b, std::string_view channel) {
   b.data = kind->open(std::move(server));
 }
 
-// Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is the name of a transport,
-// such as "shm" (the queues and boards that processes use, too; the threads see them at the same addresses) or "tcp"
-// (loopback connections).
-inline std::vector<std::unique_ptr<Transport>> in_process_transports(int size, std::string_view channel = "shm") {
+// Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is the
+// name of a transport, such as "shm" (the queues and boards that processes use, too; the threads
+// see them at the same addresses) or "tcp" (loopback connections).
+inline std::vector<std::unique_ptr<Transport>> in_process_transports(
+    int size, std::string_view channel = "shm") {
   std::vector<std::vector<Link>> links(size);
   for (auto& row : links) row.resize(size);
   for (int i = 0; i < size; ++i)
@@ -66,7 +67,8 @@ inline std::vector<std::unique_ptr<Transport>> in_process_transports(int size, s
   return transports;
 }
 
-// What each rank's body threw ("" if nothing). A rank's transport is gone as soon as its body has returned or thrown.
+// What each rank's body threw ("" if nothing). A rank's transport is gone as soon as its body has
+// returned or thrown.
 template <class Rank, class Body>
 std::vector<std::string> errors_of_ranks(std::vector<std::unique_ptr<Rank>> ranks, Body body) {
   std::vector<std::string> errors(ranks.size());

@@ -1,4 +1,5 @@
-// Samplers: shards are disjoint and complete, orders differ by epoch and agree between ranks, resuming is exact.
+// Samplers: shards are disjoint and complete, orders differ by epoch and agree between ranks,
+// resuming is exact.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -82,19 +83,23 @@ TEST_CASE("sampler: shards partition the data set, for all sizes and worlds", "[
   }
 }
 
-TEST_CASE("sampler: without shuffling it is PyTorch's DistributedSampler, index by index", "[quick]") {
+TEST_CASE("sampler: without shuffling it is PyTorch's DistributedSampler, index by index",
+          "[quick]") {
   // torch.utils.data.DistributedSampler(range(11), num_replicas=4, rank=r, shuffle=False)
   const std::vector<Indices> expected{{0, 4, 8}, {1, 5, 9}, {2, 6, 10}, {3, 7, 0}};
   // the same with drop_last=True, and of range(2) with 5 replicas
   const std::vector<Indices> dropped{{0, 4}, {1, 5}, {2, 6}, {3, 7}}, tiny{{0}, {1}, {0}, {1}, {0}};
   for (int64_t r = 0; r < 4; ++r) {
     REQUIRE(DistributedSampler(11, 4, r, {.shuffle = false}).indices({}) == expected[r]);
-    REQUIRE(DistributedSampler(11, 4, r, {.shuffle = false, .drop_last = true}).indices({}) == dropped[r]);
+    REQUIRE(DistributedSampler(11, 4, r, {.shuffle = false, .drop_last = true}).indices({}) ==
+            dropped[r]);
   }
-  for (int64_t r = 0; r < 5; ++r) REQUIRE(DistributedSampler(2, 5, r, {.shuffle = false}).indices({}) == tiny[r]);
+  for (int64_t r = 0; r < 5; ++r)
+    REQUIRE(DistributedSampler(2, 5, r, {.shuffle = false}).indices({}) == tiny[r]);
 }
 
-TEST_CASE("sampler: orders are permutations that differ by epoch and seed, the same everywhere", "[quick]") {
+TEST_CASE("sampler: orders are permutations that differ by epoch and seed, the same everywhere",
+          "[quick]") {
   std::set<Indices> different;
   for (uint64_t seed = 0; seed < 20; ++seed)
     for (int64_t epoch = 0; epoch < 20; ++epoch) {
@@ -116,7 +121,8 @@ TEST_CASE("sampler: every sample comes to every place equally often", "[quick]")
     const Indices order = epoch_order(kSize, true, 5, epoch);
     for (int64_t place = 0; place < kSize; ++place) ++count[place][order[place]];
   }
-  // Chi-squared over 64 cells has 49 degrees of freedom; above 100 it is chance once in 20,000 seeds.
+  // Chi-squared over 64 cells has 49 degrees of freedom; above 100 it is chance once in 20,000
+  // seeds.
   double chi2 = 0;
   const double expected = static_cast<double>(kEpochs) / kSize;
   for (const auto& row : count)
@@ -135,7 +141,8 @@ TEST_CASE("sampler: each pass is another epoch unless told otherwise", "[quick]"
   sampler.set_epoch(0);
   REQUIRE(sampler.start_pass() == SamplerState{3, 0, 0});
 
-  // Going on in the middle of an epoch; the set_epoch at the head of a training loop does not restart it.
+  // Going on in the middle of an epoch; the set_epoch at the head of a training loop does not
+  // restart it.
   sampler.load_state({9, 4, 6});
   sampler.set_epoch(4);
   REQUIRE(sampler.start_pass() == SamplerState{9, 4, 6});
@@ -145,14 +152,16 @@ TEST_CASE("sampler: each pass is another epoch unless told otherwise", "[quick]"
   REQUIRE(sampler.start_pass() == SamplerState{9, 7, 0});
 }
 
-TEST_CASE("sampler: resuming from any place continues the order, on any number of ranks", "[quick]") {
+TEST_CASE("sampler: resuming from any place continues the order, on any number of ranks",
+          "[quick]") {
   const int64_t n = 23;
   for (int64_t world : {1, 2, 3, 5}) {
     const Indices whole = interleave(ranks(n, world, {}), {11, 2, 0});
     for (int64_t position = 0; position <= n; ++position) {
       // The same world, at a step boundary: exactly the rest, padding included.
       if (position % world == 0)
-        REQUIRE(interleave(ranks(n, world, {}), {11, 2, position}) == Indices(whole.begin() + position, whole.end()));
+        REQUIRE(interleave(ranks(n, world, {}), {11, 2, position}) ==
+                Indices(whole.begin() + position, whole.end()));
       // Another world: each sample of the rest once.
       for (int64_t other : {1, 2, 4, 7}) {
         const Indices rest = interleave(ranks(n, other, {.pad = false}), {11, 2, position});
@@ -162,7 +171,8 @@ TEST_CASE("sampler: resuming from any place continues the order, on any number o
   }
 }
 
-TEST_CASE("sampler: the digest of the shards adds up to that of the whole, and only then", "[quick]") {
+TEST_CASE("sampler: the digest of the shards adds up to that of the whole, and only then",
+          "[quick]") {
   const int64_t n = 101, world = 4;
   const SamplerState at{1, 6, 0};
   auto total = [&](DistributedSamplerOptions options) {
@@ -205,8 +215,10 @@ TEST_CASE("sampler: arguments out of range are errors", "[quick]") {
   REQUIRE(sampler.indices({0, 0, 10}).empty());
 }
 
-TEST_CASE("sampler: parts of global batches, also of the smaller last one, and from the middle on", "[quick]") {
-  // Of batches of 10 the three parts have 4, 3 and 3 rows; of the last one, of 2, the first two have one each.
+TEST_CASE("sampler: parts of global batches, also of the smaller last one, and from the middle on",
+          "[quick]") {
+  // Of batches of 10 the three parts have 4, 3 and 3 rows; of the last one, of 2, the first two
+  // have one each.
   const auto part = [](int64_t k) {
     return [k](int64_t batch) {
       const auto edge = [&](int64_t i) { return i * (batch / 3) + std::min(i, batch % 3); };

@@ -13,13 +13,15 @@ namespace {
 Tensor leaf(const std::vector<float>& values) { return Tensor(tensor(values)).set_requires_grad(); }
 }  // namespace
 
-TEST_CASE("a saved tensor that was modified in place is an error that names the operation", "[saved_tensor][quick]") {
+TEST_CASE("a saved tensor that was modified in place is an error that names the operation",
+          "[saved_tensor][quick]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = exp(x * 1), loss = sum(y);
   fill_(y.detach(), 5);
   require_error<Error>(
       "exp: a tensor of shape [2] saved for backward was modified in place (version 1, saved at "
-      "version 0), or another view of its memory was, such as a parameter of the same arena; modify it after backward, "
+      "version 0), or another view of its memory was, such as a parameter of the same arena; "
+      "modify it after backward, "
       "or modify a copy",
       [&] { loss.backward(); });
   CHECK(!x.grad());
@@ -29,7 +31,8 @@ TEST_CASE("modifying a view, or through one, counts", "[saved_tensor][quick]") {
   const Tensor x = leaf({1, 2, 3, 4}), data = tensor<float>({1, 1, 1, 1});
   const Tensor loss = sum(x * data);
   fill_(slice(data, 0, 3), 7);  // one element, which every view of the storage shares
-  require_error<Error>("mul: a tensor of shape [4] saved for backward was modified in place", [&] { loss.backward(); });
+  require_error<Error>("mul: a tensor of shape [4] saved for backward was modified in place",
+                       [&] { loss.backward(); });
 }
 
 TEST_CASE("what backward does not need may be modified", "[saved_tensor][quick]") {
@@ -42,13 +45,15 @@ TEST_CASE("what backward does not need may be modified", "[saved_tensor][quick]"
   CHECK(to_vector<double>(x.grad()) == std::vector<double>{3, 4});
 }
 
-TEST_CASE("running statistics that evaluation used must not move before backward", "[saved_tensor][quick]") {
+TEST_CASE("running statistics that evaluation used must not move before backward",
+          "[saved_tensor][quick]") {
   const Tensor x = Tensor(ones({4, 2})).set_requires_grad(), mean = zeros({2}), var = ones({2});
   const Tensor y = batch_norm(x, {}, {}, mean, var, {.training = false});
   batch_norm(x, {}, {}, mean, var);
-  require_error<Error>("batch_norm: a tensor of shape [2] saved for backward was modified in place", [&] {
-    y.backward(ones({4, 2}));
-  });
+  require_error<Error>("batch_norm: a tensor of shape [2] saved for backward was modified in place",
+                       [&] {
+                         y.backward(ones({4, 2}));
+                       });
 }
 
 TEST_CASE("saving keeps an alias without history", "[saved_tensor][quick]") {

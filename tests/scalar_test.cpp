@@ -32,7 +32,8 @@ int64_t product_of(int64_t a, int64_t b) {
 
 // Checks every operation that takes a number, with numbers that no double holds exactly.
 void check_all(Device device) {
-  const Integers numbers = {kLeast, kLeast + 1, -kOdd, -1, 0, 1, 3, kOdd - 1, kOdd, kOdd + 1, kMost - 1, kMost};
+  const Integers numbers = {kLeast, kLeast + 1, -kOdd, -1,       0,         1,
+                            3,      kOdd - 1,   kOdd,  kOdd + 1, kMost - 1, kMost};
   const Tensor x = tensor<int64_t>(numbers, device);
   const TensorOptions options = {.dtype = DType::Int64, .device = device};
   for (const int64_t c : numbers) {
@@ -41,7 +42,8 @@ void check_all(Device device) {
     Bools equal, different, less, less_equal, greater, greater_equal;
     for (const int64_t a : numbers) {
       sums.push_back(sum_of(a, c));
-      differences.push_back(static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(c)));
+      differences.push_back(
+          static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(c)));
       opposite.push_back(static_cast<int64_t>(static_cast<uint64_t>(c) - static_cast<uint64_t>(a)));
       products.push_back(product_of(a, c));
       clamped.push_back(std::max(a, c));
@@ -71,7 +73,8 @@ void check_all(Device device) {
     CHECK(integers_of(full_like(x.slice(0, 0, 2), c)) == same);
     CHECK(integers_of(zeros({2}, options).fill_(c)) == same);
     CHECK(integers_of(where(x == c, x, c)) == Integers(numbers.size(), c));
-    CHECK(integers_of(masked_fill(zeros({2}, options), ones({2}, {DType::Bool, device}), c)) == same);
+    CHECK(integers_of(masked_fill(zeros({2}, options), ones({2}, {DType::Bool, device}), c)) ==
+          same);
     CHECK(integers_of(pad(zeros({1}, options), {1, 1}, c)) == Integers{c, 0, c});
     CHECK(scalar(c, options).item<int64_t>() == c);
     const Tensor written = zeros({3}, options);
@@ -106,10 +109,14 @@ void check_all(Device device) {
 }  // namespace
 
 TEST_CASE("operations with a number are exact on all of int64", "[quick]") { check_all({}); }
-TEST_CASE("operations with a number are exact on all of int64 on CUDA", "[cuda]") { check_all({DeviceType::CUDA}); }
+TEST_CASE("operations with a number are exact on all of int64 on CUDA", "[cuda]") {
+  check_all({DeviceType::CUDA});
+}
 
-TEST_CASE("narrower integers wrap beside a number, and refuse one that they cannot hold", "[quick]") {
-  const Tensor x = tensor<int32_t>({INT32_MIN, -1, INT32_MAX}), bytes = tensor<uint8_t>({0, 3, 255});
+TEST_CASE("narrower integers wrap beside a number, and refuse one that they cannot hold",
+          "[quick]") {
+  const Tensor x = tensor<int32_t>({INT32_MIN, -1, INT32_MAX}),
+               bytes = tensor<uint8_t>({0, 3, 255});
   CHECK(to_vector<int32_t>(x - INT32_MIN) == std::vector<int32_t>{0, INT32_MAX, -1});
   CHECK(to_vector<int32_t>(x * INT32_MAX) == std::vector<int32_t>{INT32_MIN, -INT32_MAX, 1});
   CHECK(to_vector<uint8_t>(bytes - 4) == std::vector<uint8_t>{252, 255, 251});
@@ -121,14 +128,17 @@ TEST_CASE("narrower integers wrap beside a number, and refuse one that they cann
                             [] { full({1}, 0x1p64, {.dtype = DType::Int64}); });
   require_error<DTypeError>("the number 0.5, expected a whole number", [&] { x + 0.5; });
   require_error<DTypeError>("pow: the tensor is int32 and the exponent -1", [&] { pow(x, -1); });
-  require_error<DTypeError>("pow: unsupported dtype bool", [] { pow(ones({1}, {.dtype = DType::Bool}), 2); });
+  require_error<DTypeError>("pow: unsupported dtype bool",
+                            [] { pow(ones({1}, {.dtype = DType::Bool}), 2); });
 }
 
 TEST_CASE("a comparison refuses a number that would wrap into another", "[quick]") {
   const Tensor mask = tensor<bool>({true, false}), bytes = tensor<uint8_t>({255});
   CHECK(bools_of(mask == 1) == Bools{true, false});
-  require_error<DTypeError>("eq: the tensor is bool, which cannot hold the number 2", [&] { mask == 2; });
-  require_error<DTypeError>("lt: the tensor is uint8, which cannot hold the number -1", [&] { bytes < -1; });
+  require_error<DTypeError>("eq: the tensor is bool, which cannot hold the number 2",
+                            [&] { mask == 2; });
+  require_error<DTypeError>("lt: the tensor is uint8, which cannot hold the number -1",
+                            [&] { bytes < -1; });
   require_error<DTypeError>("clamp: the tensor is uint8, which cannot hold the number -5",
                             [&] { clamp(bytes, -5, 9); });
 }

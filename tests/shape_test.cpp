@@ -45,9 +45,10 @@ TEST_CASE("shapes are broadcast from the right", "[shape][quick]") {
   CHECK(broadcast_shapes("f", {}, {5}) == Shape{5});
   CHECK(broadcast_shapes("f", {5}, {2, 1}) == Shape{2, 5});
   CHECK(broadcast_shapes("f", {1}, {0}) == Shape{0});
-  require_error<ShapeError>("f: shapes [2, 3] and [3, 3] cannot be broadcast: dimension -2 has sizes 2 and 3", [] {
-    broadcast_shapes("f", {2, 3}, {3, 3});
-  });
+  require_error<ShapeError>(
+      "f: shapes [2, 3] and [3, 3] cannot be broadcast: dimension -2 has sizes 2 and 3", [] {
+        broadcast_shapes("f", {2, 3}, {3, 3});
+      });
   require_error<ShapeError>("has sizes 0 and 2", [] { broadcast_shapes("f", {0}, {2}); });
 }
 
@@ -55,8 +56,9 @@ TEST_CASE("dimensions count from either end", "[shape][quick]") {
   CHECK(normalize_dim("f", 0, 3) == 0);
   CHECK(normalize_dim("f", -1, 3) == 2);
   CHECK(normalize_dim("f", -3, 3) == 0);
-  require_error<IndexError>("f: dimension 3 is out of range for a tensor of 3 dimensions, expected -3 to 2",
-                            [] { normalize_dim("f", 3, 3); });
+  require_error<IndexError>(
+      "f: dimension 3 is out of range for a tensor of 3 dimensions, expected -3 to 2",
+      [] { normalize_dim("f", 3, 3); });
   require_error<IndexError>("f: dimension -4 is out of range", [] { normalize_dim("f", -4, 3); });
   require_error<IndexError>("f: dimension 0 is out of range", [] { normalize_dim("f", 0, 0); });
 }
@@ -65,9 +67,11 @@ TEST_CASE("devices are read from text and checked", "[shape][quick]") {
   CHECK(Device("cpu") == Device(DeviceType::CPU, 0));
   CHECK(Device("cuda:3") == Device(DeviceType::CUDA, 3));
   CHECK(str(Device("cpu:1")) == "cpu:1");
-  for (const char* text : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu:64", "cuda:99999999999"})
-    require_error<DeviceError>("device: cannot read '" + std::string(text) + "', expected cpu, cpu:1, cuda or cuda:1",
-                               [&] { Device{text}; });
+  for (const char* text :
+       {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu:64", "cuda:99999999999"})
+    require_error<DeviceError>(
+        "device: cannot read '" + std::string(text) + "', expected cpu, cpu:1, cuda or cuda:1",
+        [&] { Device{text}; });
   require_error<DeviceError>("f: device cpu:9 does not exist, expected an index below",
                              [] { check_device("f", Device("cpu:9")); });
 }
@@ -79,9 +83,11 @@ TEST_CASE("dtypes know their size, name and kind", "[shape][quick]") {
   CHECK(str(DType::Float16) == "float16");
   CHECK(is_floating(DType::BFloat16));
   CHECK(!is_floating(DType::Int32));
-  const auto size_of = [](DType dtype) { return visit_dtype("f", dtype, []<class T>() { return sizeof(T); }); };
-  for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::Int32,
-                      DType::UInt8, DType::Bool})
+  const auto size_of = [](DType dtype) {
+    return visit_dtype("f", dtype, []<class T>() { return sizeof(T); });
+  };
+  for (DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64,
+                      DType::Int32, DType::UInt8, DType::Bool})
     CHECK(size_of(dtype) == itemsize(dtype));
   require_error<DTypeError>("f: unsupported dtype int64, expected a floating dtype",
                             [] { visit_floating("f", DType::Int64, []<class T>() {}); });

@@ -14,7 +14,9 @@ using namespace ringgrad::test;
 
 namespace {
 
-std::string words(const std::string& left, const std::string& right) { return "(" + left + "+" + right + ")"; }
+std::string words(const std::string& left, const std::string& right) {
+  return "(" + left + "+" + right + ")";
+}
 
 // The tree by its definition: a node is its two halves, the left one a power of two.
 std::string tree(int begin, int end) {
@@ -23,7 +25,8 @@ std::string tree(int begin, int end) {
   return words(tree(begin, begin + half), tree(begin + half, end));
 }
 
-// Shard s's summand: numbers of very different sizes, of which every order of addition makes another sum.
+// Shard s's summand: numbers of very different sizes, of which every order of addition makes
+// another sum.
 Tensor summand(int shard, int64_t numel) {
   std::vector<float> values;
   for (int64_t i = 0; i < numel; ++i) {
@@ -39,11 +42,14 @@ Tensor tree_sum(int begin, int end, int64_t numel) {
   return sum_of(tree_sum(begin, begin + half, numel), tree_sum(begin + half, end, numel));
 }
 
-bool same_bits(const Tensor& a, const Tensor& b) { return to_vector<float>(a) == to_vector<float>(b); }
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return to_vector<float>(a) == to_vector<float>(b);
+}
 
 }  // namespace
 
-TEST_CASE("partial sums join to the same tree however ranks divide the shards", "[shard_tree][quick]") {
+TEST_CASE("partial sums join to the same tree however ranks divide the shards",
+          "[shard_tree][quick]") {
   for (int shards = 1; shards <= 33; ++shards)
     for (int ranks = 1; ranks <= shards; ++ranks) {
       std::vector<PartialSum<std::string>> at_owner;
@@ -54,10 +60,12 @@ TEST_CASE("partial sums join to the same tree however ranks divide the shards", 
         REQUIRE(own.size() >= 1);
         next = own.end;
         std::vector<PartialSum<std::string>> at_rank;
-        for (int s = own.begin; s < own.end; ++s) join(at_rank, {{s, s + 1}, std::to_string(s)}, shards, words);
+        for (int s = own.begin; s < own.end; ++s)
+          join(at_rank, {{s, s + 1}, std::to_string(s)}, shards, words);
         const auto ranges = partial_sums_of(own, shards);
         REQUIRE(ranges.size() == at_rank.size());
-        REQUIRE(ranges.size() <= 2 * static_cast<size_t>(std::bit_width(static_cast<unsigned>(shards))));
+        REQUIRE(ranges.size() <=
+                2 * static_cast<size_t>(std::bit_width(static_cast<unsigned>(shards))));
         for (size_t i = 0; i < ranges.size(); ++i) {
           REQUIRE(ranges[i] == at_rank[i].shards);
           join(at_owner, at_rank[i], shards, words);
@@ -69,9 +77,11 @@ TEST_CASE("partial sums join to the same tree however ranks divide the shards", 
     }
 }
 
-TEST_CASE("a rank of a power of two that divides the shards has one partial sum", "[shard_tree][quick]") {
+TEST_CASE("a rank of a power of two that divides the shards has one partial sum",
+          "[shard_tree][quick]") {
   for (const int ranks : {1, 2, 4, 8, 16})
-    for (int r = 0; r < ranks; ++r) CHECK(partial_sums_of(shards_of_rank(r, ranks, 16), 16).size() == 1);
+    for (int r = 0; r < ranks; ++r)
+      CHECK(partial_sums_of(shards_of_rank(r, ranks, 16), 16).size() == 1);
 }
 
 TEST_CASE("rows of a batch go to shards that differ by at most one", "[shard_tree][quick]") {
@@ -82,15 +92,16 @@ TEST_CASE("rows of a batch go to shards that differ by at most one", "[shard_tre
         const RowRange rows = rows_of({s, s + 1}, shards, batch);
         CHECK(rows.begin == next);
         CHECK((rows.size() == batch / shards || rows.size() == batch / shards + 1));
-        CHECK(rows.size() <=
-              rows_of({s, s + 1}, shards, batch + 1).size());  // so a smaller batch is nobody's larger part
+        CHECK(rows.size() <= rows_of({s, s + 1}, shards, batch + 1)
+                                 .size());  // so a smaller batch is nobody's larger part
         next = rows.end;
       }
       CHECK(next == batch);
     }
 }
 
-TEST_CASE("all ranks get the tree's sum, bit for bit, on any number of ranks", "[shard_tree][quick][threads]") {
+TEST_CASE("all ranks get the tree's sum, bit for bit, on any number of ranks",
+          "[shard_tree][quick][threads]") {
   const int shards = GENERATE(5, 8);
   const char* channel = GENERATE(from_range(channel_names()));
   const int64_t numel = GENERATE(1, 100, 10'007);
@@ -111,12 +122,14 @@ TEST_CASE("all ranks get the tree's sum, bit for bit, on any number of ranks", "
           tree.fold(second);
           tree.finish(first);
           tree.finish(second);
-          must(same_bits(first.own.back(), expected) && same_bits(second.own.back(), expected), "the tree's sum");
+          must(same_bits(first.own.back(), expected) && same_bits(second.own.back(), expected),
+               "the tree's sum");
         },
         channel);
 }
 
-TEST_CASE("another order of addition has other bits: these tests notice it", "[shard_tree][quick]") {
+TEST_CASE("another order of addition has other bits: these tests notice it",
+          "[shard_tree][quick]") {
   for (const int shards : {5, 8}) {
     Tensor in_order = summand(0, 1000), reversed = summand(shards - 1, 1000);
     for (int s = 1; s < shards; ++s) {

@@ -1,5 +1,5 @@
-// A disk that takes its time, loaded before a program (LD_PRELOAD): what rank 0 writes first is flushed SLOW_DISK_MS
-// milliseconds later.
+// A disk that takes its time, loaded before a program (LD_PRELOAD): what rank 0 writes first is
+// flushed SLOW_DISK_MS milliseconds later.
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -12,7 +12,8 @@ namespace {
   if (name == nullptr) return;
   try {
     std::locale::global(std::locale(name));
-    std::setlocale(LC_MESSAGES, "C");  // tests compare the system's messages, whose language is the user's
+    // Tests compare the system's messages, whose language is the user's.
+    std::setlocale(LC_MESSAGES, "C");
   } catch (const std::runtime_error&) {
     _Exit(77);  // it is not installed
   }

@@ -1,4 +1,5 @@
-// A training step in its steady state asks the system for nothing: the caching allocator has every block it wants.
+// A training step in its steady state asks the system for nothing: the caching allocator has every
+// block it wants.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"

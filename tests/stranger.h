@@ -1,4 +1,5 @@
-// Somebody at a rank's socket who does not keep to what is agreed: writes what he likes, and sees what comes of it.
+// Somebody at a rank's socket who does not keep to what is agreed: writes what he likes, and sees
+// what comes of it.
 #pragma once
 
 #include <functional>

@@ -14,7 +14,8 @@ using namespace ringgrad::test;
 namespace {
 
 struct Net : nn::Module {
-  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}}, conv2{4, 4, 3, {.padding = 1, .bias = false}};
+  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}},
+      conv2{4, 4, 3, {.padding = 1, .bias = false}};
   nn::BatchNorm2d bn1{4}, bn2{4};
   nn::Linear fc{4 * 4 * 4, 10};
   Net() {
@@ -26,7 +27,8 @@ struct Net : nn::Module {
   }
   Tensor forward(const Tensor& x) override {
     const Tensor h = bn1(conv1(x), {.activation = Activation::Relu});
-    return fc(flatten(bn2(conv2(h), {.activation = Activation::Relu, .residual = h, .max_pool = 2}), 1));
+    return fc(
+        flatten(bn2(conv2(h), {.activation = Activation::Relu, .residual = h, .max_pool = 2}), 1));
   }
 };
 
@@ -63,7 +65,8 @@ TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick
   }
 }
 
-TEST_CASE("each rank's output is its part of the whole batch's", "[sync_batch_norm][quick][threads]") {
+TEST_CASE("each rank's output is its part of the whole batch's",
+          "[sync_batch_norm][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
   const Shape sample{3, 4, 5};
   const auto whole = samples(sample, 2, dtype, 0, 7).x;
@@ -75,12 +78,14 @@ TEST_CASE("each rank's output is its part of the whole batch's", "[sync_batch_no
     const Tensor own_mean = zeros_like(mean), own_var = ones_like(var);
     const Tensor own = sync_batch_norm(x, {}, {}, own_mean, own_var, {}, group);
     for (int64_t i = 0; i < own.size(0); ++i) {
-      const Tensor want = as_contiguous(slice(y, 0, group.rank() + 3 * i, group.rank() + 3 * i + 1));
+      const Tensor want =
+          as_contiguous(slice(y, 0, group.rank() + 3 * i, group.rank() + 3 * i + 1));
       const Tensor got = as_contiguous(slice(own, 0, i, i + 1));
       must(difference(got, to_vector<double>(want), {dtype, 140}).empty(), "output");
     }
     must(difference(own_mean, to_vector<double>(mean), {per_channel, 140}).empty(), "running mean");
-    must(difference(own_var, to_vector<double>(var), {per_channel, 140}).empty(), "running variance");
+    must(difference(own_var, to_vector<double>(var), {per_channel, 140}).empty(),
+         "running variance");
   });
 }
 
@@ -96,19 +101,25 @@ TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick]
   require_contains(errors[0], "all ranks together have 1 value per channel");
 }
 
-TEST_CASE("what batch_norm() refuses is refused before anything is sent", "[sync_batch_norm][quick][threads]") {
+TEST_CASE("what batch_norm() refuses is refused before anything is sent",
+          "[sync_batch_norm][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     nn::BatchNorm2d bn(2);
     convert_sync_batchnorm(bn, group);
-    must_be_refused(group, "sync_batch_norm: the weight has shape [2]", [&] { bn(ones({2, 4, 2, 2})); });
-    must_be_refused(
-        group, "sync_batch_norm: the input has shape [2, 2, 2, 2], expected [N, C, H, W] to be pooled by 3×3", [&] {
-          bn(ones({2, 2, 2, 2}), {.max_pool = 3});
-        });
+    must_be_refused(group, "sync_batch_norm: the weight has shape [2]", [&] {
+      bn(ones({2, 4, 2, 2}));
+    });
+    must_be_refused(group,
+                    "sync_batch_norm: the input has shape [2, 2, 2, 2], expected [N, C, H, W] to "
+                    "be pooled by 3×3",
+                    [&] {
+                      bn(ones({2, 2, 2, 2}), {.max_pool = 3});
+                    });
   });
 }
 
-TEST_CASE("a residual network is converted as a whole, and evaluates alone", "[sync_batch_norm][quick][threads]") {
+TEST_CASE("a residual network is converted as a whole, and evaluates alone",
+          "[sync_batch_norm][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<models::CifarResNet>(3, DType::Float32, 20);
     must(convert_sync_batchnorm(*net, group) == 19, "every batch norm of ResNet-20");
@@ -144,7 +155,8 @@ struct Fork : nn::Module {
 
 }  // namespace
 
-TEST_CASE("a branch that only one rank uses goes with SyncBatchNorm", "[sync_batch_norm][quick][threads]") {
+TEST_CASE("a branch that only one rank uses goes with SyncBatchNorm",
+          "[sync_batch_norm][quick][threads]") {
   constexpr int64_t kOwn = 5;
   const auto alone = make_net<Fork>(3, DType::Float64);
   const auto whole = samples({1, 8, 8}, 10, DType::Float64, 0, 2 * kOwn);
@@ -152,21 +164,25 @@ TEST_CASE("a branch that only one rank uses goes with SyncBatchNorm", "[sync_bat
   const auto loss_of = [&](const Tensor& logits, int64_t begin) {
     return cross_entropy(logits, slice(whole.target, 0, begin, begin + kOwn));
   };
-  ((loss_of(alone->one(slice(h, 0, 0, kOwn)), 0) + loss_of(alone->two(slice(h, 0, kOwn, 2 * kOwn)), kOwn)) * 0.5)
+  ((loss_of(alone->one(slice(h, 0, 0, kOwn)), 0) +
+    loss_of(alone->two(slice(h, 0, kOwn, 2 * kOwn)), kOwn)) *
+   0.5)
       .backward();
   run_ddp_ranks(2, [&](ProcessGroup& group) {
     const auto net = make_net<Fork>(3, DType::Float64);
     must(convert_sync_batchnorm(*net, group) == 3, "three are converted");
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
     net->second = group.rank() == 1;
-    const auto [x, target] = samples({1, 8, 8}, 10, DType::Float64, kOwn * group.rank(), kOwn * (group.rank() + 1));
+    const auto [x, target] =
+        samples({1, 8, 8}, 10, DType::Float64, kOwn * group.rank(), kOwn * (group.rank() + 1));
     for (int step = 0; step < 3; ++step) {
       ddp.zero_grad();
       cross_entropy(ddp(x), target).backward();
       for (const auto& [name, parameter] : net->named_parameters())
         for (const auto& [own_name, own] : alone->named_parameters())
           must(own_name != name || !own.grad() ||
-                   relative_difference(to_vector<double>(parameter.grad()), to_vector<double>(own.grad())) < 1e-12,
+                   relative_difference(to_vector<double>(parameter.grad()),
+                                       to_vector<double>(own.grad())) < 1e-12,
                "the gradient of " + name);
     }
   });
@@ -186,14 +202,16 @@ TEST_CASE("layers that differ are not normalised together", "[sync_batch_norm][q
   }
 }
 
-TEST_CASE("a layer for which no other rank comes is named with the timeout", "[sync_batch_norm][quick][threads]") {
+TEST_CASE("a layer for which no other rank comes is named with the timeout",
+          "[sync_batch_norm][quick][threads]") {
   std::atomic<bool> given_up = false;
   auto groups = host_groups(2, "shm", {.timeout = std::chrono::milliseconds(300)});
   const auto errors = errors_of_ranks(std::move(groups), [&](ProcessGroup& group) {
     const auto net = make_net<Fork>(3, DType::Float64);
     convert_sync_batchnorm(*net, group);
     const Tensor x = samples({1, 8, 8}, 10, DType::Float64, 0, 4).x;
-    group.barrier({.timeout = std::chrono::seconds(30)}).wait();  // its own does not count while threads start
+    // Its own does not count while threads start.
+    group.barrier({.timeout = std::chrono::seconds(30)}).wait();
     net->body(x);
     if (group.rank() == 1) return given_up.wait(false);
     try {

@@ -16,7 +16,9 @@ namespace {
 
 using Values = std::vector<double>;
 Values values(const Tensor& x) { return to_vector<double>(x); }
-Tensor counted(const Shape& shape) { return reshape(arange(0.0, static_cast<double>(shape.numel())), shape); }
+Tensor counted(const Shape& shape) {
+  return reshape(arange(0.0, static_cast<double>(shape.numel())), shape);
+}
 
 }  // namespace
 
@@ -43,7 +45,8 @@ TEST_CASE("names that the system has, too, are ours for tensors", "[quick]") {
   CHECK(values(x) == Values{0, 1, 2, 3, 4, 5});
 }
 
-TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to them lands there", "[quick]") {
+TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to them lands there",
+          "[quick]") {
   const Tensor x = counted({2, 3});
   CHECK(values(x[1]) == Values{3, 4, 5});
   CHECK(x[-1][0].item<double>() == 3);
@@ -58,8 +61,11 @@ TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to the
   CHECK(values(x) == Values{7, 8, 0, 13, 4, 0});
   require_error<Error>("operator=: the value goes to a copy of shape [4] that nobody sees",
                        [&] { x.index({x > 3}) = 0; });
-  require_error<IndexError>("select: place 2 of dimension 0 of shape [2, 3], expected -2 to 1", [&] { x[2]; });
-  require_error<IndexError>("index: 3 dimensions are named, shape [2, 3] has 2", [&] { x.index({0, 0, 0}); });
+  require_error<IndexError>("select: place 2 of dimension 0 of shape [2, 3], expected -2 to 1",
+                            [&] { x[2]; });
+  require_error<IndexError>("index: 3 dimensions are named, shape [2, 3] has 2", [&] {
+    x.index({0, 0, 0});
+  });
 }
 
 TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
@@ -69,7 +75,8 @@ TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
   x.index_put_({Slice(), 0}, tensor<float>({7, 8}));
   CHECK(values(x) == Values{7, 1, 2, 8, -1, -1});
   const Tensor rows = tensor<int64_t>({0, 1, 0, -1}), columns = tensor<int64_t>({1, 2, 1, -3});
-  x.index_put_({rows, columns}, tensor<float>({10, 20, -0.0f, 40}));  // the last one of two stays, sign and all
+  // The last one of two stays, sign and all.
+  x.index_put_({rows, columns}, tensor<float>({10, 20, -0.0f, 40}));
   CHECK(values(x) == Values{7, 0, 2, 40, -1, 20});
   CHECK(std::signbit(x[0][1].item<float>()));
   x.index_put_({rows, columns}, ones({4}), true);
@@ -87,9 +94,10 @@ TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
   (filled * counted({3})).sum().backward();
   CHECK(values(w.grad()) == Values{4, 0});
 
-  require_error<IndexError>("index: a tensor of places has elements from 0 to 2, expected -2 to 1", [&] {
-    x.index_put_({tensor<int64_t>({0, 2}), 0}, 1);
-  });
+  require_error<IndexError>("index: a tensor of places has elements from 0 to 2, expected -2 to 1",
+                            [&] {
+                              x.index_put_({tensor<int64_t>({0, 2}), 0}, 1);
+                            });
   require_error<IndexError>("elements from -3 to 0, expected -2 to 1", [&] {
     x.index({tensor<int64_t>({0, -3}), tensor<int64_t>({0, 0})});
   });
@@ -98,8 +106,9 @@ TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
                             [&] { x.index_put_({0}, ones({3}, {.dtype = DType::Float64})); });
   require_error<DTypeError>("index: a tensor of places has dtype float32, expected int64, or bool",
                             [&] { x.index({ones({2})}); });
-  require_error<ShapeError>("index: the mask has shape [3] for dimension 0 and those after it of the tensor [2, 3]",
-                            [&] { x.index({ones({3}) > 0}); });
+  require_error<ShapeError>(
+      "index: the mask has shape [3] for dimension 0 and those after it of the tensor [2, 3]",
+      [&] { x.index({ones({3}) > 0}); });
   require_error<ShapeError>("index: shapes [2] and [3] cannot be broadcast", [&] {
     x.index({tensor<int64_t>({0, 1}), tensor<int64_t>({0, 1, 2})});
   });
@@ -117,7 +126,8 @@ TEST_CASE("clamp_ and masked_fill_ write in place", "[quick]") {
   CHECK(values(y) == Values{5, 2, 3});
   y.sum().backward();
   CHECK(values(w.grad()) == Values{0, 2, 0});
-  require_error<Error>("clamp_: the tensor of shape [3] is a leaf that requires a gradient", [&] { w.clamp_(0, 1); });
+  require_error<Error>("clamp_: the tensor of shape [3] is a leaf that requires a gradient",
+                       [&] { w.clamp_(0, 1); });
 }
 
 TEST_CASE("a comparison is a tensor, and no condition", "[quick]") {
@@ -141,7 +151,9 @@ TEST_CASE("a write in place reaches every handle and every view", "[quick]") {
   x.copy_(tensor<double>({2}));
   CHECK(values(part) == Values{2, 2});
   CHECK(values(x.zero_().add_(ones({4}), 3)) == Values{3, 3, 3, 3});
-  require_error<ShapeError>("add_: the tensor has shape [4], the result [2, 4]", [&] { x += ones({2, 4}); });
+  require_error<ShapeError>("add_: the tensor has shape [4], the result [2, 4]", [&] {
+    x += ones({2, 4});
+  });
   require_error<DTypeError>("mul: dtypes float32 and float64 differ",
                             [&] { x *= ones({4}, {.dtype = DType::Float64}); });
 }
@@ -158,16 +170,19 @@ TEST_CASE("a sum that grows in place has the gradient of what was added", "[quic
 
 TEST_CASE("a write in place that would make a gradient wrong is refused", "[quick]") {
   const Tensor w = tensor<float>({2, 3}).requires_grad_();
-  require_error<Error>("sub_: the tensor of shape [2] is a leaf that requires a gradient", [&] { w -= w; });
+  require_error<Error>("sub_: the tensor of shape [2] is a leaf that requires a gradient",
+                       [&] { w -= w; });
   {
     NoGradGuard no_grad;  // a step of gradient descent
     w -= 0.5 * w;
   }
   CHECK(values(w) == Values{1, 1.5});
   const Tensor rows = zeros({2, 2});
-  require_error<Error>("copy_: the elements of the tensor of shape [2] are seen by others, too", [&] { rows[0] = w; });
+  require_error<Error>("copy_: the elements of the tensor of shape [2] are seen by others, too",
+                       [&] { rows[0] = w; });
   const Tensor saved = exp(w);  // which its backward needs
-  require_error<Error>("add_: the elements of the tensor of shape [2] are seen by others, too", [&] { saved += w; });
+  require_error<Error>("add_: the elements of the tensor of shape [2] are seen by others, too",
+                       [&] { saved += w; });
 }
 
 TEST_CASE("a row of a step: parts, sorted, and random places", "[quick]") {
@@ -186,7 +201,8 @@ TEST_CASE("a row of a step: parts, sorted, and random places", "[quick]") {
   require_error<Error>("randint: the bounds are 3 and 3", [] { randint(3, 3, {1}); });
 }
 
-TEST_CASE("multinomial draws each place with its weight, without replacement none twice", "[quick]") {
+TEST_CASE("multinomial draws each place with its weight, without replacement none twice",
+          "[quick]") {
   manual_seed(5);
   const Tensor weights = tensor<float>({0, 1, 3, 0}, {1, 4});
   const Tensor drawn = multinomial(weights, 4000, true);
@@ -200,7 +216,8 @@ TEST_CASE("multinomial draws each place with its weight, without replacement non
     first += both[0].item<int64_t>() == 1;
   }
   CHECK(std::abs(first - 100) < 50);
-  require_error<Error>("multinomial: a row has a weight that is negative", [&] { multinomial(weights, 3); });
+  require_error<Error>("multinomial: a row has a weight that is negative",
+                       [&] { multinomial(weights, 3); });
 }
 
 TEST_CASE("factories count as PyTorch's do", "[quick]") {
@@ -226,14 +243,16 @@ TEST_CASE("factories count as PyTorch's do", "[quick]") {
 }
 
 TEST_CASE("nonzero() of rows long and short names the places in row-major order", "[quick]") {
-  for (const Shape& shape : {Shape{3, 2500}, Shape{2, 1024, 3}, Shape{5000}, Shape{0, 3}, Shape{2, 0}}) {
+  for (const Shape& shape :
+       {Shape{3, 2500}, Shape{2, 1024, 3}, Shape{5000}, Shape{0, 3}, Shape{2, 0}}) {
     std::vector<bool> third(shape.numel());
     for (size_t i = 1; i < third.size(); i += 3) third[i] = true;
     const Tensor places = nonzero(tensor(third, shape));
     const int64_t count = (shape.numel() + 1) / 3;
     REQUIRE(places.shape() == Shape{count, shape.dim()});
     Tensor number = zeros({count}, {.dtype = DType::Int64});
-    for (int d = 0; d < shape.dim(); ++d) number = number * static_cast<double>(shape[d]) + select(places, 1, d);
+    for (int d = 0; d < shape.dim(); ++d)
+      number = number * static_cast<double>(shape[d]) + select(places, 1, d);
     CHECK(equal(number, arange(count) * 3.0 + 1.0));
   }
 }

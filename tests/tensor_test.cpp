@@ -12,7 +12,8 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-TEST_CASE("tensors name arrays: copies are handles, detach and as_strided share the storage", "[tensor][quick]") {
+TEST_CASE("tensors name arrays: copies are handles, detach and as_strided share the storage",
+          "[tensor][quick]") {
   const Tensor x = tensor<float>({0, 1, 2, 3, 4, 5}, {2, 3});
   const Tensor same = x, alias = x.detach(), column = x.as_strided({2}, {3}, 1);
   CHECK(x.shares_memory_with(same));
@@ -64,21 +65,24 @@ TEST_CASE("memory order: contiguous, channels-last, flat and gaps", "[tensor][qu
   CHECK(empty_like(blocked).layout() == Layout::ChannelBlocked);
 }
 
-TEST_CASE("elements are reached as their own type only, and single ones with item()", "[tensor][quick]") {
+TEST_CASE("elements are reached as their own type only, and single ones with item()",
+          "[tensor][quick]") {
   const Tensor x = tensor<double>({1.5});
   CHECK(x.data<double>()[0] == 1.5);
   CHECK(x.item<float>() == 1.5f);
   CHECK(x.item<int64_t>() == 1);
   CHECK(x.item<bool>());
   CHECK(x.item<bfloat16>() == bfloat16(1.5f));
-  require_error<DTypeError>("data: the tensor has dtype float64, and its elements were asked for as float32",
-                            [&] { x.data<float>(); });
+  require_error<DTypeError>(
+      "data: the tensor has dtype float64, and its elements were asked for as float32",
+      [&] { x.data<float>(); });
   require_error<ShapeError>("item: the tensor has shape [2, 1], expected one element", [] {
     zeros({2, 1}).item<float>();
   });
-  require_error<IndexError>("size: dimension 2 is out of range for a tensor of 2 dimensions, expected -2 to 1", [] {
-    zeros({2, 1}).size(2);
-  });
+  require_error<IndexError>(
+      "size: dimension 2 is out of range for a tensor of 2 dimensions, expected -2 to 1", [] {
+        zeros({2, 1}).size(2);
+      });
   CHECK(zeros({2, 5}).size(-1) == 5);
   CHECK(zeros({2, 5}).stride(0) == 5);
 }
@@ -89,12 +93,17 @@ TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
   CHECK(arange(0).shape() == Shape{0});
   CHECK(scalar(3).shape() == Shape{});
   CHECK(to_vector<float>(ones_like(zeros({2}))) == std::vector<float>{1, 1});
-  require_error<ShapeError>("tensor: 3 values for shape [2, 2], expected 4", [] { tensor<float>({1, 2, 3}, {2, 2}); });
-  require_error<ShapeError>("empty: shape [2, -1] has a negative size", [] { zeros({2, -1}); });
-  require_error<ShapeError>("has too many elements", [] { zeros({int64_t{1} << 32, int64_t{1} << 32}); });
-  require_error<ShapeError>("the channel-blocked layout needs 4 dimensions, the shape is [2, 3]", [] {
-    zeros({2, 3}, {.layout = Layout::ChannelBlocked});
+  require_error<ShapeError>("tensor: 3 values for shape [2, 2], expected 4", [] {
+    tensor<float>({1, 2, 3}, {2, 2});
   });
+  require_error<ShapeError>("empty: shape [2, -1] has a negative size", [] { zeros({2, -1}); });
+  require_error<ShapeError>("has too many elements", [] {
+    zeros({int64_t{1} << 32, int64_t{1} << 32});
+  });
+  require_error<ShapeError>("the channel-blocked layout needs 4 dimensions, the shape is [2, 3]",
+                            [] {
+                              zeros({2, 3}, {.layout = Layout::ChannelBlocked});
+                            });
   require_error<DeviceError>("does not exist", [] { zeros({2}, {.device = Device("cpu:63")}); });
   for (const int index : {-1, 100, 256}) {
     const Device device(DeviceType::CPU, index);
@@ -106,7 +115,8 @@ TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
                             [] { full({2}, 300, {.dtype = DType::UInt8}); });
   require_error<DTypeError>("full: the tensor is int64, which cannot hold the number nan",
                             [] { full({2}, NAN, {.dtype = DType::Int64}); });
-  require_error<DTypeError>("fill_: the tensor is int32", [] { fill_(zeros({2}, {.dtype = DType::Int32}), 0x1p31); });
+  require_error<DTypeError>("fill_: the tensor is int32",
+                            [] { fill_(zeros({2}, {.dtype = DType::Int32}), 0x1p31); });
   CHECK(full({}, -0x1p31, {.dtype = DType::Int32}).item<int64_t>() == INT32_MIN);
   CHECK(full({}, NAN, {.dtype = DType::Bool}).item<int64_t>() == 1);
   require_error<OutOfMemoryError>("more than any machine has",
@@ -121,17 +131,21 @@ TEST_CASE("set_data moves every handle to another array and keeps the shape", "[
   CHECK(handle.is_same(x));
   x.set_data(ones({2, 2}, {.dtype = DType::Float64}));
   CHECK(handle.dtype() == DType::Float64);
-  require_error<ShapeError>("set_data: the new data has shape [5], the tensor has [2, 2]", [&] { x.set_data(arena); });
+  require_error<ShapeError>("set_data: the new data has shape [5], the tensor has [2, 2]",
+                            [&] { x.set_data(arena); });
 }
 
 TEST_CASE("set_data keeps a gradient valid", "[tensor][quick]") {
-  const Tensor x = zeros({2}), whole = tensor<int64_t>({1, 2}), wide = ones({2}, {.dtype = DType::Float64});
+  const Tensor x = zeros({2}), whole = tensor<int64_t>({1, 2}),
+               wide = ones({2}, {.dtype = DType::Float64});
   x.set_requires_grad();
-  require_error<DTypeError>("set_data: the new data has dtype int64, and the tensor requires a gradient",
-                            [&] { x.set_data(whole); });
+  require_error<DTypeError>(
+      "set_data: the new data has dtype int64, and the tensor requires a gradient",
+      [&] { x.set_data(whole); });
   x.set_grad(ones({2}));
-  require_error<DTypeError>("set_data: the new data has dtype float64, the tensor's gradient float32",
-                            [&] { x.set_data(wide); });
+  require_error<DTypeError>(
+      "set_data: the new data has dtype float64, the tensor's gradient float32",
+      [&] { x.set_data(wide); });
   CHECK(x.dtype() == DType::Float32);
   x.set_data(ones({2}));
   x.set_grad({});
@@ -141,7 +155,8 @@ TEST_CASE("set_data keeps a gradient valid", "[tensor][quick]") {
 
 TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quick]") {
   const Tensor none, x = Tensor(zeros({2})).set_requires_grad();
-  require_error<Error>("to_vector: the source is an undefined tensor", [&] { to_vector<float>(x.grad()); });
+  require_error<Error>("to_vector: the source is an undefined tensor",
+                       [&] { to_vector<float>(x.grad()); });
   require_error<Error>("a gradient is undefined until backward() has reached its leaf",
                        [&] { x.grad().item<float>(); });
   require_error<Error>("item: asked of an undefined tensor", [&] { none.item<float>(); });
@@ -162,15 +177,17 @@ TEST_CASE("in-place writes raise the version that all views share", "[tensor][qu
   CHECK(x.storage()->version() == before + 1);
   copy_(x, ones({4}));
   CHECK(view.storage()->version() == before + 2);
-  require_error<ShapeError>("copy_: the destination has shape [4], the source [2], expected equal shapes",
-                            [&] { copy_(x, zeros({2})); });
+  require_error<ShapeError>(
+      "copy_: the destination has shape [4], the source [2], expected equal shapes",
+      [&] { copy_(x, zeros({2})); });
 }
 
 TEST_CASE("writes refuse undefined tensors", "[tensor][quick]") {
   require_error<Error>("fill_: the destination is an undefined tensor", [] { fill_({}, 1); });
   require_error<Error>("copy_: the destination is an undefined tensor", [] { copy_({}, {}); });
   require_error<Error>("copy_: the source is an undefined tensor", [] { copy_(zeros({1}), {}); });
-  require_error<Error>("normal_: the destination is an undefined tensor", [] { normal_({}, 0, 1); });
+  require_error<Error>("normal_: the destination is an undefined tensor",
+                       [] { normal_({}, 0, 1); });
 }
 
 TEST_CASE("arange refuses numbers that do not fit", "[tensor][quick]") {
@@ -185,8 +202,8 @@ TEST_CASE("a storage of somebody else's bytes gives them back once", "[tensor][q
   float bytes[4] = {1, 2, 3, 4};
   int released = 0;
   {
-    Tensor x(std::make_shared<Storage>(bytes, sizeof bytes, Device(), [&] { ++released; }), {2, 2}, {2, 1}, 0,
-             DType::Float32);
+    Tensor x(std::make_shared<Storage>(bytes, sizeof bytes, Device(), [&] { ++released; }), {2, 2},
+             {2, 1}, 0, DType::Float32);
     const Tensor view = x.as_strided({2}, {1}, 2);
     x = Tensor();
     CHECK(released == 0);
@@ -201,12 +218,14 @@ TEST_CASE("tensors print their elements, shape, dtype and device", "[tensor][qui
     out << x;
     return out.str();
   };
-  CHECK(printed(tensor<float>({1, 2.5, -3, 0}, {2, 2})) == "[[1, 2.5],\n [-3, 0]]\n[2, 2] float32 cpu:0");
+  CHECK(printed(tensor<float>({1, 2.5, -3, 0}, {2, 2})) ==
+        "[[1, 2.5],\n [-3, 0]]\n[2, 2] float32 cpu:0");
   CHECK(printed(tensor<int64_t>({})) == "[]\n[0] int64 cpu:0");
   CHECK(printed(scalar(2)) == "2\n[] float32 cpu:0");
   CHECK(printed(Tensor()) == "undefined tensor");
   CHECK(printed(tensor<int64_t>({199997, 123456})) == "[199997, 123456]\n[2] int64 cpu:0");
-  CHECK(printed(tensor<int64_t>({9007199254740993})) == "[9007199254740993]\n[1] int64 cpu:0");  // no double
+  // No double.
+  CHECK(printed(tensor<int64_t>({9007199254740993})) == "[9007199254740993]\n[1] int64 cpu:0");
   CHECK(printed(arange(2000)) == "[0, 1, 2, …, 1997, 1998, 1999]\n[2000] int64 cpu:0");
 }
 

@@ -10,7 +10,8 @@
 
 namespace ringgrad::test {
 
-// Before main, so before the first use: tests run on emulated devices, too, where the build has the emulator.
+// Before main, so before the first use: tests run on emulated devices, too, where the build has the
+// emulator.
 [[maybe_unused]] static const bool emulated_devices = setenv("RINGGRAD_CUDA_DEVICES", "4", 0) == 0;
 
 double machine_epsilon(DType dtype) {
@@ -23,12 +24,14 @@ double machine_epsilon(DType dtype) {
   }
 }
 
-std::string difference(const std::vector<double>& got, const std::vector<double>& want, Tolerance tolerance) {
+std::string difference(const std::vector<double>& got, const std::vector<double>& want,
+                       Tolerance tolerance) {
   if (got.size() != want.size()) return str(got.size(), " elements, expected ", want.size());
   double largest = 1;
   for (double w : want)
     if (std::isfinite(w)) largest = std::max(largest, std::abs(w));
-  const double relative = machine_epsilon(tolerance.dtype) * (4 + 2 * std::sqrt(static_cast<double>(tolerance.terms)));
+  const double relative =
+      machine_epsilon(tolerance.dtype) * (4 + 2 * std::sqrt(static_cast<double>(tolerance.terms)));
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
     const double scale = tolerance.terms > 1 ? largest : std::max(1.0, std::abs(want[i]));
@@ -36,8 +39,9 @@ std::string difference(const std::vector<double>& got, const std::vector<double>
     if (!(error <= allowed) || !std::isfinite(want[i])) {
       std::ostringstream text;
       text.precision(17);
-      text << "element " << i << " is " << got[i] << ", expected " << want[i] << ": error " << error << ", allowed "
-           << allowed << " (" << tolerance.dtype << ", sums of " << tolerance.terms << ")";
+      text << "element " << i << " is " << got[i] << ", expected " << want[i] << ": error " << error
+           << ", allowed " << allowed << " (" << tolerance.dtype << ", sums of " << tolerance.terms
+           << ")";
       return text.str();
     }
   }

@@ -1,4 +1,5 @@
-// What the tests share: comparing numbers with a tolerance that has a reason, and errors by type and text.
+// What the tests share: comparing numbers with a tolerance that has a reason, and errors by type
+// and text.
 #pragma once
 
 #include <cmath>
@@ -11,13 +12,14 @@
 namespace ringgrad::test {
 
 // Note [Tolerances]
-// A test never chooses the tolerance that happens to pass. With the dtype's epsilon e (the distance from 1 to the next
-// number) and n = the longest sum behind an element,
+// A test never chooses the tolerance that happens to pass. With the dtype's epsilon e (the distance
+// from 1 to the next number) and n = the longest sum behind an element,
 //     |got - want| <= e · (4 + 2 √n) · scale
-// 4: a result is rounded to the dtype after at most a few functions, each within one or two units in the last place.
-// 2 √n: rounding errors of a sum grow like a random walk, √n · e / 2 (Higham & Mary 2019, theorem 2.4, λ = 4).
-// scale: 1, or |want| where that is more; for sums (n > 1) the largest |want| of the tensor, because the terms of an
-// element that cancels were as large as those of its neighbours.
+// 4: a result is rounded to the dtype after at most a few functions, each within one or two units
+// in the last place. 2 √n: rounding errors of a sum grow like a random walk, √n · e / 2 (Higham &
+// Mary 2019, theorem 2.4, λ = 4). scale: 1, or |want| where that is more; for sums (n > 1) the
+// largest |want| of the tensor, because the terms of an element that cancels were as large as those
+// of its neighbours.
 struct Tolerance {
   DType dtype;
   int64_t terms = 1;
@@ -25,9 +27,11 @@ struct Tolerance {
 
 double machine_epsilon(DType dtype);  // 0 for integers
 
-// Empty when `got` has the values `want`, else the first difference that is too large: its index, both values, the
-// error and what was allowed. NaN equals only NaN and an infinity itself, so they fail unless wanted.
-std::string difference(const std::vector<double>& got, const std::vector<double>& want, Tolerance tolerance);
+// Empty when `got` has the values `want`, else the first difference that is too large: its index,
+// both values, the error and what was allowed. NaN equals only NaN and an infinity itself, so they
+// fail unless wanted.
+std::string difference(const std::vector<double>& got, const std::vector<double>& want,
+                       Tolerance tolerance);
 std::string difference(const Tensor& got, const std::vector<double>& want, Tolerance tolerance);
 
 // The text of the error of exactly type E that f throws; otherwise what happened instead.

@@ -1,4 +1,5 @@
-// Bytes between ranks: order, sizes around every buffer, and what happens when a rank dies, leaves, hangs or fails.
+// Bytes between ranks: order, sizes around every buffer, and what happens when a rank dies, leaves,
+// hangs or fails.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -15,11 +16,14 @@ namespace {
 
 std::vector<std::byte> pattern(size_t size, int seed) {
   std::vector<std::byte> bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + seed * 17) & 0xff);
+  for (size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + seed * 17) & 0xff);
   return bytes;
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
 
 Frame barrier_frame(uint64_t sequence) {
   Frame frame;
@@ -58,7 +62,8 @@ TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quic
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 5);
   run_ranks(size, channel, [&](Transport& t) {
-    const std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, 4097, 100'000, 700'000};  // queues hold 512 KiB
+    // Queues hold 512 KiB.
+    const std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, 4097, 100'000, 700'000};
     std::vector<std::vector<std::byte>> outgoing, incoming, expected;
     std::vector<Transfer> transfers;
     for (size_t n : sizes) {
@@ -84,14 +89,15 @@ TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick]
   std::vector<std::byte> received(sent.size());
   std::thread producer([&] {
     for (size_t done = 0; done < sent.size();) {
-      const size_t n = writer.write(std::span(sent).subspan(done, std::min<size_t>(done % 97 + 1, sent.size() - done)));
+      const size_t n = writer.write(
+          std::span(sent).subspan(done, std::min<size_t>(done % 97 + 1, sent.size() - done)));
       done += n;
       if (n == 0) std::this_thread::yield();
     }
   });
   for (size_t done = 0; done < received.size();) {
-    const size_t n =
-        reader.read(std::span(received).subspan(done, std::min<size_t>(done % 89 + 1, received.size() - done)));
+    const size_t n = reader.read(
+        std::span(received).subspan(done, std::min<size_t>(done % 89 + 1, received.size() - done)));
     done += n;
     if (n == 0) std::this_thread::yield();
   }
@@ -99,7 +105,8 @@ TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick]
   REQUIRE(received == sent);
 }
 
-TEST_CASE("a rank that fails is named by all others, wherever it is in the ring", "[transport][quick][threads]") {
+TEST_CASE("a rank that fails is named by all others, wherever it is in the ring",
+          "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [](Transport& t) {
     if (t.rank() == 2) {
@@ -107,7 +114,8 @@ TEST_CASE("a rank that fails is named by all others, wherever it is in the ring"
       throw Error("bad batch");
     }
     std::byte byte;
-    t.wait(t.streams().recv((t.rank() + 3) % 4, {&byte, 1}));  // ranks 0 and 1 wait for ranks that wait themselves
+    // ranks 0 and 1 wait for ranks that wait themselves.
+    t.wait(t.streams().recv((t.rank() + 3) % 4, {&byte, 1}));
   });
   REQUIRE(errors[2] == "bad batch");
   for (int r : {0, 1, 3}) {
@@ -116,7 +124,8 @@ TEST_CASE("a rank that fails is named by all others, wherever it is in the ring"
   }
 }
 
-TEST_CASE("an exception that closes a rank's transport is no goodbye", "[transport][quick][threads]") {
+TEST_CASE("an exception that closes a rank's transport is no goodbye",
+          "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(3, channel), [](Transport& t) {
     if (t.rank() == 1) throw Error("out of luck");
@@ -146,7 +155,8 @@ TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][
   REQUIRE(contains(errors[0], "rank 2 has left the group"));
 }
 
-TEST_CASE("a deadline names the rank that is missing, and everybody learns it", "[transport][quick][threads]") {
+TEST_CASE("a deadline names the rank that is missing, and everybody learns it",
+          "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<int> failed = 0;
   const auto errors = errors_of_ranks(in_process_transports(4, channel), [&](Transport& t) {
@@ -172,12 +182,13 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it", 
     }
   });
   for (const auto& error : errors)
-    REQUIRE(
-        error ==
-        "nothing moved for 0.06 s; rank 2 has not come to it: it is outside of collectives, its last one was barrier");
+    REQUIRE(error ==
+            "nothing moved for 0.06 s; rank 2 has not come to it: it is outside of collectives, "
+            "its last one was barrier");
 }
 
-TEST_CASE("ranks that share a core wake once for a meeting, and not for each arrival", "[transport][quick][threads]") {
+TEST_CASE("ranks that share a core wake once for a meeting, and not for each arrival",
+          "[transport][quick][threads]") {
   constexpr int kRanks = 24, kMeetings = 40;
   rusage before, after;
   getrusage(RUSAGE_SELF, &before);
@@ -189,10 +200,12 @@ TEST_CASE("ranks that share a core wake once for a meeting, and not for each arr
     }
   });
   getrusage(RUSAGE_SELF, &after);
-  REQUIRE(after.ru_nvcsw - before.ru_nvcsw < kRanks * kMeetings * 3 / 2);  // it was up to 3.5 times as many
+  // It was up to 3.5 times as many.
+  REQUIRE(after.ru_nvcsw - before.ru_nvcsw < kRanks * kMeetings * 3 / 2);
 }
 
-TEST_CASE("a letter whose last bytes a collective takes along has left", "[transport][quick][threads]") {
+TEST_CASE("a letter whose last bytes a collective takes along has left",
+          "[transport][quick][threads]") {
   std::atomic<bool> begun = false, arrived = false;
   run_ranks(2, "shm", [&](Transport& t) {
     const bool sends = t.rank() == 0;
@@ -220,8 +233,9 @@ TEST_CASE("a letter is under way no more when its owner hears of its end, who ma
   });
 }
 
-TEST_CASE("a rank that stops in the middle of a letter is named, also where any rank might have sent it",
-          "[transport][quick][threads]") {
+TEST_CASE(
+    "a rank that stops in the middle of a letter is named, also where any rank might have sent it",
+    "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
@@ -252,7 +266,8 @@ TEST_CASE("a rank that stops in the middle of a letter is named, also where any 
     }
   });
   CAPTURE(errors[1]);
-  REQUIRE(contains(errors[1], "nothing moved for 0.06 s in a send or receive; no data comes from rank 0"));
+  REQUIRE(contains(errors[1],
+                   "nothing moved for 0.06 s in a send or receive; no data comes from rank 0"));
 }
 
 TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][threads]") {
@@ -276,7 +291,8 @@ TEST_CASE("a rank that does not answer is called stopped", "[transport][quick][t
   REQUIRE(contains(errors[0], "rank 1 does not answer: it is stopped, starved, or cut off"));
 }
 
-TEST_CASE("all calls fail with the first cause once a group has failed", "[transport][quick][threads]") {
+TEST_CASE("all calls fail with the first cause once a group has failed",
+          "[transport][quick][threads]") {
   run_ranks(2, "shm", [](Transport& t) {
     if (t.rank() == 1) return;
     t.ranks().abort({FailureKind::OutOfStep, "first cause"});
@@ -293,7 +309,8 @@ TEST_CASE("all calls fail with the first cause once a group has failed", "[trans
   });
 }
 
-TEST_CASE("ranks that wait for each other in different collectives find out", "[transport][quick][threads]") {
+TEST_CASE("ranks that wait for each other in different collectives find out",
+          "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     Frame frame = barrier_frame(5);
@@ -309,7 +326,8 @@ TEST_CASE("ranks that wait for each other in different collectives find out", "[
   }
 }
 
-// A rank that goes to sleep in a collective looks at the others' boards, and may do so in the middle of a change.
+// A rank that goes to sleep in a collective looks at the others' boards, and may do so in the
+// middle of a change.
 TEST_CASE("a board that is just being written is no disagreement", "[transport][quick][threads]") {
   run_ranks(2, "shm", [](Transport& t) {
     t.enter(barrier_frame(5));
@@ -321,7 +339,8 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
       uint64_t words[kFrameBytes / 8];
       std::memcpy(words, &next, kFrameBytes);
       Board& own = t.memory().board(1);
-      own.frame[0] = words[0];  // the operation; the sequence, in another word, is still the old one
+      // The operation; the sequence, in another word, is still the old one.
+      own.frame[0] = words[0];
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       t.wait(t.streams().send(0, {&byte, 1}));
     } else {
@@ -334,7 +353,8 @@ TEST_CASE("another thread can interrupt a wait", "[transport][quick][threads]") 
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     std::thread other;
-    if (t.rank() == 0) other = std::thread([&] { t.interrupt({FailureKind::Died, "rank 0 was told to stop"}); });
+    if (t.rank() == 0)
+      other = std::thread([&] { t.interrupt({FailureKind::Died, "rank 0 was told to stop"}); });
     std::byte byte;
     try {
       t.wait(t.streams().recv(1 - t.rank(), {&byte, 1}));

@@ -18,13 +18,15 @@ using namespace ringgrad::test;
 
 namespace {
 
-const bool two_devices = setenv("RINGGRAD_CPU_DEVICES", "2", 1) == 0;  // before main, so before the first use
+// Before main, so before the first use.
+const bool two_devices = setenv("RINGGRAD_CPU_DEVICES", "2", 1) == 0;
 
 const Device kFirst("cpu:0"), kSecond("cpu:1");
 
 }  // namespace
 
-TEST_CASE("devices have memory accounts and streams of their own", "[two_devices][quick][threads]") {
+TEST_CASE("devices have memory accounts and streams of their own",
+          "[two_devices][quick][threads]") {
   REQUIRE(device_count(DeviceType::CPU) == 2);
   const int64_t first = memory_stats(kFirst).live_bytes, second = memory_stats(kSecond).live_bytes;
   const Tensor x = zeros({1024}, {.device = kSecond});
@@ -49,7 +51,9 @@ TEST_CASE("operands on two devices are refused", "[two_devices][quick][threads]"
   };
   require_error<DeviceError>(mixed("add"), [&] { add(a, b); });
   require_error<DeviceError>(mixed("cat"), [&] { cat({a, b}); });
-  require_error<DeviceError>(mixed("matmul"), [&] { matmul(reshape(a, {1, 2}), reshape(b, {2, 1})); });
+  require_error<DeviceError>(mixed("matmul"), [&] {
+    matmul(reshape(a, {1, 2}), reshape(b, {2, 1}));
+  });
   const Tensor index = tensor<int64_t>({0}, kSecond);
   require_error<DeviceError>("index_select: the tensor is on cpu:0, the index on cpu:1",
                              [&] { index_select(a, 0, index); });
@@ -59,7 +63,8 @@ TEST_CASE("operands on two devices are refused", "[two_devices][quick][threads]"
   require_error<DeviceError>("batch_norm: the weight is on cpu:1, the input on cpu:0", [&] {
     batch_norm(reshape(a, {2, 1}), ones({1}, {.device = kSecond}), {}, {}, {});
   });
-  require_error<DeviceError>("set_grad: the gradient is on cpu:1, the tensor on cpu:0", [&] { a.set_grad(b); });
+  require_error<DeviceError>("set_grad: the gradient is on cpu:1, the tensor on cpu:0",
+                             [&] { a.set_grad(b); });
   require_error<DeviceError>("to: device cpu:2 does not exist, expected an index below 2",
                              [&] { to(a, Device("cpu:2")); });
 }
@@ -69,10 +74,10 @@ TEST_CASE("a gradient flows between devices, and each leaf's hook runs on its de
   const Tensor x = Tensor(ones({3})).set_requires_grad();
   const Tensor w = Tensor(full({3}, 2, {.device = kSecond})).set_requires_grad();
   std::thread::id x_thread, w_thread;
-  const auto on_x =
-      register_post_accumulate_grad_hook(x, [&](const Tensor&) { x_thread = std::this_thread::get_id(); });
-  const auto on_w =
-      register_post_accumulate_grad_hook(w, [&](const Tensor&) { w_thread = std::this_thread::get_id(); });
+  const auto on_x = register_post_accumulate_grad_hook(
+      x, [&](const Tensor&) { x_thread = std::this_thread::get_id(); });
+  const auto on_w = register_post_accumulate_grad_hook(
+      w, [&](const Tensor&) { w_thread = std::this_thread::get_id(); });
   const Tensor y = to(to(x, kSecond) * w, kFirst);  // there and back
   sum(y * y).backward();                            // d/dx (x w)² = 2 x w²
   CHECK(to_vector<double>(x.grad()) == std::vector<double>(3, 8));
@@ -82,7 +87,8 @@ TEST_CASE("a gradient flows between devices, and each leaf's hook runs on its de
   CHECK(w_thread != x_thread);
 }
 
-TEST_CASE("replicas run backward on their devices at the same time", "[two_devices][quick][threads]") {
+TEST_CASE("replicas run backward on their devices at the same time",
+          "[two_devices][quick][threads]") {
   // Each closure waits until the other has started: with one thread for both this could never end.
   std::atomic<int> started{0}, met{0};
   const auto meet = [&](const Tensor& x) {
@@ -117,14 +123,16 @@ TEST_CASE("an exception on a worker's thread leaves backward", "[two_devices][qu
   CHECK(!on_caller);
   fail = false;
   backward();
-  CHECK(on_caller);  // a final callback queued by a worker runs on the thread that called backward()
+  // a final callback queued by a worker runs on the thread that called backward().
+  CHECK(on_caller);
   CHECK(w.grad().item<float>() == 4);
 }
 
 TEST_CASE("a gradient on the wrong device is named", "[two_devices][quick][threads]") {
   const Tensor x = Tensor(ones({1})).set_requires_grad();
-  const Tensor bad = differentiable("bad", {x}, ones({1}),
-                                    [](const Tensor&) -> Gradients { return {ones({1}, {.device = kSecond})}; });
+  const Tensor bad = differentiable("bad", {x}, ones({1}), [](const Tensor&) -> Gradients {
+    return {ones({1}, {.device = kSecond})};
+  });
   require_error<DeviceError>("backward of bad: the gradient of input 0 is on cpu:1, expected cpu:0",
                              [&] { bad.backward(); });
 }
@@ -132,8 +140,8 @@ TEST_CASE("a gradient on the wrong device is named", "[two_devices][quick][threa
 TEST_CASE("worker threads run without grad mode", "[two_devices][quick][threads]") {
   const Tensor w = Tensor(ones({1}, {.device = kSecond})).set_requires_grad();
   bool joined = true;
-  const auto handle =
-      register_post_accumulate_grad_hook(w, [&](const Tensor& leaf) { joined = (leaf * 2).requires_grad(); });
+  const auto handle = register_post_accumulate_grad_hook(
+      w, [&](const Tensor& leaf) { joined = (leaf * 2).requires_grad(); });
   to(w * 2, kFirst).backward();
   CHECK(!joined);
 }

@@ -1,4 +1,5 @@
-// Ranks of several machines with several ranks each: sums in shared memory within a machine, a ring between machines.
+// Ranks of several machines with several ranks each: sums in shared memory within a machine, a ring
+// between machines.
 #include <cstring>
 #include <random>
 
@@ -10,10 +11,12 @@ using namespace ringgrad;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
-// Groups of ranks of which those with the same number share memory; the others are connected by TCP, and what they send
-// is counted.
+// Groups of ranks of which those with the same number share memory; the others are connected by
+// TCP, and what they send is counted.
 struct Cluster {
   explicit Cluster(const std::vector<int>& machines, HostOptions options = {}) {
     const int size = static_cast<int>(machines.size());
@@ -23,7 +26,8 @@ struct Cluster {
       for (int j = 0; j < i; ++j) {
         connect_pair(links[i][j], links[j][i], machines[i] == machines[j] ? "shm" : "tcp");
         if (machines[i] == machines[j]) continue;
-        for (const Link* link : {&links[i][j], &links[j][i]}) cables.emplace_back(dup(link->data->descriptor()));
+        for (const Link* link : {&links[i][j], &links[j][i]})
+          cables.emplace_back(dup(link->data->descriptor()));
       }
     const auto deadline = Deadline::after(std::chrono::seconds(30));
     std::vector<std::unique_ptr<Transport>> transports;
@@ -57,7 +61,8 @@ template <class T>
 Tensor noise(int rank, int64_t n) {
   std::mt19937 random(static_cast<unsigned>(rank));
   const Tensor x = empty({n}, {.dtype = dtype_of<T>});
-  for (int64_t i = 0; i < n; ++i) x.data<T>()[i] = static_cast<T>(static_cast<float>(random() % 2001) / 1000 - 1);
+  for (int64_t i = 0; i < n; ++i)
+    x.data<T>()[i] = static_cast<T>(static_cast<float>(random() % 2001) / 1000 - 1);
   return x;
 }
 
@@ -66,7 +71,8 @@ template <class T>
 void check(ProcessGroup& group, int64_t n, ReduceOp op, bool shared) {
   Tensor x = noise<T>(group.rank(), n);
   if (shared) {
-    const Tensor y(group.allocate_shared(static_cast<size_t>(n) * sizeof(T)), x.shape(), x.strides(), 0, x.dtype());
+    const Tensor y(group.allocate_shared(static_cast<size_t>(n) * sizeof(T)), x.shape(),
+                   x.strides(), 0, x.dtype());
     copy_(y, x);
     x = y;
   }
@@ -74,28 +80,32 @@ void check(ProcessGroup& group, int64_t n, ReduceOp op, bool shared) {
   std::vector<double> want(static_cast<size_t>(n));
   for (int r = 0; r < group.size(); ++r) {
     const auto theirs = to_vector<double>(noise<T>(r, n));
-    for (size_t i = 0; i < want.size(); ++i) want[i] += theirs[i] / (op == ReduceOp::Average ? group.size() : 1);
+    for (size_t i = 0; i < want.size(); ++i)
+      want[i] += theirs[i] / (op == ReduceOp::Average ? group.size() : 1);
   }
   const auto got = to_vector<double>(x);
   const double tolerance = sizeof(T) == 2 ? 0.02 : 1e-5;
   for (size_t i = 0; i < want.size(); ++i)
-    if (std::abs(got[i] - want[i]) > tolerance * (1 + std::abs(want[i]))) throw Error(str("wrong at ", i));
+    if (std::abs(got[i] - want[i]) > tolerance * (1 + std::abs(want[i])))
+      throw Error(str("wrong at ", i));
   const Tensor all = empty({group.size(), n}, {.dtype = dtype_of<T>});
   group.all_gather(all, x).wait();
   const auto* bits = static_cast<const char*>(all.raw_data());
   const size_t bytes = static_cast<size_t>(n) * sizeof(T);
   for (int r = 1; r < group.size(); ++r)
-    if (std::memcmp(bits, bits + static_cast<size_t>(r) * bytes, bytes) != 0) throw Error("ranks differ");
+    if (std::memcmp(bits, bits + static_cast<size_t>(r) * bytes, bytes) != 0)
+      throw Error("ranks differ");
 }
 
 }  // namespace
 
 TEST_CASE("all_reduce within machines and between them", "[two_machines][quick][threads]") {
-  const auto machines = GENERATE(std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1}, std::vector{0, 0, 1, 1, 2, 2},
-                                 std::vector{0, 0, 0, 1});
+  const auto machines = GENERATE(std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1},
+                                 std::vector{0, 0, 1, 1, 2, 2}, std::vector{0, 0, 0, 1});
   Cluster cluster(machines);
   const bool even = machines.size() != 4 || machines[2] != 0 || machines[1] == 1;
-  REQUIRE(contains(cluster.groups[0]->backend(), even ? "shared memory, and ring over tcp" : "ring over"));
+  REQUIRE(contains(cluster.groups[0]->backend(),
+                   even ? "shared memory, and ring over tcp" : "ring over"));
   for (const auto& error : errors_of_ranks(std::move(cluster.groups), [](ProcessGroup& group) {
          for (const int64_t n : {0, 5, 20'000, 150'000}) {
            check<float>(group, n, ReduceOp::Sum, n == 20'000);
@@ -104,17 +114,19 @@ TEST_CASE("all_reduce within machines and between them", "[two_machines][quick][
          // Plain memory on some ranks, and on some machines only.
          check<float>(group, 300'000, ReduceOp::Average, false);
          const Tensor plain = ones({300'000});
-         const Tensor shared(group.allocate_shared(1'200'000), plain.shape(), plain.strides(), 0, plain.dtype());
+         const Tensor shared(group.allocate_shared(1'200'000), plain.shape(), plain.strides(), 0,
+                             plain.dtype());
          copy_(shared, plain);
          const Tensor& x = group.rank() == 0 ? plain : shared;
          group.all_reduce(x).wait();
-         if (to_vector<float>(x) != std::vector<float>(300'000, static_cast<float>(group.size()))) throw Error("mixed");
+         if (to_vector<float>(x) != std::vector<float>(300'000, static_cast<float>(group.size())))
+           throw Error("mixed");
        }))
     REQUIRE(error == "");
 }
 
-// A ring of all ranks moves 2 (n-1)/n times the buffer over each cable; the two levels, 2 (m-1)/m times a part of it
-// between the owners of that part, for m machines.
+// A ring of all ranks moves 2 (n-1)/n times the buffer over each cable; the two levels, 2 (m-1)/m
+// times a part of it between the owners of that part, for m machines.
 TEST_CASE("two levels send less between machines", "[two_machines][quick][threads]") {
   const auto machines = GENERATE(std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1});
   const int64_t count = 500'000;
@@ -131,7 +143,8 @@ TEST_CASE("two levels send less between machines", "[two_machines][quick][thread
       REQUIRE(error == "");
     sent[two_levels] = cluster.bytes_sent();
   }
-  const double buffers = static_cast<double>(sent[1]) / (4 * count), ring = static_cast<double>(sent[0]) / (4 * count);
+  const double buffers = static_cast<double>(sent[1]) / (4 * count),
+               ring = static_cast<double>(sent[0]) / (4 * count);
   CAPTURE(buffers, ring);
   REQUIRE(std::abs(buffers - 2) < 0.05);
   REQUIRE(std::abs(ring - (machines[1] == 0 ? 3 : 6)) < 0.05);

@@ -6,21 +6,26 @@
 
 using namespace ringgrad;
 
-TEST_CASE("cublas: a matrix is addressed as it lies, whatever the strides of single rows and columns", "[quick]") {
+TEST_CASE(
+    "cublas: a matrix is addressed as it lies, whatever the strides of single rows and columns",
+    "[quick]") {
   const int64_t rows = GENERATE(1, 2, 5), columns = GENERATE(1, 2, 5);
   for (const int64_t row_stride : {0, 1, 2, 5, 7})
     for (const int64_t column_stride : {0, 1, 2, 5, 7}) {
-      const Tensor x = zeros({64}).as_strided({1, rows, columns}, {0, row_stride, column_stride}, 0);
+      const Tensor x =
+          zeros({64}).as_strided({1, rows, columns}, {0, row_stride, column_stride}, 0);
       INFO(rows << " x " << columns << ", strides " << row_stride << ", " << column_stride);
       const auto how = cuda::by_columns(x);
-      const bool by_rows = (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
+      const bool by_rows =
+          (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
       const bool itself = (rows == 1 || row_stride == 1) && (columns == 1 || column_stride >= rows);
       REQUIRE(how.has_value() == (by_rows || itself));
       if (!how) continue;
       CHECK(how->leading >= (how->is_itself ? rows : columns));
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < columns; ++j)
-          CHECK(i * row_stride + j * column_stride == (how->is_itself ? j * how->leading + i : i * how->leading + j));
+          CHECK(i * row_stride + j * column_stride ==
+                (how->is_itself ? j * how->leading + i : i * how->leading + j));
     }
 }
 

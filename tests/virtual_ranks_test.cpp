@@ -14,7 +14,8 @@ using namespace ringgrad::test;
 
 namespace {
 
-// Everything whose bits could depend on who computes what: batch norm, dropout, a layer that is used twice.
+// Everything whose bits could depend on who computes what: batch norm, dropout, a layer that is
+// used twice.
 struct Net : nn::Module {
   nn::Conv2d conv{1, 4, 3, {.padding = 1, .bias = false}};
   nn::BatchNorm2d bn1{4}, bn2{4};
@@ -33,11 +34,13 @@ struct Net : nn::Module {
   }
 };
 
-Tensor rows(const Tensor& x, int64_t begin, int64_t end) { return contiguous(slice(x, 0, begin, end)); }
+Tensor rows(const Tensor& x, int64_t begin, int64_t end) {
+  return contiguous(slice(x, 0, begin, end));
+}
 
 // This rank's rows of the global batch of samples [begin, end).
-Samples own_samples(const VirtualRanks& ranks, const Shape& shape, int64_t classes, DType dtype, int64_t begin,
-                    int64_t end) {
+Samples own_samples(const VirtualRanks& ranks, const Shape& shape, int64_t classes, DType dtype,
+                    int64_t begin, int64_t end) {
   const auto [x, target] = samples(shape, classes, dtype, begin, end);
   const RowRange own = ranks.own_rows(end - begin);
   return {rows(x, own.begin, own.end), rows(target, own.begin, own.end)};
@@ -45,13 +48,14 @@ Samples own_samples(const VirtualRanks& ranks, const Shape& shape, int64_t class
 
 Tensor sum_of_losses(nn::Module& net, const Samples& own, const VirtualRanks::Shard& shard) {
   const Tensor y = net(rows(own.x, shard.begin, shard.end));
-  const Tensor sum = cross_entropy(y, rows(own.target, shard.begin, shard.end), {.reduction = Reduction::Sum});
+  const Tensor sum =
+      cross_entropy(y, rows(own.target, shard.begin, shard.end), {.reduction = Reduction::Sum});
   sum.backward();
   return sum;
 }
 
-// Weights, buffers and losses, bit for bit, after global batches of 16 and 13 samples, and without batch norm over all
-// shards 3.
+// Weights, buffers and losses, bit for bit, after global batches of 16 and 13 samples, and without
+// batch norm over all shards 3.
 std::vector<uint64_t> train_bits(ProcessGroup& group, int shards, bool sync, int64_t bucket_bytes) {
   const auto net = make_net<Net>(3, DType::Float32);
   VirtualRanks ranks(*net, group,
@@ -64,8 +68,8 @@ std::vector<uint64_t> train_bits(ProcessGroup& group, int shards, bool sync, int
   int64_t begin = 0;
   for (const int64_t batch : {16, 13, sync ? 9 : 3}) {
     const Samples own = own_samples(ranks, {1, 4, 4}, 10, DType::Float32, begin, begin + batch);
-    values.push_back(
-        ranks.step(batch, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); }));
+    values.push_back(ranks.step(
+        batch, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); }));
     optimizer.step();
     begin += batch;
   }
@@ -79,7 +83,8 @@ std::vector<uint64_t> train_bits(ProcessGroup& group, int shards, bool sync, int
 
 }  // namespace
 
-TEST_CASE("weights, buffers and losses have the same bits on any number of ranks", "[virtual_ranks][quick][threads]") {
+TEST_CASE("weights, buffers and losses have the same bits on any number of ranks",
+          "[virtual_ranks][quick][threads]") {
   const int shards = GENERATE(5, 8);
   const bool sync = GENERATE(false, true);
   std::vector<uint64_t> expected;  // those of one rank for each shard
@@ -96,11 +101,13 @@ TEST_CASE("weights, buffers and losses have the same bits on any number of ranks
 
 TEST_CASE("a shard more is another sum", "[virtual_ranks][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    must(train_bits(group, 4, false, 1 << 20) != train_bits(group, 5, false, 1 << 20), "other bits");
+    must(train_bits(group, 4, false, 1 << 20) != train_bits(group, 5, false, 1 << 20),
+         "other bits");
   });
 }
 
-TEST_CASE("gradients and loss are those of the mean over the global batch", "[virtual_ranks][quick][threads]") {
+TEST_CASE("gradients and loss are those of the mean over the global batch",
+          "[virtual_ranks][quick][threads]") {
   const auto alone = make_net<Mlp>(3, DType::Float64);
   const auto [x, target] = samples({6}, 3, DType::Float64, 0, 17);
   const Tensor mean = cross_entropy((*alone)(x), target);
@@ -111,10 +118,11 @@ TEST_CASE("gradients and loss are those of the mean over the global batch", "[vi
       VirtualRanks ranks(*net, group, {.shards = 5});
       const Samples own = own_samples(ranks, {6}, 3, DType::Float64, 0, 17);
       for (int step = 0; step < 2; ++step) {  // what a gradient was before does not matter
-        const double loss =
-            ranks.step(17, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); });
+        const double loss = ranks.step(
+            17, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); });
         must(std::abs(loss - mean.item<double>()) < 1e-13, "the mean loss");
-        must(relative_difference(gradients(*net), gradients(*alone)) < 1e-13, "the mean's gradient");
+        must(relative_difference(gradients(*net), gradients(*alone)) < 1e-13,
+             "the mean's gradient");
       }
     });
 }
@@ -129,13 +137,17 @@ TEST_CASE("batch norm over all shards sees the whole batch", "[virtual_ranks][qu
     net->dropout.eval();
     VirtualRanks ranks(*net, group, {.shards = 5, .sync_batch_norm = true});
     const Samples own = own_samples(ranks, {1, 4, 4}, 10, DType::Float64, 0, 14);
-    ranks.step(14, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); });
-    must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12, "the whole batch's gradient");
-    must(relative_difference(flat_values(*net), flat_values(*alone)) < 1e-12, "the whole batch's statistics");
+    ranks.step(14,
+               [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); });
+    must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12,
+         "the whole batch's gradient");
+    must(relative_difference(flat_values(*net), flat_values(*alone)) < 1e-12,
+         "the whole batch's statistics");
   });
 }
 
-TEST_CASE("running statistics are the shards' mean, weighted by samples", "[virtual_ranks][quick]") {
+TEST_CASE("running statistics are the shards' mean, weighted by samples",
+          "[virtual_ranks][quick]") {
   run_ddp_ranks(1, [](ProcessGroup& group) {
     struct Norm : nn::Module {
       nn::BatchNorm1d bn{1};
@@ -149,12 +161,14 @@ TEST_CASE("running statistics are the shards' mean, weighted by samples", "[virt
       sum.backward();
       return sum;
     });
-    must(std::abs(net.bn.running_mean.item<float>() - 0.1f * (3 * 2 + 2 * 15) / 5) < 1e-6f, "the mean of means");
+    must(std::abs(net.bn.running_mean.item<float>() - 0.1f * (3 * 2 + 2 * 15) / 5) < 1e-6f,
+         "the mean of means");
     must(net.bn.num_batches_tracked.item<int64_t>() == 1, "one batch");
   });
 }
 
-TEST_CASE("random numbers are named by seed, step and shard, and nobody else's", "[virtual_ranks][quick]") {
+TEST_CASE("random numbers are named by seed, step and shard, and nobody else's",
+          "[virtual_ranks][quick]") {
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
     VirtualRanks ranks(*net, group, {.shards = 2, .seed = 5});
@@ -171,9 +185,12 @@ TEST_CASE("random numbers are named by seed, step and shard, and nobody else's",
       return values;
     };
     const auto first = drawn(0), second = drawn(1);
-    must(first.size() == 8 && std::set<double>(first.begin(), first.end()).size() == 8, "shards differ");
-    must(first != second && drawn(0) == first && drawn(1) == second, "steps differ, and may come again");
-    must(to_vector<int64_t>(default_generator().state()) == before, "the generator outside is left alone");
+    must(first.size() == 8 && std::set<double>(first.begin(), first.end()).size() == 8,
+         "shards differ");
+    must(first != second && drawn(0) == first && drawn(1) == second,
+         "steps differ, and may come again");
+    must(to_vector<int64_t>(default_generator().state()) == before,
+         "the generator outside is left alone");
   });
 }
 
@@ -188,21 +205,29 @@ TEST_CASE("a parameter that some shards do not use, or none", "[virtual_ranks][q
       sum.backward();
       return sum;
     });
-    must(to_vector<double>(net->middle.bias.grad()) == std::vector<double>(16, 2.0 / 6), "two of six samples");
-    must(to_vector<double>(net->last.bias.grad()) == std::vector<double>(3, 0.0), "nobody's gradient is zero");
+    must(to_vector<double>(net->middle.bias.grad()) == std::vector<double>(16, 2.0 / 6),
+         "two of six samples");
+    must(to_vector<double>(net->last.bias.grad()) == std::vector<double>(3, 0.0),
+         "nobody's gradient is zero");
   });
 }
 
-// Whoever uses the layer has its gradients before the statistics' ones are exchanged, the others not before the end.
-TEST_CASE("batch norm over all shards before a layer that some shards do not use", "[virtual_ranks][quick][threads]") {
+// Whoever uses the layer has its gradients before the statistics' ones are exchanged, the others
+// not before the end.
+TEST_CASE("batch norm over all shards before a layer that some shards do not use",
+          "[virtual_ranks][quick][threads]") {
   struct Optional : nn::Module {
     nn::Linear first{6, 16}, middle{16, 16};
     nn::BatchNorm1d bn{16};
-    Optional() { register_module("first", first), register_module("bn", bn), register_module("middle", middle); }
+    Optional() {
+      register_module("first", first), register_module("bn", bn), register_module("middle", middle);
+    }
   };
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const auto net = make_net<Optional>(3, DType::Float64);
-    VirtualRanks ranks(*net, group, {.shards = 3, .sync_batch_norm = true, .caps = {.first_bytes = 100, .bytes = 100}});
+    VirtualRanks ranks(
+        *net, group,
+        {.shards = 3, .sync_batch_norm = true, .caps = {.first_bytes = 100, .bytes = 100}});
     const Samples own = own_samples(ranks, {6}, 3, DType::Float64, 0, 6);
     ranks.step(6, [&](const VirtualRanks::Shard& shard) {
       const Tensor h = net->bn(net->first(rows(own.x, shard.begin, shard.end)));
@@ -210,7 +235,8 @@ TEST_CASE("batch norm over all shards before a layer that some shards do not use
       sum.backward();
       return sum;
     });
-    must(to_vector<double>(net->middle.bias.grad()) == std::vector<double>(16, 2.0 / 6), "two of six samples");
+    must(to_vector<double>(net->middle.bias.grad()) == std::vector<double>(16, 2.0 / 6),
+         "two of six samples");
   });
 }
 
@@ -223,18 +249,22 @@ TEST_CASE("shards compute in 16 bits where the caller does", "[virtual_ranks][qu
       if (n == 3 && group.is_main_process()) expected = bits;
       if (n == 1) must(bits == expected, "the bits of three ranks on one");
     });
-  run_ddp_ranks(
-      1, [&](ProcessGroup& group) { must(train_bits(group, 3, true, 25 << 20) != expected, "other bits without"); });
+  run_ddp_ranks(1, [&](ProcessGroup& group) {
+    must(train_bits(group, 3, true, 25 << 20) != expected, "other bits without");
+  });
 }
 
-TEST_CASE("what a step has put into a gradient is added to by a backward after it", "[virtual_ranks][quick]") {
+TEST_CASE("what a step has put into a gradient is added to by a backward after it",
+          "[virtual_ranks][quick]") {
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<Net>(3, DType::Float64);
     net->eval();
     VirtualRanks ranks(*net, group, {.shards = 2});
     optim::SGD optimizer(net->named_parameters(), {.lr = 0.05});
     const Samples own = own_samples(ranks, {1, 4, 4}, 10, DType::Float64, 0, 8);
-    const auto loss_of = [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); };
+    const auto loss_of = [&](const VirtualRanks::Shard& shard) {
+      return sum_of_losses(*net, own, shard);
+    };
     ranks.step(8, loss_of);
     const auto once = gradients(*net);
     optimizer.zero_grad();
@@ -246,7 +276,8 @@ TEST_CASE("what a step has put into a gradient is added to by a backward after i
   });
 }
 
-// One shard's pass stands still at the layer's second use while the next one's begins, on the same leaves.
+// One shard's pass stands still at the layer's second use while the next one's begins, on the same
+// leaves.
 TEST_CASE("batch norm over all shards that is used twice", "[virtual_ranks][quick][threads]") {
   struct Twice : nn::Module {
     nn::BatchNorm1d bn{6};
@@ -269,14 +300,16 @@ TEST_CASE("batch norm over all shards that is used twice", "[virtual_ranks][quic
         sum.backward();
         return sum;
       });
-      must(relative_difference(gradients(net), gradients(alone)) < 1e-12, "the whole batch's gradient");
+      must(relative_difference(gradients(net), gradients(alone)) < 1e-12,
+           "the whole batch's gradient");
     });
 }
 
 TEST_CASE("what cannot be is an error, and the group lives on", "[virtual_ranks][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
-    must_be_refused(group, "--shards 1 for 2 ranks", [&] { VirtualRanks(*net, group, {.shards = 1}); });
+    must_be_refused(group, "--shards 1 for 2 ranks",
+                    [&] { VirtualRanks(*net, group, {.shards = 1}); });
   });
   for (const std::string& error : errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
          const auto net = make_net<Mlp>(3, DType::Float64);
@@ -302,7 +335,8 @@ TEST_CASE("what cannot be is an error, and the group lives on", "[virtual_ranks]
                       if (shard.index == 2) throw Error("shard 2 is ill");
                       return sum_of_losses(*net, own, shard);
                     }));
-    must_be_refused(group, "all shards must come by the same layers", step([&](const VirtualRanks::Shard& shard) {
+    must_be_refused(group, "all shards must come by the same layers",
+                    step([&](const VirtualRanks::Shard& shard) {
                       if (shard.index > 0) return sum_of_losses(*net, own, shard);
                       const Tensor loss = full({}, 0.0);
                       return loss;
@@ -314,19 +348,22 @@ TEST_CASE("what cannot be is an error, and the group lives on", "[virtual_ranks]
       ranks.step(8, {});
     });
     must(flat_values(*net) == before, "a step that fails changes nothing");
-    ranks.step(8, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); });
+    ranks.step(8,
+               [&](const VirtualRanks::Shard& shard) { return sum_of_losses(*net, own, shard); });
   });
 }
 
-TEST_CASE("a gradient that is not finite names parameter and rank", "[virtual_ranks][quick][threads]") {
+TEST_CASE("a gradient that is not finite names parameter and rank",
+          "[virtual_ranks][quick][threads]") {
   const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float64);
     VirtualRanks ranks(*net, group, {.shards = 4});
     const Samples own = own_samples(ranks, {6}, 3, DType::Float64, 0, 8);
     ranks.step(8, [&](const VirtualRanks::Shard& shard) {
-      const Tensor sum = cross_entropy((*net)(rows(own.x, shard.begin, shard.end)),
-                                       rows(own.target, shard.begin, shard.end), {.reduction = Reduction::Sum}) *
-                         (shard.index == 3 ? INFINITY : 1.0);
+      const Tensor sum =
+          cross_entropy((*net)(rows(own.x, shard.begin, shard.end)),
+                        rows(own.target, shard.begin, shard.end), {.reduction = Reduction::Sum}) *
+          (shard.index == 3 ? INFINITY : 1.0);
       sum.backward();
       return sum;
     });

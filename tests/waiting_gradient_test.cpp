@@ -1,5 +1,6 @@
-// Activations that are used twice, as the inputs of residual blocks are: a convolution begins the gradient that it
-// gives with the one that waits, and the sum is that of a kernel that adds the two, rounded once less.
+// Activations that are used twice, as the inputs of residual blocks are: a convolution begins the
+// gradient that it gives with the one that waits, and the sum is that of a kernel that adds the
+// two, rounded once less.
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/grad_hooks.h"
@@ -17,9 +18,11 @@ namespace {
 
 using Values = std::vector<double>;
 
-// h itself; what uses this instead of h gives its gradient to a node of its own, so the engine adds it to the others.
+// h itself; what uses this instead of h gives its gradient to a node of its own, so the engine adds
+// it to the others.
 Tensor apart(const Tensor& h) {
-  return differentiable("apart", {h}, copy_of(h, h.options()), [](const Tensor& dy) -> Gradients { return {dy}; });
+  return differentiable("apart", {h}, copy_of(h, h.options()),
+                        [](const Tensor& dy) -> Gradients { return {dy}; });
 }
 
 // What a residual block does with its input h, and what one does that halves the images.
@@ -64,15 +67,16 @@ void check_block(bool halves, DType dtype, Device device, int64_t channels) {
   const auto [apart, sums] = block.gradient(false);
   CHECK(no_sums == 0);
   CHECK(sums == 1);
-  // One of the two is rounded once more where they are added apart, and a sum may begin elsewhere: see Note
-  // [Tolerances].
+  // One of the two is rounded once more where they are added apart, and a sum may begin elsewhere:
+  // see Note [Tolerances].
   double largest = 0, error = 0;
   for (size_t i = 0; i < apart.size(); ++i) {
     largest = std::max(largest, std::abs(apart[i]));
     error = std::max(error, std::abs(fused[i] - apart[i]));
   }
   const DType summed = dtype == DType::Float64 ? dtype : DType::Float32;
-  const double order = machine_epsilon(summed) * (4 + 2 * std::sqrt(static_cast<double>(block.terms())));
+  const double order =
+      machine_epsilon(summed) * (4 + 2 * std::sqrt(static_cast<double>(block.terms())));
   CHECK(largest > 1);
   CHECK(error <= (machine_epsilon(dtype) + order) * largest);
   CHECK(block.gradient(true).first == fused);
@@ -84,8 +88,10 @@ void check_blocks(DType dtype, Device device, int64_t channels) {
 
 }  // namespace
 
-TEST_CASE("a convolution begins the gradient of its input with the one that waits", "[quick][engine]") {
-  for (const ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd, ConvAlgorithm::Auto}) {
+TEST_CASE("a convolution begins the gradient of its input with the one that waits",
+          "[quick][engine]") {
+  for (const ConvAlgorithm algorithm :
+       {ConvAlgorithm::Direct, ConvAlgorithm::Winograd, ConvAlgorithm::Auto}) {
     const ConvAlgorithm before = conv_algorithm();
     set_conv_algorithm(algorithm);
     for (const DType dtype : {DType::Float32, DType::BFloat16}) check_blocks(dtype, {}, 17);
@@ -94,25 +100,30 @@ TEST_CASE("a convolution begins the gradient of its input with the one that wait
   for (const DType dtype : {DType::Float64, DType::Float16}) check_blocks(dtype, {}, 3);
 }
 
-TEST_CASE("cuda: a convolution begins the gradient of its input with the one that waits", "[quick][cuda]") {
+TEST_CASE("cuda: a convolution begins the gradient of its input with the one that waits",
+          "[quick][cuda]") {
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
     check_blocks(dtype, Device(DeviceType::CUDA), 8);
   check_blocks(DType::BFloat16, Device(DeviceType::CUDA), 12);
 }
 
-TEST_CASE("a sum of gradients that a convolution begins has the right derivative", "[quick][engine]") {
+TEST_CASE("a sum of gradients that a convolution begins has the right derivative",
+          "[quick][engine]") {
   const Block b(false, DType::Float64, {}, 2);
   const auto loss = [&](const std::vector<Tensor>& in) {
     const Tensor h = in[0] * in[0];
     return sum(square(conv2d(h, in[1], {}, {.padding = 1}) + h + conv2d(h, in[2])));
   };
-  const auto leaf = [](const Tensor& x) { return copy_of(x.detach(), x.options()).set_requires_grad(); };
+  const auto leaf = [](const Tensor& x) {
+    return copy_of(x.detach(), x.options()).set_requires_grad();
+  };
   const GradcheckResult result = gradcheck(loss, {leaf(b.h), leaf(b.w), leaf(b.shortcut)});
   INFO(result.message);
   CHECK(result);
 }
 
-TEST_CASE("hooks, retained graphs and autograd::grad see the sum that a convolution has begun", "[quick][engine]") {
+TEST_CASE("hooks, retained graphs and autograd::grad see the sum that a convolution has begun",
+          "[quick][engine]") {
   const Tensor x = Tensor(ones({1, 1, 2, 2})).set_requires_grad(), w = full({1, 1, 1, 1}, 3);
   const Tensor h = x * 1.0, loss = sum(conv2d(h, w) * 2.0 + h);  // each gradient is 2 · 3 + 1
   h.retain_grad();
@@ -135,15 +146,17 @@ TEST_CASE("a waiting gradient is taken where it lies alike, and once", "[quick][
   const Tensor x = Tensor(ones({2, 3})).set_requires_grad();
   std::vector<bool> taken;
   const auto takes = [&](const Tensor& h, const Tensor& like) {
-    return differentiable("takes", {h}, copy_of(h, h.options()), [&taken, like](const Tensor& dy) -> Gradients {
-      const Tensor waiting = take_waiting_gradient(0, like);
-      taken.push_back(waiting.defined());
-      CHECK_FALSE(take_waiting_gradient(0, like));
-      return {waiting ? add(dy, waiting) : dy};
-    });
+    return differentiable("takes", {h}, copy_of(h, h.options()),
+                          [&taken, like](const Tensor& dy) -> Gradients {
+                            const Tensor waiting = take_waiting_gradient(0, like);
+                            taken.push_back(waiting.defined());
+                            CHECK_FALSE(take_waiting_gradient(0, like));
+                            return {waiting ? add(dy, waiting) : dy};
+                          });
   };
   const Tensor h = x * 1.0, alike = empty({2, 3}), turned = transpose(empty({3, 2}), 0, 1);
-  // Newest first: the product gives h its gradient, then one that lies alike takes it, then one that does not.
+  // Newest first: the product gives h its gradient, then one that lies alike takes it, then one
+  // that does not.
   const Tensor last = takes(h, turned), second = takes(h, alike), first = h * 5.0;
   (last + second + first).backward(ones({2, 3}));
   CHECK(taken == std::vector<bool>{true, false});

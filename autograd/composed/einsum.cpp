@@ -10,7 +10,8 @@
 namespace ringgrad {
 namespace {
 
-// x, whose dimensions are `letters`, with those of `wanted` alone, in their order: the others are summed.
+// x, whose dimensions are `letters`, with those of `wanted` alone, in their order: the others are
+// summed.
 Tensor arranged(Tensor x, std::string letters, const std::string& wanted) {
   Dims summed;
   for (size_t d = 0; d < letters.size(); ++d)
@@ -28,24 +29,29 @@ Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
   std::string equation = equation_;
   std::erase(equation, ' ');
   const size_t comma = equation.find(','), arrow = equation.find("->");
-  CHECK(comma != std::string::npos, "einsum: \"", equation_, "\" has no comma, expected two operands, as in ij,jk->ik");
-  const std::string of_a = equation.substr(0, comma), of_b = equation.substr(comma + 1, arrow - comma - 1);
+  CHECK(comma != std::string::npos, "einsum: \"", equation_,
+        "\" has no comma, expected two operands, as in ij,jk->ik");
+  const std::string of_a = equation.substr(0, comma),
+                    of_b = equation.substr(comma + 1, arrow - comma - 1);
   std::map<char, int64_t> sizes;
   const auto read = [&](const std::string& letters, const Tensor& x) {
     check_defined("einsum", x);
-    CHECK_AS(ShapeError, static_cast<int>(letters.size()) == x.dim(), "einsum: \"", letters, "\" for shape ", x.shape(),
-             ", expected a letter for each dimension");
+    CHECK_AS(ShapeError, static_cast<int>(letters.size()) == x.dim(), "einsum: \"", letters,
+             "\" for shape ", x.shape(), ", expected a letter for each dimension");
     for (int d = 0; d < x.dim(); ++d) {
-      CHECK(is_letter(letters[d]) && letters.find(letters[d]) == static_cast<size_t>(d), "einsum: \"", letters,
-            "\" has '", letters[d], "', expected letters, each once in an operand");
+      CHECK(is_letter(letters[d]) && letters.find(letters[d]) == static_cast<size_t>(d),
+            "einsum: \"", letters, "\" has '", letters[d],
+            "', expected letters, each once in an operand");
       const auto [entry, is_new] = sizes.emplace(letters[d], x.size(d));
-      CHECK_AS(ShapeError, is_new || entry->second == x.size(d), "einsum: '", letters[d], "' has the sizes ",
-               entry->second, " and ", x.size(d), ", expected one");
+      CHECK_AS(ShapeError, is_new || entry->second == x.size(d), "einsum: '", letters[d],
+               "' has the sizes ", entry->second, " and ", x.size(d), ", expected one");
     }
   };
   read(of_a, a);
   read(of_b, b);
-  const auto in = [](const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; };
+  const auto in = [](const std::string& letters, char letter) {
+    return letters.find(letter) != std::string::npos;
+  };
   std::string result, batch, rows, columns, inner;
   if (arrow != std::string::npos) result = equation.substr(arrow + 2);
   for (const auto& [letter, size] : sizes) {
@@ -55,15 +61,17 @@ Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
     (both ? in(result, letter) ? batch : inner : in(of_a, letter) ? rows : columns) += letter;
   }
   for (char letter : result)
-    CHECK(sizes.contains(letter) && std::count(result.begin(), result.end(), letter) == 1, "einsum: the result \"",
-          result, "\" has '", letter, "', expected letters of the operands, each once");
+    CHECK(sizes.contains(letter) && std::count(result.begin(), result.end(), letter) == 1,
+          "einsum: the result \"", result, "\" has '", letter,
+          "', expected letters of the operands, each once");
   Shape all;
   const auto total = [&](const std::string& letters) {
     int64_t product = 1;
     for (char letter : letters) product *= sizes[letter];
     return product;
   };
-  const Shape left = {total(batch), total(rows), total(inner)}, right = {total(batch), total(inner), total(columns)};
+  const Shape left = {total(batch), total(rows), total(inner)},
+              right = {total(batch), total(inner), total(columns)};
   const Tensor product = matmul(reshape(arranged(a, of_a, batch + rows + inner), left),
                                 reshape(arranged(b, of_b, batch + inner + columns), right));
   for (char letter : batch + rows + columns) all.push_back(sizes[letter]);

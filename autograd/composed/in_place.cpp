@@ -1,6 +1,6 @@
-// x += y and its like: the new value is computed as by x + y. Where no gradient is tracked it is copied into x's
-// elements, which all views share. Else x's handles name the result, with its history, from now on; that is the same
-// thing as long as nobody else sees the elements.
+// x += y and its like: the new value is computed as by x + y. Where no gradient is tracked it is
+// copied into x's elements, which all views share. Else x's handles name the result, with its
+// history, from now on; that is the same thing as long as nobody else sees the elements.
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
@@ -10,8 +10,10 @@ namespace ringgrad {
 namespace {
 
 void check_leaf(const char* name, const Tensor& x) {
-  CHECK(!grad_enabled() || !x.is_leaf() || !x.requires_grad(), name, ": the tensor of shape ", x.shape(),
-        " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
+  CHECK(
+      !grad_enabled() || !x.is_leaf() || !x.requires_grad(), name, ": the tensor of shape ",
+      x.shape(),
+      " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
 }
 
 // Gives x the history of y. What belongs to the tensor itself stays: the gradient that it holds,
@@ -31,8 +33,8 @@ const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) 
   check_defined(name, x);
   const bool seen_by_others = x.storage().use_count() > 1;
   const Tensor y = compute();
-  CHECK_AS(ShapeError, y.shape() == x.shape(), name, ": the tensor has shape ", x.shape(), ", the result ", y.shape(),
-           ", expected equal shapes");
+  CHECK_AS(ShapeError, y.shape() == x.shape(), name, ": the tensor has shape ", x.shape(),
+           ", the result ", y.shape(), ", expected equal shapes");
   check_same_kind(name, x, y);
   check_leaf(name, x);
   if (!y.requires_grad()) {
@@ -40,7 +42,8 @@ const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) 
     return x;
   }
   CHECK(!seen_by_others, name, ": the elements of the tensor of shape ", x.shape(),
-        " are seen by others, too (it is a view, has one, or was saved for backward), whose gradients would be wrong; "
+        " are seen by others, too (it is a view, has one, or was saved for backward), whose "
+        "gradients would be wrong; "
         "make a new tensor: x = x + y, or stack() or cat() of the parts");
   x.set_data(y);
   take_place_of(x, y);
@@ -84,7 +87,8 @@ const Tensor& Tensor::clamp_(Scalar low, Scalar high) const {
 const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
   return assign("masked_fill_", *this, [&] { return masked_fill(mask, value); });
 }
-const Tensor& Tensor::index_put_(const std::vector<Index>& at, const Tensor& values, Flag accumulate) const {
+const Tensor& Tensor::index_put_(const std::vector<Index>& at, const Tensor& values,
+                                 Flag accumulate) const {
   return assign("index_put_", *this, [&] { return index_put(*this, at, values, accumulate); });
 }
 const Tensor& Tensor::index_put_(const std::vector<Index>& at, Scalar value) const {
@@ -92,7 +96,8 @@ const Tensor& Tensor::index_put_(const std::vector<Index>& at, Scalar value) con
 }
 const Tensor& Tensor::copy_(const Tensor& values) const {
   return assign("copy_", *this, [&] {
-    return ringgrad::to(ringgrad::to(ringgrad::clone(ringgrad::expand(values, shape())), dtype()), device());
+    return ringgrad::to(ringgrad::to(ringgrad::clone(ringgrad::expand(values, shape())), dtype()),
+                        device());
   });
 }
 const Tensor& Tensor::fill_(Scalar value) const {
@@ -103,10 +108,12 @@ const Tensor& Tensor::fill_(Scalar value) const {
 }
 const Tensor& Tensor::zero_() const { return fill_(0); }
 
-// What is picked by a mask or by numbers is a copy: a value assigned to it would be lost without a word.
+// What is picked by a mask or by numbers is a copy: a value assigned to it would be lost without a
+// word.
 static void check_lasting(const Tensor& part) {
   CHECK(!part.is_sole_owner(), "operator=: the value goes to a copy of shape ", part.shape(),
-        " that nobody sees, expected a part of a tensor, by places and slices; write x.index_put_({…}, values)");
+        " that nobody sees, expected a part of a tensor, by places and slices; write "
+        "x.index_put_({…}, values)");
 }
 void Tensor::operator=(const Tensor& values) && {
   check_lasting(*this);

@@ -26,7 +26,8 @@ bool is_mask(const Index& entry) {
 int named_dims(const std::vector<Index>& at) {
   int count = 0;
   for (const Index& entry : at)
-    count += is_mask(entry) ? entry.rows.dim() : entry.kind != Kind::NewDimension && entry.kind != Kind::Rest;
+    count += is_mask(entry) ? entry.rows.dim()
+                            : entry.kind != Kind::NewDimension && entry.kind != Kind::Rest;
   return count;
 }
 
@@ -44,10 +45,11 @@ std::vector<Named> named_by_mask(const Tensor& x, int dim, const Tensor& mask) {
 
 // Places from 0 on; on the CPU, where that waits for nothing, they are looked at.
 Tensor checked(const Tensor& places, int64_t size, Device device) {
-  CHECK_AS(DeviceError, places.device() == device, "index: a tensor of places is on ", places.device(),
-           ", the tensor on ", device, ", expected one device; move with to(places, device)");
-  CHECK_AS(DTypeError, places.dtype() == DType::Int64, "index: a tensor of places has dtype ", places.dtype(),
-           ", expected int64, or bool; convert with to(places, DType::Int64)");
+  CHECK_AS(DeviceError, places.device() == device, "index: a tensor of places is on ",
+           places.device(), ", the tensor on ", device,
+           ", expected one device; move with to(places, device)");
+  CHECK_AS(DTypeError, places.dtype() == DType::Int64, "index: a tensor of places has dtype ",
+           places.dtype(), ", expected int64, or bool; convert with to(places, DType::Int64)");
   if (!places.device().is_cpu()) return where(places < 0, places + size, places);
   const Tensor counted = copy_of(places, places.options());
   int64_t* const at = counted.data<int64_t>();
@@ -56,8 +58,9 @@ Tensor checked(const Tensor& places, int64_t size, Device device) {
     at[i] += at[i] < 0 ? size : 0;
     inside = inside && at[i] >= 0 && at[i] < size;
   }
-  CHECK_AS(IndexError, inside, "index: a tensor of places has elements from ", min(places).item<int64_t>(), " to ",
-           max(places).item<int64_t>(), ", expected ", -size, " to ", size - 1);
+  CHECK_AS(IndexError, inside, "index: a tensor of places has elements from ",
+           min(places).item<int64_t>(), " to ", max(places).item<int64_t>(), ", expected ", -size,
+           " to ", size - 1);
   return counted;
 }
 
@@ -70,7 +73,8 @@ Tensor picked(const Tensor& x, const Named& named) {
   return reshape(index_select(x, named.dim, reshape(places, {places.numel()})), shape);
 }
 
-// The elements of x that several tensors name together: their dimensions become one, in front, of which they name rows.
+// The elements of x that several tensors name together: their dimensions become one, in front, of
+// which they name rows.
 Tensor picked(const Tensor& x, const std::vector<Named>& named) {
   Shape among, rest;  // the broadcast places, and x's other dimensions
   for (const Named& n : named) among = broadcast_shapes("index", among, n.places.shape());
@@ -84,7 +88,8 @@ Tensor picked(const Tensor& x, const std::vector<Named>& named) {
     rows *= size;
   }
   for (int d = 0; d < x.dim(); ++d) {
-    if (std::any_of(named.begin(), named.end(), [d](const Named& n) { return n.dim == d; })) continue;
+    if (std::any_of(named.begin(), named.end(), [d](const Named& n) { return n.dim == d; }))
+      continue;
     order.push_back(d);
     rest.push_back(x.size(d));
   }
@@ -92,7 +97,8 @@ Tensor picked(const Tensor& x, const std::vector<Named>& named) {
   matrix.insert(0, rows);
   Shape shape = among;
   for (const int64_t size : rest) shape.push_back(size);
-  const Tensor y = reshape(index_select(reshape(permute(x, order), matrix), 0, reshape(row, {among.numel()})), shape);
+  const Tensor y = reshape(
+      index_select(reshape(permute(x, order), matrix), 0, reshape(row, {among.numel()})), shape);
 
   const int first = named.front().dim, count = static_cast<int>(named.size());
   if (first == 0 || named.back().dim != first + count - 1) return y;
@@ -107,15 +113,19 @@ Tensor picked(const Tensor& x, const std::vector<Named>& named) {
 Tensor index(const Tensor& x, const std::vector<Index>& at) {
   check_defined("index", x);
   const int named = named_dims(at);
-  const auto rests = std::count_if(at.begin(), at.end(), [](const Index& i) { return i.kind == Kind::Rest; });
-  CHECK_AS(IndexError, named <= x.dim() && rests <= 1, "index: ", named, " dimensions are named, shape ", x.shape(),
-           " has ", x.dim(), "; expected no more, and at most one Ellipsis");
+  const auto rests =
+      std::count_if(at.begin(), at.end(), [](const Index& i) { return i.kind == Kind::Rest; });
+  CHECK_AS(IndexError, named <= x.dim() && rests <= 1, "index: ", named,
+           " dimensions are named, shape ", x.shape(), " has ", x.dim(),
+           "; expected no more, and at most one Ellipsis");
   Tensor y = x;
   int d = 0;
   std::vector<Named> tensors;
   for (const Index& entry : at) switch (entry.kind) {
       case Kind::Place: y = select(y, d, entry.range.begin); break;
-      case Kind::Range: y = slice(y, d++, entry.range.begin, entry.range.end, entry.range.step); break;
+      case Kind::Range:
+        y = slice(y, d++, entry.range.begin, entry.range.end, entry.range.step);
+        break;
       case Kind::NewDimension: y = unsqueeze(y, d++); break;
       case Kind::Rest: d += x.dim() - named; break;
       case Kind::Rows:
@@ -123,32 +133,37 @@ Tensor index(const Tensor& x, const std::vector<Index>& at) {
           tensors.push_back({d++, entry.rows});
           break;
         }
-        for (Named& of_mask : named_by_mask(y, d, entry.rows)) tensors.push_back(std::move(of_mask));
+        for (Named& of_mask : named_by_mask(y, d, entry.rows))
+          tensors.push_back(std::move(of_mask));
         d += entry.rows.dim();
         break;
     }
   return tensors.empty() ? y : tensors.size() == 1 ? picked(y, tensors[0]) : picked(y, tensors);
 }
 
-Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values, Flag accumulate) {
+Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values,
+                 Flag accumulate) {
   check_same_kind("index_put", x, values);
   // Whatever names the elements names their numbers, too.
   const Tensor numbers = on_device(reshape(arange(x.numel()), x.shape()), x.device());
   const Tensor named = index(numbers, at);
-  Tensor places = reshape(named, {named.numel()}), from = reshape(expand(values, named.shape()), {named.numel()});
+  Tensor places = reshape(named, {named.numel()}),
+         from = reshape(expand(values, named.shape()), {named.numel()});
   const Tensor flat = reshape(x, {x.numel()});
   if (accumulate || named.numel() == 0) return reshape(index_add(flat, 0, places, from), x.shape());
 
   // In the order of places, of which equals keep theirs, the last one of each run stays.
   const Tensor order = argsort(places), sorted = index_select(places, 0, order);
-  const Tensor last = cat({slice(sorted, 0, 1) != slice(sorted, 0, 0, -1), ones({1}, {DType::Bool, x.device()})});
+  const Tensor last =
+      cat({slice(sorted, 0, 1) != slice(sorted, 0, 0, -1), ones({1}, {DType::Bool, x.device()})});
   const Tensor kept = masked_select(order, last);
   places = index_select(places, 0, kept);
   from = index_select(from, 0, kept);
   // For each element of x which of the values it becomes, from 1 on; 0: none.
   const Tensor which = index_add(zeros({x.numel()}, {DType::Int64, x.device()}), 0, places,
                                  on_device(arange(1, kept.numel() + 1), x.device()));
-  return reshape(where(which > 0, index_select(from, 0, where(which > 0, which - 1, 0)), flat), x.shape());
+  return reshape(where(which > 0, index_select(from, 0, where(which > 0, which - 1, 0)), flat),
+                 x.shape());
 }
 
 }  // namespace ringgrad

@@ -1,4 +1,5 @@
-// Layers made of others: no kernel of their own, and their gradients are those of what they are made of.
+// Layers made of others: no kernel of their own, and their gradients are those of what they are
+// made of.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +12,8 @@ namespace ringgrad {
 // dropout() of one number for each channel, 0 or 1 / (1 - p), and their product.
 Tensor dropout2d(const Tensor& x, Real p, Flag training) {
   check_floating("dropout2d", x);
-  CHECK_AS(ShapeError, x.dim() >= 2, "dropout2d: the input has shape ", x.shape(), ", expected [N, C, …]");
+  CHECK_AS(ShapeError, x.dim() >= 2, "dropout2d: the input has shape ", x.shape(),
+           ", expected [N, C, …]");
   Shape channels = x.shape();
   for (int d = 2; d < x.dim(); ++d) channels[d] = 1;
   const Tensor factors = dropout(ones(channels, {x.dtype(), x.device()}), p, training);
@@ -47,19 +49,23 @@ static Tensor at_places(const Tensor& x, int d, const std::vector<double>& place
   const auto weight = [&](const Tensor& of) { return to(to(of, x.dtype()), x.device()); };
   const Tensor nearness = tensor(fraction, along);
   // This form does not subtract one value from the other, because the difference may overflow.
-  return add(mul(below, weight(sub(full_like(nearness, 1), nearness))), mul(above, weight(nearness)));
+  return add(mul(below, weight(sub(full_like(nearness, 1), nearness))),
+             mul(above, weight(nearness)));
 }
 
 Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& options) {
   check_floating("upsample", input);
   check_dim("upsample", "the input", input, 4);
-  const Tensor x = to(input, accumulator_dtype(input.dtype()));  // rounded once, forward and backward
-  CHECK_AS(ShapeError, output_size.h >= 1 && output_size.w >= 1 && x.size(2) >= 1 && x.size(3) >= 1, "upsample: from ",
-           x.shape(), " to ", output_size.h, " x ", output_size.w, ", expected at least one pixel");
+  // Rounded once, forward and backward.
+  const Tensor x = to(input, accumulator_dtype(input.dtype()));
+  CHECK_AS(ShapeError, output_size.h >= 1 && output_size.w >= 1 && x.size(2) >= 1 && x.size(3) >= 1,
+           "upsample: from ", x.shape(), " to ", output_size.h, " x ", output_size.w,
+           ", expected at least one pixel");
   const auto places = [&](int64_t from, int64_t to) {
     std::vector<double> all;
     for (int64_t i = 0; i < to; ++i) {
-      const double in = static_cast<double>(from), out = static_cast<double>(to), at = static_cast<double>(i);
+      const double in = static_cast<double>(from), out = static_cast<double>(to),
+                   at = static_cast<double>(i);
       if (options.mode == UpsampleMode::Nearest)
         all.push_back(static_cast<double>(i * from / to));
       else if (options.align_corners)
@@ -69,9 +75,12 @@ Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& op
     }
     return all;
   };
-  // Columns are gathered as rows, which takes less time, the copies that turn them included, than to gather numbers.
-  const Tensor wide = at_places(contiguous(permute(x, {3, 0, 1, 2})), 0, places(x.size(3), output_size.w));
-  const Tensor y = at_places(contiguous(permute(wide, {1, 2, 3, 0})), 2, places(x.size(2), output_size.h));
+  // Columns are gathered as rows, which takes less time, the copies that turn them included, than
+  // to gather numbers.
+  const Tensor wide =
+      at_places(contiguous(permute(x, {3, 0, 1, 2})), 0, places(x.size(3), output_size.w));
+  const Tensor y =
+      at_places(contiguous(permute(wide, {1, 2, 3, 0})), 2, places(x.size(2), output_size.h));
   return to(y, input.dtype());
 }
 

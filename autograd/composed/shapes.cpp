@@ -11,8 +11,9 @@ Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length) {
   check_defined("narrow", x);
   dim = normalize_dim("narrow", dim, x.dim());
   const int64_t n = x.size(dim), first = begin < 0 ? begin + n : int64_t{begin};
-  CHECK_AS(IndexError, length >= 0 && first >= 0 && first <= n - length, "narrow: ", length, " elements from ", begin,
-           " on along dimension ", dim, " of shape ", x.shape(), ", expected them inside");
+  CHECK_AS(IndexError, length >= 0 && first >= 0 && first <= n - length, "narrow: ", length,
+           " elements from ", begin, " on along dimension ", dim, " of shape ", x.shape(),
+           ", expected them inside");
   return slice(x, dim, first, first + length);
 }
 
@@ -20,8 +21,8 @@ Tensor select(const Tensor& x, Int dim, Int64 place) {
   check_defined("select", x);
   dim = normalize_dim("select", dim, x.dim());
   const int64_t n = x.size(dim), at = place < 0 ? place + n : int64_t{place};
-  CHECK_AS(IndexError, at >= 0 && at < n, "select: place ", place, " of dimension ", dim, " of shape ", x.shape(),
-           ", expected ", -n, " to ", n - 1);
+  CHECK_AS(IndexError, at >= 0 && at < n, "select: place ", place, " of dimension ", dim,
+           " of shape ", x.shape(), ", expected ", -n, " to ", n - 1);
   return squeeze(slice(x, dim, at, at + 1), dim);
 }
 
@@ -32,8 +33,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, In
     parts.push_back(narrow(x, dim, begin, size));
     begin += size;
   }
-  CHECK_AS(ShapeError, begin == x.size(dim), "split: the sizes add up to ", begin, ", dimension ", dim, " of shape ",
-           x.shape(), " has ", x.size(dim));
+  CHECK_AS(ShapeError, begin == x.size(dim), "split: the sizes add up to ", begin, ", dimension ",
+           dim, " of shape ", x.shape(), " has ", x.size(dim));
   return parts;
 }
 
@@ -54,14 +55,15 @@ std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim) {
 
 Tensor repeat(const Tensor& x, const Shape& times) {
   check_defined("repeat", x);
-  CHECK_AS(ShapeError, times.dim() >= x.dim(), "repeat: ", times, " has fewer numbers than shape ", x.shape(),
-           " dimensions");
+  CHECK_AS(ShapeError, times.dim() >= x.dim(), "repeat: ", times, " has fewer numbers than shape ",
+           x.shape(), " dimensions");
   Shape shape = x.shape();
   while (shape.dim() < times.dim()) shape.insert(0, 1);
   Tensor y = reshape(x, shape);
   for (int d = 0; d < times.dim(); ++d) {
     CHECK_AS(ShapeError, times[d] >= 0, "repeat: ", times, " has a negative number");
-    if (times[d] != 1) y = times[d] == 0 ? slice(y, d, 0, 0) : cat(std::vector<Tensor>(times[d], y), d);
+    if (times[d] != 1)
+      y = times[d] == 0 ? slice(y, d, 0, 0) : cat(std::vector<Tensor>(times[d], y), d);
   }
   return times.dim() == 0 || times.numel() == 1 ? clone(y) : y;  // never x itself
 }
@@ -77,8 +79,10 @@ Tensor squeeze(const Tensor& x) {
 // x up to the diagonal of each row or from there on, else 0.
 static Tensor triangle(const char* name, const Tensor& x, bool lower, int64_t diagonal) {
   check_defined(name, x);
-  CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(), ", expected at least two dimensions");
-  const int64_t beyond = std::clamp(diagonal, -x.size(-2), x.size(-1));  // where it has the same effect
+  CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(),
+           ", expected at least two dimensions");
+  // Where it has the same effect.
+  const int64_t beyond = std::clamp(diagonal, -x.size(-2), x.size(-1));
   const Tensor columns = on_device(arange(x.size(-1)), x.device());
   const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + beyond;
   return where(lower ? columns <= ends : ends <= columns, x, scalar_like(x, 0));

@@ -5,7 +5,9 @@
 
 namespace ringgrad {
 
-std::shared_ptr<Node> Tensor::grad_fn() const { return autograd_meta() ? autograd_meta()->grad_fn : nullptr; }
+std::shared_ptr<Node> Tensor::grad_fn() const {
+  return autograd_meta() ? autograd_meta()->grad_fn : nullptr;
+}
 
 Tensor Tensor::add(const Tensor& other) const { return ringgrad::add(*this, other); }
 Tensor Tensor::sub(const Tensor& other) const { return ringgrad::sub(*this, other); }
@@ -29,11 +31,21 @@ Tensor Tensor::softmax(Int dim) const { return ringgrad::softmax(*this, dim); }
 Tensor Tensor::log_softmax(Int dim) const { return ringgrad::log_softmax(*this, dim); }
 Mask Tensor::eq(const Tensor& other) const { return ringgrad::eq(*this, other); }
 Mask Tensor::eq(Scalar c) const { return ringgrad::eq(*this, c); }
-Mask Tensor::any(const Dims& dims, Flag keepdim) const { return ringgrad::any(*this, dims, keepdim); }
-Mask Tensor::all(const Dims& dims, Flag keepdim) const { return ringgrad::all(*this, dims, keepdim); }
-Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const { return ringgrad::masked_fill(*this, mask, value); }
-Tensor Tensor::sum(const Dims& dims, Flag keepdim) const { return ringgrad::sum(*this, dims, keepdim); }
-Tensor Tensor::mean(const Dims& dims, Flag keepdim) const { return ringgrad::mean(*this, dims, keepdim); }
+Mask Tensor::any(const Dims& dims, Flag keepdim) const {
+  return ringgrad::any(*this, dims, keepdim);
+}
+Mask Tensor::all(const Dims& dims, Flag keepdim) const {
+  return ringgrad::all(*this, dims, keepdim);
+}
+Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
+  return ringgrad::masked_fill(*this, mask, value);
+}
+Tensor Tensor::sum(const Dims& dims, Flag keepdim) const {
+  return ringgrad::sum(*this, dims, keepdim);
+}
+Tensor Tensor::mean(const Dims& dims, Flag keepdim) const {
+  return ringgrad::mean(*this, dims, keepdim);
+}
 Tensor Tensor::var(const Dims& dims, Int correction, Flag keepdim) const {
   return ringgrad::var(*this, dims, correction, keepdim);
 }
@@ -48,47 +60,72 @@ Tensor Tensor::std(const Dims& dims, Flag unbiased, Flag keepdim) const {
 }
 Tensor Tensor::var(Flag unbiased) const { return ringgrad::var(*this, unbiased); }
 Tensor Tensor::std(Flag unbiased) const { return ringgrad::std(*this, unbiased); }
-Tensor Tensor::norm(Real p, const Dims& dims, Flag keepdim) const { return ringgrad::norm(*this, p, dims, keepdim); }
+Tensor Tensor::norm(Real p, const Dims& dims, Flag keepdim) const {
+  return ringgrad::norm(*this, p, dims, keepdim);
+}
 Tensor Tensor::max() const { return ringgrad::max(*this); }
 Tensor Tensor::min() const { return ringgrad::min(*this); }
-ValuesAndIndices Tensor::max(Int dim, Flag keepdim) const { return ringgrad::max(*this, dim, keepdim); }
-ValuesAndIndices Tensor::min(Int dim, Flag keepdim) const { return ringgrad::min(*this, dim, keepdim); }
+ValuesAndIndices Tensor::max(Int dim, Flag keepdim) const {
+  return ringgrad::max(*this, dim, keepdim);
+}
+ValuesAndIndices Tensor::min(Int dim, Flag keepdim) const {
+  return ringgrad::min(*this, dim, keepdim);
+}
 Tensor Tensor::argmax() const { return ringgrad::argmax(*this); }
 Tensor Tensor::argmin() const { return ringgrad::argmin(*this); }
 Tensor Tensor::argmax(Int dim, Flag keepdim) const { return ringgrad::argmax(*this, dim, keepdim); }
 Tensor Tensor::argmin(Int dim, Flag keepdim) const { return ringgrad::argmin(*this, dim, keepdim); }
 Tensor Tensor::cumsum(Int dim) const { return ringgrad::cumsum(*this, dim); }
-ValuesAndIndices Tensor::sort(Int dim, Flag descending) const { return ringgrad::sort(*this, dim, descending); }
-ValuesAndIndices Tensor::topk(Int64 k, Int dim, Flag largest) const { return ringgrad::topk(*this, k, dim, largest); }
+ValuesAndIndices Tensor::sort(Int dim, Flag descending) const {
+  return ringgrad::sort(*this, dim, descending);
+}
+ValuesAndIndices Tensor::topk(Int64 k, Int dim, Flag largest) const {
+  return ringgrad::topk(*this, k, dim, largest);
+}
 Tensor Tensor::matmul(const Tensor& other) const { return ringgrad::matmul(*this, other); }
 Tensor Tensor::mm(const Tensor& other) const { return ringgrad::mm(*this, other); }
 Tensor Tensor::view(const Shape& shape) const { return ringgrad::view(*this, shape); }
 Tensor Tensor::reshape(const Shape& shape) const { return ringgrad::reshape(*this, shape); }
-Tensor Tensor::flatten(Int start_dim, Int end_dim) const { return ringgrad::flatten(*this, start_dim, end_dim); }
+Tensor Tensor::flatten(Int start_dim, Int end_dim) const {
+  return ringgrad::flatten(*this, start_dim, end_dim);
+}
 Tensor Tensor::squeeze() const { return ringgrad::squeeze(*this); }
 Tensor Tensor::squeeze(Int dim) const { return ringgrad::squeeze(*this, dim); }
 Tensor Tensor::unsqueeze(Int dim) const { return ringgrad::unsqueeze(*this, dim); }
-Tensor Tensor::transpose(Int dim0, Int dim1) const { return ringgrad::transpose(*this, dim0, dim1); }
+Tensor Tensor::transpose(Int dim0, Int dim1) const {
+  return ringgrad::transpose(*this, dim0, dim1);
+}
 Tensor Tensor::permute(const Dims& order) const { return ringgrad::permute(*this, order); }
 Tensor Tensor::expand(const Shape& shape) const { return ringgrad::expand(*this, shape); }
 Tensor Tensor::repeat(const Shape& times) const { return ringgrad::repeat(*this, times); }
 Tensor Tensor::slice(Int dim, Int64 begin, Int64 end, Int64 step) const {
   return ringgrad::slice(*this, dim, begin, end, step);
 }
-Tensor Tensor::narrow(Int dim, Int64 begin, Int64 length) const { return ringgrad::narrow(*this, dim, begin, length); }
+Tensor Tensor::narrow(Int dim, Int64 begin, Int64 length) const {
+  return ringgrad::narrow(*this, dim, begin, length);
+}
 Tensor Tensor::select(Int dim, Int64 place) const { return ringgrad::select(*this, dim, place); }
 Tensor Tensor::index(const std::vector<Index>& at) const { return ringgrad::index(*this, at); }
-Tensor Tensor::index_select(Int dim, const Tensor& index) const { return ringgrad::index_select(*this, dim, index); }
-Tensor Tensor::gather(Int dim, const Tensor& index) const { return ringgrad::gather(*this, dim, index); }
-std::vector<Tensor> Tensor::chunk(Int64 chunks, Int dim) const { return ringgrad::chunk(*this, chunks, dim); }
-std::vector<Tensor> Tensor::split(Int64 size, Int dim) const { return ringgrad::split(*this, size, dim); }
+Tensor Tensor::index_select(Int dim, const Tensor& index) const {
+  return ringgrad::index_select(*this, dim, index);
+}
+Tensor Tensor::gather(Int dim, const Tensor& index) const {
+  return ringgrad::gather(*this, dim, index);
+}
+std::vector<Tensor> Tensor::chunk(Int64 chunks, Int dim) const {
+  return ringgrad::chunk(*this, chunks, dim);
+}
+std::vector<Tensor> Tensor::split(Int64 size, Int dim) const {
+  return ringgrad::split(*this, size, dim);
+}
 Tensor Tensor::to(DType dtype) const { return ringgrad::to(*this, dtype); }
 Tensor Tensor::to(ringgrad::Device device) const { return ringgrad::to(*this, device); }
 Tensor Tensor::contiguous() const { return ringgrad::contiguous(*this); }
 Tensor Tensor::clone() const { return ringgrad::clone(*this); }
 Tensor Tensor::operator[](Int64 place) const { return ringgrad::select(*this, 0, place); }
 Tensor Tensor::t() const {
-  CHECK_AS(ShapeError, dim() <= 2, "t: shape ", shape(), ", expected at most two dimensions; transpose() takes any");
+  CHECK_AS(ShapeError, dim() <= 2, "t: shape ", shape(),
+           ", expected at most two dimensions; transpose() takes any");
   return dim() < 2 ? *this : ringgrad::transpose(*this, 0, 1);
 }
 Tensor Tensor::cpu() const { return to(ringgrad::Device(DeviceType::CPU)); }

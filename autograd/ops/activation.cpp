@@ -8,34 +8,41 @@
 namespace ringgrad {
 
 Tensor relu(const Tensor& x) {
-  return elementwise("relu", x, Takes::AnyLayout, Saves::Output, kernels::relu, kernels::relu_backward);
+  return elementwise("relu", x, Takes::AnyLayout, Saves::Output, kernels::relu,
+                     kernels::relu_backward);
 }
 // Of functions that multiply by a number: 0 · inf is no zero.
 static Takes takes(double factor) {
   return std::isfinite(static_cast<float>(factor)) ? Takes::AnyLayout : Takes::Strided;
 }
 Tensor leaky_relu(const Tensor& x, Real slope) {
-  return elementwise("leaky_relu", x, takes(slope), Saves::Input, kernels::leaky_relu, kernels::leaky_relu_backward,
-                     slope);
+  return elementwise("leaky_relu", x, takes(slope), Saves::Input, kernels::leaky_relu,
+                     kernels::leaky_relu_backward, slope);
 }
 Tensor elu(const Tensor& x, Real alpha) {
-  return elementwise("elu", x, takes(alpha), Saves::Input, kernels::elu, kernels::elu_backward, alpha);
+  return elementwise("elu", x, takes(alpha), Saves::Input, kernels::elu, kernels::elu_backward,
+                     alpha);
 }
 Tensor softplus(const Tensor& x, Real beta) {  // log 2 at 0
   CHECK(beta > 0, "softplus: beta is ", beta, ", expected a number above 0");
-  return elementwise("softplus", x, Takes::Strided, Saves::Input, kernels::softplus, kernels::softplus_backward, beta);
+  return elementwise("softplus", x, Takes::Strided, Saves::Input, kernels::softplus,
+                     kernels::softplus_backward, beta);
 }
 Tensor sigmoid(const Tensor& x) {  // 1/2 at 0
-  return elementwise("sigmoid", x, Takes::Strided, Saves::Output, kernels::sigmoid, kernels::sigmoid_backward);
+  return elementwise("sigmoid", x, Takes::Strided, Saves::Output, kernels::sigmoid,
+                     kernels::sigmoid_backward);
 }
 Tensor tanh(const Tensor& x) {
-  return elementwise("tanh", x, Takes::AnyLayout, Saves::Output, kernels::tanh, kernels::tanh_backward);
+  return elementwise("tanh", x, Takes::AnyLayout, Saves::Output, kernels::tanh,
+                     kernels::tanh_backward);
 }
 Tensor gelu(const Tensor& x) {
-  return elementwise("gelu", x, Takes::AnyLayout, Saves::Input, kernels::gelu, kernels::gelu_backward);
+  return elementwise("gelu", x, Takes::AnyLayout, Saves::Input, kernels::gelu,
+                     kernels::gelu_backward);
 }
 Tensor silu(const Tensor& x) {
-  return elementwise("silu", x, Takes::AnyLayout, Saves::Input, kernels::silu, kernels::silu_backward);
+  return elementwise("silu", x, Takes::AnyLayout, Saves::Input, kernels::silu,
+                     kernels::silu_backward);
 }
 
 namespace {
@@ -49,7 +56,8 @@ Tensor rows(const Tensor& x) {
   return x.as_strided(shape, contiguous_strides(shape), x.storage_offset());
 }
 
-Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& forward, const Backward& backward) {
+Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& forward,
+                 const Backward& backward) {
   OpScope scope(name);
   check_floating(name, x_);
   if (x_.dim() == 0) return reshape(over_rows(name, reshape(x_, {1}), dim, forward, backward), {});

@@ -11,10 +11,11 @@ namespace {
 // An integer tensor and a number that is none would give a truncated result.
 void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_defined(operation, x);
-  CHECK_AS(DTypeError, is_floating(x.dtype()) || c.is_whole(), operation, ": the tensor is ", x.dtype(),
-           " and the number ", c, ", expected a whole number; convert the tensor with to(x, DType::Float32)");
-  CHECK_AS(DTypeError, holds(x.dtype(), c), operation, ": the tensor is ", x.dtype(), ", which cannot hold the number ",
-           c);
+  CHECK_AS(DTypeError, is_floating(x.dtype()) || c.is_whole(), operation, ": the tensor is ",
+           x.dtype(), " and the number ", c,
+           ", expected a whole number; convert the tensor with to(x, DType::Float32)");
+  CHECK_AS(DTypeError, holds(x.dtype(), c), operation, ": the tensor is ", x.dtype(),
+           ", which cannot hold the number ", c);
 }
 
 // Returns c as a tensor [] and refuses a number that the dtype cannot hold: a wrapped one would be
@@ -43,13 +44,16 @@ Tensor divisor_gradient(const Tensor& dy, const Tensor& a, const Tensor& b) {
   return db;
 }
 
-// The two operands of a binary operation, seen with their common shape and in a common layout, and a fresh output.
+// The two operands of a binary operation, seen with their common shape and in a common layout, and
+// a fresh output.
 struct Broadcast {
   Tensor a, b, y;
   Shape a_shape, b_shape;
 
-  // Sums and products take the channel-blocked layout, whose padding stays zero under them; a quotient's would not.
-  Broadcast(const char* operation, const Tensor& a_, const Tensor& b_, Takes takes = Takes::AnyLayout) {
+  // Sums and products take the channel-blocked layout, whose padding stays zero under them; a
+  // quotient's would not.
+  Broadcast(const char* operation, const Tensor& a_, const Tensor& b_,
+            Takes takes = Takes::AnyLayout) {
     check_same_kind(operation, a_, b_);
     a_shape = a_.shape();
     b_shape = b_.shape();
@@ -58,7 +62,9 @@ struct Broadcast {
     const Shape shape = broadcast_shapes(operation, a_shape, b_shape);
     a = keep_blocked ? a_ : broadcast_view(strided(a_), shape);
     b = keep_blocked ? b_ : broadcast_view(strided(b_), shape);
-    y = a_shape == shape ? empty_like(a) : b_shape == shape ? empty_like(b) : empty(shape, {a.dtype(), a.device()});
+    y = a_shape == shape   ? empty_like(a)
+        : b_shape == shape ? empty_like(b)
+                           : empty(shape, {a.dtype(), a.device()});
   }
 };
 
@@ -68,19 +74,21 @@ Tensor add(const Tensor& a, const Tensor& b) {
   OpScope scope("add");
   Broadcast in("add", a, b);
   kernels::add(in.y, in.a, in.b);
-  return differentiable("add", {a, b}, in.y, [sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
-    return {sum_to(dy, sa), sum_to(dy, sb)};
-  });
+  return differentiable("add", {a, b}, in.y,
+                        [sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+                          return {sum_to(dy, sa), sum_to(dy, sb)};
+                        });
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
   OpScope scope("sub");
   Broadcast in("sub", a, b);
   kernels::sub(in.y, in.a, in.b);
-  return differentiable("sub", {a, b}, in.y,
-                        [sa = in.a_shape, sb = in.b_shape, wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
-                          return {sum_to(dy, sa), wants_b ? neg(sum_to(dy, sb)) : Tensor()};
-                        });
+  return differentiable(
+      "sub", {a, b}, in.y,
+      [sa = in.a_shape, sb = in.b_shape, wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
+        return {sum_to(dy, sa), wants_b ? neg(sum_to(dy, sb)) : Tensor()};
+      });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
@@ -88,8 +96,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   Broadcast in("mul", a, b);
   kernels::mul(in.y, in.a, in.b);
   return differentiable("mul", {a, b}, in.y,
-                        [a = save_if(wants_grad(b), in.a), b = save_if(wants_grad(a), in.b), sa = in.a_shape,
-                         sb = in.b_shape](const Tensor& dy) -> Gradients {
+                        [a = save_if(wants_grad(b), in.a), b = save_if(wants_grad(a), in.b),
+                         sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
                           return {b ? summed_to(sa, product_of, dy, b.get()) : Tensor(),
                                   a ? summed_to(sb, product_of, dy, a.get()) : Tensor()};
                         });
@@ -98,29 +106,32 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 Tensor div(const Tensor& a, const Tensor& b) {
   OpScope scope("div");
   check_same_kind("div", a, b);
-  if (!is_floating(a.dtype())) return div(to(a, DType::Float32), to(b, DType::Float32));  // 7 / 2 is 3.5
+  // 7 / 2 is 3.5.
+  if (!is_floating(a.dtype())) return div(to(a, DType::Float32), to(b, DType::Float32));
   Broadcast in("div", a, b, Takes::Strided);
   kernels::div(in.y, in.a, in.b);
   return differentiable("div", {a, b}, in.y,
-                        [a = save_if(wants_grad(b), in.a), b = save(in.b), wants_a = wants_grad(a), sa = in.a_shape,
-                         sb = in.b_shape](const Tensor& dy) -> Gradients {
-                          return {wants_a ? summed_to(sa, quotient_of, dy, b.get()) : Tensor(),
-                                  a ? summed_to(sb, divisor_gradient, dy, a.get(), b.get()) : Tensor()};
+                        [a = save_if(wants_grad(b), in.a), b = save(in.b), wants_a = wants_grad(a),
+                         sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+                          return {
+                              wants_a ? summed_to(sa, quotient_of, dy, b.get()) : Tensor(),
+                              a ? summed_to(sb, divisor_gradient, dy, a.get(), b.get()) : Tensor()};
                         });
 }
 
 using OfTwo = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
-using OfTwoBackward =
-    Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b)>;
+using OfTwoBackward = Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy,
+                                  const Tensor& a, const Tensor& b)>;
 
-static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward& backward, const Tensor& a,
-                     const Tensor& b) {
+static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward& backward,
+                     const Tensor& a, const Tensor& b) {
   OpScope scope(name);
   Broadcast in(name, a, b);
   kernel(in.y, in.a, in.b);
   return differentiable(
       name, {a, b}, in.y,
-      [&backward, a = save(in.a), b = save(in.b), sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+      [&backward, a = save(in.a), b = save(in.b), sa = in.a_shape,
+       sb = in.b_shape](const Tensor& dy) -> Gradients {
         const DType dtype = dy.dtype();
         const DType wide = dy.shape() == sa && dy.shape() == sb ? dtype : accumulator_dtype(dtype);
         const Tensor g = to(like(dy, a.get()), wide);
@@ -138,7 +149,8 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   check_floating("prelu", x);
   check_parameter("prelu", x, weight);
-  const Tensor y = of_two("prelu", kernels::prelu, kernels::prelu_backward, to(x, weight.dtype()), weight);
+  const Tensor y =
+      of_two("prelu", kernels::prelu, kernels::prelu_backward, to(x, weight.dtype()), weight);
   return to(y, x.dtype());
 }
 
@@ -166,7 +178,8 @@ Tensor sub(const Tensor& x, Scalar c) {
 Tensor mul(const Tensor& x_, Scalar c) {
   OpScope scope("mul");
   check_scalar("mul", x_, c);
-  const Tensor x = std::isfinite(c.to<float>()) ? x_ : strided(x_);  // 0 · inf is no zero for the padding
+  // 0 · inf is no zero for the padding.
+  const Tensor x = std::isfinite(c.to<float>()) ? x_ : strided(x_);
   Tensor y = empty_like(x);
   kernels::affine(y, x, c, -0.0);  // 0 would make a sum of +0 out of a product of -0
   return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
@@ -175,10 +188,12 @@ Tensor mul(const Tensor& x_, Scalar c) {
 Tensor div(const Tensor& x, Scalar c) {
   check_defined("div", x);
   if (!is_floating(x.dtype())) return div(to(x, DType::Float32), c);
-  const bool divides = x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
+  const bool divides =
+      x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
   const double reciprocal = 1 / c.to<double>();
   const bool has_reciprocal = std::isnormal(static_cast<float>(reciprocal));
-  return divides || !has_reciprocal ? div(x, full({}, c, {x.dtype(), x.device()})) : mul(x, reciprocal);
+  return divides || !has_reciprocal ? div(x, full({}, c, {x.dtype(), x.device()}))
+                                    : mul(x, reciprocal);
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }
@@ -186,9 +201,12 @@ Tensor neg(const Tensor& x) { return mul(x, -1); }
 // Multiplies repeated squares of x. The result wraps as x · x · … does.
 static Tensor integer_power(const Tensor& x, Scalar c) {
   check_scalar("pow", x, c);
-  if (x.dtype() == DType::Bool) throw_unsupported_dtype("pow", x.dtype(), "a number; convert with to(x, DType::Int64)");
-  CHECK_AS(DTypeError, holds(DType::Int64, c) && !(c < 0), "pow: the tensor is ", x.dtype(), " and the exponent ", c,
-           ", expected one of at least 0, since other powers are no integers; convert with to(x, DType::Float32)");
+  if (x.dtype() == DType::Bool)
+    throw_unsupported_dtype("pow", x.dtype(), "a number; convert with to(x, DType::Int64)");
+  CHECK_AS(DTypeError, holds(DType::Int64, c) && !(c < 0), "pow: the tensor is ", x.dtype(),
+           " and the exponent ", c,
+           ", expected one of at least 0, since other powers are no integers; convert with to(x, "
+           "DType::Float32)");
   Tensor y = ones_like(x);
   Tensor square = x;
   for (auto exponent = c.to<int64_t>(); exponent > 0; exponent /= 2) {
@@ -203,8 +221,10 @@ Tensor pow(const Tensor& x, Scalar power) {
   if (!is_floating(x.dtype())) return integer_power(x, power);
   const auto exponent = power.to<double>();
   if (exponent == 0.5)  // a tenth of the time
-    return elementwise("pow", x, Takes::Strided, Saves::Output, kernels::sqrt, kernels::sqrt_backward);
-  return elementwise("pow", x, Takes::Strided, Saves::Input, kernels::pow, kernels::pow_backward, exponent);
+    return elementwise("pow", x, Takes::Strided, Saves::Output, kernels::sqrt,
+                       kernels::sqrt_backward);
+  return elementwise("pow", x, Takes::Strided, Saves::Input, kernels::pow, kernels::pow_backward,
+                     exponent);
 }
 Tensor exp(const Tensor& x) {  // dx = dy y
   return elementwise("exp", x, Takes::Strided, Saves::Output, kernels::exp, kernels::mul);
@@ -213,7 +233,8 @@ Tensor log(const Tensor& x) {  // dx = dy / x
   return elementwise("log", x, Takes::Strided, Saves::Input, kernels::log, kernels::div);
 }
 Tensor log1p(const Tensor& x) {
-  return elementwise("log1p", x, Takes::AnyLayout, Saves::Input, kernels::log1p, kernels::log1p_backward);
+  return elementwise("log1p", x, Takes::AnyLayout, Saves::Input, kernels::log1p,
+                     kernels::log1p_backward);
 }
 Tensor sin(const Tensor& x) {
   return elementwise("sin", x, Takes::AnyLayout, Saves::Input, kernels::sin, kernels::sin_backward);
@@ -222,7 +243,8 @@ Tensor cos(const Tensor& x) {  // 1 at 0
   return elementwise("cos", x, Takes::Strided, Saves::Input, kernels::cos, kernels::cos_backward);
 }
 Tensor sqrt(const Tensor& x) {
-  return elementwise("sqrt", x, Takes::Strided, Saves::Output, kernels::sqrt, kernels::sqrt_backward);
+  return elementwise("sqrt", x, Takes::Strided, Saves::Output, kernels::sqrt,
+                     kernels::sqrt_backward);
 }
 Tensor abs(const Tensor& x) {
   return elementwise("abs", x, Takes::Strided, Saves::Input, kernels::abs, kernels::abs_backward);
@@ -233,12 +255,13 @@ Tensor operator/(Scalar c, const Tensor& x) {
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   check_defined("clamp", x);
-  const bool in_order = !std::isnan(low.to<double>()) && !std::isnan(high.to<double>()) && !(high < low);
+  const bool in_order =
+      !std::isnan(low.to<double>()) && !std::isnan(high.to<double>()) && !(high < low);
   CHECK(in_order, "clamp: the lower limit ", low, " is above the upper limit ", high);
   if (!is_floating(x.dtype()))
     return minimum(maximum(x, exact_scalar("clamp", x, low)), exact_scalar("clamp", x, high));
-  return elementwise("clamp", x, Takes::Strided, Saves::Input, kernels::clamp, kernels::clamp_backward,
-                     low.to<double>(), high.to<double>());
+  return elementwise("clamp", x, Takes::Strided, Saves::Input, kernels::clamp,
+                     kernels::clamp_backward, low.to<double>(), high.to<double>());
 }
 
 Mask eq(const Tensor& x, Scalar c) { return eq(x, exact_scalar("eq", x, c)); }

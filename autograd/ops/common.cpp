@@ -16,17 +16,17 @@ void check_floating(const char* operation, const Tensor& x) {
 
 void check_dim(const char* operation, const char* argument, const Tensor& x, int dim) {
   check_defined(operation, x);
-  CHECK_AS(ShapeError, x.dim() == dim, operation, ": ", argument, " has shape ", x.shape(), " with ", x.dim(),
-           " dimensions, expected ", dim);
+  CHECK_AS(ShapeError, x.dim() == dim, operation, ": ", argument, " has shape ", x.shape(),
+           " with ", x.dim(), " dimensions, expected ", dim);
 }
 
 void check_same_kind(const char* operation, const Tensor& a, const Tensor& b) {
   check_defined(operation, a);
   check_defined(operation, b);
-  CHECK_AS(DTypeError, a.dtype() == b.dtype(), operation, ": dtypes ", a.dtype(), " and ", b.dtype(),
-           " differ, expected equal ones; convert with to(x, dtype)");
-  CHECK_AS(DeviceError, a.device() == b.device(), operation, ": tensors on ", a.device(), " and ", b.device(),
-           ", expected one device; move with to(x, device)");
+  CHECK_AS(DTypeError, a.dtype() == b.dtype(), operation, ": dtypes ", a.dtype(), " and ",
+           b.dtype(), " differ, expected equal ones; convert with to(x, dtype)");
+  CHECK_AS(DeviceError, a.device() == b.device(), operation, ": tensors on ", a.device(), " and ",
+           b.device(), ", expected one device; move with to(x, device)");
 }
 
 void check_parameter(const char* operation, const Tensor& x, const Tensor& parameter) {
@@ -53,7 +53,9 @@ Tensor sum_to(const Tensor& g, const Shape& shape) {
   return sum.as_strided(shape, contiguous_strides(shape), 0);
 }
 
-Tensor strided(const Tensor& x) { return x.is_channel_blocked() ? to_layout(x, Layout::Strided) : x; }
+Tensor strided(const Tensor& x) {
+  return x.is_channel_blocked() ? to_layout(x, Layout::Strided) : x;
+}
 Tensor strided_contiguous(const Tensor& x) { return contiguous(strided(x)); }
 Tensor in_layout(const Tensor& x, Layout layout) {
   return layout == Layout::Strided ? strided_contiguous(x) : to_layout(x, layout);

@@ -1,5 +1,6 @@
-// What the operations share: argument checks that throw typed errors in the operation's name, the two views that
-// broadcasting needs, and the shape of every elementwise function. For autograd/ops and SyncBatchNorm.
+// What the operations share: argument checks that throw typed errors in the operation's name, the
+// two views that broadcasting needs, and the shape of every elementwise function. For autograd/ops
+// and SyncBatchNorm.
 #pragma once
 
 #include "ringgrad/autograd/differentiable.h"
@@ -16,13 +17,15 @@ void check_floating(const char* operation, const Tensor& x);  // defined, too
 void check_dim(const char* operation, const char* argument, const Tensor& x, int dim);
 // Defined, and of one dtype and on one device; throws DTypeError or DeviceError naming both.
 void check_same_kind(const char* operation, const Tensor& a, const Tensor& b);
-// A parameter used with x: on its device, in its dtype or in float32 where x has 16 bits (master weights: the dtype of
-// the input decides in which precision a network computes).
+// A parameter used with x: on its device, in its dtype or in float32 where x has 16 bits (master
+// weights: the dtype of the input decides in which precision a network computes).
 void check_parameter(const char* operation, const Tensor& x, const Tensor& parameter);
 
-// x seen with `shape`, dimensions of size 1 repeated without a copy (stride 0). REQUIRES: shape is a broadcast of x's.
+// x seen with `shape`, dimensions of size 1 repeated without a copy (stride 0). REQUIRES: shape is
+// a broadcast of x's.
 Tensor broadcast_view(const Tensor& x, const Shape& shape);
-// The sum of g over the dimensions along which `shape` was broadcast to g's: the gradient of broadcast_view.
+// The sum of g over the dimensions along which `shape` was broadcast to g's: the gradient of
+// broadcast_view.
 Tensor sum_to(const Tensor& g, const Shape& shape);
 // Applies f to gradients and operands and sums the result to `shape`. If there is anything to sum,
 // 16-bit numbers are added as float32 and rounded once.
@@ -40,37 +43,40 @@ Tensor strided(const Tensor& x);
 Tensor strided_contiguous(const Tensor& x);
 // x in this layout; contiguous where that is the strided one.
 Tensor in_layout(const Tensor& x, Layout layout);
-// dy, channel-blocked or with strides as the saved tensor with which it is combined, element by element.
+// dy, channel-blocked or with strides as the saved tensor with which it is combined, element by
+// element.
 Tensor like(const Tensor& dy, const Tensor& saved);
 
 // Batch norm's running statistics as a kernel is to update them, in place.
 kernels::RunningStatistics running_statistics(const char* operation, const Tensor& running_mean,
-                                              const Tensor& running_var, const BatchNormOptions& options);
+                                              const Tensor& running_var,
+                                              const BatchNormOptions& options);
 
 // [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
 Tensor around_dim(const Tensor& x, int d);
 
 enum class Saves { Input, Output };  // which of the two the derivative is written in
-// AnyLayout: zero maps to zero, forward and backward, and so the padding of the channel-blocked layout stays zero.
+// AnyLayout: zero maps to zero, forward and backward, and so the padding of the channel-blocked
+// layout stays zero.
 enum class Takes { AnyLayout, Strided };
 
 // An elementwise function of x and numbers, by its two kernels: forward(y, x, numbers…) and
 // backward(dx, dy, saved, numbers…).
 template <class Forward, class Backward, class... Numbers>
-Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves, const Forward& forward,
-                   const Backward& backward, Numbers... numbers) {
+Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves,
+                   const Forward& forward, const Backward& backward, Numbers... numbers) {
   OpScope scope(name);
   check_floating(name, x_);
   const Tensor x = takes == Takes::Strided ? strided(x_) : x_;
   Tensor y = empty_like(x);
   forward(y, x, numbers...);
-  return differentiable(
-      name, {x}, y,
-      [&backward, saved = save(saves == Saves::Output ? y : x), numbers...](const Tensor& dy) -> Gradients {
-        Tensor dx = empty_like(saved.get());
-        backward(dx, like(dy, saved.get()), saved.get(), numbers...);
-        return {dx};
-      });
+  return differentiable(name, {x}, y,
+                        [&backward, saved = save(saves == Saves::Output ? y : x),
+                         numbers...](const Tensor& dy) -> Gradients {
+                          Tensor dx = empty_like(saved.get());
+                          backward(dx, like(dy, saved.get()), saved.get(), numbers...);
+                          return {dx};
+                        });
 }
 
 }  // namespace ringgrad

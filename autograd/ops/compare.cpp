@@ -28,15 +28,16 @@ Mask compare(const char* name, const Comparison& kernel, const Tensor& a, const 
 void check_mask(const char* operation, const Tensor& mask, const Tensor& x) {
   check_defined(operation, mask);
   check_defined(operation, x);
-  CHECK_AS(DTypeError, mask.dtype() == DType::Bool, operation, ": the mask has dtype ", mask.dtype(),
-           ", expected bool, as x > 0 gives it");
-  CHECK_AS(DeviceError, mask.device() == x.device(), operation, ": the mask is on ", mask.device(), ", the tensor on ",
-           x.device(), ", expected one device; move with to(x, device)");
+  CHECK_AS(DTypeError, mask.dtype() == DType::Bool, operation, ": the mask has dtype ",
+           mask.dtype(), ", expected bool, as x > 0 gives it");
+  CHECK_AS(DeviceError, mask.device() == x.device(), operation, ": the mask is on ", mask.device(),
+           ", the tensor on ", x.device(), ", expected one device; move with to(x, device)");
 }
 
 Tensor choose(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor y = empty(shape, {a.dtype(), a.device()});
-  kernels::where(y, seen_as(in_dtype(mask, a.dtype()), shape), seen_as(a, shape), seen_as(b, shape));
+  kernels::where(y, seen_as(in_dtype(mask, a.dtype()), shape), seen_as(a, shape),
+                 seen_as(b, shape));
   return y;
 }
 
@@ -45,7 +46,8 @@ Tensor choose(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape&
 Mask eq(const Tensor& a, const Tensor& b) { return compare("eq", kernels::equal, a, b); }
 Mask lt(const Tensor& a, const Tensor& b) { return compare("lt", kernels::less, a, b); }
 Mask le(const Tensor& a, const Tensor& b) { return compare("le", kernels::less_equal, a, b); }
-Mask ne(const Tensor& a, const Tensor& b) { return logical_not(eq(a, b)); }  // a NaN differs from itself
+// a NaN differs from itself.
+Mask ne(const Tensor& a, const Tensor& b) { return logical_not(eq(a, b)); }
 
 Mask logical_not(const Tensor& x) { return eq(x, scalar_like(x, 0)); }
 Mask logical_and(const Tensor& a, const Tensor& b) {  // not b < a
@@ -62,28 +64,35 @@ bool equal(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && all(eq(a, b)).item<bool>();
 }
 
-Mask any(const Tensor& x, const Dims& dims, Flag keepdim) { return sum(ne(x, scalar_like(x, 0)), dims, keepdim) > 0; }
-Mask all(const Tensor& x, const Dims& dims, Flag keepdim) { return sum(logical_not(x), dims, keepdim) == 0; }
+Mask any(const Tensor& x, const Dims& dims, Flag keepdim) {
+  return sum(ne(x, scalar_like(x, 0)), dims, keepdim) > 0;
+}
+Mask all(const Tensor& x, const Dims& dims, Flag keepdim) {
+  return sum(logical_not(x), dims, keepdim) == 0;
+}
 
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   OpScope scope("where");
   check_same_kind("where", a, b);
   check_mask("where", mask, a);
-  const Shape shape = broadcast_shapes("where", mask.shape(), broadcast_shapes("where", a.shape(), b.shape()));
-  return differentiable("where", {a, b}, choose(mask, a, b, shape),
-                        [mask = save(mask), sa = a.shape(), sb = b.shape(), wants_a = wants_grad(a),
-                         wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
-                          const Tensor zero = scalar_like(dy, 0);
-                          return {wants_a ? sum_to(choose(mask.get(), dy, zero, dy.shape()), sa) : Tensor(),
-                                  wants_b ? sum_to(choose(mask.get(), zero, dy, dy.shape()), sb) : Tensor()};
-                        });
+  const Shape shape =
+      broadcast_shapes("where", mask.shape(), broadcast_shapes("where", a.shape(), b.shape()));
+  return differentiable(
+      "where", {a, b}, choose(mask, a, b, shape),
+      [mask = save(mask), sa = a.shape(), sb = b.shape(), wants_a = wants_grad(a),
+       wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
+        const Tensor zero = scalar_like(dy, 0);
+        return {wants_a ? sum_to(choose(mask.get(), dy, zero, dy.shape()), sa) : Tensor(),
+                wants_b ? sum_to(choose(mask.get(), zero, dy, dy.shape()), sb) : Tensor()};
+      });
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   check_mask("masked_select", mask, x);
   const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
   const Tensor places = nonzero(reshape(expand(mask, shape), {shape.numel()}));
-  return index_select(reshape(expand(x, shape), {shape.numel()}), 0, reshape(places, {places.numel()}));
+  return index_select(reshape(expand(x, shape), {shape.numel()}), 0,
+                      reshape(places, {places.numel()}));
 }
 
 Tensor nonzero(const Tensor& mask) {
@@ -92,7 +101,8 @@ Tensor nonzero(const Tensor& mask) {
   const bool* chosen = host.data<bool>();
   const int64_t n = host.numel();
   const int dims = mask.dim(), last = dims - 1;
-  const Tensor places = empty({std::count(chosen, chosen + n, true), dims}, {.dtype = DType::Int64});
+  const Tensor places =
+      empty({std::count(chosen, chosen + n, true), dims}, {.dtype = DType::Int64});
   int64_t* to = places.data<int64_t>();
   constexpr int64_t kPiece = 1024;  // of a row, whose places are found without jumps
   int64_t in_row[kPiece + 1];

@@ -12,7 +12,8 @@ Tensor to(const Tensor& x, DType dtype) {
   Tensor y = empty_like(x, dtype);
   kernels::copy(y, x);
   if (!is_floating(dtype)) return y;
-  return differentiable("to", {x}, y, [from = x.dtype()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
+  return differentiable(
+      "to", {x}, y, [from = x.dtype()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
 }
 
 Tensor to(const Tensor& x, Device device) {
@@ -21,13 +22,15 @@ Tensor to(const Tensor& x, Device device) {
   if (x.device() == device) return x;
   check_device("to", device);
   const Tensor y = copy_of(x, {x.dtype(), device, x.layout()});
-  return differentiable("to", {x}, y, [from = x.device()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
+  return differentiable(
+      "to", {x}, y, [from = x.device()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
 }
 
 Tensor contiguous(const Tensor& x) {
   check_defined("contiguous", x);
   if (x.is_contiguous()) return x;
-  return differentiable("contiguous", {x}, as_contiguous(x), [](const Tensor& dy) -> Gradients { return {dy}; });
+  return differentiable("contiguous", {x}, as_contiguous(x),
+                        [](const Tensor& dy) -> Gradients { return {dy}; });
 }
 
 Tensor clone(const Tensor& x) {

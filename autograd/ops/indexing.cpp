@@ -12,30 +12,32 @@ namespace {
 // int64, on x's device, and within [0, size) where the host can look without waiting for a device.
 void check_index(const char* operation, const Tensor& index, int64_t size) {
   check_defined(operation, index);
-  CHECK_AS(DTypeError, index.dtype() == DType::Int64, operation, ": the index has dtype ", index.dtype(),
-           ", expected int64; convert with to(index, DType::Int64)");
+  CHECK_AS(DTypeError, index.dtype() == DType::Int64, operation, ": the index has dtype ",
+           index.dtype(), ", expected int64; convert with to(index, DType::Int64)");
   if (!index.device().is_cpu()) return;
   const Tensor values = as_contiguous(index);
   const int64_t* value = values.data<int64_t>();
   const int64_t n = values.numel();
-  std::atomic<uint64_t> outside = 0;  // its sign says whether one is, which a loop without jumps finds
+  // Its sign says whether one is, which a loop without jumps finds.
+  std::atomic<uint64_t> outside = 0;
   parallel_for(current_stream(index.device()), n, 32768, [&](int64_t begin, int64_t end) {
     uint64_t here = 0;
     for (int64_t i = begin; i < end; ++i)
-      here |= static_cast<uint64_t>(value[i]) | (static_cast<uint64_t>(size - 1) - static_cast<uint64_t>(value[i]));
+      here |= static_cast<uint64_t>(value[i]) |
+              (static_cast<uint64_t>(size - 1) - static_cast<uint64_t>(value[i]));
     outside |= here;
   });
   if (static_cast<int64_t>(outside.load()) >= 0) return;
   for (int64_t i = 0; i < n; ++i)
-    CHECK_AS(IndexError, value[i] >= 0 && value[i] < size, operation, ": element ", i, " of the index is ", value[i],
-             ", expected 0 to ", size - 1);
+    CHECK_AS(IndexError, value[i] >= 0 && value[i] < size, operation, ": element ", i,
+             " of the index is ", value[i], ", expected 0 to ", size - 1);
 }
 
 void check_devices(const char* operation, const Tensor& x, const Tensor& index) {
   check_defined(operation, x);
   check_defined(operation, index);
-  CHECK_AS(DeviceError, x.device() == index.device(), operation, ": the tensor is on ", x.device(), ", the index on ",
-           index.device(), ", expected one device; move with to(x, device)");
+  CHECK_AS(DeviceError, x.device() == index.device(), operation, ": the tensor is on ", x.device(),
+           ", the index on ", index.device(), ", expected one device; move with to(x, device)");
 }
 
 // That the index names elements of x along `dim`, which is returned without its sign.
@@ -44,16 +46,17 @@ int check_elements(const char* operation, const Tensor& x, int dim, const Tensor
   dim = normalize_dim(operation, dim, x.dim());
   bool fits = index.dim() == x.dim();
   for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] == x.shape()[d];
-  CHECK_AS(ShapeError, fits, operation, ": the tensor has shape ", x.shape(), ", the index ", index.shape(),
-           ", expected equal sizes in all dimensions but ", dim);
+  CHECK_AS(ShapeError, fits, operation, ": the tensor has shape ", x.shape(), ", the index ",
+           index.shape(), ", expected equal sizes in all dimensions but ", dim);
   check_index(operation, index, x.shape()[dim]);
   return dim;
 }
 
-void check_values(const char* operation, const Tensor& x, const Tensor& values, const Shape& shape) {
+void check_values(const char* operation, const Tensor& x, const Tensor& values,
+                  const Shape& shape) {
   check_same_kind(operation, x, values);
-  CHECK_AS(ShapeError, values.shape() == shape, operation, ": the values have shape ", values.shape(), ", expected ",
-           shape, ", one for each place that the index names");
+  CHECK_AS(ShapeError, values.shape() == shape, operation, ": the values have shape ",
+           values.shape(), ", expected ", shape, ", one for each place that the index names");
 }
 
 }  // namespace
@@ -69,12 +72,14 @@ Tensor index_select(const Tensor& x_, Int dim, const Tensor& index_) {
   shape[dim] = index.size(0);
   Tensor y = empty(shape, x.options());
   kernels::index_select(around_dim(y, dim), around_dim(x, dim), index);
-  return differentiable("index_select", {x}, y,
-                        [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
-                          Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-                          kernels::index_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim), index.get());
-                          return {dx};
-                        });
+  return differentiable(
+      "index_select", {x}, y,
+      [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
+        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        kernels::index_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
+                           index.get());
+        return {dx};
+      });
 }
 
 Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
@@ -83,11 +88,14 @@ Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
   const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
   Tensor y = empty(index.shape(), x.options());
   kernels::gather(around_dim(y, dim), around_dim(x, dim), around_dim(index, dim));
-  return differentiable("gather", {x}, y, [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
-    Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-    kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim), around_dim(index.get(), dim));
-    return {dx};
-  });
+  return differentiable(
+      "gather", {x}, y,
+      [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
+        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
+                             around_dim(index.get(), dim));
+        return {dx};
+      });
 }
 
 Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor& values) {
@@ -95,15 +103,18 @@ Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor&
   dim = check_elements("scatter_add", x, dim, index_);
   check_values("scatter_add", x, values, index_.shape());
   const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
-  kernels::scatter_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), around_dim(index, dim));
-  return differentiable("scatter_add", {x, values}, y,
-                        [dim, index = save(index), wants_values = wants_grad(values)](const Tensor& dy) -> Gradients {
-                          return {dy, wants_values ? gather(dy, dim, index.get()) : Tensor()};
-                        });
+  kernels::scatter_add(around_dim(y, dim), around_dim(as_contiguous(values), dim),
+                       around_dim(index, dim));
+  return differentiable(
+      "scatter_add", {x, values}, y,
+      [dim, index = save(index), wants_values = wants_grad(values)](const Tensor& dy) -> Gradients {
+        return {dy, wants_values ? gather(dy, dim, index.get()) : Tensor()};
+      });
 }
 
 Tensor scatter(const Tensor& x, Int dim, const Tensor& index, const Tensor& values) {
-  const Tensor none = zeros(x.shape(), {x.dtype(), x.device()}), one = ones(index.shape(), {DType::Int64, x.device()});
+  const Tensor none = zeros(x.shape(), {x.dtype(), x.device()}),
+               one = ones(index.shape(), {DType::Int64, x.device()});
   const Tensor put = scatter_add(none, dim, index, values);
   return where(scatter_add(to(none, DType::Int64), dim, index, one) > 0, put, x);
 }
@@ -119,10 +130,11 @@ Tensor index_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor& v
   check_values("index_add", x, values, shape);
   const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
   kernels::index_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), index);
-  return differentiable("index_add", {x, values}, y,
-                        [dim, index = save(index), wants_values = wants_grad(values)](const Tensor& dy) -> Gradients {
-                          return {dy, wants_values ? index_select(dy, dim, index.get()) : Tensor()};
-                        });
+  return differentiable(
+      "index_add", {x, values}, y,
+      [dim, index = save(index), wants_values = wants_grad(values)](const Tensor& dy) -> Gradients {
+        return {dy, wants_values ? index_select(dy, dim, index.get()) : Tensor()};
+      });
 }
 
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) {
@@ -137,8 +149,8 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
     Shape column = {flat.numel()};
     while (column.dim() < rows.dim()) column.push_back(1);
     const int64_t row = *padding_idx < 0 ? *padding_idx + weight.size(0) : *padding_idx;
-    CHECK_AS(IndexError, row >= 0 && row < weight.size(0), "embedding: padding_idx is ", *padding_idx,
-             ", the weight has ", weight.size(0), " rows");
+    CHECK_AS(IndexError, row >= 0 && row < weight.size(0), "embedding: padding_idx is ",
+             *padding_idx, ", the weight has ", weight.size(0), " rows");
     rows = where(reshape(flat == row, column), rows.detach(), rows);
   }
   return reshape(rows, shape);
@@ -146,7 +158,8 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
 
 Tensor one_hot(const Tensor& index_, Int64 num_classes, DType dtype) {
   OpScope scope("one_hot");
-  CHECK(num_classes >= 1, "one_hot: the number of classes is ", num_classes, ", expected at least 1");
+  CHECK(num_classes >= 1, "one_hot: the number of classes is ", num_classes,
+        ", expected at least 1");
   check_index("one_hot", index_, num_classes);
   const Tensor index = strided_contiguous(index_);
   Shape shape = index.shape();

@@ -7,37 +7,46 @@
 namespace ringgrad {
 namespace {
 
-void check_class_loss(const char* operation, const Tensor& x, const Tensor& target, const ClassLossOptions& options) {
+void check_class_loss(const char* operation, const Tensor& x, const Tensor& target,
+                      const ClassLossOptions& options) {
   check_floating(operation, x);
   check_defined(operation, target);
   bool fits = x.dim() >= 2 && target.dim() == x.dim() - 1;
-  for (int d = 0; fits && d < target.dim(); ++d) fits = target.shape()[d] == x.shape()[d == 0 ? 0 : d + 1];
-  CHECK_AS(ShapeError, fits && x.size(1) > 0, operation, ": the input has shape ", x.shape(), ", the target ",
-           target.shape(), ", expected [N, C] and [N], or [N, C, H, W] and [N, H, W]");
-  CHECK_AS(DTypeError, target.dtype() == DType::Int64, operation, ": the target has dtype ", target.dtype(),
-           ", expected int64; convert with to(target, DType::Int64)");
-  CHECK_AS(DeviceError, target.device() == x.device(), operation, ": the target is on ", target.device(),
-           ", the input on ", x.device(), ", expected one device; move with to(x, device)");
+  for (int d = 0; fits && d < target.dim(); ++d)
+    fits = target.shape()[d] == x.shape()[d == 0 ? 0 : d + 1];
+  CHECK_AS(ShapeError, fits && x.size(1) > 0, operation, ": the input has shape ", x.shape(),
+           ", the target ", target.shape(),
+           ", expected [N, C] and [N], or [N, C, H, W] and [N, H, W]");
+  CHECK_AS(DTypeError, target.dtype() == DType::Int64, operation, ": the target has dtype ",
+           target.dtype(), ", expected int64; convert with to(target, DType::Int64)");
+  CHECK_AS(DeviceError, target.device() == x.device(), operation, ": the target is on ",
+           target.device(), ", the input on ", x.device(),
+           ", expected one device; move with to(x, device)");
   if (options.weight) {
     check_floating(operation, options.weight);
-    CHECK_AS(ShapeError, options.weight.dim() == 1 && options.weight.size(0) == x.size(1), operation,
-             ": the class weight has shape ", options.weight.shape(), ", expected [", x.size(1), "]");
-    CHECK_AS(DeviceError, options.weight.device() == x.device(), operation, ": the class weight is on ",
-             options.weight.device(), ", the input on ", x.device(), ", expected one device");
+    CHECK_AS(ShapeError, options.weight.dim() == 1 && options.weight.size(0) == x.size(1),
+             operation, ": the class weight has shape ", options.weight.shape(), ", expected [",
+             x.size(1), "]");
+    CHECK_AS(DeviceError, options.weight.device() == x.device(), operation,
+             ": the class weight is on ", options.weight.device(), ", the input on ", x.device(),
+             ", expected one device");
   }
 }
 
-// On the CPU the targets can be looked at; on CUDA that would stall the device, and a bad one makes the loss NaN.
-void check_targets(const char* operation, const Tensor& target, int64_t classes, int64_t ignore_index) {
+// On the CPU the targets can be looked at; on CUDA that would stall the device, and a bad one makes
+// the loss NaN.
+void check_targets(const char* operation, const Tensor& target, int64_t classes,
+                   int64_t ignore_index) {
   if (!target.device().is_cpu()) return;
   const int64_t* t = target.data<int64_t>();
   for (int64_t n = 0; n < target.numel(); ++n)
-    CHECK_AS(IndexError, (t[n] >= 0 && t[n] < classes) || t[n] == ignore_index, operation, ": the target of row ", n,
-             " is ", t[n], ", expected 0 to ", classes - 1, ", or the ignore_index ", ignore_index);
+    CHECK_AS(IndexError, (t[n] >= 0 && t[n] < classes) || t[n] == ignore_index, operation,
+             ": the target of row ", n, " is ", t[n], ", expected 0 to ", classes - 1,
+             ", or the ignore_index ", ignore_index);
 }
 
-// The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]). Nothing here waits
-// for the device: the sum of the weights stays there.
+// The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]).
+// Nothing here waits for the device: the sum of the weights stays there.
 struct ReducedRows {
   Tensor result, weight_sum;
   ReducedRows(const Tensor& loss, const Tensor& weight, Reduction reduction) : result(loss) {
@@ -61,30 +70,34 @@ Tensor row_scale(const Tensor& dy, const Tensor& weight_sum, int64_t rows) {
 
 // Calls loss_of_rows on [N, C] logits and [N] targets, whatever the number of dimensions.
 template <class LossOfRows>
-Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target, const ClassLossOptions& options,
-                 LossOfRows&& loss_of_rows) {
+Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target,
+                 const ClassLossOptions& options, LossOfRows&& loss_of_rows) {
   check_class_loss(operation, x, target, options);
   const Tensor flat = strided_contiguous(reshape(target.detach(), {target.numel()}));
   check_targets(operation, flat, x.size(1), options.ignore_index);
   const Tensor weight =
-      options.weight ? strided_contiguous(to(options.weight.detach(), accumulator_dtype(x.dtype()))) : Tensor();
+      options.weight ? strided_contiguous(to(options.weight.detach(), accumulator_dtype(x.dtype())))
+                     : Tensor();
   if (x.dim() == 2) return loss_of_rows(strided_contiguous(x), flat, weight);
   std::vector<int> channels_to_end = {0};
   for (int d = 2; d < x.dim(); ++d) channels_to_end.push_back(d);
   channels_to_end.push_back(1);
-  const Tensor rows = strided_contiguous(reshape(permute(x, channels_to_end), {target.numel(), x.size(1)}));
+  const Tensor rows =
+      strided_contiguous(reshape(permute(x, channels_to_end), {target.numel(), x.size(1)}));
   const Tensor loss = loss_of_rows(rows, flat, weight);
   return options.reduction == Reduction::None ? reshape(loss, target.shape()) : loss;
 }
 
 // scale Σ x², in one look at x. Its gradient is 2 scale x.
 Tensor sum_of_squares(const Tensor& x_, double scale) {
-  const Tensor x = strided_contiguous(x_), total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
+  const Tensor x = strided_contiguous(x_),
+               total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
   kernels::sum_squares(total, x);
   kernels::affine(total, total, scale, 0);
-  return differentiable("mse_loss", {x}, to(total, x.dtype()), [x = save(x), scale](const Tensor& dy) -> Gradients {
-    return {mul(x.get(), mul(dy, 2 * scale))};
-  });
+  return differentiable("mse_loss", {x}, to(total, x.dtype()),
+                        [x = save(x), scale](const Tensor& dy) -> Gradients {
+                          return {mul(x.get(), mul(dy, 2 * scale))};
+                        });
 }
 
 // An input and its target, both of the same dtype and shape. 16-bit tensors are converted to
@@ -97,15 +110,17 @@ struct Compared {
       : x(autocast_loss(x_)), target(autocast_loss(target_)) {
     check_same_kind(operation, x, target);
     check_floating(operation, x);
-    CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ", x.shape(), ", the target ",
-             target.shape(), ", expected equal shapes");
+    CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ",
+             x.shape(), ", the target ", target.shape(), ", expected equal shapes");
     result = x.dtype();
     x = to(x, accumulator_dtype(result));
     target = to(target, accumulator_dtype(result));
   }
 
   Tensor reduce(const Tensor& losses, Reduction reduction) const {
-    const Tensor y = reduction == Reduction::Mean ? mean(losses) : reduction == Reduction::Sum ? sum(losses) : losses;
+    const Tensor y = reduction == Reduction::Mean  ? mean(losses)
+                     : reduction == Reduction::Sum ? sum(losses)
+                                                   : losses;
     return to(y, result);
   }
 };
@@ -114,23 +129,29 @@ struct Compared {
 
 Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOptions& options) {
   OpScope scope("cross_entropy");
-  CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, "cross_entropy: the label smoothing is ",
-        options.label_smoothing, ", expected a number in [0, 1]");
+  CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+        "cross_entropy: the label smoothing is ", options.label_smoothing,
+        ", expected a number in [0, 1]");
   return over_rows(
-      "cross_entropy", x_, target_, options, [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
+      "cross_entropy", x_, target_, options,
+      [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
         const int64_t rows = x.size(0);
-        const kernels::CrossEntropyOptions smoothing = {options.label_smoothing, options.ignore_index};
+        const kernels::CrossEntropyOptions smoothing = {options.label_smoothing,
+                                                        options.ignore_index};
         Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
-        Tensor weight = empty_like(loss), log_sum_exp = empty({rows, 2}, {loss.dtype(), x.device()});
+        Tensor weight = empty_like(loss),
+               log_sum_exp = empty({rows, 2}, {loss.dtype(), x.device()});
         kernels::cross_entropy(loss, weight, log_sum_exp, x, target, class_weight, smoothing);
         ReducedRows reduced(loss, weight, options.reduction);
         return differentiable(
             "cross_entropy", {x}, reduced.result,
-            [x = save(x), target = save(target), class_weight = save(class_weight), log_sum_exp = save(log_sum_exp),
-             weight_sum = save(reduced.weight_sum), rows, smoothing](const Tensor& dy) -> Gradients {
+            [x = save(x), target = save(target), class_weight = save(class_weight),
+             log_sum_exp = save(log_sum_exp), weight_sum = save(reduced.weight_sum), rows,
+             smoothing](const Tensor& dy) -> Gradients {
               Tensor dx = empty_like(x.get());
-              kernels::cross_entropy_backward(dx, row_scale(dy, weight_sum.get(), rows), x.get(), log_sum_exp.get(),
-                                              target.get(), class_weight.get(), smoothing);
+              kernels::cross_entropy_backward(dx, row_scale(dy, weight_sum.get(), rows), x.get(),
+                                              log_sum_exp.get(), target.get(), class_weight.get(),
+                                              smoothing);
               return {dx};
             });
       });
@@ -140,28 +161,31 @@ Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions&
   OpScope scope("nll_loss");
   CHECK(options.label_smoothing == 0, "nll_loss: the label smoothing is ", options.label_smoothing,
         ", expected 0; cross_entropy() has it");
-  return over_rows(
-      "nll_loss", x_, target_, options, [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
-        const int64_t rows = x.size(0), ignore_index = options.ignore_index;
-        Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
-        Tensor weight = empty_like(loss);
-        kernels::nll_loss(loss, weight, x, target, class_weight, ignore_index);
-        ReducedRows reduced(loss, weight, options.reduction);
-        return differentiable(
-            "nll_loss", {x}, reduced.result,
-            [dtype = x.dtype(), shape = x.shape(), target = save(target), class_weight = save(class_weight),
-             weight_sum = save(reduced.weight_sum), rows, ignore_index](const Tensor& dy) -> Gradients {
-              Tensor dx = empty(shape, {dtype, dy.device()});
-              kernels::nll_loss_backward(dx, row_scale(dy, weight_sum.get(), rows), target.get(), class_weight.get(),
-                                         ignore_index);
-              return {dx};
-            });
-      });
+  return over_rows("nll_loss", x_, target_, options,
+                   [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
+                     const int64_t rows = x.size(0), ignore_index = options.ignore_index;
+                     Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
+                     Tensor weight = empty_like(loss);
+                     kernels::nll_loss(loss, weight, x, target, class_weight, ignore_index);
+                     ReducedRows reduced(loss, weight, options.reduction);
+                     return differentiable(
+                         "nll_loss", {x}, reduced.result,
+                         [dtype = x.dtype(), shape = x.shape(), target = save(target),
+                          class_weight = save(class_weight), weight_sum = save(reduced.weight_sum),
+                          rows, ignore_index](const Tensor& dy) -> Gradients {
+                           Tensor dx = empty(shape, {dtype, dy.device()});
+                           kernels::nll_loss_backward(dx, row_scale(dy, weight_sum.get(), rows),
+                                                      target.get(), class_weight.get(),
+                                                      ignore_index);
+                           return {dx};
+                         });
+                   });
 }
 
 double loss_divisor(const Tensor& target, const ClassLossOptions& options) {
   check_defined("loss_divisor", target);
-  const auto weights = options.weight ? to_vector<double>(options.weight.detach()) : std::vector<double>();
+  const auto weights =
+      options.weight ? to_vector<double>(options.weight.detach()) : std::vector<double>();
   double sum = 0;
   for (const int64_t t : to_vector<int64_t>(target.detach()))
     if (t != options.ignore_index) sum += weights.empty() ? 1 : weights.at(static_cast<size_t>(t));
@@ -180,12 +204,13 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
 namespace {
 
 using TargetLoss = Kernel<void(const Tensor& y, const Tensor& x, const Tensor& t)>;
-using TargetLossBackward = Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t)>;
+using TargetLossBackward =
+    Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t)>;
 
 // slope(x): d(loss)/d(target).
 template <class Slope>
-Tensor with_target(const char* name, const TargetLoss& forward, const TargetLossBackward& backward, const Tensor& x_,
-                   const Tensor& target_, Reduction reduction, Slope slope) {
+Tensor with_target(const char* name, const TargetLoss& forward, const TargetLossBackward& backward,
+                   const Tensor& x_, const Tensor& target_, Reduction reduction, Slope slope) {
   OpScope scope(name);
   const Compared of(name, x_, target_);
   const Tensor x = strided(of.x), target = strided(of.target);
@@ -207,9 +232,11 @@ Tensor with_target(const char* name, const TargetLoss& forward, const TargetLoss
 
 }  // namespace
 
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, Reduction reduction) {
-  return with_target("binary_cross_entropy_with_logits", kernels::bce_with_logits, kernels::bce_with_logits_backward, x,
-                     target, reduction, [](const Tensor& x) { return neg(x); });
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                        Reduction reduction) {
+  return with_target("binary_cross_entropy_with_logits", kernels::bce_with_logits,
+                     kernels::bce_with_logits_backward, x, target, reduction,
+                     [](const Tensor& x) { return neg(x); });
 }
 
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction) {
@@ -231,8 +258,8 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
 }
 
 static Tensor huber_of(const Compared& of, double delta) {
-  return elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input, kernels::huber,
-                     kernels::huber_backward, delta);
+  return elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input,
+                     kernels::huber, kernels::huber_backward, delta);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta, Reduction reduction) {

@@ -11,19 +11,23 @@ namespace ringgrad {
 namespace {
 
 // A per-channel argument: [C], one of the dtypes, on x's device. Undefined is fine.
-void check_per_channel(const char* operation, const char* argument, const Tensor& x, const Tensor& value,
-                       bool running) {
+void check_per_channel(const char* operation, const char* argument, const Tensor& x,
+                       const Tensor& value, bool running) {
   if (!value) return;
   const DType wanted = accumulator_dtype(x.dtype());
-  CHECK_AS(ShapeError, value.dim() == 1 && value.size(0) == x.size(1), operation, ": the ", argument, " has shape ",
-           value.shape(), ", the input ", x.shape(), ", expected [", x.size(1), "], one for each channel");
-  CHECK_AS(DTypeError, value.dtype() == wanted || (!running && value.dtype() == x.dtype()), operation, ": the ",
-           argument, " has dtype ", value.dtype(), ", the input ", x.dtype(), ", expected ", wanted);
-  CHECK_AS(DeviceError, value.device() == x.device(), operation, ": the ", argument, " is on ", value.device(),
-           ", the input on ", x.device(), ", expected one device; move with to(x, device)");
+  CHECK_AS(ShapeError, value.dim() == 1 && value.size(0) == x.size(1), operation, ": the ",
+           argument, " has shape ", value.shape(), ", the input ", x.shape(), ", expected [",
+           x.size(1), "], one for each channel");
+  CHECK_AS(DTypeError, value.dtype() == wanted || (!running && value.dtype() == x.dtype()),
+           operation, ": the ", argument, " has dtype ", value.dtype(), ", the input ", x.dtype(),
+           ", expected ", wanted);
+  CHECK_AS(DeviceError, value.device() == x.device(), operation, ": the ", argument, " is on ",
+           value.device(), ", the input on ", x.device(),
+           ", expected one device; move with to(x, device)");
 }
 
-// Of no values there is nothing to normalise, but a weight and a bias get their gradient, which is 0.
+// Of no values there is nothing to normalise, but a weight and a bias get their gradient, which is
+// 0.
 Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> like;
   for (const Tensor& input : inputs) like.push_back(input ? input.detach() : input);
@@ -36,8 +40,9 @@ Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inpu
 
 }  // namespace
 
-void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                      const Tensor& running_mean, const Tensor& running_var, const BatchNormOptions& options) {
+void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight,
+                      const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
+                      const BatchNormOptions& options) {
   check_floating(operation, x);
   CHECK_AS(ShapeError, x.dim() >= 2, operation, ": the input has shape ", x.shape(),
            ", expected at least 2 dimensions [N, C, ...]");
@@ -47,69 +52,85 @@ void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weig
   check_per_channel(operation, "running variance", x, running_var, true);
   CHECK(options.training || (running_mean && running_var), operation,
         ": evaluation needs the running mean and variance, and they are undefined");
-  CHECK(!options.batches || (options.batches.dtype() == DType::Int64 && options.batches.numel() == 1 &&
-                             options.batches.device() == x.device()),
-        operation, ": the number of batches is ",
-        options.batches ? str(options.batches.dtype(), options.batches.shape(), " on ", options.batches.device()) : "",
-        ", the input on ", x.device(), ", expected int64 [] there");
-  CHECK(options.max_pool >= 0, operation, ": max_pool is ", options.max_pool, ", expected the side of a window, or 0");
+  CHECK(
+      !options.batches || (options.batches.dtype() == DType::Int64 &&
+                           options.batches.numel() == 1 && options.batches.device() == x.device()),
+      operation, ": the number of batches is ",
+      options.batches
+          ? str(options.batches.dtype(), options.batches.shape(), " on ", options.batches.device())
+          : "",
+      ", the input on ", x.device(), ", expected int64 [] there");
+  CHECK(options.max_pool >= 0, operation, ": max_pool is ", options.max_pool,
+        ", expected the side of a window, or 0");
   CHECK_AS(ShapeError,
-           options.max_pool == 0 || (x.dim() == 4 && x.size(2) >= options.max_pool && x.size(3) >= options.max_pool &&
-                                     x.size(2) <= INT32_MAX / x.size(3)),
-           operation, ": the input has shape ", x.shape(), ", expected [N, C, H, W] to be pooled by ", options.max_pool,
-           "×", options.max_pool, ", with planes of less than 2^31 pixels");
+           options.max_pool == 0 ||
+               (x.dim() == 4 && x.size(2) >= options.max_pool && x.size(3) >= options.max_pool &&
+                x.size(2) <= INT32_MAX / x.size(3)),
+           operation, ": the input has shape ", x.shape(),
+           ", expected [N, C, H, W] to be pooled by ", options.max_pool, "×", options.max_pool,
+           ", with planes of less than 2^31 pixels");
   if (!options.residual) return;
   check_same_kind(operation, x, options.residual);
-  CHECK_AS(ShapeError, options.residual.shape() == x.shape(), operation, ": the residual has shape ",
-           options.residual.shape(), ", the input ", x.shape(), ", expected equal shapes");
+  CHECK_AS(ShapeError, options.residual.shape() == x.shape(), operation,
+           ": the residual has shape ", options.residual.shape(), ", the input ", x.shape(),
+           ", expected equal shapes");
 }
 
 kernels::RunningStatistics running_statistics(const char* operation, const Tensor& running_mean,
-                                              const Tensor& running_var, const BatchNormOptions& options) {
+                                              const Tensor& running_var,
+                                              const BatchNormOptions& options) {
   for (const Tensor& changed : {running_mean, running_var, options.batches})
     if (changed) begin_write(operation, changed);
   return {running_mean, running_var, options.batches, options.momentum};
 }
 
 // Note [Why batch norm is a pass of its own]
-// Tried: CPU convolutions that normalise and rectify what they read, and sum what they write, at no cost that could be
-// measured. A node "convolution of a normalised input" would use them where no residual is added: y would never be
-// written, and memory be crossed six times instead of eight. But batch norm is 14 % of a step of ResNet-20 (less in
-// larger networks), and half of its bytes belong to layers with a residual: about 3 % of a step. Every network would
-// have to be written in terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Nor do sums
-// alone pay that a convolution keeps beside its output: ResNet-20 gains 2 % in float32, nothing in bfloat16, ResNet-18
-// 1 %. What follows batch norm pixel by pixel (a residual, ReLU) or window by window (max pooling) is another matter.
+// Tried: CPU convolutions that normalise and rectify what they read, and sum what they write, at no
+// cost that could be measured. A node "convolution of a normalised input" would use them where no
+// residual is added: y would never be written, and memory be crossed six times instead of eight.
+// But batch norm is 14 % of a step of ResNet-20 (less in larger networks), and half of its bytes
+// belong to layers with a residual: about 3 % of a step. Every network would have to be written in
+// terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Nor do sums
+// alone pay that a convolution keeps beside its output: ResNet-20 gains 2 % in float32, nothing in
+// bfloat16, ResNet-18 1 %. What follows batch norm pixel by pixel (a residual, ReLU) or window by
+// window (max pooling) is another matter.
 const char* fused_into(const BatchNormOptions& options) {
-  if (options.max_pool) return options.activation == Activation::Relu ? "+ relu + max_pool" : "+ max_pool";
-  if (options.activation == Activation::Relu) return options.residual ? "+ residual + relu" : "+ relu";
+  if (options.max_pool)
+    return options.activation == Activation::Relu ? "+ relu + max_pool" : "+ max_pool";
+  if (options.activation == Activation::Relu)
+    return options.residual ? "+ residual + relu" : "+ relu";
   return options.residual ? "+ residual" : "";
 }
 
 namespace {
 
-// What batch norm's kernels take: everything per channel in one dtype, and where the statistics are, or will be.
+// What batch norm's kernels take: everything per channel in one dtype, and where the statistics
+// are, or will be.
 struct BatchNormArguments {
   Tensor x, weight, bias, mean, var;
 
-  BatchNormArguments(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
-                     const Tensor& running_var, bool training)
+  BatchNormArguments(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
+                     const Tensor& running_mean, const Tensor& running_var, bool training)
       : x(x_) {
     const DType per_channel = accumulator_dtype(x.dtype());
     if (weight_) weight = strided_contiguous(to(weight_, per_channel));
     if (bias_) bias = strided_contiguous(to(bias_, per_channel));
-    mean = training ? empty({x.size(1)}, {per_channel, x.device()}) : strided_contiguous(running_mean);
+    mean =
+        training ? empty({x.size(1)}, {per_channel, x.device()}) : strided_contiguous(running_mean);
     var = training ? empty_like(mean) : strided_contiguous(running_var);
   }
 };
 
-// With max pooling. Backward's sums need x only where it was a maximum: `winners` is a window's share of x.
+// With max pooling. Backward's sums need x only where it was a maximum: `winners` is a window's
+// share of x.
 Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningStatistics& running,
                            const BatchNormOptions& options) {
   const auto& [x, weight, bias, mean, var] = in;
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const int64_t window = options.max_pool;
-  double count = INFINITY;  // that the gradient's sums are divided by: in evaluation mean and var are constants
+  // That the gradient's sums are divided by: in evaluation mean and var are constants.
+  double count = INFINITY;
   if (options.training) {
     count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
     kernels::batch_norm_stats(mean, var, x);
@@ -121,18 +142,21 @@ Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningS
   const bool wants_dx = wants_grad(x);
   return differentiable(
       "batch_norm", {x, weight, bias}, y,
-      [x = save_if(wants_dx, x), y = save_if(relu, y), winners = save(winners), index = save_if(wants_dx, index),
-       mean = save(mean), var = save(var), weight = save(weight), eps, window, count, wants_dx,
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+      [x = save_if(wants_dx, x), y = save_if(relu, y), winners = save(winners),
+       index = save_if(wants_dx, index), mean = save(mean), var = save(var), weight = save(weight),
+       eps, window, count, wants_dx, wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, winners.get().layout());
-        Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
-        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(), mean.get(), var.get(),
-                                            eps);
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
+               sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
+        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(),
+                                            mean.get(), var.get(), eps);
         if (wants_dx) {
           dx = empty_like(x.get());
-          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(), var.get(),
-                                                weight.get(), sum_dy, sum_dy_xhat, eps, count, window);
+          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(),
+                                                var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
+                                                count, window);
         }
         return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor()};
       });
@@ -140,8 +164,9 @@ Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningS
 
 }  // namespace
 
-Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, const Tensor& running_mean,
-                  const Tensor& running_var, const BatchNormOptions& options) {
+Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
+                  const Tensor& running_mean, const Tensor& running_var,
+                  const BatchNormOptions& options) {
   OpScope scope("batch_norm");
   check_batch_norm("batch_norm", x_, weight_, bias_, running_mean, running_var, options);
   if (options.max_pool && (options.residual || x_.numel() == 0)) {
@@ -154,23 +179,28 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
     return normalized_nothing("batch_norm", {x_, weight_, bias_, options.residual});
   const int64_t channels = x_.size(1), count = x_.numel() / channels;
   CHECK_AS(ShapeError, !options.training || count > 1, "batch_norm: the input ", x_.shape(),
-           " has one value per channel, expected at least 2 in training: the variance of one is undefined");
+           " has one value per channel, expected at least 2 in training: the variance of one is "
+           "undefined");
 
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
-  const Layout layout =
-      options.max_pool ? layout_policy(x_.device()).pool2d(x_) : layout_policy(x_.device()).batch_norm(x_);
-  const BatchNormArguments in(in_layout(x_, layout), weight_, bias_, running_mean, running_var, options.training);
+  const Layout layout = options.max_pool ? layout_policy(x_.device()).pool2d(x_)
+                                         : layout_policy(x_.device()).batch_norm(x_);
+  const BatchNormArguments in(in_layout(x_, layout), weight_, bias_, running_mean, running_var,
+                              options.training);
   const auto& [x, weight, bias, mean, var] = in;
   kernels::RunningStatistics running;
-  if (options.training) running = running_statistics("batch_norm", running_mean, running_var, options);
-  if (options.max_pool) return with_fused(batch_norm_max_pool(in, running, options), fused_into(options));
+  if (options.training)
+    running = running_statistics("batch_norm", running_mean, running_var, options);
+  if (options.max_pool)
+    return with_fused(batch_norm_max_pool(in, running, options), fused_into(options));
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   const Tensor inputs[] = {x, weight, bias, residual};
   const Tensor y = empty_like(x);
-  const Tensor positive =
-      relu && detail::needs_grad(inputs) ? layout_policy(x.device()).batch_norm_positive(x) : Tensor();
+  const Tensor positive = relu && detail::needs_grad(inputs)
+                              ? layout_policy(x.device()).batch_norm_positive(x)
+                              : Tensor();
   if (options.training)
     kernels::batch_norm(y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   else
@@ -180,23 +210,28 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_, 
       "batch_norm", inputs, y,
       [x = save(x), y = save_if(relu, positive ? positive : y), mean = save(mean), var = save(var),
        weight = save(weight), eps, training = options.training, wants_dx = wants_grad(x),
-       wants_residual = wants_grad(residual), wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
-       weight_home = GradientHome(weight), bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
+       wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+       bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = in_layout(dy_, x.get().layout());
-        Tensor sum_dy = bias_home.claim_or_empty(mean.get()), sum_dy_xhat = weight_home.claim_or_empty(mean.get());
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
+               sum_dy_xhat = weight_home.claim_or_empty(mean.get());
         Tensor dx, dresidual;
         if (wants_dx || wants_residual) dx = empty_like(x.get());
         if (wants_residual) dresidual = empty_like(dx);
         if (training) {
-          kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(),
-                                       weight.get(), eps);
+          kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x.get(), y.get(),
+                                       mean.get(), var.get(), weight.get(), eps);
         } else {  // mean and var are constants
-          kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(), var.get(), eps);
+          kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
+                                              var.get(), eps);
           if (dx)
-            kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(), var.get(), weight.get(),
-                                               sum_dy, sum_dy_xhat, eps, INFINITY);
+            kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(),
+                                               var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
+                                               INFINITY);
         }
-        return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor(), dresidual};
+        return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor(),
+                dresidual};
       });
   return with_fused(recorded, fused_into(options));
 }
@@ -205,8 +240,8 @@ namespace {
 
 // Normalises the rows of x, of `columns` elements each. kernels::layer_norm describes weight and
 // bias.
-Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns, const Tensor& weight_,
-                       const Tensor& bias_, int64_t groups, double eps) {
+Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns,
+                       const Tensor& weight_, const Tensor& bias_, int64_t groups, double eps) {
   if (x_.numel() == 0) return normalized_nothing(operation, {x_, weight_, bias_});
   const Shape matrix = {x_.numel() / columns, columns};
   const auto rows = [matrix](const Tensor& t) {
@@ -219,20 +254,21 @@ Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns,
   Tensor y = empty_like(x), mean = empty({matrix[0]}, {per_row, x.device()});
   Tensor rstd = empty_like(mean);
   kernels::layer_norm(rows(y), mean, rstd, rows(x), weight, bias, groups, eps);
-  return differentiable(operation, {x, weight, bias}, y,
-                        [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight),
-                         wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
-                         shape = weight ? weight.shape()
-                                 : bias ? bias.shape()
-                                        : Shape(),
-                         groups, rows](const Tensor& dy) -> Gradients {
-                          Tensor dx = empty_like(x.get());
-                          Tensor dweight = wants_weight ? empty(shape, mean.get().options()) : Tensor();
-                          Tensor dbias = wants_bias ? empty(shape, mean.get().options()) : Tensor();
-                          kernels::layer_norm_backward(rows(dx), dweight, dbias, rows(strided_contiguous(dy)),
-                                                       rows(x.get()), mean.get(), rstd.get(), weight.get(), groups);
-                          return {dx, dweight, dbias};
-                        });
+  return differentiable(
+      operation, {x, weight, bias}, y,
+      [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight),
+       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
+       shape = weight ? weight.shape()
+               : bias ? bias.shape()
+                      : Shape(),
+       groups, rows](const Tensor& dy) -> Gradients {
+        Tensor dx = empty_like(x.get());
+        Tensor dweight = wants_weight ? empty(shape, mean.get().options()) : Tensor();
+        Tensor dbias = wants_bias ? empty(shape, mean.get().options()) : Tensor();
+        kernels::layer_norm_backward(rows(dx), dweight, dbias, rows(strided_contiguous(dy)),
+                                     rows(x.get()), mean.get(), rstd.get(), weight.get(), groups);
+        return {dx, dweight, dbias};
+      });
 }
 
 // Checks the optional weight and bias, which must have this shape.
@@ -241,33 +277,37 @@ void check_affine(const char* operation, const Tensor& x, const Tensor& weight, 
   for (const Tensor* value : {&weight, &bias}) {
     if (!*value) continue;
     check_parameter(operation, x, *value);
-    CHECK_AS(ShapeError, value->shape() == shape, operation, ": the ", value == &weight ? "weight" : "bias",
-             " has shape ", value->shape(), ", expected ", shape);
+    CHECK_AS(ShapeError, value->shape() == shape, operation, ": the ",
+             value == &weight ? "weight" : "bias", " has shape ", value->shape(), ", expected ",
+             shape);
   }
 }
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias, Real eps) {
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
+                  const Tensor& bias, Real eps) {
   OpScope scope("layer_norm");
   check_floating("layer_norm", x);
   const int kept = x.dim() - normalized_shape.dim();
   bool fits = kept >= 0 && normalized_shape.dim() > 0;
-  for (int d = 0; fits && d < normalized_shape.dim(); ++d) fits = x.shape()[kept + d] == normalized_shape[d];
-  CHECK_AS(ShapeError, fits, "layer_norm: the input has shape ", x.shape(), ", expected its last dimensions to be ",
-           normalized_shape);
+  for (int d = 0; fits && d < normalized_shape.dim(); ++d)
+    fits = x.shape()[kept + d] == normalized_shape[d];
+  CHECK_AS(ShapeError, fits, "layer_norm: the input has shape ", x.shape(),
+           ", expected its last dimensions to be ", normalized_shape);
   check_affine("layer_norm", x, weight, bias, normalized_shape);
   return normalized_rows("layer_norm", x, normalized_shape.numel(), weight, bias, 1, eps);
 }
 
 // One row of the kernel is one group of channels. The pixels of a channel share a weight and a
 // bias.
-Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight, const Tensor& bias, Real eps) {
+Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight, const Tensor& bias,
+                  Real eps) {
   OpScope scope("group_norm");
   check_floating("group_norm", x);
   CHECK_AS(ShapeError, x.dim() >= 2 && groups >= 1 && x.size(1) % groups == 0 && x.size(1) > 0,
-           "group_norm: the input has shape ", x.shape(), ", expected [N, C, …] with C a multiple of the ", groups,
-           " groups");
+           "group_norm: the input has shape ", x.shape(),
+           ", expected [N, C, …] with C a multiple of the ", groups, " groups");
   check_affine("group_norm", x, weight, bias, {x.size(1)});
   const int64_t columns = x.size(0) ? x.numel() / (x.size(0) * groups) : 0;
   return normalized_rows("group_norm", x, columns, weight, bias, groups, eps);

@@ -19,13 +19,15 @@ Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& option
   if (stride == Pair(0)) options.stride = kernel;
   CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride.h, "×", stride.w,
         ", expected at least 1, or 0 for the kernel size");
-  CHECK(padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2, operation,
-        ": the padding is ", padding.h, "×", padding.w, ", expected at most half the kernel ", kernel.h, "×", kernel.w);
+  CHECK(padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2,
+        operation, ": the padding is ", padding.h, "×", padding.w,
+        ", expected at most half the kernel ", kernel.h, "×", kernel.w);
   const int64_t height = x.size(2) + 2 * padding.h, width = x.size(3) + 2 * padding.w;
-  CHECK_AS(ShapeError, x.size(2) > 0 && x.size(3) > 0 && height >= kernel.h && width >= kernel.w, operation,
-           ": the kernel ", kernel.h, "×", kernel.w, " does not fit into the input ", x.shape(), " padded by ",
-           padding.h, "×", padding.w);
-  return {x.size(0), x.size(1), (height - kernel.h) / stride.h + 1, (width - kernel.w) / stride.w + 1};
+  CHECK_AS(ShapeError, x.size(2) > 0 && x.size(3) > 0 && height >= kernel.h && width >= kernel.w,
+           operation, ": the kernel ", kernel.h, "×", kernel.w, " does not fit into the input ",
+           x.shape(), " padded by ", padding.h, "×", padding.w);
+  return {x.size(0), x.size(1), (height - kernel.h) / stride.h + 1,
+          (width - kernel.w) / stride.w + 1};
 }
 
 }  // namespace
@@ -34,20 +36,22 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("max_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("max_pool2d", x_, options);
-  CHECK_AS(ShapeError, x_.size(2) + 2 * options.padding.h <= INT32_MAX / x_.size(3), "max_pool2d: the planes of the ",
-           "input ", x_.shape(), " padded by ", options.padding.h, "×", options.padding.w,
+  CHECK_AS(ShapeError, x_.size(2) + 2 * options.padding.h <= INT32_MAX / x_.size(3),
+           "max_pool2d: the planes of the ", "input ", x_.shape(), " padded by ", options.padding.h,
+           "×", options.padding.w,
            " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
   const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
-  Tensor y = empty(shape, x.options()), index = empty(shape, {DType::Int32, x.device(), x.layout()});
+  Tensor y = empty(shape, x.options()),
+         index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
-  return differentiable(
-      "max_pool2d", {x}, y,
-      [index = save(index), from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, layout);
-        Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
-        kernels::max_pool2d_backward(dx, dy, index.get(), options);
-        return {dx};
-      });
+  return differentiable("max_pool2d", {x}, y,
+                        [index = save(index), from = x.shape(), layout = x.layout(),
+                         options](const Tensor& dy_) -> Gradients {
+                          const Tensor dy = in_layout(dy_, layout);
+                          Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
+                          kernels::max_pool2d_backward(dx, dy, index.get(), options);
+                          return {dx};
+                        });
 }
 
 Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
@@ -57,30 +61,32 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty(shape, x.options());
   kernels::avg_pool2d(y, x, options);
-  return differentiable("avg_pool2d", {x}, y,
-                        [from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = in_layout(dy_, layout);
-                          Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
-                          kernels::avg_pool2d_backward(dx, dy, options);
-                          return {dx};
-                        });
+  return differentiable(
+      "avg_pool2d", {x}, y,
+      [from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
+        const Tensor dy = in_layout(dy_, layout);
+        Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
+        kernels::avg_pool2d_backward(dx, dy, options);
+        return {dx};
+      });
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
   OpScope scope("adaptive_avg_pool2d");
   check_floating("adaptive_avg_pool2d", x_);
   check_dim("adaptive_avg_pool2d", "the input", x_, 4);
-  CHECK(output_size.h >= 0 && output_size.w >= 0, "adaptive_avg_pool2d: the output size is ", output_size.h, "×",
-        output_size.w, ", expected at least 0");
-  CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ", x_.shape(),
-           " has no pixels, expected at least one");
+  CHECK(output_size.h >= 0 && output_size.w >= 0, "adaptive_avg_pool2d: the output size is ",
+        output_size.h, "×", output_size.w, ", expected at least 0");
+  CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ",
+           x_.shape(), " has no pixels, expected at least one");
   const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
   if (y.numel() > 0) kernels::adaptive_avg_pool2d(y, x);
   return differentiable("adaptive_avg_pool2d", {x}, y,
                         [from = x.shape(), layout = x.layout()](const Tensor& dy_) -> Gradients {
                           const Tensor dy = in_layout(dy_, layout);
-                          if (dy.numel() == 0) return {zeros(from, {dy.dtype(), dy.device(), layout})};
+                          if (dy.numel() == 0)
+                            return {zeros(from, {dy.dtype(), dy.device(), layout})};
                           Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
                           kernels::adaptive_avg_pool2d_backward(dx, dy);
                           return {dx};

@@ -17,7 +17,9 @@ void check_number(const char* operation, const Tensor& x) {
 }
 
 // A tensor without dimensions counts as having one, as in PyTorch.
-int reduced_dim(const char* operation, int d, int dim) { return normalize_dim(operation, d, std::max(dim, 1)); }
+int reduced_dim(const char* operation, int d, int dim) {
+  return normalize_dim(operation, d, std::max(dim, 1));
+}
 
 // x's shape with the reduced dimensions of size 1, and without them.
 struct Reduced {
@@ -29,7 +31,8 @@ struct Reduced {
     if (dims.empty()) reduced.fill(true);
     for (int d : dims) {
       d = reduced_dim(operation, d, shape.dim());
-      CHECK_AS(ShapeError, !reduced[d], operation, ": dimension ", d, " appears twice in the dimensions to reduce");
+      CHECK_AS(ShapeError, !reduced[d], operation, ": dimension ", d,
+               " appears twice in the dimensions to reduce");
       reduced[d] = true;
     }
     for (int d = 0; d < shape.dim(); ++d) {
@@ -43,21 +46,24 @@ struct Reduced {
   }
 };
 
-Tensor scaled_sum(const char* name, const Tensor& x_, const Reduced& reduced, double scale, bool keepdim) {
+Tensor scaled_sum(const char* name, const Tensor& x_, const Reduced& reduced, double scale,
+                  bool keepdim) {
   const Tensor x = strided(x_);
   const Tensor kept = empty(reduced.kept, {x.dtype(), x.device()});
   kernels::sum(kept, x, scale);
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
-  return differentiable(name, {x}, kept.as_strided(shape, contiguous_strides(shape), 0),
-                        [from = x.shape(), kept = reduced.kept, scale](const Tensor& dy) -> Gradients {
-                          const Tensor g = reshape(dy, kept);
-                          return {broadcast_view(scale == 1 ? g : mul(g, scale), from)};
-                        });
+  return differentiable(
+      name, {x}, kept.as_strided(shape, contiguous_strides(shape), 0),
+      [from = x.shape(), kept = reduced.kept, scale](const Tensor& dy) -> Gradients {
+        const Tensor g = reshape(dy, kept);
+        return {broadcast_view(scale == 1 ? g : mul(g, scale), from)};
+      });
 }
 
 using Extreme = Kernel<void(const Tensor& y, const Tensor& index, const Tensor& x)>;
 
-ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& x_, int dim, bool keepdim) {
+ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& x_, int dim,
+                         bool keepdim) {
   OpScope scope(name);
   check_number(name, x_);
   dim = reduced_dim(name, dim, x_.dim());
@@ -69,7 +75,8 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   kept[dim] = 1;
   shape.erase(dim);
   if (keepdim) shape = kept;
-  const Tensor values = empty(kept, {x.dtype(), x.device()}), indices = empty(kept, {DType::Int64, x.device()});
+  const Tensor values = empty(kept, {x.dtype(), x.device()}),
+               indices = empty(kept, {DType::Int64, x.device()});
   const auto row = [dim](const Tensor& t) {  // [O, I]
     const Tensor around = around_dim(t, dim);
     const Shape two = {around.size(0), around.size(2)};
@@ -77,13 +84,15 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   };
   kernel(row(values), row(indices), around_dim(x, dim));
   const Tensor y = values.as_strided(shape, contiguous_strides(shape), 0);
-  const auto backward = [from = x.shape(), kept, dim, indices = save(indices)](const Tensor& dy) -> Gradients {
+  const auto backward = [from = x.shape(), kept, dim,
+                         indices = save(indices)](const Tensor& dy) -> Gradients {
     Tensor dx = zeros(from, {dy.dtype(), dy.device()});
     const Tensor g = strided_contiguous(reshape(dy, kept));
     kernels::scatter_add(around_dim(dx, dim), around_dim(g, dim), around_dim(indices.get(), dim));
     return {dx};
   };
-  return {differentiable(name, {x}, y, backward), indices.as_strided(shape, contiguous_strides(shape), 0)};
+  return {differentiable(name, {x}, y, backward),
+          indices.as_strided(shape, contiguous_strides(shape), 0)};
 }
 
 Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) {
@@ -98,7 +107,8 @@ Tensor extreme_of_all(const char* name, const Extreme& kernel, const Tensor& x) 
 Tensor sum(const Tensor& x, const Dims& dims, Flag keepdim) {
   OpScope scope("sum");
   check_defined("sum", x);
-  if (!is_floating(x.dtype()) && x.dtype() != DType::Int64) return sum(to(x, DType::Int64), dims, keepdim);
+  if (!is_floating(x.dtype()) && x.dtype() != DType::Int64)
+    return sum(to(x, DType::Int64), dims, keepdim);
   return scaled_sum("sum", x, Reduced("sum", x.shape(), dims), 1, keepdim);
 }
 
@@ -106,7 +116,8 @@ Tensor mean(const Tensor& x, const Dims& dims, Flag keepdim) {
   OpScope scope("mean");
   check_floating("mean", x);
   const Reduced reduced("mean", x.shape(), dims);
-  return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);  // 0 · ∞ = NaN when empty
+  // 0 · ∞ = NaN when empty.
+  return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);
 }
 
 namespace {
@@ -127,7 +138,8 @@ Tensor largest_of(const Tensor& x, const Reduced& reduced) {
 Tensor scale_for_squares(const Tensor& x, const Reduced& reduced) {
   if (x.dtype() != DType::Float64 || x.numel() == 0) return {};
   const Tensor most = largest_of(abs(x.detach()), reduced);
-  return where(most > 0x1p480, scalar_like(most, 0x1p-600), where(most < 0x1p-480, 0x1p600, full_like(most, 1)));
+  return where(most > 0x1p480, scalar_like(most, 0x1p-600),
+               where(most < 0x1p-480, 0x1p600, full_like(most, 1)));
 }
 
 Tensor scaled(const Tensor& x, const Tensor& scale) {
@@ -167,15 +179,16 @@ Tensor var(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   const Deviations of(x, reduced);
   Tensor y = mul(of.squares, 1 / std::max(freedom, 0.0));
   if (of.scale) y = div(div(y, of.scale), of.scale);
-  // Where no freedom is left the value is infinite, or 0/0; the slope is PyTorch's, which differs over given
-  // dimensions.
+  // Where no freedom is left the value is infinite, or 0/0; the slope is PyTorch's, which differs
+  // over given dimensions.
   const bool of_all_without = dims.empty() && freedom <= 0;
   return differentiable("var", {x}, finished(y, reduced, keepdim, x.dtype()),
                         [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
                           const DType dtype = x.get().dtype();
                           const Tensor g = to(reshape(dy, kept), DType::Float64);
                           Tensor c = sub(scaled(x.get(), of.scale), of.mean);
-                          if (of_all_without) return {to(mul(g, where(c == 0, NAN, full_like(c, INFINITY))), dtype)};
+                          if (of_all_without)
+                            return {to(mul(g, where(c == 0, NAN, full_like(c, INFINITY))), dtype)};
                           c = mul(c, mul(g, 2 / freedom));
                           return {to(of.scale ? div(c, of.scale) : c, dtype)};
                         });
@@ -204,8 +217,12 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
 
 Tensor max(const Tensor& x) { return extreme_of_all("max", kernels::max, x); }
 Tensor min(const Tensor& x) { return extreme_of_all("min", kernels::min, x); }
-ValuesAndIndices max(const Tensor& x, Int dim, Flag keepdim) { return extreme("max", kernels::max, x, dim, keepdim); }
-ValuesAndIndices min(const Tensor& x, Int dim, Flag keepdim) { return extreme("min", kernels::min, x, dim, keepdim); }
+ValuesAndIndices max(const Tensor& x, Int dim, Flag keepdim) {
+  return extreme("max", kernels::max, x, dim, keepdim);
+}
+ValuesAndIndices min(const Tensor& x, Int dim, Flag keepdim) {
+  return extreme("min", kernels::min, x, dim, keepdim);
+}
 
 Tensor argmax(const Tensor& x, Int dim, Flag keepdim) {
   NoGradGuard no_grad;
@@ -225,7 +242,8 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
   return differentiable("norm", {x}, reshape(largest, shape),
                         [x = save(x), y = save(largest)](const Tensor& dy) -> Gradients {
                           const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
-                          Tensor dx = mul(hit, div(reshape(dy, y.get().shape()), sum_to(hit, y.get().shape())));
+                          Tensor dx = mul(
+                              hit, div(reshape(dy, y.get().shape()), sum_to(hit, y.get().shape())));
                           kernels::abs_backward(dx, dx, x.get());
                           return {dx};
                         });
@@ -286,7 +304,8 @@ Tensor logsumexp(const Tensor& x_, Int dim, Flag keepdim) {
   const Tensor y = clone(to(add(log_sum, largest), x.dtype()));
   const Tensor result = keepdim ? y : squeeze(y, dim);
   return differentiable("logsumexp", {x}, result, [=, x = save(x)](const Tensor& dy) -> Gradients {
-    const Tensor wide = to(x.get(), largest.dtype()), g = to(reshape(dy, largest.shape()), largest.dtype());
+    const Tensor wide = to(x.get(), largest.dtype()),
+                 g = to(reshape(dy, largest.shape()), largest.dtype());
     return {to(mul(exp(sub(sub(wide, largest), log_sum)), g), x.get().dtype())};
   });
 }

@@ -10,8 +10,9 @@ Tensor running_sum(const Tensor& x_, int dim, bool reverse) {
   const Tensor x = strided_contiguous(x_);
   Tensor y = empty_like(x);
   kernels::cumsum(around_dim(y, dim), around_dim(x, dim), reverse);
-  return differentiable("cumsum", {x}, y,
-                        [dim, reverse](const Tensor& dy) -> Gradients { return {running_sum(dy, dim, !reverse)}; });
+  return differentiable("cumsum", {x}, y, [dim, reverse](const Tensor& dy) -> Gradients {
+    return {running_sum(dy, dim, !reverse)};
+  });
 }
 
 }  // namespace
@@ -51,8 +52,8 @@ ValuesAndIndices topk(const Tensor& x, Int64 k, Int dim, Flag largest) {
   OpScope scope("topk");
   check_defined("topk", x);
   dim = normalize_dim("topk", dim, x.dim());
-  CHECK_AS(IndexError, k >= 0 && k <= x.size(dim), "topk: k is ", k, ", expected 0 to ", x.size(dim),
-           ", the size of dimension ", dim, " of shape ", x.shape());
+  CHECK_AS(IndexError, k >= 0 && k <= x.size(dim), "topk: k is ", k, ", expected 0 to ",
+           x.size(dim), ", the size of dimension ", dim, " of shape ", x.shape());
   const Tensor order = first_in_order(x, k, dim, largest);
   return {gather(x, dim, order), order};
 }

@@ -10,8 +10,9 @@
 namespace ringgrad {
 namespace {
 
-// The strides that show x's elements, in row-major order, with `shape`; nothing where no strides can. Dimensions of x
-// that can be walked as one form a chunk, and each chunk must be the product of consecutive new sizes.
+// The strides that show x's elements, in row-major order, with `shape`; nothing where no strides
+// can. Dimensions of x that can be walked as one form a chunk, and each chunk must be the product
+// of consecutive new sizes.
 std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) {
   if (x.numel() == 0 || x.dim() == 0) return contiguous_strides(shape);
   Strides strides = shape;
@@ -19,7 +20,8 @@ std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) 
   int64_t chunk_stride = x.strides().back(), chunk_size = 1;
   for (int from = x.dim() - 1; from >= 0; --from) {
     chunk_size *= x.shape()[from];
-    const bool goes_on = from > 0 && (x.shape()[from - 1] == 1 || x.strides()[from - 1] == chunk_size * chunk_stride);
+    const bool goes_on = from > 0 && (x.shape()[from - 1] == 1 ||
+                                      x.strides()[from - 1] == chunk_size * chunk_stride);
     if (goes_on) continue;
     int64_t size = 1;
     for (; to >= 0 && (size < chunk_size || shape[to] == 1); --to) {
@@ -43,16 +45,17 @@ Shape resolve_shape(const Tensor& x, Shape shape) {
     if (shape[d] < 0)
       unknown = d;
     else  // a product that wraps around must not pass for x's number of elements
-      CHECK_AS(ShapeError, !__builtin_mul_overflow(known, shape[d], &known), "reshape: shape ", shape,
-               " has too many elements");
+      CHECK_AS(ShapeError, !__builtin_mul_overflow(known, shape[d], &known), "reshape: shape ",
+               shape, " has too many elements");
   }
   if (unknown >= 0) {
-    CHECK_AS(ShapeError, known > 0 && x.numel() % known == 0, "reshape: a tensor of shape ", x.shape(), " has ",
-             x.numel(), " elements, which leaves no size for the -1 in ", shape);
+    CHECK_AS(ShapeError, known > 0 && x.numel() % known == 0, "reshape: a tensor of shape ",
+             x.shape(), " has ", x.numel(), " elements, which leaves no size for the -1 in ",
+             shape);
     shape[unknown] = x.numel() / known;
   }
-  CHECK_AS(ShapeError, unknown >= 0 || known == x.numel(), "reshape: a tensor of shape ", x.shape(), " has ", x.numel(),
-           " elements, shape ", shape, " has ", known, ", expected as many");
+  CHECK_AS(ShapeError, unknown >= 0 || known == x.numel(), "reshape: a tensor of shape ", x.shape(),
+           " has ", x.numel(), " elements, shape ", shape, " has ", known, ", expected as many");
   return shape;
 }
 
@@ -66,13 +69,14 @@ Tensor part(const Tensor& x, int d, int64_t begin, int64_t length, int64_t step 
   return x.as_strided(shape, strides, length > 0 ? offset : x.storage_offset());
 }
 
-// x as a view can show it. A channel-blocked tensor becomes a strided one for good, whatever names it, so that what is
-// written to the view is written to x. Not where the view has a history, and cannot be written to. The version goes
-// along for a SavedTensor, which compares it.
+// x as a view can show it. A channel-blocked tensor becomes a strided one for good, whatever names
+// it, so that what is written to the view is written to x. Not where the view has a history, and
+// cannot be written to. The version goes along for a SavedTensor, which compares it.
 Tensor viewable(const Tensor& x) {
   if (!x.is_channel_blocked() || wants_grad(x)) return strided(x);
   const Tensor y = strided(x);
-  for (uint32_t v = y.storage()->version(); v < x.storage()->version(); ++v) y.storage()->bump_version();
+  for (uint32_t v = y.storage()->version(); v < x.storage()->version(); ++v)
+    y.storage()->bump_version();
   x.set_data(y);
   return x;
 }
@@ -89,24 +93,27 @@ Tensor reshape(const Tensor& x_, const Shape& wanted) {
     x = contiguous(x);
     strides = contiguous_strides(shape);
   }
-  return differentiable("reshape", {x}, x.as_strided(shape, *strides, x.storage_offset()),
-                        [from = x.shape()](const Tensor& dy) -> Gradients { return {reshape(dy, from)}; });
+  return differentiable(
+      "reshape", {x}, x.as_strided(shape, *strides, x.storage_offset()),
+      [from = x.shape()](const Tensor& dy) -> Gradients { return {reshape(dy, from)}; });
 }
 
 Tensor view(const Tensor& x_, const Shape& shape) {
   check_defined("view", x_);
   const Tensor x = viewable(x_);
-  CHECK_AS(ShapeError, strides_of_reshaped(x, resolve_shape(x, shape)), "view: a tensor of shape ", x.shape(),
-           " with strides ", x.strides(), " cannot be seen with shape ", shape, " without a copy; reshape() makes one");
+  CHECK_AS(ShapeError, strides_of_reshaped(x, resolve_shape(x, shape)), "view: a tensor of shape ",
+           x.shape(), " with strides ", x.strides(), " cannot be seen with shape ", shape,
+           " without a copy; reshape() makes one");
   return reshape(x, shape);
 }
 
 Tensor flatten(const Tensor& x, Int start_dim, Int end_dim) {
   check_defined("flatten", x);
   if (x.dim() == 0) return reshape(x, {1});
-  const int start = normalize_dim("flatten", start_dim, x.dim()), end = normalize_dim("flatten", end_dim, x.dim());
-  CHECK_AS(ShapeError, start <= end, "flatten: dimensions ", start, " to ", end, " of shape ", x.shape(),
-           " are in the wrong order");
+  const int start = normalize_dim("flatten", start_dim, x.dim()),
+            end = normalize_dim("flatten", end_dim, x.dim());
+  CHECK_AS(ShapeError, start <= end, "flatten: dimensions ", start, " to ", end, " of shape ",
+           x.shape(), " are in the wrong order");
   Shape shape;
   for (int d = 0; d < x.dim(); ++d) {
     if (d > start && d <= end)
@@ -121,8 +128,9 @@ Tensor permute(const Tensor& x_, const Dims& order) {
   OpScope scope("permute");
   check_defined("permute", x_);
   const int dims = x_.dim();
-  CHECK_AS(ShapeError, static_cast<int>(order.size()) == dims, "permute: the order has ", order.size(),
-           " entries, expected one for each of the ", dims, " dimensions of shape ", x_.shape());
+  CHECK_AS(ShapeError, static_cast<int>(order.size()) == dims, "permute: the order has ",
+           order.size(), " entries, expected one for each of the ", dims, " dimensions of shape ",
+           x_.shape());
   const Tensor x = viewable(x_);
   Shape shape = x.shape();
   Strides strides = x.strides();
@@ -134,15 +142,17 @@ Tensor permute(const Tensor& x_, const Dims& order) {
     shape[i] = x.shape()[d];
     strides[i] = x.strides()[d];
   }
-  return differentiable("permute", {x}, x.as_strided(shape, strides, x.storage_offset()),
-                        [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
+  return differentiable(
+      "permute", {x}, x.as_strided(shape, strides, x.storage_offset()),
+      [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
 }
 
 Tensor transpose(const Tensor& x, Int dim0, Int dim1) {
   check_defined("transpose", x);
   std::vector<int> order(x.dim());
   for (int d = 0; d < x.dim(); ++d) order[d] = d;
-  std::swap(order[normalize_dim("transpose", dim0, x.dim())], order[normalize_dim("transpose", dim1, x.dim())]);
+  std::swap(order[normalize_dim("transpose", dim0, x.dim())],
+            order[normalize_dim("transpose", dim1, x.dim())]);
   return permute(x, order);
 }
 
@@ -156,12 +166,13 @@ Tensor slice(const Tensor& x_, Int dim, Int64 begin, Int64 end, Int64 step) {
   begin = std::clamp<int64_t>(begin + (begin < 0 ? n : 0), 0, n);
   end = std::clamp<int64_t>(end + (end < 0 ? n : 0), begin, n);
   const int64_t length = end == begin ? 0 : (end - begin - 1) / step + 1;
-  return differentiable("slice", {x}, part(x, dim, begin, length, step),
-                        [from = x.shape(), dim, begin, length, step](const Tensor& dy) -> Gradients {
-                          Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-                          kernels::copy(part(dx, dim, begin, length, step), dy);
-                          return {dx};
-                        });
+  return differentiable(
+      "slice", {x}, part(x, dim, begin, length, step),
+      [from = x.shape(), dim, begin, length, step](const Tensor& dy) -> Gradients {
+        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        kernels::copy(part(dx, dim, begin, length, step), dy);
+        return {dx};
+      });
 }
 
 Tensor expand(const Tensor& x_, const Shape& wanted) {
@@ -170,27 +181,31 @@ Tensor expand(const Tensor& x_, const Shape& wanted) {
   const Tensor x = viewable(x_);
   Shape shape = wanted;
   const int added = shape.dim() - x.dim();
-  CHECK_AS(ShapeError, added >= 0, "expand: shape ", wanted, " has fewer dimensions than the tensor's ", x.shape());
+  CHECK_AS(ShapeError, added >= 0, "expand: shape ", wanted,
+           " has fewer dimensions than the tensor's ", x.shape());
   int64_t elements = 1;
   for (int d = 0; d < shape.dim(); ++d) {
     if (shape[d] == -1 && d >= added) shape[d] = x.shape()[d - added];
-    CHECK_AS(ShapeError, shape[d] >= 0 && (d < added || x.shape()[d - added] == 1 || x.shape()[d - added] == shape[d]),
+    CHECK_AS(ShapeError,
+             shape[d] >= 0 &&
+                 (d < added || x.shape()[d - added] == 1 || x.shape()[d - added] == shape[d]),
              "expand: a tensor of shape ", x.shape(), " cannot be repeated to ", wanted,
              ": only dimensions of size 1 and new ones in front are repeated");
-    CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, shape[d], &elements), "expand: shape ", wanted,
-             " has too many elements");
+    CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, shape[d], &elements), "expand: shape ",
+             wanted, " has too many elements");
   }
   // detach(): expanding to its own shape gives a tensor of its own as well
-  return differentiable("expand", {x}, broadcast_view(x, shape).detach(),
-                        [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
+  return differentiable(
+      "expand", {x}, broadcast_view(x, shape).detach(),
+      [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
 }
 
 Tensor squeeze(const Tensor& x, Int dim) {
   check_defined("squeeze", x);
   dim = normalize_dim("squeeze", dim, x.dim());
   Shape shape = x.shape();
-  CHECK_AS(ShapeError, shape[dim] == 1, "squeeze: dimension ", dim, " of shape ", shape, " has size ", shape[dim],
-           ", expected 1");
+  CHECK_AS(ShapeError, shape[dim] == 1, "squeeze: dimension ", dim, " of shape ", shape,
+           " has size ", shape[dim], ", expected 1");
   shape.erase(dim);
   return reshape(x, shape);
 }
@@ -218,8 +233,8 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
     check_same_kind("cat", first, x);
     bool fits = x.dim() == first.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || x.shape()[d] == shape[d];
-    CHECK_AS(ShapeError, fits, "cat: shapes ", first.shape(), " and ", x.shape(), " differ outside dimension ", dim,
-             ", along which they are joined");
+    CHECK_AS(ShapeError, fits, "cat: shapes ", first.shape(), " and ", x.shape(),
+             " differ outside dimension ", dim, ", along which they are joined");
     shape[dim] += x.shape()[dim];
   }
   Tensor y = empty(shape, {first.dtype(), first.device()});
@@ -249,8 +264,8 @@ Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
   std::vector<Tensor> unsqueezed;
   for (const Tensor& x : tensors) {
     check_same_kind("stack", tensors[0], x);
-    CHECK_AS(ShapeError, x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(), " and ", x.shape(),
-             " differ, expected equal ones");
+    CHECK_AS(ShapeError, x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(),
+             " and ", x.shape(), " differ, expected equal ones");
     unsqueezed.push_back(unsqueeze(x, dim));
   }
   return cat(unsqueezed, dim);
@@ -260,25 +275,32 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
   OpScope scope("pad");
   check_defined("pad", x);
   const int pairs = static_cast<int>(widths.size() / 2);
-  CHECK_AS(ShapeError, widths.size() % 2 == 0 && pairs <= x.dim(), "pad: ", widths.size(), " widths for shape ",
-           x.shape(), ", expected a pair (before, after) for each of at most ", x.dim(), " dimensions");
+  CHECK_AS(ShapeError, widths.size() % 2 == 0 && pairs <= x.dim(), "pad: ", widths.size(),
+           " widths for shape ", x.shape(),
+           ", expected a pair (before, after) for each of at most ", x.dim(), " dimensions");
   Shape shape = x.shape();
   for (int i = 0; i < pairs; ++i) {
     const int64_t before = widths[2 * i], after = widths[2 * i + 1];
     CHECK(before >= 0 && after >= 0, "pad: the widths ", before, " and ", after,
           " are not both positive or 0; slice() removes elements");
     int64_t& size = shape[x.dim() - 1 - i];
-    CHECK_AS(ShapeError, !__builtin_add_overflow(size, before, &size) && !__builtin_add_overflow(size, after, &size),
-             "pad: shape ", x.shape(), " with ", before, " elements before and ", after, " behind in dimension ",
-             x.dim() - 1 - i, ", expected at most ", std::numeric_limits<int64_t>::max(), " in all");
+    CHECK_AS(
+        ShapeError,
+        !__builtin_add_overflow(size, before, &size) && !__builtin_add_overflow(size, after, &size),
+        "pad: shape ", x.shape(), " with ", before, " elements before and ", after,
+        " behind in dimension ", x.dim() - 1 - i, ", expected at most ",
+        std::numeric_limits<int64_t>::max(), " in all");
   }
   const auto inside = [from = x.shape(), widths, pairs](Tensor y) {  // where x lies in y
-    for (int i = 0; i < pairs; ++i) y = part(y, y.dim() - 1 - i, widths[2 * i], from[from.dim() - 1 - i]);
+    for (int i = 0; i < pairs; ++i)
+      y = part(y, y.dim() - 1 - i, widths[2 * i], from[from.dim() - 1 - i]);
     return y;
   };
-  Tensor y = full(shape, value, {x.dtype(), x.device(), x.is_channel_blocked() ? Layout::Strided : x.layout()});
+  Tensor y = full(shape, value,
+                  {x.dtype(), x.device(), x.is_channel_blocked() ? Layout::Strided : x.layout()});
   kernels::copy(inside(y), x);
-  return differentiable("pad", {x}, y, [inside](const Tensor& dy) -> Gradients { return {inside(strided(dy))}; });
+  return differentiable("pad", {x}, y,
+                        [inside](const Tensor& dy) -> Gradients { return {inside(strided(dy))}; });
 }
 
 }  // namespace ringgrad

@@ -1,5 +1,6 @@
-// What libtorch's tape costs per operation: a chain of 1,000 adds of one float, as `ringgrad bench ops` measures ours.
-// One thread; the median of many repetitions, in nanoseconds per operation, as JSON. Built by tape_libtorch.sh.
+// What libtorch's tape costs per operation: a chain of 1,000 adds of one float, as `ringgrad bench
+// ops` measures ours. One thread; the median of many repetitions, in nanoseconds per operation, as
+// JSON. Built by tape_libtorch.sh.
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
@@ -16,15 +17,17 @@ template <class Function>
 double nanoseconds_per_op(Function&& run) {
   const auto start = std::chrono::steady_clock::now();
   run();
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kChain;
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start)
+             .count() /
+         kChain;
 }
 
 // "NAME_ns": median, "NAME_quartiles_ns": [low, high]
 void print_cost(const char* name, std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
   const size_t n = samples.size();
-  std::printf(", \"%s_ns\": %.0f, \"%s_quartiles_ns\": [%.0f, %.0f]", name, samples[n / 2], name, samples[n / 4],
-              samples[3 * n / 4]);
+  std::printf(", \"%s_ns\": %.0f, \"%s_quartiles_ns\": [%.0f, %.0f]", name, samples[n / 2], name,
+              samples[n / 4], samples[3 * n / 4]);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace ringgrad {
 
-inline double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+inline double seconds_between(std::chrono::steady_clock::time_point from,
+                              std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 inline double seconds_since(std::chrono::steady_clock::time_point from) {
@@ -27,7 +28,9 @@ class Deadline {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));
   }
-  Deadline but_at_most(Clock::duration timeout) const { return Deadline(std::min(at_, Clock::now() + timeout)); }
+  Deadline but_at_most(Clock::duration timeout) const {
+    return Deadline(std::min(at_, Clock::now() + timeout));
+  }
 
  private:
   explicit Deadline(Clock::time_point at) : at_(at) {}

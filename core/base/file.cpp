@@ -45,7 +45,9 @@ InputFile::InputFile(const fs::path& path)
 }
 
 InputFile::InputFile(const AtomicFile& written)
-    : path_(written.file_), descriptor_(::fcntl(written.descriptor_, F_DUPFD_CLOEXEC, 0)), size_(written.end_) {
+    : path_(written.file_),
+      descriptor_(::fcntl(written.descriptor_, F_DUPFD_CLOEXEC, 0)),
+      size_(written.end_) {
   check_limit(descriptor_, path_);
 }
 
@@ -53,11 +55,13 @@ InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read_at(uint64_t offset, std::span<uint8_t> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count =
+        ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    CHECK_AS(IoError, count >= 0, "read: ", path_.string(), ": byte ", offset, ": ", std::strerror(errno));
-    CHECK_AS(DataError, count > 0, "read: ", path_.string(), ": ends at byte ", offset, ", expected ", size_,
-             " bytes: it was cut while it was read");
+    CHECK_AS(IoError, count >= 0, "read: ", path_.string(), ": byte ", offset, ": ",
+             std::strerror(errno));
+    CHECK_AS(DataError, count > 0, "read: ", path_.string(), ": ends at byte ", offset,
+             ", expected ", size_, " bytes: it was cut while it was read");
     offset += static_cast<uint64_t>(count);
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
@@ -67,14 +71,17 @@ namespace {
 
 constexpr std::string_view kPart = ".part";
 
-fs::path directory_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+fs::path directory_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
 
-// What the names of this machine's parts of a file begin with. A process number means nothing on another machine that
-// shares the directory.
+// What the names of this machine's parts of a file begin with. A process number means nothing on
+// another machine that shares the directory.
 std::string prefix_of(const fs::path& file) {
   char host[HOST_NAME_MAX + 1] = {};
   ::gethostname(host, HOST_NAME_MAX);
-  constexpr size_t kMost = 160;  // bytes of the file's own name, so that the part's is not too long where it is not
+  // Bytes of the file's own name, so that the part's is not too long where it is not.
+  constexpr size_t kMost = 160;
   return str(file.filename().string().substr(0, kMost), ".", host, ".");
 }
 
@@ -91,8 +98,10 @@ fs::path followed(const fs::path& file) {
   constexpr int kMostLinks = 40;  // as the kernel's
   fs::path path = file;
   std::error_code none;
-  for (int links = 0; fs::is_symlink(fs::symlink_status(path, none)) && !is_in_proc(path); ++links) {
-    CHECK_AS(IoError, links < kMostLinks, "write: ", file.string(), " cannot be written: ", std::strerror(ELOOP));
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path, none)) && !is_in_proc(path);
+       ++links) {
+    CHECK_AS(IoError, links < kMostLinks, "write: ", file.string(),
+             " cannot be written: ", std::strerror(ELOOP));
     const fs::path leads_to = fs::read_symlink(path, none);
     path = leads_to.is_absolute() ? leads_to : directory_of(path) / leads_to;
   }
@@ -157,7 +166,8 @@ void AtomicFile::open_target() {
   if (const std::optional<int> own = own_descriptor(place_)) {
     target_ = ::fcntl(*own, F_DUPFD_CLOEXEC, 0);
     check_limit(target_, file_);
-    if (target_ < 0 || (::fcntl(target_, F_GETFL) & O_ACCMODE) == O_RDONLY) fail("cannot be written", EBADF);
+    if (target_ < 0 || (::fcntl(target_, F_GETFL) & O_ACCMODE) == O_RDONLY)
+      fail("cannot be written", EBADF);
     return;
   }
   struct stat status {};
@@ -189,7 +199,8 @@ void AtomicFile::open_part() {
   part_ = directory_of(place_) / str(prefix_of(place_), ::getpid(), ".", count++, kPart);
   // A nameless file gets its name through /proc, which some containers lack.
   nameless_ = ::access(link_to(STDIN_FILENO).parent_path().c_str(), X_OK) == 0;
-  if (nameless_) descriptor_ = ::open(directory_of(place_).c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+  if (nameless_)
+    descriptor_ = ::open(directory_of(place_).c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
     nameless_ = false;
     descriptor_ = ::open(part_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -212,14 +223,16 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::fail(const char* what, int known) const {
   const int reason = known != 0 ? known : errno;
   throw IoError(str("write: ", file_.string(), " ", what, ": ", std::strerror(reason),
-                    reason == EFBIG ? " (see ulimit -f)" : "", target_ < 0 ? "; what was there before is intact" : ""));
+                    reason == EFBIG ? " (see ulimit -f)" : "",
+                    target_ < 0 ? "; what was there before is intact" : ""));
 }
 
 void AtomicFile::write(std::span<const uint8_t> bytes) { write_at(end_, bytes); }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail(str("cannot be written at byte ", offset).c_str());
     offset += static_cast<uint64_t>(count);
@@ -237,7 +250,8 @@ void AtomicFile::write_to_target() {
   std::vector<uint8_t> bytes(1 << 20);
   bool written = true;
   for (uint64_t offset = 0; written && offset < end_;) {
-    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count =
+        ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     written = count > 0 && write_all(target_, std::span(bytes).first(static_cast<size_t>(count)));
     offset += static_cast<uint64_t>(std::max<ssize_t>(0, count));
   }
@@ -259,12 +273,14 @@ void AtomicFile::commit() {
   if (::fdatasync(descriptor_) != 0) fail("cannot be flushed to the disk");
   if (nameless_) {
     ::unlink(part_.c_str());  // of a process of the same number, long ago
-    if (::linkat(AT_FDCWD, link_to(descriptor_).c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+    if (::linkat(AT_FDCWD, link_to(descriptor_).c_str(), AT_FDCWD, part_.c_str(),
+                 AT_SYMLINK_FOLLOW) != 0)
       fail("cannot be named");
   }
   if (::rename(part_.c_str(), place_.c_str()) != 0) fail("cannot be replaced");
   ::close(std::exchange(descriptor_, -1));
-  // The new content is in place; a directory that cannot be flushed (some file systems) does not change that.
+  // The new content is in place; a directory that cannot be flushed (some file systems) does not
+  // change that.
   const int directory = ::open(directory_of(place_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
   ::fsync(directory);

@@ -9,11 +9,12 @@ namespace ringgrad {
 
 class AtomicFile;
 
-// A regular file to read. Its size is that at opening: what is appended is not seen, one that shrinks is an error.
+// A regular file to read. Its size is that at opening: what is appended is not seen, one that
+// shrinks is an error.
 class InputFile {
  public:
-  // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a pipe could hang);
-  // LimitError where this process may have no more files open.
+  // Throws IoError where there is none, it cannot be read, or it is not a regular file (reading a
+  // pipe could hang); LimitError where this process may have no more files open.
   explicit InputFile(const std::filesystem::path& path);
   // Opens what has been written to `written` so far, before its commit(). The bytes are those that
   // a reader will find after commit(). Throws LimitError.
@@ -23,8 +24,8 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   uint64_t size() const { return size_; }
-  // Exactly bytes.size() bytes from `offset`. Throws DataError where the file has become shorter, IoError. Several
-  // threads may read at once.
+  // Exactly bytes.size() bytes from `offset`. Throws DataError where the file has become shorter,
+  // IoError. Several threads may read at once.
   void read_at(uint64_t offset, std::span<uint8_t> bytes) const;
 
  private:
@@ -46,9 +47,10 @@ class InputFile {
 // each of these is needed). So at every instant, also when the machine stops, NAME is the old file
 // or the new one. On a file system without nameless files the part has its name from the beginning.
 //
-// Not thread-safe; but several threads, processes and machines may write the same NAME at once, each to a part of its
-// own: the last commit() wins. All members throw IoError naming the file, the byte and the system's reason; what was
-// there before is intact. A process that may hit RLIMIT_FSIZE must ignore SIGXFSZ.
+// Not thread-safe; but several threads, processes and machines may write the same NAME at once,
+// each to a part of its own: the last commit() wins. All members throw IoError naming the file, the
+// byte and the system's reason; what was there before is intact. A process that may hit
+// RLIMIT_FSIZE must ignore SIGXFSZ.
 class AtomicFile {
  public:
   // Opens the file for writing. Also removes the parts of this file that processes of this machine

@@ -24,7 +24,8 @@ void before_fork() {
 }
 
 void after_fork() {
-  for (auto mutex = held().mutexes.rbegin(); mutex != held().mutexes.rend(); ++mutex) (*mutex)->unlock();
+  for (auto mutex = held().mutexes.rbegin(); mutex != held().mutexes.rend(); ++mutex)
+    (*mutex)->unlock();
   held().adding.unlock();
 }
 

@@ -13,8 +13,8 @@
 
 namespace ringgrad {
 
-// A number as an integer of type A. It loses its fraction; beyond int64 it is int64's nearest, and of that A keeps the
-// lowest bits, so that a negative one wraps where there is no sign; NaN is 0.
+// A number as an integer of type A. It loses its fraction; beyond int64 it is int64's nearest, and
+// of that A keeps the lowest bits, so that a negative one wraps where there is no sign; NaN is 0.
 template <class A, class F>
 RINGGRAD_HOST_DEVICE A integer(F value) {
   if constexpr (std::is_floating_point_v<F>) {
@@ -38,6 +38,7 @@ A number(F value) {
 
 // The type to add, subtract and multiply numbers of type A in: integers that do not fit wrap.
 template <class A>
-using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>, std::type_identity<A>>::type;
+using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>,
+                                             std::type_identity<A>>::type;
 
 }  // namespace ringgrad

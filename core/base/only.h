@@ -14,17 +14,20 @@ namespace ringgrad {
 
 // Character types are no numbers, although C++ computes with them.
 template <class A>
-inline constexpr bool kIsLetter = std::is_same_v<A, char> || std::is_same_v<A, wchar_t> || std::is_same_v<A, char8_t> ||
-                                  std::is_same_v<A, char16_t> || std::is_same_v<A, char32_t>;
+inline constexpr bool kIsLetter =
+    std::is_same_v<A, char> || std::is_same_v<A, wchar_t> || std::is_same_v<A, char8_t> ||
+    std::is_same_v<A, char16_t> || std::is_same_v<A, char32_t>;
 template <class A>
-inline constexpr bool kIsNumber = std::is_arithmetic_v<A> && !kIsLetter<A> && !std::is_same_v<A, bool>;
+inline constexpr bool kIsNumber =
+    std::is_arithmetic_v<A> && !kIsLetter<A> && !std::is_same_v<A, bool>;
 
 // True if an argument of type A may be passed for a T: bool for bool, integers for integers, any
 // number for a floating type.
 template <class A, class T>
 inline constexpr bool kIsOfKind = std::is_same_v<T, bool>
                                       ? std::is_same_v<A, bool>
-                                      : kIsNumber<A> && (std::is_integral_v<A> || std::is_floating_point_v<T>);
+                                      : kIsNumber<A> &&
+                                            (std::is_integral_v<A> || std::is_floating_point_v<T>);
 
 template <class T>
 class Only;
@@ -36,7 +39,8 @@ inline constexpr bool kIsOnly<Only<T>> = true;
 // True for a class that converts to T by its author's choice, such as a JSON value or an atomic
 // number.
 template <class A, class T>
-inline constexpr bool kStandsFor = std::is_class_v<A> && !kIsOnly<A> && std::is_convertible_v<const A&, T>;
+inline constexpr bool kStandsFor =
+    std::is_class_v<A> && !kIsOnly<A> && std::is_convertible_v<const A&, T>;
 
 [[noreturn]] void throw_out_of_range(const std::string& number, size_t bytes);  // IndexError
 

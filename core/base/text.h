@@ -25,8 +25,8 @@ class Classic : public Stream {
     this->imbue(std::locale::classic());
   }
 };
-// Instantiated once: compilers differ in the tables that they make of such a class in each file, and
-// those of two cannot be linked together.
+// Instantiated once: compilers differ in the tables that they make of such a class in each file,
+// and those of two cannot be linked together.
 extern template class Classic<std::ostringstream>;
 extern template class Classic<std::istringstream>;
 extern template class Classic<std::ifstream>;
@@ -39,7 +39,8 @@ using TextInput = Classic<std::istringstream>;
 template <class T>
 std::optional<T> parse_number(std::string_view text, auto... base) {
   T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base...);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, base...);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   return whole ? std::optional<T>(number) : std::nullopt;
 }

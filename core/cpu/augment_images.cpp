@@ -1,4 +1,5 @@
-// Batches of augmented images on the CPU: gather, crop, flip, normalisation and cutout in one pass over the bytes.
+// Batches of augmented images on the CPU: gather, crop, flip, normalisation and cutout in one pass
+// over the bytes.
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
@@ -7,11 +8,12 @@
 namespace ringgrad::cpu {
 namespace {
 
-// One row of the output: pixels [first, last) of the input, black around them, mirrored or not. Without __restrict
-// each of these short loops starts with a check for overlap, since bytes may alias anything.
+// One row of the output: pixels [first, last) of the input, black around them, mirrored or not.
+// Without __restrict each of these short loops starts with a check for overlap, since bytes may
+// alias anything.
 template <class T>
-void write_row(const uint8_t* __restrict pixels, int first, int last, int width, float scale, float black, bool mirror,
-               T* __restrict out) {
+void write_row(const uint8_t* __restrict pixels, int first, int last, int width, float scale,
+               float black, bool mirror, T* __restrict out) {
   using A = Accumulator<T>;
   const auto value = [scale = A{scale}, black = A{black}](uint8_t pixel) {
     return static_cast<T>(static_cast<A>(pixel) * scale + black);
@@ -31,19 +33,21 @@ void write_row(const uint8_t* __restrict pixels, int first, int last, int width,
 
 // What write_row has left black, from the whole input row instead.
 template <class T>
-void reflect_borders(const uint8_t* row, const Augmentation& a, int first, int last, int width, float scale,
-                     float shift, T* out) {
+void reflect_borders(const uint8_t* row, const Augmentation& a, int first, int last, int width,
+                     float scale, float shift, T* out) {
   for (int x = 0; x < width; ++x) {
     if (x >= first && x < last) continue;
     const auto pixel = static_cast<Accumulator<T>>(row[reflected(x + a.dx, width)]);
-    out[a.flip ? width - 1 - x : x] = static_cast<T>(pixel * Accumulator<T>{scale} + Accumulator<T>{shift});
+    out[a.flip ? width - 1 - x : x] =
+        static_cast<T>(pixel * Accumulator<T>{scale} + Accumulator<T>{shift});
   }
 }
 
 template <class T>
-void write_image(const Augmentation& a, bool reflect, const uint8_t* image, int channels, int height, int width,
-                 const float* scale, const float* shift, T* out) {
-  // Columns [first, last) of an output row, before mirroring, have a pixel; the others lie on the black border.
+void write_image(const Augmentation& a, bool reflect, const uint8_t* image, int channels,
+                 int height, int width, const float* scale, const float* shift, T* out) {
+  // Columns [first, last) of an output row, before mirroring, have a pixel; the others lie on the
+  // black border.
   const int first = std::clamp(-a.dx, 0, width), last = std::clamp(width - a.dx, first, width);
   const int cut_width = a.cut_right - a.cut_left;
   for (int c = 0; c < channels; ++c) {
@@ -62,9 +66,11 @@ void write_image(const Augmentation& a, bool reflect, const uint8_t* image, int 
   }
 }
 
-// On the calling thread alone: the loader's workers call it, and must not take the training's threads.
-void augment_images_cpu(Stream, const Tensor& y, const Tensor& images, const Tensor& index, const Tensor& epoch,
-                        const Tensor& scale, const Tensor& shift, const AugmentOptions& options) {
+// On the calling thread alone: the loader's workers call it, and must not take the training's
+// threads.
+void augment_images_cpu(Stream, const Tensor& y, const Tensor& images, const Tensor& index,
+                        const Tensor& epoch, const Tensor& scale, const Tensor& shift,
+                        const AugmentOptions& options) {
   ASSERT(y.is_contiguous() && images.is_contiguous() && index.is_contiguous() && y.dim() == 4);
   const auto channels = static_cast<int>(y.size(1)), height = static_cast<int>(y.size(2)),
              width = static_cast<int>(y.size(3));

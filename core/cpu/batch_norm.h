@@ -1,5 +1,6 @@
-// What the batch normalisation kernels share: how the elements of each channel lie in memory, and sums per channel that
-// read memory once and do not depend on the number of threads. Private to core/cpu.
+// What the batch normalisation kernels share: how the elements of each channel lie in memory, and
+// sums per channel that read memory once and do not depend on the number of threads. Private to
+// core/cpu.
 #pragma once
 
 #include <cmath>
@@ -13,12 +14,13 @@
 
 namespace ringgrad::cpu {
 
-// Some channels of x [N, C, …] as rows of memory: `rows` of them per image, each of `length` elements in which `width`
-// channels alternate; `step` elements lie from one pixel to the next.
+// Some channels of x [N, C, …] as rows of memory: `rows` of them per image, each of `length`
+// elements in which `width` channels alternate; `step` elements lie from one pixel to the next.
 //
 //   channel-blocked      one row per block, width 16; channels beyond C hold zeros
 //   contiguous           one row per channel, width 1
-//   contiguous [N, C]    all images are one: 16 channels each, whose pixels lie C elements apart, and then one by one
+//   contiguous [N, C]    all images are one: 16 channels each, whose pixels lie C elements apart,
+//   and then one by one
 struct ChannelRows {
   int64_t first;  // channel
   int64_t images, rows, row_step, length, width, step;
@@ -27,8 +29,9 @@ struct ChannelRows {
   int64_t count() const { return images * length / width; }  // elements of one channel
   bool interleaved() const { return step != width; }         // with other rows
 
-  // A row is walked in pieces that stay in the first-level cache, so that a second look at one costs little. A piece
-  // gives one partial sum per channel. (Where pixels lie apart, few of them share the cache's places.)
+  // A row is walked in pieces that stay in the first-level cache, so that a second look at one
+  // costs little. A piece gives one partial sum per channel. (Where pixels lie apart, few of them
+  // share the cache's places.)
   int64_t piece() const { return interleaved() ? 512 : 2048; }
   int64_t pieces() const { return ceil_div(length, piece()); }
 };
@@ -44,7 +47,9 @@ inline std::vector<ChannelRows> channel_rows(const Tensor& x) {
 }
 
 // Room for the values of every channel, and of the padding of a last block.
-inline int64_t padded_channels(const Tensor& x) { return ceil_div(x.shape()[1], kChannelBlock) * kChannelBlock; }
+inline int64_t padded_channels(const Tensor& x) {
+  return ceil_div(x.shape()[1], kChannelBlock) * kChannelBlock;
+}
 
 // `from`, and zeros up to so many channels.
 template <class A>
@@ -57,36 +62,44 @@ template <class A>
 struct Normalization {
   Workspace<A> mean, scale, shift;  // [padded_channels]
 
-  Normalization(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var, const Tensor& weight,
-                const Tensor& bias, double eps)
-      : mean(stream, padded_channels(x)), scale(stream, padded_channels(x)), shift(stream, padded_channels(x)) {
+  Normalization(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var,
+                const Tensor& weight, const Tensor& bias, double eps)
+      : mean(stream, padded_channels(x)),
+        scale(stream, padded_channels(x)),
+        shift(stream, padded_channels(x)) {
     load_channels(mean, padded_channels(x), means);
-    for (const Workspace<A>* coefficient : {&scale, &shift}) std::fill_n(coefficient->data(), padded_channels(x), A{0});
+    for (const Workspace<A>* coefficient : {&scale, &shift})
+      std::fill_n(coefficient->data(), padded_channels(x), A{0});
     for (int64_t c = 0; c < x.shape()[1]; ++c) {
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
-      if (rstd == 0 && std::isfinite(mean[c])) mean[c] = 0;  // x - mean may overflow, and 0 ∞ is no number
+      // x - mean may overflow, and 0 ∞ is no number.
+      if (rstd == 0 && std::isfinite(mean[c])) mean[c] = 0;
       scale[c] = static_cast<A>(weight.defined() ? weight.data<A>()[c] * rstd : rstd);
       shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
     }
   }
 };
 
-// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite; 0 for padding channels.
+// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite; 0 for padding
+// channels.
 template <class A>
 struct NormalizationGradient {
   Workspace<A> mean, a, b, c;  // [padded_channels]
 
-  NormalizationGradient(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var, const Tensor& weight,
-                        const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count)
+  NormalizationGradient(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var,
+                        const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat,
+                        double eps, double count)
       : mean(stream, padded_channels(x)),
         a(stream, padded_channels(x)),
         b(stream, padded_channels(x)),
         c(stream, padded_channels(x)) {
     load_channels(mean, padded_channels(x), means);
-    for (const Workspace<A>* coefficient : {&a, &b, &c}) std::fill_n(coefficient->data(), padded_channels(x), A{0});
+    for (const Workspace<A>* coefficient : {&a, &b, &c})
+      std::fill_n(coefficient->data(), padded_channels(x), A{0});
     for (int64_t i = 0; i < x.shape()[1]; ++i) {
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
-      const double scale_of = (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
+      const double scale_of =
+          (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
       a[i] = static_cast<A>(scale_of);
       if (std::isinf(count)) continue;
       b[i] = static_cast<A>(-scale_of * rstd * sum_dy_xhat.data<A>()[i] / count);
@@ -101,8 +114,8 @@ inline bool lies_like(const Tensor& t, const Tensor& x) {
          (t.is_channel_blocked() || t.is_contiguous());
 }
 
-// Calls run.operator()<width>(step) so that the inner loops know how many channels alternate, and that neighbours are
-// neighbours.
+// Calls run.operator()<width>(step) so that the inner loops know how many channels alternate, and
+// that neighbours are neighbours.
 template <class Run>
 void visit_rows(const ChannelRows& rows, Run&& run) {
   if (rows.width != 1) return run.template operator()<kChannelBlock>(rows.step);
@@ -110,9 +123,10 @@ void visit_rows(const ChannelRows& rows, Run&& run) {
   run.template operator()<1>(std::integral_constant<int64_t, 1>());
 }
 
-// body(offset, n, channel, partial) for every piece of every row: n elements from `offset` on, the first of them of
-// `channel`, counted from x.first; `partial` numbers the pieces of one row over all images. Rows that are interleaved
-// are walked side by side: together they are memory in its order.
+// body(offset, n, channel, partial) for every piece of every row: n elements from `offset` on, the
+// first of them of `channel`, counted from x.first; `partial` numbers the pieces of one row over
+// all images. Rows that are interleaved are walked side by side: together they are memory in its
+// order.
 template <class Body>
 void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
   const int64_t pieces = x.pieces();
@@ -120,9 +134,11 @@ void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
                [&](int64_t begin, int64_t end) {
                  for (int64_t unit = begin; unit < end; ++unit) {
                    const int64_t row = x.interleaved() ? unit % x.rows : unit / pieces;
-                   const int64_t piece = x.interleaved() ? unit / x.rows : unit % pieces, first = piece * x.piece();
-                   body(x.first + row * x.row_step + first / x.width * x.step, std::min(x.piece(), x.length - first),
-                        row % x.rows * x.width, row / x.rows * pieces + piece);
+                   const int64_t piece = x.interleaved() ? unit / x.rows : unit % pieces,
+                                 first = piece * x.piece();
+                   body(x.first + row * x.row_step + first / x.width * x.step,
+                        std::min(x.piece(), x.length - first), row % x.rows * x.width,
+                        row / x.rows * pieces + piece);
                  }
                  conv::stream_fence();
                });
@@ -148,7 +164,8 @@ template <class Term, class Write>
 void sum_partials(Stream stream, const ChannelRows& x, Term&& term, Write&& write) {
   constexpr int64_t kTile = 64;
   parallel_for(stream, ceil_div(x.channels(), kTile), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * kTile; first < std::min(x.channels(), end * kTile); first += kTile) {
+    for (int64_t first = begin * kTile; first < std::min(x.channels(), end * kTile);
+         first += kTile) {
       const int64_t n = std::min(kTile, x.channels() - first);
       double total[kTile] = {};
       for (int64_t partial = 0; partial < partial_count(x); ++partial)

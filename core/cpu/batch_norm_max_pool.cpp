@@ -1,6 +1,7 @@
-// Batch normalisation and max pooling on the CPU in one pass: what is normalised and not the maximum of its window is
-// never written, forward or backward. x is read once for its statistics, once for y, and once for dx, which is written;
-// everything else is smaller by the size of a window.
+// Batch normalisation and max pooling on the CPU in one pass: what is normalised and not the
+// maximum of its window is never written, forward or backward. x is read once for its statistics,
+// once for y, and once for dx, which is written; everything else is smaller by the size of a
+// window.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/batch_norm.h"
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -9,12 +10,13 @@
 namespace ringgrad::cpu {
 namespace {
 
-// The channels of one pixel that are handled together, and where the next pixel's are: a vector of a block's 16, or one
-// channel of any type.
+// The channels of one pixel that are handled together, and where the next pixel's are: a vector of
+// a block's 16, or one channel of any type.
 template <class T>
 struct BlockedChannels {
   using Value = conv::Vector;
-  using Places = int32_t __attribute__((vector_size(conv::kLanes * sizeof(int32_t)), may_alias, aligned(4)));
+  using Places =
+      int32_t __attribute__((vector_size(conv::kLanes * sizeof(int32_t)), may_alias, aligned(4)));
   static constexpr int64_t kTogether = conv::kLanes, kStep = kChannelBlock;
   static Value load(const T* from) { return conv::load(from); }
   static Value coefficients(const float* from) { return conv::load(from); }
@@ -30,20 +32,24 @@ struct OneChannel {
   static void store(T* to, Value value) { *to = static_cast<T>(value); }
 };
 
-// body(in, out, row, channel) for each row of windows and the channels that are handled together: the offset of the
-// first pixel of their plane in x and of the row in y, the number of the row, and the first channel.
+// body(in, out, row, channel) for each row of windows and the channels that are handled together:
+// the offset of the first pixel of their plane in x and of the row in y, the number of the row, and
+// the first channel.
 template <class Channels, class Body>
 void for_each_row(Stream stream, const Tensor& x, const Tensor& y, const Body& body) {
   const int64_t step = Channels::kStep, blocks = ceil_div(x.shape()[1], step), rows = y.shape()[2];
   const int64_t in = x.shape()[2] * x.shape()[3] * step, out = y.shape()[3] * step;
-  parallel_for(stream, x.shape()[0] * blocks * rows, grain(in / rows), [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit)
-      for (int64_t lane = 0; lane < step; lane += Channels::kTogether)
-        body(unit / rows * in + lane, unit * out + lane, unit % rows, unit / rows % blocks * step + lane);
-  });
+  parallel_for(stream, x.shape()[0] * blocks * rows, grain(in / rows),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t unit = begin; unit < end; ++unit)
+                   for (int64_t lane = 0; lane < step; lane += Channels::kTogether)
+                     body(unit / rows * in + lane, unit * out + lane, unit % rows,
+                          unit / rows % blocks * step + lane);
+               });
 }
 
-// Calls run.operator()<Channels, T>(window) for x's type and layout; the side of the usual windows is a constant.
+// Calls run.operator()<Channels, T>(window) for x's type and layout; the side of the usual windows
+// is a constant.
 template <class Run>
 void visit_channels(const Tensor& x, int64_t window, Run&& run) {
   const auto sized = [&]<class Channels, class T>() {
@@ -53,21 +59,24 @@ void visit_channels(const Tensor& x, int64_t window, Run&& run) {
   if (x.is_channel_blocked())
     visit_blocked(x, [&]<class T>() { sized.template operator()<BlockedChannels<T>, T>(); });
   else
-    visit_floating("batch_norm", x.dtype(), [&]<class T>() { sized.template operator()<OneChannel<T>, T>(); });
+    visit_floating("batch_norm", x.dtype(),
+                   [&]<class T>() { sized.template operator()<OneChannel<T>, T>(); });
 }
 
 // Whether t has a number for each window of x.
 bool has_windows(const Tensor& t, const Tensor& x, int64_t window) {
   const Shape &small = t.shape(), &large = x.shape();
-  return small == Shape{large[0], large[1], large[2] / window, large[3] / window} && t.layout() == x.layout() &&
-         lies_like(t, t);
+  return small == Shape{large[0], large[1], large[2] / window, large[3] / window} &&
+         t.layout() == x.layout() && lies_like(t, t);
 }
 
-void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& winners, const Tensor& index,
-                             const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                             const Tensor& bias, double eps, bool relu, int64_t window) {
+void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& winners,
+                             const Tensor& index, const Tensor& x, const Tensor& mean,
+                             const Tensor& var, const Tensor& weight, const Tensor& bias,
+                             double eps, bool relu, int64_t window) {
   ASSERT(lies_like(x, x));
-  ASSERT(has_windows(y, x, window) && has_windows(winners, x, window) && has_windows(index, x, window));
+  ASSERT(has_windows(y, x, window) && has_windows(winners, x, window) &&
+         has_windows(index, x, window));
   visit_channels(x, window, [&]<class Channels, class T>(auto size) {
     using Value = typename Channels::Value;
     using Places = typename Channels::Places;
@@ -77,77 +86,90 @@ void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& winne
     T* const maxima = y.data<T>();
     T* const values = winners.data<T>();
     int32_t* const places = index.data<int32_t>();
-    for_each_row<Channels>(stream, x, y, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
-      const Value mean_of = Channels::coefficients(&of.mean[channel]),
-                  scale = Channels::coefficients(&of.scale[channel]);
-      const Value shift = Channels::coefficients(&of.shift[channel]);
-      const T* const from = image + in;
-      for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
-        const int64_t first = row * size * width + j * size;
-        Value winner = Channels::load(from + first * Channels::kStep), best = (winner - mean_of) * scale + shift;
-        Places place = Places{} + static_cast<int32_t>(first);
-        for (int64_t h = 0; h < size; ++h)
-          for (int64_t w = 0; w < size; ++w) {
-            const int64_t pixel = first + h * width + w;
-            const Value v = Channels::load(from + pixel * Channels::kStep), normal = (v - mean_of) * scale + shift;
-            const auto better = ((normal <= best) == 0) & (best == best);  // larger, or the first NaN
-            best = better ? normal : best;
-            winner = better ? v : winner;
-            place = better ? Places{} + static_cast<int32_t>(pixel) : place;
+    for_each_row<Channels>(
+        stream, x, y, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
+          const Value mean_of = Channels::coefficients(&of.mean[channel]),
+                      scale = Channels::coefficients(&of.scale[channel]);
+          const Value shift = Channels::coefficients(&of.shift[channel]);
+          const T* const from = image + in;
+          for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
+            const int64_t first = row * size * width + j * size;
+            Value winner = Channels::load(from + first * Channels::kStep),
+                  best = (winner - mean_of) * scale + shift;
+            Places place = Places{} + static_cast<int32_t>(first);
+            for (int64_t h = 0; h < size; ++h)
+              for (int64_t w = 0; w < size; ++w) {
+                const int64_t pixel = first + h * width + w;
+                const Value v = Channels::load(from + pixel * Channels::kStep),
+                            normal = (v - mean_of) * scale + shift;
+                // Larger, or the first NaN.
+                const auto better = ((normal <= best) == 0) & (best == best);
+                best = better ? normal : best;
+                winner = better ? v : winner;
+                place = better ? Places{} + static_cast<int32_t>(pixel) : place;
+              }
+            Channels::store(maxima + out, relu ? (best < 0 ? Value{} : best) : best);
+            Channels::store(values + out, winner);
+            *reinterpret_cast<Places*>(places + out) = place;
           }
-        Channels::store(maxima + out, relu ? (best < 0 ? Value{} : best) : best);
-        Channels::store(values + out, winner);
-        *reinterpret_cast<Places*>(places + out) = place;
-      }
-    });
+        });
   });
 }
 
-void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
-                                      const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
-                                      const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
+void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
+                                      const Tensor& index, const Tensor& x, const Tensor& y,
+                                      const Tensor& mean, const Tensor& var, const Tensor& weight,
+                                      const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                       double count, int64_t window) {
   ASSERT(lies_like(x, x) && lies_like(dx, x));
-  ASSERT(has_windows(dy, x, window) && has_windows(index, x, window) && (!y.defined() || has_windows(y, x, window)));
+  ASSERT(has_windows(dy, x, window) && has_windows(index, x, window) &&
+         (!y.defined() || has_windows(y, x, window)));
   visit_channels(x, window, [&]<class Channels, class T>(auto size) {
     using Value = typename Channels::Value;
     using Places = typename Channels::Places;
-    const NormalizationGradient<Accumulator<T>> of(stream, x, mean, var, weight, sum_dy, sum_dy_xhat, eps, count);
-    const int64_t height = x.shape()[2], width = x.shape()[3], rows = dy.shape()[2], windows = dy.shape()[3];
+    const NormalizationGradient<Accumulator<T>> of(stream, x, mean, var, weight, sum_dy,
+                                                   sum_dy_xhat, eps, count);
+    const int64_t height = x.shape()[2], width = x.shape()[3], rows = dy.shape()[2],
+                  windows = dy.shape()[3];
     const T* const image = x.data<T>();
     T* const gradient = dx.data<T>();
     const T* const incoming = dy.data<T>();
     const T* const rectified = y.defined() ? y.data<T>() : nullptr;
     const int32_t* const places = index.data<int32_t>();
-    for_each_row<Channels>(stream, x, dy, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
-      const Value mean_of = Channels::coefficients(&of.mean[channel]), a = Channels::coefficients(&of.a[channel]);
-      const Value b = Channels::coefficients(&of.b[channel]), c = Channels::coefficients(&of.c[channel]);
-      const auto write = [&](int64_t pixel, Value g) {
-        const int64_t at = in + pixel * Channels::kStep;
-        const Value apart = b == 0 ? Value{} : Channels::load(image + at) - mean_of;
-        Channels::store(gradient + at, a * g + b * apart + c);
-      };
-      const int64_t first = row * size * width;
-      for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
-        const Places place = *reinterpret_cast<const Places*>(places + out);
-        Value g = Channels::load(incoming + out);
-        if (rectified) g = Channels::load(rectified + out) > 0 ? g : Value{};
-        for (int64_t h = 0; h < size; ++h)
-          for (int64_t w = 0; w < size; ++w) {
-            const int64_t pixel = first + h * width + j * size + w;
-            write(pixel, place == static_cast<int32_t>(pixel) ? g : Value{});
+    for_each_row<Channels>(
+        stream, x, dy, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
+          const Value mean_of = Channels::coefficients(&of.mean[channel]),
+                      a = Channels::coefficients(&of.a[channel]);
+          const Value b = Channels::coefficients(&of.b[channel]),
+                      c = Channels::coefficients(&of.c[channel]);
+          const auto write = [&](int64_t pixel, Value g) {
+            const int64_t at = in + pixel * Channels::kStep;
+            const Value apart = b == 0 ? Value{} : Channels::load(image + at) - mean_of;
+            Channels::store(gradient + at, a * g + b * apart + c);
+          };
+          const int64_t first = row * size * width;
+          for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
+            const Places place = *reinterpret_cast<const Places*>(places + out);
+            Value g = Channels::load(incoming + out);
+            if (rectified) g = Channels::load(rectified + out) > 0 ? g : Value{};
+            for (int64_t h = 0; h < size; ++h)
+              for (int64_t w = 0; w < size; ++w) {
+                const int64_t pixel = first + h * width + j * size + w;
+                write(pixel, place == static_cast<int32_t>(pixel) ? g : Value{});
+              }
           }
-      }
-      for (int64_t h = 0; h < size; ++h)  // beyond the last window, and below the last row
-        for (int64_t w = windows * size; w < width; ++w) write(first + h * width + w, Value{});
-      if (row == rows - 1)
-        for (int64_t pixel = rows * size * width; pixel < height * width; ++pixel) write(pixel, Value{});
-    });
+          for (int64_t h = 0; h < size; ++h)  // beyond the last window, and below the last row
+            for (int64_t w = windows * size; w < width; ++w) write(first + h * width + w, Value{});
+          if (row == rows - 1)
+            for (int64_t pixel = rows * size * width; pixel < height * width; ++pixel)
+              write(pixel, Value{});
+        });
   });
 }
 
 REGISTER_KERNEL(batch_norm_max_pool, DeviceType::CPU, Provider::Native, batch_norm_max_pool_cpu);
-REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CPU, Provider::Native, batch_norm_max_pool_backward_cpu);
+REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CPU, Provider::Native,
+                batch_norm_max_pool_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -1,6 +1,7 @@
-// The four loops of batch normalisation over one piece of memory: n elements, in each pixel those of kWidth channels;
-// from one pixel to the next it is `step` elements. Each stands here twice: with a vector for the 16 channels of a
-// pixel, which is what training runs, and for one channel of any type. Private to core/cpu.
+// The four loops of batch normalisation over one piece of memory: n elements, in each pixel those
+// of kWidth channels; from one pixel to the next it is `step` elements. Each stands here twice:
+// with a vector for the 16 channels of a pixel, which is what training runs, and for one channel of
+// any type. Private to core/cpu.
 //
 // Per-channel arguments point to the piece's first channel. Results depend on n alone.
 #pragma once
@@ -18,16 +19,19 @@ inline constexpr bool kHasVectors = kWidth == kChannelBlock &&
 
 using conv::load, conv::store, conv::store_or_stream, conv::Vector;
 
-// Whether an output of the loops below bypasses the caches: large, and its pixels whole cache lines in memory's order.
+// Whether an output of the loops below bypasses the caches: large, and its pixels whole cache lines
+// in memory's order.
 template <class T>
 bool should_stream(const T* y, const ChannelRows& rows) {
   return std::is_same_v<T, float> && rows.width == kChannelBlock && !rows.interleaved() &&
          conv::should_stream(y, rows.images * rows.rows * rows.length);
 }
 
-// sum = Σ term(i) over the offsets i of a piece's pixels; two sums, so that an addition need not wait for the last one.
+// sum = Σ term(i) over the offsets i of a piece's pixels; two sums, so that an addition need not
+// wait for the last one.
 template <class Term>
-[[gnu::always_inline]] inline void sum_pixels(int64_t pixels, int64_t step, Vector& sum, const Term& term) {
+[[gnu::always_inline]] inline void sum_pixels(int64_t pixels, int64_t step, Vector& sum,
+                                              const Term& term) {
   Vector even{}, odd{};
   int64_t i = 0;
   for (; pixels >= 2; pixels -= 2, i += 2 * step) {
@@ -38,9 +42,9 @@ template <class Term>
   sum = even + odd;
 }
 
-// Numbers near the end of the range: their sum and those of their deviations may overflow, although the mean is a
-// number. Then the mean is that of their shares, and the rest, which would correct its last digit, is 0. The squares
-// are infinite.
+// Numbers near the end of the range: their sum and those of their deviations may overflow, although
+// the mean is a number. Then the mean is that of their shares, and the rest, which would correct
+// its last digit, is 0. The squares are infinite.
 template <class A, class Number>
 void mend_overflow(int64_t count, const Number& number, A& mean, A& rest, A& squares) {
   if (std::isfinite(mean) && std::isfinite(rest)) return;
@@ -49,8 +53,8 @@ void mend_overflow(int64_t count, const Number& number, A& mean, A& rest, A& squ
   squares = std::numeric_limits<A>::infinity();
 }
 
-// mean ≈ the mean of x, rest = Σ (x - mean), what its rounding left over, and squares = Σ (x - mean)², for each of the
-// kWidth channels.
+// mean ≈ the mean of x, rest = Σ (x - mean), what its rounding left over, and squares = Σ (x -
+// mean)², for each of the kWidth channels.
 template <class T, int kWidth, class Step, class A = Accumulator<T>>
 void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squares) {
   if constexpr (kHasVectors<T, kWidth>) {
@@ -69,13 +73,13 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
     }
     for (int w = 0; w < kWidth; ++w)
       mend_overflow<A>(
-          n / kWidth, [x, w, step](int64_t i) { return static_cast<A>(x[w + i * step]); }, mean[w], rest[w],
-          squares[w]);
+          n / kWidth, [x, w, step](int64_t i) { return static_cast<A>(x[w + i * step]); }, mean[w],
+          rest[w], squares[w]);
   } else {
     for (int w = 0; w < kWidth; ++w, ++x) {
       const int64_t count = n / kWidth;
-      const A m =
-          sum_piece<A>(count, [=](int64_t i) { return static_cast<A>(x[i * step]); }) * (1 / static_cast<A>(count));
+      const A m = sum_piece<A>(count, [=](int64_t i) { return static_cast<A>(x[i * step]); }) *
+                  (1 / static_cast<A>(count));
       mean[w] = m;
       rest[w] = sum_piece<A>(count, [=](int64_t i) { return static_cast<A>(x[i * step]) - m; });
       squares[w] = sum_piece<A>(count, [=](int64_t i) {
@@ -83,16 +87,18 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
         return deviation * deviation;
       });
       mend_overflow<A>(
-          count, [=](int64_t i) { return static_cast<A>(x[i * step]); }, mean[w], rest[w], squares[w]);
+          count, [=](int64_t i) { return static_cast<A>(x[i * step]); }, mean[w], rest[w],
+          squares[w]);
     }
   }
 }
 
-// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream. positive: a word for each pixel of 16
-// channels, with the bits of those where y > 0; null: not wanted.
+// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream. positive: a word for
+// each pixel of 16 channels, with the bits of those where y > 0; null: not wanted.
 template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A = Accumulator<T>>
-void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, const A* mean, const A* scale,
-                     const A* shift, [[maybe_unused]] bool streams, [[maybe_unused]] uint16_t* positive) {
+void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, const A* mean,
+                     const A* scale, const A* shift, [[maybe_unused]] bool streams,
+                     [[maybe_unused]] uint16_t* positive) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane), a = load(scale + lane), b = load(shift + lane);
@@ -101,7 +107,8 @@ void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, 
         if constexpr (kResidual) value += load(residual + i);
         if (kRelu && positive) {
           uint16_t& word = positive[i / kWidth];
-          word = static_cast<uint16_t>((lane == 0 ? 0 : word) | conv::positive_lanes(value) << lane);
+          word =
+              static_cast<uint16_t>((lane == 0 ? 0 : word) | conv::positive_lanes(value) << lane);
         }
         store_or_stream(y + i, kRelu ? conv::relu(value) : value, streams);
       }
@@ -119,8 +126,9 @@ void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, 
   }
 }
 
-// g, the part of dy that counts: all of it, or where the rectified output was positive, as that itself tells or a bit
-// for each of its numbers (see normalize_piece). A piece has these from its own first number on: from(its offset).
+// g, the part of dy that counts: all of it, or where the rectified output was positive, as that
+// itself tells or a bit for each of its numbers (see normalize_piece). A piece has these from its
+// own first number on: from(its offset).
 struct All {
   All from(int64_t) const { return {}; }
   template <class A, class T>
@@ -158,14 +166,15 @@ template <class T, int kWidth, class Body>
 void visit_gradient(const Tensor& y, Body&& body) {
   if (!y.defined()) return body(All{});
   if constexpr (kHasVectors<T, kWidth>)
-    if (y.dtype() == DType::UInt8) return body(WhereBitIsSet{reinterpret_cast<const uint16_t*>(y.data<uint8_t>())});
+    if (y.dtype() == DType::UInt8)
+      return body(WhereBitIsSet{reinterpret_cast<const uint16_t*>(y.data<uint8_t>())});
   body(WherePositive<T>{y.data<T>()});
 }
 
 // sum_g = Σ g and sum_centered = Σ g (x - mean)
 template <class T, int kWidth, class Step, class Gradient, class A = Accumulator<T>>
-void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, const A* mean, A* sum_g,
-                   A* sum_centered) {
+void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, const A* mean,
+                   A* sum_g, A* sum_centered) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane);
@@ -183,19 +192,23 @@ void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, co
       const A m = mean[w];
       const auto counted = [=](int64_t i) { return g.template number<A>(dy, w + i * step); };
       sum_g[w] = sum_piece<A>(n / kWidth, counted);
-      sum_centered[w] =
-          sum_piece<A>(n / kWidth, [=](int64_t i) { return counted(i) * (static_cast<A>(x[w + i * step]) - m); });
+      sum_centered[w] = sum_piece<A>(n / kWidth, [=](int64_t i) {
+        return counted(i) * (static_cast<A>(x[w + i * step]) - m);
+      });
     }
   }
 }
 
-// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite;  dresidual = g
+// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite;  dresidual =
+// g
 template <class T, int kWidth, bool kResidual, class Step, class Gradient, class A = Accumulator<T>>
-void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, Gradient g, const A* mean,
-                    const A* a, const A* b, const A* c, [[maybe_unused]] bool streams) {
+void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, Gradient g,
+                    const A* mean, const A* a, const A* b, const A* c,
+                    [[maybe_unused]] bool streams) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
-      const Vector m = load(mean + lane), a_ = load(a + lane), b_ = load(b + lane), c_ = load(c + lane);
+      const Vector m = load(mean + lane), a_ = load(a + lane), b_ = load(b + lane),
+                   c_ = load(c + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
         const Vector counted = g.vector(dy, i), apart = b_ == 0 ? Vector{} : load(x + i) - m;
         store_or_stream(dx + i, a_ * counted + b_ * apart + c_, streams);
@@ -210,9 +223,11 @@ void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, cons
         const A apart = b_ == 0 ? A{0} : static_cast<A>(x[i]) - m;
         dx[i] = static_cast<T>(a_ * g.template number<A>(dy, i) + b_ * apart + c_);
       }
-      // A second loop over what is in the first-level cache by now: g++ vectorises loops with one store.
+      // A second loop over what is in the first-level cache by now: g++ vectorises loops with one
+      // store.
       if constexpr (kResidual)
-        for (int64_t i = w; i < end; i += step) dresidual[i] = static_cast<T>(g.template number<A>(dy, i));
+        for (int64_t i = w; i < end; i += step)
+          dresidual[i] = static_cast<T>(g.template number<A>(dy, i));
     }
   }
 }

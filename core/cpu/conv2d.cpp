@@ -1,7 +1,7 @@
-// Convolution on the CPU, by the methods of conv/plan.h. Channel-blocked images go to the Winograd and
-// direct kernels of core/cpu/conv/, those with dilation as their sub-images; contiguous ones, with any
-// stride, dilation and group, to plane_convolution.h. Those of float64 are cut into strips of im2col that
-// fit the second-level cache, and multiplied by Eigen.
+// Convolution on the CPU, by the methods of conv/plan.h. Channel-blocked images go to the Winograd
+// and direct kernels of core/cpu/conv/, those with dilation as their sub-images; contiguous ones,
+// with any stride, dilation and group, to plane_convolution.h. Those of float64 are cut into strips
+// of im2col that fit the second-level cache, and multiplied by Eigen.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
@@ -16,11 +16,12 @@
 namespace ringgrad::cpu {
 namespace {
 
-// ---- contiguous images ----------------------------------------------------------------------------------------------
+// ---- contiguous images --------------------------------------------------------------------------
 
 ConvShape conv_shape(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
   ASSERT(x.is_contiguous() && w.is_contiguous() && y.is_contiguous());
-  ASSERT(x.dtype() == w.dtype() && x.dtype() == y.dtype() && x.shape()[1] == w.shape()[1] * o.groups);
+  ASSERT(x.dtype() == w.dtype() && x.dtype() == y.dtype() &&
+         x.shape()[1] == w.shape()[1] * o.groups);
   return {.n = x.shape()[0],
           .groups = o.groups,
           .c = w.shape()[1],
@@ -36,9 +37,11 @@ ConvShape conv_shape(const Tensor& x, const Tensor& w, const Tensor& y, const Co
           .dilation = o.dilation};
 }
 
-// The pixels of one strip in y (or dy) [n, filters, p, q], for the filters of one group, as a matrix [k, pixels].
+// The pixels of one strip in y (or dy) [n, filters, p, q], for the filters of one group, as a
+// matrix [k, pixels].
 Matrix<double> strip_of_y(const ConvShape& shape, const Strip& strip, int64_t group, double* y) {
-  double* const first = y + ((strip.image * shape.groups + group) * shape.k * shape.p + strip.row) * shape.q;
+  double* const first =
+      y + ((strip.image * shape.groups + group) * shape.k * shape.p + strip.row) * shape.q;
   return {first, shape.k, strip.rows * shape.q, shape.p * shape.q};
 }
 Matrix<double> filters_of(const ConvShape& shape, int64_t group, double* w) {
@@ -49,13 +52,15 @@ void conv2d_nchw(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
                  const Conv2dOptions& options) {
   if (y.numel() == 0) return;
   if (is_16_bit(y))
-    return narrow_into(y,
-                       [&](const Tensor& wide) { conv2d_nchw(stream, wide, widen(x), widen(w), widen(b), options); });
+    return narrow_into(y, [&](const Tensor& wide) {
+      conv2d_nchw(stream, wide, widen(x), widen(w), widen(b), options);
+    });
   const ConvShape shape = conv_shape(x, w, y, options);
   const ConvMethod method = conv::plan(conv_problem(ConvPass::Forward, x, w, y, options)).method;
   if (method == ConvMethod::Depthwise)
     return visit_wide("conv2d", y.dtype(), [&]<class T>() {
-      conv::depthwise<T>(stream, shape, x.data<T>(), w.data<T>(), b ? b.data<T>() : nullptr, y.data<T>());
+      conv::depthwise<T>(stream, shape, x.data<T>(), w.data<T>(), b ? b.data<T>() : nullptr,
+                         y.data<T>());
     });
   if (method == ConvMethod::Planes)
     return conv::convolve_planes(stream, shape, x.data<float>(), w.data<float>(),
@@ -69,8 +74,10 @@ void conv2d_nchw(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
     const Workspace<double> col(stream, depth * pixels);
     im2col(shape, strip, group * shape.c, shape.c, col.data(), x.data<double>());
     const Matrix<double> out = strip_of_y(shape, strip, group, y.data<double>());
-    for (int64_t k = 0; k < shape.k; ++k) std::fill_n(out.at(k, 0), pixels, bias ? bias[group * shape.k + k] : 0.0);
-    add_product(out, filters_of(shape, group, w.data<double>()), {col.data(), depth, pixels, pixels});
+    for (int64_t k = 0; k < shape.k; ++k)
+      std::fill_n(out.at(k, 0), pixels, bias ? bias[group * shape.k + k] : 0.0);
+    add_product(out, filters_of(shape, group, w.data<double>()),
+                {col.data(), depth, pixels, pixels});
   });
 }
 
@@ -83,15 +90,17 @@ void conv2d_nchw_backward_input(Stream stream, const Tensor& dx, const Tensor& d
       conv2d_nchw_backward_input(stream, wide, widen(dy), widen(w), widen(addend), options);
     });
   const ConvShape shape = conv_shape(dx, w, dy, options);
-  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
   if (method == ConvMethod::Depthwise)
     return visit_wide("conv2d", dx.dtype(), [&]<class T>() {
-      conv::depthwise_backward_input<T>(stream, shape, dy.data<T>(), w.data<T>(), addend ? addend.data<T>() : nullptr,
-                                        dx.data<T>());
+      conv::depthwise_backward_input<T>(stream, shape, dy.data<T>(), w.data<T>(),
+                                        addend ? addend.data<T>() : nullptr, dx.data<T>());
     });
   if (method == ConvMethod::Planes)
     return conv::convolve_planes_backward(stream, shape, dy.data<float>(), w.data<float>(),
-                                          addend ? addend.data<float>() : nullptr, dx.data<float>());
+                                          addend ? addend.data<float>() : nullptr,
+                                          dx.data<float>());
   const Strips strips(shape);
   parallel_for(stream, shape.groups * shape.n, 1, [&](int64_t unit, int64_t) {
     const int64_t group = unit / shape.n, image = unit % shape.n, depth = shape.depth();
@@ -105,42 +114,49 @@ void conv2d_nchw_backward_input(Stream stream, const Tensor& dx, const Tensor& d
       const Strip strip = strips(shape, i);
       const int64_t pixels = strip.rows * shape.q;
       std::fill_n(col.data(), depth * pixels, 0.0);
-      add_product({col.data(), depth, pixels, pixels}, filters_of(shape, group, w.data<double>()).transposed(),
+      add_product({col.data(), depth, pixels, pixels},
+                  filters_of(shape, group, w.data<double>()).transposed(),
                   strip_of_y(shape, strip, group, dy.data<double>()));
       col2im(shape, strip, group * shape.c, shape.c, dx.data<double>(), col.data());
     }
   });
 }
 
-// Units are groups × blocks of channels × parts of the strips. Every part sums into a weight gradient of its own; their
-// number follows from the shape, and they are added in order, so the result does not depend on the number of threads.
+// Units are groups × blocks of channels × parts of the strips. Every part sums into a weight
+// gradient of its own; their number follows from the shape, and they are added in order, so the
+// result does not depend on the number of threads.
 void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                  const Conv2dOptions& options) {
   if (dw.numel() == 0) return;
   if (is_16_bit(dy))
-    return narrow_into(
-        dw, [&](const Tensor& wide) { conv2d_nchw_backward_weight(stream, wide, widen(dy), widen(x), options); });
+    return narrow_into(dw, [&](const Tensor& wide) {
+      conv2d_nchw_backward_weight(stream, wide, widen(dy), widen(x), options);
+    });
   const ConvShape shape = conv_shape(x, dw, dy, options);
-  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardWeight, x, dw, dy, options)).method;
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::BackwardWeight, x, dw, dy, options)).method;
   if (method == ConvMethod::Depthwise)
     return visit_wide("conv2d", dw.dtype(), [&]<class T>() {
       conv::depthwise_backward_weight<T>(stream, shape, x.data<T>(), dy.data<T>(), dw.data<T>());
     });
   if (method == ConvMethod::Planes)
-    return conv::plane_weight_gradient(stream, shape, x.data<float>(), dy.data<float>(), dw.data<float>());
+    return conv::plane_weight_gradient(stream, shape, x.data<float>(), dy.data<float>(),
+                                       dw.data<float>());
   const Strips strips(shape);
   constexpr int64_t kBlockDepth = 1024, kUnits = 64, kPartElements = int64_t{1} << 22;
   const int64_t taps = shape.r * shape.s, weights = dw.numel();
   const int64_t block = ceil_div(shape.c, ceil_div(shape.c * taps, kBlockDepth));  // channels
   const int64_t blocks = ceil_div(shape.c, block);
-  const int64_t parts = std::clamp<int64_t>(std::min(kUnits / (shape.groups * blocks), kPartElements / weights), 1,
-                                            std::max<int64_t>(1, strips.count));
+  const int64_t parts =
+      std::clamp<int64_t>(std::min(kUnits / (shape.groups * blocks), kPartElements / weights), 1,
+                          std::max<int64_t>(1, strips.count));
   const Workspace<double> partial(stream, parts * weights);
   parallel_for(stream, shape.groups * blocks * parts, 1, [&](int64_t unit, int64_t) {
-    const int64_t part = unit % parts, group = unit / (parts * blocks), first = unit / parts % blocks * block;
+    const int64_t part = unit % parts, group = unit / (parts * blocks),
+                  first = unit / parts % blocks * block;
     const int64_t channels = std::min(block, shape.c - first), depth = channels * taps;
-    const Matrix<double> sum =
-        filters_of(shape, group, partial.data() + part * weights).block(0, first * taps, shape.k, depth);
+    const Matrix<double> sum = filters_of(shape, group, partial.data() + part * weights)
+                                   .block(0, first * taps, shape.k, depth);
     for (int64_t k = 0; k < shape.k; ++k) std::fill_n(sum.at(k, 0), depth, 0.0);
     const Workspace<double> col(stream, depth * strips.rows * shape.q);
     for (int64_t i = strips.count * part / parts; i < strips.count * (part + 1) / parts; ++i) {
@@ -159,14 +175,14 @@ void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& 
   });
 }
 
-// ---- channel-blocked images -----------------------------------------------------------------------------------------
+// ---- channel-blocked images ---------------------------------------------------------------------
 
 using conv::Direction;
 
 conv::Conv2dGeometry geometry(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
   const Shape &image = x.shape(), &filters = w.shape();
-  return conv::conv2d_geometry(image[0], image[1], image[2], image[3], filters[0], filters[2], filters[3],
-                               options.stride.h, options.padding.h);
+  return conv::conv2d_geometry(image[0], image[1], image[2], image[3], filters[0], filters[2],
+                               filters[3], options.stride.h, options.padding.h);
 }
 
 Tensor blocked(const Tensor& x) {
@@ -186,28 +202,32 @@ conv::BlockedShape blocked_shape(const Tensor& x) {
 conv::SubImages made_by(const Tensor& y, const Conv2dOptions& options) {
   return conv::sub_images_made(blocked_shape(y), options);
 }
-conv::SubImages seen_in(const Tensor& x, const Tensor& y, const Tensor& w, const Conv2dOptions& options) {
+conv::SubImages seen_in(const Tensor& x, const Tensor& y, const Tensor& w,
+                        const Conv2dOptions& options) {
   return conv::sub_images_seen(blocked_shape(x), blocked_shape(y), {w.size(2), w.size(3)}, options);
 }
 
 // Room for the sub-images of such an image.
 Tensor parts_like(const conv::SubImages& sub, const Tensor& image) {
-  return empty({sub.parts().n, image.size(1), sub.h, sub.w}, {image.dtype(), image.device(), Layout::ChannelBlocked});
+  return empty({sub.parts().n, image.size(1), sub.h, sub.w},
+               {image.dtype(), image.device(), Layout::ChannelBlocked});
 }
 Tensor split(Stream stream, const conv::SubImages& sub, const Tensor& image) {
   if (!image) return image;
   const Tensor whole = blocked(image), parts = parts_like(sub, image);
-  visit_blocked(whole, [&]<class T>() { conv::split(stream, sub, whole.data<T>(), parts.data<T>()); });
+  visit_blocked(whole,
+                [&]<class T>() { conv::split(stream, sub, whole.data<T>(), parts.data<T>()); });
   return parts;
 }
 void join(Stream stream, const conv::SubImages& sub, const Tensor& parts, const Tensor& image) {
-  visit_blocked(image, [&]<class T>() { conv::join(stream, sub, parts.data<T>(), image.data<T>()); });
+  visit_blocked(image,
+                [&]<class T>() { conv::join(stream, sub, parts.data<T>(), image.data<T>()); });
 }
 
 // ---- the kernels
 
-void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tensor& w, const Tensor& b,
-                const Conv2dOptions& options) {
+void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tensor& w,
+                const Tensor& b, const Conv2dOptions& options) {
   if (!y.is_channel_blocked()) return conv2d_nchw(stream, y, images, w, b, options);
   if (is_dilated(options)) {
     const conv::SubImages made = made_by(y, options);
@@ -215,63 +235,77 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
     conv2d_cpu(stream, parts, split(stream, seen_in(images, y, w, options), images), w, b, {});
     return join(stream, made, parts, y);
   }
-  const ConvMethod method = conv::plan(conv_problem(ConvPass::Forward, images, w, y, options)).method;
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::Forward, images, w, y, options)).method;
   const bool first_layer = method == ConvMethod::FirstLayer;
   const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, w, options);
   const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
-  const float *const w_data = filters.data<float>(), *const b_data = bias.defined() ? bias.data<float>() : nullptr;
+  const float *const w_data = filters.data<float>(), *const b_data = bias.defined()
+                                                                         ? bias.data<float>()
+                                                                         : nullptr;
   visit_blocked(y, [&]<class T>() {
     if (first_layer)
-      conv::convolve_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data, y.data<T>());
+      conv::convolve_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data,
+                          y.data<T>());
     else
-      conv::convolve(stream, g, method, Direction::Forward, x.data<T>(), w_data, b_data, static_cast<const T*>(nullptr),
-                     y.data<T>());
+      conv::convolve(stream, g, method, Direction::Forward, x.data<T>(), w_data, b_data,
+                     static_cast<const T*>(nullptr), y.data<T>());
   });
 }
 
-void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w, const Tensor& addend,
-                               const Conv2dOptions& options) {
-  if (!dy.is_channel_blocked()) return conv2d_nchw_backward_input(stream, dx, dy, w, addend, options);
+void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
+                               const Tensor& addend, const Conv2dOptions& options) {
+  if (!dy.is_channel_blocked())
+    return conv2d_nchw_backward_input(stream, dx, dy, w, addend, options);
   if (is_dilated(options)) {
     const conv::SubImages seen = seen_in(dx, dy, w, options);
     const Tensor parts = parts_like(seen, dx), addends = split(stream, seen, addend);
-    conv2d_backward_input_cpu(stream, parts, split(stream, made_by(dy, options), dy), w, addends, {});
+    conv2d_backward_input_cpu(stream, parts, split(stream, made_by(dy, options), dy), w, addends,
+                              {});
     return join(stream, seen, parts, dx);
   }
-  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_blocked(dy, [&]<class T>() {
-    conv::convolve(stream, g, method, Direction::BackwardInput, dy.data<T>(), filters.data<float>(), nullptr,
-                   addend ? static_cast<const T*>(addend.data<T>()) : nullptr, dx.data<T>());
+    conv::convolve(stream, g, method, Direction::BackwardInput, dy.data<T>(), filters.data<float>(),
+                   nullptr, addend ? static_cast<const T*>(addend.data<T>()) : nullptr,
+                   dx.data<T>());
   });
 }
 
-void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& images,
-                                const Conv2dOptions& options) {
+void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& dy,
+                                const Tensor& images, const Conv2dOptions& options) {
   if (!dy.is_channel_blocked()) return conv2d_nchw_backward_weight(stream, dw, dy, images, options);
   if (is_16_bit(dw))
-    return narrow_into(dw, [&](const Tensor& wide) { conv2d_backward_weight_cpu(stream, wide, dy, images, options); });
+    return narrow_into(dw, [&](const Tensor& wide) {
+      conv2d_backward_weight_cpu(stream, wide, dy, images, options);
+    });
   if (is_dilated(options)) {
     return conv2d_backward_weight_cpu(stream, dw, split(stream, made_by(dy, options), dy),
                                       split(stream, seen_in(images, dy, dw, options), images), {});
   }
-  const ConvMethod method = conv::plan(conv_problem(ConvPass::BackwardWeight, images, dw, dy, options)).method;
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::BackwardWeight, images, dw, dy, options)).method;
   const bool first_layer = method == ConvMethod::FirstLayer;
   const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, dw, options);
   visit_blocked(dy, [&]<class T>() {
     if (first_layer)
-      conv::weight_gradient_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(), dw.data<float>());
+      conv::weight_gradient_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), dy.data<T>(),
+                                 dw.data<float>());
     else
       conv::weight_gradient(stream, g, method, x.data<T>(), dy.data<T>(), dw.data<float>());
   });
 }
 
 REGISTER_KERNEL(conv2d, DeviceType::CPU, Provider::Native, conv2d_cpu);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Native, conv2d_backward_input_cpu);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Native, conv2d_backward_weight_cpu);
+REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Native,
+                conv2d_backward_input_cpu);
+REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Native,
+                conv2d_backward_weight_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

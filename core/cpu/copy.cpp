@@ -1,4 +1,5 @@
-// Copies on the CPU: between dtypes, strides, logical devices, and to and from the channel-blocked layout.
+// Copies on the CPU: between dtypes, strides, logical devices, and to and from the channel-blocked
+// layout.
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
@@ -13,7 +14,8 @@ namespace {
 
 template <class Y, class X>
 Y convert(X value) {
-  using A = std::conditional_t<sizeof(X) == 1, int32_t, Accumulator<X>>;  // a register of int64 has fewer of them
+  // a register of int64 has fewer of them.
+  using A = std::conditional_t<sizeof(X) == 1, int32_t, Accumulator<X>>;
   if constexpr (std::is_same_v<Y, bool>)
     return static_cast<A>(value) != 0;
   else
@@ -23,7 +25,8 @@ Y convert(X value) {
 // One run of n elements.
 template <class Y, class X>
 void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
-  if constexpr (std::is_same_v<X, bool> && !std::is_same_v<Y, bool>)  // g++ makes vectors of bytes, but not of bools
+  // g++ makes vectors of bytes, but not of bools.
+  if constexpr (std::is_same_v<X, bool> && !std::is_same_v<Y, bool>)
     copy_run(y, y_stride, reinterpret_cast<const uint8_t*>(x), x_stride, n);
   else if (y_stride == 1 && x_stride == 0)  // the gradient of a sum
     std::fill_n(y, n, convert<Y>(*x));
@@ -31,7 +34,8 @@ void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<Y>(x[i * x_stride]);
   else if constexpr (std::is_same_v<Y, X>)
     std::memcpy(y, x, n * sizeof(Y));
-  else if constexpr ((std::is_same_v<Y, float> && kIs16Bit<X>) || (std::is_same_v<X, float> && kIs16Bit<Y>))
+  else if constexpr ((std::is_same_v<Y, float> && kIs16Bit<X>) ||
+                     (std::is_same_v<X, float> && kIs16Bit<Y>))
     conv::convert(y, x, n);
   else
     for (int64_t i = 0; i < n; ++i) y[i] = convert<Y>(x[i]);
@@ -39,8 +43,8 @@ void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
 
 constexpr int64_t kTile = kChannelBlock;  // of float32 a cache line
 
-// Where neighbours in x are neighbours in y along another loop, `across`, those two are walked in tiles, so that a
-// cache line is read, and written, as a whole.
+// Where neighbours in x are neighbours in y along another loop, `across`, those two are walked in
+// tiles, so that a cache line is read, and written, as a whole.
 template <class Y, class X>
 void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, const X* x) {
   const int inner = plan.dims - 1;
@@ -51,20 +55,24 @@ void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, cons
   LoopPlan around = plan;  // without the two
   around.sizes[across] = around.sizes[inner] = 1;
   const auto copy_tile = [&](int64_t tile) {
-    const int64_t column = tile % tile_columns * kTile, row = tile / tile_columns % tile_rows * kTile;
+    const int64_t column = tile % tile_columns * kTile,
+                  row = tile / tile_columns % tile_rows * kTile;
     const auto offsets = around.offsets(tile / (tile_columns * tile_rows));
     Y* const to = y + offsets[0] + row * y_row + column * y_column;
     const X* const from = x + offsets[1] + row * x_row + column * x_column;
     const int64_t height = std::min(kTile, rows - row), width = std::min(kTile, columns - column);
-    if constexpr (std::is_same_v<Y, X> && (sizeof(Y) == sizeof(float) || sizeof(Y) == sizeof(uint16_t))) {
+    if constexpr (std::is_same_v<Y, X> &&
+                  (sizeof(Y) == sizeof(float) || sizeof(Y) == sizeof(uint16_t))) {
       using Bits = std::conditional_t<sizeof(Y) == sizeof(float), float, uint16_t>;
       if (height == kTile && width == kTile && x_row == 1 && y_column == 1)
-        return conv::transpose_block(reinterpret_cast<const Bits*>(from), x_column, reinterpret_cast<Bits*>(to), y_row);
+        return conv::transpose_block(reinterpret_cast<const Bits*>(from), x_column,
+                                     reinterpret_cast<Bits*>(to), y_row);
     }
-    for (int64_t i = 0; i < height; ++i) copy_run(to + i * y_row, y_column, from + i * x_row, x_column, width);
+    for (int64_t i = 0; i < height; ++i)
+      copy_run(to + i * y_row, y_column, from + i * x_row, x_column, width);
   };
-  parallel_for(stream, plan.numel / (rows * columns) * tile_rows * tile_columns, grain(kTile * kTile),
-               [&](int64_t begin, int64_t end) {
+  parallel_for(stream, plan.numel / (rows * columns) * tile_rows * tile_columns,
+               grain(kTile * kTile), [&](int64_t begin, int64_t end) {
                  for (int64_t tile = begin; tile < end; ++tile) copy_tile(tile);
                });
 }
@@ -81,13 +89,14 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   if (nearest != plan.dims - 1) return copy_transposed(stream, plan, nearest, y_data, x_data);
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
     plan.for_each_run<2>(begin, end, [&](const auto& offsets, int64_t n) {
-      copy_run(y_data + offsets[0], plan.inner_stride(0), x_data + offsets[1], plan.inner_stride(1), n);
+      copy_run(y_data + offsets[0], plan.inner_stride(0), x_data + offsets[1], plan.inner_stride(1),
+               n);
     });
   });
 }
 
-// Between a strided tensor (any strides) and a channel-blocked one of the same dtype. A unit is one block of 16
-// channels of one image: 16 planes on the strided side.
+// Between a strided tensor (any strides) and a channel-blocked one of the same dtype. A unit is one
+// block of 16 channels of one image: 16 planes on the strided side.
 template <class T, bool kToBlocked>
 void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const auto& shape = strided.shape();
@@ -98,8 +107,9 @@ void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   T* const packed = blocked.data<T>();
   if constexpr (std::is_same_v<T, float>)  // by transposed registers: five times as fast
     if (strided.is_contiguous())
-      return kToBlocked ? conv::nchw_to_blocked(stream, shape[0], channels, height, width, plain, packed)
-                        : conv::blocked_to_nchw(stream, shape[0], channels, height, width, packed, plain);
+      return kToBlocked
+                 ? conv::nchw_to_blocked(stream, shape[0], channels, height, width, plain, packed)
+                 : conv::blocked_to_nchw(stream, shape[0], channels, height, width, packed, plain);
   parallel_for(stream, shape[0] * blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t n = unit / blocks, first = unit % blocks * kChannelBlock;
@@ -142,7 +152,9 @@ void copy_cpu(Stream stream, const Tensor& y, const Tensor& x) {
   });
 }
 
-void copy_to_host_cpu(Stream stream, const Tensor& x, const Tensor& host_y) { copy_cpu(stream, host_y, x); }
+void copy_to_host_cpu(Stream stream, const Tensor& x, const Tensor& host_y) {
+  copy_cpu(stream, host_y, x);
+}
 
 REGISTER_KERNEL(copy, DeviceType::CPU, Provider::Native, copy_cpu);
 REGISTER_KERNEL(copy_to_host, DeviceType::CPU, Provider::Native, copy_to_host_cpu);

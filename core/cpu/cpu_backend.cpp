@@ -1,4 +1,5 @@
-// Logical CPU devices: memory from the C library (huge pages for large blocks) and one ThreadPool each.
+// Logical CPU devices: memory from the C library (huge pages for large blocks) and one ThreadPool
+// each.
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -40,7 +41,8 @@ class CpuBackend : public DeviceBackend {
   void* allocate(int, size_t bytes) override {
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
     void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: may be refused
+    // advice: may be refused.
+    if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }
   bool deallocate(int, void* data, size_t) override {
@@ -48,12 +50,14 @@ class CpuBackend : public DeviceBackend {
     return true;
   }
   size_t free_memory(int) const override {
-    return static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    return static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) *
+           static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }
 
   Stream default_stream(int index) override {
     std::call_once(once_, [this] {
-      isa();                             // throws where the kernels that RINGGRAD_ISA names are not here
+      // Throws where the kernels that RINGGRAD_ISA names are not here.
+      isa();
       for (int i = 0; i < count(); ++i)  // the cores are divided, at least one each
         pools_.push_back(std::make_unique<ThreadPool>(std::max(1, cpu_cores() / count())));
     });
@@ -62,7 +66,8 @@ class CpuBackend : public DeviceBackend {
   }
   void synchronize(Stream) override {}  // kernels on the CPU have finished when they return
   std::unique_ptr<DeviceGraph> capture(int, const std::function<void()>&) override {
-    throw NotImplementedError("capture: the CPU has no graphs; its kernels run when they are called");
+    throw NotImplementedError(
+        "capture: the CPU has no graphs; its kernels run when they are called");
   }
 
  private:

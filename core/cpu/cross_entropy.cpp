@@ -1,8 +1,9 @@
 // Cross entropy of logits, and negative log likelihood of log-probabilities, on the CPU.
 //
-// The forward pass keeps two numbers for each row, the maximum and log Σ e^(x - max), instead of the probabilities:
-// backward makes p = e^(x - max - log sum) again, which costs less than to write and read an array as large as they.
-// The loops over short rows go along many of them at once, which makes vectors of 10 classes, too.
+// The forward pass keeps two numbers for each row, the maximum and log Σ e^(x - max), instead of
+// the probabilities: backward makes p = e^(x - max - log sum) again, which costs less than to write
+// and read an array as large as they. The loops over short rows go along many of them at once,
+// which makes vectors of 10 classes, too.
 #include <limits>
 
 #include "ringgrad/core/base/check.h"
@@ -18,12 +19,13 @@ namespace {
 template <class A>
 constexpr A kNaN = std::numeric_limits<A>::quiet_NaN();
 
-// The weights of the classes in the accumulation type, all 1 where undefined: a condition for each element would keep
-// the compiler from making vectors.
+// The weights of the classes in the accumulation type, all 1 where undefined: a condition for each
+// element would keep the compiler from making vectors.
 template <class A>
 Tensor class_weights(const Tensor& weights, int64_t classes) {
   ASSERT(!weights.defined() || weights.is_contiguous());
-  return weights.defined() ? in_dtype(weights, dtype_of<A>) : full({classes}, 1, {.dtype = dtype_of<A>});
+  return weights.defined() ? in_dtype(weights, dtype_of<A>)
+                           : full({classes}, 1, {.dtype = dtype_of<A>});
 }
 
 // What a row's target asks for: a class, nothing, or something that does not exist.
@@ -56,7 +58,8 @@ void with_powers(Stream stream, const Tensor& x, Exponents&& exponents, Body&& b
   });
 }
 
-// statistics[0] = the maximum of a row, statistics[1] = log Σ e^(x - max); `power` has room for as many numbers.
+// statistics[0] = the maximum of a row, statistics[1] = log Σ e^(x - max); `power` has room for as
+// many numbers.
 template <class T, class A>
 void row_statistics(const T* row, int64_t classes, A* power, A* statistics) {
   const A largest = max_lanes<A>(classes, [row](auto c) { return at<A>(row, c); });
@@ -74,7 +77,8 @@ void short_row_statistics(const T* x, int64_t rows, int64_t classes, A* statisti
     for (int64_t r = 0; r < rows; ++r) columns[c][r] = at<A>(x, r * classes + c);
   std::copy_n(columns[0], rows, largest);
   for (int64_t c = 1; c < classes; ++c)
-    for (int64_t r = 0; r < rows; ++r) largest[r] = columns[c][r] > largest[r] ? columns[c][r] : largest[r];
+    for (int64_t r = 0; r < rows; ++r)
+      largest[r] = columns[c][r] > largest[r] ? columns[c][r] : largest[r];
   for (int64_t c = 0; c < classes; ++c)
     for (int64_t r = 0; r < rows; ++r) sum[r] += fast_exp(columns[c][r] - largest[r]);
   for (int64_t r = 0; r < rows; ++r) sum[r] = fast_log(sum[r]);
@@ -85,32 +89,37 @@ template <class T, class A>
 void all_row_statistics(Stream stream, const Tensor& x, A* statistics) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
   const int64_t classes = x.shape()[1], rows = classes < kCompareLanes ? kShortRows : 1;
-  parallel_for(stream, ceil_div(x.shape()[0], rows), grain(4 * rows * classes), [&](int64_t begin, int64_t end) {
-    const Workspace<A> power(stream, classes);
-    for (int64_t row = begin * rows; row < std::min(end * rows, x.shape()[0]); row += rows) {
-      const T* const from = x.data<T>() + row * classes;
-      if (classes < kCompareLanes)
-        short_row_statistics(from, std::min(rows, x.shape()[0] - row), classes, statistics + 2 * row);
-      else
-        row_statistics(from, classes, power.data(), statistics + 2 * row);
-    }
-  });
+  parallel_for(stream, ceil_div(x.shape()[0], rows), grain(4 * rows * classes),
+               [&](int64_t begin, int64_t end) {
+                 const Workspace<A> power(stream, classes);
+                 for (int64_t row = begin * rows; row < std::min(end * rows, x.shape()[0]);
+                      row += rows) {
+                   const T* const from = x.data<T>() + row * classes;
+                   if (classes < kCompareLanes)
+                     short_row_statistics(from, std::min(rows, x.shape()[0] - row), classes,
+                                          statistics + 2 * row);
+                   else
+                     row_statistics(from, classes, power.data(), statistics + 2 * row);
+                 }
+               });
 }
 
-void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& log_sum_exp,
-                       const Tensor& x, const Tensor& t, const Tensor& class_weight,
-                       const kernels::CrossEntropyOptions& options) {
+void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight,
+                       const Tensor& log_sum_exp, const Tensor& x, const Tensor& t,
+                       const Tensor& class_weight, const kernels::CrossEntropyOptions& options) {
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = x.shape()[1];
     const Tensor weights = class_weights<A>(class_weight, classes);
     const A* const u = weights.data<A>();
-    const A smoothing = static_cast<A>(options.label_smoothing), share = smoothing / static_cast<A>(classes);
+    const A smoothing = static_cast<A>(options.label_smoothing),
+            share = smoothing / static_cast<A>(classes);
     all_row_statistics<T>(stream, x, log_sum_exp.data<A>());
     for_each_row(stream, x, 1, [&](int64_t n) {
       const T* const row = x.data<T>() + n * classes;
       const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
-      const auto surprise = [=](auto c) { return log_sum - (at<A>(row, c) - largest); };  // -log p[c]
+      // -log p[c].
+      const auto surprise = [=](auto c) { return log_sum - (at<A>(row, c) - largest); };
       A& row_loss = loss.data<A>()[n];
       A& row_weight = weight.data<A>()[n];
       const int64_t target = t.data<int64_t>()[n];
@@ -119,7 +128,8 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
           row_weight = u[target];
           row_loss = (1 - smoothing) * row_weight * surprise(target);
           if (smoothing != 0)
-            row_loss += share * sum_lanes<A>(classes, [=](auto c) { return at<A>(u, c) * surprise(c); });
+            row_loss +=
+                share * sum_lanes<A>(classes, [=](auto c) { return at<A>(u, c) * surprise(c); });
           break;
         case Target::Ignored: row_loss = row_weight = 0; break;
         case Target::Outside: row_loss = row_weight = kNaN<A>;
@@ -128,16 +138,19 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight, 
   });
 }
 
-// With p = softmax(x): dx[c] = p[c] ((1 - s) u[t] + s/C Σ u) - s/C u[c], and (1 - s) u[t] less at c = t.
-void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale, const Tensor& x,
-                                const Tensor& log_sum_exp, const Tensor& t, const Tensor& class_weight,
+// With p = softmax(x): dx[c] = p[c] ((1 - s) u[t] + s/C Σ u) - s/C u[c], and (1 - s) u[t] less at c
+// = t.
+void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale,
+                                const Tensor& x, const Tensor& log_sum_exp, const Tensor& t,
+                                const Tensor& class_weight,
                                 const kernels::CrossEntropyOptions& options) {
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = x.shape()[1];
     const Tensor weights = class_weights<A>(class_weight, classes);
     const A* const u = weights.data<A>();
-    const A smoothing = static_cast<A>(options.label_smoothing), share = smoothing / static_cast<A>(classes);
+    const A smoothing = static_cast<A>(options.label_smoothing),
+            share = smoothing / static_cast<A>(classes);
     const A all = sum_lanes<A>(classes, [u](auto c) { return at<A>(u, c); });
     const auto exponents = [&](int64_t n, A* to) {
       const T* const row = x.data<T>() + n * classes;
@@ -154,7 +167,8 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
       }
       const A s = scale.data<A>()[n], hit = (1 - smoothing) * u[target];
       const A factor = s * (hit + share * all), spread = s * share;
-      for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<T>(factor * power[c] - spread * u[c]);
+      for (int64_t c = 0; c < classes; ++c)
+        to[c] = static_cast<T>(factor * power[c] - spread * u[c]);
       // Of one class alone all terms cancel: each difference is 0, not a product's rounding error.
       const A p = power[target];
       to[target] = static_cast<T>(s * (hit * (p - 1) + share * (all * p - u[target])));
@@ -162,8 +176,8 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
   });
 }
 
-void nll_loss_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& x, const Tensor& t,
-                  const Tensor& class_weight, int64_t ignore_index) {
+void nll_loss_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& x,
+                  const Tensor& t, const Tensor& class_weight, int64_t ignore_index) {
   visit_floating("nll_loss", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const int64_t classes = x.shape()[1];
@@ -174,7 +188,9 @@ void nll_loss_cpu(Stream stream, const Tensor& loss, const Tensor& weight, const
       const Target kind = kind_of(target, classes, ignore_index);
       const A none = kind == Target::Ignored ? A{0} : kNaN<A>;
       weight.data<A>()[n] = kind == Target::Class ? u[target] : none;
-      loss.data<A>()[n] = kind == Target::Class ? -u[target] * static_cast<A>(x.data<T>()[n * classes + target]) : none;
+      loss.data<A>()[n] = kind == Target::Class
+                              ? -u[target] * static_cast<A>(x.data<T>()[n * classes + target])
+                              : none;
     });
   });
 }
@@ -197,7 +213,8 @@ void nll_loss_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale,
 }
 
 REGISTER_KERNEL(cross_entropy, DeviceType::CPU, Provider::Native, cross_entropy_cpu);
-REGISTER_KERNEL(cross_entropy_backward, DeviceType::CPU, Provider::Native, cross_entropy_backward_cpu);
+REGISTER_KERNEL(cross_entropy_backward, DeviceType::CPU, Provider::Native,
+                cross_entropy_backward_cpu);
 REGISTER_KERNEL(nll_loss, DeviceType::CPU, Provider::Native, nll_loss_cpu);
 REGISTER_KERNEL(nll_loss_backward, DeviceType::CPU, Provider::Native, nll_loss_backward_cpu);
 

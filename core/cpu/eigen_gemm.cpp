@@ -1,6 +1,7 @@
 #include "ringgrad/core/cpu/eigen_gemm.h"
 
-// g++ 12 takes the undefined registers of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
+// g++ 12 takes the undefined registers of its own AVX-512 headers for uninitialised variables (GCC
+// bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -16,14 +17,16 @@ namespace {
 template <class T, int kOrder>
 auto map(const Matrix<T>& m) {
   using Dense = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
-  return Eigen::Map<Dense, 0, Eigen::OuterStride<>>(m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride));
+  return Eigen::Map<Dense, 0, Eigen::OuterStride<>>(m.data, m.rows, m.cols,
+                                                    Eigen::OuterStride<>(m.stride));
 }
 
-// Eigen cuts a long reduction where its caches suggest, so its bits would depend on the machine. Segments of at most so
-// many terms it never cuts, with these caches; and sums of sums have a smaller error than one long one (k = 2000: a
-// quarter).
+// Eigen cuts a long reduction where its caches suggest, so its bits would depend on the machine.
+// Segments of at most so many terms it never cuts, with these caches; and sums of sums have a
+// smaller error than one long one (k = 2000: a quarter).
 constexpr int64_t kSegment = 128;
-[[maybe_unused]] const bool same_caches_everywhere = (Eigen::setCpuCacheSizes(32 << 10, 1 << 20, 32 << 20), true);
+[[maybe_unused]] const bool same_caches_everywhere =
+    (Eigen::setCpuCacheSizes(32 << 10, 1 << 20, 32 << 20), true);
 
 template <class T>
 void add_segment(const Matrix<T>& c, const Matrix<T>& a, const Matrix<T>& b) {

@@ -1,5 +1,6 @@
-// map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape, in parallel, with one vectorised inner loop.
-// Private to core/cpu. A kernel is then one line: map<T>(stream, y, [](auto x) { return std::exp(x); }, x).
+// map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape, in parallel, with one vectorised
+// inner loop. Private to core/cpu. A kernel is then one line: map<T>(stream, y, [](auto x) { return
+// std::exp(x); }, x).
 #pragma once
 
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -8,20 +9,24 @@
 
 namespace ringgrad::cpu {
 
-inline constexpr int64_t kElementwiseGrain = 16384;  // elements per unit: 64 KiB of float32, a few microseconds
+// Elements per unit: 64 KiB of float32, a few microseconds.
+inline constexpr int64_t kElementwiseGrain = 16384;
 
-// An operand that is not contiguous is brought through the first-level cache, so many elements at a time: a loop with
-// strides, and those for each way in which operands may be broadcast, would be five times the code to compile.
+// An operand that is not contiguous is brought through the first-level cache, so many elements at a
+// time: a loop with strides, and those for each way in which operands may be broadcast, would be
+// five times the code to compile.
 inline constexpr int64_t kPiece = 256;
 
-// Numbers of 16 bits go through it as float: g++ makes no vectors of float16, and poor ones of bfloat16.
+// Numbers of 16 bits go through it as float: g++ makes no vectors of float16, and poor ones of
+// bfloat16.
 template <class T>
 using Piece = std::conditional_t<kIs16Bit<T>, float, T>;
 
-// Where the n elements from `first` on lie as neighbours: in x, or in `piece`, to which they are brought; a number that
-// is the same for all, with the first of them.
+// Where the n elements from `first` on lie as neighbours: in x, or in `piece`, to which they are
+// brought; a number that is the same for all, with the first of them.
 template <class T>
-[[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n, Piece<T>* piece) {
+[[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n,
+                                             Piece<T>* piece) {
   if (stride == 1) {
     if constexpr (std::is_same_v<T, Piece<T>>)
       return x + first;
@@ -42,11 +47,11 @@ template <class T>
   for (int64_t i = 0; i < n; ++i) y[i * stride] = static_cast<T>(piece[i]);
 }
 
-// One run of n elements. (f is a copy, so that the compiler knows that no store changes what f holds: else a condition
-// in f would be a jump for each element.)
+// One run of n elements. (f is a copy, so that the compiler knows that no store changes what f
+// holds: else a condition in f would be a jump for each element.)
 template <class Out, class T, class F, size_t... I>
-void map_run(int64_t n, F f, Out* y, int64_t y_stride, [[maybe_unused]] const std::pair<const T*, int64_t>* x,
-             std::index_sequence<I...>) {
+void map_run(int64_t n, F f, Out* y, int64_t y_stride,
+             [[maybe_unused]] const std::pair<const T*, int64_t>* x, std::index_sequence<I...>) {
   using A = Accumulator<T>;
   [[maybe_unused]] Piece<T> pieces[sizeof...(I) + 1][kPiece];
   Piece<Out> results[kPiece];
@@ -54,26 +59,29 @@ void map_run(int64_t n, F f, Out* y, int64_t y_stride, [[maybe_unused]] const st
   const int64_t most = kInPlace && y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece;
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
-    [[maybe_unused]] const Piece<T>* const from[] = {neighbours(x[I].first, x[I].second, first, count, pieces[I])...,
-                                                     nullptr};
+    [[maybe_unused]] const Piece<T>* const from[] = {
+        neighbours(x[I].first, x[I].second, first, count, pieces[I])..., nullptr};
     Piece<Out>* to = results;
     if constexpr (std::is_same_v<Out, Piece<Out>>)
       if (y_stride == 1) to = y + first;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Piece<Out>>(f(static_cast<A>(from[I][i])...));
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<Piece<Out>>(f(static_cast<A>(from[I][i])...));
     if (to == results) scatter<Out>(results, count, y + first * y_stride, y_stride);
   }
 }
 
 template <class Out, class T, class F, class... Inputs, size_t... I>
-void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> inputs, const Inputs&... x) {
+void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> inputs,
+               const Inputs&... x) {
   const LoopPlan plan = plan_loops({&y, &x...});
   if (plan.dims == 0) return;
   Out* const y_data = y.data<Out>();
   const T* const x_data[] = {x.template data<T>()..., nullptr};
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
     plan.for_each_run<sizeof...(I) + 1>(begin, end, [&](const auto& offsets, int64_t run) {
-      const std::pair<const T*, int64_t> from[] = {{x_data[I] + offsets[I + 1], plan.inner_stride(I + 1)}..., {}};
+      const std::pair<const T*, int64_t> from[] = {
+          {x_data[I] + offsets[I + 1], plan.inner_stride(I + 1)}..., {}};
       map_run<Out, T>(run, f, y_data + offsets[0], plan.inner_stride(0), from, inputs);
     });
   });

@@ -1,5 +1,5 @@
-// The elementwise arithmetic on the CPU: the formulas of core/kernels/elementwise_arithmetic.h in the loops of
-// elementwise.h.
+// The elementwise arithmetic on the CPU: the formulas of core/kernels/elementwise_arithmetic.h in
+// the loops of elementwise.h.
 #include "ringgrad/core/kernels/elementwise_arithmetic.h"
 
 #include "ringgrad/core/cpu/elementwise.h"
@@ -11,7 +11,8 @@ namespace {
 using Arithmetic = ElementwiseArithmetic<CpuMaps>;
 
 void fill_cpu(Stream stream, const Tensor& x, Scalar value) {
-  visit_dtype("fill", x.dtype(), [&]<class T>() { map<T>(stream, x, [v = value.to<T>()] { return v; }); });
+  visit_dtype("fill", x.dtype(),
+              [&]<class T>() { map<T>(stream, x, [v = value.to<T>()] { return v; }); });
 }
 
 #define REGISTER(NAME, FORMULAS)              \

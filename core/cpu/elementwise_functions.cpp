@@ -1,5 +1,5 @@
-// The elementwise functions on the CPU: the formulas of core/kernels/elementwise_functions.h in the loops of
-// elementwise.h.
+// The elementwise functions on the CPU: the formulas of core/kernels/elementwise_functions.h in the
+// loops of elementwise.h.
 #include "ringgrad/core/kernels/elementwise_functions.h"
 
 #include <atomic>
@@ -16,7 +16,8 @@ struct Cpu : CpuMaps {
 };
 using Vectors = ElementwiseFunctions<Cpu>;
 
-// The same numbers where fast_sin and fast_cos serve, and the C library's beyond: a branch, which is no vector.
+// The same numbers where fast_sin and fast_cos serve, and the C library's beyond: a branch, which
+// is no vector.
 struct MathOfAnyAngle : VectorMath {
   template <class A>
   static A sin(A x) {
@@ -52,19 +53,22 @@ bool has_large_angle(Stream stream, const Tensor& x) {
 }
 
 struct Functions : Vectors {
-#define OF_ANGLES(NAME)                                                                                       \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& x) {                                         \
-    (has_large_angle(stream, x) ? OfAnyAngle::NAME : Vectors::NAME)(stream, y, x);                            \
-  }                                                                                                           \
-  static void NAME##_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x) {           \
-    (has_large_angle(stream, x) ? OfAnyAngle::NAME##_backward : Vectors::NAME##_backward)(stream, dx, dy, x); \
+#define OF_ANGLES(NAME)                                                                    \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x) {                      \
+    (has_large_angle(stream, x) ? OfAnyAngle::NAME : Vectors::NAME)(stream, y, x);         \
+  }                                                                                        \
+  static void NAME##_backward(Stream stream, const Tensor& dx, const Tensor& dy,           \
+                              const Tensor& x) {                                           \
+    (has_large_angle(stream, x) ? OfAnyAngle::NAME##_backward : Vectors::NAME##_backward)( \
+        stream, dx, dy, x);                                                                \
   }
   OF_ANGLES(sin)
   OF_ANGLES(cos)
 #undef OF_ANGLES
 };
 
-// c / x is made of x^-1: a division, which is a vector instruction and rounded once, where pow() would be a call.
+// c / x is made of x^-1: a division, which is a vector instruction and rounded once, where pow()
+// would be a call.
 void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   if (exponent != -1) return Functions::pow(stream, y, x, exponent);
   visit_floating("pow", x.dtype(), [&]<class T>() {

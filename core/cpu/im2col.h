@@ -1,5 +1,5 @@
-// im2col and its adjoint: the pixels that each tap of a filter sees, as rows of a matrix, so that a convolution becomes
-// a matrix product (Chellapilla, Puri & Simard 2006). Private to core/cpu.
+// im2col and its adjoint: the pixels that each tap of a filter sees, as rows of a matrix, so that a
+// convolution becomes a matrix product (Chellapilla, Puri & Simard 2006). Private to core/cpu.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,9 @@ struct Strip {
   int64_t image, row, rows;
 };
 
-// How the pixels of a group are cut, by the shape alone: into strips of at least kPixels pixels (fewer make a slow
-// product, because the filters are packed anew for each) whose im2col matrix has, where possible, at most kElements.
+// How the pixels of a group are cut, by the shape alone: into strips of at least kPixels pixels
+// (fewer make a slow product, because the filters are packed anew for each) whose im2col matrix
+// has, where possible, at most kElements.
 struct Strips {
   static constexpr int64_t kElements = 65536, kPixels = 96;
   int64_t rows, per_image, count;  // rows of the largest
@@ -43,8 +44,8 @@ struct Strips {
   }
 };
 
-// Output row (or column) i sees input row i · stride + shift through this tap, for i from `begin` to `end`; the other
-// outputs see padding.
+// Output row (or column) i sees input row i · stride + shift through this tap, for i from `begin`
+// to `end`; the other outputs see padding.
 struct Visible {
   int64_t shift, begin, end;
   Visible(int64_t tap, int64_t stride, int64_t padding, int64_t dilation, int64_t in, int64_t out)
@@ -71,18 +72,21 @@ void add_every(T* to, const T* from, int64_t n, int64_t stride) {  // to[i * str
     for (int64_t i = 0; i < n; ++i) to[i * stride] += from[i];
 }
 
-// What one tap (r, s) sees of one plane [h, w], for the output rows [row, row + rows): col [rows, q].
+// What one tap (r, s) sees of one plane [h, w], for the output rows [row, row + rows): col [rows,
+// q].
 //
-// Where the output is as wide as the input and the stride is 1, rows follow each other at the same distance on both
-// sides, so a whole plane is one run, whose first and last columns wrap around the edges and are then overwritten.
-// (Rows of 8 pixels, as in the last stage of a CIFAR ResNet, would cost as much as the product that follows.)
+// Where the output is as wide as the input and the stride is 1, rows follow each other at the same
+// distance on both sides, so a whole plane is one run, whose first and last columns wrap around the
+// edges and are then overwritten. (Rows of 8 pixels, as in the last stage of a CIFAR ResNet, would
+// cost as much as the product that follows.)
 template <class T>
-void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* col, const T* plane,
-                  T outside = T{0}) {
+void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* col,
+                  const T* plane, T outside = T{0}) {
   const int64_t q = shape.q;
   const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
   const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
-  const int64_t begin = std::clamp(y.begin, row, row + rows), end = std::clamp(y.end, begin, row + rows);
+  const int64_t begin = std::clamp(y.begin, row, row + rows),
+                end = std::clamp(y.end, begin, row + rows);
   T* const first = col + (begin - row) * q;
   T* const last = col + (end - row) * q;
   if (x.begin == x.end || begin == end) {
@@ -92,12 +96,14 @@ void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int
   std::fill(col, first, outside);
   if (q == shape.w && shape.stride == Pair(1)) {
     const T* const from = plane + (begin + y.shift) * shape.w + x.shift;
-    std::memcpy(first + x.begin, from + x.begin, ((end - begin - 1) * q + x.end - x.begin) * sizeof(T));
+    std::memcpy(first + x.begin, from + x.begin,
+                ((end - begin - 1) * q + x.end - x.begin) * sizeof(T));
   } else {
     for (int64_t i = begin; i < end; ++i)
-      copy_every(col + (i - row) * q + x.begin,
-                 plane + (i * shape.stride.h + y.shift) * shape.w + x.begin * shape.stride.w + x.shift, x.end - x.begin,
-                 shape.stride.w);
+      copy_every(
+          col + (i - row) * q + x.begin,
+          plane + (i * shape.stride.h + y.shift) * shape.w + x.begin * shape.stride.w + x.shift,
+          x.end - x.begin, shape.stride.w);
   }
   for (T* to = first; to != last; to += q) {
     for (int64_t j = 0; j < x.begin; ++j) to[j] = outside;
@@ -106,13 +112,16 @@ void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int
   std::fill(last, col + rows * q, outside);
 }
 
-// The adjoint: adds every element of col to the pixel it was copied from. Clears the elements that saw padding.
+// The adjoint: adds every element of col to the pixel it was copied from. Clears the elements that
+// saw padding.
 template <class T>
-void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* plane, T* col) {
+void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* plane,
+                T* col) {
   const int64_t q = shape.q;
   const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
   const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
-  const int64_t begin = std::clamp(y.begin, row, row + rows), end = std::clamp(y.end, begin, row + rows);
+  const int64_t begin = std::clamp(y.begin, row, row + rows),
+                end = std::clamp(y.end, begin, row + rows);
   if (x.begin == x.end || begin == end) return;
   T* const first = col + (begin - row) * q;
   if (q == shape.w && shape.stride == Pair(1)) {
@@ -124,22 +133,25 @@ void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64
               (end - begin - 1) * q + x.end - x.begin, 1);
   } else {
     for (int64_t i = begin; i < end; ++i)
-      add_every(plane + (i * shape.stride.h + y.shift) * shape.w + x.begin * shape.stride.w + x.shift,
-                col + (i - row) * q + x.begin, x.end - x.begin, shape.stride.w);
+      add_every(
+          plane + (i * shape.stride.h + y.shift) * shape.w + x.begin * shape.stride.w + x.shift,
+          col + (i - row) * q + x.begin, x.end - x.begin, shape.stride.w);
   }
 }
 
-// col [channels · r · s, pixels]: what the filters see of channels [first, first + channels) of x, counted over all
-// groups, in one strip. col2im is the adjoint: it adds to dx and spoils col.
+// col [channels · r · s, pixels]: what the filters see of channels [first, first + channels) of x,
+// counted over all groups, in one strip. col2im is the adjoint: it adds to dx and spoils col.
 template <class T>
-void im2col(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* col, const T* x) {
+void im2col(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* col,
+            const T* x) {
   for (int64_t c = first; c < first + channels; ++c)
     for (int64_t tap = 0; tap < shape.r * shape.s; ++tap, col += strip.rows * shape.q)
       unfold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows, col,
                    x + (strip.image * shape.groups * shape.c + c) * shape.h * shape.w);
 }
 template <class T>
-void col2im(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* dx, T* col) {
+void col2im(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* dx,
+            T* col) {
   for (int64_t c = first; c < first + channels; ++c)
     for (int64_t tap = 0; tap < shape.r * shape.s; ++tap, col += strip.rows * shape.q)
       fold_plane(shape, tap / shape.s, tap % shape.s, strip.row, strip.rows,

@@ -1,4 +1,5 @@
-// Rows and elements chosen by an index, and their adjoints, on the CPU. An index outside is skipped.
+// Rows and elements chosen by an index, and their adjoints, on the CPU. An index outside is
+// skipped.
 #include <cstring>
 #include <span>
 
@@ -16,7 +17,8 @@ struct Indexed {
   int64_t outer, n, m, inner;
   Indexed(const Tensor& x, const Tensor& y, const Tensor& index)
       : outer(x.shape()[0]), n(x.shape()[1]), m(y.shape()[1]), inner(x.shape()[2]) {
-    ASSERT(x.is_contiguous() && y.is_contiguous() && index.is_contiguous() && x.dtype() == y.dtype());
+    ASSERT(x.is_contiguous() && y.is_contiguous() && index.is_contiguous() &&
+           x.dtype() == y.dtype());
     ASSERT(index.dtype() == DType::Int64 && y.shape()[0] == outer && y.shape()[2] == inner);
   }
   bool holds(int64_t i) const { return static_cast<uint64_t>(i) < static_cast<uint64_t>(n); }
@@ -24,21 +26,24 @@ struct Indexed {
 
 // to[i] = from[at[i] stride + i step], where at[i] is one of n places.
 template <class T>
-void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n, int64_t stride, int64_t step) {
+void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n, int64_t stride,
+              int64_t step) {
   for (int64_t i = 0; i < count; ++i)
-    if (static_cast<uint64_t>(at[i]) < static_cast<uint64_t>(n)) to[i] = from[at[i] * stride + i * step];
+    if (static_cast<uint64_t>(at[i]) < static_cast<uint64_t>(n))
+      to[i] = from[at[i] * stride + i * step];
 }
 
-// Row after row, which is along i, or along j where there is but one i. `at` has a number for each element, or is the
-// same for all rows.
-void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at, bool same_for_rows,
-          const Indexed& s) {
+// Row after row, which is along i, or along j where there is but one i. `at` has a number for each
+// element, or is the same for all rows.
+void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at,
+          bool same_for_rows, const Indexed& s) {
   const bool along_j = s.inner == 1;
   const int64_t columns = along_j ? s.m : s.inner, step = along_j ? 0 : 1;
   visit_dtype(name, x.dtype(), [&]<class T>() {
     parallel_for(stream, y.numel(), grain(4), [&](int64_t begin, int64_t end) {
       for (int64_t count = 0; begin < end; begin += count) {
-        const int64_t row = begin / columns, first = begin % columns, outer = along_j ? row : row / s.m;
+        const int64_t row = begin / columns, first = begin % columns,
+                      outer = along_j ? row : row / s.m;
         count = std::min(columns - first, end - begin);
         pick_run(y.data<T>() + begin, x.data<T>() + outer * s.n * s.inner + first * step,
                  at + (same_for_rows ? first : begin), count, s.n, s.inner, step);
@@ -68,8 +73,8 @@ void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& i
   pick(stream, "gather", y, x, index.data<int64_t>(), false, Indexed(x, y, index));
 }
 
-// As many of `all` columns as leave each thread two units: memory likes long rows. At least a cache line of each, so
-// that units do not share one.
+// As many of `all` columns as leave each thread two units: memory likes long rows. At least a cache
+// line of each, so that units do not share one.
 int64_t columns_of_unit(Stream stream, int64_t all) {
   return 64 * std::max<int64_t>(1, all / (128 * thread_count(stream)));
 }
@@ -82,7 +87,8 @@ T plus(T a, T b) {
 
 // to[row[j, i], i] += from[j, i]. Where there is but one i, the inner loop is along j.
 template <class T>
-void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_t first, int64_t last) {
+void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_t first,
+              int64_t last) {
   const bool along_j = s.inner == 1;
   const int64_t rows = along_j ? 1 : s.m, end = along_j ? s.m : last, step = along_j ? 0 : 1;
   for (int64_t j = 0; j < rows; ++j, from += s.inner, row += s.inner)
@@ -93,34 +99,39 @@ void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_
     }
 }
 
-// The sums of both adjoints are formed in the order of j, on any number of threads. Here a unit owns a range of columns
-// i of one o, so that no two threads add to the same element. `at` has a number for each element, or is the same for
-// all o.
-void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s, const int64_t* at,
-            bool same_for_all) {
+// The sums of both adjoints are formed in the order of j, on any number of threads. Here a unit
+// owns a range of columns i of one o, so that no two threads add to the same element. `at` has a
+// number for each element, or is the same for all o.
+void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s,
+            const int64_t* at, bool same_for_all) {
   if (is_16_bit(dx)) {
     const Tensor wide = widen(dx);
     add_at(stream, name, wide, widen(dy), s, at, same_for_all);
     return kernels::copy(dx, wide);
   }
-  const int64_t columns = columns_of_unit(stream, s.outer * s.inner), tiles = ceil_div(s.inner, columns);
+  const int64_t columns = columns_of_unit(stream, s.outer * s.inner),
+                tiles = ceil_div(s.inner, columns);
   visit_dtype(name, dx.dtype(), [&]<class T>() {
     T* const to = dx.data<T>();
     const T* const from = dy.data<T>();
-    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, columns)), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t o = unit / tiles, first = unit % tiles * columns, last = std::min(s.inner, first + columns);
-        const int64_t* const row = at + (same_for_all ? 0 : o * s.m * s.inner);
-        add_each(to + o * s.n * s.inner, from + o * s.m * s.inner, row, s, first, last);
-      }
-    });
+    parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, columns)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t unit = begin; unit < end; ++unit) {
+                     const int64_t o = unit / tiles, first = unit % tiles * columns,
+                                   last = std::min(s.inner, first + columns);
+                     const int64_t* const row = at + (same_for_all ? 0 : o * s.m * s.inner);
+                     add_each(to + o * s.n * s.inner, from + o * s.m * s.inner, row, s, first,
+                              last);
+                   }
+                 });
   });
 }
 
 // The places j that name a row of x, for all rows, each in the order of j.
 class Namings {
  public:
-  Namings(Stream stream, const Indexed& s, const int64_t* at) : end_(stream, s.n + 1), places_(stream, s.m) {
+  Namings(Stream stream, const Indexed& s, const int64_t* at)
+      : end_(stream, s.n + 1), places_(stream, s.m) {
     std::fill_n(end_.data(), s.n + 1, 0);
     for (int64_t j = 0; j < s.m; ++j)
       if (s.holds(at[j])) ++end_[at[j] + 1];
@@ -142,7 +153,8 @@ template <class T, class A>
 void add_run(A* sums, const T* x, int64_t n) {
   int64_t i = 0;
   if constexpr (kIs16Bit<T>)
-    for (; i + conv::kLanes <= n; i += conv::kLanes) conv::store(sums + i, conv::load(sums + i) + conv::load(x + i));
+    for (; i + conv::kLanes <= n; i += conv::kLanes)
+      conv::store(sums + i, conv::load(sums + i) + conv::load(x + i));
 #pragma GCC ivdep
   for (; i < n; ++i) sums[i] = plus(sums[i], static_cast<A>(x[i]));
 }
@@ -155,24 +167,27 @@ void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tens
   const Namings namings(stream, s, at);
   constexpr int64_t kMostColumns = 512;
   const int64_t columns = std::min(kMostColumns, columns_of_unit(stream, s.outer * s.n * s.inner));
-  const int64_t pieces = ceil_div(s.inner, columns), named = ceil_div(s.m, std::max<int64_t>(1, s.n));
+  const int64_t pieces = ceil_div(s.inner, columns),
+                named = ceil_div(s.m, std::max<int64_t>(1, s.n));
   visit_dtype("index_add", dx.dtype(), [&]<class T>() {
     using A = std::conditional_t<kIs16Bit<T>, float, T>;
-    parallel_for(
-        stream, s.outer * s.n * pieces, grain(named * std::min(s.inner, columns)), [&](int64_t begin, int64_t end) {
-          [[maybe_unused]] A scratch[kMostColumns];
-          for (int64_t unit = begin; unit < end; ++unit) {
-            const int64_t o = unit / (s.n * pieces), row = unit / pieces % s.n, first = unit % pieces * columns;
-            const auto places = namings.of(row);
-            if (places.empty()) continue;
-            const int64_t count = std::min(columns, s.inner - first);
-            T* const to = dx.data<T>() + (o * s.n + row) * s.inner + first;
-            widened<A>(to, count, scratch);
-            A* const sums = wide_results<A>(to, scratch);
-            for (const int64_t j : places) add_run(sums, dy.data<T>() + (o * s.m + j) * s.inner + first, count);
-            narrow_results(to, sums, count);
-          }
-        });
+    parallel_for(stream, s.outer * s.n * pieces, grain(named * std::min(s.inner, columns)),
+                 [&](int64_t begin, int64_t end) {
+                   [[maybe_unused]] A scratch[kMostColumns];
+                   for (int64_t unit = begin; unit < end; ++unit) {
+                     const int64_t o = unit / (s.n * pieces), row = unit / pieces % s.n,
+                                   first = unit % pieces * columns;
+                     const auto places = namings.of(row);
+                     if (places.empty()) continue;
+                     const int64_t count = std::min(columns, s.inner - first);
+                     T* const to = dx.data<T>() + (o * s.n + row) * s.inner + first;
+                     widened<A>(to, count, scratch);
+                     A* const sums = wide_results<A>(to, scratch);
+                     for (const int64_t j : places)
+                       add_run(sums, dy.data<T>() + (o * s.m + j) * s.inner + first, count);
+                     narrow_results(to, sums, count);
+                   }
+                 });
   });
 }
 

@@ -1,8 +1,9 @@
 // Chooses for which instructions the kernels in use are compiled.
 //
-// In a library that has them once they register before main, as any kernel does. In one that has them several times
-// (RINGGRAD_ISAS) no code of theirs may run before it is known that the machine has its instructions: so each has its
-// initialisers, which register its kernels, in a section of its own (one_isa.cmake), and they are called from here.
+// In a library that has them once they register before main, as any kernel does. In one that has
+// them several times (RINGGRAD_ISAS) no code of theirs may run before it is known that the machine
+// has its instructions: so each has its initialisers, which register its kernels, in a section of
+// its own (one_isa.cmake), and they are called from here.
 #include "ringgrad/core/cpu/isa.h"
 
 #include <algorithm>
@@ -16,10 +17,13 @@
 #include "ringgrad/core/kernels/isa.h"
 
 using Initialiser = void (*)();
-// The linker defines these two names for a section that there is; they are null for one that there is not.
-#define INITIALISERS(isa)                                                                                 \
-  extern "C" [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __start_ringgrad_kernels_##isa[]; \
-  extern "C" [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __stop_ringgrad_kernels_##isa[]
+// The linker defines these two names for a section that there is; they are null for one that there
+// is not.
+#define INITIALISERS(isa)                                                                          \
+  extern "C"                                                                                       \
+      [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __start_ringgrad_kernels_##isa[]; \
+  extern "C"                                                                                       \
+      [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __stop_ringgrad_kernels_##isa[]
 INITIALISERS(v2);
 INITIALISERS(v3);
 INITIALISERS(v4);
@@ -40,7 +44,8 @@ std::vector<Choice> choices() {
   std::vector<Choice> all;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const auto add = [&](const char* name, bool on_this_machine, const Initialiser* begin, const Initialiser* end) {
+  const auto add = [&](const char* name, bool on_this_machine, const Initialiser* begin,
+                       const Initialiser* end) {
     if (begin != end) all.push_back({{name, on_this_machine}, begin, end});
   };
 #define ADD(isa, has) add(#isa, has, __start_ringgrad_kernels_##isa, __stop_ringgrad_kernels_##isa)
@@ -70,12 +75,13 @@ void choose(const std::string& wanted) {
   }
   CHECK_AS(EnvironmentError, !names.empty(), "this library's kernels need x86-64-", all[0].isa.name,
            ", which this processor is not");
-  CHECK_AS(EnvironmentError, chosen, "RINGGRAD_ISA is '", wanted, "', expected one of those that this library and ",
-           "this machine have: ", names);
+  CHECK_AS(EnvironmentError, chosen, "RINGGRAD_ISA is '", wanted,
+           "', expected one of those that this library and ", "this machine have: ", names);
   std::for_each(chosen->begin, chosen->end, [](Initialiser initialise) { initialise(); });
 }
 
-// Of several, before main, as any kernel registers. What is wrong is said when somebody wants a kernel.
+// Of several, before main, as any kernel registers. What is wrong is said when somebody wants a
+// kernel.
 constinit bool chosen_at_start = false;
 void choose_at_start() {
   try {

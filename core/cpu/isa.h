@@ -1,5 +1,5 @@
-// What the kernels for one set of instructions say of themselves when they register: core/kernels/isa.h chooses among
-// them. Private to core/cpu.
+// What the kernels for one set of instructions say of themselves when they register:
+// core/kernels/isa.h chooses among them. Private to core/cpu.
 #pragma once
 
 #include "ringgrad/core/device.h"

@@ -1,11 +1,13 @@
 // Layer normalisation of rows [N, C] on the CPU: y = weight xhat + bias, xhat = (x - mean) rstd.
 //
-// The variance is taken in a second pass, from deviations: E[x²] - E[x]² would cancel where the mean is large beside
-// the deviations. A row stays in the first-level cache, so that the passes over it cost no memory traffic.
+// The variance is taken in a second pass, from deviations: E[x²] - E[x]² would cancel where the
+// mean is large beside the deviations. A row stays in the first-level cache, so that the passes
+// over it cost no memory traffic.
 //
-// Backward. mean and rstd depend on every x of the row, so each dx gets, beside its own g = weight dy, what its change
-// does to all others through them: the derivative of xhat is rstd times the projection that takes out of g its mean and
-// its part along xhat. Hence dx = rstd (g - mean(g) - xhat mean(g xhat)).
+// Backward. mean and rstd depend on every x of the row, so each dx gets, beside its own g = weight
+// dy, what its change does to all others through them: the derivative of xhat is rstd times the
+// projection that takes out of g its mean and its part along xhat. Hence dx = rstd (g - mean(g) -
+// xhat mean(g xhat)).
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -24,7 +26,8 @@ struct Parts {
 
   // `parameters` are weights and biases of one size, or undefined. If all are undefined, one number
   // serves a whole row.
-  Parts(int64_t columns, int64_t groups, std::initializer_list<Tensor> parameters) : groups(groups), count(1) {
+  Parts(int64_t columns, int64_t groups, std::initializer_list<Tensor> parameters)
+      : groups(groups), count(1) {
     for (const Tensor& parameter : parameters)
       if (parameter.defined()) count = parameter.numel() / groups;
     width = columns / count;
@@ -50,7 +53,8 @@ struct RowStatistics {
 // by 1 / sqrt(eps).
 template <class A>
 RowStatistics<A> statistics(const A* row, int64_t columns, A eps, A scale) {
-  const double total = sum_lanes<double>(columns, [row, scale](auto c) { return at<double>(row, c) * scale; });
+  const double total =
+      sum_lanes<double>(columns, [row, scale](auto c) { return at<double>(row, c) * scale; });
   const auto mean = static_cast<A>(total / static_cast<double>(columns));
   const A variance = sum_lanes<A>(columns,
                                   [row, mean, scale](auto c) {
@@ -74,8 +78,9 @@ struct Normalized {
   auto operator()(auto x) const { return (x * scale - mean) * rstd; }
 };
 
-void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                    const Tensor& weight, const Tensor& bias, int64_t groups, double eps) {
+void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& rstd,
+                    const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
+                    double eps) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && y.is_contiguous());
   const int64_t columns = x.shape()[1];
   const Parts parts(columns, groups, {weight, bias});
@@ -95,7 +100,8 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
           for (int64_t c = 0; c < columns; ++c) to[c] = xhat(row[c]) * a[c] + b[c];
         else
           for (int64_t j = 0; j < parts.count; ++j)
-            for (int64_t c = j * parts.width; c < (j + 1) * parts.width; ++c) to[c] = xhat(row[c]) * a[j] + b[j];
+            for (int64_t c = j * parts.width; c < (j + 1) * parts.width; ++c)
+              to[c] = xhat(row[c]) * a[j] + b[j];
         narrow_results(y.data<T>() + n * columns, to, columns);
         mean.data<A>()[n] = of.mean;
         rstd.data<A>()[n] = of.rstd;
@@ -134,7 +140,8 @@ void row_gradient(int64_t columns, const GradientRow<A>& row) {
   const auto [xhat, rstd, a, grad, x, dx, dw, db] = row;
   const auto g = [=](auto c) { return at<A>(grad, c) * at<A>(a, c); };
   const A mean_g = sum_lanes<A>(columns, g) / columns;
-  const A mean_g_xhat = sum_lanes<A>(columns, [=](auto c) { return g(c) * xhat(at<A>(x, c)); }) / columns;
+  const A mean_g_xhat =
+      sum_lanes<A>(columns, [=](auto c) { return g(c) * xhat(at<A>(x, c)); }) / columns;
   for (int64_t c = 0; c < columns; ++c) {
     dw[c] += grad[c] * xhat(x[c]);
     db[c] += grad[c];
@@ -151,14 +158,16 @@ void row_gradient_in_parts(const Parts& parts, const GradientRow<A>& row) {
   for (int64_t j = 0; j < parts.count; ++j) {
     const A *const dy = grad + j * parts.width, *const from = x + j * parts.width;
     const A sum = sum_lanes<A>(parts.width, [=](auto c) { return at<A>(dy, c); });
-    const A sum_xhat = sum_lanes<A>(parts.width, [=](auto c) { return at<A>(dy, c) * xhat(at<A>(from, c)); });
+    const A sum_xhat =
+        sum_lanes<A>(parts.width, [=](auto c) { return at<A>(dy, c) * xhat(at<A>(from, c)); });
     dw[j] += sum_xhat;
     db[j] += sum;
     sum_g += static_cast<double>(a[j]) * sum;
     sum_g_xhat += static_cast<double>(a[j]) * sum_xhat;
   }
   const auto columns = static_cast<double>(parts.count * parts.width);
-  const A mean_g = static_cast<A>(sum_g / columns), mean_g_xhat = static_cast<A>(sum_g_xhat / columns);
+  const A mean_g = static_cast<A>(sum_g / columns),
+          mean_g_xhat = static_cast<A>(sum_g_xhat / columns);
   for (int64_t j = 0; j < parts.count; ++j)
     for (int64_t c = j * parts.width; c < (j + 1) * parts.width; ++c)
       dx[c] = rstd * (grad[c] * a[j] - mean_g - xhat(x[c]) * mean_g_xhat);
@@ -167,17 +176,20 @@ void row_gradient_in_parts(const Parts& parts, const GradientRow<A>& row) {
 // dweight and dbias are sums over the rows. Each unit of rows has its own sums, which are added at
 // the end in the order of the units. The size of a unit depends on the shape alone, so no sum
 // depends on the number of threads.
-void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
-                             const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                             const Tensor& weight, int64_t groups) {
+void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dweight,
+                             const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                             const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                             int64_t groups) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && dy.is_contiguous() && dx.is_contiguous());
-  const int64_t rows = x.shape()[0], columns = x.shape()[1], unit_rows = std::min(grain(columns) * 2, kMaxTerms);
+  const int64_t rows = x.shape()[0], columns = x.shape()[1],
+                unit_rows = std::min(grain(columns) * 2, kMaxTerms);
   const int64_t units = ceil_div(rows, unit_rows);
   const Parts parts(columns, groups, {weight, dweight, dbias});
   visit_floating("layer_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Tensor scale = parameter<A>(weight, parts, 1);
-    const Workspace<A> weight_sums(stream, units * parts.numel()), bias_sums(stream, units * parts.numel());
+    const Workspace<A> weight_sums(stream, units * parts.numel()),
+        bias_sums(stream, units * parts.numel());
     parallel_for(stream, rows, unit_rows, [&](int64_t begin, int64_t end) {
       const int64_t first = begin / unit_rows * parts.numel();
       std::fill_n(weight_sums.data() + first, parts.numel(), A{0});
@@ -185,7 +197,8 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
       const Workspace<A> scratch(stream, kIs16Bit<T> ? 3 * columns : 0);
       for (int64_t n = begin; n < end; ++n) {
         const A* const from = widened<A>(x.data<T>() + n * columns, columns, scratch.data());
-        const A* const grad = widened<A>(dy.data<T>() + n * columns, columns, scratch.data() + columns);
+        const A* const grad =
+            widened<A>(dy.data<T>() + n * columns, columns, scratch.data() + columns);
         A* const to = wide_results<A>(dx.data<T>() + n * columns, scratch.data() + 2 * columns);
         const A r = rstd.data<A>()[n];
         const GradientRow<A> row = {Normalized<A>({mean.data<A>()[n], r}),
@@ -200,7 +213,8 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
           row_gradient(columns, row);
         else
           row_gradient_in_parts(parts, row);
-        if (columns == 1) to[0] *= 0;  // a row of one number is normalised to 0, whatever the number is
+        // a row of one number is normalised to 0, whatever the number is.
+        if (columns == 1) to[0] *= 0;
         narrow_results(dx.data<T>() + n * columns, to, columns);
       }
     });

@@ -13,7 +13,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// The least seconds of many short runs: whatever else the machine does only adds to them, and spares some of them.
+// The least seconds of many short runs: whatever else the machine does only adds to them, and
+// spares some of them.
 template <class Body>
 double least_seconds(int runs, Body&& body) {
   double least = INFINITY;
@@ -25,7 +26,8 @@ double least_seconds(int runs, Body&& body) {
   return least;
 }
 
-// The tile of a small matrix product, from numbers that the compiler cannot know: else it would multiply only once.
+// The tile of a small matrix product, from numbers that the compiler cannot know: else it would
+// multiply only once.
 template <class Product>
 double multiply_adds(Stream stream) {
   constexpr int64_t kSteps = 1 << 16;
@@ -41,7 +43,8 @@ double multiply_adds(Stream stream) {
         asm volatile("" : "+m"(left));
         RINGGRAD_UNROLL
         for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
-        for (int j = 0; j < kColumns; ++j) sums[i][j] = Product::multiply_add(sums[i][j], &left[i], right[j]);
+        for (int j = 0; j < kColumns; ++j)
+          sums[i][j] = Product::multiply_add(sums[i][j], &left[i], right[j]);
       }
       conv::Vector all{};
       RINGGRAD_UNROLL
@@ -50,7 +53,8 @@ double multiply_adds(Stream stream) {
       conv::store(results.data() + unit * conv::kLanes, all);
     });
   });
-  return 2.0 * Product::kTerms * conv::kLanes * kRows * kColumns * kSteps * static_cast<double>(units) / seconds;
+  return 2.0 * Product::kTerms * conv::kLanes * kRows * kColumns * kSteps *
+         static_cast<double>(units) / seconds;
 }
 
 double peak_operations(Stream stream, DType dtype) {
@@ -62,12 +66,14 @@ double peak_bandwidth(Stream stream) {
   constexpr int64_t kUnit = 1 << 17, kUnits = 256;  // floats; 128 MiB in all
   const Workspace<float> data(stream, kUnits * kUnit);
   const Workspace<float> sums(stream, kUnits * conv::kLanes);
-  parallel_for(stream, kUnits, 1, [&](int64_t unit, int64_t) { std::fill_n(&data[unit * kUnit], kUnit, 1.0f); });
+  parallel_for(stream, kUnits, 1,
+               [&](int64_t unit, int64_t) { std::fill_n(&data[unit * kUnit], kUnit, 1.0f); });
   const double read = least_seconds(15, [&] {
     parallel_for(stream, kUnits, 1, [&](int64_t unit, int64_t) {
       conv::Vector sum[8] = {};
       for (int64_t i = 0; i < kUnit; i += 8 * conv::kLanes)
-        for (int64_t j = 0; j < 8; ++j) sum[j] += conv::load(&data[unit * kUnit + i + j * conv::kLanes]);
+        for (int64_t j = 0; j < 8; ++j)
+          sum[j] += conv::load(&data[unit * kUnit + i + j * conv::kLanes]);
       for (int j = 1; j < 8; ++j) sum[0] += sum[j];
       conv::store(&sums[unit * conv::kLanes], sum[0]);
     });
@@ -80,7 +86,8 @@ double peak_bandwidth(Stream stream) {
   return static_cast<double>(kUnits * kUnit * sizeof(float)) / std::min(read, copy);
 }
 
-BEFORE_MAIN(isa, register_isa({conv::kIsa, conv::kMultipliesPairs, peak_operations, peak_bandwidth}));
+BEFORE_MAIN(isa,
+            register_isa({conv::kIsa, conv::kMultipliesPairs, peak_operations, peak_bandwidth}));
 
 }  // namespace
 }  // namespace ringgrad::cpu

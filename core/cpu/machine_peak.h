@@ -1,5 +1,5 @@
-// What this machine's CPU can do at most, measured in some milliseconds: the two numbers of a roofline (Williams,
-// Waterman & Patterson 2009). All threads of the stream take part.
+// What this machine's CPU can do at most, measured in some milliseconds: the two numbers of a
+// roofline (Williams, Waterman & Patterson 2009). All threads of the stream take part.
 #pragma once
 
 #include "ringgrad/core/device.h"
@@ -7,11 +7,12 @@
 
 namespace ringgrad::cpu {
 
-// Multiplications and additions per second of the instruction that the convolutions use for images of a dtype, on
-// registers alone.
+// Multiplications and additions per second of the instruction that the convolutions use for images
+// of a dtype, on registers alone.
 double peak_operations(Stream stream, DType dtype);
 
-// Bytes per second that come from memory beyond the caches, or go there: the best of reading and copying.
+// Bytes per second that come from memory beyond the caches, or go there: the best of reading and
+// copying.
 double peak_bandwidth(Stream stream);
 
 }  // namespace ringgrad::cpu

@@ -1,6 +1,7 @@
-// The matrix product on the CPU: tiles of bfloat16 where the processor has them; else pieces of c, shared out by
-// parallel_for and multiplied by one thread each: by our register tiles in float32, and in bfloat16 where the processor
-// multiplies pairs; by Eigen in float64 and where matrices are thin.
+// The matrix product on the CPU: tiles of bfloat16 where the processor has them; else pieces of c,
+// shared out by parallel_for and multiplied by one thread each: by our register tiles in float32,
+// and in bfloat16 where the processor multiplies pairs; by Eigen in float64 and where matrices are
+// thin.
 #include "ringgrad/core/cpu/amx/matmul.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -14,7 +15,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// x [B, R, C] whose rows, or columns, are contiguous. The stride of a dimension of size 1 means nothing.
+// x [B, R, C] whose rows, or columns, are contiguous. The stride of a dimension of size 1 means
+// nothing.
 bool has_contiguous_rows(const Tensor& x) {
   const int64_t rows = x.shape()[1], cols = x.shape()[2];
   return (cols == 1 || x.strides()[2] == 1) && (rows == 1 || x.strides()[1] >= cols);
@@ -23,8 +25,11 @@ bool has_contiguous_cols(const Tensor& x) {
   const int64_t rows = x.shape()[1], cols = x.shape()[2];
   return (rows == 1 || x.strides()[1] == 1) && (cols == 1 || x.strides()[2] >= rows);
 }
-// x itself, or a copy where no stride is 1 (a slice with steps) or rows repeat (an expanded vector).
-Tensor direct(const Tensor& x) { return has_contiguous_rows(x) || has_contiguous_cols(x) ? x : as_contiguous(x); }
+// x itself, or a copy where no stride is 1 (a slice with steps) or rows repeat (an expanded
+// vector).
+Tensor direct(const Tensor& x) {
+  return has_contiguous_rows(x) || has_contiguous_cols(x) ? x : as_contiguous(x);
+}
 
 template <class T>
 Matrix<T> matrix_of(const Tensor& x, int64_t batch) {
@@ -38,12 +43,14 @@ struct Tiles {
   int64_t rows, cols;
 };
 
-// How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any number of threads. A
-// tile is worth at least 20 µs of one core, and more where 15 others remain for other cores, or 1/64 of a large
-// product. It is high rather than wide, because each one packs its columns of b anew, and most often not its rows of a.
+// How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any
+// number of threads. A tile is worth at least 20 µs of one core, and more where 15 others remain
+// for other cores, or 1/64 of a large product. It is high rather than wide, because each one packs
+// its columns of b anew, and most often not its rows of a.
 Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kLeast = int64_t{1} << 19, kMost = int64_t{1} << 25, kSmallest = 32;
-  const int64_t all = batches * m * n * k, work = std::max(std::clamp(all / 16, kLeast, kMost), all / 64);
+  const int64_t all = batches * m * n * k,
+                work = std::max(std::clamp(all / 16, kLeast, kMost), all / 64);
   const auto halved = [](int64_t size) { return ceil_div(size, 2 * kSmallest) * kSmallest; };
   Tiles tile{m, n};
   while (tile.rows * tile.cols * k > work) {
@@ -56,19 +63,22 @@ Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
 
 // T: of the factors. Sums are float32 or float64, as c is.
 template <class T, class Sum = Accumulator<T>>
-void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                  const Tensor& bias) {
   const int64_t batches = c.shape()[0], m = c.shape()[1], n = c.shape()[2], k = a.shape()[2];
   const Tiles tile = choose_tiles(batches, m, n, k);
   const int64_t row_tiles = ceil_div(m, tile.rows), col_tiles = ceil_div(n, tile.cols);
   const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;
-  const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));  // of many small products
+  // Of many small products.
+  const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));
   const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
   ThreadWorkspaces workspaces(stream, packs ? packed_product_memory() : 0);
   parallel_for(stream, batches * row_tiles * col_tiles, small, [&](int64_t begin, int64_t end) {
     const ThreadWorkspaces::Slice memory(workspaces);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t batch = unit / (row_tiles * col_tiles);
-      const int64_t row = unit / col_tiles % row_tiles * tile.rows, col = unit % col_tiles * tile.cols;
+      const int64_t row = unit / col_tiles % row_tiles * tile.rows,
+                    col = unit % col_tiles * tile.cols;
       const int64_t rows = std::min(tile.rows, m - row), cols = std::min(tile.cols, n - col);
       const Matrix<Sum> part = matrix_of<Sum>(c, batch).block(row, col, rows, cols);
       if (shift || !packs || k == 0)
@@ -87,8 +97,10 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
   });
 }
 
-void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  ASSERT(c.dim() == 3 && a.dim() == 3 && b.dim() == 3 && c.is_contiguous() && a.shape()[2] == b.shape()[1]);
+void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                const Tensor& bias) {
+  ASSERT(c.dim() == 3 && a.dim() == 3 && b.dim() == 3 && c.is_contiguous() &&
+         a.shape()[2] == b.shape()[1]);
   if (c.numel() == 0) return;
   const auto of_bfloat16 = [](const Tensor& x) { return x.dtype() == DType::BFloat16; };
   if (of_bfloat16(a) && of_bfloat16(b) && of_bfloat16(c) && amx::tiles() != amx::Tiles::None)
@@ -101,7 +113,8 @@ void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b
             : matmul_cpu(stream, wide, widen(a), widen(b), widen(bias));
     });
   }
-  visit_wide("matmul", c.dtype(), [&]<class T>() { matmul_tiles<T>(stream, c, direct(a), direct(b), bias); });
+  visit_wide("matmul", c.dtype(),
+             [&]<class T>() { matmul_tiles<T>(stream, c, direct(a), direct(b), bias); });
 }
 
 REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Native, matmul_cpu);

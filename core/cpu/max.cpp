@@ -7,14 +7,15 @@
 namespace ringgrad::cpu {
 namespace {
 
-// Whether v takes the place of `best`: strictly beyond it, or the first NaN. Integers compare equal to themselves, so
-// the second half costs them nothing. Of vectors: for each lane.
+// Whether v takes the place of `best`: strictly beyond it, or the first NaN. Integers compare equal
+// to themselves, so the second half costs them nothing. Of vectors: for each lane.
 template <bool kMax, class V>
 auto beats(V v, V best) {
   return (kMax ? v > best : v < best) | ((v != v) & (best == best));
 }
 
-// The best of x [n] contiguous, with one comparison per lane: carrying its place along would double the work.
+// The best of x [n] contiguous, with one comparison per lane: carrying its place along would double
+// the work.
 template <bool kMax, class T, class A = Accumulator<T>>
 A best_value(const T* x, int64_t n) {
   const auto better = [](auto best, auto v) { return beats<kMax>(v, best) ? v : best; };
@@ -25,7 +26,8 @@ A best_value(const T* x, int64_t n) {
   return best;
 }
 
-// Where it is first: in the first piece whose best is as good, which the first-level cache still holds.
+// Where it is first: in the first piece whose best is as good, which the first-level cache still
+// holds.
 template <bool kMax, class T>
 int64_t best_in_row(const T* x, int64_t n) {
   constexpr int64_t kPiece = 1024;
@@ -54,7 +56,8 @@ void best_in_columns(T* y, int64_t* index, const T* x, int64_t n, int64_t inner,
 }
 
 template <bool kMax>
-void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index, const Tensor& x) {
+void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index,
+              const Tensor& x) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous() && index.is_contiguous());
   const int64_t outer = x.shape()[0], n = x.shape()[1], inner = x.shape()[2];
   if (y.numel() == 0) return;
@@ -66,20 +69,23 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
     if (inner == 1) {
       const int64_t pieces = ceil_div(n, kUnitElements);  // of a row: threads share a long one
       const Workspace<int64_t> best(stream, outer * pieces);
-      parallel_for(stream, outer * pieces, grain(std::min(n, kUnitElements)), [&](int64_t begin, int64_t end) {
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t first = unit % pieces * kUnitElements;
-          const T* const piece = from + unit / pieces * n + first;
-          best[unit] = first + best_in_row<kMax>(piece, std::min(kUnitElements, n - first));
-        }
-      });
+      parallel_for(stream, outer * pieces, grain(std::min(n, kUnitElements)),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t unit = begin; unit < end; ++unit) {
+                       const int64_t first = unit % pieces * kUnitElements;
+                       const T* const piece = from + unit / pieces * n + first;
+                       best[unit] =
+                           first + best_in_row<kMax>(piece, std::min(kUnitElements, n - first));
+                     }
+                   });
       parallel_for(stream, outer, grain(pieces), [&](int64_t begin, int64_t end) {
         using A = Accumulator<T>;
         for (int64_t o = begin; o < end; ++o) {
           const T* const row = from + o * n;
           at[o] = best[o * pieces];
           for (int64_t unit = o * pieces + 1; unit < (o + 1) * pieces; ++unit)
-            if (beats<kMax>(static_cast<A>(row[best[unit]]), static_cast<A>(row[at[o]]))) at[o] = best[unit];
+            if (beats<kMax>(static_cast<A>(row[best[unit]]), static_cast<A>(row[at[o]])))
+              at[o] = best[unit];
           to[o] = row[at[o]];
         }
       });
@@ -87,13 +93,15 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
     }
     constexpr int64_t kColumns = 512;
     const int64_t tiles = ceil_div(inner, kColumns);
-    parallel_for(stream, outer * tiles, grain(n * std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t o = unit / tiles, j = unit % tiles * kColumns;
-        best_in_columns<kMax>(to + o * inner + j, at + o * inner + j, from + o * n * inner + j, n, inner,
-                              std::min(kColumns, inner - j));
-      }
-    });
+    parallel_for(stream, outer * tiles, grain(n * std::min(inner, kColumns)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t unit = begin; unit < end; ++unit) {
+                     const int64_t o = unit / tiles, j = unit % tiles * kColumns;
+                     best_in_columns<kMax>(to + o * inner + j, at + o * inner + j,
+                                           from + o * n * inner + j, n, inner,
+                                           std::min(kColumns, inner - j));
+                   }
+                 });
   });
 }
 

@@ -17,8 +17,9 @@ T* flat(const Tensor& x, const Tensor& param) {
   return x.data<T>();
 }
 
-// The loop is a function of its own, with everything passed by value: what a closure holds by reference might, for all
-// the compiler knows, be overwritten by the stores, and then nothing becomes a vector instruction.
+// The loop is a function of its own, with everything passed by value: what a closure holds by
+// reference might, for all the compiler knows, be overwritten by the stores, and then nothing
+// becomes a vector instruction.
 template <class T, class Update, class A = Accumulator<T>>
 void descend(T* p, const T* g, int64_t begin, int64_t end, A rate, A decay, Update update) {
   for (int64_t i = begin; i < end; ++i) {
@@ -27,8 +28,8 @@ void descend(T* p, const T* g, int64_t begin, int64_t end, A rate, A decay, Upda
   }
 }
 
-void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
-                  const Tensor& step, const kernels::SgdStepOptions& o) {
+void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, const Tensor& grad,
+                  const Tensor& lr, const Tensor& step, const kernels::SgdStepOptions& o) {
   ASSERT(buffer.defined() || o.momentum == 0);
   if (std::isnan(*lr.data<double>())) return;
   visit_floating("sgd_step", param.dtype(), [&]<class T>() {
@@ -40,10 +41,12 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
     const A momentum = static_cast<A>(o.momentum), fresh = static_cast<A>(1 - o.dampening);
     const int64_t n = param.numel();
     const bool first = *step.data<int64_t>() == 0;
-    // How a step uses its gradient is decided outside the loop: update(i, gradient) returns the direction.
+    // How a step uses its gradient is decided outside the loop: update(i, gradient) returns the
+    // direction.
     const auto run = [=](auto update) {
-      parallel_for(stream, n, kUnitElements,
-                   [=](int64_t begin, int64_t end) { descend(p, g, begin, end, rate, decay, update); });
+      parallel_for(stream, n, kUnitElements, [=](int64_t begin, int64_t end) {
+        descend(p, g, begin, end, rate, decay, update);
+      });
     };
     if (o.momentum == 0) {
       run([](int64_t, A gradient) { return gradient; });
@@ -66,7 +69,9 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
     if (first)  // what the buffer holds is not read: it may be uninitialised
       with_momentum([](int64_t, A gradient) { return gradient; });
     else
-      with_momentum([=](int64_t i, A gradient) { return momentum * static_cast<A>(v[i]) + fresh * gradient; });
+      with_momentum([=](int64_t i, A gradient) {
+        return momentum * static_cast<A>(v[i]) + fresh * gradient;
+      });
   });
 }
 
@@ -83,12 +88,14 @@ void adam_range(T* p, T* m, T* v, const T* g, int64_t begin, int64_t end, AdamFa
     const A square = f.beta2 * static_cast<A>(v[i]) + f.fresh2 * gradient * gradient;
     m[i] = static_cast<T>(mean);
     v[i] = static_cast<T>(square);
-    p[i] = static_cast<T>(f.keep * value - f.rate * mean / (std::sqrt(square) * f.correction + f.eps));
+    p[i] =
+        static_cast<T>(f.keep * value - f.rate * mean / (std::sqrt(square) * f.correction + f.eps));
   }
 }
 
-void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                   const Tensor& lr, const Tensor& step, const kernels::AdamStepOptions& o) {
+void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v,
+                   const Tensor& grad, const Tensor& lr, const Tensor& step,
+                   const kernels::AdamStepOptions& o) {
   if (std::isnan(*lr.data<double>())) return;
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -99,7 +106,8 @@ void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Te
         .beta2 = static_cast<A>(o.beta2),
         .fresh2 = static_cast<A>(1 - o.beta2),
         .eps = static_cast<A>(o.eps),
-        // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one factor.
+        // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into
+        // one factor.
         .rate = static_cast<A>(rate / (1 - std::pow(o.beta1, t))),
         .correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2, t))),
         .decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay),

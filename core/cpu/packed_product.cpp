@@ -1,8 +1,9 @@
-// The right factor is copied into panels in which what a register tile reads lies side by side, [panel of 32 columns]
-// [step][column]: a block of them, for one segment of steps, stays in the second-level cache while the rows of the left
-// factor pass. Of those a tile reads one word after the other, so they stay where they are, 48 rows of a segment in
-// the first-level cache; only a transposed left factor is copied, as [step][row]. A step is a term of the sums; of
-// bfloat16 numbers, which are multiplied in pairs, two.
+// The right factor is copied into panels in which what a register tile reads lies side by side,
+// [panel of 32 columns] [step][column]: a block of them, for one segment of steps, stays in the
+// second-level cache while the rows of the left factor pass. Of those a tile reads one word after
+// the other, so they stay where they are, 48 rows of a segment in the first-level cache; only a
+// transposed left factor is copied, as [step][row]. A step is a term of the sums; of bfloat16
+// numbers, which are multiplied in pairs, two.
 #include "ringgrad/core/cpu/packed_product.h"
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -13,10 +14,11 @@ namespace {
 
 constexpr int64_t kRows = 48, kColumns = conv::kPanel;  // of a panel
 constexpr int64_t kSegment = 128, kWide = 8;            // steps; panels of a block
-// Rows of `a` whole pages apart would share one set of the first-level cache, which holds 8 of the 12 that a tile
-// reads.
+// Rows of `a` whole pages apart would share one set of the first-level cache, which holds 8 of the
+// 12 that a tile reads.
 constexpr int64_t kPage = 1024;  // words
-constexpr int64_t kLeft = kSegment * kRows, kRight = kSegment * kColumns * kWide, kTile = (kRows + 3) * kColumns;
+constexpr int64_t kLeft = kSegment * kRows, kRight = kSegment * kColumns * kWide,
+                  kTile = (kRows + 3) * kColumns;
 
 template <class T>
 constexpr int64_t kTerms = sizeof(float) / sizeof(T);  // of a word
@@ -32,7 +34,8 @@ Matrix<float> words_of(const Matrix<T>& x) {
   return {reinterpret_cast<float*>(x.data), x.rows, x.cols / kTerms<T>, x.stride / kTerms<T>};
 }
 
-// The rows of `a` as a register tile reads them, up to three more than there are: from a copy where those do not exist.
+// The rows of `a` as a register tile reads them, up to three more than there are: from a copy where
+// those do not exist.
 template <class T>
 conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
   static constexpr int64_t kBegin = 0;
@@ -48,10 +51,11 @@ conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
   return {memory, 1, side, steps, &kBegin, 1};
 }
 
-// c (+)= left right. Through `scratch` where c ends amid a tile: those write whole vectors, and rows by fours.
+// c (+)= left right. Through `scratch` where c ends amid a tile: those write whole vectors, and
+// rows by fours.
 template <class Product>
-void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const float* right, bool accumulate,
-                     float* scratch) {
+void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const float* right,
+                     bool accumulate, float* scratch) {
   const int64_t width = c.cols > kChannelBlock ? kColumns : kChannelBlock;
   const conv::RightMatrix b{right, kColumns, kChannelBlock};
   if (c.rows % 4 == 0 && c.cols == width)
@@ -68,7 +72,9 @@ void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const
 void interleave(const bfloat16* first, const bfloat16* second, int64_t n, bfloat16* to) {
   int64_t i = 0;
   for (; i + conv::kLanes <= n; i += conv::kLanes) {
-    const auto halves = [i](const bfloat16* x) { return *reinterpret_cast<const conv::Halves*>(x + i); };
+    const auto halves = [i](const bfloat16* x) {
+      return *reinterpret_cast<const conv::Halves*>(x + i);
+    };
     conv::store(reinterpret_cast<float*>(to + 2 * i), conv::pair_of(halves(first), halves(second)));
   }
   for (; i < n; ++i) to[2 * i] = first[i], to[2 * i + 1] = second[i];
@@ -79,7 +85,8 @@ void interleave(const bfloat16* first, const bfloat16* second, int64_t n, bfloat
 void pack(const Matrix<float>& x, int64_t side, float* to) {
   constexpr int64_t kBlock = kChannelBlock;
   if (x.rows < side)
-    for (int64_t t = 0; t < x.cols; ++t) std::fill(to + t * side + x.rows, to + (t + 1) * side, 0.0f);
+    for (int64_t t = 0; t < x.cols; ++t)
+      std::fill(to + t * side + x.rows, to + (t + 1) * side, 0.0f);
   if (x.is_transposed) {
     for (int64_t t = 0; t < x.cols; ++t) std::copy_n(x.at(0, t), x.rows, to + t * side);
     return;
@@ -89,7 +96,8 @@ void pack(const Matrix<float>& x, int64_t side, float* to) {
     for (int64_t t = 0; t < whole_terms; t += kBlock)
       conv::transpose_block(x.at(i, t), x.stride, to + t * side + i, side);
   for (int64_t i = 0; i < x.rows; ++i)
-    for (int64_t t = i < whole_rows ? whole_terms : 0; t < x.cols; ++t) to[t * side + i] = *x.at(i, t);
+    for (int64_t t = i < whole_rows ? whole_terms : 0; t < x.cols; ++t)
+      to[t * side + i] = *x.at(i, t);
 }
 
 void pack(const Matrix<bfloat16>& x, int64_t side, float* to) {
@@ -100,11 +108,13 @@ void pack(const Matrix<bfloat16>& x, int64_t side, float* to) {
     const bfloat16 *const first = x.at(0, t), *const second = x.at(0, std::min(t + 1, x.cols - 1));
     const int64_t step = x.is_transposed ? 1 : x.stride;
     if (t + 1 == x.cols)
-      for (int64_t i = 0; i < x.rows; ++i) pairs[2 * i] = first[i * step], pairs[2 * i + 1] = bfloat16{};
+      for (int64_t i = 0; i < x.rows; ++i)
+        pairs[2 * i] = first[i * step], pairs[2 * i + 1] = bfloat16{};
     else if (step == 1)
       interleave(first, second, x.rows, pairs);
     else
-      for (int64_t i = 0; i < x.rows; ++i) pairs[2 * i] = first[i * step], pairs[2 * i + 1] = second[i * step];
+      for (int64_t i = 0; i < x.rows; ++i)
+        pairs[2 * i] = first[i * step], pairs[2 * i + 1] = second[i * step];
   }
 }
 
@@ -115,29 +125,35 @@ bool suits_packed_product(int64_t rows, int64_t columns, int64_t terms) {
 int64_t packed_product_memory() { return kLeft + kRight + kTile; }
 
 template <class T>
-void packed_product(const Matrix<float>& c, const Matrix<T>& a, const Matrix<T>& b, bool accumulate, float* memory) {
-  using Product = std::conditional_t<std::is_same_v<T, float>, conv::Float32Product, conv::BFloat16Product>;
+void packed_product(const Matrix<float>& c, const Matrix<T>& a, const Matrix<T>& b, bool accumulate,
+                    float* memory) {
+  using Product =
+      std::conditional_t<std::is_same_v<T, float>, conv::Float32Product, conv::BFloat16Product>;
   constexpr int64_t kSegmentTerms = kSegment * kTerms<T>;
-  float *const left_memory = memory, *const right = left_memory + kLeft, *const scratch = right + kRight;
+  float *const left_memory = memory, *const right = left_memory + kLeft,
+               *const scratch = right + kRight;
   for (int64_t column = 0; column < c.cols; column += kColumns * kWide) {
     const int64_t columns = std::min(kColumns * kWide, c.cols - column);
     for (int64_t term = 0; term < a.cols; term += kSegmentTerms) {
-      const int64_t terms = std::min(kSegmentTerms, a.cols - term), steps = ceil_div(terms, kTerms<T>);
+      const int64_t terms = std::min(kSegmentTerms, a.cols - term),
+                    steps = ceil_div(terms, kTerms<T>);
       for (int64_t j = 0; j < columns; j += kColumns)
-        pack(b.block(term, column + j, terms, std::min(kColumns, columns - j)).transposed(), kColumns,
-             right + j * steps);
+        pack(b.block(term, column + j, terms, std::min(kColumns, columns - j)).transposed(),
+             kColumns, right + j * steps);
       for (int64_t row = 0; row < c.rows; row += kRows) {
         const int64_t rows = std::min(kRows, c.rows - row);
         const conv::LeftMatrix left = left_of(a.block(row, term, rows, terms), left_memory);
         for (int64_t j = 0; j < columns; j += kColumns)
-          multiply_panels<Product>(c.block(row, column + j, rows, std::min(kColumns, columns - j)), left,
-                                   right + j * steps, accumulate || term > 0, scratch);
+          multiply_panels<Product>(c.block(row, column + j, rows, std::min(kColumns, columns - j)),
+                                   left, right + j * steps, accumulate || term > 0, scratch);
       }
     }
   }
 }
 
-template void packed_product(const Matrix<float>&, const Matrix<float>&, const Matrix<float>&, bool, float*);
-template void packed_product(const Matrix<float>&, const Matrix<bfloat16>&, const Matrix<bfloat16>&, bool, float*);
+template void packed_product(const Matrix<float>&, const Matrix<float>&, const Matrix<float>&, bool,
+                             float*);
+template void packed_product(const Matrix<float>&, const Matrix<bfloat16>&, const Matrix<bfloat16>&,
+                             bool, float*);
 
 }  // namespace ringgrad::cpu

@@ -1,6 +1,7 @@
-// Max and average pooling of contiguous NCHW on the CPU, plane by plane and one tap of the window at a time: im2col
-// brings what a tap sees into the order of the output, where short windows no longer mean short loops (7 times faster
-// for 2 × 2 windows on rows of 24 than window by window, whose branches nobody can predict).
+// Max and average pooling of contiguous NCHW on the CPU, plane by plane and one tap of the window
+// at a time: im2col brings what a tap sees into the order of the output, where short windows no
+// longer mean short loops (7 times faster for 2 × 2 windows on rows of 24 than window by window,
+// whose branches nobody can predict).
 #include <limits>
 
 #include "ringgrad/core/base/check.h"
@@ -14,7 +15,8 @@ namespace {
 
 // The pooling of one plane as a convolution with one channel and one filter.
 ConvShape pool_shape(const Tensor& x, const Tensor& y, const Pool2dOptions& o) {
-  ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape()[0] == y.shape()[0] && x.shape()[1] == y.shape()[1]);
+  ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape()[0] == y.shape()[0] &&
+         x.shape()[1] == y.shape()[1]);
   return {.n = x.shape()[0] * x.shape()[1],
           .groups = 1,
           .c = 1,
@@ -25,7 +27,8 @@ ConvShape pool_shape(const Tensor& x, const Tensor& y, const Pool2dOptions& o) {
           .s = o.kernel.w,
           .p = y.shape()[2],
           .q = y.shape()[3],
-          .stride = {o.stride.h > 0 ? o.stride.h : o.kernel.h, o.stride.w > 0 ? o.stride.w : o.kernel.w},
+          .stride = {o.stride.h > 0 ? o.stride.h : o.kernel.h,
+                     o.stride.w > 0 ? o.stride.w : o.kernel.w},
           .padding = o.padding,
           .dilation = 1};
 }
@@ -40,7 +43,8 @@ void for_planes(Stream stream, const ConvShape& shape, Body&& body) {
 void window_corners(const ConvShape& shape, int32_t* corner, int32_t* first) {
   for (int64_t i = 0; i < shape.p; ++i)
     for (int64_t j = 0; j < shape.q; ++j) {
-      const int64_t h = i * shape.stride.h - shape.padding.h, w = j * shape.stride.w - shape.padding.w;
+      const int64_t h = i * shape.stride.h - shape.padding.h,
+                    w = j * shape.stride.w - shape.padding.w;
       *corner++ = static_cast<int32_t>(h * shape.w + w);
       *first++ = static_cast<int32_t>(std::max<int64_t>(0, h) * shape.w + std::max<int64_t>(0, w));
     }
@@ -50,7 +54,8 @@ void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const T
                     const Pool2dOptions& options) {
   if (x.is_channel_blocked()) return max_pool2d_blocked(stream, y, index, x, options);
   if (is_16_bit(x))
-    return narrow_into(y, [&](const Tensor& wide) { max_pool2d_cpu(stream, wide, index, widen(x), options); });
+    return narrow_into(
+        y, [&](const Tensor& wide) { max_pool2d_cpu(stream, wide, index, widen(x), options); });
   const ConvShape shape = pool_shape(x, y, options);
   ASSERT(index.is_contiguous() && index.shape() == y.shape());
   const int64_t outputs = shape.p * shape.q;
@@ -69,11 +74,13 @@ void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const T
         }
         for (int64_t tap = 0; tap < shape.r * shape.s; ++tap) {
           const int64_t r = tap / shape.s, s = tap % shape.s;
-          unfold_plane(shape, r, s, 0, shape.p, seen.data(), from, -std::numeric_limits<T>::infinity());
+          unfold_plane(shape, r, s, 0, shape.p, seen.data(), from,
+                       -std::numeric_limits<T>::infinity());
           const int32_t distance = static_cast<int32_t>(r * shape.w + s);
           for (int64_t i = 0; i < outputs; ++i) {
             const T v = seen[i];
-            const bool better = (v > best[i]) | ((v != v) & (best[i] == best[i]));  // larger, or the first NaN
+            // Larger, or the first NaN.
+            const bool better = (v > best[i]) | ((v != v) & (best[i] == best[i]));
             best[i] = better ? v : best[i];
             at[i] = better ? corner[i] + distance : at[i];
           }
@@ -87,8 +94,9 @@ void max_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, 
                              const Pool2dOptions& options) {
   if (dx.is_channel_blocked()) return max_pool2d_backward_blocked(stream, dx, dy, index, options);
   if (is_16_bit(dx))
-    return narrow_into(dx,
-                       [&](const Tensor& wide) { max_pool2d_backward_cpu(stream, wide, widen(dy), index, options); });
+    return narrow_into(dx, [&](const Tensor& wide) {
+      max_pool2d_backward_cpu(stream, wide, widen(dy), index, options);
+    });
   const ConvShape shape = pool_shape(dx, dy, options);
   ASSERT(index.is_contiguous() && index.shape() == dy.shape());
   const int64_t outputs = shape.p * shape.q;
@@ -113,16 +121,19 @@ void window_scales(const ConvShape& shape, bool count_padding, T* scale) {
   };
   for (int64_t i = 0; i < shape.p; ++i)
     for (int64_t j = 0; j < shape.q; ++j) {
-      const int64_t area = count_padding ? shape.r * shape.s
-                                         : inside(i * shape.stride.h - shape.padding.h, shape.r, shape.h) *
-                                               inside(j * shape.stride.w - shape.padding.w, shape.s, shape.w);
+      const int64_t area = count_padding
+                               ? shape.r * shape.s
+                               : inside(i * shape.stride.h - shape.padding.h, shape.r, shape.h) *
+                                     inside(j * shape.stride.w - shape.padding.w, shape.s, shape.w);
       *scale++ = 1 / static_cast<T>(area);
     }
 }
 
 void avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& options) {
   if (x.is_channel_blocked()) return avg_pool2d_blocked(stream, y, x, options);
-  if (is_16_bit(x)) return narrow_into(y, [&](const Tensor& wide) { avg_pool2d_cpu(stream, wide, widen(x), options); });
+  if (is_16_bit(x))
+    return narrow_into(
+        y, [&](const Tensor& wide) { avg_pool2d_cpu(stream, wide, widen(x), options); });
   const ConvShape shape = pool_shape(x, y, options);
   const int64_t outputs = shape.p * shape.q;
   visit_wide("avg_pool2d", x.dtype(), [&]<class T>() {
@@ -144,10 +155,12 @@ void avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Pool2
   });
 }
 
-void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& options) {
+void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
+                             const Pool2dOptions& options) {
   if (dx.is_channel_blocked()) return avg_pool2d_backward_blocked(stream, dx, dy, options);
   if (is_16_bit(dx))
-    return narrow_into(dx, [&](const Tensor& wide) { avg_pool2d_backward_cpu(stream, wide, widen(dy), options); });
+    return narrow_into(
+        dx, [&](const Tensor& wide) { avg_pool2d_backward_cpu(stream, wide, widen(dy), options); });
   const ConvShape shape = pool_shape(dx, dy, options);
   const int64_t outputs = shape.p * shape.q;
   visit_wide("avg_pool2d", dx.dtype(), [&]<class T>() {
@@ -159,7 +172,8 @@ void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, 
         const T* const from = dy.data<T>() + plane * outputs;
         std::fill_n(to, shape.h * shape.w, T{0});
         for (int64_t tap = 0; tap < shape.r * shape.s; ++tap) {
-          for (int64_t i = 0; i < outputs; ++i) share[i] = from[i] * scale[i];  // anew: folding spoils it
+          // anew: folding spoils it.
+          for (int64_t i = 0; i < outputs; ++i) share[i] = from[i] * scale[i];
           fold_plane(shape, tap / shape.s, tap % shape.s, 0, shape.p, to, share.data());
         }
       }

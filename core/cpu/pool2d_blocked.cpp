@@ -12,7 +12,8 @@ namespace cpu {
 namespace {
 
 using conv::kLanes, conv::Vector, conv::load, conv::store;
-using Integers = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias, aligned(4)));
+using Integers =
+    int32_t __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias, aligned(4)));
 
 // The rows or columns of the image that output i of an axis sees.
 struct Range {
@@ -40,36 +41,42 @@ struct AdaptiveAxis {
   Range operator()(int64_t i) const { return {i * size / parts, ceil_div((i + 1) * size, parts)}; }
 };
 
-// body(x, y, rows, columns) for every vector of y: the offsets of its lanes in the first pixel of the plane of x, and
-// in y. start(x, n) is called before, for each plane of x and its n numbers.
+// body(x, y, rows, columns) for every vector of y: the offsets of its lanes in the first pixel of
+// the plane of x, and in y. start(x, n) is called before, for each plane of x and its n numbers.
 template <class Axis, class Start, class Body>
-void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis& rows, const Axis& columns,
-                     Start&& start, Body&& body) {
+void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis& rows,
+                     const Axis& columns, Start&& start, Body&& body) {
   ASSERT(x.is_channel_blocked() && y.is_channel_blocked());
-  const int64_t p = y.shape()[2], q = y.shape()[3], plane = x.shape()[2] * x.shape()[3] * kChannelBlock;
-  parallel_for(
-      stream, x.shape()[0] * ceil_div(x.shape()[1], kChannelBlock), grain(plane), [&](int64_t begin, int64_t end) {
-        for (int64_t block = begin; block < end; ++block) {
-          start(block * plane, plane);
-          for (int64_t i = 0; i < p; ++i)
-            for (int64_t j = 0; j < q; ++j)
-              for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-                body(block * plane + lane, ((block * p + i) * q + j) * kChannelBlock + lane, rows(i), columns(j));
-        }
-      });
+  const int64_t p = y.shape()[2], q = y.shape()[3],
+                plane = x.shape()[2] * x.shape()[3] * kChannelBlock;
+  parallel_for(stream, x.shape()[0] * ceil_div(x.shape()[1], kChannelBlock), grain(plane),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t block = begin; block < end; ++block) {
+                   start(block * plane, plane);
+                   for (int64_t i = 0; i < p; ++i)
+                     for (int64_t j = 0; j < q; ++j)
+                       for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
+                         body(block * plane + lane,
+                              ((block * p + i) * q + j) * kChannelBlock + lane, rows(i),
+                              columns(j));
+                 }
+               });
 }
 
-// body(pixel, offset) for the pixels of a window, in row order; `width` is that of the image. 2 × 2 of them, the most
-// common window, without loops: three quarters of the time.
+// body(pixel, offset) for the pixels of a window, in row order; `width` is that of the image. 2 × 2
+// of them, the most common window, without loops: three quarters of the time.
 template <class Body>
-[[gnu::always_inline]] inline void for_each_pixel(Range rows, Range columns, int64_t width, const Body& body) {
+[[gnu::always_inline]] inline void for_each_pixel(Range rows, Range columns, int64_t width,
+                                                  const Body& body) {
   if (rows.size() == 2 && columns.size() == 2) {
     const int64_t upper = rows.begin * width + columns.begin, lower = upper + width;
-    for (const int64_t pixel : {upper, upper + 1, lower, lower + 1}) body(pixel, pixel * kChannelBlock);
+    for (const int64_t pixel : {upper, upper + 1, lower, lower + 1})
+      body(pixel, pixel * kChannelBlock);
     return;
   }
   for (int64_t h = rows.begin; h < rows.end; ++h)
-    for (int64_t w = columns.begin; w < columns.end; ++w) body(h * width + w, (h * width + w) * kChannelBlock);
+    for (int64_t w = columns.begin; w < columns.end; ++w)
+      body(h * width + w, (h * width + w) * kChannelBlock);
 }
 
 // The reciprocal of what the sum over a window is divided by.
@@ -82,16 +89,19 @@ struct WindowArea {
 };
 
 template <class T, class Axis>
-void average(Stream stream, const Tensor& y, const Tensor& x, const Axis& rows, const Axis& columns, WindowArea scale) {
+void average(Stream stream, const Tensor& y, const Tensor& x, const Axis& rows, const Axis& columns,
+             WindowArea scale) {
   const T* const from = x.data<T>();
   T* const to = y.data<T>();
   for_each_window(
       stream, x, y, rows, columns, [](int64_t, int64_t) {},
       [=, width = x.shape()[3]](int64_t plane, int64_t at, Range r, Range c) {
         Vector sum{};
-        for (int64_t h = r.begin; h < r.end; ++h) {  // row by row: one chain of additions would be too long
+        // Row by row: one chain of additions would be too long.
+        for (int64_t h = r.begin; h < r.end; ++h) {
           Vector row{};
-          for_each_pixel({h, h + 1}, c, width, [&](int64_t, int64_t offset) { row += load(from + plane + offset); });
+          for_each_pixel({h, h + 1}, c, width,
+                         [&](int64_t, int64_t offset) { row += load(from + plane + offset); });
           sum += row;
         }
         store(to + at, sum * scale(r, c));
@@ -100,20 +110,24 @@ void average(Stream stream, const Tensor& y, const Tensor& x, const Axis& rows, 
 
 // In bfloat16 a pixel that several windows share is rounded after each of them.
 template <class T, class Axis>
-void spread(Stream stream, const Tensor& dx, const Tensor& dy, const Axis& rows, const Axis& columns,
-            WindowArea scale) {
+void spread(Stream stream, const Tensor& dx, const Tensor& dy, const Axis& rows,
+            const Axis& columns, WindowArea scale) {
   T* const to = dx.data<T>();
   const T* const from = dy.data<T>();
   for_each_window(
-      stream, dx, dy, rows, columns, [to](int64_t first, int64_t n) { std::fill_n(to + first, n, T{}); },
+      stream, dx, dy, rows, columns,
+      [to](int64_t first, int64_t n) { std::fill_n(to + first, n, T{}); },
       [=, width = dx.shape()[3]](int64_t plane, int64_t at, Range r, Range c) {
         const Vector share = load(from + at) * scale(r, c);
-        for_each_pixel(r, c, width,
-                       [&](int64_t, int64_t offset) { store(to + plane + offset, load(to + plane + offset) + share); });
+        for_each_pixel(r, c, width, [&](int64_t, int64_t offset) {
+          store(to + plane + offset, load(to + plane + offset) + share);
+        });
       });
 }
 
-AdaptiveAxis adaptive(const Tensor& x, const Tensor& y, int d) { return {x.shape()[d], y.shape()[d]}; }
+AdaptiveAxis adaptive(const Tensor& x, const Tensor& y, int d) {
+  return {x.shape()[d], y.shape()[d]};
+}
 
 }  // namespace
 
@@ -124,14 +138,16 @@ void max_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& index, con
     T* const to = y.data<T>();
     int32_t* const places = index.data<int32_t>();
     for_each_window(
-        stream, x, y, sliding_rows(x, options), sliding_columns(x, options), [](int64_t, int64_t) {},
+        stream, x, y, sliding_rows(x, options), sliding_columns(x, options),
+        [](int64_t, int64_t) {},
         [=, width = x.shape()[3]](int64_t plane, int64_t at, Range rows, Range columns) {
           const int64_t first = rows.begin * width + columns.begin;
           Vector best = load(from + plane + first * kChannelBlock);
           Integers place = Integers{} + static_cast<int32_t>(first);
           for_each_pixel(rows, columns, width, [&](int64_t pixel, int64_t offset) {
             const Vector v = load(from + plane + offset);
-            const auto better = (v > best) | ((v != v) & (best == best));  // larger, or the first NaN
+            // Larger, or the first NaN.
+            const auto better = (v > best) | ((v != v) & (best == best));
             best = better ? v : best;
             place = better ? Integers{} + static_cast<int32_t>(pixel) : place;
           });
@@ -142,8 +158,8 @@ void max_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& index, con
 }
 
 // Every pixel of a window takes dy where it was the maximum: no scatter.
-void max_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
-                                 const Pool2dOptions& options) {
+void max_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy,
+                                 const Tensor& index, const Pool2dOptions& options) {
   visit_blocked(dx, [&]<class T>() {
     T* const to = dx.data<T>();
     const T* const from = dy.data<T>();
@@ -162,20 +178,26 @@ void max_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& 
   });
 }
 
-void avg_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& options) {
+void avg_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& x,
+                        const Pool2dOptions& options) {
   const WindowArea area{options.count_padding, options.kernel.h * options.kernel.w};
-  visit_blocked(
-      x, [&]<class T>() { average<T>(stream, y, x, sliding_rows(x, options), sliding_columns(x, options), area); });
+  visit_blocked(x, [&]<class T>() {
+    average<T>(stream, y, x, sliding_rows(x, options), sliding_columns(x, options), area);
+  });
 }
 
-void avg_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& options) {
+void avg_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy,
+                                 const Pool2dOptions& options) {
   const WindowArea area{options.count_padding, options.kernel.h * options.kernel.w};
-  visit_blocked(
-      dx, [&]<class T>() { spread<T>(stream, dx, dy, sliding_rows(dx, options), sliding_columns(dx, options), area); });
+  visit_blocked(dx, [&]<class T>() {
+    spread<T>(stream, dx, dy, sliding_rows(dx, options), sliding_columns(dx, options), area);
+  });
 }
 
 void adaptive_avg_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& x) {
-  visit_blocked(x, [&]<class T>() { average<T>(stream, y, x, adaptive(x, y, 2), adaptive(x, y, 3), {false, 0}); });
+  visit_blocked(x, [&]<class T>() {
+    average<T>(stream, y, x, adaptive(x, y, 2), adaptive(x, y, 3), {false, 0});
+  });
 }
 
 void adaptive_avg_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy) {

@@ -1,6 +1,6 @@
-// Pooling of channel-blocked float32 and bfloat16 images on the CPU: a vector is 16 channels of one pixel, so windows
-// of any shape and stride are plain loops. Arguments as for the kernels of these names in core/kernels.h, every tensor
-// channel-blocked. Private to core/cpu.
+// Pooling of channel-blocked float32 and bfloat16 images on the CPU: a vector is 16 channels of one
+// pixel, so windows of any shape and stride are plain loops. Arguments as for the kernels of these
+// names in core/kernels.h, every tensor channel-blocked. Private to core/cpu.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
@@ -10,10 +10,12 @@ namespace ringgrad::cpu {
 
 void max_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& index, const Tensor& x,
                         const Pool2dOptions& options);
-void max_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index,
+void max_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy,
+                                 const Tensor& index, const Pool2dOptions& options);
+void avg_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& x,
+                        const Pool2dOptions& options);
+void avg_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy,
                                  const Pool2dOptions& options);
-void avg_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& x, const Pool2dOptions& options);
-void avg_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& options);
 void adaptive_avg_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& x);
 void adaptive_avg_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy);
 

@@ -1,4 +1,5 @@
-// Random numbers on the CPU: the stream that core/random.h defines, in batches whose rounds run side by side.
+// Random numbers on the CPU: the stream that core/random.h defines, in batches whose rounds run
+// side by side.
 
 #include <bit>
 #include <cmath>
@@ -14,31 +15,35 @@ namespace {
 struct RandomState {
   uint64_t seed, offset;
   explicit RandomState(const Tensor& state)
-      : seed(static_cast<uint64_t>(state.data<int64_t>()[0])), offset(static_cast<uint64_t>(state.data<int64_t>()[1])) {
+      : seed(static_cast<uint64_t>(state.data<int64_t>()[0])),
+        offset(static_cast<uint64_t>(state.data<int64_t>()[1])) {
     ASSERT(state.is_contiguous() && state.numel() == 2);
   }
 };
 
-constexpr int64_t kBatchBlocks = 32;  // independent Philox blocks: more than 16, so that g++ makes vectors of them
+// independent Philox blocks: more than 16, so that g++ makes vectors of them.
+constexpr int64_t kBatchBlocks = 32;
 constexpr int64_t kBatch = 4 * kBatchBlocks;
 
 // Calls body(first, n, words) for the elements [first, first + n) of a draw of `count` numbers of
 // type T. Element first + i has words[i], or words 2 i and 2 i + 1 if an element takes two.
 template <class T, class Body>
-void for_each_batch(Stream stream, const RandomState& state, int64_t count, int64_t unit_elements, Body&& body) {
+void for_each_batch(Stream stream, const RandomState& state, int64_t count, int64_t unit_elements,
+                    Body&& body) {
   constexpr int64_t kElements = kBatch / kWordsOf<T>;
-  parallel_for(stream, ceil_div(count, kElements), std::max<int64_t>(1, unit_elements / kElements),
-               [&](int64_t begin, int64_t end) {
-                 uint32_t words[kBatch];
-                 for (int64_t batch = begin; batch < end; ++batch) {
-                   const uint64_t counter = state.offset + static_cast<uint64_t>(batch * kBatchBlocks);
-                   for (int64_t b = 0; b < kBatchBlocks; ++b) {
-                     const PhiloxBlock block = philox(state.seed, counter + static_cast<uint64_t>(b));
-                     for (int w = 0; w < 4; ++w) words[4 * b + w] = block.word[w];
-                   }
-                   body(batch * kElements, std::min(kElements, count - batch * kElements), words);
-                 }
-               });
+  parallel_for(
+      stream, ceil_div(count, kElements), std::max<int64_t>(1, unit_elements / kElements),
+      [&](int64_t begin, int64_t end) {
+        uint32_t words[kBatch];
+        for (int64_t batch = begin; batch < end; ++batch) {
+          const uint64_t counter = state.offset + static_cast<uint64_t>(batch * kBatchBlocks);
+          for (int64_t b = 0; b < kBatchBlocks; ++b) {
+            const PhiloxBlock block = philox(state.seed, counter + static_cast<uint64_t>(b));
+            for (int w = 0; w < 4; ++w) words[4 * b + w] = block.word[w];
+          }
+          body(batch * kElements, std::min(kElements, count - batch * kElements), words);
+        }
+      });
 }
 
 void advance_random_state_cpu(Stream, const Tensor& snapshot, const Tensor& state, int64_t count) {
@@ -52,7 +57,8 @@ void uniform_cpu(Stream stream, const Tensor& x, const Tensor& state, double low
   ASSERT(x.is_contiguous());
   visit_floating("uniform", x.dtype(), [&]<class T>() {
     for_each_batch<T>(stream, RandomState(state), x.numel(), kUnitElements / 4,
-                      [low, range = high - low, to = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
+                      [low, range = high - low, to = x.data<T>()](int64_t first, int64_t n,
+                                                                  const uint32_t* words) {
                         for (int64_t i = 0; i < n; ++i)
                           to[first + i] = static_cast<T>(low + range * uniform_number<T>(words, i));
                       });
@@ -62,15 +68,16 @@ void uniform_cpu(Stream stream, const Tensor& x, const Tensor& state, double low
 void randint_cpu(Stream stream, const Tensor& x, const Tensor& state, int64_t low, uint64_t range) {
   ASSERT(x.is_contiguous() && range > 0);
   const RandomState now(state);
-  for_each_batch<int64_t>(stream, now, x.numel(), kUnitElements / 4,
-                          [=, to = x.data<int64_t>()](int64_t first, int64_t n, const uint32_t* words) {
-                            for (int64_t i = 0; i < n; ++i) {
-                              const int64_t at = first + i;
-                              const uint64_t word = wide_word(words, i);
-                              const uint64_t drawn = integer_below(range, word, now.seed, now.offset, at);
-                              to[at] = static_cast<int64_t>(static_cast<uint64_t>(low) + drawn);
-                            }
-                          });
+  for_each_batch<int64_t>(
+      stream, now, x.numel(), kUnitElements / 4,
+      [=, to = x.data<int64_t>()](int64_t first, int64_t n, const uint32_t* words) {
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t at = first + i;
+          const uint64_t word = wide_word(words, i);
+          const uint64_t drawn = integer_below(range, word, now.seed, now.offset, at);
+          to[at] = static_cast<int64_t>(static_cast<uint64_t>(low) + drawn);
+        }
+      });
 }
 
 // Computes log x for x > 0 in double: x = 2^n m with m in [√½, √2), and log m = 2 artanh s for s =
@@ -90,7 +97,8 @@ double wide_log(F x) {
 struct Direction {
   double cosine, sine;
 };
-// Of `turn` whole turns, in [0, 1]: an eighth of one to either side of the nearest axis, by Taylor's series.
+// Of `turn` whole turns, in [0, 1]: an eighth of one to either side of the nearest axis, by
+// Taylor's series.
 template <class F>
 Direction direction(F turn) {
   constexpr double kTwoPi = 6.283185307179586476925;
@@ -118,12 +126,14 @@ void normal_cpu(Stream stream, const Tensor& x, const Tensor& state, double mean
                         double normals[kBatch];
                         for (int64_t i = 0; i < kBatch / kWordsOf<F>; i += 2) {
                           // 1 - u lies in (0, 1]: its logarithm is finite.
-                          const double radius = std::sqrt(-2 * wide_log(1 - uniform_number<F>(words, i)));
+                          const double radius =
+                              std::sqrt(-2 * wide_log(1 - uniform_number<F>(words, i)));
                           const Direction angle = direction(uniform_number<F>(words, i + 1));
                           normals[i] = radius * angle.cosine;
                           normals[i + 1] = radius * angle.sine;
                         }
-                        for (int64_t i = 0; i < n; ++i) to[first + i] = static_cast<T>(mean + std * normals[i]);
+                        for (int64_t i = 0; i < n; ++i)
+                          to[first + i] = static_cast<T>(mean + std * normals[i]);
                       });
   });
 }
@@ -136,13 +146,14 @@ void dropout_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
   visit_floating("dropout", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const A scale = p < 1 ? static_cast<A>(1 / (1 - p)) : A{0};
-    for_each_batch<float>(stream, RandomState(state), x.numel(), kUnitElements / 4,
-                          [=, to = y.data<T>(), from = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
-                            for (int64_t i = 0; i < n; ++i) {
-                              const A kept = static_cast<A>(from[first + i]) * scale;
-                              to[first + i] = static_cast<T>(words[i] >= threshold ? kept : A{0});
-                            }
-                          });
+    for_each_batch<float>(
+        stream, RandomState(state), x.numel(), kUnitElements / 4,
+        [=, to = y.data<T>(), from = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
+          for (int64_t i = 0; i < n; ++i) {
+            const A kept = static_cast<A>(from[first + i]) * scale;
+            to[first + i] = static_cast<T>(words[i] >= threshold ? kept : A{0});
+          }
+        });
   });
 }
 

@@ -1,11 +1,15 @@
 // Sums on the CPU, over any dimensions of a tensor with any strides.
 //
-// The dimensions become loops, ordered by the strides of x and merged where possible, so that few patterns remain:
-//   rows     the innermost loop is summed away: the sum of everything, of the last dimension, of all but the channels
+// The dimensions become loops, ordered by the strides of x and merged where possible, so that few
+// patterns remain:
+//   rows     the innermost loop is summed away: the sum of everything, of the last dimension, of
+//   all but the channels
 //            of NCHW
-//   columns  the innermost loop stays: the sum over the batch, or over all but the channels of NHWC or blocked memory
-// Both sum segments of at most kMaxTerms terms in the type of the terms, and add the segments in double. A segment of
-// float that overflows, although the sum of all may not, is summed again in double.
+//   columns  the innermost loop stays: the sum over the batch, or over all but the channels of NHWC
+//   or blocked memory
+// Both sum segments of at most kMaxTerms terms in the type of the terms, and add the segments in
+// double. A segment of float that overflows, although the sum of all may not, is summed again in
+// double.
 #include <array>
 #include <cfloat>
 #include <cmath>
@@ -42,12 +46,14 @@ struct LoopNest {
     }
     return count > 0 ? result + index * (loops[0].*stride) : result;
   }
-  // body(offset in x) for the indices [first, last); divides once per innermost loop, not once per index.
+  // body(offset in x) for the indices [first, last); divides once per innermost loop, not once per
+  // index.
   template <class Body>
   void walk(int64_t first, int64_t last, Body&& body) const {
     const Loop inner = count > 0 ? loops[count - 1] : Loop{};
     while (first < last) {
-      const int64_t begin = offset(first, &Loop::x_stride), n = std::min(last - first, inner.size - first % inner.size);
+      const int64_t begin = offset(first, &Loop::x_stride),
+                    n = std::min(last - first, inner.size - first % inner.size);
       for (int64_t i = 0; i < n; ++i) body(begin + i * inner.x_stride);
       first += n;
     }
@@ -63,29 +69,32 @@ SumPlan plan_sum(const Tensor& y, const Tensor& x) {
   LoopNest all;
   for (int d = 0; d < x.dim(); ++d) {
     ASSERT(y.shape()[d] == x.shape()[d] || y.shape()[d] == 1);
-    if (x.shape()[d] != 1) all.loops[all.count++] = {x.shape()[d], x.strides()[d], y.strides()[d], y.shape()[d] == 1};
+    if (x.shape()[d] != 1)
+      all.loops[all.count++] = {x.shape()[d], x.strides()[d], y.strides()[d], y.shape()[d] == 1};
   }
   // Insertion sort: at most 8 elements. An expanded dimension (stride 0) belongs outside.
   const auto before = [](const Loop& a, const Loop& b) {
     return a.x_stride == 0 ? b.x_stride != 0 : b.x_stride != 0 && a.x_stride > b.x_stride;
   };
   for (int i = 1; i < all.count; ++i)
-    for (int j = i; j > 0 && before(all.loops[j], all.loops[j - 1]); --j) std::swap(all.loops[j], all.loops[j - 1]);
+    for (int j = i; j > 0 && before(all.loops[j], all.loops[j - 1]); --j)
+      std::swap(all.loops[j], all.loops[j - 1]);
 
   SumPlan plan;
   plan.inner.reduced = true;
   for (int i = 0; i < all.count; ++i) {
     const Loop& next = all.loops[i];
     const Loop outer = plan.inner;
-    const bool merge = outer.reduced == next.reduced && outer.x_stride == next.x_stride * next.size &&
+    const bool merge = outer.reduced == next.reduced &&
+                       outer.x_stride == next.x_stride * next.size &&
                        (next.reduced || outer.y_stride == next.y_stride * next.size);
     plan.inner = next;
     if (i == 0) continue;
     if (merge)
       plan.inner.size *= outer.size;
     else
-      (outer.reduced ? plan.reduced : plan.kept).loops[outer.reduced ? plan.reduced.count++ : plan.kept.count++] =
-          outer;
+      (outer.reduced ? plan.reduced : plan.kept)
+          .loops[outer.reduced ? plan.reduced.count++ : plan.kept.count++] = outer;
   }
   return plan;
 }
@@ -119,19 +128,21 @@ struct SquaredDeviation {
   }
 };
 
-// The innermost loop in tiles of this many columns, whose running sums stay in the first-level cache.
+// The innermost loop in tiles of this many columns, whose running sums stay in the first-level
+// cache.
 constexpr int64_t kColumns = 512;
 
 // Calls segment(x_begin, y_begin, row_or_piece, width, out), which writes the partial sums of one
 // segment of one tile. They are added in the order of the segments, which depends on the shape
 // alone.
 template <class A, class Y, class Segment>
-void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t segments, int64_t segment_elements, Y* y,
-                  double scale, Segment&& segment) {
+void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t segments,
+                  int64_t segment_elements, Y* y, double scale, Segment&& segment) {
   const int64_t tiles = ceil_div(columns, kColumns), width = std::min(columns, kColumns);
   const int64_t outputs = plan.kept.size() * tiles;
   const auto first_of = [&](int64_t output, int64_t Loop::*stride) {
-    return plan.kept.offset(output / tiles, stride) + output % tiles * kColumns * (plan.inner.*stride);
+    return plan.kept.offset(output / tiles, stride) +
+           output % tiles * kColumns * (plan.inner.*stride);
   };
   const auto write = [&](int64_t output, const Total<A>* partial) {
     Y* const to = y + first_of(output, &Loop::y_stride);
@@ -139,21 +150,23 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
       Total<A> total = 0;
       for (int64_t s = 0; s < segments; ++s) total += partial[s * width + j];
       const auto sum = static_cast<Scaled<A>>(total);
-      to[j * plan.inner.y_stride] = static_cast<Y>(scale == 1 ? sum : static_cast<Scaled<A>>(scale * sum));
+      to[j * plan.inner.y_stride] =
+          static_cast<Y>(scale == 1 ? sum : static_cast<Scaled<A>>(scale * sum));
     }
   };
   std::optional<Workspace<Total<A>>> partials;
   if (segments > 1) partials.emplace(stream, outputs * segments * width);
-  parallel_for(stream, outputs * segments, grain(segment_elements), [&](int64_t begin, int64_t end) {
-    Total<A> local[kColumns];
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t output = unit / segments;
-      Total<A>* const out = partials ? partials->data() + unit * width : local;
-      segment(first_of(output, &Loop::x_stride), first_of(output, &Loop::y_stride), unit % segments,
-              std::min(width, columns - output % tiles * kColumns), out);
-      if (!partials) write(output, out);
-    }
-  });
+  parallel_for(
+      stream, outputs * segments, grain(segment_elements), [&](int64_t begin, int64_t end) {
+        Total<A> local[kColumns];
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t output = unit / segments;
+          Total<A>* const out = partials ? partials->data() + unit * width : local;
+          segment(first_of(output, &Loop::x_stride), first_of(output, &Loop::y_stride),
+                  unit % segments, std::min(width, columns - output % tiles * kColumns), out);
+          if (!partials) write(output, out);
+        }
+      });
   if (segments != 1)
     parallel_for(stream, outputs, grain(segments * width), [&](int64_t begin, int64_t end) {
       for (int64_t output = begin; output < end; ++output)
@@ -166,41 +179,44 @@ template <class A, class T, class Y, class F>
 void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
   const int64_t rows = plan.reduced.size(), length = plan.inner.size, stride = plan.inner.x_stride;
   const int64_t pieces = std::max<int64_t>(1, ceil_div(length, kMaxTerms));
-  const int64_t segment_rows = std::clamp<int64_t>(kMaxTerms / std::max<int64_t>(1, length), 1, rows + 1);
+  const int64_t segment_rows =
+      std::clamp<int64_t>(kMaxTerms / std::max<int64_t>(1, length), 1, rows + 1);
   const int64_t segments = ceil_div(rows, segment_rows) * pieces;
-  sum_segments<A>(stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
-                  [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
-                    const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
-                    const int64_t n = std::min(kMaxTerms, length - first);
-                    const F term = f.from(y_offset);
-                    const auto sum_in = [&]<class B>(B total) {
-                      plan.reduced.walk(first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
-                        const T* row = x + x_offset + offset + first * stride;
-                        if (stride == 1)
-                          total += sum_lanes<B>(n, [row, term](auto i) { return term(at<B>(row, i)); });
-                        else
-                          total += sum_lanes<B>(n, [row, stride, term](int64_t i) {
-                            return static_cast<B>(term(static_cast<B>(row[i * stride])));
-                          });
-                      });
-                      return total;
-                    };
-                    *out = sum_in(A{0});
-                    if constexpr (std::is_same_v<A, float>)
-                      if (!std::isfinite(*out)) *out = sum_in(0.0);
+  sum_segments<A>(
+      stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
+      [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
+        const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
+        const int64_t n = std::min(kMaxTerms, length - first);
+        const F term = f.from(y_offset);
+        const auto sum_in = [&]<class B>(B total) {
+          plan.reduced.walk(
+              first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
+                const T* row = x + x_offset + offset + first * stride;
+                if (stride == 1)
+                  total += sum_lanes<B>(n, [row, term](auto i) { return term(at<B>(row, i)); });
+                else
+                  total += sum_lanes<B>(n, [row, stride, term](int64_t i) {
+                    return static_cast<B>(term(static_cast<B>(row[i * stride])));
                   });
+              });
+          return total;
+        };
+        *out = sum_in(A{0});
+        if constexpr (std::is_same_v<A, float>)
+          if (!std::isfinite(*out)) *out = sum_in(0.0);
+      });
 }
 
-// Rows that are added in the type of the terms before their sum goes on in double: as many as keep the error that of a
-// row's sum, whose 64 lanes of float have up to 64 terms.
+// Rows that are added in the type of the terms before their sum goes on in double: as many as keep
+// the error that of a row's sum, whose 64 lanes of float have up to 64 terms.
 constexpr int64_t kRunningRows = 64;
 
 // Computes out[j] = Σ f(x[r, j]) over the rows [first, last). If kFixed is not 0, the number of
 // columns is known to the compiler and the sums stay in a register (16 of them: a pixel of
 // channel-blocked memory). If it is 0, there are n columns.
 template <int kFixed, class A, class T, class F>
-void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last, int64_t n, const F& f,
-              Total<A>* out) {
+void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last,
+              int64_t n, const F& f, Total<A>* out) {
   const int64_t columns = kFixed ? kFixed : n;
   std::fill_n(out, columns, Total<A>{0});
   for (int64_t begin = first; begin < last; begin += kRunningRows) {
@@ -210,7 +226,8 @@ void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, i
       if (kFixed || stride == 1)
         for (int64_t j = 0; j < columns; ++j) total[j] += f.column(j)(static_cast<A>(row[j]));
       else
-        for (int64_t j = 0; j < columns; ++j) total[j] += f.column(j)(static_cast<A>(row[j * stride]));
+        for (int64_t j = 0; j < columns; ++j)
+          total[j] += f.column(j)(static_cast<A>(row[j * stride]));
     });
     for (int64_t j = 0; j < columns; ++j) out[j] += total[j];
   }
@@ -221,19 +238,23 @@ template <class A, class T, class Y, class F>
 void sum_columns(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
   const int64_t rows = plan.reduced.size(), columns = plan.inner.size, stride = plan.inner.x_stride;
   const int64_t width = std::min(columns, kColumns);
-  const int64_t segment_rows = std::clamp<int64_t>(kUnitElements / std::max<int64_t>(1, width), 1, kMaxTerms);
-  const auto add = columns == kLanes && stride == 1 ? add_rows<kLanes, A, T, F> : add_rows<0, A, T, F>;
-  sum_segments<A>(stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y, scale,
-                  [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t n, Total<A>* out) {
-                    const int64_t first = s * segment_rows, last = std::min(rows, first + segment_rows);
-                    add(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
-                    if constexpr (std::is_same_v<A, float>) {
-                      bool overflows = false;
-                      for (int64_t j = 0; j < n; ++j) overflows |= !(std::abs(out[j]) <= DBL_MAX);
-                      if (overflows)
-                        add_rows<0, double>(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
-                    }
-                  });
+  const int64_t segment_rows =
+      std::clamp<int64_t>(kUnitElements / std::max<int64_t>(1, width), 1, kMaxTerms);
+  const auto add =
+      columns == kLanes && stride == 1 ? add_rows<kLanes, A, T, F> : add_rows<0, A, T, F>;
+  sum_segments<A>(
+      stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y,
+      scale, [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t n, Total<A>* out) {
+        const int64_t first = s * segment_rows, last = std::min(rows, first + segment_rows);
+        add(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
+        if constexpr (std::is_same_v<A, float>) {
+          bool overflows = false;
+          for (int64_t j = 0; j < n; ++j) overflows |= !(std::abs(out[j]) <= DBL_MAX);
+          if (overflows)
+            add_rows<0, double>(plan.reduced, x + x_offset, stride, first, last, n,
+                                f.from(y_offset), out);
+        }
+      });
 }
 
 template <class A, class T, class Y, class F>
@@ -254,8 +275,9 @@ void sum_strided(Stream stream, const Tensor& y, const Tensor& x, double scale) 
       else
         sum_terms<float>(stream, plan, y.data<float>(), x.data<T>(), scale, Itself<float>{});
     });
-  visit_dtype("sum", x.dtype(),
-              [&]<class T>() { sum_terms<Term<T>>(stream, plan, y.data<T>(), x.data<T>(), scale, Itself<Term<T>>{}); });
+  visit_dtype("sum", x.dtype(), [&]<class T>() {
+    sum_terms<Term<T>>(stream, plan, y.data<T>(), x.data<T>(), scale, Itself<Term<T>>{});
+  });
 }
 
 void squared_deviations_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& mean) {
@@ -264,19 +286,23 @@ void squared_deviations_cpu(Stream stream, const Tensor& y, const Tensor& x, con
   const Tensor zeros = mean ? mean : full(y.shape(), 0, y.options());
   const SumPlan plan = plan_sum(y, x);
   const SquaredDeviation term = {zeros.data<double>(), plan.inner.y_stride};
-  visit_floating("squared_deviations", x.dtype(),
-                 [&]<class T>() { sum_terms<double>(stream, plan, y.data<double>(), x.data<T>(), 1, term); });
+  visit_floating("squared_deviations", x.dtype(), [&]<class T>() {
+    sum_terms<double>(stream, plan, y.data<double>(), x.data<T>(), 1, term);
+  });
 }
 
 void sum_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale) {
   if (!x.is_channel_blocked()) return sum_strided(stream, y, x, scale);
   // Channel-blocked memory is a strided array [N, ⌈C/16⌉, 16, H, W] whose last channels are zeros.
-  const int64_t n = x.shape()[0], blocks = ceil_div(x.shape()[1], kChannelBlock), h = x.shape()[2], w = x.shape()[3];
-  const Strides strides{blocks * h * w * kChannelBlock, h * w * kChannelBlock, 1, w * kChannelBlock, kChannelBlock};
-  const Tensor blocked(x.storage(), {n, blocks, kChannelBlock, h, w}, strides, x.storage_offset(), x.dtype());
+  const int64_t n = x.shape()[0], blocks = ceil_div(x.shape()[1], kChannelBlock), h = x.shape()[2],
+                w = x.shape()[3];
+  const Strides strides{blocks * h * w * kChannelBlock, h * w * kChannelBlock, 1, w * kChannelBlock,
+                        kChannelBlock};
+  const Tensor blocked(x.storage(), {n, blocks, kChannelBlock, h, w}, strides, x.storage_offset(),
+                       x.dtype());
   const bool keeps_channels = y.shape()[1] != 1;
-  const Shape sums{y.shape()[0], keeps_channels ? blocks : 1, keeps_channels ? kChannelBlock : 1, y.shape()[2],
-                   y.shape()[3]};
+  const Shape sums{y.shape()[0], keeps_channels ? blocks : 1, keeps_channels ? kChannelBlock : 1,
+                   y.shape()[2], y.shape()[3]};
   const Tensor padded = empty(sums, {y.dtype(), y.device()});
   sum_strided(stream, padded, blocked, scale);
   const Strides channels = contiguous_strides({sums[0], sums[1] * sums[2], sums[3], sums[4]});
@@ -292,10 +318,11 @@ void sum_squares_cpu(Stream stream, const Tensor& y, const Tensor& x) {
     Workspace<double> partial(stream, segments);
     parallel_for(stream, segments, kUnitElements / kMaxTerms, [&](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; ++s)
-        partial[s] = sum_lanes<A>(std::min(kMaxTerms, n - s * kMaxTerms), [row = data + s * kMaxTerms](auto i) {
-          const auto value = at<A>(row, i);
-          return value * value;
-        });
+        partial[s] = sum_lanes<A>(std::min(kMaxTerms, n - s * kMaxTerms),
+                                  [row = data + s * kMaxTerms](auto i) {
+                                    const auto value = at<A>(row, i);
+                                    return value * value;
+                                  });
     });
     double total = 0;
     for (int64_t s = 0; s < segments; ++s) total += partial[s];

@@ -18,7 +18,8 @@ struct Unscaled {
 };
 // Integers wrap around.
 template <class A>
-using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>, std::type_identity<A>>::type;
+using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>,
+                                             std::type_identity<A>>::type;
 struct Sum : Unscaled {
   template <class A>
   static A apply(A a, A b) {
@@ -87,7 +88,8 @@ void combine(void* wide_, const void* own_, const void* incoming_, size_t n) {
   const T* own = static_cast<const T*>(own_);
   const Incoming* incoming = static_cast<const Incoming*>(incoming_);
 #pragma GCC ivdep
-  for (size_t i = 0; i < n; ++i) wide[i] = Op::apply(static_cast<A>(own[i]), static_cast<A>(incoming[i]));
+  for (size_t i = 0; i < n; ++i)
+    wide[i] = Op::apply(static_cast<A>(own[i]), static_cast<A>(incoming[i]));
 }
 
 template <class T, class Op>
@@ -102,8 +104,9 @@ void finish(void* result_, const void* wide_, size_t n, int ranks) {
   for (size_t i = 0; i < n; ++i) result[i] = static_cast<T>(Op::finish(wide[i], scale));
 }
 
-// Two ranks are the common case and worth a loop without a block of partial results. Each place converts for itself:
-// g++ 12 makes no vectors of a loop that copies a bfloat16, and then takes 5 times as long.
+// Two ranks are the common case and worth a loop without a block of partial results. Each place
+// converts for itself: g++ 12 makes no vectors of a loop that copies a bfloat16, and then takes 5
+// times as long.
 template <class T, class Op>
 void reduce_pair(T* x, T* y, const T* a, const T* b, size_t begin, size_t end) {
   using A = Accumulator<T>;
@@ -130,11 +133,13 @@ void combine_all(void* wide_, const void* const* inputs, int ranks, size_t begin
 }
 
 template <class T, class Op>
-void reduce_all(void* const* results, int num_results, const void* const* inputs, int ranks, size_t begin, size_t end) {
+void reduce_all(void* const* results, int num_results, const void* const* inputs, int ranks,
+                size_t begin, size_t end) {
   using A = Accumulator<T>;
   const auto input = [&](int r) { return static_cast<const T*>(inputs[r]); };
   const auto result = [&](int r) { return static_cast<T*>(results[r]); };
-  if (ranks == 2 && num_results == 2) return reduce_pair<T, Op>(result(0), result(1), input(0), input(1), begin, end);
+  if (ranks == 2 && num_results == 2)
+    return reduce_pair<T, Op>(result(0), result(1), input(0), input(1), begin, end);
 
   A wide[kBlock];
   T done[kBlock];
@@ -186,7 +191,9 @@ const ReduceFunctions* find(DType dtype, ReduceOp op) {
     case DType::Int32: return for_op<int32_t>(op);
     case DType::UInt8: return for_op<uint8_t>(op);
     case DType::Bool: return for_op<uint8_t>(on_bool(op));
-    default: return visit_floating("", dtype, [&]<class T>() -> const ReduceFunctions* { return for_op<T>(op); });
+    default:
+      return visit_floating("", dtype,
+                            [&]<class T>() -> const ReduceFunctions* { return for_op<T>(op); });
   }
 }
 

@@ -1,4 +1,5 @@
-// Along the middle dimension of x [O, N, I] on the CPU: running sums, and the order of the elements.
+// Along the middle dimension of x [O, N, I] on the CPU: running sums, and the order of the
+// elements.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -11,13 +12,15 @@
 namespace ringgrad::cpu {
 namespace {
 
-// y = the running sums of x [n, inner], for `columns` of them side by side: one, or at most kColumns.
+// y = the running sums of x [n, inner], for `columns` of them side by side: one, or at most
+// kColumns.
 constexpr int64_t kColumns = 128;
 
 template <class T, class Columns>
 void running_sums(T* y, const T* x, int64_t n, int64_t inner, Columns columns, bool reverse) {
   using A = Accumulator<T>;
-  using Sum = std::conditional_t<std::is_integral_v<A>, Wrapping<A>, double>;  // no longer sum than this loses digits
+  // No longer sum than this loses digits.
+  using Sum = std::conditional_t<std::is_integral_v<A>, Wrapping<A>, double>;
   Sum sum[kColumns] = {};
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = (reverse ? n - 1 - i : i) * inner;
@@ -45,16 +48,20 @@ void cumsum_cpu(Stream stream, const Tensor& y, const Tensor& x, bool reverse) {
   });
 }
 
-// ---- order ----------------------------------------------------------------------------------------------------------
+// ---- order --------------------------------------------------------------------------------------
 
-// An element and its place: as unsigned integers, whose order is that of the elements, and equals have equal keys.
+// An element and its place: as unsigned integers, whose order is that of the elements, and equals
+// have equal keys.
 template <class Key>
 struct Placed {
   Key key, place;
-  bool operator<(const Placed& other) const { return key < other.key || (key == other.key && place < other.place); }
+  bool operator<(const Placed& other) const {
+    return key < other.key || (key == other.key && place < other.place);
+  }
 };
 
-// A NaN is the largest; below it, numbers are ordered as their bits are, negative ones the other way round.
+// A NaN is the largest; below it, numbers are ordered as their bits are, negative ones the other
+// way round.
 template <class Key, class A>
 Key sort_key(A value) {
   if constexpr (std::is_floating_point_v<A>) {
@@ -68,13 +75,17 @@ Key sort_key(A value) {
   }
 }
 
-// Sorts n elements by one byte after the other, from the lowest: each pass keeps what those before it did where its own
-// bytes are equal. Returns where they are then: in `from`, or in `to`, which it needs, too.
+// Sorts n elements by one byte after the other, from the lowest: each pass keeps what those before
+// it did where its own bytes are equal. Returns where they are then: in `from`, or in `to`, which
+// it needs, too.
 template <class Key>
 Placed<Key>* sort_by_bytes(Placed<Key>* from, Placed<Key>* to, int64_t n) {
   for (unsigned shift = 0; shift < 8 * sizeof(Key); shift += 8) {
-    const auto byte = [shift](const Placed<Key>& x) { return static_cast<uint8_t>(x.key >> shift); };
-    int64_t next[257] = {};  // where the elements of each byte begin, after those of the bytes below it
+    const auto byte = [shift](const Placed<Key>& x) {
+      return static_cast<uint8_t>(x.key >> shift);
+    };
+    // Where the elements of each byte begin, after those of the bytes below it.
+    int64_t next[257] = {};
     for (int64_t i = 0; i < n; ++i) ++next[byte(from[i]) + 1];
     if (next[byte(from[0]) + 1] == n) continue;  // all are equal
     for (int b = 0; b < 256; ++b) next[b + 1] += next[b];
@@ -107,8 +118,9 @@ void order_columns(Stream stream, const Tensor& index, const Tensor& x, bool des
     const Workspace<Placed<Key>> elements(stream, 2 * n);
     for (int64_t column = begin; column < end; ++column) {
       const int64_t outer = column / inner, first = column % inner;
-      order_column<Key>(index.data<int64_t>() + outer * k * inner + first, k, x.data<T>() + outer * n * inner + first,
-                        n, inner, descending, elements.data());
+      order_column<Key>(index.data<int64_t>() + outer * k * inner + first, k,
+                        x.data<T>() + outer * n * inner + first, n, inner, descending,
+                        elements.data());
     }
   });
 }

@@ -1,7 +1,9 @@
-// Softmax and its logarithm along rows [N, C] on the CPU. Rows are shifted by their maximum, so that nothing overflows.
+// Softmax and its logarithm along rows [N, C] on the CPU. Rows are shifted by their maximum, so
+// that nothing overflows.
 //
-// Backward, with p = softmax(x): dp[i]/dx[j] = p[i] ([i = j] - p[j]). The first part is elementwise, the second the
-// same for a whole row, so dx = p (dy - Σ dy p) needs one sum and no Jacobian. For the logarithm, dx = dy - p Σ dy.
+// Backward, with p = softmax(x): dp[i]/dx[j] = p[i] ([i = j] - p[j]). The first part is
+// elementwise, the second the same for a whole row, so dx = p (dy - Σ dy p) needs one sum and no
+// Jacobian. For the logarithm, dx = dy - p Σ dy.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/vector_math.h"
@@ -11,8 +13,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// body(row, columns, scratch) for every row of x [N, C]; scratch has a row of the accumulation type, and two more for
-// numbers of 16 bits.
+// body(row, columns, scratch) for every row of x [N, C]; scratch has a row of the accumulation
+// type, and two more for numbers of 16 bits.
 template <class T, class Body>
 void for_each_row(Stream stream, const Tensor& x, Body&& body) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
@@ -43,22 +45,29 @@ void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) 
 
 // From y, the probabilities or their logarithms.
 template <bool kLog>
-void backward(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+void backward(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
+              const Tensor& y) {
   visit_floating(name, y.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_each_row<T>(stream, y, [&](int64_t offset, int64_t n, A* scratch) {
       const A* const g = widened<A>(dy.data<T>() + offset, n, scratch);
       const A* const p = widened<A>(y.data<T>() + offset, n, scratch + n);
       A* const to = wide_results<A>(dx.data<T>() + offset, scratch + 2 * n);
-      const A sum = sum_lanes<A>(n, [g, p](auto i) { return kLog ? at<A>(g, i) : at<A>(g, i) * at<A>(p, i); });
-      for (int64_t i = 0; i < n; ++i) to[i] = kLog ? g[i] - fast_exp(p[i]) * sum : p[i] * (g[i] - sum);
+      const A sum = sum_lanes<A>(
+          n, [g, p](auto i) { return kLog ? at<A>(g, i) : at<A>(g, i) * at<A>(p, i); });
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = kLog ? g[i] - fast_exp(p[i]) * sum : p[i] * (g[i] - sum);
       narrow_results(dx.data<T>() + offset, to, n);
     });
   });
 }
 
-void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<false>(stream, "softmax", y, x); }
-void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) { forward<true>(stream, "log_softmax", y, x); }
+void softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) {
+  forward<false>(stream, "softmax", y, x);
+}
+void log_softmax_cpu(Stream stream, const Tensor& y, const Tensor& x) {
+  forward<true>(stream, "log_softmax", y, x);
+}
 void softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
   backward<false>(stream, "softmax", dx, dy, y);
 }

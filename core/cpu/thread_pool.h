@@ -14,15 +14,16 @@ namespace ringgrad {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller of run(), so threads - 1 are started. They start at the first run().
+  // `threads` counts the caller of run(), so threads - 1 are started. They start at the first
+  // run().
   explicit ThreadPool(int threads) : threads_(threads) {}
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
 
-  // body(context, unit) once for each unit in [0, units). Rethrows the first exception. Thread-safe: a second caller,
-  // or a call from inside a unit, runs its units on its own thread.
+  // body(context, unit) once for each unit in [0, units). Rethrows the first exception.
+  // Thread-safe: a second caller, or a call from inside a unit, runs its units on its own thread.
   void run(int64_t units, void (*body)(void*, int64_t), void* context);
 
  private:
@@ -48,8 +49,9 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
 
-  alignas(64) std::atomic<uint32_t> generation_{0};  // counts the runs; a change is what workers wait for
-  alignas(64) std::atomic<int> unfinished_{0};       // workers still in the current run
+  // Counts the runs; a change is what workers wait for.
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<int> unfinished_{0};  // workers still in the current run
   std::atomic<bool> stop_{false};
 };
 

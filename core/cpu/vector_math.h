@@ -1,5 +1,6 @@
-// Functions of <cmath> and the normal distribution in a form that the compiler turns into vector instructions: no
-// branches, no tables, no calls. Those of float32; float64 has the C library's. Private to core/cpu.
+// Functions of <cmath> and the normal distribution in a form that the compiler turns into vector
+// instructions: no branches, no tables, no calls. Those of float32; float64 has the C library's.
+// Private to core/cpu.
 #pragma once
 
 #include <bit>
@@ -11,7 +12,8 @@
 
 namespace ringgrad::cpu {
 
-inline constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // ln 2 in two: n times the first is exact
+// ln 2 in two: n times the first is exact.
+inline constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 
 // x = n ln 2 + r, |r| <= ln 2 / 2.
 struct ReducedExponent {
@@ -19,9 +21,11 @@ struct ReducedExponent {
   float r;
 };
 inline ReducedExponent reduced(float x) {
-  constexpr float kRounder = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low mantissa bits
+  // Adding it rounds to an integer, which then stands in the low mantissa bits.
+  constexpr float kRounder = 0x1.8p23f;
   const float shifted = x * 1.44269504f + kRounder, n = shifted - kRounder;
-  return {std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRounder), (x - n * kLn2High) - n * kLn2Low};
+  return {std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRounder),
+          (x - n * kLn2High) - n * kLn2Low};
 }
 inline float power_of_two(int32_t n) { return std::bit_cast<float>((n + 127) << 23); }
 
@@ -36,30 +40,32 @@ inline float expm1_near_0(float r) {
   return p * r * r + r;
 }
 
-// e^x = 2^n e^r. Within 1.1 units in the last place; overflows to infinity, underflows through the subnormals to 0, NaN
-// stays NaN. 8 times as fast as std::exp with AVX-512.
+// e^x = 2^n e^r. Within 1.1 units in the last place; overflows to infinity, underflows through the
+// subnormals to 0, NaN stays NaN. 8 times as fast as std::exp with AVX-512.
 inline float fast_exp(float x) {
   const auto [n, r] = reduced(x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x);
   const int32_t half = n >> 1;  // 2^n in two factors, because n reaches from -150 to 128
   return (expm1_near_0(r) + 1.0f) * power_of_two(half) * power_of_two(n - half);
 }
 
-// e^x - 1 for x <= 88. Within 1.5 units in the last place; 20 times as fast as std::expm1 with AVX2.
+// e^x - 1 for x <= 88. Within 1.5 units in the last place; 20 times as fast as std::expm1 with
+// AVX2.
 inline float fast_expm1(float x) {
   const auto [n, r] = reduced(x < -30.0f ? -30.0f : x > 88.0f ? 88.0f : x);
   return expm1_near_0(r) * power_of_two(n) + (power_of_two(n) - 1);
 }
 
 // log x = n ln 2 + log m, x = 2^n m, and with m in [√½, √2), f = m - 1, s = f / (2 + f):
-// log m = 2 artanh s = f - (f²/2 - s (f²/2 + s² (2/3 + s² 2/5 + …))), which keeps the digits of f (fdlibm, 1993).
-// Within 0.8 units in the last place; 4 times as fast as std::log with AVX2.
+// log m = 2 artanh s = f - (f²/2 - s (f²/2 + s² (2/3 + s² 2/5 + …))), which keeps the digits of f
+// (fdlibm, 1993). Within 0.8 units in the last place; 4 times as fast as std::log with AVX2.
 inline float fast_log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr uint32_t kSqrtHalfBits = 0x3f3504f3;
   const bool subnormal = x < 0x1p-126f;
   const uint32_t bits = std::bit_cast<uint32_t>(subnormal ? x * 0x1p23f : x);
   const int32_t whole = static_cast<int32_t>(bits - kSqrtHalfBits) >> 23;
-  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(whole) << 23)) - 1, half = 0.5f * f * f;
+  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(whole) << 23)) - 1,
+              half = 0.5f * f * f;
   const float n = static_cast<float>(whole) - (subnormal ? 23.0f : 0.0f);
   const float s = f / (2 + f), z = s * s;
   const float series = z * (0.66666667f + z * (0.4f + z * (0.28571429f + z * 0.22222222f)));
@@ -68,19 +74,21 @@ inline float fast_log(float x) {
   return x > 0 ? (x == kInfinity ? x : y) : outside;
 }
 
-// log(1 + x), and what 1 + x lost when it was rounded. Within 1.4 units in the last place; 8 times as fast as
-// std::log1p with AVX2.
+// log(1 + x), and what 1 + x lost when it was rounded. Within 1.4 units in the last place; 8 times
+// as fast as std::log1p with AVX2.
 inline float fast_log1p(float x) {
   const float sum = 1 + x, lost = x - (sum - 1), y = fast_log(sum);
   return sum > 0 && sum < std::numeric_limits<float>::infinity() ? y + lost / sum : y;
 }
 
-// tanh |x| = m / (m + 2) with m = e^(2|x|) - 1 in double, of which a float has room for half the digits: rounded once,
-// within 0.51 units in the last place, where the C library's is within 2.2. m = 2^n e^r - 1 as above; its digits are
-// kept near 0, where e^r - 1 is the polynomial without its 1. 10 times as fast as std::tanh with AVX-512.
+// tanh |x| = m / (m + 2) with m = e^(2|x|) - 1 in double, of which a float has room for half the
+// digits: rounded once, within 0.51 units in the last place, where the C library's is within 2.2. m
+// = 2^n e^r - 1 as above; its digits are kept near 0, where e^r - 1 is the polynomial without
+// its 1. 10 times as fast as std::tanh with AVX-512.
 inline float fast_tanh(float x) {
   constexpr double kRounder = 0x1.8p52, kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
-  const double twice = 2 * std::abs(static_cast<double>(x)), t = twice > 20 ? 20 : twice;  // tanh 10 rounds to 1
+  // tanh 10 rounds to 1.
+  const double twice = 2 * std::abs(static_cast<double>(x)), t = twice > 20 ? 20 : twice;
   const double shifted = t * kLog2E + kRounder, n = shifted - kRounder, r = t - n * kLn2;
   double p = 1.0 / 40320;  // Taylor's, to r^8 / 8!: |r| <= ln 2 / 2
   p = p * r + 1.0 / 5040;
@@ -96,9 +104,10 @@ inline float fast_tanh(float x) {
   return std::copysign(static_cast<float>(m / (m + 2)), x);
 }
 
-// Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x|, q = (t - k) / (t + k): without its exponential, a function that changes
-// little from 0 to infinity, which q brings to [-1, 1) (Shepherd & Laframboise 1981, for erfc). p is fitted to it for
-// the least relative error, 8e-8, k = 3.5. 10 times as fast as std::erf and std::exp with AVX2.
+// Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x|, q = (t - k) / (t + k): without its exponential, a
+// function that changes little from 0 to infinity, which q brings to [-1, 1) (Shepherd &
+// Laframboise 1981, for erfc). p is fitted to it for the least relative error, 8e-8, k = 3.5. 10
+// times as fast as std::erf and std::exp with AVX2.
 inline Normal<float> fast_normal(float x) {
   constexpr float k = 3.5f;
   const float t = std::abs(x), near = t > 20 ? 20 : t;  // Φ(-20) is 0
@@ -117,22 +126,24 @@ inline Normal<float> fast_normal(float x) {
   return {x > 0 ? 1 - beyond : beyond, power * static_cast<float>(kInverseSqrtTwoPi)};
 }
 
-// sin (x + shift π) for |x| <= kMostAngle, in double. x = turns π + r, where π's first part has so few digits that
-// its product with `turns` is exact, and |r| <= π / 2. sin r / r is a polynomial in r², fitted for the least relative
-// error, 2.4e-11: with the rounding to float, within 0.501 units in the last place. 10 times as fast as std::sin with
-// AVX2.
+// sin (x + shift π) for |x| <= kMostAngle, in double. x = turns π + r, where π's first part has so
+// few digits that its product with `turns` is exact, and |r| <= π / 2. sin r / r is a polynomial in
+// r², fitted for the least relative error, 2.4e-11: with the rounding to float, within 0.501 units
+// in the last place. 10 times as fast as std::sin with AVX2.
 inline constexpr float kMostAngle = 0x1p24f;  // from here on, neighbours among float32 lie 2 apart
 inline float sine_of_turned(float x, double shift) {
   constexpr double kRounder = 0x1.8p52, kPiHigh = 0x1.921fb54p+1, kPiLow = 0x1.10b4611a62633p-29;
   const double angle = x, shifted = angle * 0.3183098861837907 + shift + kRounder;
-  const double turns = shifted - kRounder - shift, r = angle - turns * kPiHigh - turns * kPiLow, z = r * r;
+  const double turns = shifted - kRounder - shift, r = angle - turns * kPiHigh - turns * kPiLow,
+               z = r * r;
   double p = -2.3888908429383059e-8;
   p = p * z + 2.7525384377286782e-6;
   p = p * z - 1.9840868208985922e-4;
   p = p * z + 8.3333311085960607e-3;
   p = p * z - 0.16666666626149465;
-  p = (p * z + 1) * r;                                          // -0 stays -0
-  const uint64_t odd = std::bit_cast<uint64_t>(shifted) << 63;  // each half of a circle changes the sign
+  p = (p * z + 1) * r;  // -0 stays -0
+  // Each half of a circle changes the sign.
+  const uint64_t odd = std::bit_cast<uint64_t>(shifted) << 63;
   return static_cast<float>(std::bit_cast<double>(std::bit_cast<uint64_t>(p) ^ odd));
 }
 inline float fast_sin(float x) { return sine_of_turned(x, 0); }

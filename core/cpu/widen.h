@@ -1,6 +1,6 @@
-// How kernels that add many numbers treat the 16-bit floating types: float32 copies go in, one float32 result comes
-// out and is rounded once. Only kernels that cannot hold their sums in registers need it. Those for channel-blocked
-// images can.
+// How kernels that add many numbers treat the 16-bit floating types: float32 copies go in, one
+// float32 result comes out and is rounded once. Only kernels that cannot hold their sums in
+// registers need it. Those for channel-blocked images can.
 #pragma once
 
 #include "ringgrad/core/factory.h"
@@ -8,7 +8,9 @@
 
 namespace ringgrad::cpu {
 
-inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16; }
+inline bool is_16_bit(const Tensor& x) {
+  return x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16;
+}
 
 inline Tensor widen(const Tensor& x) { return in_dtype(x, DType::Float32); }
 
@@ -31,7 +33,8 @@ void visit_wide(const char* operation, DType dtype, Run&& run) {
 // The same for channel-blocked images, which are float32 or bfloat16.
 template <class Run>
 void visit_blocked(const Tensor& images, Run&& run) {
-  images.dtype() == DType::BFloat16 ? run.template operator()<bfloat16>() : run.template operator()<float>();
+  images.dtype() == DType::BFloat16 ? run.template operator()<bfloat16>()
+                                    : run.template operator()<float>();
 }
 
 }  // namespace ringgrad::cpu

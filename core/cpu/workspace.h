@@ -1,5 +1,6 @@
-// Scratch memory of a kernel for its own duration, from the caching allocator: in a steady state it costs two list
-// operations and no system call. One array (Workspace), or one for each thread (ThreadWorkspaces).
+// Scratch memory of a kernel for its own duration, from the caching allocator: in a steady state it
+// costs two list operations and no system call. One array (Workspace), or one for each thread
+// (ThreadWorkspaces).
 #pragma once
 
 #include <atomic>
@@ -11,8 +12,9 @@
 
 namespace ringgrad::cpu {
 
-// Kernels need scratch of sizes that shapes decide, many times a step: a std::vector would clear it and go to malloc.
-// `count` uninitialised elements, aligned to 64 bytes. T is trivial. Throws OutOfMemoryError.
+// Kernels need scratch of sizes that shapes decide, many times a step: a std::vector would clear it
+// and go to malloc. `count` uninitialised elements, aligned to 64 bytes. T is trivial. Throws
+// OutOfMemoryError.
 template <class T>
 class Workspace {
  public:
@@ -32,22 +34,25 @@ class Workspace {
   T* data_;
 };
 
-// One slice of scratch for each thread that may be inside a parallel_for of this stream. They are allocated together
-// and up front: which thread runs which unit varies, what a step takes from the allocator must not.
+// One slice of scratch for each thread that may be inside a parallel_for of this stream. They are
+// allocated together and up front: which thread runs which unit varies, what a step takes from the
+// allocator must not.
 class ThreadWorkspaces {
  public:
   ThreadWorkspaces(Stream stream, int64_t floats_per_thread)
       : stride_(slice_stride(floats_per_thread + kLine)),
         count_(thread_count(stream)),
         memory_(stream, stride_ * count_) {
-    for (int64_t i = 0; i < count_; ++i) new (memory_.data() + i * stride_) std::atomic<bool>(false);
+    for (int64_t i = 0; i < count_; ++i)
+      new (memory_.data() + i * stride_) std::atomic<bool>(false);
   }
   ThreadWorkspaces(const ThreadWorkspaces&) = delete;
 
   // A slice of its own for the current unit.
   class Slice {
    public:
-    // A thread mostly finds the slice it had before, which its cache still holds: those of the others are taken.
+    // A thread mostly finds the slice it had before, which its cache still holds: those of the
+    // others are taken.
     explicit Slice(ThreadWorkspaces& owner) {
       for (int64_t i = 0;; i = (i + 1) % owner.count_) {
         float* const start = owner.memory_.data() + i * owner.stride_;
@@ -67,11 +72,15 @@ class ThreadWorkspaces {
 
  private:
   static constexpr int64_t kLine = 16;  // floats of a cache line
-  // Whoever comes second to a slice takes the next; there are as many as threads, so one is always free.
-  // Slices start an odd number of cache lines apart, so that two threads on one core do not meet in the same sets.
-  static int64_t slice_stride(int64_t floats) { return ((floats + kLine - 1) / kLine + 1) / 2 * 2 * kLine + kLine; }
+  // Whoever comes second to a slice takes the next; there are as many as threads, so one is always
+  // free. Slices start an odd number of cache lines apart, so that two threads on one core do not
+  // meet in the same sets.
+  static int64_t slice_stride(int64_t floats) {
+    return ((floats + kLine - 1) / kLine + 1) / 2 * 2 * kLine + kLine;
+  }
 
-  int64_t stride_;  // floats from slice to slice; each begins with a cache line that holds its busy flag
+  // Floats from slice to slice; each begins with a cache line that holds its busy flag.
+  int64_t stride_;
   int64_t count_;
   Workspace<float> memory_;
 };

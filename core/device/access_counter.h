@@ -1,5 +1,5 @@
-// What kernels ask of the memory, counted where a device is emulated and its kernels report each of their accesses: how
-// a GPU's profiler counts them, without a GPU.
+// What kernels ask of the memory, counted where a device is emulated and its kernels report each of
+// their accesses: how a GPU's profiler counts them, without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,17 @@ namespace ringgrad {
 
 // The loads or the stores of one kind of memory, by one line of the source or by all of them.
 //
-// A request is what a warp's 32 threads ask for with one instruction. Global memory answers in sectors of 32 bytes, so
-// 32 neighbouring floats are 4 of them, and 32 distant ones 32. Shared memory has 32 banks of 4 bytes, and gives one
-// word of each in a pass: words of one bank that differ take a pass each, which is a bank conflict.
+// A request is what a warp's 32 threads ask for with one instruction. Global memory answers in
+// sectors of 32 bytes, so 32 neighbouring floats are 4 of them, and 32 distant ones 32. Shared
+// memory has 32 banks of 4 bytes, and gives one word of each in a pass: words of one bank that
+// differ take a pass each, which is a bank conflict.
 struct AccessCount {
   std::string line;  // "matmul.cu:42"; "" where it is all of them
   bool shared = false, write = false;
   int64_t requests = 0, bytes = 0;
-  int64_t sectors = 0;                   // of global memory
-  int64_t passes = 0, least_passes = 0;  // of shared memory; the least is what as many words need without conflicts
+  int64_t sectors = 0;  // of global memory
+  // Of shared memory; the least is what as many words need without conflicts.
+  int64_t passes = 0, least_passes = 0;
 
   void add(const AccessCount& other) {
     requests += other.requests, bytes += other.bytes, sectors += other.sectors;
@@ -30,8 +32,10 @@ struct AccessCount {
 
 struct KernelCounts {
   int64_t launches = 0, blocks = 0, threads = 0;
-  std::vector<AccessCount> accesses;            // by line of the source, kind and direction; in their order
-  std::map<std::string, int64_t> instructions;  // of a warp, or of a block for __syncthreads: how often, by their names
+  // By line of the source, kind and direction; in their order.
+  std::vector<AccessCount> accesses;
+  // Of a warp, or of a block for __syncthreads: how often, by their names.
+  std::map<std::string, int64_t> instructions;
 
   // All accesses of a kind together.
   AccessCount total(bool shared, bool write) const {
@@ -42,8 +46,9 @@ struct KernelCounts {
   }
 };
 
-// Runs `body`, which queues kernels and waits for them, and returns what they did. nullptr where no kernel of this
-// program reports its accesses; set before main() begins, and left alone. One call at a time.
+// Runs `body`, which queues kernels and waits for them, and returns what they did. nullptr where no
+// kernel of this program reports its accesses; set before main() begins, and left alone. One call
+// at a time.
 using AccessCounter = KernelCounts (*)(const std::function<void()>& body);
 inline constinit AccessCounter count_accesses = nullptr;
 

@@ -1,8 +1,9 @@
-// The caching allocator. A training step asks for the same sizes in the same order every time, so a freed block is kept
-// in a list of its size class, and the next step takes nothing from the system.
+// The caching allocator. A training step asks for the same sizes in the same order every time, so a
+// freed block is kept in a list of its size class, and the next step takes nothing from the system.
 //
-// Lists belong to a stream, and that makes freeing safe without waiting: a kernel may still be using a block when its
-// tensor is gone, but whoever gets the block next queues its work behind that kernel.
+// Lists belong to a stream, and that makes freeing safe without waiting: a kernel may still be
+// using a block when its tensor is gone, but whoever gets the block next queues its work behind
+// that kernel.
 #include "ringgrad/core/device/allocator.h"
 
 #include <bit>
@@ -17,8 +18,8 @@
 namespace ringgrad {
 namespace {
 
-// Block sizes are 64 bytes times {4,5,6,7} * 2^k / 4 …: four steps per power of two, so at most 25 % (on average
-// 10 %) is wasted, and a size class is computed without a search.
+// Block sizes are 64 bytes times {4,5,6,7} * 2^k / 4 …: four steps per power of two, so at most 25
+// % (on average 10 %) is wasted, and a size class is computed without a search.
 struct SizeClass {
   int index;
   size_t bytes;
@@ -47,8 +48,8 @@ class DeviceAccount {
 
   void* allocate(Stream stream, size_t bytes) {
     const SizeClass size = size_class(bytes);
-    CHECK_AS(OutOfMemoryError, size.index < kClasses, current_op(), ": out of memory on ", device_, ": asked for ",
-             bytes, " bytes, more than any machine has");
+    CHECK_AS(OutOfMemoryError, size.index < kClasses, current_op(), ": out of memory on ", device_,
+             ": asked for ", bytes, " bytes, more than any machine has");
     std::lock_guard lock(mutex_);
     if (backend_.capturing()) backend_.keep_memory(stream);
     ++stats_.allocations;
@@ -89,7 +90,8 @@ class DeviceAccount {
   }
 
  private:
-  // What AddressSanitizer may see used. The CPU's blocks only: a device's streams use theirs after their owner is gone.
+  // What AddressSanitizer may see used. The CPU's blocks only: a device's streams use theirs after
+  // their owner is gone.
   void forbid([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
     if (device_.type == DeviceType::CPU) ASAN_POISON_MEMORY_REGION(data, bytes);
   }
@@ -112,10 +114,12 @@ class DeviceAccount {
       release_cached();
       data = backend_.allocate(device_.index, block_bytes);
     }
-    CHECK_AS(OutOfMemoryError, data != nullptr, current_op(), ": out of memory on ", device_, ": asked for ", wanted,
-             " bytes; ", stats_.live_bytes, " bytes are in live tensors (peak ", stats_.peak_bytes, "), ",
-             stats_.reserved_bytes - stats_.live_bytes, " are kept for recorded steps, none are cached that ",
-             "could be given back. A smaller batch, or freeing tensors or recorded steps first, helps");
+    CHECK_AS(
+        OutOfMemoryError, data != nullptr, current_op(), ": out of memory on ", device_,
+        ": asked for ", wanted, " bytes; ", stats_.live_bytes, " bytes are in live tensors (peak ",
+        stats_.peak_bytes, "), ", stats_.reserved_bytes - stats_.live_bytes,
+        " are kept for recorded steps, none are cached that ",
+        "could be given back. A smaller batch, or freeing tensors or recorded steps first, helps");
     stats_.reserved_bytes += block_bytes;
     return data;
   }
@@ -124,7 +128,8 @@ class DeviceAccount {
   // progress.
   void release_cached() {
     for (auto& [handle, lists] : lists_) {
-      if (!backend_.settle({device_, handle})) continue;  // the blocks' last users may still be running
+      // The blocks' last users may still be running.
+      if (!backend_.settle({device_, handle})) continue;
       for (int index = 0; index < kClasses; ++index) {
         const size_t bytes = bytes_of_class(index);
         std::erase_if(lists.of_class[index], [&](void* data) {
@@ -165,14 +170,19 @@ DeviceAccount& account(Device device) {
     return all;
   }();
   auto& of_type = accounts[static_cast<int>(device.type)];
-  if (device.index < 0 || device.index >= static_cast<int>(of_type.size())) check_device("memory", device);
+  if (device.index < 0 || device.index >= static_cast<int>(of_type.size()))
+    check_device("memory", device);
   return *of_type[device.index];
 }
 
 }  // namespace
 
-void* allocate(Stream stream, size_t bytes) { return account(stream.device).allocate(stream, bytes); }
-void deallocate(Stream stream, void* data, size_t bytes) { account(stream.device).deallocate(stream, data, bytes); }
+void* allocate(Stream stream, size_t bytes) {
+  return account(stream.device).allocate(stream, bytes);
+}
+void deallocate(Stream stream, void* data, size_t bytes) {
+  account(stream.device).deallocate(stream, data, bytes);
+}
 MemoryStats memory_stats(Device device) { return account(device).stats(); }
 void reset_peak_memory(Device device) { account(device).reset_peak(); }
 void empty_cache(Device device) { account(device).empty_cache(); }

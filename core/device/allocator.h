@@ -1,5 +1,5 @@
-// The caching allocator: freed blocks are kept in free lists by size and handed out again, so that a training step
-// in its steady state asks the system for nothing. One account per device.
+// The caching allocator: freed blocks are kept in free lists by size and handed out again, so that
+// a training step in its steady state asks the system for nothing. One account per device.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,13 @@ struct MemoryStats {
   int64_t cache_misses = 0;    // calls that went to the system
 };
 
-// A block of at least `bytes` for work on `stream`. A freed block is reused only on the stream it was allocated for,
-// where order makes that safe without waiting. Throws OutOfMemoryError, after giving all cached blocks back and trying
-// again, naming the current operation (core/error.h), the bytes and what is live. Thread-safe.
+// A block of at least `bytes` for work on `stream`. A freed block is reused only on the stream it
+// was allocated for, where order makes that safe without waiting. Throws OutOfMemoryError, after
+// giving all cached blocks back and trying again, naming the current operation (core/error.h), the
+// bytes and what is live. Thread-safe.
 void* allocate(Stream stream, size_t bytes);
-void deallocate(Stream stream, void* data, size_t bytes);  // the same stream and bytes as at allocate
+// The same stream and bytes as at allocate.
+void deallocate(Stream stream, void* data, size_t bytes);
 
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);

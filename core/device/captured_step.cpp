@@ -6,19 +6,24 @@
 namespace ringgrad {
 namespace {
 
-// Enough for everything that is made at first use and lives on: gradients, the optimizer's state, tuned algorithms.
+// Enough for everything that is made at first use and lives on: gradients, the optimizer's state,
+// tuned algorithms.
 constexpr int kRunsBefore = 2;
 
 }  // namespace
 
-bool CapturedStep::possible(Device device) { return device.is_cuda() && variable("RINGGRAD_CUDA_GRAPHS") != "0"; }
+bool CapturedStep::possible(Device device) {
+  return device.is_cuda() && variable("RINGGRAD_CUDA_GRAPHS") != "0";
+}
 
-CapturedStep::CapturedStep(Device device, std::function<void()> step) : device_(device), step_(std::move(step)) {}
+CapturedStep::CapturedStep(Device device, std::function<void()> step)
+    : device_(device), step_(std::move(step)) {}
 
 void CapturedStep::operator()() {
   if (!graph_ && runs_++ < kRunsBefore) return step_();
   if (!graph_) {
-    empty_cache(device_);  // the graph takes memory of its own, as much as the runs before have left
+    // The graph takes memory of its own, as much as the runs before have left.
+    empty_cache(device_);
     graph_ = device_backend(device_.type).capture(device_.index, step_);
   }
   graph_->launch(current_stream(device_));

@@ -1,4 +1,5 @@
-// CapturedStep: a training step that is queued operation by operation at first, then recorded as a graph and replayed.
+// CapturedStep: a training step that is queued operation by operation at first, then recorded as a
+// graph and replayed.
 //
 //   CapturedStep step(device, [&] {
 //     optimizer.zero_grad();
@@ -6,14 +7,15 @@
 //     optimizer.step();
 //   });
 //   for (…) {
-//     copy_(images, …), optimizer.set_lr(…);  // what changes from step to step changes in the device's memory
-//     step();
+//     copy_(images, …), optimizer.set_lr(…);  // what changes from step to step changes in the
+//     device's memory step();
 //   }
 //
-// A replay runs the same kernels on the same addresses in the same order: the same bits as the step itself. What the
-// step does on the host, it does while it is recorded, and not again. Collectives over NCCL are recorded with it, and
-// what they must do on the host at each replay comes with the graph (nccl_process_group.h). Where a replay throws
-// because the ranks' group has failed, let this go, and make another one with a new group.
+// A replay runs the same kernels on the same addresses in the same order: the same bits as the step
+// itself. What the step does on the host, it does while it is recorded, and not again. Collectives
+// over NCCL are recorded with it, and what they must do on the host at each replay comes with the
+// graph (nccl_process_group.h). Where a replay throws because the ranks' group has failed, let this
+// go, and make another one with a new group.
 #pragma once
 
 #include <functional>
@@ -25,13 +27,14 @@ namespace ringgrad {
 
 class CapturedStep {
  public:
-  // Whether a device's steps can be recorded: those of CUDA can, unless RINGGRAD_CUDA_GRAPHS=0, for looking at one
-  // operation after the other.
+  // Whether a device's steps can be recorded: those of CUDA can, unless RINGGRAD_CUDA_GRAPHS=0, for
+  // looking at one operation after the other.
   static bool possible(Device device);
 
-  // `step` queues work on the device's current stream. REQUIRES: the same work each time, on tensors that live as long
-  // as this does; it neither waits for the device (item(), to_vector()) nor reads the host's memory, for which the
-  // device gives CudaError (900, cudaErrorStreamCaptureUnsupported) when it is recorded.
+  // `step` queues work on the device's current stream. REQUIRES: the same work each time, on
+  // tensors that live as long as this does; it neither waits for the device (item(), to_vector())
+  // nor reads the host's memory, for which the device gives CudaError (900,
+  // cudaErrorStreamCaptureUnsupported) when it is recorded.
   CapturedStep(Device device, std::function<void()> step);
 
   // Runs the step once: its work is queued when this returns.

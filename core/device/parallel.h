@@ -1,11 +1,12 @@
 // parallel_for: the one way in which CPU kernels use several threads.
 //
-// Each logical CPU device owns a ThreadPool; a kernel passes on the stream it was given, and the stream's handle is
-// that pool. Work is split by index alone: the range is cut into units of `grain` indices whatever the number of
-// threads, so results (sums included, when a kernel keeps one partial result per unit) do not depend on it.
+// Each logical CPU device owns a ThreadPool; a kernel passes on the stream it was given, and the
+// stream's handle is that pool. Work is split by index alone: the range is cut into units of
+// `grain` indices whatever the number of threads, so results (sums included, when a kernel keeps
+// one partial result per unit) do not depend on it.
 //
-// Why not OpenMP: its runtime is opaque to ThreadSanitizer, has one pool for all logical devices, and spins against
-// the other ranks of an oversubscribed machine. Ours is core/cpu/thread_pool.cpp.
+// Why not OpenMP: its runtime is opaque to ThreadSanitizer, has one pool for all logical devices,
+// and spins against the other ranks of an oversubscribed machine. Ours is core/cpu/thread_pool.cpp.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +23,15 @@ class ThreadPool;
 int thread_count(Stream stream);
 
 namespace detail {
-// Runs body(context, unit) for unit in [0, units), each exactly once, and returns when all are done. The first
-// exception thrown by a unit is rethrown here. Called while the pool is busy, or from inside it: runs inline.
-void run_units(Stream stream, int64_t units, void (*body)(void* context, int64_t unit), void* context);
+// Runs body(context, unit) for unit in [0, units), each exactly once, and returns when all are
+// done. The first exception thrown by a unit is rethrown here. Called while the pool is busy, or
+// from inside it: runs inline.
+void run_units(Stream stream, int64_t units, void (*body)(void* context, int64_t unit),
+               void* context);
 }  // namespace detail
 
-// body(begin, end) for consecutive pieces of [0, n), each a unit of `grain` indices (the last one shorter).
-// REQUIRES: grain >= 1, chosen so that a unit is worth a few microseconds.
+// body(begin, end) for consecutive pieces of [0, n), each a unit of `grain` indices (the last one
+// shorter). REQUIRES: grain >= 1, chosen so that a unit is worth a few microseconds.
 template <class Body>
 void parallel_for(Stream stream, int64_t n, int64_t grain, Body&& body) {
   if (n <= grain) {

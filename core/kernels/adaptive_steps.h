@@ -1,6 +1,7 @@
 // RMSprop's, Adagrad's and Adadelta's steps of core/kernels.h, written once for all devices.
 //
-// A device's Backend brings descend<T>(stream, param, a, b, c, grad, lr, step, lr_decay, weight_decay, f), which is
+// A device's Backend brings descend<T>(stream, param, a, b, c, grad, lr, step, lr_decay,
+// weight_decay, f), which is
 //   param[i] -= lr / (1 + step lr_decay) f(grad[i] + weight_decay param[i], a[i], b[i], c[i])
 // for arrays a, b, c that f changes, where they are defined; nothing where lr is NaN.
 #pragma once
@@ -29,14 +30,15 @@ struct AdaptiveSteps {
       return buffer = momentum * buffer + direction;
     }
   };
-  static void rmsprop_step(Stream stream, const Tensor& param, const Tensor& v, const Tensor& m, const Tensor& buffer,
-                           const Tensor& grad, const Tensor& lr, const Tensor& step,
-                           const kernels::RmspropStepOptions& o) {
+  static void rmsprop_step(Stream stream, const Tensor& param, const Tensor& v, const Tensor& m,
+                           const Tensor& buffer, const Tensor& grad, const Tensor& lr,
+                           const Tensor& step, const kernels::RmspropStepOptions& o) {
     visit_floating("rmsprop_step", param.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      const Rmsprop<A> formula{static_cast<A>(o.alpha), static_cast<A>(1 - o.alpha), static_cast<A>(o.eps),
-                               static_cast<A>(o.momentum), o.centered};
-      Backend::template descend<T>(stream, param, v, m, buffer, grad, lr, step, 0, o.weight_decay, formula);
+      const Rmsprop<A> formula{static_cast<A>(o.alpha), static_cast<A>(1 - o.alpha),
+                               static_cast<A>(o.eps), static_cast<A>(o.momentum), o.centered};
+      Backend::template descend<T>(stream, param, v, m, buffer, grad, lr, step, 0, o.weight_decay,
+                                   formula);
     });
   }
 
@@ -48,12 +50,14 @@ struct AdaptiveSteps {
       return g / (std::sqrt(initial + sum) + eps);
     }
   };
-  static void adagrad_step(Stream stream, const Tensor& param, const Tensor& sum, const Tensor& grad, const Tensor& lr,
-                           const Tensor& step, const kernels::AdagradStepOptions& o) {
+  static void adagrad_step(Stream stream, const Tensor& param, const Tensor& sum,
+                           const Tensor& grad, const Tensor& lr, const Tensor& step,
+                           const kernels::AdagradStepOptions& o) {
     visit_floating("adagrad_step", param.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
       const Adagrad<A> formula{static_cast<A>(o.initial), static_cast<A>(o.eps)};
-      Backend::template descend<T>(stream, param, sum, {}, {}, grad, lr, step, o.lr_decay, o.weight_decay, formula);
+      Backend::template descend<T>(stream, param, sum, {}, {}, grad, lr, step, o.lr_decay,
+                                   o.weight_decay, formula);
     });
   }
 
@@ -67,12 +71,15 @@ struct AdaptiveSteps {
       return direction;
     }
   };
-  static void adadelta_step(Stream stream, const Tensor& param, const Tensor& v, const Tensor& u, const Tensor& grad,
-                            const Tensor& lr, const Tensor& step, const kernels::AdadeltaStepOptions& o) {
+  static void adadelta_step(Stream stream, const Tensor& param, const Tensor& v, const Tensor& u,
+                            const Tensor& grad, const Tensor& lr, const Tensor& step,
+                            const kernels::AdadeltaStepOptions& o) {
     visit_floating("adadelta_step", param.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      const Adadelta<A> formula{static_cast<A>(o.rho), static_cast<A>(1 - o.rho), static_cast<A>(o.eps)};
-      Backend::template descend<T>(stream, param, v, u, {}, grad, lr, step, 0, o.weight_decay, formula);
+      const Adadelta<A> formula{static_cast<A>(o.rho), static_cast<A>(1 - o.rho),
+                                static_cast<A>(o.eps)};
+      Backend::template descend<T>(stream, param, v, u, {}, grad, lr, step, 0, o.weight_decay,
+                                   formula);
     });
   }
 };

@@ -1,7 +1,7 @@
 // Random augmentation of a training image: what is drawn for it, the same on every device.
 //
-// It is a pure function of (seed, epoch, index of the image), so it does not depend on which rank, worker thread or
-// device meets the image, on the batch size, or on where training was resumed.
+// It is a pure function of (seed, epoch, index of the image), so it does not depend on which rank,
+// worker thread or device meets the image, on the batch size, or on where training was resumed.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,42 @@
 namespace ringgrad {
 
 struct AugmentOptions {
-  int crop_padding = 0;    // pad by so many black pixels on each side, then crop back at a random place
-  bool reflect = false;    // pad with the image, mirrored at its border, instead of black
-  bool flip = false;       // mirror left and right, every other time
-  bool alternate = false;  // with flip: each image in every other epoch, instead of by chance (Jordan 2024)
-  int cutout = 0;          // set a square of this side, at a random place, to 0 (DeVries and Taylor 2017)
+  // Pad by so many black pixels on each side, then crop back at a random place.
+  int crop_padding = 0;
+  bool reflect = false;  // pad with the image, mirrored at its border, instead of black
+  bool flip = false;     // mirror left and right, every other time
+  // With flip: each image in every other epoch, instead of by chance (Jordan 2024).
+  bool alternate = false;
+  // Set a square of this side, at a random place, to 0 (DeVries and Taylor 2017).
+  int cutout = 0;
   uint64_t seed = 0;
 };
 
-// The pixel of a row, or the row of an image, that lies at i where there are `size`, mirrored at the border: -1 is 1.
+// The pixel of a row, or the row of an image, that lies at i where there are `size`, mirrored at
+// the border: -1 is 1.
 RINGGRAD_HOST_DEVICE inline int reflected(int i, int size) {
   const int inside = i < 0 ? -i : i < size ? i : 2 * (size - 1) - i;
-  return inside < 0 ? 0 : inside < size ? inside : size - 1;  // padded by more than there is to mirror
+  // Padded by more than there is to mirror.
+  return inside < 0 ? 0 : inside < size ? inside : size - 1;
 }
 
-// What is done to one image: crop by (dy, dx), then mirror, then clear the rows and columns of the cut.
+// What is done to one image: crop by (dy, dx), then mirror, then clear the rows and columns of the
+// cut.
 struct Augmentation {
   int dy = 0, dx = 0;
   bool flip = false;
   int cut_top = 0, cut_bottom = 0, cut_left = 0, cut_right = 0;
 };
 
-RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions& o, int height, int width,
-                                                           int64_t epoch, int64_t index) {
+RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions& o, int height,
+                                                           int width, int64_t epoch,
+                                                           int64_t index) {
   Augmentation a;
   if (o.crop_padding == 0 && !o.flip && o.cutout == 0) return a;
-  // All numbers are always drawn, so that switching one augmentation on leaves the others as they were.
-  RandomSequence random(o.seed, Purpose::Augmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
+  // All numbers are always drawn, so that switching one augmentation on leaves the others as they
+  // were.
+  RandomSequence random(o.seed, Purpose::Augmentation, static_cast<uint64_t>(epoch),
+                        static_cast<uint64_t>(index));
   a.dy = random.between(-o.crop_padding, o.crop_padding);
   a.dx = random.between(-o.crop_padding, o.crop_padding);
   a.flip = random.between(0, 1) == 1 && o.flip;
@@ -45,8 +54,10 @@ RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions&
     RandomSequence own(o.seed, Purpose::Augmentation, ~uint64_t{0}, static_cast<uint64_t>(index));
     a.flip = (own.between(0, 1) + epoch) % 2 == 1;
   }
-  // The square's centre is anywhere in the image, so it may stick out: DeVries and Taylor found that this matters.
-  const int top = random.between(0, height - 1) - o.cutout / 2, left = random.between(0, width - 1) - o.cutout / 2;
+  // The square's centre is anywhere in the image, so it may stick out: DeVries and Taylor found
+  // that this matters.
+  const int top = random.between(0, height - 1) - o.cutout / 2,
+            left = random.between(0, width - 1) - o.cutout / 2;
   a.cut_top = top > 0 ? top : 0;
   a.cut_bottom = top + o.cutout < height ? top + o.cutout : height;
   a.cut_left = left > 0 ? left : 0;

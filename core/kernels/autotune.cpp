@@ -22,16 +22,18 @@ namespace {
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// Microseconds of each way to run a call: the native kernel and the vendor's, or the vendor's plans.
+// Microseconds of each way to run a call: the native kernel and the vendor's, or the vendor's
+// plans.
 using Times = std::vector<double>;
 using Ways = std::vector<std::function<bool(Stream)>>;
 constexpr const char* kPlansOf = "plans of ";  // what the vendor's begin with
 
-// Several runs, to be measured together. On CUDA they are a graph, as the steps of a training are: what the host takes
-// to queue a kernel is no part of its time.
+// Several runs, to be measured together. On CUDA they are a graph, as the steps of a training are:
+// what the host takes to queue a kernel is no part of its time.
 class Runs {
  public:
-  Runs(Stream stream, int count, const std::function<void(Stream)>& run) : stream_(stream), count_(count) {
+  Runs(Stream stream, int count, const std::function<void(Stream)>& run)
+      : stream_(stream), count_(count) {
     all_ = [count, run](Stream on) {
       for (int i = 0; i < count; ++i) run(on);
     };
@@ -58,11 +60,14 @@ class Runs {
   std::unique_ptr<DeviceGraph> graph_;
 };
 
-// Of each way to run a call, the least of three alternating samples, after one that warms up: what disturbs the machine
-// only ever adds. Infinity for a way that says that it has no kernel, or fails.
+// Of each way to run a call, the least of three alternating samples, after one that warms up: what
+// disturbs the machine only ever adds. Infinity for a way that says that it has no kernel, or
+// fails.
 Times measure(Stream stream, const Ways& ways) {
-  constexpr double kSample = 300;               // microseconds, so that starting and waiting do not count
-  const ProviderGuard guard(Provider::Native);  // kernels inside of any way are not part of this question
+  // Microseconds, so that starting and waiting do not count.
+  constexpr double kSample = 300;
+  // Kernels inside of any way are not part of this question.
+  const ProviderGuard guard(Provider::Native);
   std::vector<std::optional<Runs>> runs(ways.size());
   int count = 0;
   for (size_t i = 0; i < ways.size(); ++i) {
@@ -87,8 +92,8 @@ Times measure(Stream stream, const Ways& ways) {
   return least;
 }
 
-// Where the vendor has no kernel, that is for this process to remember and not for the file: its library may change.
-// The names of calls with plans have its version.
+// Where the vendor has no kernel, that is for this process to remember and not for the file: its
+// library may change. The names of calls with plans have its version.
 class Table {
  public:
   explicit Table(const std::filesystem::path& file) : file_(file) { read(); }
@@ -127,10 +132,12 @@ class Table {
       "# ringgrad autotune 5: call, native us, vendor us; or us of the vendor's plans";
 
   static bool is_kept(const std::string& call, const Times& times) {
-    return call.starts_with(kPlansOf) || std::find(times.begin(), times.end(), kForever) == times.end();
+    return call.starts_with(kPlansOf) ||
+           std::find(times.begin(), times.end(), kForever) == times.end();
   }
 
-  // Adds what the file knows and this process does not. A line that does not parse ends it: it will be measured anew.
+  // Adds what the file knows and this process does not. A line that does not parse ends it: it will
+  // be measured anew.
   void read() {
     Classic<std::ifstream> in(file_);
     std::string line;
@@ -175,7 +182,8 @@ std::string with_settings(Stream stream, const std::string& call) {
     return tf32 ? call + " tf32" : call;
   }
   static constexpr const char* kAlgorithms[] = {"", " direct", " winograd"};
-  return call + " threads " + std::to_string(thread_count(stream)) + kAlgorithms[static_cast<int>(conv_algorithm())];
+  return call + " threads " + std::to_string(thread_count(stream)) +
+         kAlgorithms[static_cast<int>(conv_algorithm())];
 }
 
 // The first way is taken if it takes at most this many times the fastest one's time. Measured times
@@ -185,7 +193,8 @@ constexpr double kNotWorthIt = 1.03;
 
 // Returns the first of the ways that are as good as the fastest, or nullopt if no way runs.
 std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways& ways) {
-  std::lock_guard lock(mutex);  // measured under the lock: two measurements at once would disturb each other
+  // Measured under the lock: two measurements at once would disturb each other.
+  std::lock_guard lock(mutex);
   Table& table = table_of(stream.device);
   const Times* known = table.find(key);
   if (!known || known->size() != ways.size()) {
@@ -195,14 +204,15 @@ std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways&
   }
   const double least = *std::min_element(known->begin(), known->end());
   if (least == kForever) return std::nullopt;
-  const auto chosen =
-      std::find_if(known->begin(), known->end(), [&](double time) { return time <= kNotWorthIt * least; });
+  const auto chosen = std::find_if(known->begin(), known->end(),
+                                   [&](double time) { return time <= kNotWorthIt * least; });
   return chosen - known->begin();
 }
 
 }  // namespace
 
-bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void(Stream)>& native,
+bool vendor_is_faster(Stream stream, const std::string& call,
+                      const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor) {
   const auto always = [&](Stream on) { return native(on), true; };
   return fastest(stream, with_settings(stream, call), {always, vendor}) == 1;
@@ -226,7 +236,8 @@ std::string autotune_file(Device device) {
   for (char& c : file)
     if (!is_letter(c) && !is_digit(c) && c != '.' && c != '-') c = '-';
   if (const std::string own = variable("RINGGRAD_CACHE_DIR"); !own.empty()) return own + "/" + file;
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ringgrad/" + file;
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/ringgrad/" + file;
   return variable("HOME", ".") + "/.cache/ringgrad/" + file;
 }
 

@@ -28,7 +28,8 @@ namespace ringgrad {
 // the answer, too. A file that cannot be written is not an error. REQUIRES: both overwrite the same
 // outputs and read nothing of them, so that they may run several times; once they have run, they
 // can be captured.
-bool vendor_is_faster(Stream stream, const std::string& call, const std::function<void(Stream)>& native,
+bool vendor_is_faster(Stream stream, const std::string& call,
+                      const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor);
 
 // Does the same for a vendor's own plans, for a library that names several plans for a call and
@@ -43,7 +44,8 @@ struct TunedCall {
   std::string call;
   double native_us, vendor_us;  // infinity: no kernel for it, or one that fails; not in the file
 };
-std::vector<TunedCall> tuned_calls(Device device);  // in order of calls, without the choices among a vendor's plans
+// In order of calls, without the choices among a vendor's plans.
+std::vector<TunedCall> tuned_calls(Device device);
 std::string autotune_file(Device device);
 
 }  // namespace ringgrad

@@ -5,7 +5,8 @@
 namespace ringgrad {
 namespace {
 
-// Not a stream: a call that is chosen by its signature should cost no more than the launch of a kernel.
+// Not a stream: a call that is chosen by its signature should cost no more than the launch of a
+// kernel.
 template <class Number>
 void append(std::string& text, Number value) {
   char digits[32];
@@ -39,7 +40,8 @@ CallSignature& CallSignature::operator<<(const Tensor& x) {
   }
   text_ += name(x.dtype());
   append_list(text_, '[', x.shape(), x.dim(), ']');
-  // How it lies in memory decides the speed as much as its shape; row-major order, the usual one, is not spelled out.
+  // How it lies in memory decides the speed as much as its shape; row-major order, the usual one,
+  // is not spelled out.
   if (x.layout() == Layout::ChannelBlocked)
     text_ += "blocked";
   else if (x.is_contiguous())

@@ -1,5 +1,5 @@
-// A kernel call in words: everything that its speed depends on, and nothing else. The key under which autotune
-// remembers which provider is faster, and vendor libraries' primitives are kept.
+// A kernel call in words: everything that its speed depends on, and nothing else. The key under
+// which autotune remembers which provider is faster, and vendor libraries' primitives are kept.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace ringgrad {
 
-// "conv2d float32[64,16,32,32] float32[64,3,32,32] float32[16,3,3,3] - 1x1 1x1 1x1 1": of a tensor dtype, shape and,
-// where it is not contiguous, how it lies; "-" for an undefined one; numbers and options as they are.
+// "conv2d float32[64,16,32,32] float32[64,3,32,32] float32[16,3,3,3] - 1x1 1x1 1x1 1": of a tensor
+// dtype, shape and, where it is not contiguous, how it lies; "-" for an undefined one; numbers and
+// options as they are.
 class CallSignature {
  public:
   explicit CallSignature(const char* kernel);

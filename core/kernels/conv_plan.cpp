@@ -34,7 +34,8 @@ std::string name(const ConvPlan& plan) {
   return std::string(name(plan.method)) + (plan.sub_images ? " of sub-images" : "");
 }
 
-ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
+ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w,
+                         const Conv2dOptions& options) {
   return {.pass = pass,
           .dtype = x.dtype(),
           .x = x.shape(),
@@ -53,7 +54,8 @@ ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const 
 }
 
 bool covers_image(const ConvProblem& p) {
-  return p.options.padding == Pair(0) && p.options.groups == 1 && p.x[2] == p.w[2] && p.x[3] == p.w[3];
+  return p.options.padding == Pair(0) && p.options.groups == 1 && p.x[2] == p.w[2] &&
+         p.x[3] == p.w[3];
 }
 
 bool register_layout_policy(DeviceType device, const LayoutPolicy& policy) {

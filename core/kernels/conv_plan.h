@@ -1,5 +1,6 @@
-// Chooses how a convolution is computed: how its images lie, and by which algorithm each of its passes runs. A device
-// registers one pure function for all of that, and its kernels and the operation ask it.
+// Chooses how a convolution is computed: how its images lie, and by which algorithm each of its
+// passes runs. A device registers one pure function for all of that, and its kernels and the
+// operation ask it.
 #pragma once
 
 #include <optional>
@@ -50,16 +51,18 @@ struct ConvPlan {
   Layout layout = Layout::Strided;    // of y and dy
   Layout x_layout = Layout::Strided;  // of x
   ConvMethod method = ConvMethod::Direct;
-  bool sub_images = false;      // a dilated convolution is made of ordinary ones
-  int64_t padded_channels = 0;  // x and w are first extended by zeros to so many channels; 0: they are not
+  bool sub_images = false;  // a dilated convolution is made of ordinary ones
+  // x and w are first extended by zeros to so many channels; 0: they are not.
+  int64_t padded_channels = 0;
 };
 
 // "Winograd F(4, 3) of sub-images": for people.
 std::string name(const ConvPlan& plan);
 
-// The problem of a pass over these tensors, for the algorithm that the process wants. x and w stand for dx and dw in
-// the backward passes.
-ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const Conv2dOptions& options);
+// The problem of a pass over these tensors, for the algorithm that the process wants. x and w stand
+// for dx and dw in the backward passes.
+ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w,
+                         const Conv2dOptions& options);
 // The same where y (or dy) exists.
 ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
                          const Conv2dOptions& options);
@@ -75,8 +78,8 @@ struct LayoutPolicy {
   // x's own layout if the device has kernels for it, else strided.
   Layout (*pool2d)(const Tensor& x);
   Layout (*batch_norm)(const Tensor& x);
-  // Returns room for a bit for each number of x, or nothing if the kernels that this thread would use have no such
-  // bits: see kernels::batch_norm_apply.
+  // Returns room for a bit for each number of x, or nothing if the kernels that this thread would
+  // use have no such bits: see kernels::batch_norm_apply.
   Tensor (*batch_norm_positive)(const Tensor& x);
 };
 // Before main, as kernels register. Returns true.

@@ -1,7 +1,8 @@
 // The elementwise arithmetic of core/kernels.h, written once for all devices.
 //
-// A device's Backend brings map<T>(stream, y, f, x…), which is y[i] = f(x[i]…) with its own loops or threads, and
-// map_to<Out, T>, where y has another type. f gets and returns Accumulator<T>: float for the 16-bit types.
+// A device's Backend brings map<T>(stream, y, f, x…), which is y[i] = f(x[i]…) with its own loops
+// or threads, and map_to<Out, T>, where y has another type. f gets and returns Accumulator<T>:
+// float for the 16-bit types.
 #pragma once
 
 #include "ringgrad/core/base/number.h"
@@ -15,12 +16,15 @@ struct ElementwiseArithmetic {
   template <class A>
   struct Affine {
     Wrapping<A> scale, shift;
-    RINGGRAD_HOST_DEVICE A operator()(A x) const { return static_cast<A>(scale * Wrapping<A>(x) + shift); }
+    RINGGRAD_HOST_DEVICE A operator()(A x) const {
+      return static_cast<A>(scale * Wrapping<A>(x) + shift);
+    }
   };
   static void affine(Stream stream, const Tensor& y, const Tensor& x, Scalar scale, Scalar shift) {
     visit_number("affine", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      Backend::template map<T>(stream, y, Affine<A>{scale.to<Wrapping<A>>(), shift.to<Wrapping<A>>()}, x);
+      Backend::template map<T>(stream, y,
+                               Affine<A>{scale.to<Wrapping<A>>(), shift.to<Wrapping<A>>()}, x);
     });
   }
 
@@ -34,31 +38,39 @@ struct ElementwiseArithmetic {
   static void axpby(Stream stream, const Tensor& y, const Tensor& x, Scalar alpha, Scalar beta) {
     visit_number("axpby", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      Backend::template map<T>(stream, y, Axpby<A>{alpha.to<Wrapping<A>>(), beta.to<Wrapping<A>>()}, x, y);
+      Backend::template map<T>(stream, y, Axpby<A>{alpha.to<Wrapping<A>>(), beta.to<Wrapping<A>>()},
+                               x, y);
     });
   }
 
-#define BINARY(NAME, Formula)                                                                               \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {                      \
-    visit_number(#NAME, y.dtype(),                                                                          \
-                 [&]<class T>() { Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, a, b); }); \
+#define BINARY(NAME, Formula)                                                          \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) { \
+    visit_number(#NAME, y.dtype(), [&]<class T>() {                                    \
+      Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, a, b);            \
+    });                                                                                \
   }
 
   template <class A>
   struct Sum {
-    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) + Wrapping<A>(b)); }
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const {
+      return static_cast<A>(Wrapping<A>(a) + Wrapping<A>(b));
+    }
   };
   BINARY(add, Sum)
 
   template <class A>
   struct Difference {
-    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) - Wrapping<A>(b)); }
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const {
+      return static_cast<A>(Wrapping<A>(a) - Wrapping<A>(b));
+    }
   };
   BINARY(sub, Difference)
 
   template <class A>
   struct Product {
-    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return static_cast<A>(Wrapping<A>(a) * Wrapping<A>(b)); }
+    RINGGRAD_HOST_DEVICE A operator()(A a, A b) const {
+      return static_cast<A>(Wrapping<A>(a) * Wrapping<A>(b));
+    }
   };
   BINARY(mul, Product)
 
@@ -80,8 +92,9 @@ struct ElementwiseArithmetic {
     RINGGRAD_HOST_DEVICE A operator()(A a, A b) const { return a / b; }
   };
   static void div(Stream stream, const Tensor& y, const Tensor& a, const Tensor& b) {
-    visit_floating("div", y.dtype(),
-                   [&]<class T>() { Backend::template map<T>(stream, y, Quotient<Accumulator<T>>{}, a, b); });
+    visit_floating("div", y.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, y, Quotient<Accumulator<T>>{}, a, b);
+    });
   }
 
   // Computes the gradient of a / b with respect to b. 1 / b or a / b may leave float32's range
@@ -91,15 +104,18 @@ struct ElementwiseArithmetic {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A a, A b) const {
       if constexpr (std::is_same_v<A, float>) {
         const double wide = b;
-        return static_cast<float>(-static_cast<double>(dy) * static_cast<double>(a) / (wide * wide));
+        return static_cast<float>(-static_cast<double>(dy) * static_cast<double>(a) /
+                                  (wide * wide));
       } else {
         return -dy * (a / b / b);
       }
     }
   };
-  static void div_backward(Stream stream, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b) {
-    visit_floating("div_backward", dy.dtype(),
-                   [&]<class T>() { Backend::template map<T>(stream, db, QuotientSlope<Accumulator<T>>{}, dy, a, b); });
+  static void div_backward(Stream stream, const Tensor& db, const Tensor& dy, const Tensor& a,
+                           const Tensor& b) {
+    visit_floating("div_backward", dy.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, db, QuotientSlope<Accumulator<T>>{}, dy, a, b);
+    });
   }
 
   // The part of dy that goes to `mine`, of which the larger (or smaller) counts.
@@ -109,13 +125,13 @@ struct ElementwiseArithmetic {
       return (kLarger ? mine < other : mine > other) ? A(0) : mine == other ? dy / 2 : dy;
     }
   };
-#define SHARES(NAME, kLarger)                                                                            \
-  static void NAME(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, \
-                   const Tensor& b) {                                                                    \
-    visit_floating(#NAME, dy.dtype(), [&]<class T>() {                                                   \
-      Backend::template map<T>(stream, da, Share<Accumulator<T>, kLarger>{}, dy, a, b);                  \
-      Backend::template map<T>(stream, db, Share<Accumulator<T>, kLarger>{}, dy, b, a);                  \
-    });                                                                                                  \
+#define SHARES(NAME, kLarger)                                                           \
+  static void NAME(Stream stream, const Tensor& da, const Tensor& db, const Tensor& dy, \
+                   const Tensor& a, const Tensor& b) {                                  \
+    visit_floating(#NAME, dy.dtype(), [&]<class T>() {                                  \
+      Backend::template map<T>(stream, da, Share<Accumulator<T>, kLarger>{}, dy, a, b); \
+      Backend::template map<T>(stream, db, Share<Accumulator<T>, kLarger>{}, dy, b, a); \
+    });                                                                                 \
   }
   SHARES(maximum_backward, true)
   SHARES(minimum_backward, false)
@@ -130,11 +146,12 @@ struct ElementwiseArithmetic {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > 0 ? A(0) : x * dy; }
   };
   static void prelu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w) {
-    visit_floating("prelu", y.dtype(),
-                   [&]<class T>() { Backend::template map<T>(stream, y, Leaky<Accumulator<T>>{}, x, x, w); });
+    visit_floating("prelu", y.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, y, Leaky<Accumulator<T>>{}, x, x, w);
+    });
   }
-  static void prelu_backward(Stream stream, const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                             const Tensor& w) {
+  static void prelu_backward(Stream stream, const Tensor& dx, const Tensor& dw, const Tensor& dy,
+                             const Tensor& x, const Tensor& w) {
     visit_floating("prelu_backward", dy.dtype(), [&]<class T>() {
       Backend::template map<T>(stream, dx, Leaky<Accumulator<T>>{}, dy, x, w);
       Backend::template map<T>(stream, dw, LeakySlope<Accumulator<T>>{}, dy, x);
@@ -160,13 +177,16 @@ struct ElementwiseArithmetic {
   struct Choice {
     RINGGRAD_HOST_DEVICE A operator()(A c, A a, A b) const { return c != A(0) ? a : b; }
   };
-  static void where(Stream stream, const Tensor& y, const Tensor& c, const Tensor& a, const Tensor& b) {
-    visit_dtype("where", y.dtype(),
-                [&]<class T>() { Backend::template map<T>(stream, y, Choice<Accumulator<T>>{}, c, a, b); });
+  static void where(Stream stream, const Tensor& y, const Tensor& c, const Tensor& a,
+                    const Tensor& b) {
+    visit_dtype("where", y.dtype(), [&]<class T>() {
+      Backend::template map<T>(stream, y, Choice<Accumulator<T>>{}, c, a, b);
+    });
   }
 };
 
-// REGISTER(name, Arithmetic) for each of these kernels: how a device registers its ElementwiseArithmetic.
+// REGISTER(name, Arithmetic) for each of these kernels: how a device registers its
+// ElementwiseArithmetic.
 #define RINGGRAD_ARITHMETIC_KERNELS(REGISTER) \
   REGISTER(affine, Arithmetic)                \
   REGISTER(axpby, Arithmetic)                 \

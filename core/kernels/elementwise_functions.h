@@ -1,6 +1,6 @@
-// The elementwise functions of core/kernels.h and their derivatives, written once for all devices: see
-// core/kernels/elementwise_arithmetic.h for what a device's Backend brings. Here it brings Math, too: those functions
-// that a device may compute in its own way.
+// The elementwise functions of core/kernels.h and their derivatives, written once for all devices:
+// see core/kernels/elementwise_arithmetic.h for what a device's Backend brings. Here it brings
+// Math, too: those functions that a device may compute in its own way.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,8 @@
 
 namespace ringgrad {
 
-// Φ(x), the part of the normal distribution below x, and its density φ(x) = e^(-x²/2) / √(2π), which is Φ's derivative.
+// Φ(x), the part of the normal distribution below x, and its density φ(x) = e^(-x²/2) / √(2π),
+// which is Φ's derivative.
 template <class A>
 struct Normal {
   A below, density;
@@ -50,15 +51,17 @@ struct ElementwiseFunctions {
     return (x < 0 ? power : A(1)) / (1 + power);
   }
 
-// Defines NAME(y, x) and NAME(dx, dy, saved), the two shapes that nearly all of these kernels have, with their formula.
-#define UNARY(NAME, EXPRESSION)                                                                                   \
-  template <class A>                                                                                              \
-  struct NAME##_formula {                                                                                         \
-    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }                                           \
-  };                                                                                                              \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& x) {                                             \
-    visit_floating(#NAME, x.dtype(),                                                                              \
-                   [&]<class T>() { Backend::template map<T>(stream, y, NAME##_formula<Accumulator<T>>{}, x); }); \
+// Defines NAME(y, x) and NAME(dx, dy, saved), the two shapes that nearly all of these kernels have,
+// with their formula.
+#define UNARY(NAME, EXPRESSION)                                                 \
+  template <class A>                                                            \
+  struct NAME##_formula {                                                       \
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }         \
+  };                                                                            \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x) {           \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                           \
+      Backend::template map<T>(stream, y, NAME##_formula<Accumulator<T>>{}, x); \
+    });                                                                         \
   }
 #define UNARY_BACKWARD(NAME, SAVED, EXPRESSION)                                              \
   template <class A>                                                                         \
@@ -98,7 +101,7 @@ struct ElementwiseFunctions {
 #undef UNARY
 #undef UNARY_BACKWARD
 
-  // ---- with numbers beside the tensors ------------------------------------------------------------------------------
+  // ---- with numbers beside the tensors ----------------------------------------------------------
 
   // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not
   // go through pow(). The gradients multiply dy by one factor after the other, and by the constant
@@ -148,9 +151,12 @@ struct ElementwiseFunctions {
   template <class A>
   struct PowerBackward {
     A exponent, less_one;
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return dy * std::pow(x, less_one) * exponent; }
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const {
+      return dy * std::pow(x, less_one) * exponent;
+    }
   };
-  static void pow_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double exponent) {
+  static void pow_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                           double exponent) {
     visit_floating("pow", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
       if (exponent == 0)  // pow(0, -1) is infinite, and 0 times that no number
@@ -162,8 +168,9 @@ struct ElementwiseFunctions {
       else if (exponent == -1)
         Backend::template map<T>(stream, dx, ReciprocalBackward<A>{}, dy, x);
       else
-        Backend::template map<T>(stream, dx, PowerBackward<A>{static_cast<A>(exponent), static_cast<A>(exponent - 1)},
-                                 dy, x);
+        Backend::template map<T>(
+            stream, dx, PowerBackward<A>{static_cast<A>(exponent), static_cast<A>(exponent - 1)},
+            dy, x);
     });
   }
 
@@ -184,11 +191,12 @@ struct ElementwiseFunctions {
     A low, high;
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > low && x < high ? dy : A(0); }
   };
-  static void clamp_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double low,
-                             double high) {
+  static void clamp_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                             double low, double high) {
     visit_floating("clamp", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      Backend::template map<T>(stream, dx, ClampBackward<A>{static_cast<A>(low), static_cast<A>(high)}, dy, x);
+      Backend::template map<T>(stream, dx,
+                               ClampBackward<A>{static_cast<A>(low), static_cast<A>(high)}, dy, x);
     });
   }
 
@@ -205,17 +213,18 @@ struct ElementwiseFunctions {
       Backend::template map<T>(stream, y, NAME##_formula<A>{static_cast<A>(number)}, x); \
     });                                                                                  \
   }
-#define WITH_NUMBER_BACKWARD(NAME, NUMBER, EXPRESSION)                                                  \
-  template <class A>                                                                                    \
-  struct NAME##_formula {                                                                               \
-    A NUMBER;                                                                                           \
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return EXPRESSION; }                           \
-  };                                                                                                    \
-  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double number) { \
-    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                                   \
-      using A = Accumulator<T>;                                                                         \
-      Backend::template map<T>(stream, dx, NAME##_formula<A>{static_cast<A>(number)}, dy, x);           \
-    });                                                                                                 \
+#define WITH_NUMBER_BACKWARD(NAME, NUMBER, EXPRESSION)                                        \
+  template <class A>                                                                          \
+  struct NAME##_formula {                                                                     \
+    A NUMBER;                                                                                 \
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return EXPRESSION; }                 \
+  };                                                                                          \
+  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,        \
+                   double number) {                                                           \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                         \
+      using A = Accumulator<T>;                                                               \
+      Backend::template map<T>(stream, dx, NAME##_formula<A>{static_cast<A>(number)}, dy, x); \
+    });                                                                                       \
   }
 
   // clang-format off
@@ -223,7 +232,8 @@ struct ElementwiseFunctions {
   WITH_NUMBER_BACKWARD(leaky_relu_backward, slope, x > 0 ? dy : slope * dy)
   WITH_NUMBER(elu, alpha, x > 0 ? x : alpha * Math::expm1(x))
   WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * Math::exp(x))
-  WITH_NUMBER(softplus, beta, (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta)
+  WITH_NUMBER(softplus, beta,
+              (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta)
   WITH_NUMBER_BACKWARD(softplus_backward, beta, dy * logistic(x * beta))
   WITH_NUMBER(huber, delta, std::abs(x) > delta ? delta * (std::abs(x) - delta / 2) : x * x / 2)
   WITH_NUMBER_BACKWARD(huber_backward, delta, dy * (x > delta ? delta : x < -delta ? -delta : x))
@@ -235,14 +245,17 @@ struct ElementwiseFunctions {
   template <class A>
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
-      const A part = x > 0 ? 1 - t : -t;  // 0 · ∞ is 0 here: to be sure of what is true costs nothing
+      // 0 · ∞ is 0 here: to be sure of what is true costs nothing.
+      const A part = x > 0 ? 1 - t : -t;
       return (part == 0 ? A(0) : part * x) + Math::log1p(Math::exp(-std::abs(x)));
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const { return dy * (logistic(x) - t); }
   };
   template <class A>
   struct Bce {
-    static RINGGRAD_HOST_DEVICE A limited(A logarithm) { return logarithm < -100 ? A(-100) : logarithm; }
+    static RINGGRAD_HOST_DEVICE A limited(A logarithm) {
+      return logarithm < -100 ? A(-100) : logarithm;
+    }
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
       return -t * limited(Math::log(x)) - (1 - t) * limited(Math::log1p(-x));
     }
@@ -251,14 +264,17 @@ struct ElementwiseFunctions {
       return dy * (x - t) / (slope < least ? least : slope);
     }
   };
-#define WITH_TARGET(NAME, Formula)                                                                                   \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& x, const Tensor& t) {                               \
-    visit_floating(#NAME, x.dtype(),                                                                                 \
-                   [&]<class T>() { Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, x, t); });        \
-  }                                                                                                                  \
-  static void NAME##_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t) { \
-    visit_floating(#NAME, x.dtype(),                                                                                 \
-                   [&]<class T>() { Backend::template map<T>(stream, dx, Formula<Accumulator<T>>{}, dy, x, t); });   \
+#define WITH_TARGET(NAME, Formula)                                                                \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x, const Tensor& t) {            \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                             \
+      Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, x, t);                       \
+    });                                                                                           \
+  }                                                                                               \
+  static void NAME##_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, \
+                              const Tensor& t) {                                                  \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                             \
+      Backend::template map<T>(stream, dx, Formula<Accumulator<T>>{}, dy, x, t);                  \
+    });                                                                                           \
   }
   WITH_TARGET(bce_with_logits, BceWithLogits)
   WITH_TARGET(bce, Bce)

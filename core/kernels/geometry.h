@@ -1,5 +1,6 @@
-// The parameters of windowed operations on images, as C++20 designated initialisers: conv2d(x, w, b, {.stride = 2}).
-// Braces without names are a height and a width, as in PyTorch: max_pool2d(x, {3, 2}) has a kernel of 3×2.
+// The parameters of windowed operations on images, as C++20 designated initialisers: conv2d(x, w,
+// b, {.stride = 2}). Braces without names are a height and a width, as in PyTorch: max_pool2d(x,
+// {3, 2}) has a kernel of 3×2.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct Pair {
   bool operator==(const Pair&) const = default;
 };
 
-// As a struct's first member: what follows is initialised by name only. Without it {3, 2} would be the first two of
-// them.
+// As a struct's first member: what follows is initialised by name only. Without it {3, 2} would be
+// the first two of them.
 struct OnlyByName {
   explicit OnlyByName() = default;
 };
@@ -58,8 +59,8 @@ enum class ConvAlgorithm : uint8_t {
   Winograd,  // wherever there is a scheme for the geometry, direct elsewhere
 };
 
-// How the CPU's convolutions multiply bfloat16 numbers, for people: on tiles (then matrix products do so, too), in
-// pairs, or as float32.
+// How the CPU's convolutions multiply bfloat16 numbers, for people: on tiles (then matrix products
+// do so, too), in pairs, or as float32.
 std::string bfloat16_products();
 
 // Holds for convolutions that begin afterwards, on every thread.

@@ -1,9 +1,11 @@
-// For which instructions the CPU's kernels are compiled: "v2", "v3", "v4" (x86-64-v2 to -v4: SSE4.2, AVX2, AVX-512),
-// "v4_bf16" (with products of bfloat16 pairs), "baseline" on other processors.
+// For which instructions the CPU's kernels are compiled: "v2", "v3", "v4" (x86-64-v2 to -v4:
+// SSE4.2, AVX2, AVX-512), "v4_bf16" (with products of bfloat16 pairs), "baseline" on other
+// processors.
 //
-// A library may hold the kernels several times, once for each. When a process starts the best that its machine has are
-// chosen, or those that RINGGRAD_ISA names. The order in which some sums are added follows the width of their vectors:
-// the same bits come out on two machines where isa() is the same (and bfloat16_products(), for numbers of bfloat16).
+// A library may hold the kernels several times, once for each. When a process starts the best that
+// its machine has are chosen, or those that RINGGRAD_ISA names. The order in which some sums are
+// added follows the width of their vectors: the same bits come out on two machines where isa() is
+// the same (and bfloat16_products(), for numbers of bfloat16).
 #pragma once
 
 #include <string>
@@ -11,7 +13,8 @@
 
 namespace ringgrad {
 
-// Of the kernels in use. Throws EnvironmentError where RINGGRAD_ISA names what this library or this machine lacks.
+// Of the kernels in use. Throws EnvironmentError where RINGGRAD_ISA names what this library or this
+// machine lacks.
 std::string isa();
 
 struct BuiltIsa {

@@ -57,11 +57,13 @@ bool KernelBase::set_slot(DeviceType device, Provider provider, AnyFunction func
 KernelBase::AnyFunction KernelBase::own_slot(DeviceType device) const {
   const bool wants_reference = preferred_provider(device) == Provider::Reference;
   const AnyFunction native = slot(device, Provider::Native);
-  const AnyFunction function = wants_reference || !native ? slot(device, Provider::Reference) : native;
-  CHECK_AS(NotImplementedError, function != nullptr || !wants_reference, name_, ": no reference implementation for ",
-           ringgrad::name(device), " tensors; the reference kernels run on the CPU");
-  CHECK_AS(NotImplementedError, function != nullptr, name_, ": no implementation for ", ringgrad::name(device),
-           " tensors in this build");
+  const AnyFunction function =
+      wants_reference || !native ? slot(device, Provider::Reference) : native;
+  CHECK_AS(NotImplementedError, function != nullptr || !wants_reference, name_,
+           ": no reference implementation for ", ringgrad::name(device),
+           " tensors; the reference kernels run on the CPU");
+  CHECK_AS(NotImplementedError, function != nullptr, name_, ": no implementation for ",
+           ringgrad::name(device), " tensors in this build");
   return function;
 }
 

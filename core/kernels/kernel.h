@@ -1,14 +1,15 @@
 // Kernel<void(Args...)>: one named primitive with a slot for each device type and provider.
 //
-// A kernel is declared in core/kernels.h, where its contract stands, and filled by REGISTER_KERNEL from the file that
-// implements it, so this layer never names CUDA or a vendor library:
+// A kernel is declared in core/kernels.h, where its contract stands, and filled by REGISTER_KERNEL
+// from the file that implements it, so this layer never names CUDA or a vendor library:
 //
 //   static void exp_cpu(Stream stream, const Tensor& y, const Tensor& x) { ... }
 //   REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, exp_cpu);
 //
-// A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on that device's current
-// stream, which the implementation receives as its first argument. The tables are constinit, and registration comes
-// before a program's own initialisers, so that its global tensors find every kernel.
+// A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on
+// that device's current stream, which the implementation receives as its first argument. The tables
+// are constinit, and registration comes before a program's own initialisers, so that its global
+// tensors find every kernel.
 //
 // A vendor's implementation stands beside a native one and returns whether its library has a kernel
 // for the call; if it returns false, the native one runs and overwrites its outputs. Because both
@@ -35,16 +36,18 @@ namespace ringgrad {
 enum class Provider : uint8_t {
   Native,     // ours, written for speed
   Vendor,     // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
-  Reference,  // the definition, on the CPU: each formula as the loops that it says (core/reference/)
-  Fastest,    // a choice, not an implementation: of the first two, the one measured to be faster (autotune.h)
+  Reference,  // the definition, on the CPU: each formula as the loops that it says
+              // (core/reference/)
+  Fastest,    // a choice, not an implementation: of the first two, the one measured to be faster
+              // (autotune.h)
 };
 inline constexpr int kProviders = 3;  // that implement kernels
 const char* name(Provider provider);
 
-// Which provider kernels use where there are several, on every thread; nullopt for the default, which is native on the
-// CPU and the fastest on CUDA. A kernel without a vendor's implementation is native then, too; a native one that is
-// missing is the reference. Reference takes no other's place: where it has none, a call throws NotImplementedError.
-// A setting of the process.
+// Which provider kernels use where there are several, on every thread; nullopt for the default,
+// which is native on the CPU and the fastest on CUDA. A kernel without a vendor's implementation is
+// native then, too; a native one that is missing is the reference. Reference takes no other's
+// place: where it has none, a call throws NotImplementedError. A setting of the process.
 void set_provider(std::optional<Provider> provider);
 
 // The same for this thread alone and the guard's lifetime.
@@ -63,12 +66,13 @@ std::optional<Provider> provider_of_thread();  // that a guard has set
 // What holds for this thread's kernels on a type of device.
 Provider preferred_provider(DeviceType device);
 
-// The libraries behind the vendor implementations of this build, for people: "oneDNN 2.6.3". The files that use one say
-// so before main.
+// The libraries behind the vendor implementations of this build, for people: "oneDNN 2.6.3". The
+// files that use one say so before main.
 bool add_vendor_library(DeviceType device, const std::string& library);
 const std::vector<std::string>& vendor_libraries(DeviceType device);
 
-// The part of a kernel that does not depend on its signature: what `doctor` and the completeness test look at.
+// The part of a kernel that does not depend on its signature: what `doctor` and the completeness
+// test look at.
 class KernelBase {
  public:
   const char* name() const { return name_; }
@@ -83,8 +87,8 @@ class KernelBase {
     return slots_[static_cast<int>(device)][static_cast<int>(provider)];
   }
   bool set_slot(DeviceType device, Provider provider, AnyFunction function);
-  // The reference where this thread prefers it or there is no native implementation, else the native one. Throws
-  // NotImplementedError naming the kernel when there is none.
+  // The reference where this thread prefers it or there is no native implementation, else the
+  // native one. Throws NotImplementedError naming the kernel when there is none.
   AnyFunction own_slot(DeviceType device) const;
 
  private:
@@ -94,14 +98,15 @@ class KernelBase {
 };
 const KernelBase* first_kernel();
 
-// Stands between its thread and the kernels that it calls, to measure them: core/kernels/kernel_profile.h.
+// Stands between its thread and the kernels that it calls, to measure them:
+// core/kernels/kernel_profile.h.
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
-  // Calls run(), which is the kernel's implementation, once. `arguments`: the call's, in order; null where one is not a
-  // tensor, or undefined.
-  virtual void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
-                    const std::function<void()>& run) = 0;
+  // Calls run(), which is the kernel's implementation, once. `arguments`: the call's, in order;
+  // null where one is not a tensor, or undefined.
+  virtual void call(const KernelBase& kernel, Stream stream,
+                    std::span<const Tensor* const> arguments, const std::function<void()>& run) = 0;
 
   static KernelObserver* current() { return current_; }  // this thread's; null: none
   static void set_current(KernelObserver* observer) { current_ = observer; }
@@ -120,7 +125,8 @@ template <class... Args, bool kVendor>
 class Kernel<void(Args...), kVendor> : public KernelBase {
  public:
   template <Provider provider>
-  using Implementation = std::conditional_t<provider == Provider::Vendor, bool, void> (*)(Stream, Args...);
+  using Implementation = std::conditional_t<provider == Provider::Vendor, bool, void> (*)(Stream,
+                                                                                          Args...);
 
   constexpr explicit Kernel(const char* name) : KernelBase(name) {}
 
@@ -152,12 +158,14 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
   }
 
   // Runs the vendor's implementation if that is wanted, and says whether that has done it.
-  bool by_vendor(Vendor vendor, Own native, Stream stream, std::type_identity_t<Args>... args) const {
+  bool by_vendor(Vendor vendor, Own native, Stream stream,
+                 std::type_identity_t<Args>... args) const {
     const Provider wanted = preferred_provider(stream.device.type);
     if (wanted == Provider::Native || wanted == Provider::Reference) return false;
     if (wanted == Provider::Fastest &&
         !vendor_is_faster(
-            stream, call_signature(name(), args...), [&](Stream on) { native(on, when_timed(args)...); },
+            stream, call_signature(name(), args...),
+            [&](Stream on) { native(on, when_timed(args)...); },
             [&](Stream on) { return vendor(on, when_timed(args)...); }))
       return false;
     return vendor(stream, args...);

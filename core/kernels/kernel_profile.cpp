@@ -18,17 +18,23 @@ double bytes_of(const Tensor& t) {
   return static_cast<double>(elements) * static_cast<double>(itemsize(t.dtype()));
 }
 
-// Each element of y [N, K, P, Q] is a sum of as many products as a filter of w [K, C, R, S] has weights.
+// Each element of y [N, K, P, Q] is a sum of as many products as a filter of w [K, C, R, S] has
+// weights.
 double convolution_operations(const Tensor& y, const Tensor& w) {
-  return w.numel() == 0 ? 0 : 2.0 * static_cast<double>(y.numel()) * static_cast<double>(w.numel() / w.size(0));
+  return w.numel() == 0
+             ? 0
+             : 2.0 * static_cast<double>(y.numel()) * static_cast<double>(w.numel() / w.size(0));
 }
 
 double operations_of(const KernelBase& kernel, std::span<const Tensor* const> arguments) {
   if (&kernel == &kernels::conv2d) return convolution_operations(*arguments[0], *arguments[2]);
-  if (&kernel == &kernels::conv2d_backward_input) return convolution_operations(*arguments[1], *arguments[2]);
-  if (&kernel == &kernels::conv2d_backward_weight) return convolution_operations(*arguments[1], *arguments[0]);
+  if (&kernel == &kernels::conv2d_backward_input)
+    return convolution_operations(*arguments[1], *arguments[2]);
+  if (&kernel == &kernels::conv2d_backward_weight)
+    return convolution_operations(*arguments[1], *arguments[0]);
   if (&kernel == &kernels::matmul)
-    return 2.0 * static_cast<double>(arguments[0]->numel()) * static_cast<double>(arguments[1]->size(2));
+    return 2.0 * static_cast<double>(arguments[0]->numel()) *
+           static_cast<double>(arguments[1]->size(2));
   return 0;
 }
 
@@ -37,7 +43,8 @@ double operations_of(const KernelBase& kernel, std::span<const Tensor* const> ar
 KernelProfile::KernelProfile() : previous_(current()) { set_current(this); }
 KernelProfile::~KernelProfile() { set_current(previous_); }
 
-void KernelProfile::call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
+void KernelProfile::call(const KernelBase& kernel, Stream stream,
+                         std::span<const Tensor* const> arguments,
                          const std::function<void()>& run) {
   KernelCall call{kernel.name(), arguments[0]->dtype(), 0, operations_of(kernel, arguments), 0};
   for (const Tensor* argument : arguments)
@@ -54,8 +61,10 @@ void KernelProfile::call(const KernelBase& kernel, Stream stream, std::span<cons
     timer->stop();
     ms = timer->milliseconds();
   }
-  // What it called may have read and written more than its own arguments: it has nothing left to do then.
-  const Sum whole{ms, std::max(call.operations, inner_.operations), std::max(call.bytes, inner_.bytes)};
+  // What it called may have read and written more than its own arguments: it has nothing left to do
+  // then.
+  const Sum whole{ms, std::max(call.operations, inner_.operations),
+                  std::max(call.bytes, inner_.bytes)};
   call.milliseconds = ms - inner_.milliseconds;
   call.operations = whole.operations - inner_.operations;
   call.bytes = whole.bytes - inner_.bytes;

@@ -7,27 +7,29 @@
 
 namespace ringgrad {
 
-// The numbers are without those of the kernels that it called itself, so that sums count nothing twice.
+// The numbers are without those of the kernels that it called itself, so that sums count nothing
+// twice.
 struct KernelCall {
   const char* kernel;
   DType dtype;  // of its first tensor
   double milliseconds;
-  // Multiplications and additions by the definition, whatever the algorithm; 0 except for convolutions and matrix
-  // products.
+  // Multiplications and additions by the definition, whatever the algorithm; 0 except for
+  // convolutions and matrix products.
   double operations;
   double bytes;  // of its tensor arguments: what must be read or written at least once
 };
 
-// Records every kernel that this thread calls while it exists. On CUDA each call then waits for its end, so kernels no
-// longer overlap with anything; their times are the device's, and 0 where a step is being captured, which runs nothing.
-// REQUIRES: destroyed by its own thread, the newest first.
+// Records every kernel that this thread calls while it exists. On CUDA each call then waits for its
+// end, so kernels no longer overlap with anything; their times are the device's, and 0 where a step
+// is being captured, which runs nothing. REQUIRES: destroyed by its own thread, the newest first.
 class KernelProfile : private KernelObserver {
  public:
   KernelProfile();
   ~KernelProfile() override;
   KernelProfile(const KernelProfile&) = delete;
 
-  const std::vector<KernelCall>& calls() const { return calls_; }  // in the order in which they ended
+  // In the order in which they ended.
+  const std::vector<KernelCall>& calls() const { return calls_; }
 
  private:
   void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,

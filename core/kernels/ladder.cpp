@@ -36,8 +36,9 @@ double seconds_per_call(Device device, const std::function<void(Stream)>& call) 
 
 bool register_ladder(Ladder ladder) {
   std::vector<Ladder>& all = registered();
-  const auto behind = std::find_if(all.begin(), all.end(),
-                                   [&](const Ladder& other) { return std::string_view(ladder.kernel) < other.kernel; });
+  const auto behind = std::find_if(all.begin(), all.end(), [&](const Ladder& other) {
+    return std::string_view(ladder.kernel) < other.kernel;
+  });
   all.insert(behind, std::move(ladder));
   return true;
 }

@@ -1,8 +1,9 @@
-// A ladder: the ways of computing one kernel, from the obvious to the fast, so that each can be run alone and compared
-// with the one before it. `ringgrad bench kernel`, bench/cuda_ladders.cpp and the tests climb them.
+// A ladder: the ways of computing one kernel, from the obvious to the fast, so that each can be run
+// alone and compared with the one before it. `ringgrad bench kernel`, bench/cuda_ladders.cpp and
+// the tests climb them.
 //
-// A ladder registers itself from the file that has its kernels, with a line for each step, as kernels do; so a program
-// without a device type's kernels has none of its ladders.
+// A ladder registers itself from the file that has its kernels, with a line for each step, as
+// kernels do; so a program without a device type's kernels has none of its ladders.
 #pragma once
 
 #include <functional>
@@ -19,15 +20,18 @@ struct LadderStep {
   const char* idea;  // what it does, or does better than the step before: a line for people
 };
 
-// What the steps of a ladder compute, at one size: operands of noise on a device, and the least that computing takes.
+// What the steps of a ladder compute, at one size: operands of noise on a device, and the least
+// that computing takes.
 struct LadderProblem {
-  std::string shapes;           // for people
-  double operations;            // multiplications and additions by the definition, whatever a step does
+  std::string shapes;  // for people
+  // Multiplications and additions by the definition, whatever a step does.
+  double operations;
   double bytes;                 // of the operands, each read or written once
   std::vector<Tensor> inputs;   // in the order of the formula that Ladder::computes is
   std::vector<Tensor> results;  // likewise; each step overwrites all of them
   std::function<bool(int step)> supports;
-  std::function<void(int step, Stream)> run;  // REQUIRES: supports(step), and a stream of the operands' device
+  // REQUIRES: supports(step), and a stream of the operands' device.
+  std::function<void(int step, Stream)> run;
 };
 
 struct Ladder {
@@ -36,8 +40,8 @@ struct Ladder {
   std::vector<LadderStep> steps;      // the slowest first; people count them from 1
   std::vector<const char*> sizes;     // the names of the numbers that say how large a problem is
   std::vector<int64_t> large, small;  // worth measuring on a GPU; enough to count by emulation
-  // Throws ShapeError where the steps want other sizes. REQUIRES: as many numbers as `sizes`, all positive; float32,
-  // float16 or bfloat16.
+  // Throws ShapeError where the steps want other sizes. REQUIRES: as many numbers as `sizes`, all
+  // positive; float32, float16 or bfloat16.
   LadderProblem (*problem)(Device device, DType dtype, const std::vector<int64_t>& size);
 };
 
@@ -45,11 +49,12 @@ struct Ladder {
 const std::vector<Ladder>& ladders();
 const Ladder* find_ladder(std::string_view kernel);  // nullptr where there is none
 
-// Seconds that a call takes on a device, by its own clock: the mean over up to 20 calls within about 0.3 s, behind two
-// that warm up.
+// Seconds that a call takes on a device, by its own clock: the mean over up to 20 calls within
+// about 0.3 s, behind two that warm up.
 double seconds_per_call(Device device, const std::function<void(Stream)>& call);
 
-// Called before main, by the file that has the kernels: static const bool registered = register_ladder({…}).
+// Called before main, by the file that has the kernels: static const bool registered =
+// register_ladder({…}).
 bool register_ladder(Ladder ladder);
 
 }  // namespace ringgrad

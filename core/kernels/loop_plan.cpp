@@ -5,7 +5,8 @@
 namespace ringgrad {
 namespace {
 
-// True when all operands have the very same dense order of elements: one flat loop, decided without sorting.
+// True when all operands have the very same dense order of elements: one flat loop, decided without
+// sorting.
 bool same_dense_order(std::initializer_list<const Tensor*> operands) {
   const Tensor& first = **operands.begin();
   for (const Tensor* t : operands) {
@@ -30,15 +31,17 @@ LoopPlan plan_loops(std::initializer_list<const Tensor*> operands) {
   }
   plan.numel = first.numel();
 
-  // Outermost first, each dimension either continues the one before it, for every operand (its stride there is the size
-  // times the stride here, as if they were one longer dimension), or begins a loop of its own.
+  // Outermost first, each dimension either continues the one before it, for every operand (its
+  // stride there is the size times the stride here, as if they were one longer dimension), or
+  // begins a loop of its own.
   const DimOrder order = memory_order(first.shape(), first.strides());
   for (int i = 0; i < order.count; ++i) {
     const int d = order.dim[i];
     bool merge = plan.dims > 0;
     int operand = 0;
     for (const Tensor* t : operands) {
-      if (merge && plan.strides[operand][plan.dims - 1] != t->strides()[d] * first.shape()[d]) merge = false;
+      if (merge && plan.strides[operand][plan.dims - 1] != t->strides()[d] * first.shape()[d])
+        merge = false;
       ++operand;
     }
     if (!merge) plan.sizes[plan.dims++] = 1;

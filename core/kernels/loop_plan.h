@@ -1,6 +1,6 @@
-// How to walk several strided tensors of one shape together: dimensions are ordered by the first operand's strides and
-// merged wherever every operand can walk two of them as one, so most calls end with a single loop. Shared by the CPU
-// and the CUDA kernels.
+// How to walk several strided tensors of one shape together: dimensions are ordered by the first
+// operand's strides and merged wherever every operand can walk two of them as one, so most calls
+// end with a single loop. Shared by the CPU and the CUDA kernels.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,9 @@ struct LoopPlan {
   int dims = 0;  // 0 when there is nothing to do; at least 1 otherwise
   int operands = 0;
   int64_t numel = 0;
-  std::array<int64_t, kMaxDims> sizes{};                              // outermost first
-  std::array<std::array<int64_t, kMaxDims>, kMaxOperands> strides{};  // per operand, in its elements
+  std::array<int64_t, kMaxDims> sizes{};  // outermost first
+  // Per operand, in its elements.
+  std::array<std::array<int64_t, kMaxDims>, kMaxOperands> strides{};
 
   int64_t inner_size() const { return sizes[dims - 1]; }
   int64_t inner_stride(int operand) const { return strides[operand][dims - 1]; }
@@ -27,8 +28,9 @@ struct LoopPlan {
   // The offset of each operand's element number `index`, counted in the order of the loops.
   std::array<int64_t, kMaxOperands> offsets(int64_t index) const;
 
-  // body(offsets, n) for each run of n elements along the innermost loop in the elements [begin, end). Divides for the
-  // first one only, and keeps the offsets of kOperands operands, which is all, in registers: runs may be short.
+  // body(offsets, n) for each run of n elements along the innermost loop in the elements [begin,
+  // end). Divides for the first one only, and keeps the offsets of kOperands operands, which is
+  // all, in registers: runs may be short.
   template <int kOperands, class Body>
   void for_each_run(int64_t begin, int64_t end, Body&& body) const {
     std::array<int64_t, kOperands> offset;
@@ -42,7 +44,8 @@ struct LoopPlan {
       at[dims - 1] += n;
       for (int i = 0; i < kOperands; ++i) offset[i] += n * inner_stride(i);
       for (int d = dims - 1; d > 0 && at[d] == sizes[d]; --d) {
-        for (int i = 0; i < kOperands; ++i) offset[i] += strides[i][d - 1] - sizes[d] * strides[i][d];
+        for (int i = 0; i < kOperands; ++i)
+          offset[i] += strides[i][d - 1] - sizes[d] * strides[i][d];
         at[d] = 0;
         ++at[d - 1];
       }
@@ -50,8 +53,8 @@ struct LoopPlan {
   }
 };
 
-// REQUIRES: all operands have the same shape, and either all are strided or all channel-blocked (then one flat loop
-// over the padding too).
+// REQUIRES: all operands have the same shape, and either all are strided or all channel-blocked
+// (then one flat loop over the padding too).
 LoopPlan plan_loops(std::initializer_list<const Tensor*> operands);
 
 }  // namespace ringgrad

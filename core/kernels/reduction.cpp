@@ -11,7 +11,8 @@ constinit FindReduction in_use = nullptr;
 }  // namespace
 
 const char* name(ReduceOp op) {
-  constexpr const char* names[] = {"sum", "average", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
+  constexpr const char* names[] = {"sum",     "average", "min",    "max",
+                                   "product", "bit_and", "bit_or", "bit_xor"};
   return names[static_cast<int>(op)];
 }
 
@@ -29,8 +30,9 @@ const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op
   if (in_use == nullptr) (void)isa();  // says why there are no kernels
   const ReduceFunctions* found = in_use(dtype, op);
   if (found == nullptr)
-    throw_unsupported_dtype(str(operation, " (", name(op), ")").c_str(), dtype,
-                            op == ReduceOp::Average ? "a floating dtype or int64" : "integers or bool");
+    throw_unsupported_dtype(
+        str(operation, " (", name(op), ")").c_str(), dtype,
+        op == ReduceOp::Average ? "a floating dtype or int64" : "integers or bool");
   return *found;
 }
 

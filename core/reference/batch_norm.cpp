@@ -28,7 +28,8 @@ class Bits {
   Shape shape_;
 };
 
-// g, the part of dy that counts: all of it without y, which is an output or the bits of one, else where that is > 0.
+// g, the part of dy that counts: all of it without y, which is an output or the bits of one, else
+// where that is > 0.
 class Rectified {
  public:
   Rectified(const Tensor& dy, const Tensor& y)
@@ -77,9 +78,9 @@ void batch_norm_stats(Stream, const Tensor& mean_out, const Tensor& var_out, con
   }
 }
 
-void batch_norm_apply(Stream, const Tensor& y_out, const Tensor& positive, const Tensor& x, const Tensor& mean,
-                      const Tensor& var, const Tensor& weight_in, const Tensor& bias_in, const Tensor& residual_in,
-                      double eps, bool relu) {
+void batch_norm_apply(Stream, const Tensor& y_out, const Tensor& positive, const Tensor& x,
+                      const Tensor& mean, const Tensor& var, const Tensor& weight_in,
+                      const Tensor& bias_in, const Tensor& residual_in, double eps, bool relu) {
   const Normalization of(x, mean, var, eps);
   const Elements<double> weight(weight_in);
   const Elements<double> bias(bias_in);
@@ -87,14 +88,16 @@ void batch_norm_apply(Stream, const Tensor& y_out, const Tensor& positive, const
   const Results<double> y(y_out);
   const Bits bits(positive, x.shape());
   for_each_index(y.shape(), [&](const Shape& i) {
-    const double value = weight.value_or(1, i[1]) * of.xhat(i) + bias.value_or(0, i[1]) + residual.value_or(0, i);
+    const double value =
+        weight.value_or(1, i[1]) * of.xhat(i) + bias.value_or(0, i[1]) + residual.value_or(0, i);
     y(i) = relu ? relu_of(value) : value;
     if (positive.defined()) bits.set(i, value > 0);
   });
 }
 
-void batch_norm_backward_reduce(Stream, const Tensor& sum_dy_out, const Tensor& sum_dy_xhat_out, const Tensor& dy,
-                                const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var, double eps) {
+void batch_norm_backward_reduce(Stream, const Tensor& sum_dy_out, const Tensor& sum_dy_xhat_out,
+                                const Tensor& dy, const Tensor& x, const Tensor& y,
+                                const Tensor& mean, const Tensor& var, double eps) {
   const Normalization of(x, mean, var, eps);
   const Rectified g(dy, y);
   const Results<double> sum_dy(sum_dy_out);
@@ -111,7 +114,8 @@ void batch_norm_backward_reduce(Stream, const Tensor& sum_dy_out, const Tensor& 
   }
 }
 
-// dx from g, with sums over `count` elements of a channel; from g alone if those are infinitely many.
+// dx from g, with sums over `count` elements of a channel; from g alone if those are infinitely
+// many.
 struct Gradient {
   Normalization of;
   Elements<double> weight;
@@ -125,12 +129,13 @@ struct Gradient {
   }
 };
 
-void batch_norm_backward_apply(Stream, const Tensor& dx_out, const Tensor& dresidual_out, const Tensor& dy,
-                               const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
-                               const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
+void batch_norm_backward_apply(Stream, const Tensor& dx_out, const Tensor& dresidual_out,
+                               const Tensor& dy, const Tensor& x, const Tensor& y,
+                               const Tensor& mean, const Tensor& var, const Tensor& weight,
+                               const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                double count) {
-  const Gradient gradient = {Normalization(x, mean, var, eps), Elements<double>(weight), Elements<double>(sum_dy),
-                             Elements<double>(sum_dy_xhat), count};
+  const Gradient gradient = {Normalization(x, mean, var, eps), Elements<double>(weight),
+                             Elements<double>(sum_dy), Elements<double>(sum_dy_xhat), count};
   const Rectified rectified(dy, y);
   const Results<double> dx(dx_out);
   const Results<double> dresidual(dresidual_out);
@@ -141,9 +146,10 @@ void batch_norm_backward_apply(Stream, const Tensor& dx_out, const Tensor& dresi
   });
 }
 
-void batch_norm_max_pool(Stream, const Tensor& y_out, const Tensor& winners_out, const Tensor& index_out,
-                         const Tensor& x_in, const Tensor& mean, const Tensor& var, const Tensor& weight_in,
-                         const Tensor& bias_in, double eps, bool relu, int64_t window) {
+void batch_norm_max_pool(Stream, const Tensor& y_out, const Tensor& winners_out,
+                         const Tensor& index_out, const Tensor& x_in, const Tensor& mean,
+                         const Tensor& var, const Tensor& weight_in, const Tensor& bias_in,
+                         double eps, bool relu, int64_t window) {
   const Normalization of(x_in, mean, var, eps);
   const Elements<double> weight(weight_in);
   const Elements<double> bias(bias_in);
@@ -166,12 +172,13 @@ void batch_norm_max_pool(Stream, const Tensor& y_out, const Tensor& winners_out,
   });
 }
 
-void batch_norm_max_pool_backward(Stream, const Tensor& dx_out, const Tensor& dy_in, const Tensor& index_in,
-                                  const Tensor& x, const Tensor& y, const Tensor& mean, const Tensor& var,
-                                  const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
+void batch_norm_max_pool_backward(Stream, const Tensor& dx_out, const Tensor& dy_in,
+                                  const Tensor& index_in, const Tensor& x, const Tensor& y,
+                                  const Tensor& mean, const Tensor& var, const Tensor& weight,
+                                  const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                   double count, int64_t) {
-  const Gradient gradient = {Normalization(x, mean, var, eps), Elements<double>(weight), Elements<double>(sum_dy),
-                             Elements<double>(sum_dy_xhat), count};
+  const Gradient gradient = {Normalization(x, mean, var, eps), Elements<double>(weight),
+                             Elements<double>(sum_dy), Elements<double>(sum_dy_xhat), count};
   const Rectified rectified(dy_in, y);
   const Elements<int64_t> index(index_in);
   const Results<double> dx(dx_out);
@@ -186,11 +193,15 @@ void batch_norm_max_pool_backward(Stream, const Tensor& dx_out, const Tensor& dy
 REGISTER_KERNEL(batch_norm_stats, DeviceType::CPU, Provider::Reference, batch_norm_stats);
 REGISTER_KERNEL(batch_norm_apply, DeviceType::CPU, Provider::Reference, batch_norm_apply);
 REGISTER_KERNEL(batch_norm, DeviceType::CPU, Provider::Reference, batch_norm_in_steps);
-REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CPU, Provider::Reference, batch_norm_backward_reduce);
-REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CPU, Provider::Reference, batch_norm_backward_apply);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CPU, Provider::Reference, batch_norm_backward_in_steps);
+REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CPU, Provider::Reference,
+                batch_norm_backward_reduce);
+REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CPU, Provider::Reference,
+                batch_norm_backward_apply);
+REGISTER_KERNEL(batch_norm_backward, DeviceType::CPU, Provider::Reference,
+                batch_norm_backward_in_steps);
 REGISTER_KERNEL(batch_norm_max_pool, DeviceType::CPU, Provider::Reference, batch_norm_max_pool);
-REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CPU, Provider::Reference, batch_norm_max_pool_backward);
+REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CPU, Provider::Reference,
+                batch_norm_max_pool_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

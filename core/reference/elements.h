@@ -1,6 +1,7 @@
-// The elements of a tensor, whatever its dtype and its layout, as plain numbers: how every reference kernel reads and
-// writes. Numbers are double where elements are floating, and 64-bit integers where they are whole. So a kernel is
-// written once, its sums are wide, and a result is rounded once, when it is stored.
+// The elements of a tensor, whatever its dtype and its layout, as plain numbers: how every
+// reference kernel reads and writes. Numbers are double where elements are floating, and 64-bit
+// integers where they are whole. So a kernel is written once, its sums are wide, and a result is
+// rounded once, when it is stored.
 //
 // Nothing here is fast: each access computes a place in memory and asks for the dtype.
 #pragma once
@@ -18,8 +19,9 @@
 
 namespace ringgrad::reference {
 
-// x(n, c, h, w) reads an element of a tensor x as an A, and x(n, c, h, w) = value converts the value to x's dtype and
-// writes it. An index may be a Shape, too. REQUIRES: as many numbers as the tensor has dimensions, each in its range.
+// x(n, c, h, w) reads an element of a tensor x as an A, and x(n, c, h, w) = value converts the
+// value to x's dtype and writes it. An index may be a Shape, too. REQUIRES: as many numbers as the
+// tensor has dimensions, each in its range.
 template <class A>
 class Elements {
  public:
@@ -27,7 +29,9 @@ class Elements {
    public:
     Element(DType dtype, std::byte* place) : dtype_(dtype), place_(place) {}
     operator A() const {
-      return visit_dtype("read", dtype_, [this]<class T>() { return static_cast<A>(*reinterpret_cast<T*>(place_)); });
+      return visit_dtype("read", dtype_, [this]<class T>() {
+        return static_cast<A>(*reinterpret_cast<T*>(place_));
+      });
     }
     void operator=(A value) const {
       visit_dtype("write", dtype_, [this, value]<class T>() {
@@ -75,7 +79,8 @@ class Elements {
     if (blocked_) {  // [N, ⌈C/16⌉, H, W, 16]
       const int64_t blocks = (shape_[1] + kChannelBlock - 1) / kChannelBlock;
       const int64_t block = at[0] * blocks + at[1] / kChannelBlock;
-      offset = ((block * shape_[2] + at[2]) * shape_[3] + at[3]) * kChannelBlock + at[1] % kChannelBlock;
+      offset =
+          ((block * shape_[2] + at[2]) * shape_[3] + at[3]) * kChannelBlock + at[1] % kChannelBlock;
     } else {
       for (int d = 0; d < dim; ++d) offset += at[d] * strides_[d];
     }
@@ -155,20 +160,25 @@ void map(const Tensor& y, const F& f, const First& first, const Rest&... rest) {
   });
 }
 
-// The same for numbers, of which integers wrap, and for floating ones alone. Throw DTypeError in the name of
-// `operation` for others.
+// The same for numbers, of which integers wrap, and for floating ones alone. Throw DTypeError in
+// the name of `operation` for others.
 template <class F, class First, class... Rest>
-void map_numbers(const char* operation, const Tensor& y, const F& f, const First& first, const Rest&... rest) {
+void map_numbers(const char* operation, const Tensor& y, const F& f, const First& first,
+                 const Rest&... rest) {
   if (first.dtype() == DType::Bool) throw_unsupported_dtype(operation, first.dtype(), "a number");
   map<uint64_t>(y, f, first, rest...);
 }
 template <class F, class First, class... Rest>
-void map_floating(const char* operation, const Tensor& y, const F& f, const First& first, const Rest&... rest) {
-  if (!is_floating(first.dtype())) throw_unsupported_dtype(operation, first.dtype(), "a floating dtype");
+void map_floating(const char* operation, const Tensor& y, const F& f, const First& first,
+                  const Rest&... rest) {
+  if (!is_floating(first.dtype()))
+    throw_unsupported_dtype(operation, first.dtype(), "a floating dtype");
   map(y, f, first, rest...);
 }
 
 // All elements of a contiguous tensor, as one dimension.
-inline Tensor flat(const Tensor& x) { return x.defined() ? x.as_strided({x.numel()}, {1}, x.storage_offset()) : x; }
+inline Tensor flat(const Tensor& x) {
+  return x.defined() ? x.as_strided({x.numel()}, {1}, x.storage_offset()) : x;
+}
 
 }  // namespace ringgrad::reference

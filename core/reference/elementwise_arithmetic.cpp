@@ -9,7 +9,9 @@ void affine(Stream, const Tensor& y, const Tensor& x, Scalar scale, Scalar shift
   map_numbers("affine", y, formula, x);
 }
 void axpby(Stream, const Tensor& y, const Tensor& x, Scalar alpha, Scalar beta) {
-  const auto formula = [=]<class A>(A of_x, A of_y) { return alpha.to<A>() * of_x + beta.to<A>() * of_y; };
+  const auto formula = [=]<class A>(A of_x, A of_y) {
+    return alpha.to<A>() * of_x + beta.to<A>() * of_y;
+  };
   map_numbers("axpby", y, formula, x, y);
 }
 void add(Stream, const Tensor& y, const Tensor& left, const Tensor& right) {
@@ -28,7 +30,8 @@ void div(Stream, const Tensor& y, const Tensor& left, const Tensor& right) {
   map_floating(
       "div", y, [](double a, double b) { return a / b; }, left, right);
 }
-void div_backward(Stream, const Tensor& db, const Tensor& dy, const Tensor& left, const Tensor& right) {
+void div_backward(Stream, const Tensor& db, const Tensor& dy, const Tensor& left,
+                  const Tensor& right) {
   const auto formula = [](double g, double a, double b) { return -g * (a / b / b); };
   map_floating("div_backward", db, formula, dy, left, right);
 }
@@ -42,13 +45,19 @@ void minimum(Stream, const Tensor& y, const Tensor& left, const Tensor& right) {
       y, [](auto a, auto b) { return a < b || a != a ? a : b; }, left, right);
 }
 // `mine` receives nothing of dy if the other one wins, half if both do, else all.
-void maximum_backward(Stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b) {
-  const auto share = [](double g, double mine, double other) { return mine < other ? 0 : mine == other ? g / 2 : g; };
+void maximum_backward(Stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
+                      const Tensor& b) {
+  const auto share = [](double g, double mine, double other) {
+    return mine < other ? 0 : mine == other ? g / 2 : g;
+  };
   map_floating("maximum_backward", da, share, dy, a, b);
   map_floating("maximum_backward", db, share, dy, b, a);
 }
-void minimum_backward(Stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b) {
-  const auto share = [](double g, double mine, double other) { return mine > other ? 0 : mine == other ? g / 2 : g; };
+void minimum_backward(Stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
+                      const Tensor& b) {
+  const auto share = [](double g, double mine, double other) {
+    return mine > other ? 0 : mine == other ? g / 2 : g;
+  };
   map_floating("minimum_backward", da, share, dy, a, b);
   map_floating("minimum_backward", db, share, dy, b, a);
 }
@@ -57,8 +66,8 @@ void prelu(Stream, const Tensor& y, const Tensor& input, const Tensor& slope) {
   map_floating(
       "prelu", y, [](double x, double w) { return x > 0 ? x : w * x; }, input, slope);
 }
-void prelu_backward(Stream, const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& input,
-                    const Tensor& slope) {
+void prelu_backward(Stream, const Tensor& dx, const Tensor& dw, const Tensor& dy,
+                    const Tensor& input, const Tensor& slope) {
   const auto of_x = [](double g, double x, double w) { return x > 0 ? g : w * g; };
   const auto of_w = [](double g, double x) { return x > 0 ? 0 : x * g; };
   map_floating("prelu_backward", dx, of_x, dy, input, slope);

@@ -1,4 +1,5 @@
-// Reference: the elementwise functions of floating numbers and their derivatives, a line with its formula for each.
+// Reference: the elementwise functions of floating numbers and their derivatives, a line with its
+// formula for each.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -9,8 +10,10 @@ namespace ringgrad::reference {
 namespace {
 
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
-double normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }                         // Φ(x)
-double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }  // Φ'(x)
+// Φ(x).
+double normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
+// Φ'(x).
+double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 double limited_log(double x) { return std::log(x) < -100 ? -100 : std::log(x); }
 
 // NAME(y, x) and NAME(dx, dy, saved), and the same with a number or a target behind.
@@ -64,12 +67,14 @@ FUNCTION(gelu, x * normal(x))
 DERIVATIVE(gelu_backward, x, dy * (normal(x) + x * normal_density(x)))
 
 FUNCTION_WITH(exponent, pow, std::pow(x, exponent))
-DERIVATIVE_WITH(exponent, pow_backward, exponent == 0 ? 0 : dy * std::pow(x, exponent - 1) * exponent)
+DERIVATIVE_WITH(exponent, pow_backward,
+                exponent == 0 ? 0 : dy * std::pow(x, exponent - 1) * exponent)
 FUNCTION_WITH(slope, leaky_relu, x > 0 ? x : slope * x)
 DERIVATIVE_WITH(slope, leaky_relu_backward, x > 0 ? dy : slope * dy)
 FUNCTION_WITH(alpha, elu, x > 0 ? x : alpha * std::expm1(x))
 DERIVATIVE_WITH(alpha, elu_backward, x > 0 ? dy : dy * alpha * std::exp(x))
-FUNCTION_WITH(beta, softplus, (beta * x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(beta * x))) / beta)
+FUNCTION_WITH(beta, softplus,
+              (beta * x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(beta * x))) / beta)
 DERIVATIVE_WITH(beta, softplus_backward, dy * logistic(beta * x))
 FUNCTION_WITH(delta, huber, std::abs(x) > delta ? delta * (std::abs(x) - delta / 2) : x * x / 2)
 DERIVATIVE_WITH(delta, huber_backward, dy * (x > delta ? delta : x < -delta ? -delta : x))
@@ -81,22 +86,29 @@ void clamp(Stream, const Tensor& y, const Tensor& input, double low, double high
                                          : x > high ? high
                                                     : x; }, input);
 }
-void clamp_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input, double low, double high) {
+void clamp_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input, double low,
+                    double high) {
   map_floating(
       "clamp", dx, [=](double dy, double x) { return x > low && x < high ? dy : 0; }, grad, input);
 }
 
 void bce(Stream, const Tensor& y, const Tensor& input, const Tensor& target) {
-  const auto loss = [](double x, double t) { return -t * limited_log(x) - (1 - t) * limited_log(1 - x); };
+  const auto loss = [](double x, double t) {
+    return -t * limited_log(x) - (1 - t) * limited_log(1 - x);
+  };
   map_floating("bce", y, loss, input, target);
 }
-void bce_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input, const Tensor& target) {
+void bce_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input,
+                  const Tensor& target) {
   static constexpr double kLeast = 1e-12F;  // PyTorch's, a float32
-  const auto slope = [](double dy, double x, double t) { return dy * (x - t) / std::max(x * (1 - x), kLeast); };
+  const auto slope = [](double dy, double x, double t) {
+    return dy * (x - t) / std::max(x * (1 - x), kLeast);
+  };
   map_floating("bce_backward", dx, slope, grad, input, target);
 }
 
-// max(x, 0) - x t is x (1 - t) or -x t; 0 · ∞ is 0 here, because to be sure of what is true costs nothing.
+// max(x, 0) - x t is x (1 - t) or -x t; 0 · ∞ is 0 here, because to be sure of what is true costs
+// nothing.
 void bce_with_logits(Stream, const Tensor& y, const Tensor& input, const Tensor& target) {
   const auto loss = [](double x, double t) {
     const double part = x > 0 ? 1 - t : -t;
@@ -104,7 +116,8 @@ void bce_with_logits(Stream, const Tensor& y, const Tensor& input, const Tensor&
   };
   map_floating("bce_with_logits", y, loss, input, target);
 }
-void bce_with_logits_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input, const Tensor& target) {
+void bce_with_logits_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input,
+                              const Tensor& target) {
   const auto slope = [](double dy, double x, double t) { return dy * (logistic(x) - t); };
   map_floating("bce_with_logits_backward", dx, slope, grad, input, target);
 }
@@ -114,7 +127,8 @@ REGISTER_KERNEL(clamp_backward, DeviceType::CPU, Provider::Reference, clamp_back
 REGISTER_KERNEL(bce, DeviceType::CPU, Provider::Reference, bce);
 REGISTER_KERNEL(bce_backward, DeviceType::CPU, Provider::Reference, bce_backward);
 REGISTER_KERNEL(bce_with_logits, DeviceType::CPU, Provider::Reference, bce_with_logits);
-REGISTER_KERNEL(bce_with_logits_backward, DeviceType::CPU, Provider::Reference, bce_with_logits_backward);
+REGISTER_KERNEL(bce_with_logits_backward, DeviceType::CPU, Provider::Reference,
+                bce_with_logits_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

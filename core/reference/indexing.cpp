@@ -4,7 +4,8 @@
 namespace ringgrad::reference {
 namespace {
 
-// body(o, j, i, n) for each element [o, j, i] of an array of shape `chosen` and the place n that `at(o, j, i)` names.
+// body(o, j, i, n) for each element [o, j, i] of an array of shape `chosen` and the place n that
+// `at(o, j, i)` names.
 template <class At, class Body>
 void for_each_named(const Shape& chosen, int64_t places, const At& at, const Body& body) {
   for_each_index(chosen, [&](const Shape& index) {

@@ -10,17 +10,20 @@ namespace {
 // The element of a tensor of one element.
 double number_in(const Tensor& x) { return Elements<double>(flat(x))(0); }
 
-// param -= rate direction(i, grad + weight_decay param) for every element i; nothing where the rate is NaN.
+// param -= rate direction(i, grad + weight_decay param) for every element i; nothing where the rate
+// is NaN.
 template <class Direction>
-void descend(const Tensor& param, const Tensor& grad, double rate, double weight_decay, const Direction& direction) {
+void descend(const Tensor& param, const Tensor& grad, double rate, double weight_decay,
+             const Direction& direction) {
   if (std::isnan(rate)) return;
   const Results<double> p(flat(param));
   const Elements<double> g(flat(grad));
-  for (int64_t i = 0; i < param.numel(); ++i) p(i) = p(i) - rate * direction(i, g(i) + weight_decay * p(i));
+  for (int64_t i = 0; i < param.numel(); ++i)
+    p(i) = p(i) - rate * direction(i, g(i) + weight_decay * p(i));
 }
 
-void sgd_step(Stream, const Tensor& param, const Tensor& buffer_in, const Tensor& grad, const Tensor& lr,
-              const Tensor& step, const kernels::SgdStepOptions& o) {
+void sgd_step(Stream, const Tensor& param, const Tensor& buffer_in, const Tensor& grad,
+              const Tensor& lr, const Tensor& step, const kernels::SgdStepOptions& o) {
   const Results<double> buffer(flat(buffer_in));
   const bool first = number_in(step) == 0;
   descend(param, grad, number_in(lr), o.weight_decay, [&](int64_t i, double g) {
@@ -31,8 +34,9 @@ void sgd_step(Stream, const Tensor& param, const Tensor& buffer_in, const Tensor
   });
 }
 
-void adam_step(Stream, const Tensor& param, const Tensor& m_in, const Tensor& v_in, const Tensor& grad,
-               const Tensor& lr_in, const Tensor& step, const kernels::AdamStepOptions& o) {
+void adam_step(Stream, const Tensor& param, const Tensor& m_in, const Tensor& v_in,
+               const Tensor& grad, const Tensor& lr_in, const Tensor& step,
+               const kernels::AdamStepOptions& o) {
   const Results<double> p(flat(param));
   const Results<double> m(flat(m_in));
   const Results<double> v(flat(v_in));
@@ -49,8 +53,9 @@ void adam_step(Stream, const Tensor& param, const Tensor& m_in, const Tensor& v_
   });
 }
 
-void rmsprop_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor& m_in, const Tensor& buffer_in,
-                  const Tensor& grad, const Tensor& lr, const Tensor&, const kernels::RmspropStepOptions& o) {
+void rmsprop_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor& m_in,
+                  const Tensor& buffer_in, const Tensor& grad, const Tensor& lr, const Tensor&,
+                  const kernels::RmspropStepOptions& o) {
   const Results<double> v(flat(v_in));
   const Results<double> m(flat(m_in));
   const Results<double> buffer(flat(buffer_in));
@@ -69,8 +74,8 @@ void rmsprop_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor&
   });
 }
 
-void adagrad_step(Stream, const Tensor& param, const Tensor& sum_in, const Tensor& grad, const Tensor& lr,
-                  const Tensor& step, const kernels::AdagradStepOptions& o) {
+void adagrad_step(Stream, const Tensor& param, const Tensor& sum_in, const Tensor& grad,
+                  const Tensor& lr, const Tensor& step, const kernels::AdagradStepOptions& o) {
   const Results<double> sum(flat(sum_in));
   const double rate = number_in(lr) / (1 + number_in(step) * o.lr_decay);
   descend(param, grad, rate, o.weight_decay, [&](int64_t i, double g) {
@@ -80,8 +85,9 @@ void adagrad_step(Stream, const Tensor& param, const Tensor& sum_in, const Tenso
   });
 }
 
-void adadelta_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor& u_in, const Tensor& grad,
-                   const Tensor& lr, const Tensor&, const kernels::AdadeltaStepOptions& o) {
+void adadelta_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor& u_in,
+                   const Tensor& grad, const Tensor& lr, const Tensor&,
+                   const kernels::AdadeltaStepOptions& o) {
   const Results<double> v(flat(v_in));
   const Results<double> u(flat(u_in));
   descend(param, grad, number_in(lr), o.weight_decay, [&](int64_t i, double g) {

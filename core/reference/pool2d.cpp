@@ -24,7 +24,8 @@ Range even_window(int64_t i, int64_t count, int64_t size) {
   return {i * size / count, ((i + 1) * size + count - 1) / count};
 }
 
-void max_pool2d(Stream, const Tensor& y_out, const Tensor& index_out, const Tensor& x_in, const Pool2dOptions& o) {
+void max_pool2d(Stream, const Tensor& y_out, const Tensor& index_out, const Tensor& x_in,
+                const Pool2dOptions& o) {
   const Elements<double> x(x_in);
   const Results<double> y(y_out);
   const Results<int64_t> index(index_out);
@@ -99,7 +100,8 @@ void averages_backward(const Tensor& dx_out, const Tensor& dy_in, const Windows&
   for_each_index(dy.shape(), [&](const Shape& i) {
     windows(i, [&](Range rows, Range columns, double divisor) {
       for (int64_t h = rows.begin; h < rows.end; ++h)
-        for (int64_t w = columns.begin; w < columns.end; ++w) sums(i[0], i[1], h, w) += dy(i) / divisor;
+        for (int64_t w = columns.begin; w < columns.end; ++w)
+          sums(i[0], i[1], h, w) += dy(i) / divisor;
     });
   });
   for_each_index(dx.shape(), [&](const Shape& i) { dx(i) = sums(i); });
@@ -109,13 +111,17 @@ void avg_pool2d(Stream, const Tensor& y, const Tensor& x, const Pool2dOptions& o
   averages(y, x, [&](const Shape& i, const auto& body) { average(i, x.shape(), o, body); });
 }
 void avg_pool2d_backward(Stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& o) {
-  averages_backward(dx, dy, [&](const Shape& i, const auto& body) { average(i, dx.shape(), o, body); });
+  averages_backward(dx, dy,
+                    [&](const Shape& i, const auto& body) { average(i, dx.shape(), o, body); });
 }
 void adaptive_avg_pool2d(Stream, const Tensor& y, const Tensor& x) {
-  averages(y, x, [&](const Shape& i, const auto& body) { even_average(i, x.shape(), y.shape(), body); });
+  averages(y, x,
+           [&](const Shape& i, const auto& body) { even_average(i, x.shape(), y.shape(), body); });
 }
 void adaptive_avg_pool2d_backward(Stream, const Tensor& dx, const Tensor& dy) {
-  averages_backward(dx, dy, [&](const Shape& i, const auto& body) { even_average(i, dx.shape(), dy.shape(), body); });
+  averages_backward(dx, dy, [&](const Shape& i, const auto& body) {
+    even_average(i, dx.shape(), dy.shape(), body);
+  });
 }
 
 REGISTER_KERNEL(max_pool2d, DeviceType::CPU, Provider::Reference, max_pool2d);
@@ -123,7 +129,8 @@ REGISTER_KERNEL(max_pool2d_backward, DeviceType::CPU, Provider::Reference, max_p
 REGISTER_KERNEL(avg_pool2d, DeviceType::CPU, Provider::Reference, avg_pool2d);
 REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CPU, Provider::Reference, avg_pool2d_backward);
 REGISTER_KERNEL(adaptive_avg_pool2d, DeviceType::CPU, Provider::Reference, adaptive_avg_pool2d);
-REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CPU, Provider::Reference, adaptive_avg_pool2d_backward);
+REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CPU, Provider::Reference,
+                adaptive_avg_pool2d_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -5,7 +5,8 @@ namespace ringgrad::reference {
 namespace {
 
 // c[b] = a[b] · b[b] + bias
-void matmul(Stream, const Tensor& c_out, const Tensor& a_in, const Tensor& b_in, const Tensor& bias_in) {
+void matmul(Stream, const Tensor& c_out, const Tensor& a_in, const Tensor& b_in,
+            const Tensor& bias_in) {
   const Results<double> c(c_out);
   const Elements<double> a(a_in);
   const Elements<double> b(b_in);
@@ -18,11 +19,12 @@ void matmul(Stream, const Tensor& c_out, const Tensor& a_in, const Tensor& b_in,
   });
 }
 
-// body(out, in, weight) for each product x[in] w[weight] that a convolution adds up for y[out]: its definition. In the
-// forward pass such products are added for each y, in the gradient of x for each x, and in that of w for each w. Pixels
-// in the padding are 0, and add nothing.
+// body(out, in, weight) for each product x[in] w[weight] that a convolution adds up for y[out]: its
+// definition. In the forward pass such products are added for each y, in the gradient of x for each
+// x, and in that of w for each w. Pixels in the padding are 0, and add nothing.
 template <class Body>
-void for_each_product(const Shape& y, const Shape& x, const Shape& w, const Conv2dOptions& o, const Body& body) {
+void for_each_product(const Shape& y, const Shape& x, const Shape& w, const Conv2dOptions& o,
+                      const Body& body) {
   const int64_t filters_of_group = w[0] / o.groups;
   Shape in = x;
   Shape weight = w;
@@ -46,8 +48,9 @@ void conv2d(Stream, const Tensor& y_out, const Tensor& x_in, const Tensor& w_in,
   const Elements<double> b(b_in);
   const Results<double> y(y_out);
   Sums sums(y.shape());
-  for_each_product(y.shape(), x.shape(), w.shape(), options,
-                   [&](const auto& out, const auto& in, const auto& weight) { sums(out) += x(in) * w(weight); });
+  for_each_product(
+      y.shape(), x.shape(), w.shape(), options,
+      [&](const auto& out, const auto& in, const auto& weight) { sums(out) += x(in) * w(weight); });
   for_each_index(y.shape(), [&](const Shape& i) { y(i) = sums(i) + b.value_or(0, i[1]); });
 }
 
@@ -59,7 +62,9 @@ void conv2d_backward_input(Stream, const Tensor& dx_out, const Tensor& dy_in, co
   const Results<double> dx(dx_out);
   Sums sums(dx.shape());
   for_each_product(dy.shape(), dx.shape(), w.shape(), options,
-                   [&](const auto& out, const auto& in, const auto& weight) { sums(in) += dy(out) * w(weight); });
+                   [&](const auto& out, const auto& in, const auto& weight) {
+                     sums(in) += dy(out) * w(weight);
+                   });
   for_each_index(dx.shape(), [&](const Shape& i) { dx(i) = sums(i) + addend.value_or(0, i); });
 }
 
@@ -70,14 +75,17 @@ void conv2d_backward_weight(Stream, const Tensor& dw_out, const Tensor& dy_in, c
   const Results<double> dw(dw_out);
   Sums sums(dw.shape());
   for_each_product(dy.shape(), x.shape(), dw.shape(), options,
-                   [&](const auto& out, const auto& in, const auto& weight) { sums(weight) += dy(out) * x(in); });
+                   [&](const auto& out, const auto& in, const auto& weight) {
+                     sums(weight) += dy(out) * x(in);
+                   });
   for_each_index(dw.shape(), [&](const Shape& i) { dw(i) = sums(i); });
 }
 
 REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Reference, matmul);
 REGISTER_KERNEL(conv2d, DeviceType::CPU, Provider::Reference, conv2d);
 REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Reference, conv2d_backward_input);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Reference, conv2d_backward_weight);
+REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Reference,
+                conv2d_backward_weight);
 
 }  // namespace
 }  // namespace ringgrad::reference

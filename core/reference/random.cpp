@@ -1,4 +1,5 @@
-// Reference: the random numbers that core/random.h defines, one element after the other, and what uses them.
+// Reference: the random numbers that core/random.h defines, one element after the other, and what
+// uses them.
 #include <cmath>
 #include <numbers>
 
@@ -27,7 +28,8 @@ double uniform_at(const RandomState& state, int64_t i) {
   return uniform_number<T>(state.block(i, kWordsOf<T>).word, i % (4 / kWordsOf<T>));
 }
 
-void advance_random_state(Stream, const Tensor& snapshot_out, const Tensor& state_out, int64_t count) {
+void advance_random_state(Stream, const Tensor& snapshot_out, const Tensor& state_out,
+                          int64_t count) {
   const Results<int64_t> snapshot(snapshot_out);
   const Results<int64_t> state(state_out);
   for (int64_t i = 0; i < 2; ++i) snapshot(i) = state(i);
@@ -51,8 +53,8 @@ void randint(Stream, const Tensor& x_out, const Tensor& state_in, int64_t low, u
   }
 }
 
-// Box & Muller (1958): two uniform numbers make the elements 2 i and 2 i + 1. The cosine of an angle that is rounded to
-// double would be wrong in its last digits near 0.
+// Box & Muller (1958): two uniform numbers make the elements 2 i and 2 i + 1. The cosine of an
+// angle that is rounded to double would be wrong in its last digits near 0.
 void normal(Stream, const Tensor& x_out, const Tensor& state_in, double mean, double std) {
   const RandomState state(state_in);
   const Results<double> x(flat(x_out));
@@ -60,8 +62,10 @@ void normal(Stream, const Tensor& x_out, const Tensor& state_in, double mean, do
     for (int64_t i = 0; i < x_out.numel(); ++i) {
       const int64_t first = i - i % 2;
       const double radius = std::sqrt(-2 * std::log(1 - uniform_at<Accumulator<T>>(state, first)));
-      const long double angle = 2 * std::numbers::pi_v<long double> * uniform_at<Accumulator<T>>(state, first + 1);
-      x(i) = mean + std * radius * static_cast<double>(i == first ? std::cos(angle) : std::sin(angle));
+      const long double angle =
+          2 * std::numbers::pi_v<long double> * uniform_at<Accumulator<T>>(state, first + 1);
+      x(i) =
+          mean + std * radius * static_cast<double>(i == first ? std::cos(angle) : std::sin(angle));
     }
   });
 }
@@ -99,7 +103,8 @@ void augment_images(Stream, const Tensor& y_out, const Tensor& images_in, const 
       h = reflected(h, height);
       w = reflected(w, width);
     }
-    const bool cut = row >= a.cut_top && row < a.cut_bottom && column >= a.cut_left && column < a.cut_right;
+    const bool cut =
+        row >= a.cut_top && row < a.cut_bottom && column >= a.cut_left && column < a.cut_right;
     const bool inside = h >= 0 && h < height && w >= 0 && w < width;
     const double pixel = inside ? static_cast<double>(int64_t{images(image, i[1], h, w)}) : 0;
     y(i) = cut ? 0 : scale(i[1]) * pixel + shift(i[1]);

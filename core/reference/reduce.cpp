@@ -1,4 +1,5 @@
-// Reference: what is made of all elements along some dimensions: sums, extremes, running sums and an order.
+// Reference: what is made of all elements along some dimensions: sums, extremes, running sums and
+// an order.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +8,8 @@
 namespace ringgrad::reference {
 namespace {
 
-// body(index in x) for each element that meets at index `at` of y, whose summed dimensions have size 1.
+// body(index in x) for each element that meets at index `at` of y, whose summed dimensions have
+// size 1.
 template <class Body>
 void for_each_meeting(const Shape& at, const Shape& y, const Shape& x, const Body& body) {
   Shape summed = x;
@@ -110,7 +112,8 @@ void argsort(Stream, const Tensor& index_out, const Tensor& x_in, bool descendin
     for_each_index({x.shape()[0], x.shape()[2]}, [&](const Shape& i) {
       std::vector<int64_t> order(x.shape()[1]);
       std::iota(order.begin(), order.end(), 0);
-      const auto is_less = [](A a, A b) { return a < b || (a == a && b != b); };  // a NaN is the largest
+      // a NaN is the largest.
+      const auto is_less = [](A a, A b) { return a < b || (a == a && b != b); };
       std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
         const A first = x(i[0], a, i[1]);
         const A second = x(i[0], b, i[1]);

@@ -1,4 +1,5 @@
-// Reference: what works on rows x [N, C]: layer normalisation, softmax and the losses that take classes.
+// Reference: what works on rows x [N, C]: layer normalisation, softmax and the losses that take
+// classes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,11 +22,14 @@ struct Parameters {
     for (const Tensor& parameter : parameters)
       if (parameter.defined()) count = parameter.numel() / groups;
   }
-  int64_t operator()(int64_t n, int64_t c) const { return n % groups * count + c / (columns / count); }
+  int64_t operator()(int64_t n, int64_t c) const {
+    return n % groups * count + c / (columns / count);
+  }
 };
 
-void layer_norm(Stream, const Tensor& y_out, const Tensor& mean_out, const Tensor& rstd_out, const Tensor& x_in,
-                const Tensor& weight_in, const Tensor& bias_in, int64_t groups, double eps) {
+void layer_norm(Stream, const Tensor& y_out, const Tensor& mean_out, const Tensor& rstd_out,
+                const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, int64_t groups,
+                double eps) {
   const Elements<double> x(x_in);
   const Elements<double> weight(flat(weight_in));
   const Elements<double> bias(flat(bias_in));
@@ -38,7 +42,8 @@ void layer_norm(Stream, const Tensor& y_out, const Tensor& mean_out, const Tenso
     double variance = 0;
     const auto columns = static_cast<double>(parameter.columns);
     for (int64_t c = 0; c < parameter.columns; ++c) mean += x(n, c) / columns;
-    for (int64_t c = 0; c < parameter.columns; ++c) variance += (x(n, c) - mean) * (x(n, c) - mean) / columns;
+    for (int64_t c = 0; c < parameter.columns; ++c)
+      variance += (x(n, c) - mean) * (x(n, c) - mean) / columns;
     const double rstd = 1 / std::sqrt(variance + eps);
     for (int64_t c = 0; c < parameter.columns; ++c) {
       const int64_t i = parameter(n, c);
@@ -50,9 +55,10 @@ void layer_norm(Stream, const Tensor& y_out, const Tensor& mean_out, const Tenso
 }
 
 // With g = weight dy: dx = rstd (g - the mean of g - xhat times the mean of g xhat).
-void layer_norm_backward(Stream, const Tensor& dx_out, const Tensor& dweight_out, const Tensor& dbias_out,
-                         const Tensor& dy_in, const Tensor& x_in, const Tensor& mean_in, const Tensor& rstd_in,
-                         const Tensor& weight_in, int64_t groups) {
+void layer_norm_backward(Stream, const Tensor& dx_out, const Tensor& dweight_out,
+                         const Tensor& dbias_out, const Tensor& dy_in, const Tensor& x_in,
+                         const Tensor& mean_in, const Tensor& rstd_in, const Tensor& weight_in,
+                         int64_t groups) {
   const Elements<double> dy(dy_in);
   const Elements<double> x(x_in);
   const Elements<double> mean(mean_in);
@@ -76,7 +82,8 @@ void layer_norm_backward(Stream, const Tensor& dx_out, const Tensor& dweight_out
       weights(parameter(n, c)) += dy(n, c) * xhat(c);
       biases(parameter(n, c)) += dy(n, c);
     }
-    for (int64_t c = 0; c < parameter.columns; ++c) dx(n, c) = rstd(n) * (g(c) - mean_g - xhat(c) * mean_g_xhat);
+    for (int64_t c = 0; c < parameter.columns; ++c)
+      dx(n, c) = rstd(n) * (g(c) - mean_g - xhat(c) * mean_g_xhat);
   }
   for (int64_t i = 0; i < parameter.groups * parameter.count; ++i) {
     if (dweight) dweight(i) = weights(i);
@@ -110,7 +117,8 @@ void softmax(Stream, const Tensor& y_out, const Tensor& x_in) {
   const Results<double> y(y_out);
   for (int64_t n = 0; n < x.shape()[0]; ++n) {
     const LogSumExp of(x, n);
-    for (int64_t c = 0; c < x.shape()[1]; ++c) y(n, c) = std::exp(x(n, c) - of.largest - of.log_sum);
+    for (int64_t c = 0; c < x.shape()[1]; ++c)
+      y(n, c) = std::exp(x(n, c) - of.largest - of.log_sum);
   }
 }
 
@@ -143,14 +151,17 @@ struct Classes {
   int64_t ignore_index;
   Classes(const Tensor& t, const Tensor& class_weight, int64_t count, int64_t ignore_index)
       : target(t), weight(class_weight), count(count), ignore_index(ignore_index) {}
-  bool has(int64_t n) const { return target(n) != ignore_index && target(n) >= 0 && target(n) < count; }
-  double otherwise(int64_t n) const { return target(n) == ignore_index ? 0 : kNaN; }  // in the place of a result
+  bool has(int64_t n) const {
+    return target(n) != ignore_index && target(n) >= 0 && target(n) < count;
+  }
+  // In the place of a result.
+  double otherwise(int64_t n) const { return target(n) == ignore_index ? 0 : kNaN; }
   double u(int64_t c) const { return weight.value_or(1, c); }
 };
 
-void cross_entropy(Stream, const Tensor& loss_out, const Tensor& weight_out, const Tensor& log_sum_exp_out,
-                   const Tensor& x_in, const Tensor& t, const Tensor& class_weight,
-                   const kernels::CrossEntropyOptions& options) {
+void cross_entropy(Stream, const Tensor& loss_out, const Tensor& weight_out,
+                   const Tensor& log_sum_exp_out, const Tensor& x_in, const Tensor& t,
+                   const Tensor& class_weight, const kernels::CrossEntropyOptions& options) {
   const Elements<double> x(x_in);
   const Classes classes(t, class_weight, x.shape()[1], options.ignore_index);
   const Results<double> loss(loss_out);
@@ -174,9 +185,11 @@ void cross_entropy(Stream, const Tensor& loss_out, const Tensor& weight_out, con
   }
 }
 
-// d log p[c] / dx[j] = (c == j) - p[j], so that each class c adds (p[j] - (c == j)) times its weight in the loss.
-void cross_entropy_backward(Stream, const Tensor& dx_out, const Tensor& scale_in, const Tensor& x_in,
-                            const Tensor& log_sum_exp_in, const Tensor& t, const Tensor& class_weight,
+// d log p[c] / dx[j] = (c == j) - p[j], so that each class c adds (p[j] - (c == j)) times its
+// weight in the loss.
+void cross_entropy_backward(Stream, const Tensor& dx_out, const Tensor& scale_in,
+                            const Tensor& x_in, const Tensor& log_sum_exp_in, const Tensor& t,
+                            const Tensor& class_weight,
                             const kernels::CrossEntropyOptions& options) {
   const Elements<double> x(x_in);
   const Elements<double> scale(scale_in);
@@ -198,8 +211,8 @@ void cross_entropy_backward(Stream, const Tensor& dx_out, const Tensor& scale_in
   }
 }
 
-void nll_loss(Stream, const Tensor& loss_out, const Tensor& weight_out, const Tensor& x_in, const Tensor& t,
-              const Tensor& class_weight, int64_t ignore_index) {
+void nll_loss(Stream, const Tensor& loss_out, const Tensor& weight_out, const Tensor& x_in,
+              const Tensor& t, const Tensor& class_weight, int64_t ignore_index) {
   const Elements<double> x(x_in);
   const Classes classes(t, class_weight, x.shape()[1], ignore_index);
   const Results<double> loss(loss_out);
@@ -231,7 +244,8 @@ REGISTER_KERNEL(softmax_backward, DeviceType::CPU, Provider::Reference, softmax_
 REGISTER_KERNEL(log_softmax, DeviceType::CPU, Provider::Reference, log_softmax);
 REGISTER_KERNEL(log_softmax_backward, DeviceType::CPU, Provider::Reference, log_softmax_backward);
 REGISTER_KERNEL(cross_entropy, DeviceType::CPU, Provider::Reference, cross_entropy);
-REGISTER_KERNEL(cross_entropy_backward, DeviceType::CPU, Provider::Reference, cross_entropy_backward);
+REGISTER_KERNEL(cross_entropy_backward, DeviceType::CPU, Provider::Reference,
+                cross_entropy_backward);
 REGISTER_KERNEL(nll_loss, DeviceType::CPU, Provider::Reference, nll_loss);
 REGISTER_KERNEL(nll_loss_backward, DeviceType::CPU, Provider::Reference, nll_loss_backward);
 

@@ -26,7 +26,8 @@ struct BackwardTerms {
   const A *mean, *var, *weight, *sum_dy, *sum_dy_xhat;
   A eps, share;  // share = 1 / count
 
-  // dx = scale (g - mean_g - (x - mean) slope), where slope = 0 without (x - mean), which may be infinite
+  // dx = scale (g - mean_g - (x - mean) slope), where slope = 0 without (x - mean), which may be
+  // infinite
   struct Line {
     A mean, scale, mean_g, slope;
     __device__ __forceinline__ A operator()(A g, A x) const {

@@ -10,8 +10,8 @@
 
 namespace ringgrad::cuda {
 
-// x [N, C, …] as [N, C, S] (the memory of NCHW) or as [N·S, C] (of NHWC). A term is one of a channel's N·S elements.
-// REQUIRES of the constructor: x is contiguous or channels-last.
+// x [N, C, …] as [N, C, S] (the memory of NCHW) or as [N·S, C] (of NHWC). A term is one of a
+// channel's N·S elements. REQUIRES of the constructor: x is contiguous or channels-last.
 struct Channels {
   int64_t C, S, terms;
   bool last;  // channels are neighbours in memory
@@ -28,15 +28,18 @@ struct Channels {
   // The channel of the element at an offset.
   __device__ __forceinline__ int64_t channel(int64_t offset) const {
     if (!last) return offset / S % C;
-    return (C & (C - 1)) == 0 ? offset & (C - 1) : offset % C;  // a division takes as long as all else of an element
+    // a division takes as long as all else of an element.
+    return (C & (C - 1)) == 0 ? offset & (C - 1) : offset % C;
   }
 };
 
-// Kernels that cross memory once, whose blocks stay to the end: so many fit on a multiprocessor, with 128 registers for
-// each thread, to have several loads in flight: an H200 wants some 22 KB of them on a multiprocessor. Each thread's
-// fixed cost is paid once for as many elements as there can be.
+// Kernels that cross memory once, whose blocks stay to the end: so many fit on a multiprocessor,
+// with 128 registers for each thread, to have several loads in flight: an H200 wants some 22 KB of
+// them on a multiprocessor. Each thread's fixed cost is paid once for as many elements as there can
+// be.
 inline constexpr int kBlocksOfWave = 2;
-#define RINGGRAD_ONE_WAVE __launch_bounds__(::ringgrad::cuda::kThreads, ::ringgrad::cuda::kBlocksOfWave)
+#define RINGGRAD_ONE_WAVE \
+  __launch_bounds__(::ringgrad::cuda::kThreads, ::ringgrad::cuda::kBlocksOfWave)
 
 // A thread loads up to this many states before it needs the first, and merges them at once.
 inline constexpr int kMergedAtOnce = 8;
@@ -45,7 +48,8 @@ inline constexpr int kMergedAtOnce = 8;
 // lies at k · kThreads + lane · columns + column. A thread merges up to kMergedAtOnce of them at a
 // time, so that 32 lanes take two turns.
 template <int kSize, class Reducer, class State>
-__device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* states, int columns, int lanes) {
+__device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* states, int columns,
+                                            int lanes) {
   const int thread = static_cast<int>(threadIdx.x);
   const int column = thread % columns;
   while (lanes > 1) {
@@ -65,9 +69,9 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 
 // A reduction over the terms of each channel. Reducer has
 //   State                                   an aggregate; State{} changes nothing
-//   kInFlight                               how many terms a thread asks for before it needs the first
-//   constants<kSize>(c)                     what adding needs to know of kSize channels from c on, read once
-//   load<kSize>(offset)                     a term of each of kSize channels
+//   kInFlight                               how many terms a thread asks for before it needs the
+//   first constants<kSize>(c)                     what adding needs to know of kSize channels from
+//   c on, read once load<kSize>(offset)                     a term of each of kSize channels
 //   add(State (&)[kSize], constants, term)  takes it in
 //   merge(State&, const State (&)[])        takes other lanes' terms in, several at once
 //   finish(c, const State&)                 writes the result
@@ -93,16 +97,21 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 //   256 x 8 x 8             259               99                5              22
 //   512 x 4 x 4             131               56                4              13
 template <int kSize, class Reducer>
-__global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int columns, int64_t segments,
-                                                         int64_t terms_of_segment, Reducer reducer,
-                                                         typename Reducer::State* partials, unsigned* counters) {
+__global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int columns,
+                                                         int64_t segments, int64_t terms_of_segment,
+                                                         Reducer reducer,
+                                                         typename Reducer::State* partials,
+                                                         unsigned* counters) {
   using State = typename Reducer::State;
   constexpr int kInFlight = Reducer::kInFlight;
   const int lanes = kThreads / columns;
   __shared__ State states[kSize * kThreads];
-  const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
-  const int64_t segment = blockIdx.x % segments, group = blockIdx.x / segments, c = (group * columns + column) * kSize;
-  const int64_t first = segment * terms_of_segment, last = min(first + terms_of_segment, channels.terms);
+  const int column = static_cast<int>(threadIdx.x) % columns,
+            lane = static_cast<int>(threadIdx.x) / columns;
+  const int64_t segment = blockIdx.x % segments, group = blockIdx.x / segments,
+                c = (group * columns + column) * kSize;
+  const int64_t first = segment * terms_of_segment,
+                last = min(first + terms_of_segment, channels.terms);
   State state[kSize]{};
   if (c < channels.C) {
     const auto constants = reducer.template constants<kSize>(c);
@@ -148,33 +157,42 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
     merge_lanes<1>(reducer, states, width, shares);
     total = states[thread];
   }
-  if (is_first && group * width + channel < channels.C) reducer.finish(group * width + channel, total);
+  if (is_first && group * width + channel < channels.C)
+    reducer.finish(group * width + channel, total);
 }
 
-// kSize: how many channels may be loaded at once where they are neighbours, if all the reducer reads is `aligned` so.
+// kSize: how many channels may be loaded at once where they are neighbours, if all the reducer
+// reads is `aligned` so.
 template <int kSize, class Reducer>
-void reduce_channels(Stream stream, const Channels& channels, bool aligned, const Reducer& reducer) {
+void reduce_channels(Stream stream, const Channels& channels, bool aligned,
+                     const Reducer& reducer) {
   using State = typename Reducer::State;
   const bool vectors = channels.last && aligned && channels.C % kSize == 0;
   const int64_t most = vectors ? 8 : 32;  // 128 bytes of a row, or as many as a warp has threads
   const int64_t wanted = channels.last ? channels.C / (vectors ? kSize : 1) : 1;
-  const auto columns = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, most))));
-  // As many terms for each lane as leaves no multiprocessor idle, a multiple of what it has in flight; and so few that
-  // a float32 sum of them is as good as core/kernels.h promises. Thousands of groups fill the device by themselves.
+  const auto columns =
+      static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, most))));
+  // As many terms for each lane as leaves no multiprocessor idle, a multiple of what it has in
+  // flight; and so few that a float32 sum of them is as good as core/kernels.h promises. Thousands
+  // of groups fill the device by themselves.
   constexpr int64_t kMostTerms = 2048;
-  const int64_t lanes = kThreads / columns, groups = blocks_for(channels.C, vectors ? columns * kSize : columns);
-  const int64_t wave = kBlocksOfWave * multiprocessors(stream.device), step = lanes * Reducer::kInFlight;
+  const int64_t lanes = kThreads / columns,
+                groups = blocks_for(channels.C, vectors ? columns * kSize : columns);
+  const int64_t wave = kBlocksOfWave * multiprocessors(stream.device),
+                step = lanes * Reducer::kInFlight;
   const int64_t share = blocks_for(channels.terms, std::max<int64_t>(1, wave / groups));
-  const int64_t segment = groups > kCounters ? std::max(channels.terms, step)
-                                             : std::clamp<int64_t>(blocks_for(share, step) * step, step,
-                                                                   std::max(step, kMostTerms * lanes));
+  const int64_t segment = groups > kCounters
+                              ? std::max(channels.terms, step)
+                              : std::clamp<int64_t>(blocks_for(share, step) * step, step,
+                                                    std::max(step, kMostTerms * lanes));
   const int64_t segments = std::max<int64_t>(1, blocks_for(channels.terms, segment));
-  const auto bytes = static_cast<int64_t>(sizeof(State)) * groups * columns * (vectors ? kSize : 1) * segments;
+  const auto bytes =
+      static_cast<int64_t>(sizeof(State)) * groups * columns * (vectors ? kSize : 1) * segments;
   const Tensor partials = segments > 1 ? empty({bytes}, {DType::UInt8, stream.device}) : Tensor();
   State* const states = segments > 1 ? static_cast<State*>(partials.raw_data()) : nullptr;
   launch(vectors ? reduce_channels_kernel<kSize, Reducer> : reduce_channels_kernel<1, Reducer>,
-         grid_of(groups * segments), kThreads, 0, stream, channels, columns, segments, segment, reducer, states,
-         block_counters(stream));
+         grid_of(groups * segments), kThreads, 0, stream, channels, columns, segments, segment,
+         reducer, states, block_counters(stream));
 }
 
 }  // namespace ringgrad::cuda

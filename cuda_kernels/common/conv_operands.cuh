@@ -1,15 +1,17 @@
-// A convolution and its two gradients as matrix products (implicit GEMM): what their operands and results mean.
+// A convolution and its two gradients as matrix products (implicit GEMM): what their operands and
+// results mean.
 //
 //             M (rows)           N (columns)         K (summed over)    a         b
 //   forward   output pixels      filters             taps × channels    x         w
 //   input     input pixels       channels            taps × filters     dy        w
 //   weight    filters            taps × channels     output pixels      dy        x
 //
-// Pixels are (n, p, q), taps (r, s); channels (or filters) are always the fastest, so that neighbouring elements are
-// neighbours in NHWC and KRSC memory. The batch of the product is the group. Indices fit 32 bits: see conv2d.cu.
+// Pixels are (n, p, q), taps (r, s); channels (or filters) are always the fastest, so that
+// neighbouring elements are neighbours in NHWC and KRSC memory. The batch of the product is the
+// group. Indices fit 32 bits: see conv2d.cu.
 //
-// An address is worked out for every 16 bytes, so what it takes must not be much beside 16 bytes' multiplications: what
-// row and term say is kept as offsets in memory, which only need to be added.
+// An address is worked out for every 16 bytes, so what it takes must not be much beside 16 bytes'
+// multiplications: what row and term say is kept as offsets in memory, which only need to be added.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
@@ -76,17 +78,18 @@ struct Tap {
   }
 };
 
-// What a pixel, or a tap, contributes to a place in an image: a part of its coordinates and of its offset in memory.
+// What a pixel, or a tap, contributes to a place in an image: a part of its coordinates and of its
+// offset in memory.
 struct Part {
   int h, w;
   int64_t offset;
 };
 constexpr int kNowhere = -(1 << 30);  // a coordinate that no other part brings back into the image
 
-// ---- x, forward and for the weight ----------------------------------------------------------------------------------
+// ---- x, forward and for the weight --------------------------------------------------------------
 
-// The matrix of x's patches, which im2col would build: [output pixels, taps × channels] or, transposed, [taps ×
-// channels, output pixels].
+// The matrix of x's patches, which im2col would build: [output pixels, taps × channels] or,
+// transposed, [taps × channels, output pixels].
 template <class T, bool kTransposed>
 struct PatchMatrix {
   using Value = T;
@@ -96,7 +99,8 @@ struct PatchMatrix {
   const T* data;
   int64_t size;
 
-  // Where the patch of output pixel number i begins, and how far from there tap × channel number k is.
+  // Where the patch of output pixel number i begins, and how far from there tap × channel number k
+  // is.
   __device__ __forceinline__ Part corner(int64_t i) const {
     const Pixel y = y_pixel(g, i);
     const int h = y.h * g.stride_h - g.padding_h, w = y.w * g.stride_w - g.padding_w;
@@ -114,7 +118,9 @@ struct PatchMatrix {
     row.offset += group * g.channels * g.x.c_stride;
     return row;
   }
-  __device__ __forceinline__ Term term(int64_t k) const { return kTransposed ? corner(k) : within(k); }
+  __device__ __forceinline__ Term term(int64_t k) const {
+    return kTransposed ? corner(k) : within(k);
+  }
   __device__ __forceinline__ const T* address(const Row& row, const Term& term) const {
     const bool inside = static_cast<unsigned>(row.h + term.h) < static_cast<unsigned>(g.x.H) &&
                         static_cast<unsigned>(row.w + term.w) < static_cast<unsigned>(g.x.W);
@@ -122,9 +128,10 @@ struct PatchMatrix {
   }
 };
 
-// ---- dy, for the input and for the weight ---------------------------------------------------------------------------
+// ---- dy, for the input and for the weight -------------------------------------------------------
 
-// The matrix of dy's patches [input pixels, taps × filters]: the output pixels that an input pixel contributes to.
+// The matrix of dy's patches [input pixels, taps × filters]: the output pixels that an input pixel
+// contributes to.
 template <class T>
 struct GradientPatchMatrix {
   using Value = T;
@@ -143,7 +150,8 @@ struct GradientPatchMatrix {
     const Tap tap(g, g.by_filters, k);
     return {-tap.r * g.dilation_h, -tap.s * g.dilation_w, g.y.at(0, tap.c, 0, 0)};
   }
-  // The output pixel that sees this one through the tap, if there is one: h = p stride + r dilation - padding.
+  // The output pixel that sees this one through the tap, if there is one: h = p stride + r dilation
+  // - padding.
   __device__ __forceinline__ const T* address(const Row& row, const Term& term) const {
     const int h = row.h + term.h, w = row.w + term.w;
     if (h < 0 || w < 0) return nullptr;
@@ -170,7 +178,7 @@ struct GradientMatrix : InMemory<T> {
   }
 };
 
-// ---- w, forward and for the input -----------------------------------------------------------------------------------
+// ---- w, forward and for the input ---------------------------------------------------------------
 
 // w as a matrix [filters, taps × channels] or, transposed, [channels, taps × filters].
 template <class T, bool kTransposed>
@@ -189,7 +197,7 @@ struct WeightMatrix : InMemory<T> {
   }
 };
 
-// ---- results --------------------------------------------------------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------
 
 // y or dx: [pixels, channels of the group], with bias per channel unless that is nullptr.
 template <class T>
@@ -212,8 +220,8 @@ struct ImageStore {
   }
 };
 
-// The same, plus images `added` that lie as these, unless that is nullptr. A store of its own: y's loop would have ten
-// instructions more.
+// The same, plus images `added` that lie as these, unless that is nullptr. A store of its own: y's
+// loop would have ten instructions more.
 template <class T>
 struct AddingImageStore : ImageStore<T> {
   const T* added;
@@ -235,16 +243,20 @@ struct PartialStore {
   __device__ __forceinline__ A result(int64_t, int64_t, A value) const { return value; }
 };
 
-// ---- on tensor cores ------------------------------------------------------------------------------------------------
+// ---- on tensor cores ----------------------------------------------------------------------------
 
-// These instances are compiled in conv2d_tensor_cores.cu, because they take as long as all the rest of conv2d.cu.
-#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                                                      \
-  storage template void tensor_core_gemm<true, true, true>(Stream, const GemmShape&, const PatchMatrix<T, false>&,     \
-                                                           const WeightMatrix<T, false>&, const ImageStore<T>&);       \
-  storage template void tensor_core_gemm<true, false, true>(Stream, const GemmShape&, const GradientPatchMatrix<T>&,   \
-                                                            const WeightMatrix<T, true>&, const AddingImageStore<T>&); \
-  storage template void tensor_core_gemm<false, false, true>(Stream, const GemmShape&, const GradientMatrix<T>&,       \
-                                                             const PatchMatrix<T, true>&, const PartialStore<float>&);
+// These instances are compiled in conv2d_tensor_cores.cu, because they take as long as all the rest
+// of conv2d.cu.
+#define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                            \
+  storage template void tensor_core_gemm<true, true, true>(                                  \
+      Stream, const GemmShape&, const PatchMatrix<T, false>&, const WeightMatrix<T, false>&, \
+      const ImageStore<T>&);                                                                 \
+  storage template void tensor_core_gemm<true, false, true>(                                 \
+      Stream, const GemmShape&, const GradientPatchMatrix<T>&, const WeightMatrix<T, true>&, \
+      const AddingImageStore<T>&);                                                           \
+  storage template void tensor_core_gemm<false, false, true>(                                \
+      Stream, const GemmShape&, const GradientMatrix<T>&, const PatchMatrix<T, true>&,       \
+      const PartialStore<float>&);
 
 RINGGRAD_CONV_ON_TENSOR_CORES(extern, __half)
 RINGGRAD_CONV_ON_TENSOR_CORES(extern, __nv_bfloat16)

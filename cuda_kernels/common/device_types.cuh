@@ -14,15 +14,17 @@
 
 namespace ringgrad::cuda {
 
-// float16 and bfloat16 are __half and __nv_bfloat16 on the device: the same bits. Other types are themselves.
+// float16 and bfloat16 are __half and __nv_bfloat16 on the device: the same bits. Other types are
+// themselves.
 template <class T>
-using Element = std::conditional_t<std::is_same_v<T, float16>, __half,
-                                   std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16, T>>;
+using Element =
+    std::conditional_t<std::is_same_v<T, float16>, __half,
+                       std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16, T>>;
 
 // What values of T are computed in: float for the 16-bit types, int64 for bool.
 template <class T>
-using Compute = std::conditional_t<std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, float,
-                                   std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
+using Compute = std::conditional_t<std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>,
+                                   float, std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
 
 template <class T>
 using ComputeOf = Compute<Element<T>>;
@@ -38,7 +40,8 @@ Element<T>* optional_data(const Tensor& x) {
   return x.defined() ? device_data<T>(x) : nullptr;
 }
 
-// Whether two tensors of one shape, each contiguous or channels-last, have their elements in the same order.
+// Whether two tensors of one shape, each contiguous or channels-last, have their elements in the
+// same order.
 inline bool same_memory(const Tensor& a, const Tensor& b) {
   return (a.is_contiguous() && b.is_contiguous()) || (a.is_channels_last() && b.is_channels_last());
 }
@@ -66,9 +69,10 @@ inline constexpr A kInfinity = std::numeric_limits<A>::infinity();
 template <class A>
 inline constexpr A kNaN = std::numeric_limits<A>::quiet_NaN();
 
-// ---- loads and stores of 16 bytes at once -------------------------------------------------------------------------
+// ---- loads and stores of 16 bytes at once -------------------------------------------------------
 //
-// A warp then moves 512 bytes per instruction, which is what it takes to use the bandwidth of the memory.
+// A warp then moves 512 bytes per instruction, which is what it takes to use the bandwidth of the
+// memory.
 
 inline constexpr int kVectorBytes = 16;
 template <class T>
@@ -84,7 +88,8 @@ __device__ __forceinline__ Vector<T, kSize> load_vector(const T* data, int64_t i
   return reinterpret_cast<const Vector<T, kSize>*>(data)[index];
 }
 template <int kSize, class T>
-__device__ __forceinline__ void store_vector(T* data, int64_t index, const Vector<T, kSize>& vector) {
+__device__ __forceinline__ void store_vector(T* data, int64_t index,
+                                             const Vector<T, kSize>& vector) {
   reinterpret_cast<Vector<T, kSize>*>(data)[index] = vector;
 }
 

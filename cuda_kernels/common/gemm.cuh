@@ -1,15 +1,19 @@
-// Matrix products whose operands need not lie in memory as matrices: c [M, N] = a [M, K] · b [K, N] for each batch,
-// where a convolution, too, is such a product (implicit GEMM). simt_gemm.cuh and tensor_core_gemm.cuh compute them.
+// Matrix products whose operands need not lie in memory as matrices: c [M, N] = a [M, K] · b [K, N]
+// for each batch, where a convolution, too, is such a product (implicit GEMM). simt_gemm.cuh and
+// tensor_core_gemm.cuh compute them.
 //
-// An Operand says where its elements are. Both are seen alike: a long dimension (M or N), and the K summed over.
+// An Operand says where its elements are. Both are seen alike: a long dimension (M or N), and the K
+// summed over.
 //   size                          of the long dimension
 //   Row  row(batch, i)            what the long index says, worked out once per thread
 //   Term term(k)                  what the summed index says
-//   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i may be anything
-// A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n < N. The sum behind a
-// value begins with *addend(batch, m, n), where the Store has that and it is not nullptr, else with zero: begun so, and
-// not added at the end, it arrives while the operands' first slices are on their way, too.
-// For tensor_core_gemm.cuh neighbours along N have to be neighbours there, because a thread holds them in pairs.
+//   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i
+//   may be anything
+// A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n <
+// N. The sum behind a value begins with *addend(batch, m, n), where the Store has that and it is
+// not nullptr, else with zero: begun so, and not added at the end, it arrives while the operands'
+// first slices are on their way, too. For tensor_core_gemm.cuh neighbours along N have to be
+// neighbours there, because a thread holds them in pairs.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
@@ -32,10 +36,12 @@ __device__ __forceinline__ C first_term(const Store& store, int64_t batch, int64
 
 struct GemmShape {
   int64_t batches, M, N, K;
-  int splits = 1;  // K is cut into as many parts; each gives a result of its own, to be added up afterwards
+  // K is cut into as many parts; each gives a result of its own, to be added up afterwards.
+  int splits = 1;
 };
 
-// One block for each rows × columns tile of each part of each batch; blocks that follow each other share rows of a.
+// One block for each rows × columns tile of each part of each batch; blocks that follow each other
+// share rows of a.
 inline unsigned gemm_blocks(const GemmShape& shape, int rows, int columns) {
   const int64_t tiles = (shape.M + rows - 1) / rows * ((shape.N + columns - 1) / columns);
   return grid_of(shape.batches * shape.splits * tiles);
@@ -62,14 +68,16 @@ struct GemmTile {
   }
 };
 
-// What operands share whose rows and terms are parts of an address, which only need to be added. A row beyond the
-// operand is nullptr.
+// What operands share whose rows and terms are parts of an address, which only need to be added. A
+// row beyond the operand is nullptr.
 template <class T>
 struct InMemory {
   using Value = T;
   using Row = const T*;
   using Term = int64_t;
-  static __device__ __forceinline__ const T* address(Row row, Term term) { return row ? row + term : nullptr; }
+  static __device__ __forceinline__ const T* address(Row row, Term term) {
+    return row ? row + term : nullptr;
+  }
 };
 
 // A matrix [B, long, K] in memory, with any strides.
@@ -96,8 +104,8 @@ MatrixOperand<Element<T>> right_operand(const Tensor& b) {
 template <int kSize, class T>
 bool loads_vectors(const MatrixOperand<T>& x) {
   const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
-  return (x.k_stride == 1 || x.long_stride == 1) && other % kSize == 0 && x.batch_stride % kSize == 0 &&
-         is_vector_aligned<kSize>(x.data);
+  return (x.k_stride == 1 || x.long_stride == 1) && other % kSize == 0 &&
+         x.batch_stride % kSize == 0 && is_vector_aligned<kSize>(x.data);
 }
 
 // c [B, M, N] contiguous, plus bias [N] unless that is nullptr.

@@ -1,7 +1,8 @@
-// map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape. An elementwise kernel is then a functor and one call.
+// map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape. An elementwise kernel is then a
+// functor and one call.
 //
-// Mapping: a thread handles 16 bytes of consecutive elements at a time and goes on in strides of the whole grid, where
-// all operands are dense in the same order; else one element at a time.
+// Mapping: a thread handles 16 bytes of consecutive elements at a time and goes on in strides of
+// the whole grid, where all operands are dense in the same order; else one element at a time.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -18,7 +19,8 @@ __device__ __forceinline__ Vector<Out, kSize> map_vector(const F& f, const Vecto
 }
 
 template <int kSize, class Out, class F, class... X>
-__global__ void __launch_bounds__(kThreads) map_dense_kernel(int64_t n, F f, Out* y, const X*... x) {
+__global__ void __launch_bounds__(kThreads)
+    map_dense_kernel(int64_t n, F f, Out* y, const X*... x) {
   const int64_t vectors = n / kSize;
   for (int64_t i = thread_number(); i < vectors; i += thread_count())
     store_vector<kSize>(y, i, map_vector<kSize, Out>(f, load_vector<kSize>(x, i)...));
@@ -33,13 +35,15 @@ __device__ __forceinline__ void map_element(const F& f, Out* y, const X*... x) {
 
 template <class Out, class F, class... X, size_t... kInputs>
 __device__ __forceinline__ void map_at(const typename StridedIndex<1 + sizeof...(X)>::Offsets& at,
-                                       std::index_sequence<kInputs...>, const F& f, Out* y, const X*... x) {
+                                       std::index_sequence<kInputs...>, const F& f, Out* y,
+                                       const X*... x) {
   map_element(f, y + at.of[0], (x + at.of[1 + kInputs])...);
 }
 
 template <class Out, class F, class... X>
 __global__ void __launch_bounds__(kThreads)
-    map_strided_kernel(int64_t n, StridedIndex<1 + sizeof...(X)> index, F f, Out* y, const X*... x) {
+    map_strided_kernel(int64_t n, StridedIndex<1 + sizeof...(X)> index, F f, Out* y,
+                       const X*... x) {
   for (int64_t i = thread_number(); i < n; i += thread_count())
     map_at(index.offsets(i), std::index_sequence_for<X...>{}, f, y, x...);
 }
@@ -55,13 +59,15 @@ void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
                (is_vector_aligned<kSize>(x.template data<In>()) && ...);
   for (int i = 0; i < kOperands; ++i) dense = dense && plan.inner_stride(i) == 1;
   if (dense) {
-    launch_elements(stream, (plan.numel + kSize - 1) / kSize,
-                    map_dense_kernel<kSize, Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>,
-                    plan.numel, f, device_data<Out>(y), device_data<In>(x)...);
+    launch_elements(
+        stream, (plan.numel + kSize - 1) / kSize,
+        map_dense_kernel<kSize, Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>,
+        plan.numel, f, device_data<Out>(y), device_data<In>(x)...);
   } else {
-    launch_elements(stream, plan.numel,
-                    map_strided_kernel<Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>, plan.numel,
-                    StridedIndex<kOperands>(plan), f, device_data<Out>(y), device_data<In>(x)...);
+    launch_elements(
+        stream, plan.numel,
+        map_strided_kernel<Element<Out>, F, std::conditional_t<true, Element<In>, Inputs>...>,
+        plan.numel, StridedIndex<kOperands>(plan), f, device_data<Out>(y), device_data<In>(x)...);
   }
 }
 

@@ -5,8 +5,9 @@
 
 namespace ringgrad::cuda {
 
-// Mean and sum of squared deviations of the elements seen so far (Welford 1962); two of them are joined as in Chan,
-// Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against the deviation.
+// Mean and sum of squared deviations of the elements seen so far (Welford 1962); two of them are
+// joined as in Chan, Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is
+// large against the deviation.
 template <class A>
 struct Moments {
   A count, mean, squares;
@@ -39,7 +40,8 @@ struct StatsReducer {
     return load_vector<kSize>(x + offset, 0);
   }
   template <int kSize>
-  __device__ __forceinline__ void add(State (&s)[kSize], Nothing, const Vector<T, kSize>& in) const {
+  __device__ __forceinline__ void add(State (&s)[kSize], Nothing,
+                                      const Vector<T, kSize>& in) const {
     const A count = s[0].count + 1, share = 1 / count;  // all have seen as many
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
@@ -76,7 +78,8 @@ struct StatsReducer {
     var[c] = s.count > 0 ? s.squares / s.count : A(0);
     const A kept = 1 - running.momentum;
     if (running.mean) running.mean[c] = kept * running.mean[c] + running.momentum * s.mean;
-    if (running.var) running.var[c] = kept * running.var[c] + running.momentum * (s.squares / (s.count - 1));
+    if (running.var)
+      running.var[c] = kept * running.var[c] + running.momentum * (s.squares / (s.count - 1));
     if (running.batches && c == 0) ++*running.batches;
   }
 };

@@ -1,5 +1,5 @@
-// Reductions over the threads of a warp and of a block, and kernels that work row by row with them. The order of the
-// additions is fixed, so results do not depend on when threads run.
+// Reductions over the threads of a warp and of a block, and kernels that work row by row with them.
+// The order of the additions is fixed, so results do not depend on when threads run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,17 +32,18 @@ __device__ __forceinline__ A shuffle_xor(A value, int step) {
   return __shfl_xor_sync(kFullMask, value, step);
 }
 
-// Every lane gets the reduction over the warp's 32 lanes, in a butterfly: in step k lane i takes what lane i ^ k has.
-// REQUIRES: all lanes call it.
+// Every lane gets the reduction over the warp's 32 lanes, in a butterfly: in step k lane i takes
+// what lane i ^ k has. REQUIRES: all lanes call it.
 template <class A, class Operation>
 __device__ __forceinline__ A warp_reduce(A value, Operation operation) {
 #pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) value = operation(value, shuffle_xor(value, step));
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = operation(value, shuffle_xor(value, step));
   return value;
 }
 
-// Every thread gets the reduction over the block; `neutral` leaves values unchanged. REQUIRES: all threads of a
-// one-dimensional block of a multiple of 32 call it.
+// Every thread gets the reduction over the block; `neutral` leaves values unchanged. REQUIRES: all
+// threads of a one-dimensional block of a multiple of 32 call it.
 template <class A, class Operation>
 __device__ A block_reduce(A value, Operation operation, A neutral) {
   __shared__ A partial[kWarp];
@@ -56,12 +57,13 @@ __device__ A block_reduce(A value, Operation operation, A neutral) {
   return value;
 }
 
-// ---- rows ---------------------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 //
-// Row-wise kernels: x [N, C], one row for each team of threads. A team is a warp where rows are short and a block where
-// they are long; a kernel is written once, for either.
+// Row-wise kernels: x [N, C], one row for each team of threads. A team is a warp where rows are
+// short and a block where they are long; a kernel is written once, for either.
 //
-//   template <class Team, class T> __global__ void softmax_kernel(Team team, int64_t N, int64_t C, …) {
+//   template <class Team, class T> __global__ void softmax_kernel(Team team, int64_t N, int64_t C,
+//   …) {
 //     for (int64_t n = team.first_row(); n < N; n += team.row_step())
 //       for (int64_t c = team.rank(); c < C; c += team.size()) …
 
@@ -69,7 +71,9 @@ struct WarpTeam {
   __device__ __forceinline__ int64_t first_row() const {
     return int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
   }
-  __device__ __forceinline__ int64_t row_step() const { return int64_t{gridDim.x} * (blockDim.x / kWarp); }
+  __device__ __forceinline__ int64_t row_step() const {
+    return int64_t{gridDim.x} * (blockDim.x / kWarp);
+  }
   __device__ __forceinline__ int rank() const { return static_cast<int>(threadIdx.x % kWarp); }
   __device__ __forceinline__ int size() const { return kWarp; }
   template <class A, class Operation>
@@ -91,14 +95,17 @@ struct BlockTeam {
 
 // Launches warp_kernel or block_kernel, two instances of one template, on all rows.
 template <class... Params, class... Args>
-void launch_rows(Stream stream, int64_t rows, int64_t columns, void (*warp_kernel)(WarpTeam, Params...),
+void launch_rows(Stream stream, int64_t rows, int64_t columns,
+                 void (*warp_kernel)(WarpTeam, Params...),
                  void (*block_kernel)(BlockTeam, Params...), const Args&... args) {
-  // A warp goes over a row of 1024 in 32 steps; from there on the other warps of a block help more than more rows do.
+  // A warp goes over a row of 1024 in 32 steps; from there on the other warps of a block help more
+  // than more rows do.
   constexpr int64_t kLongRow = 1024;
   if (columns <= kLongRow)
     launch_elements(stream, rows * kWarp, warp_kernel, WarpTeam{}, args...);
   else
-    launch(block_kernel, grid_stride_blocks(stream, rows, 1), kThreads, 0, stream, BlockTeam{}, args...);
+    launch(block_kernel, grid_stride_blocks(stream, rows, 1), kThreads, 0, stream, BlockTeam{},
+           args...);
 }
 
 }  // namespace ringgrad::cuda

@@ -1,7 +1,8 @@
 // The product of gemm.cuh without tensor cores, for every floating type.
 //
-// Mapping: 16 × 16 threads compute a tile of 64 × 64, 4 × 4 each, in registers; slices of 16 of K pass through shared
-// memory. Neighbouring threads load neighbouring elements: along K, or along the long dimension.
+// Mapping: 16 × 16 threads compute a tile of 64 × 64, 4 × 4 each, in registers; slices of 16 of K
+// pass through shared memory. Neighbouring threads load neighbouring elements: along K, or along
+// the long dimension.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
@@ -10,7 +11,8 @@
 namespace ringgrad::cuda {
 
 inline constexpr int kSimtTile = 64, kSimtSlice = 16, kSimtSide = 4, kSimtThreads = 256;
-inline constexpr int kSimtLoads = kSimtTile * kSimtSlice / kSimtThreads;  // per thread, operand and slice
+// Per thread, operand and slice.
+inline constexpr int kSimtLoads = kSimtTile * kSimtSlice / kSimtThreads;
 
 // The part of an operand's tile that this thread brings to shared memory, as slice[k][i].
 template <class Operand, bool kAlongK>
@@ -29,13 +31,15 @@ struct ElementLoader {
     return kAlongK ? e % kSimtSlice : e / kSimtTile;
   }
 
-  __device__ __forceinline__ ElementLoader(const Operand& operand, int64_t batch, int64_t first, int64_t K)
+  __device__ __forceinline__ ElementLoader(const Operand& operand, int64_t batch, int64_t first,
+                                           int64_t K)
       : operand(operand), K(K) {
 #pragma unroll
     for (int l = 0; l < kSimtLoads; ++l) rows[l] = operand.row(batch, first + long_of(l));
   }
   // One column of padding: threads that store along k then write to different banks.
-  __device__ __forceinline__ void load(Compute<T> (&slice)[kSimtSlice][kSimtTile + 1], int64_t k0) const {
+  __device__ __forceinline__ void load(Compute<T> (&slice)[kSimtSlice][kSimtTile + 1],
+                                       int64_t k0) const {
 #pragma unroll
     for (int l = 0; l < kSimtLoads; ++l) {
       const int64_t k = k0 + k_of(l);
@@ -46,11 +50,13 @@ struct ElementLoader {
 };
 
 template <class A, class B, class Store, bool kAAlongK, bool kBAlongK>
-__global__ void __launch_bounds__(kSimtThreads) simt_gemm_kernel(GemmShape shape, A a, B b, Store store) {
+__global__ void __launch_bounds__(kSimtThreads)
+    simt_gemm_kernel(GemmShape shape, A a, B b, Store store) {
   using C = Compute<typename A::Value>;
   __shared__ C a_slice[kSimtSlice][kSimtTile + 1], b_slice[kSimtSlice][kSimtTile + 1];
   constexpr int kAcross = kSimtTile / kSimtSide;
-  const int tx = static_cast<int>(threadIdx.x) % kAcross, ty = static_cast<int>(threadIdx.x) / kAcross;
+  const int tx = static_cast<int>(threadIdx.x) % kAcross,
+            ty = static_cast<int>(threadIdx.x) / kAcross;
   const GemmTile tile(shape, kSimtTile, kSimtTile, kSimtSlice);
   const ElementLoader<A, kAAlongK> a_loader(a, tile.batch, tile.m0, shape.K);
   const ElementLoader<B, kBAlongK> b_loader(b, tile.batch, tile.n0, shape.K);
@@ -91,12 +97,12 @@ __global__ void __launch_bounds__(kSimtThreads) simt_gemm_kernel(GemmShape shape
     }
 }
 
-// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension are. Only speed
-// depends on it.
+// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension
+// are. Only speed depends on it.
 template <bool kAAlongK, bool kBAlongK, class A, class B, class Store>
 void simt_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
-  launch(simt_gemm_kernel<A, B, Store, kAAlongK, kBAlongK>, gemm_blocks(shape, kSimtTile, kSimtTile), kSimtThreads, 0,
-         stream, shape, a, b, store);
+  launch(simt_gemm_kernel<A, B, Store, kAAlongK, kBAlongK>,
+         gemm_blocks(shape, kSimtTile, kSimtTile), kSimtThreads, 0, stream, shape, a, b, store);
 }
 
 }  // namespace ringgrad::cuda

@@ -11,7 +11,9 @@
 namespace ringgrad::cuda {
 
 // For one-dimensional launches: this thread's number in the grid, and how many there are.
-__device__ __forceinline__ int64_t thread_number() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ int64_t thread_number() {
+  return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
 __device__ __forceinline__ int64_t thread_count() { return int64_t{gridDim.x} * blockDim.x; }
 
 // core's LoopPlan as a kernel argument: where an element is in each operand.
@@ -24,7 +26,8 @@ struct StridedIndex {
   explicit StridedIndex(const LoopPlan& plan) : dims(plan.dims) {
     for (int d = 0; d < dims; ++d) {
       sizes[d] = plan.sizes[static_cast<size_t>(d)];
-      for (int i = 0; i < kOperands; ++i) strides[i][d] = plan.strides[static_cast<size_t>(i)][static_cast<size_t>(d)];
+      for (int i = 0; i < kOperands; ++i)
+        strides[i][d] = plan.strides[static_cast<size_t>(i)][static_cast<size_t>(d)];
     }
   }
 
@@ -34,9 +37,11 @@ struct StridedIndex {
   __device__ __forceinline__ Offsets offsets(int64_t index) const {
     Offsets result{};
     for (int d = dims - 1; d > 0; --d) {
-      // Divisions of 32-bit numbers are several times cheaper, and nearly all tensors are small enough for them.
+      // Divisions of 32-bit numbers are several times cheaper, and nearly all tensors are small
+      // enough for them.
       const bool small = (index | sizes[d]) >> 32 == 0;
-      const int64_t outer = small ? static_cast<uint32_t>(index) / static_cast<uint32_t>(sizes[d]) : index / sizes[d];
+      const int64_t outer =
+          small ? static_cast<uint32_t>(index) / static_cast<uint32_t>(sizes[d]) : index / sizes[d];
       const int64_t inner = index - outer * sizes[d];
       for (int i = 0; i < kOperands; ++i) result.of[i] += inner * strides[i][d];
       index = outer;
@@ -46,7 +51,8 @@ struct StridedIndex {
   }
 };
 
-// A 4-D tensor as kernels see it: logical sizes N C H W, and strides, which are those of NCHW or of NHWC memory.
+// A 4-D tensor as kernels see it: logical sizes N C H W, and strides, which are those of NCHW or of
+// NHWC memory.
 struct Image {
   int64_t N, C, H, W;
   int64_t n_stride, c_stride, h_stride, w_stride;
@@ -68,7 +74,8 @@ struct Image {
   struct Place {
     int64_t n, c, h, w;
   };
-  // Element number i in the order of memory: neighbouring threads then touch neighbouring elements in either layout.
+  // Element number i in the order of memory: neighbouring threads then touch neighbouring elements
+  // in either layout.
   __device__ __forceinline__ Place place(int64_t i) const {
     if (c_stride == 1) return {i / C / W / H, i % C, i / C / W % H, i / C % W};
     return {i / W / H / C, i / W / H % C, i / W % H, i % W};
@@ -76,13 +83,16 @@ struct Image {
   __host__ __device__ int64_t numel() const { return N * C * H * W; }
 };
 
-inline bool is_image(const Tensor& x) { return x.dim() == 4 && (x.is_contiguous() || x.is_channels_last()); }
+inline bool is_image(const Tensor& x) {
+  return x.dim() == 4 && (x.is_contiguous() || x.is_channels_last());
+}
 
-// Division by a number that all threads share: a multiplication instead of the twenty instructions of a division
-// (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994).
+// Division by a number that all threads share: a multiplication instead of the twenty instructions
+// of a division (Granlund and Montgomery, "Division by Invariant Integers using Multiplication",
+// 1994).
 //
-// n / d = (⌊n · multiplier / 2^32⌋ + n) >> shift for n < 2^31, where 2^shift is the least power of two that is not
-// below d, and multiplier = ⌊2^32 (2^shift - d) / d⌋ + 1.
+// n / d = (⌊n · multiplier / 2^32⌋ + n) >> shift for n < 2^31, where 2^shift is the least power of
+// two that is not below d, and multiplier = ⌊2^32 (2^shift - d) / d⌋ + 1.
 struct Divider {
   unsigned divisor, multiplier, shift = 0;
 
@@ -97,7 +107,8 @@ struct Divider {
   };
   // REQUIRES: n < 2^31.
   __device__ __forceinline__ Result operator()(unsigned n) const {
-    const unsigned quotient = (static_cast<unsigned>((uint64_t{n} * multiplier) >> 32) + n) >> shift;
+    const unsigned quotient =
+        (static_cast<unsigned>((uint64_t{n} * multiplier) >> 32) + n) >> shift;
     return {quotient, n - quotient * divisor};
   }
 };

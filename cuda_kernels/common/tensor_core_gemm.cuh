@@ -1,13 +1,14 @@
 // The product of gemm.cuh in float16 or bfloat16, accumulated in float32 on tensor cores.
 //
-// Mapping: a block computes a tile of c, kRows × kColumns. Its warps share the tile as a grid of kWarpsDown ×
-// kWarpsAcross; each keeps its part of c in registers as 16 × 8 fragments. The block walks along K in slices of 32:
-// cp.async brings the slices of a and b to shared memory, kStages of them in flight, while the warps multiply an
-// earlier one. ladders/matmul_fragments.cu comes there step by step, and draws the stages.
+// Mapping: a block computes a tile of c, kRows × kColumns. Its warps share the tile as a grid of
+// kWarpsDown × kWarpsAcross; each keeps its part of c in registers as 16 × 8 fragments. The block
+// walks along K in slices of 32: cp.async brings the slices of a and b to shared memory, kStages of
+// them in flight, while the warps multiply an earlier one. ladders/matmul_fragments.cu comes there
+// step by step, and draws the stages.
 //
-// Shared memory keeps an operand the way it lies in memory: with k fastest as [long][32], else as [32][long]. ldmatrix
-// transposes on the way to registers where needed. Rows are padded by 16 bytes, so that the 8 rows which ldmatrix reads
-// at once lie in different banks.
+// Shared memory keeps an operand the way it lies in memory: with k fastest as [long][32], else as
+// [32][long]. ldmatrix transposes on the way to registers where needed. Rows are padded by 16
+// bytes, so that the 8 rows which ldmatrix reads at once lie in different banks.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -32,20 +33,24 @@ struct TensorCoreTile {
                 "a warp's part must be made of whole fragments, two columns of them at a time");
 };
 
-// One operand's slices in shared memory, kLong × 32 elements each, and the part of them that this thread brings there.
+// One operand's slices in shared memory, kLong × 32 elements each, and the part of them that this
+// thread brings there.
 template <class Operand, int kLong, bool kAlongK, bool kVectors, int kThreads>
 struct SliceLoader {
   using T = typename Operand::Value;
   static constexpr int kPitch = (kAlongK ? kSlice : kLong) + kChunk;
   static constexpr int kElements = (kAlongK ? kLong : kSlice) * kPitch;
   static constexpr int kChunks = kLong * kSlice / kChunk / kThreads;  // per thread
-  static_assert(kChunks * kThreads * kChunk == kLong * kSlice, "every thread must copy as much as the others");
+  static_assert(kChunks * kThreads * kChunk == kLong * kSlice,
+                "every thread must copy as much as the others");
 
   Operand operand;
   int64_t first, K;
   typename Operand::Row rows[kChunks];
 
-  static __device__ __forceinline__ int at(int i, int k) { return kAlongK ? i * kPitch + k : k * kPitch + i; }
+  static __device__ __forceinline__ int at(int i, int k) {
+    return kAlongK ? i * kPitch + k : k * kPitch + i;
+  }
   // Where chunk number `c` of this thread lies in a slice.
   static __device__ __forceinline__ int chunk_long(int c) {
     const int chunk = static_cast<int>(threadIdx.x) + c * kThreads;
@@ -56,7 +61,8 @@ struct SliceLoader {
     return kAlongK ? chunk % (kSlice / kChunk) * kChunk : chunk / (kLong / kChunk);
   }
 
-  __device__ __forceinline__ SliceLoader(const Operand& operand, int64_t batch, int64_t first, int64_t K)
+  __device__ __forceinline__ SliceLoader(const Operand& operand, int64_t batch, int64_t first,
+                                         int64_t K)
       : operand(operand), first(first), K(K) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) rows[c] = operand.row(batch, first + chunk_long(c));
@@ -71,7 +77,8 @@ struct SliceLoader {
       const T* from = k < K ? operand.address(rows[c], operand.term(k)) : nullptr;
       const int64_t left = kAlongK ? K - k : operand.size - i;
       if constexpr (kVectors) {
-        // A chunk that is all zeros still needs an address that may be formed; nothing is read from it.
+        // A chunk that is all zeros still needs an address that may be formed; nothing is read from
+        // it.
         const int64_t inside = from ? min(left, int64_t{kChunk}) : 0;
         copy_16_async(to, from ? from : operand.data, static_cast<int>(inside * sizeof(T)));
       } else {
@@ -87,7 +94,8 @@ struct SliceLoader {
   }
 };
 
-// Two blocks share a multiprocessor: one multiplies while the other waits for its first slices or writes its results.
+// Two blocks share a multiprocessor: one multiplies while the other waits for its first slices or
+// writes its results.
 template <class Tile, class A, class B, class Store, bool kAAlongK, bool kBAlongK, bool kVectors>
 __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
     tensor_core_gemm_kernel(GemmShape shape, A a, B b, Store store) {
@@ -95,17 +103,21 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
   using ALoader = SliceLoader<A, Tile::kRows, kAAlongK, kVectors, Tile::kThreads>;
   using BLoader = SliceLoader<B, Tile::kColumns, kBAlongK, kVectors, Tile::kThreads>;
   constexpr int kStage = ALoader::kElements + BLoader::kElements;
-  constexpr int kFragmentsDown = Tile::kWarpRows / kFragmentM, kFragmentsAcross = Tile::kWarpColumns / kFragmentN;
+  constexpr int kFragmentsDown = Tile::kWarpRows / kFragmentM,
+                kFragmentsAcross = Tile::kWarpColumns / kFragmentN;
   DYNAMIC_SHARED(T, stages);
 
   const GemmTile tile(shape, Tile::kRows, Tile::kColumns, kSlice);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warp_row = warp / Tile::kWarpsAcross * Tile::kWarpRows;
   const int warp_column = warp % Tile::kWarpsAcross * Tile::kWarpColumns;
   const ALoader a_loader(a, tile.batch, tile.m0, shape.K);
   const BLoader b_loader(b, tile.batch, tile.n0, shape.K);
 
-  const auto stage_of = [&](int slice) { return stages + (slice - tile.first_slice) % Tile::kStages * kStage; };
+  const auto stage_of = [&](int slice) {
+    return stages + (slice - tile.first_slice) % Tile::kStages * kStage;
+  };
   const auto load_slice = [&](int slice) {
     if (slice < tile.last_slice) {
       a_loader.load(stage_of(slice), tile.batch, int64_t{slice} * kSlice);
@@ -114,8 +126,9 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
     __pipeline_commit();  // also when nothing was loaded, so that the groups can be counted
   };
 
-  // Calls body(first, second, m, n) with each pair of this thread's sums that are neighbours in a row of the result;
-  // the second may lie beyond its end. Pairs lie in an aligned word where rows have an even number of elements.
+  // Calls body(first, second, m, n) with each pair of this thread's sums that are neighbours in a
+  // row of the result; the second may lie beyond its end. Pairs lie in an aligned word where rows
+  // have an even number of elements.
   float total[kFragmentsDown][kFragmentsAcross][4] = {};
   const bool in_pairs = kVectors && shape.N % 2 == 0;
   const auto for_each_pair = [&](const auto& body) {
@@ -149,7 +162,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
     });
   for (int slice = tile.first_slice; slice < tile.last_slice; ++slice) {
     __pipeline_wait_prior(Tile::kStages - 2);
-    // All threads' copies of this slice have arrived, and all are done with the stage that is loaded next.
+    // All threads' copies of this slice have arrived, and all are done with the stage that is
+    // loaded next.
     __syncthreads();
     load_slice(slice + Tile::kStages - 1);
     const T* a_slice = stage_of(slice);
@@ -159,7 +173,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
       unsigned a_fragment[kFragmentsDown][4], b_fragment[kFragmentsAcross][2];
 #pragma unroll
       for (int i = 0; i < kFragmentsDown; ++i) {
-        // The four 8 × 8 matrices of a fragment: rows 0-7 and 8-15 of the first 8 columns, then of the second 8.
+        // The four 8 × 8 matrices of a fragment: rows 0-7 and 8-15 of the first 8 columns, then of
+        // the second 8.
         const int row = warp_row + i * kFragmentM + (kAAlongK ? lane % 16 : lane / 8 % 2 * 8);
         const int column = k + lane / 16 * 8 + (kAAlongK ? 0 : lane % 8);
         ldmatrix_x4<!kAAlongK>(a_fragment[i], a_slice + ALoader::at(row, column));
@@ -179,7 +194,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
 #pragma unroll
       for (int i = 0; i < kFragmentsDown; ++i)
 #pragma unroll
-        for (int j = 0; j < kFragmentsAcross; ++j) mma_16816<T>(total[i][j], a_fragment[i], b_fragment[j]);
+        for (int j = 0; j < kFragmentsAcross; ++j)
+          mma_16816<T>(total[i][j], a_fragment[i], b_fragment[j]);
     }
   }
 
@@ -200,29 +216,35 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
   });
 }
 
-// ---- launchers ----------------------------------------------------------------------------------------------------
+// ---- launchers ----------------------------------------------------------------------------------
 
 template <class Tile, bool kAAlongK, bool kBAlongK, bool kVectors, class A, class B, class Store>
-void launch_tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
-  constexpr size_t kStage = SliceLoader<A, Tile::kRows, kAAlongK, kVectors, Tile::kThreads>::kElements +
-                            SliceLoader<B, Tile::kColumns, kBAlongK, kVectors, Tile::kThreads>::kElements;
+void launch_tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b,
+                             const Store& store) {
+  constexpr size_t kStage =
+      SliceLoader<A, Tile::kRows, kAAlongK, kVectors, Tile::kThreads>::kElements +
+      SliceLoader<B, Tile::kColumns, kBAlongK, kVectors, Tile::kThreads>::kElements;
   launch(tensor_core_gemm_kernel<Tile, A, B, Store, kAAlongK, kBAlongK, kVectors>,
          gemm_blocks(shape, Tile::kRows, Tile::kColumns), Tile::kThreads,
          Tile::kStages * kStage * sizeof(typename A::Value), stream, shape, a, b, store);
 }
 
-// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension are. kVectors: eight
-// of them, counted from multiples of eight, may be loaded at once, and results begin at an even address.
+// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension
+// are. kVectors: eight of them, counted from multiples of eight, may be loaded at once, and results
+// begin at an even address.
 template <bool kAAlongK, bool kBAlongK, bool kVectors, class A, class B, class Store>
-void tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
+void tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b,
+                      const Store& store) {
   using Large = TensorCoreTile<128, 128, 2, 4, 3>;
   using Small = TensorCoreTile<64, 64, 2, 2, 3>;
-  // Small tiles where half of a large one would hang over the edge, or where large ones would leave multiprocessors
-  // idle. Element by element, the loads are what takes time.
+  // Small tiles where half of a large one would hang over the edge, or where large ones would leave
+  // multiprocessors idle. Element by element, the loads are what takes time.
   if constexpr (kVectors)
     if (shape.M > Small::kRows && shape.N > Small::kColumns &&
-        gemm_blocks(shape, Large::kRows, Large::kColumns) >= static_cast<unsigned>(multiprocessors(stream.device)))
-      return launch_tensor_core_gemm<Large, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b, store);
+        gemm_blocks(shape, Large::kRows, Large::kColumns) >=
+            static_cast<unsigned>(multiprocessors(stream.device)))
+      return launch_tensor_core_gemm<Large, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b,
+                                                                          store);
   launch_tensor_core_gemm<Small, kAAlongK, kBAlongK, kVectors>(stream, shape, a, b, store);
 }
 

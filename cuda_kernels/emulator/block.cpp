@@ -38,7 +38,8 @@ void Block::begin(const Grid& grid, int64_t index) {
   blockDim = shape;
   gridDim = grid.grid;
   const auto plane = static_cast<int64_t>(grid.grid.x) * grid.grid.y;
-  blockIdx = {static_cast<unsigned>(index % grid.grid.x), static_cast<unsigned>(index % plane / grid.grid.x),
+  blockIdx = {static_cast<unsigned>(index % grid.grid.x),
+              static_cast<unsigned>(index % plane / grid.grid.x),
               static_cast<unsigned>(index / plane)};
   shared_.begin_block(grid.shared_bytes);
 
@@ -54,7 +55,8 @@ void Block::begin(const Grid& grid, int64_t index) {
   waiting_at_barrier_ = exited_ = 0;
   schedule_ = config().schedule;
   // Each block gets its own order, and the same one whichever thread it runs on.
-  if (schedule_ == Schedule::Random) random_.seed(config().schedule_seed + static_cast<uint32_t>(index));
+  if (schedule_ == Schedule::Random)
+    random_.seed(config().schedule_seed + static_cast<uint32_t>(index));
   warp_ = choose(ready_warps_);
   if (observer) observer->begin_block(*this, index);
   observing = observer != nullptr;
@@ -70,7 +72,8 @@ void Block::run(const Grid& grid, int64_t index) {
   begin(grid, index);
   try {
     const int next = host(pick());
-    // A thread that has its own stack goes on there; the last one to exit switches back to this stack.
+    // A thread that has its own stack goes on there; the last one to exit switches back to this
+    // stack.
     if (next != kNone)
       continue_with(next);
     else
@@ -83,7 +86,7 @@ void Block::run(const Grid& grid, int64_t index) {
   end();
 }
 
-// ---- scheduling -----------------------------------------------------------------------------------------------------
+// ---- scheduling ---------------------------------------------------------------------------------
 
 int Block::choose(uint32_t set) {
   switch (schedule_) {
@@ -91,7 +94,8 @@ int Block::choose(uint32_t set) {
     case Schedule::Reversed: return 31 - std::countl_zero(set);
     case Schedule::Random: break;
   }
-  for (auto skip = random_() % static_cast<unsigned>(std::popcount(set)); skip > 0; --skip) set &= set - 1;
+  for (auto skip = random_() % static_cast<unsigned>(std::popcount(set)); skip > 0; --skip)
+    set &= set - 1;
   return std::countr_zero(set);
 }
 
@@ -129,9 +133,11 @@ int Block::host(int thread) {
 }
 
 void Block::exit_current() {
-  // Not `thread`: the same stack may have been parked and continued meanwhile, but always for the same CUDA thread.
+  // Not `thread`: the same stack may have been parked and continued meanwhile, but always for the
+  // same CUDA thread.
   Thread& thread = threads_[current_];
-  if (thread.copies.in_flight()) fail({}, "a thread exits with cp.async copies in flight: their data is never used");
+  if (thread.copies.in_flight())
+    fail({}, "a thread exits with cp.async copies in flight: their data is never used");
   thread.copies.clear();
   const int warp = current_ / kWarpSize;
   warps_[warp].exited |= 1u << lane();
@@ -150,7 +156,7 @@ void Block::suspend() {
   make_current(me);
 }
 
-// ---- stacks ---------------------------------------------------------------------------------------------------------
+// ---- stacks -------------------------------------------------------------------------------------
 
 void Block::continue_with(int thread) {
   if (started(thread)) return switch_stack(*threads_[thread].fiber);
@@ -170,7 +176,8 @@ void Block::switch_stack(Fiber& to) {
   running_ = &to;
   from->switch_to(to);
   running_ = from;
-  // The launching stack is continued early only to report an error; that unwinds the CUDA thread it has, if any.
+  // The launching stack is continued early only to report an error; that unwinds the CUDA thread it
+  // has, if any.
   if (error_ && running_ == &root_) std::rethrow_exception(error_);
 }
 

@@ -1,11 +1,13 @@
-// One thread block at a time on one operating system thread: which CUDA thread runs when, and what it may wait for.
+// One thread block at a time on one operating system thread: which CUDA thread runs when, and what
+// it may wait for.
 //
-// CUDA threads are iterations of a plain loop, until one of them has to wait: then its stack is parked as it is, and a
-// fiber from a pool goes on with the loop. A kernel without barriers therefore costs 4 ns per thread and no switch, and
-// it need not be known beforehand which kernels have barriers.
+// CUDA threads are iterations of a plain loop, until one of them has to wait: then its stack is
+// parked as it is, and a fiber from a pool goes on with the loop. A kernel without barriers
+// therefore costs 4 ns per thread and no switch, and it need not be known beforehand which kernels
+// have barriers.
 //
-// Waiting follows the hardware since Volta: __syncthreads opens when all threads that have not exited have arrived, and
-// a warp collective concerns only the lanes in its mask.
+// Waiting follows the hardware since Volta: __syncthreads opens when all threads that have not
+// exited have arrived, and a warp collective concerns only the lanes in its mask.
 #pragma once
 
 #include <array>
@@ -26,14 +28,15 @@ namespace ringgrad::emulator {
 inline constexpr int kWarpSize = 32;
 inline constexpr int kMaxThreads = 1024;
 
-// What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to more.
+// What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to
+// more.
 struct Lane {
   uint64_t in, out;
   int source;  // the lane whose value a shuffle reads
 };
 
-// Computes the results of all lanes in `arrived`; called once, when the last of them is there. Returns what is wrong,
-// or an empty string.
+// Computes the results of all lanes in `arrived`; called once, when the last of them is there.
+// Returns what is wrong, or an empty string.
 using Combine = std::string (*)(Lane* lanes, uint32_t arrived);
 
 class Block {
@@ -45,11 +48,12 @@ class Block {
   // The calling thread's block, created at its first launch.
   static Block& mine();
 
-  // Runs block number `index` of the grid. Throws CudaError, naming the source line, when its threads can not all go
-  // on (divergent or missing barriers) or misuse an intrinsic. The block is usable again afterwards.
+  // Runs block number `index` of the grid. Throws CudaError, naming the source line, when its
+  // threads can not all go on (divergent or missing barriers) or misuse an intrinsic. The block is
+  // usable again afterwards.
   void run(const Grid& grid, int64_t index);
 
-  // -- for the intrinsics, called by a running CUDA thread ----------------------------------------------------------
+  // -- for the intrinsics, called by a running CUDA thread ----------------------------------------
   void sync_threads(Site site);
   // `kind` names the intrinsic in reports; lanes that meet must have called the same one.
   Lane collective(uint32_t mask, Lane mine, Combine combine, const char* kind, Site site);
@@ -74,12 +78,14 @@ class Block {
     Combine combine;
     const char* kind;
   };
-  // Sets of lanes, one bit each. A lane is ready, running, at the barrier, in a rendezvous, or has exited.
+  // Sets of lanes, one bit each. A lane is ready, running, at the barrier, in a rendezvous, or has
+  // exited.
   struct Warp {
     uint32_t lanes, started, ready, at_barrier, exited;
     uint32_t arrived_groups;  // which of the rendezvous have lanes waiting
     std::array<Lane, kWarpSize> values;
-    std::array<Rendezvous, kWarpSize> rendezvous;  // by the lowest lane of the mask: disjoint groups work independently
+    // By the lowest lane of the mask: disjoint groups work independently.
+    std::array<Rendezvous, kWarpSize> rendezvous;
   };
 
   void begin(const Grid& grid, int64_t index);
@@ -89,11 +95,14 @@ class Block {
   // -- scheduling (block.cpp) ---
   int choose(uint32_t set);  // a set bit, by the schedule
   int pick();                // takes a ready thread, or kNone
-  bool started(int thread) const { return warps_[thread / kWarpSize].started >> (thread % kWarpSize) & 1; }
+  bool started(int thread) const {
+    return warps_[thread / kWarpSize].started >> (thread % kWarpSize) & 1;
+  }
   void make_ready(int warp, uint32_t lanes);
   void make_current(int thread);
-  int host(int thread);  // runs `thread` from its beginning, then others; returns the next one that has a stack
-  void suspend();        // parks the current thread until it is made ready and picked
+  // runs `thread` from its beginning, then others; returns the next one that has a stack.
+  int host(int thread);
+  void suspend();  // parks the current thread until it is made ready and picked
   void continue_with(int thread);
   void switch_stack(Fiber& to);
   void fiber_main();

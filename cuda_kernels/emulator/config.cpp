@@ -25,8 +25,8 @@ long number(const char* variable, long fallback, long low, long high) {
   const char* text = std::getenv(variable);
   if (!text || !*text) return fallback;
   long value = 0;
-  CHECK_AS(DeviceError, parse(text, low, high, value), variable, " is '", text, "', expected a number from ", low,
-           " to ", high);
+  CHECK_AS(DeviceError, parse(text, low, high, value), variable, " is '", text,
+           "', expected a number from ", low, " to ", high);
   return value;
 }
 
@@ -45,8 +45,8 @@ void choice(const char* variable, const char* const (&words)[3], Choice& chosen,
   int found = 0;
   while (found < 3 && word != words[found]) ++found;
   valid = valid && found < 3 && (colon == word.npos || found == 2);
-  CHECK_AS(DeviceError, valid, variable, " is '", text, "', expected ", words[0], ", ", words[1], ", ", words[2],
-           " or ", words[2], ":SEED");
+  CHECK_AS(DeviceError, valid, variable, " is '", text, "', expected ", words[0], ", ", words[1],
+           ", ", words[2], " or ", words[2], ":SEED");
   chosen = static_cast<Choice>(found);
   seed = static_cast<uint32_t>(parsed);
 }
@@ -54,10 +54,13 @@ void choice(const char* variable, const char* const (&words)[3], Choice& chosen,
 Config from_environment() {
   Config config{};
   config.devices = static_cast<int>(number("RINGGRAD_CUDA_DEVICES", 0, 0, 64));
-  config.memory_bytes = static_cast<size_t>(number("RINGGRAD_EMU_MEMORY_MB", 1024, 1, 1 << 20)) << 20;
-  choice("RINGGRAD_EMU_SCHEDULE", {"forward", "reversed", "random"}, config.schedule, config.schedule_seed);
+  config.memory_bytes = static_cast<size_t>(number("RINGGRAD_EMU_MEMORY_MB", 1024, 1, 1 << 20))
+                        << 20;
+  choice("RINGGRAD_EMU_SCHEDULE", {"forward", "reversed", "random"}, config.schedule,
+         config.schedule_seed);
   choice("RINGGRAD_EMU_STREAMS", {"eager", "lazy", "random"}, config.streams, config.streams_seed);
-  config.stack_bytes = static_cast<size_t>(number("RINGGRAD_EMU_STACK_KB", kStackKb, 16, 8192)) << 10;
+  config.stack_bytes = static_cast<size_t>(number("RINGGRAD_EMU_STACK_KB", kStackKb, 16, 8192))
+                       << 10;
   return config;
 }
 

@@ -1,5 +1,5 @@
-// What the environment decides about the emulator. Read once; tests change the fields between launches, which is how
-// one program runs a kernel under every schedule.
+// What the environment decides about the emulator. Read once; tests change the fields between
+// launches, which is how one program runs a kernel under every schedule.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,9 @@
 
 namespace ringgrad::emulator {
 
-// In which order the threads of a block run where the program leaves it open. A warp always runs as far as it can
-// before another one is looked at: the schedule under which a forgotten barrier shows.
+// In which order the threads of a block run where the program leaves it open. A warp always runs as
+// far as it can before another one is looked at: the schedule under which a forgotten barrier
+// shows.
 enum class Schedule : uint8_t {
   Forward,   // the lowest warp and lane that can run
   Reversed,  // the highest
@@ -25,19 +26,22 @@ enum class StreamOrder : uint8_t {
 struct Config {
   int devices;          // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to
   size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
-  // Of each device. So few that launchers choose small grids; odd, because power-of-two strides collide in the host's
-  // L1.
+  // Of each device. So few that launchers choose small grids; odd, because power-of-two strides
+  // collide in the host's L1.
   int multiprocessors = 3;
   Schedule schedule;  // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
   uint32_t schedule_seed;
   StreamOrder streams;  // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed]
   uint32_t streams_seed;
-  bool device_lost = false;  // as after an error of a kernel: each call on a device fails from then on
-  bool nccl_aborts = true;   // whether ncclCommAbort ends what waits for other ranks: a device may not hear it
-  size_t stack_bytes;        // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
+  // As after an error of a kernel: each call on a device fails from then on.
+  bool device_lost = false;
+  // Whether ncclCommAbort ends what waits for other ranks: a device may not hear it.
+  bool nccl_aborts = true;
+  size_t stack_bytes;  // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
 };
 
-// Throws DeviceError when a variable cannot be read. Not thread-safe against changes: change it while no kernel runs.
+// Throws DeviceError when a variable cannot be read. Not thread-safe against changes: change it
+// while no kernel runs.
 Config& config();
 
 }  // namespace ringgrad::emulator

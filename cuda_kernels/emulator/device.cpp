@@ -25,8 +25,10 @@ constexpr ErrorText kErrors[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
+     "invalid copy direction for memcpy"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
@@ -38,7 +40,8 @@ constexpr ErrorText kErrors[] = {
      "operation failed due to a previous error during capture"},
     {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
      "the capture was not initiated in this stream"},
-    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
     {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
      "dependency created on uncaptured work in another stream"},
     {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
@@ -59,7 +62,9 @@ int current_device() {
   return device_of_thread;
 }
 
-bool has_context(int device) { return Runtime::instance().devices[static_cast<size_t>(device)].context; }
+bool has_context(int device) {
+  return Runtime::instance().devices[static_cast<size_t>(device)].context;
+}
 
 cudaError_t fail(cudaError_t error, const std::string& detail) {
   last_error = error;
@@ -115,10 +120,13 @@ cudaError_t cudaGetLastError() {
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = static_cast<int>(Runtime::instance().devices.size());
   return *count ? cudaSuccess
-                : fail(cudaErrorNoDevice, "they are emulated on the CPU, as many as RINGGRAD_CUDA_DEVICES says (0)");
+                : fail(cudaErrorNoDevice,
+                       "they are emulated on the CPU, as many as RINGGRAD_CUDA_DEVICES says (0)");
 }
 
-static bool exists(int device) { return device >= 0 && device < static_cast<int>(Runtime::instance().devices.size()); }
+static bool exists(int device) {
+  return device >= 0 && device < static_cast<int>(Runtime::instance().devices.size());
+}
 
 cudaError_t cudaSetDevice(int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
@@ -148,7 +156,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize", current_device())) return error;
+  if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize", current_device()))
+    return error;
   Runtime::instance().drain_device(current_device());
   return take_failure(device_of_thread);
 }

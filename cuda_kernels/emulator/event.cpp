@@ -1,5 +1,6 @@
-// Emulated events: a position in a stream's queue. A wait for one is an operation of the waiting stream that runs the
-// recorded stream up to there, so that lazy streams need no thread to make them progress.
+// Emulated events: a position in a stream's queue. A wait for one is an operation of the waiting
+// stream that runs the recorded stream up to there, so that lazy streams need no thread to make
+// them progress.
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
@@ -7,11 +8,12 @@ using namespace ringgrad::emulator;
 
 namespace {
 
-// nullptr for a handle that is no event, which the call answers with cudaErrorInvalidResourceHandle. REQUIRES: the
-// lock.
+// nullptr for a handle that is no event, which the call answers with
+// cudaErrorInvalidResourceHandle. REQUIRES: the lock.
 CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle) {
   current_device();
-  if (const auto found = runtime.events.find(handle); found != runtime.events.end()) return found->second.get();
+  if (const auto found = runtime.events.find(handle); found != runtime.events.end())
+    return found->second.get();
   fail(cudaErrorInvalidResourceHandle, std::string(call) + " with an event that does not exist");
   return nullptr;
 }
@@ -52,8 +54,9 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   const auto stream = runtime.stream("cudaEventRecord", stream_handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
   if (stream->device != event->device)
-    return fail(cudaErrorInvalidResourceHandle, ringgrad::str("cudaEventRecord of an event of device ", event->device,
-                                                              " on a stream of device ", stream->device));
+    return fail(cudaErrorInvalidResourceHandle,
+                ringgrad::str("cudaEventRecord of an event of device ", event->device,
+                              " on a stream of device ", stream->device));
   event->stream = stream;
   event->capture = stream->capture;
   event->frontier = stream->frontier;
@@ -74,7 +77,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
   if (!event->stream) return cudaSuccess;  // never recorded: nothing to wait for
   if (stream->capture && stream->capture != event->capture) {
     stream->capture->invalid = true;
-    return fail(cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent on an event recorded outside the capture");
+    return fail(cudaErrorStreamCaptureIsolation,
+                "cudaStreamWaitEvent on an event recorded outside the capture");
   }
   if (event->capture && event->capture->ended) return refuse_captured(*event);
   if (event->capture) {
@@ -122,17 +126,23 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   return fail(cudaErrorNotReady);  // which is remembered like an error
 }
 
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle, cudaEvent_t end_handle) {
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle,
+                                 cudaEvent_t end_handle) {
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   const CUevent_st* start = find_event(runtime, "cudaEventElapsedTime", start_handle);
   const CUevent_st* end = find_event(runtime, "cudaEventElapsedTime", end_handle);
   if (!start || !end) return cudaErrorInvalidResourceHandle;
   if (start->device != end->device)
-    return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime between events of two devices");
+    return fail(cudaErrorInvalidResourceHandle,
+                "cudaEventElapsedTime between events of two devices");
   for (const CUevent_st* event : {start, end}) {
-    if (!event->timed) return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of an event without timing");
-    if (!event->time) return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of an event never recorded");
+    if (!event->timed)
+      return fail(cudaErrorInvalidResourceHandle,
+                  "cudaEventElapsedTime of an event without timing");
+    if (!event->time)
+      return fail(cudaErrorInvalidResourceHandle,
+                  "cudaEventElapsedTime of an event never recorded");
     if (event->stream->completed < event->position) return cudaErrorNotReady;
   }
   *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();

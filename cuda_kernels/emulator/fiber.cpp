@@ -40,7 +40,8 @@ Fiber::Fiber(size_t stack_bytes, void (*entry)(void*), void* argument)
     : entry_(entry), argument_(argument), stack_bytes_(stack_bytes) {
   void* memory = mmap(nullptr, kGuardBytes + stack_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  CHECK_AS(OutOfMemoryError, memory != MAP_FAILED, "emulator: no memory for a stack of ", stack_bytes, " bytes");
+  CHECK_AS(OutOfMemoryError, memory != MAP_FAILED, "emulator: no memory for a stack of ",
+           stack_bytes, " bytes");
   mprotect(memory, kGuardBytes, PROT_NONE);  // an overflow faults instead of damaging the neighbour
   stack_ = static_cast<char*>(memory) + kGuardBytes;
   bottom_ = stack_;
@@ -58,7 +59,8 @@ Fiber::~Fiber() {
 }
 
 void Fiber::prepare() {
-  context_ = boost::context::detail::make_fcontext(stack_ + stack_bytes_, stack_bytes_, &FiberEntry::run);
+  context_ =
+      boost::context::detail::make_fcontext(stack_ + stack_bytes_, stack_bytes_, &FiberEntry::run);
 #if defined(__SANITIZE_THREAD__)
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif
@@ -66,7 +68,8 @@ void Fiber::prepare() {
 
 void Fiber::abandon() {
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(stack_, stack_bytes_);  // the red zones of frames that will not return
+  __asan_unpoison_memory_region(stack_,
+                                stack_bytes_);  // the red zones of frames that will not return
   fake_stack_ = nullptr;
 #elif defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(tsan_fiber_);
@@ -79,7 +82,8 @@ void Fiber::switch_to(Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&fake_stack_, to.bottom_, to.stack_bytes_);
 #elif defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(to.tsan_fiber_, 0);  // 0: what happened before the switch happened before what follows
+  __tsan_switch_to_fiber(to.tsan_fiber_,
+                         0);  // 0: what happened before the switch happened before what follows
 #endif
   const auto transfer = boost::context::detail::jump_fcontext(to.context_, &to);
   previous_->context_ = transfer.fctx;
@@ -89,7 +93,8 @@ void Fiber::switch_to(Fiber& to) {
 // The first thing that runs on a stack after a switch to it.
 void Fiber::arrived() {
 #if defined(__SANITIZE_ADDRESS__)
-  // Also tells the bounds of the stack that was left, which is how a thread's own stack becomes known.
+  // Also tells the bounds of the stack that was left, which is how a thread's own stack becomes
+  // known.
   __sanitizer_finish_switch_fiber(fake_stack_, &previous_->bottom_, &previous_->stack_bytes_);
 #endif
 }

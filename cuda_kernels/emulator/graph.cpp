@@ -1,5 +1,5 @@
-// Emulated stream capture and graphs. What a capture forbids is refused as on a device, so that "this step can be
-// captured" is tested without one.
+// Emulated stream capture and graphs. What a capture forbids is refused as on a device, so that
+// "this step can be captured" is tested without one.
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
@@ -15,7 +15,8 @@ constinit thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureMode
 
 cudaError_t refuse(Capture& capture, const char* call) {
   capture.invalid = true;
-  return fail(cudaErrorStreamCaptureUnsupported, std::string(call) + " while a stream is being captured");
+  return fail(cudaErrorStreamCaptureUnsupported,
+              std::string(call) + " while a stream is being captured");
 }
 
 // Whether every node precedes the end of the stream in which the capture began.
@@ -32,7 +33,8 @@ bool all_joined(const Capture& capture) {
   return std::find(reached.begin(), reached.end(), false) == reached.end();
 }
 
-// Runs a graph's nodes, each after those it depends on: in the order of capture, or in a random one.
+// Runs a graph's nodes, each after those it depends on: in the order of capture, or in a random
+// one.
 void replay(const std::vector<Node>& nodes) {
   if (must_not_wait()) throw NotReady();  // a node in the middle might have to
   if (config().streams != StreamOrder::Random) {
@@ -48,7 +50,8 @@ void replay(const std::vector<Node>& nodes) {
     for (size_t k = 0; k < left.size(); ++k) {
       const auto candidate = left.begin() + static_cast<std::ptrdiff_t>((start + k) % left.size());
       const Node& node = nodes[*candidate];
-      if (!std::all_of(node.after.begin(), node.after.end(), [&](int i) { return done[static_cast<size_t>(i)]; }))
+      if (!std::all_of(node.after.begin(), node.after.end(),
+                       [&](int i) { return done[static_cast<size_t>(i)]; }))
         continue;
       node.operation();
       done[*candidate] = true;
@@ -66,9 +69,9 @@ cudaError_t forbid_while_capturing(const char* call) {
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   for (const auto& capture : runtime.captures) {
-    const bool concerns_us =
-        capture->mode == cudaStreamCaptureModeGlobal ||
-        (capture->mode == cudaStreamCaptureModeThreadLocal && capture->thread == std::this_thread::get_id());
+    const bool concerns_us = capture->mode == cudaStreamCaptureModeGlobal ||
+                             (capture->mode == cudaStreamCaptureModeThreadLocal &&
+                              capture->thread == std::this_thread::get_id());
     if (concerns_us) return refuse(*capture, call);
   }
   return cudaSuccess;
@@ -120,7 +123,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   const auto stream = runtime.stream("cudaStreamBeginCapture", handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
   if (stream->capture) return refuse(*stream->capture, "cudaStreamBeginCapture");
-  stream->capture = std::make_shared<Capture>(Capture{handle, mode, std::this_thread::get_id(), {handle}, {}});
+  stream->capture =
+      std::make_shared<Capture>(Capture{handle, mode, std::this_thread::get_id(), {handle}, {}});
   stream->frontier.clear();
   runtime.captures.push_back(stream->capture);
   return cudaSuccess;
@@ -132,7 +136,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   const auto stream = runtime.stream("cudaStreamEndCapture", handle);
-  if (!stream || !stream->capture) return fail(cudaErrorInvalidValue, "cudaStreamEndCapture without a capture");
+  if (!stream || !stream->capture)
+    return fail(cudaErrorInvalidValue, "cudaStreamEndCapture without a capture");
   const std::shared_ptr<Capture> capture = stream->capture;
   if (capture->origin != handle) {
     capture->invalid = true;
@@ -159,7 +164,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
   if (const cudaError_t error = refuse_if_lost()) return error;
   *executable = new CUgraphExec_st{std::make_shared<const std::vector<Node>>(graph->nodes)};
   newest_graph = (*executable)->nodes;

@@ -1,5 +1,5 @@
-// What the parts of the emulator say about a launch: the grid, a place in a kernel's source, an access to memory, and
-// the observer that is told of each.
+// What the parts of the emulator say about a launch: the grid, a place in a kernel's source, an
+// access to memory, and the observer that is told of each.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,18 @@ struct Grid {
   size_t argument_bytes;
 };
 
-// A place in a kernel's source, for reports. Intrinsics take one as a defaulted last argument, so that it names the
-// line which called them.
+// A place in a kernel's source, for reports. Intrinsics take one as a defaulted last argument, so
+// that it names the line which called them.
 struct Site {
   const char* file = "";
   int line = 0;
 
-  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
-  bool operator==(const Site& other) const { return line == other.line && std::strcmp(file, other.file) == 0; }
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+  bool operator==(const Site& other) const {
+    return line == other.line && std::strcmp(file, other.file) == 0;
+  }
 
   std::string text() const {  // softmax.cu:42
     const char* slash = std::strrchr(file, '/');
@@ -42,7 +46,8 @@ struct Site {
   }
 };
 
-// Whether an access is cp.async's, whose write is told twice: when it starts, and when it is waited for.
+// Whether an access is cp.async's, whose write is told twice: when it starts, and when it is waited
+// for.
 enum class AsyncCopy : uint8_t { None, Started, Landed };
 
 struct Access {
@@ -56,8 +61,9 @@ struct Access {
 
 class Block;
 
-// Watches the accesses of kernels to memory: the checker and the profiler of emulator/check, in programs whose kernels
-// report them (RINGGRAD_EMU_CHECK). Other programs have none, and pay one comparison at each barrier.
+// Watches the accesses of kernels to memory: the checker and the profiler of emulator/check, in
+// programs whose kernels report them (RINGGRAD_EMU_CHECK). Other programs have none, and pay one
+// comparison at each barrier.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -66,13 +72,15 @@ class Observer {
   virtual void begin_block(const Block& block, int64_t index) = 0;
   virtual void end_block() = 0;
   virtual void block_barrier() = 0;
-  virtual void warp_barrier(int warp) = 0;        // __syncwarp of all the warp's lanes
-  virtual void collective(const char* kind) = 0;  // a warp's instruction that its lanes execute together: "ldmatrix"
-  virtual void fence() = 0;                       // __threadfence by the CUDA thread that runs
+  virtual void warp_barrier(int warp) = 0;  // __syncwarp of all the warp's lanes
+  virtual void collective(
+      const char* kind) = 0;  // a warp's instruction that its lanes execute together: "ldmatrix"
+  virtual void fence() = 0;   // __threadfence by the CUDA thread that runs
   virtual void access(const Access& access) = 0;  // by it, likewise
 };
 
-// While there is one, launches run their blocks one after another on the calling thread, and one at a time.
+// While there is one, launches run their blocks one after another on the calling thread, and one at
+// a time.
 inline constinit Observer* observer = nullptr;
 // Whether the calling thread is running kernel code that the observer watches.
 inline constinit thread_local bool observing = false;

@@ -1,9 +1,9 @@
-// Device memory is closed to the host's code, as a device's is: what follows a device's address there ends with
-// SIGSEGV.
+// Device memory is closed to the host's code, as a device's is: what follows a device's address
+// there ends with SIGSEGV.
 //
-// By protection keys (pkeys(7); x86 has them since 2017): pages have a key, and a register of each thread says which
-// keys it may use. Where there are none device memory is open, and so it is under AddressSanitizer, which watches its
-// bounds instead.
+// By protection keys (pkeys(7); x86 has them since 2017): pages have a key, and a register of each
+// thread says which keys it may use. Where there are none device memory is open, and so it is under
+// AddressSanitizer, which watches its bounds instead.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// The CUDA C++ language on the host, all that a kernel sees: keywords become nothing, built-in variables become
-// thread-local ones, barriers and warp intrinsics become calls of the block's scheduler.
+// The CUDA C++ language on the host, all that a kernel sees: keywords become nothing, built-in
+// variables become thread-local ones, barriers and warp intrinsics become calls of the block's
+// scheduler.
 #pragma once
 
 #include <atomic>
@@ -18,10 +19,11 @@
 #define __launch_bounds__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// One copy for each operating system thread: it runs one block at a time, and fibers never leave it. (Function-local
-// thread_local variables are static, as shared arrays are.)
+// One copy for each operating system thread: it runs one block at a time, and fibers never leave
+// it. (Function-local thread_local variables are static, as shared arrays are.)
 #define __shared__ thread_local
-// Dynamic shared memory, the form that both compilers understand: DYNAMIC_SHARED(float, tile); tile[i] = ...
+// Dynamic shared memory, the form that both compilers understand: DYNAMIC_SHARED(float, tile);
+// tile[i] = ...
 #define DYNAMIC_SHARED(Type, name) \
   Type* name = static_cast<Type*>(::ringgrad::emulator::running_block->dynamic_shared())
 
@@ -53,26 +55,32 @@ std::string combine_nothing(Lane* lanes, uint32_t arrived);
 
 template <class T>
 T shuffle(uint32_t mask, T value, int source, const char* kind, Site site) {
-  return from_bits<T>(running_block->collective(mask, {to_bits(value), 0, source}, combine_shuffle, kind, site).out);
+  return from_bits<T>(
+      running_block->collective(mask, {to_bits(value), 0, source}, combine_shuffle, kind, site)
+          .out);
 }
 inline int lane() { return running_block->lane(); }
 
 }  // namespace ringgrad::emulator
 
-// ---- barriers -----------------------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------
 #define RINGGRAD_SITE ::ringgrad::emulator::Site site = ::ringgrad::emulator::Site::here()
 
 inline void __syncthreads(RINGGRAD_SITE) { ringgrad::emulator::running_block->sync_threads(site); }
 inline void __syncwarp(unsigned mask = 0xffffffffu, RINGGRAD_SITE) {
-  ringgrad::emulator::running_block->collective(mask, {}, ringgrad::emulator::combine_nothing, "__syncwarp", site);
+  ringgrad::emulator::running_block->collective(mask, {}, ringgrad::emulator::combine_nothing,
+                                                "__syncwarp", site);
 }
-[[noreturn]] inline void __trap(RINGGRAD_SITE) { ringgrad::emulator::running_block->fail(site, "__trap"); }
+[[noreturn]] inline void __trap(RINGGRAD_SITE) {
+  ringgrad::emulator::running_block->fail(site, "__trap");
+}
 
-// ---- warp shuffles: `width` divides the warp into groups that shuffle among themselves ---------------------------
+// ---- warp shuffles: `width` divides the warp into groups that shuffle among themselves ----------
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, RINGGRAD_SITE) {
   const int base = ringgrad::emulator::lane() & ~(width - 1);
-  return ringgrad::emulator::shuffle(mask, value, base + (source & (width - 1)), "__shfl_sync", site);
+  return ringgrad::emulator::shuffle(mask, value, base + (source & (width - 1)), "__shfl_sync",
+                                     site);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, RINGGRAD_SITE) {
@@ -93,19 +101,22 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, RINGGRA
   return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_xor_sync", site);
 }
 
-// ---- warp votes ---------------------------------------------------------------------------------------------------
+// ---- warp votes ---------------------------------------------------------------------------------
 inline unsigned __ballot_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
   const ringgrad::emulator::Lane vote{predicate != 0, 0, 0};
   return static_cast<unsigned>(
-      ringgrad::emulator::running_block->collective(mask, vote, ringgrad::emulator::combine_ballot, "a warp vote", site)
+      ringgrad::emulator::running_block
+          ->collective(mask, vote, ringgrad::emulator::combine_ballot, "a warp vote", site)
           .out);
 }
-inline int __any_sync(unsigned mask, int predicate, RINGGRAD_SITE) { return __ballot_sync(mask, predicate, site) != 0; }
+inline int __any_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
+  return __ballot_sync(mask, predicate, site) != 0;
+}
 inline int __all_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
   return __ballot_sync(mask, !predicate, site) == 0;
 }
 
-// ---- atomic functions on global and shared memory -----------------------------------------------------------------
+// ---- atomic functions on global and shared memory -----------------------------------------------
 // Relaxed, as CUDA's are: ordering needs a fence or a barrier.
 template <class T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
@@ -145,7 +156,7 @@ T atomicInc(T* address, std::type_identity_t<T> last) {  // 0, 1, … last, 0, �
 // Orders this thread's accesses before it and behind it, for the threads of all blocks.
 inline void __threadfence() { ringgrad::emulator::running_block->fence(); }
 
-// ---- mathematical functions, as far as kernels and tests call them ------------------------------------------------
+// ---- mathematical functions, as far as kernels and tests call them ------------------------------
 inline int __popc(unsigned x) { return std::popcount(x); }
 
 #define RINGGRAD_MIN_MAX(T)                        \
@@ -160,19 +171,21 @@ RINGGRAD_MIN_MAX(float)
 RINGGRAD_MIN_MAX(double)
 #undef RINGGRAD_MIN_MAX
 
-// ---- tensor cores -------------------------------------------------------------------------------------------------
-// The fragment layouts are those of the PTX ISA ("Matrix Fragments for mma.m16n8k16" and "Warp-level matrix load
-// instruction: ldmatrix"). Kernels reach these functions through common/mma.cuh.
+// ---- tensor cores -------------------------------------------------------------------------------
+// The fragment layouts are those of the PTX ISA ("Matrix Fragments for mma.m16n8k16" and
+// "Warp-level matrix load instruction: ldmatrix"). Kernels reach these functions through
+// common/mma.cuh.
 namespace ringgrad::emulator {
 
 using ToFloat = float (*)(uint16_t bits);
 
-// mma.sync.aligned.m16n8k16.row.col.f32: d [16, 8] += a [16, 16] · b [16, 8]; every lane passes its part. `to_float`
-// reads the 16-bit type of a and b.
-void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ToFloat to_float, Site site);
+// mma.sync.aligned.m16n8k16.row.col.f32: d [16, 8] += a [16, 16] · b [16, 8]; every lane passes its
+// part. `to_float` reads the 16-bit type of a and b.
+void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ToFloat to_float,
+               Site site);
 
-// ldmatrix.sync.aligned.m8n8.x4(.trans).shared.b16: four 8 × 8 matrices of 16-bit elements; lane i passes the address
-// of row i % 8 of matrix i / 8, aligned to 16 bytes.
+// ldmatrix.sync.aligned.m8n8.x4(.trans).shared.b16: four 8 × 8 matrices of 16-bit elements; lane i
+// passes the address of row i % 8 of matrix i / 8, aligned to 16 bytes.
 void ldmatrix_x4(unsigned (&fragment)[4], const void* row, bool transpose, Site site);
 
 }  // namespace ringgrad::emulator

@@ -1,5 +1,6 @@
-// Emulated launches: the blocks of a grid, on the threads of the first CPU device. Blocks do not wait for each other,
-// so any may run on any thread in any order; each thread keeps one Block, whose stacks the next launch uses again.
+// Emulated launches: the blocks of a grid, on the threads of the first CPU device. Blocks do not
+// wait for each other, so any may run on any thread in any order; each thread keeps one Block,
+// whose stacks the next launch uses again.
 
 #include <cstddef>
 #include <cstring>
@@ -24,7 +25,8 @@ std::string wrong_configuration(const cudaLaunchConfig_t& config) {
   if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > kMaxGridYZ || g.z > kMaxGridYZ)
     return str("grid ", shape(g), ", expected at least one block and y, z up to ", kMaxGridYZ);
   if (config.dynamicSmemBytes > kMaxSharedBytes)
-    return str(config.dynamicSmemBytes, " bytes of shared memory, expected at most ", kMaxSharedBytes);
+    return str(config.dynamicSmemBytes, " bytes of shared memory, expected at most ",
+               kMaxSharedBytes);
   return "";
 }
 
@@ -51,36 +53,42 @@ void run_grid(const Grid& grid, int device) {
 
 }  // namespace
 
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*), const void* call,
-                   size_t bytes) {
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*),
+                   const void* call, size_t bytes) {
   if (const std::string problem = wrong_configuration(config); !problem.empty())
     return fail(cudaErrorInvalidConfiguration, problem);
   auto& runtime = Runtime::instance();
   const auto stream = runtime.find_stream("a launch", config.stream);
   if (!stream) return cudaErrorInvalidResourceHandle;
   if (stream->device != current_device())
-    return fail(cudaErrorInvalidResourceHandle, str("a launch on a stream of device ", stream->device,
-                                                    " while the current device is ", current_device()));
+    return fail(cudaErrorInvalidResourceHandle,
+                str("a launch on a stream of device ", stream->device,
+                    " while the current device is ", current_device()));
   if (config.dynamicSmemBytes > kSharedBytesUnasked) {
     std::lock_guard lock(runtime.mutex);
     const auto asked = runtime.shared_bytes.find({kernel, stream->device});
     const size_t most = asked == runtime.shared_bytes.end() ? kSharedBytesUnasked : asked->second;
     if (config.dynamicSmemBytes > most)
-      return fail(cudaErrorInvalidValue,
-                  str(config.dynamicSmemBytes, " bytes of shared memory, where cudaFuncSetAttribute", " has asked for ",
-                      most, " on device ", stream->device));
+      return fail(
+          cudaErrorInvalidValue,
+          str(config.dynamicSmemBytes, " bytes of shared memory, where cudaFuncSetAttribute",
+              " has asked for ", most, " on device ", stream->device));
   }
   // Shared by copies of the closure, which a graph makes.
-  const auto storage = std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
+  const auto storage =
+      std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(storage->data(), call, bytes);
   return runtime.submit(stream, [config, body, storage, bytes, device = stream->device] {
-    run_grid({config.gridDim, config.blockDim, config.dynamicSmemBytes, body, storage->data(), bytes}, device);
+    run_grid(
+        {config.gridDim, config.blockDim, config.dynamicSmemBytes, body, storage->data(), bytes},
+        device);
   });
 }
 
 cudaError_t allow_shared_bytes(const void* kernel, int bytes) {
   if (bytes < 0 || static_cast<size_t>(bytes) > kMaxSharedBytes)
-    return fail(cudaErrorInvalidValue, str(bytes, " bytes of shared memory, expected at most ", kMaxSharedBytes));
+    return fail(cudaErrorInvalidValue,
+                str(bytes, " bytes of shared memory, expected at most ", kMaxSharedBytes));
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   runtime.shared_bytes[{kernel, current_device()}] = static_cast<size_t>(bytes);

@@ -1,5 +1,6 @@
-// Emulated device memory: an account for each device, filled with NaN when it is handed out. Direction and range of
-// copies are checked against the allocations, which a device would only do by luck.
+// Emulated device memory: an account for each device, filled with NaN when it is handed out.
+// Direction and range of copies are checked against the allocations, which a device would only do
+// by luck.
 #include <cstring>
 
 #include "ringgrad/core/error.h"
@@ -22,7 +23,7 @@ const Allocation* Runtime::find(const void* memory, uintptr_t* begin) {
 
 using namespace ringgrad::emulator;
 
-// ---- allocations --------------------------------------------------------------------------------------------------
+// ---- allocations --------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = nullptr;
@@ -33,9 +34,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   DeviceState& device = runtime.devices[static_cast<size_t>(current_device())];
   const size_t limit = config().memory_bytes;
   if (bytes > limit || device.used_bytes > limit - bytes || !(*memory = allocate_guarded(bytes)))
-    return fail(cudaErrorMemoryAllocation,
-                ringgrad::str("asked for ", bytes, " bytes of device ", current_device(), ", where ", device.used_bytes,
-                              " of ", limit, " are in use (RINGGRAD_EMU_MEMORY_MB)"));
+    return fail(
+        cudaErrorMemoryAllocation,
+        ringgrad::str("asked for ", bytes, " bytes of device ", current_device(), ", where ",
+                      device.used_bytes, " of ", limit, " are in use (RINGGRAD_EMU_MEMORY_MB)"));
   device.used_bytes += bytes;
   runtime.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, current_device()};
   return cudaSuccess;
@@ -74,20 +76,21 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 
-// ---- copies -------------------------------------------------------------------------------------------------------
+// ---- copies -------------------------------------------------------------------------------------
 
 namespace {
 
-// Whether `memory` is a device's; sets `error` when the `bytes` there reach beyond their allocation. REQUIRES: the
-// lock.
+// Whether `memory` is a device's; sets `error` when the `bytes` there reach beyond their
+// allocation. REQUIRES: the lock.
 bool on_device(Runtime& runtime, const void* memory, size_t bytes, cudaError_t& error) {
   uintptr_t begin = 0;
   const Allocation* allocation = runtime.find(memory, &begin);
   if (!allocation) return false;
   const size_t offset = reinterpret_cast<uintptr_t>(memory) - begin;
   if (offset + bytes > allocation->bytes)
-    error = fail(cudaErrorInvalidValue, ringgrad::str("cudaMemcpyAsync of ", bytes, " bytes at offset ", offset,
-                                                      " of an allocation of ", allocation->bytes));
+    error = fail(cudaErrorInvalidValue,
+                 ringgrad::str("cudaMemcpyAsync of ", bytes, " bytes at offset ", offset,
+                               " of an allocation of ", allocation->bytes));
   return true;
 }
 
@@ -98,8 +101,8 @@ bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
 }
 
 // `staged`: what the host has is read at once.
-cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle,
-                       bool staged) {
+cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                       cudaStream_t handle, bool staged) {
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
   const auto stream = runtime.stream("cudaMemcpyAsync", handle);
@@ -111,8 +114,9 @@ cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   if (error) return error;
   if (!fits(kind, from_device, to_device))
     return fail(cudaErrorInvalidMemcpyDirection,
-                ringgrad::str("from ", from_device ? "device" : "host", " to ", to_device ? "device" : "host",
-                              " memory with cudaMemcpyKind ", static_cast<int>(kind)));
+                ringgrad::str("from ", from_device ? "device" : "host", " to ",
+                              to_device ? "device" : "host", " memory with cudaMemcpyKind ",
+                              static_cast<int>(kind)));
   lock.unlock();
   if (staged && !from_device)
     return runtime.submit(stream, [to, held = std::string(static_cast<const char*>(from), bytes)] {
@@ -123,14 +127,16 @@ cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 }  // namespace
 
-// The host's memory is read or written when the copy runs. Where it is pageable a device may do so before the call
-// returns, but CUDA does not promise it.
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
+// The host's memory is read or written when the copy runs. Where it is pageable a device may do so
+// before the call returns, but CUDA does not promise it.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t handle) {
   return queue_copy(to, from, bytes, kind, handle, /*staged=*/false);
 }
 
-// From pageable memory it returns when that has been read, not when the device has it ("API synchronization behavior"
-// in CUDA's reference). Streams that do not wait for the null stream may still find what was there before.
+// From pageable memory it returns when that has been read, not when the device has it ("API
+// synchronization behavior" in CUDA's reference). Streams that do not wait for the null stream may
+// still find what was there before.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (const cudaError_t error = forbid_while_capturing("cudaMemcpy")) return error;
   const bool from_host = kind == cudaMemcpyHostToDevice;

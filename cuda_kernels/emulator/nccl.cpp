@@ -1,8 +1,10 @@
-// Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to arrive does the work
-// for all of them, in the order of ranks, so all get the same bits. Where they disagree, none waits any longer.
+// Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to
+// arrive does the work for all of them, in the order of ranks, so all get the same bits. Where they
+// disagree, none waits any longer.
 //
-// On a stream that is being captured it becomes a node of the graph, as on a device. "Using NCCL with CUDA Graphs" in
-// NCCL's user guide: whether an operation is captured must be the same on all ranks, and so is a disagreement here.
+// On a stream that is being captured it becomes a node of the graph, as on a device. "Using NCCL
+// with CUDA Graphs" in NCCL's user guide: whether an operation is captured must be the same on all
+// ranks, and so is a disagreement here.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -24,7 +26,8 @@ namespace {
 using namespace ringgrad;
 
 enum class Kind { AllReduce, Broadcast, Reduce, AllGather, ReduceScatter };
-constexpr const char* kNames[] = {"ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter"};
+constexpr const char* kNames[] = {"ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather",
+                                  "ncclReduceScatter"};
 
 struct Call {
   Kind kind;
@@ -38,12 +41,12 @@ struct Call {
 
   const char* name() const { return kNames[static_cast<int>(kind)]; }
   bool agrees_with(const Call& other) const {
-    return kind == other.kind && count == other.count && type == other.type && op == other.op && root == other.root &&
-           captured == other.captured;
+    return kind == other.kind && count == other.count && type == other.type && op == other.op &&
+           root == other.root && captured == other.captured;
   }
   std::string describe() const {
-    return str(name(), captured ? " in a graph" : "", " of ", count, " elements of type ", static_cast<int>(type),
-               ", root ", root);
+    return str(name(), captured ? " in a graph" : "", " of ", count, " elements of type ",
+               static_cast<int>(type), ", root ", root);
   }
 };
 
@@ -77,9 +80,12 @@ size_t bytes_of(ncclDataType_t type) {
 }
 
 template <class T, class A>
-void reduce_as(const std::vector<const void*>& from, void* to, size_t offset, size_t count, ncclRedOp_t op) {
+void reduce_as(const std::vector<const void*>& from, void* to, size_t offset, size_t count,
+               ncclRedOp_t op) {
   for (size_t i = 0; i < count; ++i) {
-    const auto at = [&](size_t rank) { return static_cast<A>(static_cast<const T*>(from[rank])[offset + i]); };
+    const auto at = [&](size_t rank) {
+      return static_cast<A>(static_cast<const T*>(from[rank])[offset + i]);
+    };
     A total = at(0);
     for (size_t rank = 1; rank < from.size(); ++rank)
       total = op == ncclProd  ? total * at(rank)
@@ -91,8 +97,8 @@ void reduce_as(const std::vector<const void*>& from, void* to, size_t offset, si
   }
 }
 
-void reduce(const std::vector<const void*>& from, void* to, size_t offset, size_t count, ncclDataType_t type,
-            ncclRedOp_t op) {
+void reduce(const std::vector<const void*>& from, void* to, size_t offset, size_t count,
+            ncclDataType_t type, ncclRedOp_t op) {
   switch (type) {
     case ncclUint8: return reduce_as<uint8_t, int64_t>(from, to, offset, count, op);
     case ncclInt32: return reduce_as<int32_t, int64_t>(from, to, offset, count, op);
@@ -126,12 +132,13 @@ void execute(const std::vector<Call>& calls) {
         [[fallthrough]];
       default:
         result.resize(bytes);
-        reduce(from, result.data(), first.kind == Kind::ReduceScatter ? rank * first.count : 0, first.count, first.type,
-               first.op);
+        reduce(from, result.data(), first.kind == Kind::ReduceScatter ? rank * first.count : 0,
+               first.count, first.type, first.op);
     }
   }
   for (size_t rank = 0; rank < ranks; ++rank)
-    if (!results[rank].empty()) std::memcpy(calls[rank].receive, results[rank].data(), results[rank].size());
+    if (!results[rank].empty())
+      std::memcpy(calls[rank].receive, results[rank].data(), results[rank].size());
 }
 
 std::mutex states_mutex;
@@ -140,7 +147,8 @@ std::map<std::string, std::shared_ptr<CommunicatorState>>& states() {
   return *all;
 }
 
-// Operations issued between ncclGroupStart and ncclGroupEnd. They go on together: sends before receives.
+// Operations issued between ncclGroupStart and ncclGroupEnd. They go on together: sends before
+// receives.
 struct Deferred {
   bool receives;
   ncclComm_t comm;
@@ -163,8 +171,9 @@ struct ncclComm {
   std::shared_ptr<CommunicatorState> state;
   int rank, device;
   bool blocking;
-  std::atomic<bool> in_background = false;  // a last call that does not block goes on, until somebody asks how it goes
-  uint64_t collectives = 0;                 // that this rank has called
+  // a last call that does not block goes on, until somebody asks how it goes.
+  std::atomic<bool> in_background = false;
+  uint64_t collectives = 0;  // that this rank has called
   bool aborted = false;
   int captured = 0;  // operations in graphs that are alive
 };
@@ -196,15 +205,18 @@ void run_collective(const Comm& comm, const Call& call) {
   collective.arrived[static_cast<size_t>(comm->rank)] = true;
   for (int rank = 0; rank < state.size; ++rank) {
     const Call& other = collective.calls[static_cast<size_t>(rank)];
-    if (collective.arrived[static_cast<size_t>(rank)] && !call.agrees_with(other) && state.error.empty())
-      state.error = str("rank ", comm->rank, " calls ", call.describe(), ", rank ", rank, " ", other.describe());
+    if (collective.arrived[static_cast<size_t>(rank)] && !call.agrees_with(other) &&
+        state.error.empty())
+      state.error = str("rank ", comm->rank, " calls ", call.describe(), ", rank ", rank, " ",
+                        other.describe());
   }
   if (++collective.arrivals == state.size && state.error.empty()) {
     execute(collective.calls);
     collective.done = true;
   }
   state.changed.notify_all();
-  state.changed.wait(lock, [&] { return collective.done || comm->aborted || !state.error.empty(); });
+  state.changed.wait(lock,
+                     [&] { return collective.done || comm->aborted || !state.error.empty(); });
   if (collective.done && ++collective.returns == state.size) state.collectives.erase(number);
 }
 
@@ -229,7 +241,9 @@ ncclResult_t submit(Deferred one) {
   const auto stream = runtime.find_stream("an operation of NCCL", one.stream);
   if (!comm || !stream || stream->device != comm->device) return ncclInvalidArgument;
   if (is_captured(one.stream))
-    one.operation = [operation = std::move(one.operation), needed = needed_by_graph(comm)] { operation(); };
+    one.operation = [operation = std::move(one.operation), needed = needed_by_graph(comm)] {
+      operation();
+    };
   if (runtime.submit(stream, std::move(one.operation), one.name)) return ncclUnhandledCudaError;
   comm->in_background = !comm->blocking;
   return comm->blocking ? ncclSuccess : ncclInProgress;
@@ -272,10 +286,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   if (rank < 0 || rank >= size) return ncclInvalidArgument;
   int process = 0;
-  if (std::sscanf(id.internal, "emulated %d", &process) != 1 || process != getpid()) return ncclSystemError;
+  if (std::sscanf(id.internal, "emulated %d", &process) != 1 || process != getpid())
+    return ncclSystemError;
   std::shared_ptr<CommunicatorState> state;
   {
     std::lock_guard lock(states_mutex);
@@ -303,12 +319,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
   std::lock_guard lock(comm->state->mutex);
-  const bool in_progress = comm->in_background.exchange(false) || comm->state->joined < comm->state->size;
-  *error = !comm->state->error.empty() ? ncclInvalidUsage : in_progress ? ncclInProgress : ncclSuccess;
+  const bool in_progress =
+      comm->in_background.exchange(false) || comm->state->joined < comm->state->size;
+  *error = !comm->state->error.empty() ? ncclInvalidUsage
+           : in_progress               ? ncclInProgress
+                                       : ncclSuccess;
   return ncclSuccess;
 }
 
-// As NCCL's commDestroySync (init.cc, 2.28) does, waits until all graphs with operations of this rank are gone.
+// As NCCL's commDestroySync (init.cc, 2.28) does, waits until all graphs with operations of this
+// rank are gone.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;
@@ -336,42 +356,44 @@ ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclSuccess;
   auto together = std::move(deferred);
   deferred.clear();
-  std::stable_partition(together.begin(), together.end(), [](const Deferred& one) { return !one.receives; });
+  std::stable_partition(together.begin(), together.end(),
+                        [](const Deferred& one) { return !one.receives; });
   ncclResult_t result = ncclSuccess;
   for (Deferred& one : together)
     if (result = submit(std::move(one)); result && result != ncclInProgress) break;
   return result;
 }
 
-ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return collective({Kind::AllReduce, send, receive, count, type, op, 0}, comm, stream);
 }
-ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
   return collective({Kind::Broadcast, send, receive, count, type, ncclSum, root}, comm, stream);
 }
-ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   return collective({Kind::Reduce, send, receive, count, type, op, root}, comm, stream);
 }
-ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
   return collective({Kind::AllGather, send, receive, count, type, ncclSum, 0}, comm, stream);
 }
-ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return collective({Kind::ReduceScatter, send, receive, count, type, op, 0}, comm, stream);
 }
 
-ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
-                      cudaStream_t stream) {
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t handle, cudaStream_t stream) {
   const Comm comm = find(handle);
   if (!comm || comm->in_background) return ncclInvalidArgument;
   const auto body = [=] {
     CommunicatorState& state = *comm->state;
     std::lock_guard lock(state.mutex);
-    state.messages[{comm->rank, peer}].emplace_back(static_cast<const char*>(send), count * bytes_of(type));
+    state.messages[{comm->rank, peer}].emplace_back(static_cast<const char*>(send),
+                                                    count * bytes_of(type));
     state.changed.notify_all();
   };
   return submit({false, handle, stream, body, "ncclSend"});
@@ -386,12 +408,14 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
     std::unique_lock lock(state.mutex);
     auto& inbox = state.messages[{peer, comm->rank}];
     if (emulator::must_not_wait() && inbox.empty()) throw emulator::NotReady();
-    state.changed.wait(lock, [&] { return !inbox.empty() || comm->aborted || !state.error.empty(); });
+    state.changed.wait(lock,
+                       [&] { return !inbox.empty() || comm->aborted || !state.error.empty(); });
     if (inbox.empty() || comm->aborted) return;
     const std::string message = std::move(inbox.front());
     inbox.pop_front();
     if (message.size() != count * bytes_of(type) && state.error.empty()) {
-      state.error = str("ncclRecv of ", count * bytes_of(type), " bytes, rank ", peer, " sends ", message.size());
+      state.error = str("ncclRecv of ", count * bytes_of(type), " bytes, rank ", peer, " sends ",
+                        message.size());
       state.changed.notify_all();
     }
     std::memcpy(receive, message.data(), std::min(message.size(), count * bytes_of(type)));

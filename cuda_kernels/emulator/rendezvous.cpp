@@ -1,4 +1,5 @@
-// What the threads of a block wait for: the block's barrier and warp collectives, and the reports when it never comes.
+// What the threads of a block wait for: the block's barrier and warp collectives, and the reports
+// when it never comes.
 #include <atomic>
 #include <bit>
 #include <map>
@@ -19,7 +20,8 @@ std::string hex(uint32_t mask) {
 
 void Block::sync_threads(Site site) {
   if (waiting_at_barrier_ > 0 && !(site == barrier_site_))
-    fail(site, "divergent __syncthreads: other threads of the block wait at " + barrier_site_.text());
+    fail(site,
+         "divergent __syncthreads: other threads of the block wait at " + barrier_site_.text());
   barrier_site_ = site;
   threads_[current_].waits_at = site;
   warps_[current_ / kWarpSize].at_barrier |= 1u << lane();
@@ -49,7 +51,8 @@ Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* ki
   const int warp = current_ / kWarpSize, me = lane();
   Warp& w = warps_[warp];
   mask &= w.lanes;  // a full mask in a partial last warp names lanes that do not exist
-  if (!(mask >> me & 1)) fail(site, str(kind, ": the calling lane ", me, " is not in the mask ", hex(mask)));
+  if (!(mask >> me & 1))
+    fail(site, str(kind, ": the calling lane ", me, " is not in the mask ", hex(mask)));
 
   const int group = std::countr_zero(mask);
   Rendezvous& meeting = w.rendezvous[group];
@@ -58,7 +61,8 @@ Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* ki
     w.arrived_groups |= 1u << group;
   }
   if (meeting.mask != mask)
-    fail(site, str(kind, ": mask ", hex(mask), " meets mask ", hex(meeting.mask), " of another lane"));
+    fail(site,
+         str(kind, ": mask ", hex(mask), " meets mask ", hex(meeting.mask), " of another lane"));
   if (meeting.combine != combine)
     fail(site, str(kind, ": another lane of the mask ", hex(mask), " called ", meeting.kind));
   meeting.arrived |= 1u << me;
@@ -68,8 +72,8 @@ Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* ki
   return w.values[me];
 }
 
-// Whether all lanes that can still come are there; if so, gives them their results and lets them go on. Called by the
-// last of them, which keeps running, or by a lane of the mask that exits.
+// Whether all lanes that can still come are there; if so, gives them their results and lets them go
+// on. Called by the last of them, which keeps running, or by a lane of the mask that exits.
 bool Block::complete(int warp, Rendezvous& meeting) {
   Warp& w = warps_[warp];
   if (meeting.arrived != (meeting.mask & ~w.exited)) return false;
@@ -86,11 +90,12 @@ bool Block::complete(int warp, Rendezvous& meeting) {
 
 void Block::fail(Site site, const std::string& problem) {
   const uint3 t = threadIdx, b = blockIdx;
-  throw CudaError(str(site.line ? site.text() + ": " : "", "block (", b.x, ", ", b.y, ", ", b.z, "), thread (", t.x,
-                      ", ", t.y, ", ", t.z, "): ", problem));
+  throw CudaError(str(site.line ? site.text() + ": " : "", "block (", b.x, ", ", b.y, ", ", b.z,
+                      "), thread (", t.x, ", ", t.y, ", ", t.z, "): ", problem));
 }
 
-// Threads are grouped by where they wait: of 256 the one line that 255 of them have passed is what a reader looks for.
+// Threads are grouped by where they wait: of 256 the one line that 255 of them have passed is what
+// a reader looks for.
 void Block::expect_all_exited() {
   if (exited_ == static_cast<int>(threads_.size())) return;
   std::map<std::string, std::pair<int, uint3>> waiting;  // place: how many, and one of them
@@ -100,18 +105,20 @@ void Block::expect_all_exited() {
     if (w.exited & bit) continue;
     const char* kind = "__syncthreads";
     for (uint32_t groups = w.arrived_groups; groups; groups &= groups - 1)
-      if (const auto& meeting = w.rendezvous[std::countr_zero(groups)]; meeting.arrived & bit) kind = meeting.kind;
+      if (const auto& meeting = w.rendezvous[std::countr_zero(groups)]; meeting.arrived & bit)
+        kind = meeting.kind;
     auto& [count, example] = waiting[str(kind, " at ", threads_[t].waits_at.text())];
     if (count++ == 0) example = threads_[t].index;
   }
   std::string places;
   for (const auto& [place, group] : waiting) {
     const auto& [count, t] = group;
-    places += str("; ", count, " wait in ", place, ", the first is (", t.x, ", ", t.y, ", ", t.z, ")");
+    places +=
+        str("; ", count, " wait in ", place, ", the first is (", t.x, ", ", t.y, ", ", t.z, ")");
   }
   const uint3 b = blockIdx;
-  throw CudaError(str("deadlock in block (", b.x, ", ", b.y, ", ", b.z, "): of ", threads_.size(), " threads ", exited_,
-                      " have exited", places));
+  throw CudaError(str("deadlock in block (", b.x, ", ", b.y, ", ", b.z, "): of ", threads_.size(),
+                      " threads ", exited_, " have exited", places));
 }
 
 }  // namespace ringgrad::emulator

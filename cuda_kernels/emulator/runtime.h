@@ -1,9 +1,9 @@
-// The state behind the emulated runtime API: devices with their memory accounts, streams as queues of closures, events
-// as positions in them, graphs as recorded closures.
+// The state behind the emulated runtime API: devices with their memory accounts, streams as queues
+// of closures, events as positions in them, graphs as recorded closures.
 //
-// An operation of a stream runs on whichever host thread makes it run: the one that queues it (eager) or the one that
-// waits for it (lazy, random). The runtime's lock is never held meanwhile, because operations may meet each other, as
-// the ranks of a collective do.
+// An operation of a stream runs on whichever host thread makes it run: the one that queues it
+// (eager) or the one that waits for it (lazy, random). The runtime's lock is never held meanwhile,
+// because operations may meet each other, as the ranks of a collective do.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ struct Node {
   std::vector<int> after;  // nodes that must have run before
 };
 
-// A stream capture in progress. It begins on one stream and spreads to those that wait for its events.
+// A stream capture in progress. It begins on one stream and spreads to those that wait for its
+// events.
 struct Capture {
   CUstream_st* origin;
   cudaStreamCaptureMode mode;
@@ -71,7 +72,8 @@ struct CUevent_st {
   int device = 0;
   bool timed = true;
   std::shared_ptr<CUstream_st> stream;  // where it was recorded last; nullptr: never
-  uint64_t position = 0;                // it is complete when the stream has completed that many operations
+  // It is complete when the stream has completed that many operations.
+  uint64_t position = 0;
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
   std::shared_ptr<ringgrad::emulator::Capture> capture;  // when recorded in one
   std::vector<int> frontier;
@@ -88,7 +90,8 @@ namespace ringgrad::emulator {
 
 class Runtime {
  public:
-  static Runtime& instance();  // never destroyed: tensors with static storage duration are freed late
+  // Never destroyed: tensors with static storage duration are freed late.
+  static Runtime& instance();
 
   std::mutex mutex;  // guards everything below and the structures above
   std::condition_variable progress;
@@ -96,26 +99,31 @@ class Runtime {
   std::map<uintptr_t, Allocation> allocations;  // by their first byte
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
-  std::map<std::pair<const void*, int>, size_t> shared_bytes;  // that a kernel may have on a device, where it was asked
+  // That a kernel may have on a device, where it was asked.
+  std::map<std::pair<const void*, int>, size_t> shared_bytes;
   std::vector<std::shared_ptr<Capture>> captures;
   std::minstd_rand random;
 
   // The allocation that contains `memory`, or nullptr.
   const Allocation* find(const void* memory, uintptr_t* begin = nullptr);
-  // The handle nullptr means the current device's null stream. For one that is no stream returns nullptr, which the
-  // call answers with cudaErrorInvalidResourceHandle. The second is for callers without the lock.
+  // The handle nullptr means the current device's null stream. For one that is no stream returns
+  // nullptr, which the call answers with cudaErrorInvalidResourceHandle. The second is for callers
+  // without the lock.
   std::shared_ptr<CUstream_st> stream(const char* call, CUstream_st* handle);
   std::shared_ptr<CUstream_st> find_stream(const char* call, CUstream_st* handle);
 
-  // Queues an operation (or records it, while capturing) and runs it when streams are eager. Returns cudaSuccess, or
-  // what an operation that ran meanwhile failed with. Takes the lock.
-  cudaError_t submit(const std::shared_ptr<CUstream_st>& stream, Operation operation, const char* name = "");
-  // Runs the stream's operations until `position` of them are complete. Takes the lock. Throws NotReady.
+  // Queues an operation (or records it, while capturing) and runs it when streams are eager.
+  // Returns cudaSuccess, or what an operation that ran meanwhile failed with. Takes the lock.
+  cudaError_t submit(const std::shared_ptr<CUstream_st>& stream, Operation operation,
+                     const char* name = "");
+  // Runs the stream's operations until `position` of them are complete. Takes the lock. Throws
+  // NotReady.
   void drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
   void drain_all(const std::shared_ptr<CUstream_st>& stream);
   void drain_device(int device);
-  // One operation of the stream, which somebody asks about, and never waits for it: without this a lazy stream would
-  // not be ready ever for a program that asks again and again. What may have to wait goes on beside. Takes the lock.
+  // One operation of the stream, which somebody asks about, and never waits for it: without this a
+  // lazy stream would not be ready ever for a program that asks again and again. What may have to
+  // wait goes on beside. Takes the lock.
   void advance(const std::shared_ptr<CUstream_st>& stream);
 
  private:
@@ -125,27 +133,31 @@ class Runtime {
   bool drain_without_waiting(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
 };
 
-// The graph that this thread has instantiated last, as long as that lives: for who wants to look into it.
+// The graph that this thread has instantiated last, as long as that lives: for who wants to look
+// into it.
 extern constinit thread_local std::weak_ptr<const std::vector<Node>> newest_graph;
 
-// An operation that drain_without_waiting() runs must not wait for anything: what it waits for may be what the
-// thread is in the middle of, or what another rank has chosen likewise. It throws NotReady instead, before it has any
-// effect, and has its turn later.
+// An operation that drain_without_waiting() runs must not wait for anything: what it waits for may
+// be what the thread is in the middle of, or what another rank has chosen likewise. It throws
+// NotReady instead, before it has any effect, and has its turn later.
 struct NotReady {};
 bool must_not_wait();  // whether this thread runs such an operation
 
-// The calling thread's device, 0 at first. Like any call that needs it, makes its context, where it has none yet.
+// The calling thread's device, 0 at first. Like any call that needs it, makes its context, where it
+// has none yet.
 int current_device();
 bool has_context(int device);
-// Remembers the error for cudaGetLastError and the detail for cudaGetErrorString; returns the error.
+// Remembers the error for cudaGetLastError and the detail for cudaGetErrorString; returns the
+// error.
 cudaError_t fail(cudaError_t error, const std::string& detail = "");
 // Returns the error that each call gives if config().device_lost, otherwise cudaSuccess.
 cudaError_t refuse_if_lost();
 // Reports and forgets the failure of a device's operation, if any.
 cudaError_t take_failure(int device);
-// Calls that a capture forbids: returns cudaErrorStreamCaptureUnsupported and spoils the capture, or cudaSuccess.
-// The first is about a call that is only possibly unsafe, so that the modes of threads and captures decide; the others
-// about one that waits for a stream or a device as well, which no mode allows where it is being captured.
+// Calls that a capture forbids: returns cudaErrorStreamCaptureUnsupported and spoils the capture,
+// or cudaSuccess. The first is about a call that is only possibly unsafe, so that the modes of
+// threads and captures decide; the others about one that waits for a stream or a device as well,
+// which no mode allows where it is being captured.
 cudaError_t forbid_while_capturing(const char* call);
 cudaError_t forbid_while_capturing(const char* call, const CUstream_st& stream);
 cudaError_t forbid_while_capturing(const char* call, int device);

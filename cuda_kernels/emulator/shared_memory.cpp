@@ -20,7 +20,8 @@ void SharedMemory::begin_block(size_t bytes) {
     if (memory_) ASAN_UNPOISON_MEMORY_REGION(memory_.get(), capacity_ + kRedZone);
     capacity_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity_ + kRedZone)));
-    CHECK_AS(OutOfMemoryError, memory_ != nullptr, "emulator: no memory for ", bytes, " bytes of shared memory");
+    CHECK_AS(OutOfMemoryError, memory_ != nullptr, "emulator: no memory for ", bytes,
+             " bytes of shared memory");
     data_ = memory_.get();
   }
   if (!memory_) return;
@@ -29,13 +30,18 @@ void SharedMemory::begin_block(size_t bytes) {
   std::memset(data_, 0xFF, bytes);
 }
 
-std::string AsyncCopies::start(void* destination, const void* source, size_t bytes, size_t zero_fill, const void* pc) {
-  if (bytes != 4 && bytes != 8 && bytes != 16) return str("cp.async of ", bytes, " bytes, expected 4, 8 or 16");
-  if (reinterpret_cast<uintptr_t>(destination) % bytes || reinterpret_cast<uintptr_t>(source) % bytes)
-    return str("cp.async of ", bytes, " bytes to ", destination, " from ", source, ", expected addresses aligned to ",
-               bytes);
-  if (zero_fill > bytes) return str("cp.async fills ", zero_fill, " of ", bytes, " bytes with zeros");
-  if (observer && bytes > zero_fill) observer->access({source, bytes - zero_fill, false, false, pc});
+std::string AsyncCopies::start(void* destination, const void* source, size_t bytes,
+                               size_t zero_fill, const void* pc) {
+  if (bytes != 4 && bytes != 8 && bytes != 16)
+    return str("cp.async of ", bytes, " bytes, expected 4, 8 or 16");
+  if (reinterpret_cast<uintptr_t>(destination) % bytes ||
+      reinterpret_cast<uintptr_t>(source) % bytes)
+    return str("cp.async of ", bytes, " bytes to ", destination, " from ", source,
+               ", expected addresses aligned to ", bytes);
+  if (zero_fill > bytes)
+    return str("cp.async fills ", zero_fill, " of ", bytes, " bytes with zeros");
+  if (observer && bytes > zero_fill)
+    observer->access({source, bytes - zero_fill, false, false, pc});
   if (observer) observer->access({destination, bytes, true, false, pc, AsyncCopy::Started});
   std::memset(destination, 0xFF, bytes);
   copies_.push_back({destination, source, bytes, zero_fill, group_, pc});
@@ -47,7 +53,8 @@ void AsyncCopies::wait_prior(int groups) {
   for (; done < copies_.size() && copies_[done].group < group_ - groups; ++done) {
     const Copy& copy = copies_[done];
     const size_t copied = copy.bytes - copy.zero_fill;
-    if (observer) observer->access({copy.destination, copy.bytes, true, false, copy.pc, AsyncCopy::Landed});
+    if (observer)
+      observer->access({copy.destination, copy.bytes, true, false, copy.pc, AsyncCopy::Landed});
     std::memcpy(copy.destination, copy.source, copied);
     std::memset(static_cast<char*>(copy.destination) + copied, 0, copy.zero_fill);
   }

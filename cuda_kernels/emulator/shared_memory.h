@@ -1,5 +1,6 @@
-// Shared memory as kernels fill it: the dynamic shared memory of the block that runs, and asynchronous copies
-// (cp.async) into shared memory of either kind. What a program may not rely on yet reads as NaN.
+// Shared memory as kernels fill it: the dynamic shared memory of the block that runs, and
+// asynchronous copies (cp.async) into shared memory of either kind. What a program may not rely on
+// yet reads as NaN.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +19,14 @@ class SharedMemory {
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
 
-  // Starts a block with `bytes` of undefined contents: every byte 0xFF, which is NaN in every floating type. Under
-  // AddressSanitizer what lies beyond is a red zone.
+  // Starts a block with `bytes` of undefined contents: every byte 0xFF, which is NaN in every
+  // floating type. Under AddressSanitizer what lies beyond is a red zone.
   void begin_block(size_t bytes);
   void* data() const { return data_; }
 
  private:
-  static constexpr size_t kAlignment = 1024;  // what the largest TMA swizzle needs; CUDA promises 16
+  // What the largest TMA swizzle needs; CUDA promises 16.
+  static constexpr size_t kAlignment = 1024;
   static constexpr size_t kRedZone = 4096;
   struct Free {
     void operator()(std::byte* memory) const;
@@ -36,13 +38,15 @@ class SharedMemory {
 
 // The copies from global to shared memory that one thread starts, groups, and waits for.
 //
-// The destination is filled with NaN when the copy starts and with the data only when its group is waited for, which
-// is the latest that the hardware may take: a forgotten wait, or a forgotten barrier after it, shows.
+// The destination is filled with NaN when the copy starts and with the data only when its group is
+// waited for, which is the latest that the hardware may take: a forgotten wait, or a forgotten
+// barrier after it, shows.
 class AsyncCopies {
  public:
-  // Copies bytes - zero_fill bytes and sets the rest to zero. Returns what is wrong with the arguments, or "".
-  // `pc` is the place in the program, for observers.
-  std::string start(void* destination, const void* source, size_t bytes, size_t zero_fill, const void* pc);
+  // Copies bytes - zero_fill bytes and sets the rest to zero. Returns what is wrong with the
+  // arguments, or "". `pc` is the place in the program, for observers.
+  std::string start(void* destination, const void* source, size_t bytes, size_t zero_fill,
+                    const void* pc);
   void commit();
   // Completes all groups but the newest `groups`.
   void wait_prior(int groups);

@@ -1,8 +1,9 @@
 // Emulated streams: which operation runs when, and on which host thread.
 //
-// There is no thread per stream: an operation runs on the host thread that queues it or waits for it. So the order is a
-// function of the program and the seed: what fails once fails again, and a forgotten wait shows each time, as work that
-// has not been done, where threads would show it in one run of many.
+// There is no thread per stream: an operation runs on the host thread that queues it or waits for
+// it. So the order is a function of the program and the seed: what fails once fails again, and a
+// forgotten wait shows each time, as work that has not been done, where threads would show it in
+// one run of many.
 #include <algorithm>
 #include <utility>
 
@@ -30,7 +31,8 @@ std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st*
   return stream(call, handle);
 }
 
-cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation, const char* name) {
+cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation,
+                            const char* name) {
   if (const cudaError_t error = refuse_if_lost()) return error;
   Lock lock(mutex);
   if (const auto& capture = stream->capture) {
@@ -55,7 +57,9 @@ void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t positio
       progress.wait(lock);  // another host thread runs it
       continue;
     }
-    if (config().streams == StreamOrder::Random && !must_not_wait() && run_another_stream(lock, *stream)) continue;
+    if (config().streams == StreamOrder::Random && !must_not_wait() &&
+        run_another_stream(lock, *stream))
+      continue;
     Operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
     stream->running = true;
@@ -82,15 +86,17 @@ void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t positio
   }
 }
 
-// Every second time, lets an operation of another stream of the device go first, if it is ready, as a device may. Only
-// what a program orders by events or waits is then still in order. Returns whether the lock was free meanwhile.
+// Every second time, lets an operation of another stream of the device go first, if it is ready, as
+// a device may. Only what a program orders by events or waits is then still in order. Returns
+// whether the lock was free meanwhile.
 bool Runtime::run_another_stream(Lock& lock, const CUstream_st& stream) {
   static uint32_t seed = 0;
   if (seed != config().streams_seed) random.seed(seed = config().streams_seed);
   if (random() >> 8 & 1) return false;
   std::vector<std::shared_ptr<CUstream_st>> others;
   for (const auto& [handle, other] : streams)
-    if (other->device == stream.device && handle != &stream && !other->running && !other->queue.empty())
+    if (other->device == stream.device && handle != &stream && !other->running &&
+        !other->queue.empty())
       others.push_back(other);
   if (others.empty()) return false;
   const auto other = others[random() % others.size()];
@@ -157,7 +163,8 @@ void Runtime::drain_device(int device) {
 using namespace ringgrad::emulator;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
-  if (flags != cudaStreamNonBlocking) return fail(cudaErrorInvalidValue, "emulated streams are non-blocking");
+  if (flags != cudaStreamNonBlocking)
+    return fail(cudaErrorInvalidValue, "emulated streams are non-blocking");
   if (const cudaError_t error = refuse_if_lost()) return error;
   auto& runtime = Runtime::instance();
   auto stream = std::make_shared<CUstream_st>();
@@ -171,7 +178,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   const auto stream = Runtime::instance().find_stream("cudaStreamSynchronize", handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
-  if (const cudaError_t error = forbid_while_capturing("cudaStreamSynchronize", *stream)) return error;
+  if (const cudaError_t error = forbid_while_capturing("cudaStreamSynchronize", *stream))
+    return error;
   Runtime::instance().drain_all(stream);
   return take_failure(stream->device);
 }

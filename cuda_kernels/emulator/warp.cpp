@@ -1,4 +1,5 @@
-// What a warp's collectives compute once all lanes of their mask are there: shuffles, votes, matrix instructions.
+// What a warp's collectives compute once all lanes of their mask are there: shuffles, votes, matrix
+// instructions.
 #include <bit>
 
 #include "ringgrad/core/error.h"
@@ -29,7 +30,7 @@ std::string combine_ballot(Lane* lanes, uint32_t arrived) {
 
 std::string combine_nothing(Lane*, uint32_t) { return ""; }
 
-// ---- tensor cores -------------------------------------------------------------------------------------------------
+// ---- tensor cores -------------------------------------------------------------------------------
 
 namespace {
 
@@ -40,19 +41,26 @@ struct MmaOperands {
   const unsigned *a, *b;
   ToFloat to_float;
 
-  float a_at(int word, int half) const { return to_float(static_cast<uint16_t>(a[word] >> (16 * half))); }
-  float b_at(int word, int half) const { return to_float(static_cast<uint16_t>(b[word] >> (16 * half))); }
+  float a_at(int word, int half) const {
+    return to_float(static_cast<uint16_t>(a[word] >> (16 * half)));
+  }
+  float b_at(int word, int half) const {
+    return to_float(static_cast<uint16_t>(b[word] >> (16 * half)));
+  }
 };
 
 std::string combine_mma(Lane* lanes, uint32_t arrived) {
   if (arrived != ~0u) return "the whole warp must take part";
-  const auto operands = [&](int lane) -> const MmaOperands& { return *reinterpret_cast<MmaOperands*>(lanes[lane].in); };
+  const auto operands = [&](int lane) -> const MmaOperands& {
+    return *reinterpret_cast<MmaOperands*>(lanes[lane].in);
+  };
   float a[kM][kK], b[kK][kN], d[kM][kN];
   for (int lane = 0; lane < kWarpSize; ++lane) {
     const MmaOperands& mine = operands(lane);
     const int group = lane / 4, pair = lane % 4 * 2;  // a lane holds pairs of neighbouring elements
     for (int word = 0; word < 4; ++word)
-      for (int half = 0; half < 2; ++half) a[group + word % 2 * 8][pair + half + word / 2 * 8] = mine.a_at(word, half);
+      for (int half = 0; half < 2; ++half)
+        a[group + word % 2 * 8][pair + half + word / 2 * 8] = mine.a_at(word, half);
     for (int word = 0; word < 2; ++word)
       for (int half = 0; half < 2; ++half) b[pair + half + word * 8][group] = mine.b_at(word, half);
     for (int i = 0; i < 4; ++i) d[group + i / 2 * 8][pair + i % 2] = mine.d[i];
@@ -72,7 +80,8 @@ struct LdmatrixOperands {
   const uint16_t* row;
 };
 
-// Matrix j goes to word j of every lane: lane 4 r + c gets elements 2 c and 2 c + 1 of row r (of column r, transposed).
+// Matrix j goes to word j of every lane: lane 4 r + c gets elements 2 c and 2 c + 1 of row r (of
+// column r, transposed).
 template <bool kTranspose>
 std::string combine_ldmatrix(Lane* lanes, uint32_t arrived) {
   if (arrived != ~0u) return "the whole warp must take part";
@@ -92,9 +101,11 @@ std::string combine_ldmatrix(Lane* lanes, uint32_t arrived) {
 
 }  // namespace
 
-void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ToFloat to_float, Site site) {
+void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ToFloat to_float,
+               Site site) {
   const MmaOperands mine{d, a, b, to_float};
-  running_block->collective(~0u, {reinterpret_cast<uint64_t>(&mine), 0, 0}, combine_mma, "mma.sync", site);
+  running_block->collective(~0u, {reinterpret_cast<uint64_t>(&mine), 0, 0}, combine_mma, "mma.sync",
+                            site);
 }
 
 void ldmatrix_x4(unsigned (&fragment)[4], const void* row, bool transpose, Site site) {
@@ -103,7 +114,8 @@ void ldmatrix_x4(unsigned (&fragment)[4], const void* row, bool transpose, Site 
   if (observer) observer->access({row, 16, false, false, __builtin_return_address(0)});
   const LdmatrixOperands mine{fragment, static_cast<const uint16_t*>(row)};
   running_block->collective(~0u, {reinterpret_cast<uint64_t>(&mine), 0, 0},
-                            transpose ? combine_ldmatrix<true> : combine_ldmatrix<false>, "ldmatrix", site);
+                            transpose ? combine_ldmatrix<true> : combine_ldmatrix<false>,
+                            "ldmatrix", site);
 }
 
 }  // namespace ringgrad::emulator

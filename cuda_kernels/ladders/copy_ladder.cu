@@ -1,9 +1,11 @@
-// y = x, and y = xᵀ: what a warp must do for the memory to be fast, step by step. A kernel that computes little can be
-// no faster than these; kernels::copy leaves the first to the device's copy engine.
+// y = x, and y = xᵀ: what a warp must do for the memory to be fast, step by step. A kernel that
+// computes little can be no faster than these; kernels::copy leaves the first to the device's copy
+// engine.
 //
-// A warp's 32 threads ask for memory with one instruction. Of global memory they get sectors of 32 bytes, so 32
-// neighbouring floats are 4 sectors, and 32 floats far from each other 32 sectors, of which 4 bytes each are wanted.
-// Shared memory has 32 banks, word i in bank i % 32, and each gives one word at a time.
+// A warp's 32 threads ask for memory with one instruction. Of global memory they get sectors of 32
+// bytes, so 32 neighbouring floats are 4 sectors, and 32 floats far from each other 32 sectors, of
+// which 4 bytes each are wanted. Shared memory has 32 banks, word i in bank i % 32, and each gives
+// one word at a time.
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/ladders/problem.h"
@@ -12,11 +14,12 @@
 namespace ringgrad::cuda {
 namespace {
 
-// ---- copy ---------------------------------------------------------------------------------------------------------
+// ---- copy ---------------------------------------------------------------------------------------
 
 constexpr int kRun = 32;
 
-// A thread takes 32 neighbours, one after another, as a CPU's thread would: at any time a warp is at 32 distant places.
+// A thread takes 32 neighbours, one after another, as a CPU's thread would: at any time a warp is
+// at 32 distant places.
 template <class T>
 __global__ void __launch_bounds__(kThreads) runs_kernel(int64_t n, T* y, const T* x) {
   for (int64_t first = thread_number() * kRun; first < n; first += thread_count() * kRun)
@@ -43,7 +46,9 @@ LadderProblem copy_problem(Device device, DType dtype, const std::vector<int64_t
       [=](int step, Stream stream) {
         visit_floating("copy", dtype, [&]<class T>() {
           using D = Element<T>;
-          const auto kernel = step == 0 ? runs_kernel<D> : step == 1 ? neighbours_kernel<D> : vectors_kernel<D>;
+          const auto kernel = step == 0   ? runs_kernel<D>
+                              : step == 1 ? neighbours_kernel<D>
+                                          : vectors_kernel<D>;
           const int64_t threads = step == 0 ? n / kRun + 1 : step == 1 ? n : n / kVectorSize<T>;
           launch_elements(stream, threads, kernel, n, device_data<T>(y), device_data<T>(x));
         });
@@ -61,28 +66,31 @@ LadderProblem copy_problem(Device device, DType dtype, const std::vector<int64_t
                      .small = {int64_t{1} << 14},
                      .problem = copy_problem});
 
-// ---- transpose ----------------------------------------------------------------------------------------------------
+// ---- transpose ----------------------------------------------------------------------------------
 //
 // Mapping: 32 × 8 threads copy 32 × 32 elements, four rows each.
 constexpr int kSide = 32, kRows = 8;
 
 // Reads rows, and so writes columns.
 template <class T>
-__global__ void __launch_bounds__(kSide* kRows) columns_kernel(int64_t R, int64_t C, T* y, const T* x) {
+__global__ void __launch_bounds__(kSide* kRows)
+    columns_kernel(int64_t R, int64_t C, T* y, const T* x) {
   const int64_t c = int64_t{blockIdx.x} * kSide + threadIdx.x;
-  for (int64_t r = int64_t{blockIdx.y} * kSide + threadIdx.y; r < min(R, (int64_t{blockIdx.y} + 1) * kSide); r += kRows)
+  for (int64_t r = int64_t{blockIdx.y} * kSide + threadIdx.y;
+       r < min(R, (int64_t{blockIdx.y} + 1) * kSide); r += kRows)
     if (c < C) y[c * R + r] = x[r * C + c];
 }
 
-// Reads rows and writes rows, through a tile in shared memory that is written by rows and read by columns. Of 32 floats
-// a row, a column lies in one bank; of 33, in 32 banks:
+// Reads rows and writes rows, through a tile in shared memory that is written by rows and read by
+// columns. Of 32 floats a row, a column lies in one bank; of 33, in 32 banks:
 //
 //                 32 a row                33 a row
 //     row 0    0  1  2 … 31            0  1  2 … 31  0
 //     row 1    0  1  2 … 31            1  2  3 …  0  1       the bank of each word
 //     row 2    0  1  2 … 31            2  3  4 …  1  2
 template <class T, int kPitch>
-__global__ void __launch_bounds__(kSide* kRows) tile_kernel(int64_t R, int64_t C, T* y, const T* x) {
+__global__ void __launch_bounds__(kSide* kRows)
+    tile_kernel(int64_t R, int64_t C, T* y, const T* x) {
   __shared__ Compute<T> tile[kSide][kPitch];
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
   const int64_t r0 = int64_t{blockIdx.y} * kSide, c0 = int64_t{blockIdx.x} * kSide;
@@ -104,8 +112,8 @@ LadderProblem transpose_problem(Device device, DType dtype, const std::vector<in
           const auto kernel = step == 0   ? columns_kernel<D>
                               : step == 1 ? tile_kernel<D, kSide>
                                           : tile_kernel<D, kSide + 1>;
-          launch(kernel, dim3(blocks_for(C, kSide), blocks_for(R, kSide)), dim3(kSide, kRows), 0, stream, R, C,
-                 device_data<T>(y), device_data<T>(x));
+          launch(kernel, dim3(blocks_for(C, kSide), blocks_for(R, kSide)), dim3(kSide, kRows), 0,
+                 stream, R, C, device_data<T>(y), device_data<T>(x));
         });
       });
 }
@@ -114,8 +122,10 @@ LadderProblem transpose_problem(Device device, DType dtype, const std::vector<in
     {.kernel = "transpose",
      .computes = "y [columns, rows] = x [rows, columns] transposed",
      .steps = {{"columns", "neighbouring threads read a row, and write a column"},
-               {"tile", "32 × 32 elements at a time by way of shared memory: rows are read and written"},
-               {"padded tile", "a row of the tile has 33 elements, so that a column lies in 32 banks"}},
+               {"tile",
+                "32 × 32 elements at a time by way of shared memory: rows are read and written"},
+               {"padded tile",
+                "a row of the tile has 33 elements, so that a column lies in 32 banks"}},
      .sizes = {"rows", "columns"},
      .large = {16384, 16384},
      .small = {128, 128},

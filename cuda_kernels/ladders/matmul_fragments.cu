@@ -1,11 +1,13 @@
-// c = a · b + bias on tensor cores, step by step: from fragments that threads gather word by word to what
-// common/tensor_core_gemm.cuh does, for operands that need no care. a [M, K] and b [K, N] lie row by row, and all tiles
-// are whole.
+// c = a · b + bias on tensor cores, step by step: from fragments that threads gather word by word
+// to what common/tensor_core_gemm.cuh does, for operands that need no care. a [M, K] and b [K, N]
+// lie row by row, and all tiles are whole.
 //
-// Mapping: a block of 2 × 2 warps computes 64 × 64 of c, a warp 32 × 32 of it: 2 × 4 fragments, whose layout is drawn
-// in common/mma.cuh. The block walks along K in slices of 32, which lie in shared memory as they do in a and b:
+// Mapping: a block of 2 × 2 warps computes 64 × 64 of c, a warp 32 × 32 of it: 2 × 4 fragments,
+// whose layout is drawn in common/mma.cuh. The block walks along K in slices of 32, which lie in
+// shared memory as they do in a and b:
 //
-//                     N                       a slice's part of b: 32 rows of 64, and kPadding elements each
+//                     N                       a slice's part of b: 32 rows of 64, and kPadding
+//                     elements each
 //              ┌──────┬──────┐  K
 //              │ b 32 × 64   │
 //        K     └──────┴──────┘
@@ -45,8 +47,9 @@ __device__ __forceinline__ void copy_chunk(T* to, const T* from) {
 
 // A thread brings two chunks of a and two of b.
 template <bool kAsync, class T, int kPadding>
-__device__ __forceinline__ void load_slice(Slice<T, kPadding>& to, const GemmShape& shape, const GemmTile& tile,
-                                           const T* a, const T* b, int64_t k0) {
+__device__ __forceinline__ void load_slice(Slice<T, kPadding>& to, const GemmShape& shape,
+                                           const GemmTile& tile, const T* a, const T* b,
+                                           int64_t k0) {
   constexpr int kRowOfA = kDepth / kChunk, kRowOfB = kSide / kChunk;  // in chunks
 #pragma unroll
   for (int i = 0; i < kSide * kDepth / kChunk / kBlockThreads; ++i) {
@@ -58,25 +61,28 @@ __device__ __forceinline__ void load_slice(Slice<T, kPadding>& to, const GemmSha
   }
 }
 
-// ---- fragments ----------------------------------------------------------------------------------------------------
+// ---- fragments ----------------------------------------------------------------------------------
 
 // Two 16-bit elements as a word, the first in its lower half.
 template <class T>
 __device__ __forceinline__ unsigned pack(const T& first, const T& second) {
-  return *reinterpret_cast<const uint16_t*>(&first) | unsigned{*reinterpret_cast<const uint16_t*>(&second)} << 16;
+  return *reinterpret_cast<const uint16_t*>(&first) |
+         unsigned{*reinterpret_cast<const uint16_t*>(&second)} << 16;
 }
 
-// Word by word. Neighbours along k are neighbours in a's rows, so that a's words are whole; in b they are in two rows.
+// Word by word. Neighbours along k are neighbours in a's rows, so that a's words are whole; in b
+// they are in two rows.
 template <class T, int kPadding>
 __device__ __forceinline__ void gather(unsigned (&a)[kDown][4], unsigned (&b)[kAcross][2],
-                                       const Slice<T, kPadding>& slice, int row, int column, int k) {
+                                       const Slice<T, kPadding>& slice, int row, int column,
+                                       int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, pair = lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < kDown; ++i)
 #pragma unroll
     for (int word = 0; word < 4; ++word)
-      a[i][word] =
-          *reinterpret_cast<const unsigned*>(&slice.a[row + i * 16 + group + word % 2 * 8][k + pair + word / 2 * 8]);
+      a[i][word] = *reinterpret_cast<const unsigned*>(
+          &slice.a[row + i * 16 + group + word % 2 * 8][k + pair + word / 2 * 8]);
 #pragma unroll
   for (int j = 0; j < kAcross; ++j)
 #pragma unroll
@@ -86,13 +92,16 @@ __device__ __forceinline__ void gather(unsigned (&a)[kDown][4], unsigned (&b)[kA
     }
 }
 
-// The same by ldmatrix: a lane gives the address of one row of 8 elements, of one of four 8 × 8 matrices.
+// The same by ldmatrix: a lane gives the address of one row of 8 elements, of one of four 8 × 8
+// matrices.
 template <class T, int kPadding>
 __device__ __forceinline__ void load_matrices(unsigned (&a)[kDown][4], unsigned (&b)[kAcross][2],
-                                              const Slice<T, kPadding>& slice, int row, int column, int k) {
+                                              const Slice<T, kPadding>& slice, int row, int column,
+                                              int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int i = 0; i < kDown; ++i) ldmatrix_x4<false>(a[i], &slice.a[row + i * 16 + lane % 16][k + lane / 16 * 8]);
+  for (int i = 0; i < kDown; ++i)
+    ldmatrix_x4<false>(a[i], &slice.a[row + i * 16 + lane % 16][k + lane / 16 * 8]);
 #pragma unroll
   for (int j = 0; j < kAcross; j += 2) {
     unsigned two[4];  // neighbouring fragments of b, of two words each
@@ -105,7 +114,8 @@ __device__ __forceinline__ void load_matrices(unsigned (&a)[kDown][4], unsigned 
 using Totals = float[kDown][kAcross][4];
 
 template <bool kLdmatrix, class T, int kPadding>
-__device__ __forceinline__ void multiply(Totals& total, const Slice<T, kPadding>& slice, int row, int column) {
+__device__ __forceinline__ void multiply(Totals& total, const Slice<T, kPadding>& slice, int row,
+                                         int column) {
 #pragma unroll
   for (int k = 0; k < kDepth; k += 16) {
     unsigned a[kDown][4], b[kAcross][2];
@@ -121,8 +131,8 @@ __device__ __forceinline__ void multiply(Totals& total, const Slice<T, kPadding>
 }
 
 template <class T>
-__device__ __forceinline__ void store(const Totals& total, const MatrixStore<T>& c, const GemmTile& tile, int row,
-                                      int column) {
+__device__ __forceinline__ void store(const Totals& total, const MatrixStore<T>& c,
+                                      const GemmTile& tile, int row, int column) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int i = 0; i < kDown; ++i)
@@ -130,14 +140,15 @@ __device__ __forceinline__ void store(const Totals& total, const MatrixStore<T>&
     for (int j = 0; j < kAcross; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int64_t m = tile.m0 + row + i * 16 + lane / 4 + half * 8, n = tile.n0 + column + j * 8 + lane % 4 * 2;
-        store_vector<2>(
-            c.at(tile.batch, 0, m, n), 0,
-            {c.result(tile.batch, n, total[i][j][half * 2]), c.result(tile.batch, n + 1, total[i][j][half * 2 + 1])});
+        const int64_t m = tile.m0 + row + i * 16 + lane / 4 + half * 8,
+                      n = tile.n0 + column + j * 8 + lane % 4 * 2;
+        store_vector<2>(c.at(tile.batch, 0, m, n), 0,
+                        {c.result(tile.batch, n, total[i][j][half * 2]),
+                         c.result(tile.batch, n + 1, total[i][j][half * 2 + 1])});
       }
 }
 
-// ---- one slice at a time: loads, then products, then loads --------------------------------------------------------
+// ---- one slice at a time: loads, then products, then loads --------------------------------------
 
 template <class T, bool kLdmatrix, int kPadding>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -145,7 +156,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   using OneSlice = Slice<T, kPadding>;
   DYNAMIC_SHARED(OneSlice, slice);
   const GemmTile tile(shape, kSide, kSide, kDepth);
-  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 2 * kWarpSide, column = warp % 2 * kWarpSide;
+  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 2 * kWarpSide,
+            column = warp % 2 * kWarpSide;
   a += tile.batch * shape.M * shape.K;
   b += tile.batch * shape.K * shape.N;
   Totals total = {};
@@ -158,11 +170,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   store(total, c, tile, row, column);
 }
 
-// ---- stages -------------------------------------------------------------------------------------------------------
+// ---- stages -------------------------------------------------------------------------------------
 //
-// Shared memory holds three slices in a ring. cp.async copies past the registers, and nobody waits for it: two slices
-// are on their way while a third is multiplied. At each bar the block waits for the oldest copy and for all its
-// threads: the slice is there for everybody, and the one before, whose place the next copy takes, is no longer read.
+// Shared memory holds three slices in a ring. cp.async copies past the registers, and nobody waits
+// for it: two slices are on their way while a third is multiplied. At each bar the block waits for
+// the oldest copy and for all its threads: the slice is there for everybody, and the one before,
+// whose place the next copy takes, is no longer read.
 //
 //               before      │ slice 0    │ slice 1    │ slice 2    │ slice 3
 //     stage 0   copy 0 ░░░░ │ multiply 0 │ copy 3 ░░░ │ ░░░░░░░░░░ │ multiply 3 …
@@ -175,11 +188,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   using Stage = Slice<T, kChunk>;
   DYNAMIC_SHARED(Stage, stages);
   const GemmTile tile(shape, kSide, kSide, kDepth);
-  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 2 * kWarpSide, column = warp % 2 * kWarpSide;
+  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 2 * kWarpSide,
+            column = warp % 2 * kWarpSide;
   a += tile.batch * shape.M * shape.K;
   b += tile.batch * shape.K * shape.N;
   const auto start = [&](int slice) {
-    if (slice < tile.last_slice) load_slice<true>(stages[slice % kStages], shape, tile, a, b, int64_t{slice} * kDepth);
+    if (slice < tile.last_slice)
+      load_slice<true>(stages[slice % kStages], shape, tile, a, b, int64_t{slice} * kDepth);
     __pipeline_commit();  // also when there was none, so that the groups can be counted
   };
   Totals total = {};
@@ -195,7 +210,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class T>
-void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+         const Tensor& bias) {
   using D = Element<T>;
   const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
   const bool padded = step >= MatmulStep::PaddedRows;
@@ -204,8 +220,9 @@ void run(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const
                       : step == MatmulStep::Ldmatrix   ? one_slice_kernel<D, true, 0>
                       : step == MatmulStep::PaddedRows ? one_slice_kernel<D, true, kChunk>
                                                        : staged_kernel<D>;
-  launch(kernel, gemm_blocks(shape, kSide, kSide), kBlockThreads, step == MatmulStep::Stages ? 3 * slice : slice,
-         stream, shape, device_data<T>(a), device_data<T>(b),
+  launch(kernel, gemm_blocks(shape, kSide, kSide), kBlockThreads,
+         step == MatmulStep::Stages ? 3 * slice : slice, stream, shape, device_data<T>(a),
+         device_data<T>(b),
          MatrixStore<D>{device_data<T>(c), shape.M, shape.N, optional_data<T>(bias)});
 }
 
@@ -215,12 +232,13 @@ bool fragments_support(const Tensor& c, const Tensor& a, const Tensor& b) {
   const auto whole = [](const Tensor& x) {
     return x.is_contiguous() && reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0;
   };
-  return (c.dtype() == DType::Float16 || c.dtype() == DType::BFloat16) && whole(a) && whole(b) && whole(c) &&
-         c.shape()[1] % kSide == 0 && c.shape()[2] % kSide == 0 && a.shape()[2] % kDepth == 0;
+  return (c.dtype() == DType::Float16 || c.dtype() == DType::BFloat16) && whole(a) && whole(b) &&
+         whole(c) && c.shape()[1] % kSide == 0 && c.shape()[2] % kSide == 0 &&
+         a.shape()[2] % kDepth == 0;
 }
 
-void matmul_fragments(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
-                      const Tensor& bias) {
+void matmul_fragments(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a,
+                      const Tensor& b, const Tensor& bias) {
   ASSERT(fragments_support(c, a, b));
   (c.dtype() == DType::Float16 ? run<float16> : run<bfloat16>)(step, stream, c, a, b, bias);
 }

@@ -1,11 +1,16 @@
-// The mean and variance of each channel of an image in NHWC memory, which batch norm's forward pass begins with, step
-// by step. In memory x is a matrix of N·H·W rows of C channels, and what is summed lies C elements apart:
+// The mean and variance of each channel of an image in NHWC memory, which batch norm's forward pass
+// begins with, step by step. In memory x is a matrix of N·H·W rows of C channels, and what is
+// summed lies C elements apart:
 //
-//              channels →                 thread per channel   a warp reads a row's neighbours: good, but C threads
-//     pixels   . . . . . . . .                                 are few for a device that wants some 200,000
-//       ↓      . . . . . . . .            block per channel    a warp reads down a column: 32 rows, 32 sectors
-//              . . . . . . . .            segments             a block takes 32 columns and a segment of the rows
-//              . . . . . . . .            vectorised           and each thread 16 bytes of a row, four rows in flight
+//              channels →                 thread per channel   a warp reads a row's neighbours:
+//              good, but C threads
+//     pixels   . . . . . . . .                                 are few for a device that wants some
+//     200,000
+//       ↓      . . . . . . . .            block per channel    a warp reads down a column: 32 rows,
+//       32 sectors
+//              . . . . . . . .            segments             a block takes 32 columns and a
+//              segment of the rows . . . . . . . .            vectorised           and each thread
+//              16 bytes of a row, four rows in flight
 //
 // The last two are common/channels.cuh, by which batch_norm.cu does it.
 #include "ringgrad/cuda_kernels/common/moments.cuh"
@@ -15,7 +20,8 @@ namespace ringgrad::cuda {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) thread_per_channel_kernel(Channels channels, StatsReducer<T> reducer) {
+__global__ void __launch_bounds__(kThreads)
+    thread_per_channel_kernel(Channels channels, StatsReducer<T> reducer) {
   const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (c >= channels.C) return;
   Moments<Compute<T>> state[1] = {};
@@ -25,7 +31,8 @@ __global__ void __launch_bounds__(kThreads) thread_per_channel_kernel(Channels c
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) block_per_channel_kernel(Channels channels, StatsReducer<T> reducer) {
+__global__ void __launch_bounds__(kThreads)
+    block_per_channel_kernel(Channels channels, StatsReducer<T> reducer) {
   using State = Moments<Compute<T>>;
   __shared__ State states[kThreads];
   State state[1] = {};
@@ -43,9 +50,11 @@ void run(int step, Stream stream, const Tensor& mean, const Tensor& var, const T
   const Channels channels(x);
   const StatsReducer<D> reducer{device_data<T>(x), device_data<A>(mean), device_data<A>(var), {}};
   if (step == 0)
-    launch(thread_per_channel_kernel<D>, blocks_for(channels.C, kThreads), kThreads, 0, stream, channels, reducer);
+    launch(thread_per_channel_kernel<D>, blocks_for(channels.C, kThreads), kThreads, 0, stream,
+           channels, reducer);
   else if (step == 1)
-    launch(block_per_channel_kernel<D>, static_cast<unsigned>(channels.C), kThreads, 0, stream, channels, reducer);
+    launch(block_per_channel_kernel<D>, static_cast<unsigned>(channels.C), kThreads, 0, stream,
+           channels, reducer);
   else
     reduce_channels<kVectorSize<T>>(stream, channels, step == 3, reducer);
 }
@@ -55,7 +64,9 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
   const Tensor mean = empty({size[1]}, {DType::Float32, device}), var = empty_like(mean);
   return make_problem(
       3 * static_cast<double>(x.numel()), {x}, {mean, var},
-      [=](int step) { return step < 3 || size[1] % (kVectorBytes / static_cast<int64_t>(itemsize(dtype))) == 0; },
+      [=](int step) {
+        return step < 3 || size[1] % (kVectorBytes / static_cast<int64_t>(itemsize(dtype))) == 0;
+      },
       [=](int step, Stream stream) {
         visit_floating("moments", dtype, [&]<class T>() { run<T>(step, stream, mean, var, x); });
       });
@@ -64,11 +75,14 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
 [[maybe_unused]] const bool registered = register_ladder(
     {.kernel = "batch_norm_stats",
      .computes = "mean and var [channels] of x [images, channels, side, side]",
-     .steps = {{"thread per channel", "a thread goes over all pixels of one channel"},
-               {"block per channel", "256 threads share the pixels of one channel"},
-               {"segments", "a block takes 32 channels of a part of the pixels; the last block merges the parts"},
-               {"vectorised",
-                "and each thread 8 channels of 16 bits at once, four loads in flight: what batch norm uses"}},
+     .steps =
+         {{"thread per channel", "a thread goes over all pixels of one channel"},
+          {"block per channel", "256 threads share the pixels of one channel"},
+          {"segments",
+           "a block takes 32 channels of a part of the pixels; the last block merges the parts"},
+          {"vectorised",
+           "and each thread 8 channels of 16 bits at once, four loads in flight: what batch norm "
+           "uses"}},
      .sizes = {"images", "channels", "side"},
      .large = {4096, 64, 32},
      .small = {2, 64, 16},

@@ -11,7 +11,8 @@
 namespace ringgrad::cuda {
 
 // Normally distributed, with mean 0 and deviation 1.
-inline Tensor noise(const Shape& shape, DType dtype, Device device, Layout layout = Layout::Strided) {
+inline Tensor noise(const Shape& shape, DType dtype, Device device,
+                    Layout layout = Layout::Strided) {
   const Tensor numbers = empty(shape, {dtype, device});
   normal_(numbers, 0, 1);
   if (layout == Layout::Strided) return numbers;
@@ -20,13 +21,17 @@ inline Tensor noise(const Shape& shape, DType dtype, Device device, Layout layou
   return x;
 }
 
-inline LadderProblem make_problem(double operations, std::vector<Tensor> inputs, std::vector<Tensor> results,
-                                  std::function<bool(int)> supports, std::function<void(int, Stream)> run) {
+inline LadderProblem make_problem(double operations, std::vector<Tensor> inputs,
+                                  std::vector<Tensor> results, std::function<bool(int)> supports,
+                                  std::function<void(int, Stream)> run) {
   std::string shapes;
   double bytes = 0;
   for (const auto* tensors : {&inputs, &results})
     for (const Tensor& x : *tensors) {
-      shapes += str(shapes.empty() ? "" : tensors == &results && &x == &results.front() ? " → " : ", ", x.shape());
+      shapes += str(shapes.empty()                                  ? ""
+                    : tensors == &results && &x == &results.front() ? " → "
+                                                                    : ", ",
+                    x.shape());
       bytes += static_cast<double>(x.numel()) * static_cast<double>(itemsize(x.dtype()));
     }
   return {std::move(shapes),  operations,          bytes,         std::move(inputs),

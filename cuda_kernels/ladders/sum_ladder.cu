@@ -1,8 +1,9 @@
-// y = Σ x, float32, step by step (after Harris, "Optimizing Parallel Reduction in CUDA", 2007). The last step is
-// kernels::sum (sum.cu).
+// y = Σ x, float32, step by step (after Harris, "Optimizing Parallel Reduction in CUDA", 2007). The
+// last step is kernels::sum (sum.cu).
 //
-// Mapping of the trees: a block adds 256 elements, and what it finds is an element for the next launch, until there is
-// one left. A tree in shared memory has eight levels; with 16 threads for brevity, threads t add what they hold and
+// Mapping of the trees: a block adds 256 elements, and what it finds is an element for the next
+// launch, until there is one left. A tree in shared memory has eight levels; with 16 threads for
+// brevity, threads t add what they hold and
 //
 //     neighbours first   t:  0 ← 1    2 ← 3    4 ← 5 …      then 0 ← 2,  4 ← 6 …      then 0 ← 4 …
 //     halves first       t:  0 ← 8,   1 ← 9,   2 ← 10 …     then 0 ← 4,  1 ← 5 …      then 0 ← 2 …
@@ -20,8 +21,8 @@ __global__ void __launch_bounds__(kThreads) atomic_kernel(int64_t n, float* y, c
   for (int64_t i = thread_number(); i < n; i += thread_count()) atomicAdd(y, x[i]);
 }
 
-// Neighbours first: in a level the first threads take places 2, 4, 8 … apart, which share banks. Halves first: places
-// beside each other.
+// Neighbours first: in a level the first threads take places 2, 4, 8 … apart, which share banks.
+// Halves first: places beside each other.
 template <bool kNeighboursFirst>
 __global__ void __launch_bounds__(kThreads) tree_kernel(int64_t n, float* y, const float* x) {
   __shared__ float values[kThreads];
@@ -37,8 +38,9 @@ __global__ void __launch_bounds__(kThreads) tree_kernel(int64_t n, float* y, con
   if (t == 0) y[blockIdx.x] = values[0];
 }
 
-// Many elements per thread, in registers, so that the device is full once and most additions need no other thread; then
-// lanes exchange what they have by shuffles, and only warps use shared memory.
+// Many elements per thread, in registers, so that the device is full once and most additions need
+// no other thread; then lanes exchange what they have by shuffles, and only warps use shared
+// memory.
 __global__ void __launch_bounds__(kThreads) shuffle_kernel(int64_t n, float* y, const float* x) {
   float total = 0;
   for (int64_t i = thread_number(); i < n; i += thread_count()) total += x[i];
@@ -62,7 +64,9 @@ void reduce_by(TreeKernel kernel, Stream stream, Blocks blocks, const Tensor& y,
 
 void run(int step, Stream stream, const Tensor& y, const Tensor& x) {
   const auto by_256 = [](int64_t n) { return blocks_for(n, kThreads); };
-  const auto one_wave = [=](int64_t n) { return n <= 8 * kThreads ? 1 : grid_stride_blocks(stream, n, 8 * kThreads); };
+  const auto one_wave = [=](int64_t n) {
+    return n <= 8 * kThreads ? 1 : grid_stride_blocks(stream, n, 8 * kThreads);
+  };
   if (step == 0) {
     kernels::fill(y, 0);
     launch_elements(stream, x.numel(), atomic_kernel, x.numel(), y.data<float>(), x.data<float>());
@@ -87,12 +91,15 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
 [[maybe_unused]] const bool registered = register_ladder(
     {.kernel = "sum",
      .computes = "y = the sum of x [n]",
-     .steps = {{"atomic", "every element is added to one address by atomicAdd"},
-               {"neighbours first",
-                "a tree in shared memory per block, which adds neighbours, then neighbours of those"},
-               {"halves first", "a tree which adds the second half to the first, so that no two threads share a bank"},
-               {"shuffles", "many elements per thread in registers, then lanes exchange theirs by shuffles"},
-               {"sum", "kernels::sum, which also takes several sums, any strides and types"}},
+     .steps =
+         {{"atomic", "every element is added to one address by atomicAdd"},
+          {"neighbours first",
+           "a tree in shared memory per block, which adds neighbours, then neighbours of those"},
+          {"halves first",
+           "a tree which adds the second half to the first, so that no two threads share a bank"},
+          {"shuffles",
+           "many elements per thread in registers, then lanes exchange theirs by shuffles"},
+          {"sum", "kernels::sum, which also takes several sums, any strides and types"}},
      .sizes = {"n"},
      .large = {int64_t{1} << 28},
      .small = {int64_t{1} << 14},

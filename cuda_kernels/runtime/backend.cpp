@@ -18,7 +18,8 @@ struct DeviceRecord {
 
 class EventTimer final : public DeviceTimer {
  public:
-  explicit EventTimer(Stream stream) : stream_(stream), begin_(stream.device, true), end_(stream.device, true) {
+  explicit EventTimer(Stream stream)
+      : stream_(stream), begin_(stream.device, true), end_(stream.device, true) {
     begin_.record(stream_);
   }
   void stop() override { end_.record(stream_); }
@@ -49,7 +50,8 @@ class CudaBackend : public DeviceBackend {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
-      // Inside a capture nothing can be waited for, so cached blocks cannot be given back to try again.
+      // Inside a capture nothing can be waited for, so cached blocks cannot be given back to try
+      // again.
       if (cuda::capturing()) CUDA_CHECK(error);
       cudaGetLastError();
       return nullptr;
@@ -78,7 +80,8 @@ class CudaBackend : public DeviceBackend {
   Stream default_stream(int index) override {
     check_device("stream", Device(DeviceType::CUDA, index));
     DeviceRecord& device = record(index);
-    std::call_once(device.once, [&] { device.default_stream.emplace(Device(DeviceType::CUDA, index)); });
+    std::call_once(device.once,
+                   [&] { device.default_stream.emplace(Device(DeviceType::CUDA, index)); });
     return device.default_stream->get();
   }
 
@@ -96,7 +99,9 @@ class CudaBackend : public DeviceBackend {
     return true;
   }
 
-  std::unique_ptr<DeviceTimer> start_timer(Stream stream) override { return std::make_unique<EventTimer>(stream); }
+  std::unique_ptr<DeviceTimer> start_timer(Stream stream) override {
+    return std::make_unique<EventTimer>(stream);
+  }
 
   std::unique_ptr<DeviceGraph> capture(int index, const std::function<void()>& body) override {
     return std::make_unique<Graph>(cuda::capture(Device(DeviceType::CUDA, index), body));
@@ -106,8 +111,8 @@ class CudaBackend : public DeviceBackend {
   void keep_memory(Stream stream) override { cuda::keep_memory(stream); }
 
  private:
-  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too old or the device
-  // is broken: count() says 0 then.
+  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too
+  // old or the device is broken: count() says 0 then.
   struct Found {
     int devices = 0;
     cudaError_t error = cudaSuccess;
@@ -124,7 +129,9 @@ class CudaBackend : public DeviceBackend {
   }
 
   DeviceRecord& record(int index) {
-    std::call_once(once_, [this] { records_ = std::make_unique<DeviceRecord[]>(static_cast<size_t>(count())); });
+    std::call_once(once_, [this] {
+      records_ = std::make_unique<DeviceRecord[]>(static_cast<size_t>(count()));
+    });
     return records_[static_cast<size_t>(index)];
   }
 

@@ -1,5 +1,6 @@
-// Mapping: a thread handles one element and goes on in strides of the whole grid. Segments begin at any element, so
-// there are no wider loads; neighbouring threads read neighbouring elements all the same.
+// Mapping: a thread handles one element and goes on in strides of the whole grid. Segments begin at
+// any element, so there are no wider loads; neighbouring threads read neighbouring elements all the
+// same.
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 
 #include "ringgrad/core/base/check.h"
@@ -21,7 +22,8 @@ __device__ A combined(Combination combination, A a, A b) {
 // A floating sum is multiplied by 1 / divisor, as on the CPU.
 template <class Y, class T, class In>
 __global__ void __launch_bounds__(kThreads)
-    combine_kernel(int64_t n, Y* y, const T* own, const In* incoming, Combination combination, int divisor) {
+    combine_kernel(int64_t n, Y* y, const T* own, const In* incoming, Combination combination,
+                   int divisor) {
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < n; i += thread_count()) {
     const A value = combined<A>(combination, widen(own[i]), widen(incoming[i]));
@@ -36,7 +38,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class Partial, class T, class Body>
 void visit_types(DType y, DType incoming, Body body) {
   const auto with_y = [&]<class Y>() {
-    incoming == dtype_of<T> ? body.template operator()<Y, T>() : body.template operator()<Y, Partial>();
+    incoming == dtype_of<T> ? body.template operator()<Y, T>()
+                            : body.template operator()<Y, Partial>();
   };
   y == dtype_of<T> ? with_y.template operator()<T>() : with_y.template operator()<Partial>();
 }
@@ -47,8 +50,8 @@ DType partial_dtype(DType dtype) {
   return dtype == DType::Float16 || dtype == DType::BFloat16 ? DType::Float32 : dtype;
 }
 
-void combine(Stream stream, const Tensor& y, const Tensor& own, const Tensor& incoming, Combination combination,
-             int divisor) {
+void combine(Stream stream, const Tensor& y, const Tensor& own, const Tensor& incoming,
+             Combination combination, int divisor) {
   const int64_t n = own.numel();
   for (const Tensor* x : {&y, &incoming})
     ASSERT(x->numel() == n && x->is_contiguous() &&
@@ -57,8 +60,9 @@ void combine(Stream stream, const Tensor& y, const Tensor& own, const Tensor& in
   visit_number("all_reduce", own.dtype(), [&]<class T>() {
     using Partial = std::conditional_t<std::is_integral_v<T>, T, ComputeOf<T>>;
     visit_types<Partial, T>(y.dtype(), incoming.dtype(), [&]<class Y, class In>() {
-      launch_elements(stream, n, combine_kernel<Element<Y>, Element<T>, Element<In>>, n, device_data<Y>(y),
-                      device_data<T>(own), device_data<In>(incoming), combination, divisor);
+      launch_elements(stream, n, combine_kernel<Element<Y>, Element<T>, Element<In>>, n,
+                      device_data<Y>(y), device_data<T>(own), device_data<In>(incoming),
+                      combination, divisor);
     });
   });
 }

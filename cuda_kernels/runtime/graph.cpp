@@ -41,7 +41,8 @@ class Recording {
       cudaStreamEndCapture(native(stream_), &graph_);
     }
     if (graph_) cudaGraphDestroy(graph_);
-    cudaGetLastError();  // of the end of a capture that failed: it must not be taken for a later call's
+    // Of the end of a capture that failed: it must not be taken for a later call's.
+    cudaGetLastError();
     --captures[stream_.device.index];
   }
   Recording(const Recording&) = delete;
@@ -109,8 +110,12 @@ bool is_kept(Stream stream) {
   return all_kept().times.contains(stream.handle);
 }
 
-Graph::Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept, std::vector<ReplayHook> hooks)
-    : stream_(std::move(stream)), kept_(std::move(kept)), hooks_(std::move(hooks)), launched_(device()) {
+Graph::Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept,
+             std::vector<ReplayHook> hooks)
+    : stream_(std::move(stream)),
+      kept_(std::move(kept)),
+      hooks_(std::move(hooks)),
+      launched_(device()) {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
   CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
 }
@@ -146,8 +151,9 @@ void Graph::pass_on(Replay& replay, size_t hook) const {
   launched_.record(replay.stream);
 }
 
-// On a stream of its own: what other threads queue meanwhile on the default stream must not be recorded, and what is
-// recorded must not wait for it. Thread-local mode lets them allocate and wait, too.
+// On a stream of its own: what other threads queue meanwhile on the default stream must not be
+// recorded, and what is recorded must not wait for it. Thread-local mode lets them allocate and
+// wait, too.
 Graph capture(Device device, const std::function<void()>& body) {
   const DeviceGuard device_guard(device);
   OwnedStream own(device);

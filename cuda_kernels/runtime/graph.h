@@ -55,10 +55,11 @@ class Graph final : public DeviceGraph {
   size_t nodes_ = 0;
 };
 
-// Records what `body` queues on the current stream of `device`, running nothing. Meanwhile the current stream is a
-// private one, so that memory which body takes and frees is used again by this graph alone. Throws what body throws,
-// and CudaError when body does what cannot be recorded: waits for the device (item(), copies to the host), or uses
-// another stream without waiting for it in the end.
+// Records what `body` queues on the current stream of `device`, running nothing. Meanwhile the
+// current stream is a private one, so that memory which body takes and frees is used again by this
+// graph alone. Throws what body throws, and CudaError when body does what cannot be recorded: waits
+// for the device (item(), copies to the host), or uses another stream without waiting for it in the
+// end.
 Graph capture(Device device, const std::function<void()>& body);
 
 // Whether this thread is inside capture().
@@ -69,7 +70,8 @@ bool being_captured(Stream stream);
 void on_replay(ReplayHook hook);
 void keep_memory(Stream stream);
 
-// Held while a capture begins: whoever holds it knows that a stream which is not being captured stays so.
+// Held while a capture begins: whoever holds it knows that a stream which is not being captured
+// stays so.
 std::mutex& capture_begins();
 // Returns true if some thread captures on that device. REQUIRES: capture_begins() is held, because
 // otherwise the answer may change at once.

@@ -12,17 +12,19 @@ namespace ringgrad::cuda {
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) [[likely]]
     return;
-  const std::string message =
-      str(current_op(), ": ", call, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
-  cudaGetLastError();  // reported here; the next call starts clean, unless the device itself is lost
+  const std::string message = str(current_op(), ": ", call, " failed: ", cudaGetErrorString(error),
+                                  " (", cudaGetErrorName(error), ")");
+  // Reported here; the next call starts clean, unless the device itself is lost.
+  cudaGetLastError();
   if (error == cudaErrorMemoryAllocation) throw OutOfMemoryError(message);
   throw CudaError(message);
 }
 
-// ---- devices ------------------------------------------------------------------------------------------------------
+// ---- devices ------------------------------------------------------------------------------------
 
-// A thread begins on device 0 without having chosen it: cudaSetDevice(0) to go back there would make a context on it,
-// hundreds of megabytes for each rank (CUDA 12.0). So the first device that a thread enters stays current.
+// A thread begins on device 0 without having chosen it: cudaSetDevice(0) to go back there would
+// make a context on it, hundreds of megabytes for each rank (CUDA 12.0). So the first device that a
+// thread enters stays current.
 DeviceGuard::DeviceGuard(Device device) : previous_(0), entered_(device.index) {
   constinit static thread_local bool first = true;
   ASSERT(device.is_cuda());
@@ -32,17 +34,19 @@ DeviceGuard::DeviceGuard(Device device) : previous_(0), entered_(device.index) {
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (previous_ != entered_) cudaSetDevice(previous_);  // it was current before, so this cannot fail
+  // It was current before, so this cannot fail.
+  if (previous_ != entered_) cudaSetDevice(previous_);
 }
 
-// Launchers ask at each launch. An attribute is read in nanoseconds, where cudaGetDeviceProperties takes milliseconds.
+// Launchers ask at each launch. An attribute is read in nanoseconds, where cudaGetDeviceProperties
+// takes milliseconds.
 int multiprocessors(Device device) {
   int count = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
   return count;
 }
 
-// ---- streams ------------------------------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------
 
 namespace {
 
@@ -70,8 +74,10 @@ OwnedStream::OwnedStream(Device device) {
     void* counters = nullptr;
     const std::vector<unsigned> zeros(kCounters);
     CUDA_CHECK(cudaMalloc(&counters, sizeof(unsigned) * kCounters));
-    // Not cudaMemcpy, behind which streams that do not wait for the null stream may find no zeros yet.
-    CUDA_CHECK(cudaMemcpyAsync(counters, zeros.data(), sizeof(unsigned) * kCounters, cudaMemcpyHostToDevice, created));
+    // Not cudaMemcpy, behind which streams that do not wait for the null stream may find no zeros
+    // yet.
+    CUDA_CHECK(cudaMemcpyAsync(counters, zeros.data(), sizeof(unsigned) * kCounters,
+                               cudaMemcpyHostToDevice, created));
     CUDA_CHECK(cudaStreamSynchronize(created));
     pool().counters[created] = static_cast<unsigned*>(counters);
     idle.push_back({device, created});
@@ -100,7 +106,7 @@ unsigned* block_counters(Stream stream) {
   return found->second;
 }
 
-// ---- events -------------------------------------------------------------------------------------------------------
+// ---- events -------------------------------------------------------------------------------------
 
 Event::Event(Device device, bool timed) : device_(device) {
   const DeviceGuard guard(device);
@@ -123,7 +129,8 @@ void Event::synchronize() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 bool Event::done() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // has it, too, and libraries take what they find there for an error of their own
+    // Has it, too, and libraries take what they find there for an error of their own.
+    cudaGetLastError();
     return false;
   }
   CUDA_CHECK(status);

@@ -8,15 +8,15 @@
 
 namespace ringgrad::cuda {
 
-// x [·, rows, columns] is by rows what its transpose is by columns. Element (i, j) lies at i · leading + j, or, where
-// x is itself by columns, at j · leading + i.
+// x [·, rows, columns] is by rows what its transpose is by columns. Element (i, j) lies at i ·
+// leading + j, or, where x is itself by columns, at j · leading + i.
 struct ByColumns {
   bool is_itself;
   int64_t leading;  // at least the length of what is contiguous, as cuBLAS requires
 };
 
-// nullopt where neither rows nor columns are contiguous, or where they repeat. Strides of dimensions of size 1 mean
-// nothing: a view that was made for a product has 0 there.
+// nullopt where neither rows nor columns are contiguous, or where they repeat. Strides of
+// dimensions of size 1 mean nothing: a view that was made for a product has 0 there.
 inline std::optional<ByColumns> by_columns(const Tensor& x) {
   const auto leading = [&](int unit, int other) -> std::optional<int64_t> {
     const int64_t length = std::max<int64_t>(1, x.size(unit));

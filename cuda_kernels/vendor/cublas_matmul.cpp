@@ -1,8 +1,8 @@
 // kernels::matmul by cuBLAS: the vendor's implementation, beside ours in matmul.cu.
 //
-// cuBLAS thinks in columns: what is c [M, N] by rows is cᵀ [N, M] by columns, and cᵀ = bᵀ · aᵀ. So b is its first
-// operand and a its second, and neither is moved in memory: whichever of its dimensions has stride 1 decides about a
-// transpose.
+// cuBLAS thinks in columns: what is c [M, N] by rows is cᵀ [N, M] by columns, and cᵀ = bᵀ · aᵀ. So
+// b is its first operand and a its second, and neither is moved in memory: whichever of its
+// dimensions has stride 1 decides about a transpose.
 #include <cublas_v2.h>
 
 #include "ringgrad/core/base/check.h"
@@ -36,7 +36,8 @@ cublasHandle_t handle_for(Stream stream) {
   return handle;
 }
 
-// What NVIDIA recommends for Hopper. From our allocator: a capture must not take memory from anywhere else.
+// What NVIDIA recommends for Hopper. From our allocator: a capture must not take memory from
+// anywhere else.
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 struct Types {
@@ -46,7 +47,8 @@ struct Types {
 Types types_of(DType dtype) {
   switch (dtype) {
     case DType::Float64: return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
-    case DType::Float32: return {CUDA_R_32F, allows_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+    case DType::Float32:
+      return {CUDA_R_32F, allows_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
     case DType::BFloat16: return {CUDA_R_16BF, CUBLAS_COMPUTE_32F};
     case DType::Float16: return {CUDA_R_16F, CUBLAS_COMPUTE_32F};
     default: throw_unsupported_dtype("matmul", dtype, "a floating dtype");
@@ -66,7 +68,8 @@ struct Operand {
   }
 };
 
-bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                   const Tensor& bias) {
   ASSERT(c.is_contiguous() && c.dim() == 3 && a.shape()[2] == b.shape()[1]);
   if (c.numel() == 0 || a.numel() == 0) return false;
   const DeviceGuard guard(stream.device);
@@ -74,7 +77,8 @@ bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor
   if (!handle) return false;
   const Tensor workspace = empty({static_cast<int64_t>(kWorkspace)}, {DType::UInt8, stream.device});
   check(cublasSetWorkspace(handle, workspace.raw_data(), kWorkspace), "cublasSetWorkspace");
-  if (bias) kernels::copy(c, bias.as_strided(c.shape(), {0, 0, bias.strides()[0]}, bias.storage_offset()));
+  if (bias)
+    kernels::copy(c, bias.as_strided(c.shape(), {0, 0, bias.strides()[0]}, bias.storage_offset()));
   const auto [element, compute] = types_of(c.dtype());
   const Operand first(b), second(a);
   const bool wide = c.dtype() == DType::Float64;
@@ -83,16 +87,18 @@ bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor
   const void* const alpha = wide ? static_cast<const void*>(&one) : &one32;
   const void* const beta = wide ? static_cast<const void*>(&keep) : &keep32;
   const int64_t M = c.shape()[1], N = c.shape()[2], K = a.shape()[2];
-  check(cublasGemmStridedBatchedEx_64(handle, first.op, second.op, N, M, K, alpha, first.x.raw_data(), element,
-                                      first.leading, first.x.strides()[0], second.x.raw_data(), element, second.leading,
-                                      second.x.strides()[0], beta, c.raw_data(), element, N, c.strides()[0],
-                                      c.shape()[0], compute, CUBLAS_GEMM_DEFAULT),
+  check(cublasGemmStridedBatchedEx_64(
+            handle, first.op, second.op, N, M, K, alpha, first.x.raw_data(), element, first.leading,
+            first.x.strides()[0], second.x.raw_data(), element, second.leading,
+            second.x.strides()[0], beta, c.raw_data(), element, N, c.strides()[0], c.shape()[0],
+            compute, CUBLAS_GEMM_DEFAULT),
         "cublasGemmStridedBatchedEx_64");
   return true;
 }
 
-BEFORE_MAIN(cublas, add_vendor_library(DeviceType::CUDA,
-                                       str("cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR, ".", CUBLAS_VER_PATCH)));
+BEFORE_MAIN(cublas,
+            add_vendor_library(DeviceType::CUDA, str("cuBLAS ", CUBLAS_VER_MAJOR, ".",
+                                                     CUBLAS_VER_MINOR, ".", CUBLAS_VER_PATCH)));
 REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Vendor, matmul_cublas);
 
 }  // namespace

@@ -1,8 +1,9 @@
-// cuDNN's batch normalisation in training, forward with ReLU and residual in the same graph, beside ours in
-// batch_norm.cu. Its engines are compiled at run time: without a GPU they are only found (tests/cudnn_plans_test.cpp).
+// cuDNN's batch normalisation in training, forward with ReLU and residual in the same graph, beside
+// ours in batch_norm.cu. Its engines are compiled at run time: without a GPU they are only found
+// (tests/cudnn_plans_test.cpp).
 //
-// Backward, ReLU's gradient is a kernel of ours in front of it. cuDNN 9.19 has an engine for both in one, but reads the
-// mask from memory, even where the graph computes it from y: from address 0.
+// Backward, ReLU's gradient is a kernel of ours in front of it. cuDNN 9.19 has an engine for both
+// in one, but reads the mask from memory, even where the graph computes it from y: from address 0.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/runtime/deviations.h"
@@ -19,11 +20,14 @@ struct alignas(kGraphAlignment) Number {
   float value;
 };
 
-bool is_supported(const Tensor& x) { return x.dtype() != DType::Float64 && x.dim() == 4 && x.numel() > 0; }
+bool is_supported(const Tensor& x) {
+  return x.dtype() != DType::Float64 && x.dim() == 4 && x.numel() > 0;
+}
 
-bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean, const Tensor& var,
-                      const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
-                      bool relu, const kernels::RunningStatistics& running) {
+bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean,
+                      const Tensor& var, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Tensor& residual, double eps, bool relu,
+                      const kernels::RunningStatistics& running) {
   if (!is_supported(x) || !weight || !bias || positive) return false;
   for (const Tensor& kept : {running.mean, running.var})
     if (kept && !kept.is_contiguous()) return false;
@@ -31,19 +35,25 @@ bool batch_norm_cudnn(Stream stream, const Tensor& y, const Tensor& positive, co
   if (!format) return false;
   const DeviceGuard guard(stream.device);
   Number epsilon{static_cast<float>(eps)};
-  std::vector<void*> addresses = {x.raw_data(),      y.raw_data(),    mean.raw_data(), var.raw_data(),
-                                  weight.raw_data(), bias.raw_data(), &epsilon};
+  std::vector<void*> addresses = {x.raw_data(),   y.raw_data(),      mean.raw_data(),
+                                  var.raw_data(), weight.raw_data(), bias.raw_data(),
+                                  &epsilon};
   if (residual) addresses.push_back(residual.raw_data());
-  const auto graph = [&] { return batch_norm_graph({x.shape(), x.dtype(), *format}, residual.defined(), relu); };
-  if (!run_fastest(stream, "batch_norm", call_signature("batch_norm", x, residual, relu), x.dtype(), graph, addresses))
+  const auto graph = [&] {
+    return batch_norm_graph({x.shape(), x.dtype(), *format}, residual.defined(), relu);
+  };
+  if (!run_fastest(stream, "batch_norm", call_signature("batch_norm", x, residual, relu), x.dtype(),
+                   graph, addresses))
     return false;
-  variances_of(stream, var, mean, eps, running, static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
+  variances_of(stream, var, mean, eps, running,
+               static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
   return true;
 }
 
-bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dx,
-                               const Tensor& dresidual, const Tensor& dy, const Tensor& x, const Tensor& y,
-                               const Tensor& mean, const Tensor& var, const Tensor& weight, double eps) {
+bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat,
+                               const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
+                               const Tensor& x, const Tensor& y, const Tensor& mean,
+                               const Tensor& var, const Tensor& weight, double eps) {
   if (!is_supported(x) || !weight || !dx) return false;
   const auto format = common_format({x, dx, dy, y, dresidual});
   if (!format) return false;
@@ -51,11 +61,12 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
   const Tensor rstd = empty_like(var);
   rstd_of(stream, rstd, var, eps);
   const Tensor g = batch_norm_rectified(dresidual, dy, y);
-  void* const addresses[] = {x.raw_data(),    g.raw_data(),      dx.raw_data(),          mean.raw_data(),
-                             rstd.raw_data(), weight.raw_data(), sum_dy_xhat.raw_data(), sum_dy.raw_data()};
+  void* const addresses[] = {x.raw_data(),           g.raw_data(),     dx.raw_data(),
+                             mean.raw_data(),        rstd.raw_data(),  weight.raw_data(),
+                             sum_dy_xhat.raw_data(), sum_dy.raw_data()};
   const auto graph = [&] { return batch_norm_backward_graph({x.shape(), x.dtype(), *format}); };
-  return run_fastest(stream, "batch_norm_backward", call_signature("batch_norm_backward", x), x.dtype(), graph,
-                     addresses);
+  return run_fastest(stream, "batch_norm_backward", call_signature("batch_norm_backward", x),
+                     x.dtype(), graph, addresses);
 }
 
 REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Vendor, batch_norm_cudnn);

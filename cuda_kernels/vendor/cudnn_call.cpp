@@ -10,14 +10,15 @@
 namespace ringgrad::cuda {
 namespace {
 
-BEFORE_MAIN(cudnn,
-            add_vendor_library(DeviceType::CUDA, str("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR, ".", CUDNN_PATCHLEVEL)));
+BEFORE_MAIN(cudnn, add_vendor_library(DeviceType::CUDA, str("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR,
+                                                            ".", CUDNN_PATCHLEVEL)));
 
 }  // namespace
 
 bool done(cudnnStatus_t status, const char* operation, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return true;
-  const auto category = CUDNN_STATUS_CATEGORY(status);  // the older interfaces say both where they have no kernel
+  // The older interfaces say both where they have no kernel.
+  const auto category = CUDNN_STATUS_CATEGORY(status);
   if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) return false;
   throw CudaError(str(operation, ": ", call, " failed: ", cudnnGetErrorString(status)));
 }
@@ -45,7 +46,8 @@ cudnnDataType_t cudnn_type(DType dtype) {
 
 std::optional<cudnnTensorFormat_t> common_format(std::initializer_list<Tensor> images) {
   const auto all = [&](auto holds) {
-    return std::all_of(images.begin(), images.end(), [&](const Tensor& x) { return !x || holds(x); });
+    return std::all_of(images.begin(), images.end(),
+                       [&](const Tensor& x) { return !x || holds(x); });
   };
   if (all([](const Tensor& x) { return x.is_channels_last(); })) return CUDNN_TENSOR_NHWC;
   if (all([](const Tensor& x) { return x.is_contiguous(); })) return CUDNN_TENSOR_NCHW;
@@ -53,11 +55,12 @@ std::optional<cudnnTensorFormat_t> common_format(std::initializer_list<Tensor> i
 }
 
 ImageDescriptor::ImageDescriptor(const Shape& nchw, DType dtype, cudnnTensorFormat_t format) {
-  const Strides strides = format == CUDNN_TENSOR_NHWC ? channels_last_strides(nchw) : contiguous_strides(nchw);
+  const Strides strides =
+      format == CUDNN_TENSOR_NHWC ? channels_last_strides(nchw) : contiguous_strides(nchw);
   const auto size = [&](int d) { return static_cast<int>(nchw[d]); };
   const auto stride = [&](int d) { return static_cast<int>(strides[d]); };
-  done(cudnnSetTensor4dDescriptorEx(*this, cudnn_type(dtype), size(0), size(1), size(2), size(3), stride(0), stride(1),
-                                    stride(2), stride(3)),
+  done(cudnnSetTensor4dDescriptorEx(*this, cudnn_type(dtype), size(0), size(1), size(2), size(3),
+                                    stride(0), stride(1), stride(2), stride(3)),
        "cudnn", "cudnnSetTensor4dDescriptorEx");
 }
 

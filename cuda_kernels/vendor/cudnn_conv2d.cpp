@@ -1,11 +1,13 @@
-// cuDNN's convolutions, beside ours in conv2d.cu. Plans are checked without a GPU (tests/cudnn_plans_test.cpp).
+// cuDNN's convolutions, beside ours in conv2d.cu. Plans are checked without a GPU
+// (tests/cudnn_plans_test.cpp).
 //
-// Of the plans that keep our promises (cudnn_graph.h) the fastest on this device runs, and autotune measures it against
-// our kernel. Two fusions that cuDNN has are left out, because of what they would ask of the tape. Batch norm's sums
-// behind a convolution: its node would have to know that a batch norm follows, and the variance would come from a sum
-// of squares, which for float32 is no good where the mean is large. ReLU's gradient behind dx: our ReLUs are batch
-// norm's, whose backward has it (cudnn_batch_norm.cpp); a ReLU's node of its own would have to know that its gradient
-// has been through it.
+// Of the plans that keep our promises (cudnn_graph.h) the fastest on this device runs, and autotune
+// measures it against our kernel. Two fusions that cuDNN has are left out, because of what they
+// would ask of the tape. Batch norm's sums behind a convolution: its node would have to know that a
+// batch norm follows, and the variance would come from a sum of squares, which for float32 is no
+// good where the mean is large. ReLU's gradient behind dx: our ReLUs are batch norm's, whose
+// backward has it (cudnn_batch_norm.cpp); a ReLU's node of its own would have to know that its
+// gradient has been through it.
 #include <climits>
 
 #include "ringgrad/core/factory.h"
@@ -20,7 +22,8 @@ namespace {
 
 bool fits_int(const Tensor& x) { return x.numel() > 0 && x.numel() <= INT_MAX; }
 
-// Filters in the dtype and format of the images; where they are not so already, a copy or room for one.
+// Filters in the dtype and format of the images; where they are not so already, a copy or room for
+// one.
 Tensor filters_for(const Tensor& w, DType dtype, cudnnTensorFormat_t format) {
   const bool nhwc = format == CUDNN_TENSOR_NHWC;
   if (w.dtype() == dtype && (nhwc ? w.is_channels_last() : w.is_contiguous())) return w;
@@ -28,8 +31,8 @@ Tensor filters_for(const Tensor& w, DType dtype, cudnnTensorFormat_t format) {
 }
 
 // Runs a pass over x, w and y, or their gradients, where cuDNN has a plan for it.
-bool convolve(Stream stream, const char* operation, ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
-              const Conv2dOptions& options) {
+bool convolve(Stream stream, const char* operation, ConvPass pass, const Tensor& x, const Tensor& w,
+              const Tensor& y, const Conv2dOptions& options) {
   const auto format = common_format({x, y});
   if (!format || !fits_int(x) || !fits_int(y) || !fits_int(w)) return false;
   const DeviceGuard guard(stream.device);
@@ -52,26 +55,30 @@ bool conv2d_cudnn(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
   if (!convolve(stream, "conv2d", ConvPass::Forward, x, w, y, options)) return false;
   if (b) {
     const Tensor bias = in_dtype(b, y.dtype());
-    kernels::add(y, y, bias.as_strided(y.shape(), {0, bias.strides()[0], 0, 0}, bias.storage_offset()));
+    kernels::add(y, y,
+                 bias.as_strided(y.shape(), {0, bias.strides()[0], 0, 0}, bias.storage_offset()));
   }
   return true;
 }
 
 bool conv2d_backward_input_cudnn(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                  const Tensor& addend, const Conv2dOptions& options) {
-  if (!convolve(stream, "conv2d_backward_input", ConvPass::BackwardInput, dx, w, dy, options)) return false;
+  if (!convolve(stream, "conv2d_backward_input", ConvPass::BackwardInput, dx, w, dy, options))
+    return false;
   if (addend) kernels::add(dx, dx, addend);
   return true;
 }
 
-bool conv2d_backward_weight_cudnn(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                                  const Conv2dOptions& options) {
+bool conv2d_backward_weight_cudnn(Stream stream, const Tensor& dw, const Tensor& dy,
+                                  const Tensor& x, const Conv2dOptions& options) {
   return convolve(stream, "conv2d_backward_weight", ConvPass::BackwardWeight, x, dw, dy, options);
 }
 
 REGISTER_KERNEL(conv2d, DeviceType::CUDA, Provider::Vendor, conv2d_cudnn);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Vendor, conv2d_backward_input_cudnn);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Vendor, conv2d_backward_weight_cudnn);
+REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Vendor,
+                conv2d_backward_input_cudnn);
+REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Vendor,
+                conv2d_backward_weight_cudnn);
 
 }  // namespace
 }  // namespace ringgrad::cuda

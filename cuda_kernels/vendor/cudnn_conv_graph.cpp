@@ -19,20 +19,22 @@ const PassNames& names_of(ConvPass pass) {
                                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
                                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
                                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
-  static constexpr PassNames kBackwardInput{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
-  static constexpr PassNames kBackwardWeight{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+  static constexpr PassNames kBackwardInput{
+      CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+  static constexpr PassNames kBackwardWeight{
+      CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
   switch (pass) {
     case ConvPass::Forward: return kForward;
     case ConvPass::BackwardInput: return kBackwardInput;
@@ -49,7 +51,8 @@ std::shared_ptr<OperationGraph> conv2d_graph(ConvPass pass, const ConvShapes& g)
   const GraphPart& y = graph->tensor(g.y, type, g.format);
   const bool wide = g.dtype == DType::Float64;
   const auto pair = [](Pair p) { return std::vector<int64_t>{p.h, p.w}; };
-  const auto set = [](GraphPart& part, cudnnBackendAttributeName_t name, const std::vector<int64_t>& values) {
+  const auto set = [](GraphPart& part, cudnnBackendAttributeName_t name,
+                      const std::vector<int64_t>& values) {
     part.set(name, std::span<const int64_t>(values));
   };
   GraphPart& convolution = graph->part(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);

@@ -8,8 +8,8 @@ namespace ringgrad::cuda {
 
 enum class ConvPass { Forward, BackwardInput, BackwardWeight };
 
-// Everything about a convolution but where its tensors are. x and w stand for dx and dw in the backward passes, y for
-// dy; filters have the images' dtype and format.
+// Everything about a convolution but where its tensors are. x and w stand for dx and dw in the
+// backward passes, y for dy; filters have the images' dtype and format.
 struct ConvShapes {
   DType dtype;
   cudnnTensorFormat_t format;

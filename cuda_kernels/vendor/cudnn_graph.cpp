@@ -10,21 +10,24 @@
 
 namespace ringgrad::cuda {
 
-// ---- parts ----------------------------------------------------------------------------------------------------------
+// ---- parts --------------------------------------------------------------------------------------
 
 void GraphPart::check(cudnnStatus_t status, const char* what) {
   char reason[256] = "";
   if (status != CUDNN_STATUS_SUCCESS) cudnnGetLastErrorString(reason, sizeof reason);
-  if (!done(status, "cudnn graph", what)) throw NotImplementedError(str("cudnn graph: cannot ", what, ": ", reason));
+  if (!done(status, "cudnn graph", what))
+    throw NotImplementedError(str("cudnn graph: cannot ", what, ": ", reason));
 }
 
-GraphPart& GraphPart::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t count,
-                          const void* values) {
-  check(cudnnBackendSetAttribute(part_, name, type, static_cast<int64_t>(count), values), "set an attribute");
+GraphPart& GraphPart::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          size_t count, const void* values) {
+  check(cudnnBackendSetAttribute(part_, name, type, static_cast<int64_t>(count), values),
+        "set an attribute");
   return *this;
 }
 
-GraphPart& GraphPart::set(cudnnBackendAttributeName_t name, const std::vector<const GraphPart*>& parts) {
+GraphPart& GraphPart::set(cudnnBackendAttributeName_t name,
+                          const std::vector<const GraphPart*>& parts) {
   std::vector<cudnnBackendDescriptor_t> all;
   for (const GraphPart* part : parts) all.push_back(part->part_);
   return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, all.size(), all.data());
@@ -35,15 +38,16 @@ GraphPart& GraphPart::finish() {
   return *this;
 }
 
-size_t GraphPart::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t most,
-                      void* values) const {
+size_t GraphPart::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                      size_t most, void* values) const {
   int64_t count = 0;
-  check(cudnnBackendGetAttribute(part_, name, type, static_cast<int64_t>(most), &count, values), "get an attribute");
+  check(cudnnBackendGetAttribute(part_, name, type, static_cast<int64_t>(most), &count, values),
+        "get an attribute");
   return std::min(most, static_cast<size_t>(count));
 }
 
-std::vector<GraphPart> GraphPart::parts(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
-                                        size_t most) const {
+std::vector<GraphPart> GraphPart::parts(cudnnBackendAttributeName_t name,
+                                        cudnnBackendDescriptorType_t type, size_t most) const {
   std::vector<GraphPart> all;
   std::vector<cudnnBackendDescriptor_t> raw;
   for (size_t i = 0; i < most; ++i) raw.push_back(all.emplace_back(type).native());
@@ -58,14 +62,17 @@ GraphPart described_device(const std::string& json) {
   return device;
 }
 
-// ---- graphs ---------------------------------------------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
 namespace {
-constexpr int64_t kFirstIntermediate = 1000;  // behind the tensors in memory: no two have the same number
+// Behind the tensors in memory: no two have the same number.
+constexpr int64_t kFirstIntermediate = 1000;
 }  // namespace
 
-GraphPart& OperationGraph::described(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format, int64_t id) {
-  const Strides strides = format == CUDNN_TENSOR_NHWC ? channels_last_strides(nchw) : contiguous_strides(nchw);
+GraphPart& OperationGraph::described(const Shape& nchw, cudnnDataType_t dtype,
+                                     cudnnTensorFormat_t format, int64_t id) {
+  const Strides strides =
+      format == CUDNN_TENSOR_NHWC ? channels_last_strides(nchw) : contiguous_strides(nchw);
   return part(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
       .set(CUDNN_ATTR_TENSOR_DATA_TYPE, dtype)
@@ -74,7 +81,8 @@ GraphPart& OperationGraph::described(const Shape& nchw, cudnnDataType_t dtype, c
       .set(CUDNN_ATTR_TENSOR_STRIDES, std::span<const int64_t>(strides));
 }
 
-const GraphPart& OperationGraph::tensor(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format) {
+const GraphPart& OperationGraph::tensor(const Shape& nchw, cudnnDataType_t dtype,
+                                        cudnnTensorFormat_t format) {
   return described(nchw, dtype, format, tensors_++).finish();
 }
 
@@ -83,7 +91,8 @@ const GraphPart& OperationGraph::number() {
   return number.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true).finish();
 }
 
-const GraphPart& OperationGraph::intermediate(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format) {
+const GraphPart& OperationGraph::intermediate(const Shape& nchw, cudnnDataType_t dtype,
+                                              cudnnTensorFormat_t format) {
   return described(nchw, dtype, format, kFirstIntermediate + intermediates_++)
       .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true)
       .finish();
@@ -93,12 +102,14 @@ GraphPart& OperationGraph::operation(cudnnBackendDescriptorType_t type) {
   return *operations_.emplace_back(&part(type));
 }
 
-void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, const GraphPart* b, const GraphPart& y) {
+void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, const GraphPart* b,
+                               const GraphPart& y) {
   GraphPart& function = part(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)
                             .set(CUDNN_ATTR_POINTWISE_MODE, mode)
                             .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
   // As core/kernels.h wants it. What cuDNN does unasked it does not say.
-  if (mode == CUDNN_POINTWISE_RELU_FWD) function.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
+  if (mode == CUDNN_POINTWISE_RELU_FWD)
+    function.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
   function.finish();
   GraphPart& node = operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
                         .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function)
@@ -111,13 +122,14 @@ void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, co
 namespace {
 
 GraphPart engine_of(const GraphPart& settings) {
-  return std::move(settings.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1).at(0));
+  return std::move(
+      settings.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1).at(0));
 }
 
 bool keeps_promises(const GraphPart& engine, DType dtype) {
   const bool wide = dtype == DType::Float32 || dtype == DType::Float64;
-  const auto notes =
-      engine.get<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  const auto notes = engine.get<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                             CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   return std::none_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
     switch (note) {
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
@@ -136,18 +148,20 @@ bool keeps_promises(const GraphPart& engine, DType dtype) {
 std::vector<GraphPart> OperationGraph::engines(const GraphTarget& target, DType dtype) {
   std::vector<GraphPart> chosen;
   GraphPart& graph = part(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, std::vector<const GraphPart*>(operations_.begin(), operations_.end()));
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS,
+            std::vector<const GraphPart*>(operations_.begin(), operations_.end()));
   if (target.handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle);
   graph.finish();
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     GraphPart heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+        .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (target.described) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.described);
     heuristics.finish();
     constexpr size_t kListed = 64;  // more than it has ever named
     std::map<int64_t, size_t> settings_of;
-    for (GraphPart& settings :
-         heuristics.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kListed)) {
+    for (GraphPart& settings : heuristics.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kListed)) {
       const GraphPart engine = engine_of(settings);
       if (!keeps_promises(engine, dtype)) continue;
       if (settings_of[engine.number(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)]++ >= kMostOfOne) continue;
@@ -158,10 +172,13 @@ std::vector<GraphPart> OperationGraph::engines(const GraphTarget& target, DType 
   return chosen;
 }
 
-// ---- plans ----------------------------------------------------------------------------------------------------------
+// ---- plans --------------------------------------------------------------------------------------
 
-GraphPlan::GraphPlan(const GraphTarget& target, std::shared_ptr<const OperationGraph> graph, GraphPart engine)
-    : graph_(std::move(graph)), engine_(std::move(engine)), plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+GraphPlan::GraphPlan(const GraphTarget& target, std::shared_ptr<const OperationGraph> graph,
+                     GraphPart engine)
+    : graph_(std::move(graph)),
+      engine_(std::move(engine)),
+      plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine_);
   if (target.described)
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.described);
@@ -184,7 +201,8 @@ bool GraphPlan::run(const char* operation, cudnnHandle_t handle, std::span<void*
       .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(addresses))
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
       .finish();
-  return done(cudnnBackendExecute(handle, plan_.native(), memory.native()), operation, "cudnnBackendExecute");
+  return done(cudnnBackendExecute(handle, plan_.native(), memory.native()), operation,
+              "cudnnBackendExecute");
 }
 
 }  // namespace ringgrad::cuda

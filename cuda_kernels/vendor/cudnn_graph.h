@@ -1,6 +1,7 @@
-// cuDNN's graph API as far as our kernels need it: operations on tensors make a graph, cuDNN names the engines that
-// could run it, the best by its own estimate first, and an engine with its settings becomes a plan. Private to this
-// folder and its tests. Plans are checked without a GPU (tests/cudnn_plans_test.cpp).
+// cuDNN's graph API as far as our kernels need it: operations on tensors make a graph, cuDNN names
+// the engines that could run it, the best by its own estimate first, and an engine with its
+// settings becomes a plan. Private to this folder and its tests. Plans are checked without a GPU
+// (tests/cudnn_plans_test.cpp).
 #pragma once
 
 #include <deque>
@@ -13,12 +14,14 @@
 
 namespace ringgrad::cuda {
 
-// What plans are for: the device of a handle, or one that is only described, where they are looked at and not run.
+// What plans are for: the device of a handle, or one that is only described, where they are looked
+// at and not run.
 struct GraphTarget {
   cudnnHandle_t handle = nullptr;
   const GraphPart* described = nullptr;
 };
-// A device by its properties, as cuDNN itself writes them down in JSON. Neither a GPU nor its driver is needed.
+// A device by its properties, as cuDNN itself writes them down in JSON. Neither a GPU nor its
+// driver is needed.
 GraphPart described_device(const std::string& json);
 
 // What cuDNN may expect of addresses, in bytes.
@@ -38,14 +41,16 @@ class OperationGraph {
   // A float32 that the host gives: its address stands among the others.
   const GraphPart& number();
   // What one operation hands to the next, never in memory.
-  const GraphPart& intermediate(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format);
+  const GraphPart& intermediate(const Shape& nchw, cudnnDataType_t dtype,
+                                cudnnTensorFormat_t format);
 
   // Something that operations name, to be finished by the caller.
   GraphPart& part(cudnnBackendDescriptorType_t type) { return parts_.emplace_back(type); }
   // To be finished by the caller, too.
   GraphPart& operation(cudnnBackendDescriptorType_t type);
   // y = mode(x[, b]), computed in float32.
-  void pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, const GraphPart* b, const GraphPart& y);
+  void pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, const GraphPart* b,
+                 const GraphPart& y);
 
   int64_t tensors() const { return tensors_; }  // with numbers: how many addresses there are
 
@@ -58,22 +63,26 @@ class OperationGraph {
   std::vector<GraphPart> engines(const GraphTarget& target, DType dtype);
 
  private:
-  GraphPart& described(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format, int64_t id);
+  GraphPart& described(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format,
+                       int64_t id);
 
   std::deque<GraphPart> parts_;  // in an order in which those that are named come first
   std::vector<GraphPart*> operations_;
   int64_t tensors_ = 0, intermediates_ = 0;
 };
 
-// A graph by one engine, ready to run. Engines that are compiled at run time need the device's driver for that. To be
-// used by one thread at a time.
+// A graph by one engine, ready to run. Engines that are compiled at run time need the device's
+// driver for that. To be used by one thread at a time.
 class GraphPlan {
  public:
-  GraphPlan(const GraphTarget& target, std::shared_ptr<const OperationGraph> graph, GraphPart engine);
+  GraphPlan(const GraphTarget& target, std::shared_ptr<const OperationGraph> graph,
+            GraphPart engine);
 
   size_t workspace_bytes() const;
-  // Queues it on the handle's stream; `addresses` of the graph's tensors, in order. Whether cuDNN has run it.
-  bool run(const char* operation, cudnnHandle_t handle, std::span<void* const> addresses, void* workspace) const;
+  // Queues it on the handle's stream; `addresses` of the graph's tensors, in order. Whether cuDNN
+  // has run it.
+  bool run(const char* operation, cudnnHandle_t handle, std::span<void* const> addresses,
+           void* workspace) const;
 
  private:
   std::shared_ptr<const OperationGraph> graph_;

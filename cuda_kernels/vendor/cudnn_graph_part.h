@@ -1,8 +1,9 @@
-// What cuDNN's graph API is made of: descriptors with attributes. Private to this folder and its tests.
+// What cuDNN's graph API is made of: descriptors with attributes. Private to this folder and its
+// tests.
 //
-// This is the API's C interface. NVIDIA's C++ front end in its place would save this file, and be one more library to
-// find, 40,000 lines of headers to compile and its own name for everything: too much for graphs of up to three
-// operations.
+// This is the API's C interface. NVIDIA's C++ front end in its place would save this file, and be
+// one more library to find, 40,000 lines of headers to compile and its own name for everything: too
+// much for graphs of up to three operations.
 #pragma once
 
 #include <span>
@@ -53,11 +54,14 @@ inline constexpr int kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MO
 template <>
 inline constexpr int kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 
-// A descriptor: attributes are set, then it is finished, and then others may name it, which it must outlive. What cuDNN
-// does not support throws NotImplementedError with its reason, anything else CudaError.
+// A descriptor: attributes are set, then it is finished, and then others may name it, which it must
+// outlive. What cuDNN does not support throws NotImplementedError with its reason, anything else
+// CudaError.
 class GraphPart {
  public:
-  explicit GraphPart(cudnnBackendDescriptorType_t type) { check(cudnnBackendCreateDescriptor(type, &part_), "create"); }
+  explicit GraphPart(cudnnBackendDescriptorType_t type) {
+    check(cudnnBackendCreateDescriptor(type, &part_), "create");
+  }
   ~GraphPart() {
     if (part_) cudnnBackendDestroyDescriptor(part_);
   }
@@ -71,7 +75,8 @@ class GraphPart {
   template <class T>
   GraphPart& set(cudnnBackendAttributeName_t name, std::span<const T> values) {
     static_assert(kAttributeType<T> >= 0);
-    return set(name, static_cast<cudnnBackendAttributeType_t>(kAttributeType<T>), values.size(), values.data());
+    return set(name, static_cast<cudnnBackendAttributeType_t>(kAttributeType<T>), values.size(),
+               values.data());
   }
   GraphPart& set(cudnnBackendAttributeName_t name, const GraphPart& part) {
     return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part.part_);
@@ -88,14 +93,17 @@ class GraphPart {
     return values;
   }
   int64_t number(cudnnBackendAttributeName_t name) const { return get<int64_t>(name, 1).at(0); }
-  std::vector<GraphPart> parts(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type, size_t most) const;
+  std::vector<GraphPart> parts(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
+                               size_t most) const;
 
   cudnnBackendDescriptor_t native() const { return part_; }
 
  private:
   static void check(cudnnStatus_t status, const char* what);
-  GraphPart& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t count, const void* values);
-  size_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t most, void* values) const;
+  GraphPart& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t count,
+                 const void* values);
+  size_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t most,
+             void* values) const;
 
   cudnnBackendDescriptor_t part_ = nullptr;
 };

@@ -11,8 +11,12 @@ class NormGraph {
   explicit NormGraph(const NormShapes& shapes) : shapes_(shapes) {}
 
   const GraphPart& images() { return graph->tensor(shapes_.images, type(), shapes_.format); }
-  const GraphPart& channels() { return graph->tensor({1, shapes_.images[1], 1, 1}, CUDNN_DATA_FLOAT, shapes_.format); }
-  const GraphPart& between(cudnnDataType_t type) { return graph->intermediate(shapes_.images, type, shapes_.format); }
+  const GraphPart& channels() {
+    return graph->tensor({1, shapes_.images[1], 1, 1}, CUDNN_DATA_FLOAT, shapes_.format);
+  }
+  const GraphPart& between(cudnnDataType_t type) {
+    return graph->intermediate(shapes_.images, type, shapes_.format);
+  }
   cudnnDataType_t type() const { return cudnn_type(shapes_.dtype); }
 
   const std::shared_ptr<OperationGraph> graph = std::make_shared<OperationGraph>();
@@ -23,10 +27,12 @@ class NormGraph {
 
 }  // namespace
 
-std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool residual, bool relu) {
+std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool residual,
+                                                 bool relu) {
   NormGraph make(shapes);
   OperationGraph& graph = *make.graph;
-  const GraphPart &x = make.images(), &y = make.images(), &mean = make.channels(), &rstd = make.channels();
+  const GraphPart &x = make.images(), &y = make.images(), &mean = make.channels(),
+                  &rstd = make.channels();
   const GraphPart &weight = make.channels(), &bias = make.channels(), &eps = graph.number();
   const GraphPart& normalised = residual || relu ? make.between(CUDNN_DATA_FLOAT) : y;
   graph.operation(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)

@@ -12,12 +12,14 @@ struct NormShapes {
   cudnnTensorFormat_t format;
 };
 
-// y = act(weight (x - mean) rstd + bias + residual), act = ReLU or identity, rstd = 1 / sqrt(var + eps). Its tensors
-// are x, y, mean, rstd, weight, bias, eps (a number) and, where there is one, residual.
-std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool residual, bool relu);
+// y = act(weight (x - mean) rstd + bias + residual), act = ReLU or identity, rstd = 1 / sqrt(var +
+// eps). Its tensors are x, y, mean, rstd, weight, bias, eps (a number) and, where there is one,
+// residual.
+std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool residual,
+                                                 bool relu);
 
-// The gradients of such a y without act and residual. Its tensors are x, dy, dx, mean, rstd, weight, sum_dy_xhat,
-// sum_dy.
+// The gradients of such a y without act and residual. Its tensors are x, dy, dx, mean, rstd,
+// weight, sum_dy_xhat, sum_dy.
 std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes);
 
 }  // namespace ringgrad::cuda

@@ -48,8 +48,8 @@ class Candidates {
   size_t workspace_bytes_ = 0;
 };
 
-std::optional<GraphPlan> choose(Stream stream, const char* operation, const std::string& call, Candidates candidates,
-                                std::span<void* const> addresses) {
+std::optional<GraphPlan> choose(Stream stream, const char* operation, const std::string& call,
+                                Candidates candidates, std::span<void* const> addresses) {
   // One workspace for all: what is timed lies in graphs, which keep its address.
   const Tensor workspace = cudnn_workspace(stream, candidates.workspace_bytes());
   std::vector<std::function<bool(Stream)>> runs;
@@ -59,13 +59,14 @@ std::optional<GraphPlan> choose(Stream stream, const char* operation, const std:
       return plan.workspace_bytes() <= candidates.workspace_bytes() &&
              plan.run(operation, cudnn_handle(operation, on), addresses, workspace.raw_data());
     });
-  const std::optional<size_t> best = fastest_plan(stream, str(call, ", cuDNN ", cudnnGetVersion()), runs);
+  const std::optional<size_t> best =
+      fastest_plan(stream, str(call, ", cuDNN ", cudnnGetVersion()), runs);
   if (!best) return {};
   return std::move(candidates.plan(*best));
 }
 
-// What is known by now: for each handle and call a plan, or that there is none. A handle is one thread's at a time, and
-// so are its plans.
+// What is known by now: for each handle and call a plan, or that there is none. A handle is one
+// thread's at a time, and so are its plans.
 class KnownPlans {
  public:
   const std::optional<GraphPlan>* find(cudnnHandle_t handle, const std::string& call) {
@@ -81,7 +82,8 @@ class KnownPlans {
     std::cerr << str("cuDNN's plan for ", call, " was the fastest and does not run any more; ",
                      "native kernels take its place\n");
   }
-  const std::optional<GraphPlan>* add(cudnnHandle_t handle, const std::string& call, std::optional<GraphPlan> plan) {
+  const std::optional<GraphPlan>* add(cudnnHandle_t handle, const std::string& call,
+                                      std::optional<GraphPlan> plan) {
     std::lock_guard lock(mutex_);
     return &plans_.emplace(std::pair(handle, call), std::move(plan)).first->second;
   }
@@ -92,17 +94,21 @@ class KnownPlans {
   std::set<std::string> given_up_;  // each is said once
 };
 
-bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kGraphAlignment == 0; }
+bool is_aligned(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % kGraphAlignment == 0;
+}
 
 }  // namespace
 
 bool run_fastest(Stream stream, const char* operation, const std::string& signature, DType dtype,
-                 const std::function<std::shared_ptr<OperationGraph>()>& build, std::span<void* const> addresses) {
+                 const std::function<std::shared_ptr<OperationGraph>()>& build,
+                 std::span<void* const> addresses) {
   static auto* const known = new KnownPlans;  // never destroyed, as handles are not
   if (!std::all_of(addresses.begin(), addresses.end(), is_aligned)) return false;
   const cudnnHandle_t handle = cudnn_handle(operation, stream);
   if (!handle) return false;
-  const std::string call = dtype == DType::Float32 && allows_tf32() ? signature + " tf32" : signature;
+  const std::string call =
+      dtype == DType::Float32 && allows_tf32() ? signature + " tf32" : signature;
   const std::optional<GraphPlan>* plan = known->find(handle, call);
   if (!plan) {
     if (device_backend(stream.device.type).capturing()) return false;

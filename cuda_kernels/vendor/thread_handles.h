@@ -1,5 +1,5 @@
-// A vendor library's handles: one for each host thread and device, because a handle belongs to the stream it works on.
-// Private to this folder.
+// A vendor library's handles: one for each host thread and device, because a handle belongs to the
+// stream it works on. Private to this folder.
 #pragma once
 
 #include <array>
@@ -12,8 +12,9 @@
 
 namespace ringgrad::cuda {
 
-// To be made thread_local. A thread that ends leaves its handles to the next that asks: DataParallel starts new threads
-// in each step. None is ever destroyed, because threads may end after the CUDA runtime.
+// To be made thread_local. A thread that ends leaves its handles to the next that asks:
+// DataParallel starts new threads in each step. None is ever destroyed, because threads may end
+// after the CUDA runtime.
 template <class Handle>
 class ThreadHandles {
  public:
@@ -27,10 +28,10 @@ class ThreadHandles {
       if (own_[i]) idle(i).push_back(own_[i]);
   }
 
-  // This thread's handle, made by create(&handle), which returns nullptr or what went wrong. nullptr while the stream
-  // is captured and there is none yet, because making one allocates and waits; and on a device on which one could not
-  // be made. A library that is incomplete, or not of the driver's version, is reported once, and our kernels go on
-  // alone.
+  // This thread's handle, made by create(&handle), which returns nullptr or what went wrong.
+  // nullptr while the stream is captured and there is none yet, because making one allocates and
+  // waits; and on a device on which one could not be made. A library that is incomplete, or not of
+  // the driver's version, is reported once, and our kernels go on alone.
   template <class Create>
   Handle of(Device device, const char* library, Create create) {
     const auto i = static_cast<size_t>(device.index);
@@ -44,7 +45,8 @@ class ThreadHandles {
     } else if (const char* error = create(&own_[i])) {
       own_[i] = nullptr;
       failed(i) = true;
-      std::cerr << str(library, " does not start on ", device, ": ", error, "; native kernels take its place\n");
+      std::cerr << str(library, " does not start on ", device, ": ", error,
+                       "; native kernels take its place\n");
     }
     return own_[i];
   }

@@ -1,4 +1,5 @@
-// What is known about each data set: its files, where they come from, their hashes, and how to normalise its images.
+// What is known about each data set: its files, where they come from, their hashes, and how to
+// normalise its images.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct DatasetFile {
 
 struct DatasetDownload {
   std::vector<std::string> urls;  // the same file in several places, tried in order
-  std::string name;               // what to call it on the disk: a .tar.gz of all files, or FILE.gz of one
+  // What to call it on the disk: a .tar.gz of all files, or FILE.gz of one.
+  std::string name;
   uint64_t bytes;
   std::string sha256;
   WantedMembers members = {};  // of a .tar.gz; empty: a .gz
@@ -34,7 +36,8 @@ struct DatasetInfo {
   std::vector<float> mean, std;  // per channel, of pixel / 255 over the training images
   std::vector<std::string> classes;
   std::vector<DatasetFile> files;
-  std::vector<std::string> folders = {};                 // other places below the data directory where people keep it
+  // Other places below the data directory where people keep it.
+  std::vector<std::string> folders = {};
   std::vector<DatasetDownload> downloads = {};           // none: drawn by a program
   void (*draw)(const std::filesystem::path&) = nullptr;  // writes all files; null: downloaded
   std::string stand_in = "";  // the drawn data set for its networks, to offer when it is missing

@@ -11,11 +11,12 @@ namespace {
 // "" where the program lies in none, or nobody has put data there.
 std::string files_of_checkout() {
   std::error_code none;
-  for (fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path(); folder.has_relative_path();
-       folder = folder.parent_path()) {
+  for (fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path();
+       folder.has_relative_path(); folder = folder.parent_path()) {
     if (!fs::exists(folder / "data/registry.h", none)) continue;
     const fs::path files = folder / "data/files";
-    return fs::is_directory(files, none) && !fs::is_empty(files, none) && !none ? files.string() : "";
+    return fs::is_directory(files, none) && !fs::is_empty(files, none) && !none ? files.string()
+                                                                                : "";
   }
   return "";
 }
@@ -24,11 +25,15 @@ std::string files_of_checkout() {
 
 DataPlace data_place(const std::string& given) {
   if (!given.empty()) return {given, "--data-dir"};
-  if (const std::string named = variable("RINGGRAD_DATA_DIR"); !named.empty()) return {named, "RINGGRAD_DATA_DIR"};
-  if (const std::string files = files_of_checkout(); !files.empty()) return {files, "this checkout's"};
-  if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))  // others are to be ignored
+  if (const std::string named = variable("RINGGRAD_DATA_DIR"); !named.empty())
+    return {named, "RINGGRAD_DATA_DIR"};
+  if (const std::string files = files_of_checkout(); !files.empty())
+    return {files, "this checkout's"};
+  // Others are to be ignored.
+  if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))
     return {data + "/ringgrad", "XDG_DATA_HOME"};
-  if (const std::string home = variable("HOME"); !home.empty()) return {home + "/.local/share/ringgrad", "the user's"};
+  if (const std::string home = variable("HOME"); !home.empty())
+    return {home + "/.local/share/ringgrad", "the user's"};
   return {"data/files", "as neither RINGGRAD_DATA_DIR nor HOME is set"};
 }
 

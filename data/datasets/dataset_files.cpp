@@ -25,15 +25,17 @@ fs::path present(const DatasetInfo& info, const fs::path& file) {
   return !fs::exists(file, error) && fs::exists(packed, error) ? packed : file;
 }
 
-[[noreturn]] void throw_missing(const DatasetInfo& info, const fs::path& directory, const std::string& what) {
-  if (info.draw) throw DataError(fmt::format("{}.\n  make it    {}", what, command_for(info, directory)));
+[[noreturn]] void throw_missing(const DatasetInfo& info, const fs::path& directory,
+                                const std::string& what) {
+  if (info.draw)
+    throw DataError(fmt::format("{}.\n  make it    {}", what, command_for(info, directory)));
   uint64_t bytes = 0;
   for (const DatasetDownload& download : info.downloads) bytes += download.bytes;
-  throw DataError(
-      fmt::format("{}, and nothing is downloaded by itself.\n"
-                  "  get it     {}  ({:.1f} MB, https, SHA-256 checked)\n"
-                  "  offline    --data {}",
-                  what, command_for(info, directory), static_cast<double>(bytes) / 1e6, info.stand_in));
+  throw DataError(fmt::format(
+      "{}, and nothing is downloaded by itself.\n"
+      "  get it     {}  ({:.1f} MB, https, SHA-256 checked)\n"
+      "  offline    --data {}",
+      what, command_for(info, directory), static_cast<double>(bytes) / 1e6, info.stand_in));
 }
 
 // Throws if the folder is closed to this process. A folder that does not exist is created, or
@@ -51,33 +53,40 @@ fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
 }
 
 // `folder` is where the data set was found below `directory`.
-ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder, const fs::path& directory) {
+ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder,
+                        const fs::path& directory) {
   auto find = [&](const std::string& file) {
     fs::path path = present(info, folder / file);
     std::error_code error;
-    if (!fs::exists(path, error)) throw_missing(info, directory, folder.string() + " has no " + file);
+    if (!fs::exists(path, error))
+      throw_missing(info, directory, folder.string() + " has no " + file);
     return path;
   };
   if (info.format == DatasetInfo::Idx) {
     const std::string prefix = split == Split::Train ? "train" : "t10k";
-    const fs::path images = find(prefix + "-images-idx3-ubyte"), labels = find(prefix + "-labels-idx1-ubyte");
+    const fs::path images = find(prefix + "-images-idx3-ubyte"),
+                   labels = find(prefix + "-labels-idx1-ubyte");
     ImageDataset dataset = read_idx_dataset(info.name, images, labels, info.classes);
     const Shape expected{dataset.size(), info.channels, info.image_size, info.image_size};
-    CHECK_AS(DataError, dataset.images.shape() == expected, "data: ", images.string(), ": holds images of shape ",
-             dataset.images.shape(), ", expected ", expected, " as ", info.title, " has");
+    CHECK_AS(DataError, dataset.images.shape() == expected, "data: ", images.string(),
+             ": holds images of shape ", dataset.images.shape(), ", expected ", expected, " as ",
+             info.title, " has");
     return dataset;
   }
   const CifarFormat& format = info.format == DatasetInfo::Cifar10 ? kCifar10 : kCifar100;
-  for (const std::string& file : split == Split::Train ? format.train_files : format.test_files) find(file);
+  for (const std::string& file : split == Split::Train ? format.train_files : format.test_files)
+    find(file);
   return read_cifar(format, info.name, folder, split, info.classes);
 }
 
-CheckedFile check_file(const DatasetInfo& info, const DatasetFile& expected, const fs::path& folder) {
+CheckedFile check_file(const DatasetInfo& info, const DatasetFile& expected,
+                       const fs::path& folder) {
   CheckedFile found{present(info, folder / expected.name), 0, "", false};
   ByteReader reader(found.file);
   Sha256 sha;
   std::vector<uint8_t> buffer(1 << 18);
-  // Of a .gz that unpacks to more than the file should have, the beginning is enough to know that it is another one.
+  // Of a .gz that unpacks to more than the file should have, the beginning is enough to know that
+  // it is another one.
   while (const size_t count = found.bytes <= expected.bytes ? reader.read(buffer) : 0) {
     sha.update({buffer.data(), count});
     found.bytes += count;
@@ -93,12 +102,14 @@ fs::path make_dataset_folder(const DatasetInfo& info, const fs::path& directory)
   fs::path folder = directory / info.name;
   std::error_code error;
   fs::create_directories(folder, error);
-  CHECK_AS(IoError, !error, "data: cannot make the folder ", folder.string(), ": ", error.message());
+  CHECK_AS(IoError, !error, "data: cannot make the folder ", folder.string(), ": ",
+           error.message());
   return folder;
 }
 
 std::string command_for(const DatasetInfo& info, const fs::path& directory) {
-  const bool usual = directory.lexically_normal() == fs::path(data_place().directory).lexically_normal();
+  const bool usual =
+      directory.lexically_normal() == fs::path(data_place().directory).lexically_normal();
   return program_command(fmt::format("data {} {}{}", info.draw ? "make" : "get", info.name,
                                      usual ? "" : " --data-dir " + shell_word(directory.string())));
 }
@@ -117,15 +128,19 @@ std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& di
 
 ImageDataset read_dataset(const DatasetInfo& info, Split split, const fs::path& directory) {
   check_may_look(directory);
-  // Where some files are there and others are not, another rank may be drawing them at this moment; so do we, then.
-  auto missing = [&](const DatasetFile& file) { return !fs::exists(directory / info.name / file.name); };
-  if (info.draw && std::any_of(info.files.begin(), info.files.end(), missing)) make_dataset(info, directory);
+  // Where some files are there and others are not, another rank may be drawing them at this moment;
+  // so do we, then.
+  auto missing = [&](const DatasetFile& file) {
+    return !fs::exists(directory / info.name / file.name);
+  };
+  if (info.draw && std::any_of(info.files.begin(), info.files.end(), missing))
+    make_dataset(info, directory);
   return read_split(info, split, find_or_throw(info, directory), directory);
 }
 
 fs::path make_dataset(const DatasetInfo& info, const fs::path& directory) {
-  CHECK(info.draw, "data make: ", info.name, " is not drawn by a program; ", program_command("data get " + info.name),
-        " downloads it");
+  CHECK(info.draw, "data make: ", info.name, " is not drawn by a program; ",
+        program_command("data get " + info.name), " downloads it");
   const fs::path folder = make_dataset_folder(info, directory);
   info.draw(folder);
   return folder;
@@ -136,7 +151,8 @@ CheckedDataset check_dataset(const DatasetInfo& info, const fs::path& directory)
   CheckedDataset result{find_or_throw(info, directory), {}, 0, 0};
   result.train_size = read_split(info, Split::Train, result.folder, directory).size();
   result.test_size = read_split(info, Split::Test, result.folder, directory).size();
-  for (const DatasetFile& file : info.files) result.files.push_back(check_file(info, file, result.folder));
+  for (const DatasetFile& file : info.files)
+    result.files.push_back(check_file(info, file, result.folder));
   return result;
 }
 

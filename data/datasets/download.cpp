@@ -21,7 +21,8 @@ namespace ringgrad {
 #ifdef RINGGRAD_CURL
 namespace {
 
-// What arrives goes to the disk and into the hash. libcurl is C, so exceptions wait here until it has returned.
+// What arrives goes to the disk and into the hash. libcurl is C, so exceptions wait here until it
+// has returned.
 struct Receiver {
   AtomicFile file;
   const DownloadOptions& options;
@@ -51,7 +52,8 @@ struct Receiver {
 };
 
 size_t on_bytes(char* data, size_t, size_t size, void* receiver) {
-  const bool taken = static_cast<Receiver*>(receiver)->take({reinterpret_cast<const uint8_t*>(data), size});
+  const bool taken =
+      static_cast<Receiver*>(receiver)->take({reinterpret_cast<const uint8_t*>(data), size});
   return taken ? size : 0;  // anything else than size ends the transfer
 }
 
@@ -66,7 +68,8 @@ bool is_loopback_http(std::string_view url) { return url.starts_with("http://127
 
 bool can_download() { return true; }
 
-void download(const std::string& url, const std::filesystem::path& file, const DownloadOptions& options) {
+void download(const std::string& url, const std::filesystem::path& file,
+              const DownloadOptions& options) {
   static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
   const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);
   CHECK_AS(IoError, initialised == CURLE_OK && curl, "download: libcurl does not start");
@@ -97,20 +100,22 @@ void download(const std::string& url, const std::filesystem::path& file, const D
     set(CURLOPT_XFERINFOFUNCTION, on_progress);
     set(CURLOPT_XFERINFODATA, &receiver);
   }
-  if (options.allow_http_to_loopback) set(CURLOPT_PROXY, "");  // a proxy in the environment is not for this machine
+  // a proxy in the environment is not for this machine.
+  if (options.allow_http_to_loopback) set(CURLOPT_PROXY, "");
   if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
   if (code == CURLE_OK) code = curl_easy_perform(curl.get());
 
   if (receiver.error) std::rethrow_exception(receiver.error);
-  CHECK_AS(DataError, receiver.received <= options.bytes, "download: ", url, ": sends more than the expected ",
-           options.bytes, " bytes. Nothing was kept");
-  CHECK_AS(NetworkError, code == CURLE_OK, "download: ", url, ": ", *message ? message : curl_easy_strerror(code),
-           ", after ", receiver.received, " of ", options.bytes, " bytes");
-  CHECK_AS(DataError, receiver.received == options.bytes, "download: ", url, ": sent ", receiver.received,
-           " bytes, expected ", options.bytes, ". Nothing was kept");
+  CHECK_AS(DataError, receiver.received <= options.bytes, "download: ", url,
+           ": sends more than the expected ", options.bytes, " bytes. Nothing was kept");
+  CHECK_AS(NetworkError, code == CURLE_OK, "download: ", url, ": ",
+           *message ? message : curl_easy_strerror(code), ", after ", receiver.received, " of ",
+           options.bytes, " bytes");
+  CHECK_AS(DataError, receiver.received == options.bytes, "download: ", url, ": sent ",
+           receiver.received, " bytes, expected ", options.bytes, ". Nothing was kept");
   const std::string found = receiver.sha256.hex();
-  CHECK_AS(DataError, found == options.sha256, "download: ", url, ": the file has SHA-256 ", found, ", expected ",
-           options.sha256, ". Nothing was kept");
+  CHECK_AS(DataError, found == options.sha256, "download: ", url, ": the file has SHA-256 ", found,
+           ", expected ", options.sha256, ". Nothing was kept");
   receiver.file.commit();
 }
 
@@ -119,15 +124,17 @@ void download(const std::string& url, const std::filesystem::path& file, const D
 bool can_download() { return false; }
 
 void download(const std::string& url, const std::filesystem::path&, const DownloadOptions&) {
-  throw NotImplementedError(str("download: ", url, ": this program was built without libcurl. Install ",
-                                "libcurl4-openssl-dev and build again, or fetch the file by other means"));
+  throw NotImplementedError(
+      str("download: ", url, ": this program was built without libcurl. Install ",
+          "libcurl4-openssl-dev and build again, or fetch the file by other means"));
 }
 
 #endif
 
 namespace {
 
-constexpr size_t kBlock = 512;  // headers are one block, contents are padded to whole ones (POSIX.1-1988, ustar)
+// Headers are one block, contents are padded to whole ones (POSIX.1-1988, ustar).
+constexpr size_t kBlock = 512;
 
 struct Header {
   std::string name;
@@ -143,8 +150,8 @@ uint64_t octal(const ByteReader& reader, std::span<const uint8_t> field, const c
   uint64_t value = 0;
   for (uint8_t c : field) {
     if (c == ' ' || c == 0) continue;
-    CHECK_AS(DataError, c >= '0' && c <= '7', "tar: ", reader.at(reader.position() - kBlock), ": the ", what,
-             " is not an octal number");
+    CHECK_AS(DataError, c >= '0' && c <= '7', "tar: ", reader.at(reader.position() - kBlock),
+             ": the ", what, " is not an octal number");
     value = value * 8 + (c - '0');
   }
   return value;
@@ -169,21 +176,24 @@ void extract_tar(const std::filesystem::path& archive, const std::filesystem::pa
   std::vector<uint8_t> buffer(512 * kBlock);
   std::array<uint8_t, kBlock> block;
   while (found.size() < wanted.size() && reader.read(block) == kBlock) {
-    if (std::all_of(block.begin(), block.end(), [](uint8_t b) { return b == 0; })) break;  // the end of the archive
+    // The end of the archive.
+    if (std::all_of(block.begin(), block.end(), [](uint8_t b) { return b == 0; })) break;
     const Header header = parse(reader, block);
     const auto member = wanted.find(header.name);
     AtomicFile* out = nullptr;
     if (member != wanted.end() && header.regular_file && !found.contains(header.name)) {
-      CHECK_AS(DataError, header.size == member->second, "tar: ", archive.string(), ": ", header.name, " has ",
-               header.size, " bytes, expected ", member->second);
-      auto file = std::make_unique<AtomicFile>(folder / std::filesystem::path(header.name).filename());
+      CHECK_AS(DataError, header.size == member->second, "tar: ", archive.string(), ": ",
+               header.name, " has ", header.size, " bytes, expected ", member->second);
+      auto file =
+          std::make_unique<AtomicFile>(folder / std::filesystem::path(header.name).filename());
       out = found.emplace(header.name, std::move(file)).first->second.get();
     }
     const uint64_t padded = (header.size + kBlock - 1) / kBlock * kBlock;
     for (uint64_t at = 0; at < padded; at += buffer.size()) {
       const std::span chunk(buffer.data(), std::min<uint64_t>(buffer.size(), padded - at));
       reader.read_exactly(chunk, header.name);
-      if (out && at < header.size) out->write(chunk.first(std::min<uint64_t>(chunk.size(), header.size - at)));
+      if (out && at < header.size)
+        out->write(chunk.first(std::min<uint64_t>(chunk.size(), header.size - at)));
     }
   }
   for (const auto& [name, size] : wanted)

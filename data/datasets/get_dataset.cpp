@@ -23,7 +23,8 @@ bool complete(const DatasetInfo& info, const fs::path& folder, const std::string
     if (!only.empty() && file.name != only) continue;
     std::error_code error;
     const fs::path path = folder / file.name;
-    if (fs::file_size(path, error) != file.bytes || error || sha256_file(path) != file.sha256) return false;
+    if (fs::file_size(path, error) != file.bytes || error || sha256_file(path) != file.sha256)
+      return false;
   }
   return true;
 }
@@ -32,7 +33,8 @@ void download_any(const DatasetDownload& what, const fs::path& file, const GetPr
                   DownloadOptions options) {
   options.bytes = what.bytes;
   options.sha256 = what.sha256;
-  if (progress) options.progress = [&](uint64_t received) { progress(what.name, received, what.bytes); };
+  if (progress)
+    options.progress = [&](uint64_t received) { progress(what.name, received, what.bytes); };
   std::string before;  // why the servers before this one did not do
   for (size_t i = 0;; ++i) {
     const bool last = i + 1 == what.urls.size();
@@ -50,10 +52,10 @@ void download_any(const DatasetDownload& what, const fs::path& file, const GetPr
 
 }  // namespace
 
-fs::path get_dataset(const DatasetInfo& info, const fs::path& directory, const GetProgress& progress,
-                     DownloadOptions options) {
-  CHECK(!info.draw, "data get: ", info.name, " is drawn on this machine; ", program_command("data make " + info.name),
-        " does it");
+fs::path get_dataset(const DatasetInfo& info, const fs::path& directory,
+                     const GetProgress& progress, DownloadOptions options) {
+  CHECK(!info.draw, "data get: ", info.name, " is drawn on this machine; ",
+        program_command("data make " + info.name), " does it");
   const fs::path folder = make_dataset_folder(info, directory);
   for (const DatasetDownload& what : info.downloads) {
     const bool archive = !what.members.empty();

@@ -33,7 +33,8 @@ std::string ByteReader::at(uint64_t position) const {
 size_t ByteReader::read(std::span<uint8_t> out) {
   size_t filled = 0;
   while (filled < out.size()) {
-    const size_t count = packed() ? inflate_some(out.subspan(filled)) : read_file(out.subspan(filled));
+    const size_t count =
+        packed() ? inflate_some(out.subspan(filled)) : read_file(out.subspan(filled));
     if (count == 0) break;
     filled += count;
     position_ += count;
@@ -45,14 +46,17 @@ size_t ByteReader::read(std::span<uint8_t> out) {
 size_t ByteReader::read_file(std::span<uint8_t> out) {
   out = out.first(std::min<uint64_t>(out.size(), file_.size() - file_position_));
   // By all threads: to give a process memory takes the system longer than to copy the bytes.
-  parallel_for(current_stream({}), static_cast<int64_t>(out.size()), 1 << 21, [&](int64_t begin, int64_t end) {
-    file_.read_at(file_position_ + static_cast<uint64_t>(begin), out.subspan(begin, end - begin));
-  });
+  parallel_for(current_stream({}), static_cast<int64_t>(out.size()), 1 << 21,
+               [&](int64_t begin, int64_t end) {
+                 file_.read_at(file_position_ + static_cast<uint64_t>(begin),
+                               out.subspan(begin, end - begin));
+               });
   file_position_ += out.size();
   return out.size();
 }
 
-// At least one byte, or 0 at the end of the last member: RFC 1952 allows several, one after the other.
+// At least one byte, or 0 at the end of the last member: RFC 1952 allows several, one after the
+// other.
 size_t ByteReader::inflate_some(std::span<uint8_t> out) {
   Inflater& z = *inflater_;
   z.stream.next_out = out.data();
@@ -63,8 +67,8 @@ size_t ByteReader::inflate_some(std::span<uint8_t> out) {
       z.stream.next_in = z.input.data();
       z.stream.avail_in = static_cast<uInt>(read_file(z.input));
       if (z.stream.avail_in == 0) {
-        CHECK_AS(DataError, z.member_ended, "gzip: ", file_.path().string(), ": ends at byte ", file_position_,
-                 " in the middle of compressed data; the file was cut off");
+        CHECK_AS(DataError, z.member_ended, "gzip: ", file_.path().string(), ": ends at byte ",
+                 file_position_, " in the middle of compressed data; the file was cut off");
         return 0;
       }
     }
@@ -73,8 +77,9 @@ size_t ByteReader::inflate_some(std::span<uint8_t> out) {
       z.member_ended = false;
     }
     const int code = inflate(&z.stream, Z_NO_FLUSH);
-    CHECK_AS(DataError, code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, "gzip: ", file_.path().string(),
-             ": damaged at about byte ", file_position_ - z.stream.avail_in,
+    CHECK_AS(DataError, code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR,
+             "gzip: ", file_.path().string(), ": damaged at about byte ",
+             file_position_ - z.stream.avail_in,
              " of the file: ", z.stream.msg ? z.stream.msg : zError(code));
     z.member_ended = code == Z_STREAM_END;
   }
@@ -84,13 +89,14 @@ size_t ByteReader::inflate_some(std::span<uint8_t> out) {
 void ByteReader::read_exactly(std::span<uint8_t> out, const std::string& what) {
   const uint64_t start = position_;
   const size_t count = read(out);
-  CHECK_AS(DataError, count == out.size(), "read: ", at(start + count), ": the data ends here, expected ", out.size(),
-           " bytes of ", what, ", found ", count);
+  CHECK_AS(DataError, count == out.size(), "read: ", at(start + count),
+           ": the data ends here, expected ", out.size(), " bytes of ", what, ", found ", count);
 }
 
 void ByteReader::expect_end() {
   uint8_t byte;
-  CHECK_AS(DataError, read({&byte, 1}) == 0, "read: ", at(position_ - 1), ": expected the end of the data, found more");
+  CHECK_AS(DataError, read({&byte, 1}) == 0, "read: ", at(position_ - 1),
+           ": expected the end of the data, found more");
 }
 
 }  // namespace ringgrad

@@ -1,5 +1,6 @@
-// The bytes of a file from front to back, unpacked on the way where it is a .gz. Memory stays at two small buffers
-// whatever the file claims, so a hostile file costs nothing until its reader asks for bytes.
+// The bytes of a file from front to back, unpacked on the way where it is a .gz. Memory stays at
+// two small buffers whatever the file claims, so a hostile file costs nothing until its reader asks
+// for bytes.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ class ByteReader {
   explicit ByteReader(const std::filesystem::path& file, Mode mode = Unpack);
   ~ByteReader();
 
-  // Fills `out` as far as the bytes go and returns their number, less than out.size() only at the end.
-  // Throws DataError when gzip data is damaged or cut off, IoError when the disk fails.
+  // Fills `out` as far as the bytes go and returns their number, less than out.size() only at the
+  // end. Throws DataError when gzip data is damaged or cut off, IoError when the disk fails.
   size_t read(std::span<uint8_t> out);
 
   // Fills `out` entirely. Throws DataError, naming `what` was expected and where the bytes end.

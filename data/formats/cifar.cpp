@@ -9,16 +9,17 @@
 
 namespace ringgrad {
 
-// Neither files nor records have a header that says what they are: only lengths and the range of labels can be checked,
-// and so both are, before anything is believed.
-const CifarFormat kCifar10{
-    1,
-    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
-    {"test_batch.bin"}};
+// Neither files nor records have a header that says what they are: only lengths and the range of
+// labels can be checked, and so both are, before anything is believed.
+const CifarFormat kCifar10{1,
+                           {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                            "data_batch_4.bin", "data_batch_5.bin"},
+                           {"test_batch.bin"}};
 const CifarFormat kCifar100{2, {"train.bin"}, {"test.bin"}};
 
-ImageDataset read_cifar(const CifarFormat& format, const std::string& name, const std::filesystem::path& folder,
-                        Split split, const std::vector<std::string>& classes) {
+ImageDataset read_cifar(const CifarFormat& format, const std::string& name,
+                        const std::filesystem::path& folder, Split split,
+                        const std::vector<std::string>& classes) {
   const auto& files = split == Split::Train ? format.train_files : format.test_files;
   const auto record = static_cast<uint64_t>(format.record_bytes());
   std::vector<std::unique_ptr<ByteReader>> readers;
@@ -26,11 +27,13 @@ ImageDataset read_cifar(const CifarFormat& format, const std::string& name, cons
   for (const std::string& file : files) {
     readers.push_back(std::make_unique<ByteReader>(folder / file, ByteReader::Raw));
     const uint64_t bytes = readers.back()->file_size(), whole = bytes / record;
-    CHECK_AS(DataError, bytes > 0 && bytes % record == 0, "cifar: ", readers.back()->at(whole * record), ": found ",
-             bytes % record, " bytes, expected whole records of ", record, bytes ? "" : ", at least one");
+    CHECK_AS(DataError, bytes > 0 && bytes % record == 0,
+             "cifar: ", readers.back()->at(whole * record), ": found ", bytes % record,
+             " bytes, expected whole records of ", record, bytes ? "" : ", at least one");
     // A file cut off between two records shows only beside the others.
-    CHECK_AS(DataError, whole * record == readers.front()->file_size(), "cifar: ", readers.back()->at(bytes),
-             ": holds ", whole, " images, expected ", readers.front()->file_size() / record, " as in ", files.front());
+    CHECK_AS(DataError, whole * record == readers.front()->file_size(),
+             "cifar: ", readers.back()->at(bytes), ": holds ", whole, " images, expected ",
+             readers.front()->file_size() / record, " as in ", files.front());
     count += static_cast<int64_t>(whole);
   }
   OpScope scope("cifar");
@@ -41,13 +44,15 @@ ImageDataset read_cifar(const CifarFormat& format, const std::string& name, cons
   std::vector<uint8_t> records(64 * record);  // a few at a time, through the cache
   for (auto& reader : readers) {
     for (uint64_t at = 0; at < reader->file_size();) {
-      const std::span chunk(records.data(), std::min<uint64_t>(records.size(), reader->file_size() - at));
+      const std::span chunk(records.data(),
+                            std::min<uint64_t>(records.size(), reader->file_size() - at));
       reader->read_exactly(chunk, "records");
-      for (const uint8_t* r = chunk.data(); r < chunk.data() + chunk.size(); r += record, at += record) {
+      for (const uint8_t* r = chunk.data(); r < chunk.data() + chunk.size();
+           r += record, at += record) {
         const uint8_t value = r[format.label_bytes - 1];
         CHECK_AS(DataError, value < classes.size(),
-                 "cifar: ", reader->at(at + static_cast<uint64_t>(format.label_bytes) - 1), ": label ", int{value},
-                 ", expected 0 to ", classes.size() - 1);
+                 "cifar: ", reader->at(at + static_cast<uint64_t>(format.label_bytes) - 1),
+                 ": label ", int{value}, ", expected 0 to ", classes.size() - 1);
         *label++ = value;
         pixels = std::copy_n(r + format.label_bytes, kCifarPixels, pixels);
       }
@@ -56,13 +61,14 @@ ImageDataset read_cifar(const CifarFormat& format, const std::string& name, cons
   return dataset;
 }
 
-void write_cifar(const CifarFormat& format, const std::filesystem::path& file, std::span<const uint8_t> labels,
-                 std::span<const uint8_t> pixels) {
+void write_cifar(const CifarFormat& format, const std::filesystem::path& file,
+                 std::span<const uint8_t> labels, std::span<const uint8_t> pixels) {
   const auto label_bytes = static_cast<size_t>(format.label_bytes);
   const size_t count = labels.size() / label_bytes;
-  CHECK_AS(ShapeError, labels.size() == count * label_bytes && pixels.size() == count * kCifarPixels,
-           "write_cifar: ", labels.size(), " label bytes and ", pixels.size(), " pixels, expected ", label_bytes,
-           " and ", kCifarPixels, " per image");
+  CHECK_AS(ShapeError,
+           labels.size() == count * label_bytes && pixels.size() == count * kCifarPixels,
+           "write_cifar: ", labels.size(), " label bytes and ", pixels.size(), " pixels, expected ",
+           label_bytes, " and ", kCifarPixels, " per image");
   AtomicFile out(file);
   std::vector<uint8_t> bytes;
   bytes.reserve(count * static_cast<size_t>(format.record_bytes()));

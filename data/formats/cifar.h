@@ -1,5 +1,6 @@
-// The binary form of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): records of label bytes and 3 x 32 x 32 pixels, red plane
-// first. CIFAR-10 has one label byte; CIFAR-100 a coarse label (20 superclasses) and the fine one (100), used here.
+// The binary form of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): records of label bytes and 3 x 32 x
+// 32 pixels, red plane first. CIFAR-10 has one label byte; CIFAR-100 a coarse label (20
+// superclasses) and the fine one (100), used here.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,17 @@ struct CifarFormat {
 extern const CifarFormat kCifar10;   // data_batch_1.bin … data_batch_5.bin, test_batch.bin
 extern const CifarFormat kCifar100;  // train.bin, test.bin
 
-// One split: all its files in `folder`, one after the other. Nothing is allocated before the sizes of all of them have
-// been checked. Throws IoError when a file is missing or cannot be read; DataError, naming file, byte, expected and
-// found, when a file does not consist of whole records, the files hold different numbers of them, or a label lies
-// outside the classes.
-ImageDataset read_cifar(const CifarFormat& format, const std::string& name, const std::filesystem::path& folder,
-                        Split split, const std::vector<std::string>& classes);
+// One split: all its files in `folder`, one after the other. Nothing is allocated before the sizes
+// of all of them have been checked. Throws IoError when a file is missing or cannot be read;
+// DataError, naming file, byte, expected and found, when a file does not consist of whole records,
+// the files hold different numbers of them, or a label lies outside the classes.
+ImageDataset read_cifar(const CifarFormat& format, const std::string& name,
+                        const std::filesystem::path& folder, Split split,
+                        const std::vector<std::string>& classes);
 
-// Writes one file, atomically: `labels` holds format.label_bytes per image, `pixels` kCifarPixels. Throws IoError, and
-// ShapeError unless both hold the same number of images.
-void write_cifar(const CifarFormat& format, const std::filesystem::path& file, std::span<const uint8_t> labels,
-                 std::span<const uint8_t> pixels);
+// Writes one file, atomically: `labels` holds format.label_bytes per image, `pixels` kCifarPixels.
+// Throws IoError, and ShapeError unless both hold the same number of images.
+void write_cifar(const CifarFormat& format, const std::filesystem::path& file,
+                 std::span<const uint8_t> labels, std::span<const uint8_t> pixels);
 
 }  // namespace ringgrad

@@ -34,7 +34,8 @@ Tensor planes(const std::vector<uint8_t>& pixels, int64_t channels, int64_t heig
   Tensor image = empty({channels, height, width}, {.dtype = DType::UInt8});
   uint8_t* out = image.data<uint8_t>();
   for (int64_t c = 0; c < channels; ++c)
-    for (int64_t i = 0; i < height * width; ++i) out[c * height * width + i] = pixels[i * channels + c];
+    for (int64_t i = 0; i < height * width; ++i)
+      out[c * height * width + i] = pixels[i * channels + c];
   return image;
 }
 
@@ -55,17 +56,18 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
   in.seekg(2);
   const int64_t width = read_number(in, path, "width"), height = read_number(in, path, "height");
   const int64_t largest = read_number(in, path, "largest value");
-  CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width, " x ", height,
-           ", expected at most ", kMaxSide, " pixels a side");
-  CHECK_AS(DataError, largest == 255, "image: ", path, ": the largest value is ", largest, ", expected 255");
+  CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width,
+           " x ", height, ", expected at most ", kMaxSide, " pixels a side");
+  CHECK_AS(DataError, largest == 255, "image: ", path, ": the largest value is ", largest,
+           ", expected 255");
   in.get();  // one white space ends the header
   CHECK_AS(DataError, in, "image: ", path, " ends with its header, expected ", width, " x ", height,
            " pixels after it");
   const int64_t channels = colour ? 3 : 1, start = in.tellg(), wanted = width * height * channels;
   in.seekg(0, std::ios::end);
   const int64_t found = static_cast<int64_t>(in.tellg()) - start;
-  CHECK_AS(DataError, found >= wanted, "image: ", path, ": ", found, " bytes of pixels from offset ", start,
-           ", expected ", wanted);
+  CHECK_AS(DataError, found >= wanted, "image: ", path, ": ", found,
+           " bytes of pixels from offset ", start, ", expected ", wanted);
   in.seekg(start);
   std::vector<uint8_t> pixels(wanted);
   in.read(reinterpret_cast<char*>(pixels.data()), wanted);
@@ -73,12 +75,14 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
 }
 
 #ifdef RINGGRAD_PNG
-// Pixels come with their alpha and are laid before white here: libpng would mix them as linear light, and nobody else
-// does. A file of 16 bits that does not say what its numbers mean has the same as one of 8 bits, divided by 257.
+// Pixels come with their alpha and are laid before white here: libpng would mix them as linear
+// light, and nobody else does. A file of 16 bits that does not say what its numbers mean has the
+// same as one of 8 bits, divided by 257.
 Tensor read_png(const std::string& path) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
-  CHECK_AS(DataError, png_image_begin_read_from_file(&png, path.c_str()), "image: ", path, ": ", png.message);
+  CHECK_AS(DataError, png_image_begin_read_from_file(&png, path.c_str()), "image: ", path, ": ",
+           png.message);
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   const int64_t channels = png.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
   png.format = channels == 3 ? PNG_FORMAT_RGBA : PNG_FORMAT_GA;
@@ -92,7 +96,8 @@ Tensor read_png(const std::string& path) {
   uint8_t* out = pixels.data();  // behind what is read
   for (const uint8_t* in = pixels.data(); in < pixels.data() + pixels.size(); in += channels + 1)
     for (int64_t c = 0; c < channels; ++c)
-      *out++ = static_cast<uint8_t>((in[channels] * in[c] + (255 - in[channels]) * 255 + 127) / 255);
+      *out++ =
+          static_cast<uint8_t>((in[channels] * in[c] + (255 - in[channels]) * 255 + 127) / 255);
   return planes(pixels, channels, height, width);
 }
 #endif
@@ -116,10 +121,11 @@ struct JpegSize {
   int64_t height = 0, width = 0, channels = 0;
 };
 
-// The size; and the pixels, interleaved, where `out` is not null. False, and errors.text, where something is wrong: a
-// mere warning, too, for it says that pixels were made up. No object in here has a destructor, which longjmp() would
-// leave out.
-bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out, JpegErrors& errors) {
+// The size; and the pixels, interleaved, where `out` is not null. False, and errors.text, where
+// something is wrong: a mere warning, too, for it says that pixels were made up. No object in here
+// has a destructor, which longjmp() would leave out.
+bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out,
+                 JpegErrors& errors) {
   jpeg_decompress_struct jpeg;
   jpeg.err = jpeg_std_error(&errors.manager);
   errors.manager.error_exit = leave_with_text;
@@ -152,30 +158,35 @@ Tensor read_jpeg(std::istream& in, const std::string& path) {
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   JpegErrors errors;
   JpegSize size;
-  CHECK_AS(DataError, in.good() && decode_jpeg(bytes, size, nullptr, errors), "image: ", path, ": ", errors.text);
-  CHECK_AS(DataError, size.width <= kMaxSide && size.height <= kMaxSide, "image: ", path, " is ", size.width, " x ",
-           size.height, ", expected at most ", kMaxSide, " pixels a side");
+  CHECK_AS(DataError, in.good() && decode_jpeg(bytes, size, nullptr, errors), "image: ", path, ": ",
+           errors.text);
+  CHECK_AS(DataError, size.width <= kMaxSide && size.height <= kMaxSide, "image: ", path, " is ",
+           size.width, " x ", size.height, ", expected at most ", kMaxSide, " pixels a side");
   std::vector<uint8_t> pixels(size.height * size.width * size.channels);
-  CHECK_AS(DataError, decode_jpeg(bytes, size, pixels.data(), errors), "image: ", path, ": ", errors.text);
+  CHECK_AS(DataError, decode_jpeg(bytes, size, pixels.data(), errors), "image: ", path, ": ",
+           errors.text);
   return planes(pixels, size.channels, size.height, size.width);
 }
 #endif
 
-// What a destination pixel takes of the source's pixels along one side, from `first` on: a triangle around its centre.
+// What a destination pixel takes of the source's pixels along one side, from `first` on: a triangle
+// around its centre.
 struct Taps {
   int64_t first;
   std::vector<double> weights;
 };
 
 std::vector<Taps> triangles(int64_t from, int64_t to) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to), radius = std::max(1.0, scale);
+  const double scale = static_cast<double>(from) / static_cast<double>(to),
+               radius = std::max(1.0, scale);
   std::vector<Taps> all;
   for (int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
     Taps& taps = all.emplace_back(Taps{static_cast<int64_t>(std::max(0.0, centre - radius)), {}});
     double sum = 0;
     for (int64_t p = taps.first; p < from && static_cast<double>(p) < centre + radius; ++p)
-      sum += taps.weights.emplace_back(std::max(0.0, radius - std::abs(static_cast<double>(p) + 0.5 - centre)));
+      sum += taps.weights.emplace_back(
+          std::max(0.0, radius - std::abs(static_cast<double>(p) + 0.5 - centre)));
     for (double& weight : taps.weights) weight /= sum;
   }
   return all;
@@ -190,13 +201,15 @@ std::vector<float> plane_of(const Tensor& image, int64_t channels, int64_t c) {
     if (from == channels || from == 1)
       plane[i] = in[(from == 1 ? 0 : c) * pixels + i];
     else  // luma, ITU-R BT.601
-      plane[i] = static_cast<float>(0.299 * in[i] + 0.587 * in[pixels + i] + 0.114 * in[2 * pixels + i]);
+      plane[i] =
+          static_cast<float>(0.299 * in[i] + 0.587 * in[pixels + i] + 0.114 * in[2 * pixels + i]);
   return plane;
 }
 
 Tensor decoded(const std::string& path) {
   std::error_code none;
-  CHECK_AS(DataError, !std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
+  CHECK_AS(DataError,
+           !std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
            "image: ", path, " is not a regular file");
   Classic<std::ifstream> in(path, std::ios::binary);
   CHECK_AS(DataError, in.good(), "image: cannot open ", path, ": ", std::strerror(errno));
@@ -204,22 +217,25 @@ Tensor decoded(const std::string& path) {
   in.read(magic, sizeof magic);
   in.clear();
   const std::string start(magic, 8);
-  if (start.starts_with("P5") || start.starts_with("P6")) return read_pnm(in, path, magic[1] == '6');
+  if (start.starts_with("P5") || start.starts_with("P6"))
+    return read_pnm(in, path, magic[1] == '6');
 #ifdef RINGGRAD_PNG
   if (start == "\x89PNG\r\n\x1a\n") return read_png(path);
 #endif
 #ifdef RINGGRAD_JPEG
   if (start.starts_with("\xff\xd8\xff")) return read_jpeg(in, path);
 #endif
-  throw DataError(fmt::format("image: {} is neither binary PGM or PPM nor PNG{} nor JPEG{}", path,
-                              reads_png() ? "" : " (which this build does not read: libpng-dev)",
-                              reads_jpeg() ? "" : " (which this build does not read: libjpeg-dev)"));
+  throw DataError(
+      fmt::format("image: {} is neither binary PGM or PPM nor PNG{} nor JPEG{}", path,
+                  reads_png() ? "" : " (which this build does not read: libpng-dev)",
+                  reads_jpeg() ? "" : " (which this build does not read: libjpeg-dev)"));
 }
 
 // What `make` returns of this picture; where memory is short, the error names the file.
 Tensor made_of(const std::string& path, const auto& make) {
   const auto too_large = [&] {
-    return OutOfMemoryError(str("image: ", path, " is too large for the memory that is left; make it smaller"));
+    return OutOfMemoryError(
+        str("image: ", path, " is too large for the memory that is left; make it smaller"));
   };
   try {
     return make();

@@ -38,7 +38,8 @@ DataError unreadable(const fs::filesystem_error& error) {
 using LeftOut = std::vector<LabelledPictures::LeftOut>;
 
 void leave_out(LeftOut& all, const std::string& kind, const fs::path& path, int64_t count = 1) {
-  const auto known = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.kind == kind; });
+  const auto known =
+      std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.kind == kind; });
   if (known == all.end()) {
     all.push_back({kind, count, path});
     return;
@@ -71,8 +72,8 @@ std::vector<fs::path> pictures_below(const fs::path& folder, LeftOut& left_out) 
   return in_order(std::move(pictures));
 }
 
-// What a field says, without the blanks around it: in double quotes it may hold commas, and a quote as two of them (RFC
-// 4180). Nothing where a quote stands alone.
+// What a field says, without the blanks around it: in double quotes it may hold commas, and a quote
+// as two of them (RFC 4180). Nothing where a quote stands alone.
 std::optional<std::string> field(std::string_view text) {
   constexpr const char* kBlank = " \t\v\f";
   text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
@@ -101,10 +102,11 @@ size_t last_comma(std::string_view line) {
 // Lines end in LF, CR LF or CR.
 std::vector<std::string> lines_of(const fs::path& file) {
   std::error_code none;
-  CHECK_AS(DataError, !fs::exists(file, none) || fs::is_regular_file(file, none), "pictures: ", file.string(),
-           " is not a regular file");
+  CHECK_AS(DataError, !fs::exists(file, none) || fs::is_regular_file(file, none),
+           "pictures: ", file.string(), " is not a regular file");
   Classic<std::ifstream> in(file, std::ios::binary);
-  CHECK_AS(DataError, in.good(), "pictures: cannot open ", file.string(), ": ", std::strerror(errno));
+  CHECK_AS(DataError, in.good(), "pictures: cannot open ", file.string(), ": ",
+           std::strerror(errno));
   std::vector<std::string> lines(1);
   for (char c, before = 0; in.get(c); before = c)
     if (c == '\r' || (c == '\n' && before != '\r'))
@@ -125,7 +127,8 @@ std::vector<fs::path> class_folders(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       if (!entry.is_directory(none) || is_hidden(entry.path())) continue;
       const fs::path real = fs::canonical(entry.path(), none);
-      const bool holds_all = std::mismatch(real.begin(), real.end(), root.begin(), root.end()).first == real.end();
+      const bool holds_all =
+          std::mismatch(real.begin(), real.end(), root.begin(), root.end()).first == real.end();
       if (!holds_all) folders.push_back(entry.path());
     }
   } catch (const fs::filesystem_error& error) {
@@ -149,9 +152,11 @@ LabelledPictures pictures_in_folders(const fs::path& folder, const std::vector<f
       CHECK_AS(DataError, !files.empty(), "pictures: ", path.string(),
                " has no picture, expected some called .png, .jpg, .jpeg, .ppm or .pgm",
                left_out.empty() ? "" : "; " + in_words(left_out));
-      for (const fs::path& file : files) found.pictures.push_back({file, static_cast<int64_t>(found.classes.size())});
+      for (const fs::path& file : files)
+        found.pictures.push_back({file, static_cast<int64_t>(found.classes.size())});
       found.classes.push_back(path.filename().string());
-      for (const auto& [kind, count, first] : left_out) leave_out(found.left_out, kind, first, count);
+      for (const auto& [kind, count, first] : left_out)
+        leave_out(found.left_out, kind, first, count);
     }
     std::error_code none;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -169,8 +174,8 @@ LabelledPictures pictures_in_folders(const fs::path& folder, const std::vector<f
 std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out) {
   std::string words;
   for (const auto& [kind, count, first] : left_out)
-    words += str(words.empty() ? "left out: " : "; ", count, " × ", kind, count > 1 ? " (the first is " : " (",
-                 first.string(), ")");
+    words += str(words.empty() ? "left out: " : "; ", count, " × ", kind,
+                 count > 1 ? " (the first is " : " (", first.string(), ")");
   return words;
 }
 
@@ -183,22 +188,27 @@ LabelledPictures pictures_in_csv(const fs::path& file) {
     if (field(line) == "") continue;
     const size_t comma = last_comma(line);
     const std::optional<std::string> path = field(std::string_view(line).substr(0, comma)),
-                                     label = comma == std::string::npos ? "" : field(line.substr(comma + 1));
+                                     label = comma == std::string::npos
+                                                 ? ""
+                                                 : field(line.substr(comma + 1));
     CHECK_AS(DataError, path && label, "pictures: ", file.string(), ": line ", number,
-             " has a quote that stands alone; put the whole path or label in quotes, and write \"\" for one within");
-    CHECK_AS(DataError, !path->empty() && !label->empty(), "pictures: ", file.string(), ": line ", number,
-             " lacks a path or a label, expected PATH,LABEL");
+             " has a quote that stands alone; put the whole path or label in quotes, and write "
+             "\"\" for one within");
+    CHECK_AS(DataError, !path->empty() && !label->empty(), "pictures: ", file.string(), ": line ",
+             number, " lacks a path or a label, expected PATH,LABEL");
     if (number == 1 && !is_called_as_a_picture(*path)) continue;
     found.pictures.push_back({file.parent_path() / *path, 0});
     labels.push_back(*label);
   }
-  CHECK_AS(DataError, !labels.empty(), "pictures: ", file.string(), " names no picture, expected lines of PATH,LABEL");
+  CHECK_AS(DataError, !labels.empty(), "pictures: ", file.string(),
+           " names no picture, expected lines of PATH,LABEL");
   found.classes = labels;
   std::sort(found.classes.begin(), found.classes.end());
   found.classes.erase(std::unique(found.classes.begin(), found.classes.end()), found.classes.end());
   for (size_t i = 0; i < labels.size(); ++i)
     found.pictures[i].label =
-        std::lower_bound(found.classes.begin(), found.classes.end(), labels[i]) - found.classes.begin();
+        std::lower_bound(found.classes.begin(), found.classes.end(), labels[i]) -
+        found.classes.begin();
   return found;
 }
 

@@ -1,4 +1,5 @@
-// Which pictures there are, and of which class: in a folder for each class, or in the lines of a .csv file.
+// Which pictures there are, and of which class: in a folder for each class, or in the lines of a
+// .csv file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ struct LabelledPictures {
     int64_t label;  // its class
   };
   struct LeftOut {
-    std::string kind;  // ".gif", "hidden", "link to a folder", "no regular file", "beside the classes"
+    std::string
+        kind;  // ".gif", "hidden", "link to a folder", "no regular file", "beside the classes"
     int64_t count;
     std::filesystem::path first;
   };
@@ -42,10 +44,11 @@ LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
 // if nothing was left out.
 std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out);
 
-// Lines of PATH,LABEL in their order: the label is what follows the last comma, a path begins where the file lies, and
-// either may stand in double quotes, with commas in it, and "" for a quote. A first line that names no picture is a
-// heading. Throws DataError where the file cannot be read, and, naming the line, where a path or a label lacks or a
-// quote stands alone. Whether the pictures are there is not looked at.
+// Lines of PATH,LABEL in their order: the label is what follows the last comma, a path begins where
+// the file lies, and either may stand in double quotes, with commas in it, and "" for a quote. A
+// first line that names no picture is a heading. Throws DataError where the file cannot be read,
+// and, naming the line, where a path or a label lacks or a quote stands alone. Whether the pictures
+// are there is not looked at.
 LabelledPictures pictures_in_csv(const std::filesystem::path& file);
 
 }  // namespace ringgrad

@@ -1,5 +1,5 @@
-// A pass knows where training stands after any of its batches without having made them: positions count samples of all
-// ranks, so a run can go on from there on another number of ranks.
+// A pass knows where training stands after any of its batches without having made them: positions
+// count samples of all ranks, so a run can go on from there on another number of ranks.
 #include "ringgrad/data/loading/pass.h"
 
 #include <algorithm>
@@ -20,13 +20,15 @@ Pass::Pass(Sampler& sampler, int64_t batch_size, bool drop_last)
       first_padding_(static_cast<int64_t>(indices_.size()) - sampler.padding(start_)),
       used_by_all_(sampler.used_by_all(batch_size)) {
   if (program_observer)
-    program_observer->pass(&sampler, indices_, static_cast<int64_t>(indices_.size()) - first_padding_);
+    program_observer->pass(&sampler, indices_,
+                           static_cast<int64_t>(indices_.size()) - first_padding_);
 }
 
 std::span<const int64_t> Pass::batch(int64_t k) const {
   if (k >= batches_) return {};
   const auto begin = static_cast<size_t>(k * batch_size_);
-  return std::span(indices_).subspan(begin, std::min(indices_.size() - begin, static_cast<size_t>(batch_size_)));
+  return std::span(indices_).subspan(
+      begin, std::min(indices_.size() - begin, static_cast<size_t>(batch_size_)));
 }
 
 int64_t Pass::padding(int64_t k) const {

@@ -1,4 +1,5 @@
-// One pass over the samples that a sampler visits, cut into batches, and where training stands after each of them.
+// One pass over the samples that a sampler visits, cut into batches, and where training stands
+// after each of them.
 #pragma once
 
 #include <span>
@@ -23,7 +24,8 @@ class Pass {
   std::span<const int64_t> batch(int64_t k) const;
   // How many of them, at the end, only repeat others (Sampler::padding).
   int64_t padding(int64_t k) const;
-  // Where training goes on when so many batches have been used; after the last one, at the beginning of the next epoch.
+  // Where training goes on when so many batches have been used; after the last one, at the
+  // beginning of the next epoch.
   SamplerState state_after(int64_t batches) const;
 
  private:

@@ -10,11 +10,13 @@ namespace ringgrad {
 Prefetcher::Prefetcher(int64_t count, int workers, int ahead, std::function<Batch(int64_t)> make)
     : count_(count), make_(std::move(make)), slots_(static_cast<size_t>(std::max(ahead, workers))) {
   const int64_t useful = std::min<int64_t>(workers, count);
-  for (int64_t i = 0; i < useful; ++i) workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  for (int64_t i = 0; i < useful; ++i)
+    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
 Prefetcher::~Prefetcher() {
-  for (auto& worker : workers_) worker.request_stop();  // all of them, before the first is waited for
+  // All of them, before the first is waited for.
+  for (auto& worker : workers_) worker.request_stop();
 }
 
 void Prefetcher::work(const std::stop_token& stop) {
@@ -22,7 +24,9 @@ void Prefetcher::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   for (;;) {
     // Slot k is free again once batch k - capacity has been taken.
-    may_make_.wait(lock, stop, [&] { return next_to_make_ == count_ || next_to_make_ < next_to_take_ + capacity; });
+    may_make_.wait(lock, stop, [&] {
+      return next_to_make_ == count_ || next_to_make_ < next_to_take_ + capacity;
+    });
     if (stop.stop_requested() || next_to_make_ == count_) return;
     const int64_t k = next_to_make_++;
     Slot& slot = slots_[k % capacity];
@@ -42,7 +46,8 @@ Batch Prefetcher::next() {
   ASSERT(next_to_take_ < count_);
   if (workers_.empty()) return make_(next_to_take_++);
   CHECK(forks_ == forks,
-        "data_loader: this process was forked in the middle of a pass, whose threads the parent alone ",
+        "data_loader: this process was forked in the middle of a pass, whose threads the parent "
+        "alone ",
         "has; begin another pass here");
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[next_to_take_ % slots_.size()];

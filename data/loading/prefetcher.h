@@ -1,4 +1,5 @@
-// Makes the batches of a pass on worker threads, a bounded number ahead, and hands them out in order.
+// Makes the batches of a pass on worker threads, a bounded number ahead, and hands them out in
+// order.
 #pragma once
 
 #include <condition_variable>
@@ -16,10 +17,12 @@ namespace ringgrad {
 
 class Prefetcher {
  public:
-  // Batch k of `count` is make(k), called on one of `workers` threads (0: in next(), on the caller's), for several k at
-  // once. At most `ahead` batches that next() has not returned yet are made or being made. REQUIRES: ahead >= 1.
+  // Batch k of `count` is make(k), called on one of `workers` threads (0: in next(), on the
+  // caller's), for several k at once. At most `ahead` batches that next() has not returned yet are
+  // made or being made. REQUIRES: ahead >= 1.
   Prefetcher(int64_t count, int workers, int ahead, std::function<Batch(int64_t k)> make);
-  // May be destroyed at any time: batches being made are finished and thrown away, the others are never begun.
+  // May be destroyed at any time: batches being made are finished and thrown away, the others are
+  // never begun.
   ~Prefetcher();
 
   // Returns batch 0, then batch 1, … If make(k) threw, the exception is rethrown at batch k. Throws
@@ -37,7 +40,8 @@ class Prefetcher {
   const int64_t count_;
   const std::function<Batch(int64_t)> make_;
 
-  std::mutex mutex_;  // guards what follows, except slots that are neither ready nor to be taken: their maker's
+  // Guards what follows, except slots that are neither ready nor to be taken: their maker's.
+  std::mutex mutex_;
   std::condition_variable_any may_make_;
   std::condition_variable may_take_;
   std::vector<Slot> slots_;

@@ -18,20 +18,59 @@ using Skeleton = std::vector<Stroke>;
 const std::array<std::vector<Skeleton>, 10>& skeletons() {
   static const std::array<std::vector<Skeleton>, 10> all = {{
       {{{{50, 0}, {84, 18}, {95, 70}, {84, 122}, {50, 140}, {16, 122}, {5, 70}, {16, 18}, {50, 0}}},
-       {{{62, 4}, {26, 10}, {6, 66}, {20, 126}, {54, 140}, {88, 112}, {94, 50}, {74, 8}, {44, 12}}}},
+       {{{62, 4},
+         {26, 10},
+         {6, 66},
+         {20, 126},
+         {54, 140},
+         {88, 112},
+         {94, 50},
+         {74, 8},
+         {44, 12}}}},
       {{{{52, 0}, {50, 70}, {48, 140}}},
        {{{22, 34}, {54, 0}}, {{54, 0}, {53, 70}, {52, 140}}},
        {{{26, 30}, {52, 0}}, {{52, 0}, {52, 138}}, {{22, 139}, {82, 139}}}},
-      {{{{12, 34}, {26, 8}, {54, 0}, {84, 16}, {86, 46}, {62, 84}, {10, 138}}, {{10, 138}, {52, 138}, {94, 136}}},
-       {{{14, 26}, {48, 0}, {82, 24}, {74, 66}, {42, 108}, {16, 134}, {12, 120}, {32, 114}, {62, 132}, {94, 130}}}},
-      {{{{12, 18}, {46, 0}, {82, 16}, {80, 46}, {42, 64}}, {{42, 64}, {84, 78}, {92, 112}, {56, 140}, {8, 124}}},
-       {{{14, 2}, {84, 2}}, {{84, 2}, {44, 56}}, {{44, 56}, {86, 74}, {90, 112}, {54, 140}, {8, 126}}}},
-      {{{{64, 0}, {34, 48}, {6, 94}}, {{6, 94}, {50, 94}, {96, 92}}, {{66, 50}, {66, 96}, {64, 140}}},
-       {{{18, 4}, {12, 40}, {12, 76}}, {{12, 76}, {50, 76}, {92, 72}}, {{82, 8}, {78, 74}, {72, 140}}},
-       {{{72, 0}, {38, 46}, {4, 92}}, {{4, 92}, {50, 92}, {96, 92}}, {{72, 0}, {72, 70}, {72, 140}}}},
-      {{{{86, 2}, {24, 2}}, {{24, 2}, {18, 60}}, {{18, 60}, {52, 50}, {86, 70}, {90, 108}, {58, 138}, {8, 128}}},
-       {{{20, 8}, {16, 62}}, {{16, 62}, {56, 52}, {88, 78}, {84, 118}, {50, 140}, {8, 126}}, {{20, 6}, {88, 0}}}},
-      {{{{78, 4}, {42, 24}, {14, 72}, {14, 116}, {46, 140}, {82, 124}, {84, 92}, {54, 74}, {20, 94}}},
+      {{{{12, 34}, {26, 8}, {54, 0}, {84, 16}, {86, 46}, {62, 84}, {10, 138}},
+        {{10, 138}, {52, 138}, {94, 136}}},
+       {{{14, 26},
+         {48, 0},
+         {82, 24},
+         {74, 66},
+         {42, 108},
+         {16, 134},
+         {12, 120},
+         {32, 114},
+         {62, 132},
+         {94, 130}}}},
+      {{{{12, 18}, {46, 0}, {82, 16}, {80, 46}, {42, 64}},
+        {{42, 64}, {84, 78}, {92, 112}, {56, 140}, {8, 124}}},
+       {{{14, 2}, {84, 2}},
+        {{84, 2}, {44, 56}},
+        {{44, 56}, {86, 74}, {90, 112}, {54, 140}, {8, 126}}}},
+      {{{{64, 0}, {34, 48}, {6, 94}},
+        {{6, 94}, {50, 94}, {96, 92}},
+        {{66, 50}, {66, 96}, {64, 140}}},
+       {{{18, 4}, {12, 40}, {12, 76}},
+        {{12, 76}, {50, 76}, {92, 72}},
+        {{82, 8}, {78, 74}, {72, 140}}},
+       {{{72, 0}, {38, 46}, {4, 92}},
+        {{4, 92}, {50, 92}, {96, 92}},
+        {{72, 0}, {72, 70}, {72, 140}}}},
+      {{{{86, 2}, {24, 2}},
+        {{24, 2}, {18, 60}},
+        {{18, 60}, {52, 50}, {86, 70}, {90, 108}, {58, 138}, {8, 128}}},
+       {{{20, 8}, {16, 62}},
+        {{16, 62}, {56, 52}, {88, 78}, {84, 118}, {50, 140}, {8, 126}},
+        {{20, 6}, {88, 0}}}},
+      {{{{78, 4},
+         {42, 24},
+         {14, 72},
+         {14, 116},
+         {46, 140},
+         {82, 124},
+         {84, 92},
+         {54, 74},
+         {20, 94}}},
        {{{60, 0}, {26, 48}, {10, 100}, {32, 138}, {74, 132}, {84, 98}, {52, 82}, {14, 112}}}},
       {{{{8, 4}, {92, 2}}, {{92, 2}, {62, 66}, {40, 140}}},
        {{{8, 6}, {92, 4}}, {{92, 4}, {60, 70}, {44, 140}}, {{30, 72}, {82, 68}}},
@@ -60,15 +99,18 @@ const std::array<std::vector<Skeleton>, 10>& skeletons() {
          {48, 64},
          {82, 30},
          {84, 12}}}},
-      {{{{84, 36}, {66, 4}, {32, 4}, {14, 36}, {30, 68}, {64, 66}, {84, 36}}, {{85, 24}, {80, 84}, {62, 140}}},
-       {{{82, 24}, {50, 0}, {16, 22}, {20, 60}, {54, 70}, {82, 40}}, {{83, 18}, {84, 82}, {80, 140}}},
+      {{{{84, 36}, {66, 4}, {32, 4}, {14, 36}, {30, 68}, {64, 66}, {84, 36}},
+        {{85, 24}, {80, 84}, {62, 140}}},
+       {{{82, 24}, {50, 0}, {16, 22}, {20, 60}, {54, 70}, {82, 40}},
+        {{83, 18}, {84, 82}, {80, 140}}},
        {{{84, 34}, {64, 2}, {30, 6}, {14, 40}, {34, 68}, {66, 62}, {84, 34}},
         {{85, 30}, {86, 90}, {68, 132}, {24, 134}}}},
   }};
   return all;
 }
 
-// The smooth deformation of one picture: a wave that displaces x along y and one that displaces y along x.
+// The smooth deformation of one picture: a wave that displaces x along y and one that displaces y
+// along x.
 struct Warp {
   int32_t amplitude_x, amplitude_y, phase_x, phase_y, frequency_x, frequency_y;
 
@@ -103,13 +145,15 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
 
   const Warp warp(random);
   const Matrix2 affine = random_affine(random);
-  const Point centre{27 * kPixel / 2 + random.between(-820, 820), 27 * kPixel / 2 + random.between(-660, 660)};
+  const Point centre{27 * kPixel / 2 + random.between(-820, 820),
+                     27 * kPixel / 2 + random.between(-660, 660)};
   const int32_t radius = random.between(120, 330), edge = random.between(130, 190);
 
   StrokeCanvas canvas(kDigitSide, radius + edge);
   for (const Stroke& stroke : skeleton) {
     Stroke wobbly = stroke;
-    for (Point& p : wobbly) p = {(p.x - 50) * 16 + random.between(-80, 80), (p.y - 70) * 16 + random.between(-80, 80)};
+    for (Point& p : wobbly)
+      p = {(p.x - 50) * 16 + random.between(-80, 80), (p.y - 70) * 16 + random.between(-80, 80)};
     std::vector<Point> curve = spline(wobbly, 5);
     for (Point& p : curve) {
       const Point turned = affine * warp(p);
@@ -124,7 +168,8 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
     if (i % 8 == 0) bits = random.next();
     const int32_t grain = static_cast<int32_t>(bits & 255) - 128;
     bits >>= 8;
-    pixels[i] = static_cast<uint8_t>(clamp_byte((canvas.ink(i, radius, edge) * contrast >> 8) + (grain * noise >> 7)));
+    pixels[i] = static_cast<uint8_t>(
+        clamp_byte((canvas.ink(i, radius, edge) * contrast >> 8) + (grain * noise >> 7)));
   }
 }
 
@@ -133,13 +178,16 @@ void make_digits(const std::filesystem::path& folder) {
   for (const auto& [prefix, count] : {std::pair{"train", 12000}, std::pair{"t10k", 2000}}) {
     std::vector<uint8_t> labels, pixels(static_cast<size_t>(count) * kDigitSide * kDigitSide);
     // Equally many of each digit, in an order that no stride of a sampler falls in step with.
-    for (int64_t place : epoch_order(count, true, 0, count)) labels.push_back(static_cast<uint8_t>(place % 10));
+    for (int64_t place : epoch_order(count, true, 0, count))
+      labels.push_back(static_cast<uint8_t>(place % 10));
     uint8_t* next = pixels.data();
     for (uint8_t label : labels) {
-      draw_digit(label, number++, std::span<uint8_t, kDigitSide * kDigitSide>(next, kDigitSide * kDigitSide));
+      draw_digit(label, number++,
+                 std::span<uint8_t, kDigitSide * kDigitSide>(next, kDigitSide * kDigitSide));
       next += kDigitSide * kDigitSide;
     }
-    write_idx(folder / (std::string(prefix) + "-images-idx3-ubyte"), {count, kDigitSide, kDigitSide}, pixels);
+    write_idx(folder / (std::string(prefix) + "-images-idx3-ubyte"),
+              {count, kDigitSide, kDigitSide}, pixels);
     write_idx(folder / (std::string(prefix) + "-labels-idx1-ubyte"), {count}, labels);
   }
 }
@@ -147,7 +195,8 @@ void make_digits(const std::filesystem::path& folder) {
 std::vector<Point> spline(std::span<const Point> control, int pieces) {
   const int last = static_cast<int>(control.size()) - 1;
   const bool closed = control[0] == control[last];
-  // A phantom point before the first and after the last: the curve's other end where it is closed, else a mirror image.
+  // A phantom point before the first and after the last: the curve's other end where it is closed,
+  // else a mirror image.
   auto at = [&](int i) -> Point {
     if (i >= 0 && i <= last) return control[i];
     if (closed) return control[i < 0 ? last - 1 : 1];
@@ -161,8 +210,9 @@ std::vector<Point> spline(std::span<const Point> control, int pieces) {
     for (int piece = 1; piece <= pieces; ++piece) {
       const int64_t t = int64_t{piece} * 256 / pieces, t2 = t * t >> 8, t3 = t2 * t >> 8;
       auto blend = [&](int32_t a, int32_t b, int32_t c, int32_t d) {
-        return static_cast<int32_t>(
-            (512 * b + t * (c - a) + t2 * (2 * a - 5 * b + 4 * c - d) + t3 * (3 * b - a - 3 * c + d)) >> 9);
+        return static_cast<int32_t>((512 * b + t * (c - a) + t2 * (2 * a - 5 * b + 4 * c - d) +
+                                     t3 * (3 * b - a - 3 * c + d)) >>
+                                    9);
       };
       points.push_back({blend(p0.x, p1.x, p2.x, p3.x), blend(p0.y, p1.y, p2.y, p3.y)});
     }
@@ -178,7 +228,8 @@ void StrokeCanvas::add(std::span<const Point> polyline) {
 }
 
 void StrokeCanvas::add(Point a, Point b) {
-  // Pixel p has its centre at p * kPixel; only those within reach of the segment's bounding box can be near it.
+  // Pixel p has its centre at p * kPixel; only those within reach of the segment's bounding box can
+  // be near it.
   auto first = [&](int32_t low) { return std::max(0, (low - reach_ + kPixel - 1) >> 8); };
   auto last = [&](int32_t high) { return std::min(side_ - 1, (high + reach_) >> 8); };
   const int32_t dx = b.x - a.x, dy = b.y - a.y, length2 = dx * dx + dy * dy;

@@ -1,5 +1,5 @@
-// Geometry on integers, for pictures that must be the same bytes on every machine: no rounding mode, no fused
-// multiply-add and no maths library can change them.
+// Geometry on integers, for pictures that must be the same bytes on every machine: no rounding
+// mode, no fused multiply-add and no maths library can change them.
 //
 // Lengths are in 1/256 of a pixel, angles in 1/65536 of a turn, sines in 1/16384.
 #pragma once

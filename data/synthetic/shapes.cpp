@@ -14,16 +14,19 @@ constexpr int kSide = 32;
 
 enum Shape10 { Circle, Square, Triangle, Star, Ring, Cross, Crescent, Stripes, Checkers, Dots };
 
-// Figures are described in coordinates of their own, in which they just fit a circle of radius 256 around (0, 0).
+// Figures are described in coordinates of their own, in which they just fit a circle of radius 256
+// around (0, 0).
 constexpr int64_t squared(int64_t x) { return x * x; }
 constexpr int64_t norm2(Point p) { return squared(p.x) + squared(p.y); }
 
-// A pentagram is where at most one of its five lines, at distance R cos 72 degrees from the centre, is crossed.
+// A pentagram is where at most one of its five lines, at distance R cos 72 degrees from the centre,
+// is crossed.
 bool in_star(Point p) {
   int crossed = 0;
   for (int k = 0; k < 5; ++k) {
     const int32_t angle = kTurn / 4 + k * kTurn / 5;
-    crossed += int64_t{fixed_cos(angle)} * p.x + int64_t{fixed_sin(angle)} * p.y > int64_t{79} * kOne;
+    crossed +=
+        int64_t{fixed_cos(angle)} * p.x + int64_t{fixed_sin(angle)} * p.y > int64_t{79} * kOne;
   }
   return crossed <= 1;
 }
@@ -36,7 +39,8 @@ bool in_shape(int shape, Point p, int outline, int32_t period) {
   switch (shape) {
     case Circle: return norm2(p) < squared(225);
     case Square: return u < 190 && v < 190;
-    case Triangle: return p.y < 128 && 443 * u < 256 * (p.y + 256);  // equilateral: 443 / 256 = sqrt(3)
+    case Triangle:
+      return p.y < 128 && 443 * u < 256 * (p.y + 256);  // equilateral: 443 / 256 = sqrt(3)
     case Star: return in_star(p);
     case Ring: return norm2(p) < squared(240) && norm2(p) > squared(145);
     case Cross: return std::min(u, v) < 75 && std::max(u, v) < 235;
@@ -87,7 +91,8 @@ struct Placement {
   Matrix2 to_figure;
 
   // The inverse of: scale by radius / 256, squeeze one axis, rotate.
-  Placement(RandomSequence& random, Point centre, int32_t radius) : centre(centre), radius(radius), to_figure{} {
+  Placement(RandomSequence& random, Point centre, int32_t radius)
+      : centre(centre), radius(radius), to_figure{} {
     const int32_t scale = kOne * kPixel / radius, squeeze = random.between(kOne, kOne * 5 / 4);
     const Matrix2 unscale{scale, 0, 0, static_cast<int32_t>(int64_t{scale} * squeeze >> 14)};
     to_figure = unscale * Matrix2::rotation(random.between(-kTurn / 10, kTurn / 10));
@@ -95,7 +100,8 @@ struct Placement {
 };
 
 // Paints where in_shape holds, averaged over 2 x 2 points per pixel.
-void paint(Canvas& canvas, int shape, const Placement& place, const Colour& colour, int outline, int32_t period) {
+void paint(Canvas& canvas, int shape, const Placement& place, const Colour& colour, int outline,
+           int32_t period) {
   const int32_t reach = place.radius * 9 / 8;  // a square's corners lie 1.05 radii from its centre
   auto first = [&](int32_t centre) { return std::max(0, (centre - reach) / kPixel); };
   auto last = [&](int32_t centre) { return std::min(kSide - 1, (centre + reach) / kPixel); };
@@ -137,7 +143,8 @@ void draw_shape(int shape, uint64_t number, std::span<uint8_t, kCifarPixels> pix
   }
 
   const bool texture = shape >= Stripes;
-  const int32_t radius = texture ? random.between(12 * kPixel, 16 * kPixel) : random.between(9 * kPixel, 14 * kPixel);
+  const int32_t radius =
+      texture ? random.between(12 * kPixel, 16 * kPixel) : random.between(9 * kPixel, 14 * kPixel);
   const int32_t freedom = 15 * kPixel - radius * 3 / 4;
   const int32_t x = 31 * kPixel / 2 + random.between(-freedom, freedom) / 2;
   const int32_t y = 31 * kPixel / 2 + random.between(-freedom, freedom) / 2;
@@ -153,8 +160,8 @@ void draw_shape(int shape, uint64_t number, std::span<uint8_t, kCifarPixels> pix
     if (i % 8 == 0) bits = random.next();
     const int32_t grain = static_cast<int32_t>(bits & 255) - 128;
     bits >>= 8;
-    pixels[i] =
-        static_cast<uint8_t>(clamp_byte(canvas[i / (kSide * kSide)][i % (kSide * kSide)] + (grain * noise >> 7)));
+    pixels[i] = static_cast<uint8_t>(
+        clamp_byte(canvas[i / (kSide * kSide)][i % (kSide * kSide)] + (grain * noise >> 7)));
   }
 }
 

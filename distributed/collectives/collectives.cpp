@@ -18,8 +18,8 @@ void broadcast(Messenger& messages, int root, std::span<std::byte> x, size_t seg
   messages.finish();
 }
 
-void reduce(Messenger& messages, int root, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
-            size_t segment_bytes) {
+void reduce(Messenger& messages, int root, void* y, const void* x, size_t count,
+            const ReduceFunctions& reduction, size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank(), first = (root + 1) % size;
   const int previous = (rank + size - 1) % size, next = (rank + 1) % size;
   const auto* items = static_cast<const std::byte*>(x);
@@ -27,7 +27,8 @@ void reduce(Messenger& messages, int root, void* y, const void* x, size_t count,
     if (count > 0) std::memmove(y, x, count * reduction.item_bytes);
     return;
   }
-  // What the first rank sends are its elements; what all others send are partial results, from two buffers in turn.
+  // What the first rank sends are its elements; what all others send are partial results, from two
+  // buffers in turn.
   const bool elements_come = previous == first;
   const size_t incoming_bytes = elements_come ? reduction.item_bytes : reduction.wide_bytes;
   const auto combine = elements_come ? reduction.combine_items : reduction.combine_wide;
@@ -111,14 +112,16 @@ void barrier(Messenger& messages) {
   messages.finish();
 }
 
-void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction) {
+void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count,
+                                 const ReduceFunctions& reduction) {
   const int size = messages.size();
   const std::span<std::byte> items(static_cast<std::byte*>(x), count * reduction.item_bytes);
   if (messages.rank() == 0) {
     std::vector<std::byte> received(items.size() * static_cast<size_t>(size - 1));
     std::vector<const void*> inputs{x};
     for (int r = 1; r < size; ++r) {
-      const auto place = std::span(received).subspan(items.size() * static_cast<size_t>(r - 1), items.size());
+      const auto place =
+          std::span(received).subspan(items.size() * static_cast<size_t>(r - 1), items.size());
       messages.recv(r, place);
       inputs.push_back(place.data());
     }
@@ -131,11 +134,14 @@ void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count, con
   messages.finish();
 }
 
-void exchange_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction) {
+void exchange_all_reduce(Messenger& messages, void* x, size_t count,
+                         const ReduceFunctions& reduction) {
   const int size = messages.size(), rank = messages.rank();
   const std::span<std::byte> items(static_cast<std::byte*>(x), count * reduction.item_bytes);
-  const auto received = std::make_unique_for_overwrite<std::byte[]>(items.size() * static_cast<size_t>(size));
-  for (int distance = 1; distance < size; ++distance) messages.send((rank + distance) % size, items);
+  const auto received =
+      std::make_unique_for_overwrite<std::byte[]>(items.size() * static_cast<size_t>(size));
+  for (int distance = 1; distance < size; ++distance)
+    messages.send((rank + distance) % size, items);
   std::vector<const void*> inputs;
   for (int r = 0; r < size; ++r) {
     std::byte* place = received.get() + items.size() * static_cast<size_t>(r);

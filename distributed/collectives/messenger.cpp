@@ -12,14 +12,19 @@ bool needs_checksum(Checksums which, const ChannelKind& kind) {
   return which == Checksums::On || (which == Checksums::Auto && kind.reach == Reach::Network);
 }
 
-Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums, std::vector<int> members,
-                     const SendObserver& on_send)
-    : transport_(transport), frame_(frame), checksums_(checksums), members_(std::move(members)), on_send_(on_send) {
+Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums,
+                     std::vector<int> members, const SendObserver& on_send)
+    : transport_(transport),
+      frame_(frame),
+      checksums_(checksums),
+      members_(std::move(members)),
+      on_send_(on_send) {
   if (members_.empty()) {
     members_.resize(static_cast<size_t>(transport.size()));
     std::iota(members_.begin(), members_.end(), 0);
   }
-  rank_ = static_cast<int>(std::find(members_.begin(), members_.end(), transport.rank()) - members_.begin());
+  rank_ = static_cast<int>(std::find(members_.begin(), members_.end(), transport.rank()) -
+                           members_.begin());
   peers_.resize(members_.size());
 }
 
@@ -53,9 +58,9 @@ void Messenger::recv(int member, std::span<std::byte> payload) {
     const Frame theirs = transport_.await_message(peer);
     check_in_step(frame_, rank, theirs, peer);
     CHECK_AS(OutOfStepError, theirs.part == from.received && theirs.payload_bytes == piece.size(),
-             "ranks are out of step: rank ", rank, " expects message ", from.received, " of ", piece.size(),
-             " bytes, rank ", peer, " sent message ", theirs.part, " of ", theirs.payload_bytes, " bytes in ",
-             describe(frame_));
+             "ranks are out of step: rank ", rank, " expects message ", from.received, " of ",
+             piece.size(), " bytes, rank ", peer, " sent message ", theirs.part, " of ",
+             theirs.payload_bytes, " bytes in ", describe(frame_));
     ++from.received;
     transport_.receive_payload(peer, theirs, piece);
   } while (!payload.empty());

@@ -1,4 +1,5 @@
-// The messages of one collective, as one rank exchanges them: each is a frame (frame.h) and a payload.
+// The messages of one collective, as one rank exchanges them: each is a frame (frame.h) and a
+// payload.
 #pragma once
 
 #include <deque>
@@ -14,9 +15,9 @@ bool needs_checksum(Checksums which, const ChannelKind& kind);
 
 class Messenger {
  public:
-  // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C. Those that come with one
-  // are checked. Among `members` only, if there are any, of which this rank is one: they are ranks 0, 1, … here.
-  // `on_send`, which may be empty, must outlive this.
+  // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C.
+  // Those that come with one are checked. Among `members` only, if there are any, of which this
+  // rank is one: they are ranks 0, 1, … here. `on_send`, which may be empty, must outlive this.
   Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto,
             std::vector<int> members = {}, const SendObserver& on_send = kNobody);
 
@@ -26,9 +27,10 @@ class Messenger {
   // Queues a message to a member. The payload must stay as it is until wait() for it, or finish().
   Transfer send(int member, std::span<const std::byte> payload);
 
-  // Waits for the next message from a member, and receives its payload in place. Before the payload is touched the
-  // header is checked: throws OutOfStepError, naming both sides, when the peer is doing something else. Throws
-  // DistributedError, naming the link, when a bit of the message was flipped on its way.
+  // Waits for the next message from a member, and receives its payload in place. Before the payload
+  // is touched the header is checked: throws OutOfStepError, naming both sides, when the peer is
+  // doing something else. Throws DistributedError, naming the link, when a bit of the message was
+  // flipped on its way.
   void recv(int member, std::span<std::byte> payload);
 
   void wait(const Transfer& sent) { transport_.wait(sent); }

@@ -6,25 +6,28 @@ namespace ringgrad {
 
 using namespace ring;
 
-// Step t of 2 (size-1): the chunk that comes in is rank - t - 1. In the first size-1 steps (reduce-scatter) its partial
-// result grows by this rank's own elements; in the last of them it is complete. In the remaining steps (all-gather) it
-// comes in complete. In every step but the last a segment is sent on as soon as it is done, so that the whole ring
-// works on size chunks at a time.
+// Step t of 2 (size-1): the chunk that comes in is rank - t - 1. In the first size-1 steps
+// (reduce-scatter) its partial result grows by this rank's own elements; in the last of them it is
+// complete. In the remaining steps (all-gather) it comes in complete. In every step but the last a
+// segment is sent on as soon as it is done, so that the whole ring works on size chunks at a time.
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes) {
-  const int size = messages.size(), rank = messages.rank(), last_reducing = size - 2, last = 2 * (size - 1) - 1;
+  const int size = messages.size(), rank = messages.rank(), last_reducing = size - 2,
+            last = 2 * (size - 1) - 1;
   if (size == 1) return;
   const auto [left, right] = Neighbours(messages);
   const Range all{0, count};
   const Items items{static_cast<std::byte*>(x), reduction.item_bytes};
-  // Partial results lie where their elements lie; wide ones of 16-bit elements in an array of their own.
+  // Partial results lie where their elements lie; wide ones of 16-bit elements in an array of their
+  // own.
   const bool widens = reduction.wide_bytes != reduction.item_bytes && size > 2;
   const Buffer wide_memory = widens ? buffer(count * reduction.wide_bytes) : nullptr;
   const Items partial = widens ? Items{wide_memory.get(), reduction.wide_bytes} : items;
 
   const size_t largest = chunk_of(all, size, size - 1).count();
   const size_t segment = segment_items(segment_bytes, reduction, largest);
-  const Buffer incoming = buffer(segment * reduction.wide_bytes), sum = buffer(segment * reduction.wide_bytes);
+  const Buffer incoming = buffer(segment * reduction.wide_bytes),
+               sum = buffer(segment * reduction.wide_bytes);
 
   for_each_turn(segments_in(largest, segment), last, [&](int step, size_t i) {
     const Range s = segment_of(chunk_of(all, size, rank - step - 1), segment, i);

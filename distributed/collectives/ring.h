@@ -1,7 +1,9 @@
-// The ring collectives: ranks in a circle, everybody sends to the right and receives from the left, all at once.
+// The ring collectives: ranks in a circle, everybody sends to the right and receives from the left,
+// all at once.
 //
-// Nouns: the buffer is cut into `size` *chunks*, one per rank, as equal as possible. A chunk travels in *segments*,
-// so that one is on its way while another one is being reduced. left and right are a rank's neighbours.
+// Nouns: the buffer is cut into `size` *chunks*, one per rank, as equal as possible. A chunk
+// travels in *segments*, so that one is on its way while another one is being reduced. left and
+// right are a rank's neighbours.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +20,20 @@ inline constexpr size_t kWholeChunk = SIZE_MAX;  // as segment_bytes: no segment
 
 // x[count] on every rank becomes the reduction of all ranks' x, bit for bit the same everywhere.
 // Patarasuk & Yuan 2009: reduce-scatter, then all-gather; 2 (size-1) steps, and each rank sends
-// 2 (size-1)/size · bytes(x), which is the least possible. (For 16-bit floats and more than two ranks partial sums
-// travel as float32.)
+// 2 (size-1)/size · bytes(x), which is the least possible. (For 16-bit floats and more than two
+// ranks partial sums travel as float32.)
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes);
 
-// y[count] on rank r becomes the reduction of the r-th of the `size` parts of all ranks' x[size · count].
-// size-1 steps, each rank sends (size-1) · bytes(y). x stays as it is.
-void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
-                         size_t segment_bytes);
+// y[count] on rank r becomes the reduction of the r-th of the `size` parts of all ranks' x[size ·
+// count]. size-1 steps, each rank sends (size-1) · bytes(y). x stays as it is.
+void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count,
+                         const ReduceFunctions& reduction, size_t segment_bytes);
 
-// places[r] becomes rank r's x, of as many bytes, on all ranks. size-1 steps; each rank sends all but one of them. x
-// may be its own place.
-void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places, std::span<const std::byte> x,
-                     size_t segment_bytes);
+// places[r] becomes rank r's x, of as many bytes, on all ranks. size-1 steps; each rank sends all
+// but one of them. x may be its own place.
+void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places,
+                     std::span<const std::byte> x, size_t segment_bytes);
 
 // How the ring collectives cut a buffer, on the CPU and on GPUs.
 struct Range {
@@ -46,7 +48,8 @@ inline size_t wrapped(int64_t i, int64_t n) { return static_cast<size_t>((i % n 
 inline Range chunk_of(Range whole, int64_t n, int64_t i) {
   const size_t parts = static_cast<size_t>(n), c = wrapped(i, n);
   const size_t each = whole.count() / parts, left = whole.count() % parts;
-  return {whole.begin + each * c + left * c / parts, whole.begin + each * (c + 1) + left * (c + 1) / parts};
+  return {whole.begin + each * c + left * c / parts,
+          whole.begin + each * (c + 1) + left * (c + 1) / parts};
 }
 
 }  // namespace ringgrad

@@ -8,10 +8,10 @@ namespace ringgrad {
 
 using namespace ring;
 
-// In step t the place of rank - t - 1 comes in, complete, and goes on at once: to all but its owner, who is next to the
-// rank that gets it last.
-void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places, std::span<const std::byte> x,
-                     size_t segment_bytes) {
+// In step t the place of rank - t - 1 comes in, complete, and goes on at once: to all but its
+// owner, who is next to the rank that gets it last.
+void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places,
+                     std::span<const std::byte> x, size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank(), last = size - 2;
   const auto [left, right] = Neighbours(messages);
   const auto place = [&](int i) { return places[wrapped(i, size)]; };

@@ -15,10 +15,11 @@ struct Neighbours {
       : left((m.rank() + m.size() - 1) % m.size()), right((m.rank() + 1) % m.size()) {}
 };
 
-// The order in which a ring does its steps 0 … last, and -1, in which a rank sends what is its own, on the segments of
-// a chunk: body(step, index of the segment). Each step follows the one before at a distance of kBehind segments: long
-// enough for them to arrive meanwhile, and so short that what is received, added up, checked and sent on stays in the
-// cache. (64 MiB on two ranks by TCP with checksums take the cores 3 to 12 % less time than step after step.)
+// The order in which a ring does its steps 0 … last, and -1, in which a rank sends what is its own,
+// on the segments of a chunk: body(step, index of the segment). Each step follows the one before at
+// a distance of kBehind segments: long enough for them to arrive meanwhile, and so short that what
+// is received, added up, checked and sent on stays in the cache. (64 MiB on two ranks by TCP with
+// checksums take the cores 3 to 12 % less time than step after step.)
 template <class Body>
 void for_each_turn(size_t segments, int last, Body body) {
   constexpr size_t kBehind = 3;
@@ -30,11 +31,15 @@ void for_each_turn(size_t segments, int last, Body body) {
     }
 }
 
-inline size_t segments_in(size_t chunk, size_t segment) { return chunk / segment + (chunk % segment > 0 ? 1 : 0); }
+inline size_t segments_in(size_t chunk, size_t segment) {
+  return chunk / segment + (chunk % segment > 0 ? 1 : 0);
+}
 
 // Segment i of a chunk, which may be shorter than others and lack the last ones: those are empty.
 inline Range segment_of(Range chunk, size_t segment, size_t i) {
-  const auto edge = [&](size_t n) { return std::min(chunk.end, chunk.begin + std::min(n * segment, chunk.count())); };
+  const auto edge = [&](size_t n) {
+    return std::min(chunk.end, chunk.begin + std::min(n * segment, chunk.count()));
+  };
   return {edge(i), edge(i + 1)};
 }
 

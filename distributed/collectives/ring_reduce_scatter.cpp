@@ -8,11 +8,11 @@ namespace ringgrad {
 
 using namespace ring;
 
-// As the first half of ring_all_reduce (ring.cpp), but shifted by one, so that rank r ends up with chunk r. Partial
-// results of step t leave from one of two buffers, which step t+2 uses again: by then the right neighbour has mostly
-// received them.
-void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count, const ReduceFunctions& reduction,
-                         size_t segment_bytes) {
+// As the first half of ring_all_reduce (ring.cpp), but shifted by one, so that rank r ends up with
+// chunk r. Partial results of step t leave from one of two buffers, which step t+2 uses again: by
+// then the right neighbour has mostly received them.
+void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count,
+                         const ReduceFunctions& reduction, size_t segment_bytes) {
   const int size = messages.size(), rank = messages.rank(), last = size - 2;
   if (size == 1) {
     if (count > 0) std::memcpy(y, x, count * reduction.item_bytes);
@@ -21,10 +21,13 @@ void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t cou
   const auto [left, right] = Neighbours(messages);
   const ConstItems items{static_cast<const std::byte*>(x), reduction.item_bytes};
   const Items result{static_cast<std::byte*>(y), reduction.item_bytes};
-  const size_t segment = segment_items(segment_bytes, reduction, count), segments = segments_in(count, segment);
+  const size_t segment = segment_items(segment_bytes, reduction, count),
+               segments = segments_in(count, segment);
   const Buffer incoming = buffer(segment * reduction.wide_bytes);
-  const Buffer memory[2] = {buffer(count * reduction.wide_bytes), buffer(count * reduction.wide_bytes)};
-  std::vector<Transfer> sent[2] = {std::vector<Transfer>(segments), std::vector<Transfer>(segments)};
+  const Buffer memory[2] = {buffer(count * reduction.wide_bytes),
+                            buffer(count * reduction.wide_bytes)};
+  std::vector<Transfer> sent[2] = {std::vector<Transfer>(segments),
+                                   std::vector<Transfer>(segments)};
 
   for_each_turn(segments, last, [&](int step, size_t i) {
     const Range s = segment_of({0, count}, segment, i);

@@ -9,11 +9,13 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kLine = 64;                       // slices begin at cache lines of the buffer
-constexpr size_t kPieceBytes = kStagingBytes / 2;  // the next piece is staged while others still read the last one
+constexpr size_t kLine = 64;  // slices begin at cache lines of the buffer
+// The next piece is staged while others still read the last one.
+constexpr size_t kPieceBytes = kStagingBytes / 2;
 
 Range slice_of(size_t count, int size, int rank, size_t item_bytes) {
-  const size_t unit = kLine / item_bytes, units = (count + unit - 1) / unit, n = static_cast<size_t>(size);
+  const size_t unit = kLine / item_bytes, units = (count + unit - 1) / unit,
+               n = static_cast<size_t>(size);
   const auto edge = [&](size_t r) { return std::min(count, units * r / n * unit); };
   return {edge(static_cast<size_t>(rank)), edge(static_cast<size_t>(rank) + 1)};
 }
@@ -24,7 +26,8 @@ SharedAllReduce::SharedAllReduce(Transport& transport, std::vector<int> here)
     : transport_(transport),
       memory_(transport.memory()),
       here_(std::move(here)),
-      rank_(static_cast<int>(std::find(here_.begin(), here_.end(), transport.rank()) - here_.begin())),
+      rank_(static_cast<int>(std::find(here_.begin(), here_.end(), transport.rank()) -
+                             here_.begin())),
       size_(static_cast<int>(here_.size())) {}
 
 std::shared_ptr<Storage> SharedAllReduce::allocate(size_t bytes) {
@@ -61,15 +64,18 @@ std::byte* SharedAllReduce::address(int rank, size_t bytes) const {
   for (const SharedSegment& segment : segments_->list) {
     if (segment.id != id) continue;
     const SharedMemory& part = *segment.parts[here_[rank]];
-    CHECK_AS(OutOfStepError, bytes <= part.size() && offset <= part.size() - bytes, "all_reduce: rank ", here_[rank],
-             " says its ", bytes, " bytes begin at byte ", offset, " of a shared segment of ", part.size());
+    CHECK_AS(OutOfStepError, bytes <= part.size() && offset <= part.size() - bytes,
+             "all_reduce: rank ", here_[rank], " says its ", bytes, " bytes begin at byte ", offset,
+             " of a shared segment of ", part.size());
     return part.data() + offset;
   }
-  throw OutOfStepError(str("all_reduce: rank ", here_[rank], " uses shared segment ", id, ", which rank ", here_[rank_],
-                           " has released already"));
+  throw OutOfStepError(str("all_reduce: rank ", here_[rank], " uses shared segment ", id,
+                           ", which rank ", here_[rank_], " has released already"));
 }
 
-std::byte* SharedAllReduce::staging(int rank) const { return memory_.staging(here_[rank]) + turn_ * kPieceBytes; }
+std::byte* SharedAllReduce::staging(int rank) const {
+  return memory_.staging(here_[rank]) + turn_ * kPieceBytes;
+}
 
 void SharedAllReduce::wait_for_all(std::atomic<uint64_t> Board::*count, uint64_t value) {
   transport_.wait_until([&] { return memory_.complete(count, value); });
@@ -81,12 +87,13 @@ void SharedAllReduce::meet() {
   wait_for_all(&Board::arrived, meetings_);
 }
 
-void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
-                          const ReduceFunctions& reduction, const Across& across) {
+void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string> about, void* x,
+                          size_t count, const ReduceFunctions& reduction, const Across& across) {
   auto* items = static_cast<std::byte*>(x);
   const size_t bytes = count * reduction.item_bytes;
   const Place place = find(x, bytes);
-  if (place.segment == 0 && bytes > 0) std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
+  if (place.segment == 0 && bytes > 0)
+    std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
   Board& own = memory_.board(here_[rank_]);
   own.segment.store(place.segment, std::memory_order_relaxed);
   own.offset.store(place.offset, std::memory_order_relaxed);
@@ -108,10 +115,12 @@ void SharedAllReduce::run(const Frame& frame, std::shared_ptr<const std::string>
     reduce_staged(items, count, reduction, across, none_shared);
 }
 
-void SharedAllReduce::reduce_slice(const std::vector<void*>& inputs, const std::vector<void*>& results, size_t begin,
-                                   size_t end, const ReduceFunctions& reduction, const Across& across) {
+void SharedAllReduce::reduce_slice(const std::vector<void*>& inputs,
+                                   const std::vector<void*>& results, size_t begin, size_t end,
+                                   const ReduceFunctions& reduction, const Across& across) {
   const int num_results = static_cast<int>(results.size());
-  if (!across) return reduction.reduce_all(results.data(), num_results, inputs.data(), size_, begin, end);
+  if (!across)
+    return reduction.reduce_all(results.data(), num_results, inputs.data(), size_, begin, end);
   const size_t count = end - begin, item = reduction.item_bytes;
   const auto wide = std::make_unique_for_overwrite<std::byte[]>(count * reduction.wide_bytes);
   reduction.combine_all(wide.get(), inputs.data(), size_, begin, end);
@@ -122,23 +131,27 @@ void SharedAllReduce::reduce_slice(const std::vector<void*>& inputs, const std::
     std::memcpy(static_cast<std::byte*>(results[r]) + begin * item, first, count * item);
 }
 
-// Between machines in the same pieces as below, because another machine's ranks may have staged theirs.
-void SharedAllReduce::reduce_in_place(size_t count, const ReduceFunctions& reduction, const Across& across) {
+// Between machines in the same pieces as below, because another machine's ranks may have staged
+// theirs.
+void SharedAllReduce::reduce_in_place(size_t count, const ReduceFunctions& reduction,
+                                      const Across& across) {
   std::vector<void*> buffers(static_cast<size_t>(size_));
   for (int r = 0; r < size_; ++r) buffers[r] = address(r, count * reduction.item_bytes);
   const size_t piece = across ? kPieceBytes / reduction.item_bytes : count;
   for (size_t at = 0; at < count; at += piece) {
-    const auto [begin, end] = slice_of(std::min(piece, count - at), size_, rank_, reduction.item_bytes);
+    const auto [begin, end] =
+        slice_of(std::min(piece, count - at), size_, rank_, reduction.item_bytes);
     reduce_slice(buffers, buffers, at + begin, at + end, reduction, across);
   }
   meet();
 }
 
-// Each piece: every rank stages it, reduces its slice into its own staging area, and collects all slices. Two areas
-// take turns, also from one collective to the next: a rank that stages a piece need not wait for those who still
-// collect the one before, and all have collected the one before that, or they would not have met for the last.
-void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, const Across& across,
-                                    bool first_is_staged) {
+// Each piece: every rank stages it, reduces its slice into its own staging area, and collects all
+// slices. Two areas take turns, also from one collective to the next: a rank that stages a piece
+// need not wait for those who still collect the one before, and all have collected the one before
+// that, or they would not have met for the last.
+void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
+                                    const Across& across, bool first_is_staged) {
   const size_t item = reduction.item_bytes, piece = kPieceBytes / item;
   std::vector<void*> staged(static_cast<size_t>(size_));
   for (size_t at = 0; at < count; at += piece, turn_ ^= 1) {
@@ -153,7 +166,8 @@ void SharedAllReduce::reduce_staged(std::byte* x, size_t count, const ReduceFunc
     meet();
     for (int r = 0; r < size_; ++r) {
       const auto [begin, end] = slice_of(n, size_, r, item);
-      std::memcpy(x + (at + begin) * item, static_cast<std::byte*>(staged[r]) + begin * item, (end - begin) * item);
+      std::memcpy(x + (at + begin) * item, static_cast<std::byte*>(staged[r]) + begin * item,
+                  (end - begin) * item);
     }
   }
 }

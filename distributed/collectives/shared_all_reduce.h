@@ -1,15 +1,17 @@
 // All-reduce between ranks that see each other's memory: nothing is sent.
 //
-// Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and stores the result into
-// all of them. All ranks meet twice: when every buffer is complete, and when every slice is stored. n ranks move
-// 2 n · bytes(x) in all, which is the least possible: each byte of each buffer is read once and written once. All
-// ranks hold the same bits, because each element is computed by one of them, in the order of ranks.
+// Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and
+// stores the result into all of them. All ranks meet twice: when every buffer is complete, and when
+// every slice is stored. n ranks move 2 n · bytes(x) in all, which is the least possible: each byte
+// of each buffer is read once and written once. All ranks hold the same bits, because each element
+// is computed by one of them, in the order of ranks.
 //
-// That is for buffers in memory from allocate(). Others go through staging areas beside the boards, piece by piece,
-// which costs two more copies, in the cache.
+// That is for buffers in memory from allocate(). Others go through staging areas beside the boards,
+// piece by piece, which costs two more copies, in the cache.
 //
-// Where several machines have several ranks each, the owner of a slice adds only what its machine has; then the owners
-// of that slice, one on each machine, add their sums in a ring, and each brings the result to its machine.
+// Where several machines have several ranks each, the owner of a slice adds only what its machine
+// has; then the owners of that slice, one on each machine, add their sums in a ring, and each
+// brings the result to its machine.
 #pragma once
 
 #include <functional>
@@ -24,18 +26,19 @@ namespace ringgrad {
 
 class SharedAllReduce {
  public:
-  // Adds up what the owners of a slice, one on each machine, have of it: wide[count] in place, by `on_wide`'s
-  // operation.
+  // Adds up what the owners of a slice, one on each machine, have of it: wide[count] in place, by
+  // `on_wide`'s operation.
   using Across = std::function<void(void* wide, size_t count, const ReduceFunctions& on_wide)>;
 
-  // `here`: the ranks that share this one's memory, and this one, in order. The transport must outlive this.
+  // `here`: the ranks that share this one's memory, and this one, in order. The transport must
+  // outlive this.
   SharedAllReduce(Transport& transport, std::vector<int> here);
 
   // Collective: memory that all ranks here see.
   std::shared_ptr<Storage> allocate(size_t bytes);
 
-  // Collective; enters it with `frame`. x[count] becomes the reduction of all ranks' x. `across` is empty where all are
-  // here, and called by all ranks of the group, as often, where they are not.
+  // Collective; enters it with `frame`. x[count] becomes the reduction of all ranks' x. `across` is
+  // empty where all are here, and called by all ranks of the group, as often, where they are not.
   void run(const Frame& frame, std::shared_ptr<const std::string> about, void* x, size_t count,
            const ReduceFunctions& reduction, const Across& across = {});
 
@@ -53,11 +56,12 @@ class SharedAllReduce {
   std::byte* staging(int rank) const;
   void wait_for_all(std::atomic<uint64_t> Board::*count, uint64_t value);  // on every rank's board
   void meet();
-  void reduce_slice(const std::vector<void*>& inputs, const std::vector<void*>& results, size_t begin, size_t end,
-                    const ReduceFunctions& reduction, const Across& across);
+  void reduce_slice(const std::vector<void*>& inputs, const std::vector<void*>& results,
+                    size_t begin, size_t end, const ReduceFunctions& reduction,
+                    const Across& across);
   void reduce_in_place(size_t count, const ReduceFunctions& reduction, const Across& across);
-  void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction, const Across& across,
-                     bool first_is_staged);
+  void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
+                     const Across& across, bool first_is_staged);
 
   Transport& transport_;
   SharedMemoryPeers& memory_;

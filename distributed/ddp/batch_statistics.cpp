@@ -13,8 +13,8 @@ Tensor StatisticsChannel::gather(const Tensor& own) const {
   return all;
 }
 
-// Means and sums of squared deviations combine exactly (Chan, Golub & LeVeque 1983, equation 2.1b); in float64, in the
-// order of ranks, so that all ranks come to the same bits.
+// Means and sums of squared deviations combine exactly (Chan, Golub & LeVeque 1983, equation 2.1b);
+// in float64, in the order of ranks, so that all ranks come to the same bits.
 BatchStatistics global_statistics(const Tensor& x, DType dtype, const StatisticsChannel& channel) {
   const int64_t channels = x.size(1);
   const Tensor mean = empty({channels}, {dtype, x.device()}), var = empty_like(mean);
@@ -23,7 +23,8 @@ BatchStatistics global_statistics(const Tensor& x, DType dtype, const Statistics
   const Tensor own = empty({2 * channels + 1}, {.dtype = DType::Float64});
   copy_(own.as_strided({channels}, {1}, 0), mean);
   copy_(own.as_strided({channels}, {1}, channels), var);
-  own.data<double>()[2 * channels] = static_cast<double>(x.numel() / std::max<int64_t>(channels, 1));
+  own.data<double>()[2 * channels] =
+      static_cast<double>(x.numel() / std::max<int64_t>(channels, 1));
   const Tensor all = channel.gather(own);
 
   const int64_t ranks = all.size(0);
@@ -48,7 +49,8 @@ BatchStatistics global_statistics(const Tensor& x, DType dtype, const Statistics
   return {mean, var, total};
 }
 
-void sum_over_ranks(const Tensor& a, const Tensor& b, double unit, const StatisticsChannel& channel) {
+void sum_over_ranks(const Tensor& a, const Tensor& b, double unit,
+                    const StatisticsChannel& channel) {
   const int64_t n = a.numel();
   const Tensor packed = empty({2 * n}, {.dtype = DType::Float64});
   copy_(packed.as_strided({n}, {1}, 0), a);

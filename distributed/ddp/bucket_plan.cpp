@@ -14,7 +14,8 @@ int64_t end_in(const ArenaRange& arena, size_t k) {
 }
 
 // Cuts one arena, tensors at cache lines; see plan_buckets().
-void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector<BucketRange>& buckets) {
+void cut(const ArenaRange& arena, int index, const BucketCaps& caps,
+         std::vector<BucketRange>& buckets) {
   const auto item = static_cast<int64_t>(itemsize(arena.grads.dtype()));
   BucketRange open{index, 0, 0, {}};
   const auto cap = [&] {
@@ -44,8 +45,9 @@ void cut(const ArenaRange& arena, int index, const BucketCaps& caps, std::vector
 ArenaRange in_ready_order(const ArenaRange& arena, const std::vector<size_t>& position) {
   std::vector<size_t> order(arena.parameters.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return position[arena.parameters[a]] < position[arena.parameters[b]]; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return position[arena.parameters[a]] < position[arena.parameters[b]];
+  });
   ArenaRange ready;
   int64_t end = 0;
   for (const size_t k : order) {
@@ -59,17 +61,21 @@ ArenaRange in_ready_order(const ArenaRange& arena, const std::vector<size_t>& po
 
 // Converts a bucket of the arena in ready order to ranges of the arena in memory. It is one range
 // if both orders agree.
-std::vector<BucketRange> in_memory(const BucketRange& bucket, const ArenaRange& ready, const ArenaRange& arena) {
+std::vector<BucketRange> in_memory(const BucketRange& bucket, const ArenaRange& ready,
+                                   const ArenaRange& arena) {
   std::vector<BucketRange> pieces;
   for (size_t k = 0; k < arena.parameters.size(); ++k) {
     const int parameter = arena.parameters[k];
-    if (std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) == bucket.parameters.end()) continue;
+    if (std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) ==
+        bucket.parameters.end())
+      continue;
     const auto found = std::find(ready.parameters.begin(), ready.parameters.end(), parameter);
     const int64_t shift = arena.offsets[k] - ready.offsets[found - ready.parameters.begin()];
     const int64_t begin = std::max(bucket.begin + shift, arena.offsets[k]);
     const int64_t end = std::min(bucket.end + shift, end_in(arena, k));
     if (begin >= end) continue;
-    if (pieces.empty() || pieces.back().end != begin) pieces.push_back({bucket.arena, begin, end, {}});
+    if (pieces.empty() || pieces.back().end != begin)
+      pieces.push_back({bucket.arena, begin, end, {}});
     pieces.back().end = end;
     pieces.back().parameters.push_back(parameter);
   }
@@ -78,10 +84,10 @@ std::vector<BucketRange> in_memory(const BucketRange& bucket, const ArenaRange& 
 
 }  // namespace
 
-std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
-                                      const BucketCaps& caps) {
-  CHECK(caps.first_bytes > 0 && caps.bytes > 0, "buckets: the caps are ", caps.first_bytes, " and ", caps.bytes,
-        " bytes, expected at least 1");
+std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas,
+                                      const std::vector<int>& ready_order, const BucketCaps& caps) {
+  CHECK(caps.first_bytes > 0 && caps.bytes > 0, "buckets: the caps are ", caps.first_bytes, " and ",
+        caps.bytes, " bytes, expected at least 1");
   std::vector<size_t> position(ready_order.size());
   for (size_t i = 0; i < ready_order.size(); ++i) position[ready_order[i]] = i;
 
@@ -91,15 +97,17 @@ std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, con
     const size_t before = cuts.size();
     cut(ready, static_cast<int>(a), caps, cuts);
     for (size_t c = before; c < cuts.size(); ++c)
-      for (BucketRange& range : in_memory(cuts[c], ready, arenas[a])) buckets.push_back(std::move(range));
+      for (BucketRange& range : in_memory(cuts[c], ready, arenas[a]))
+        buckets.push_back(std::move(range));
   }
   const auto ready_at = [&](const BucketRange& bucket) {
     size_t last = 0;
     for (const int parameter : bucket.parameters) last = std::max(last, position[parameter]);
     return last;
   };
-  std::stable_sort(buckets.begin(), buckets.end(),
-                   [&](const BucketRange& a, const BucketRange& b) { return ready_at(a) < ready_at(b); });
+  std::stable_sort(buckets.begin(), buckets.end(), [&](const BucketRange& a, const BucketRange& b) {
+    return ready_at(a) < ready_at(b);
+  });
   return buckets;
 }
 

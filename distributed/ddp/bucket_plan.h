@@ -1,7 +1,8 @@
 // Plans the buckets: gradients that travel together.
 //
-// Gradients lie in flat arenas, about in the order in which backward finishes them, and never move. A bucket is a range
-// of an arena: nothing is packed or copied, and a bucket is ready when the last parameter that reaches into it is.
+// Gradients lie in flat arenas, about in the order in which backward finishes them, and never move.
+// A bucket is a range of an arena: nothing is packed or copied, and a bucket is ready when the last
+// parameter that reaches into it is.
 #pragma once
 
 #include <functional>
@@ -16,9 +17,9 @@ struct BucketRange {
   std::vector<int> parameters;  // those that reach into it, in the order of the arena
 };
 
-// PyTorch's numbers (Li et al. 2020, section 4.2.2). There they are floors, which a bucket overshoots by up to one
-// tensor; here they are caps, and a larger tensor is split. The first bucket is small, so that communication starts
-// early.
+// PyTorch's numbers (Li et al. 2020, section 4.2.2). There they are floors, which a bucket
+// overshoots by up to one tensor; here they are caps, and a larger tensor is split. The first
+// bucket is small, so that communication starts early.
 struct BucketCaps {
   int64_t first_bytes = int64_t{1} << 20;
   int64_t bytes = int64_t{25} << 20;
@@ -30,7 +31,8 @@ struct ReadyGradient {
   int64_t bytes;
   double seconds;
 };
-// Chooses caps by a step's gradients, in the order in which they were ready; see distributed/planner/.
+// Chooses caps by a step's gradients, in the order in which they were ready; see
+// distributed/planner/.
 using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>& gradients)>;
 
 // Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready.
@@ -38,7 +40,7 @@ using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>&
 // other share a bucket up to the cap; if they are not neighbours in memory, the bucket is split
 // into several. Ranks that pass the same arguments get the same order, and all launch their buckets
 // in it. Throws Error unless the caps are positive.
-std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas, const std::vector<int>& ready_order,
-                                      const BucketCaps& caps);
+std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas,
+                                      const std::vector<int>& ready_order, const BucketCaps& caps);
 
 }  // namespace ringgrad

@@ -21,7 +21,8 @@ Tensor words_of(const Tensor& x) {
 }  // namespace
 
 int64_t count_of_numbers(const Tensor& buffer) {
-  const size_t words = is_floating(buffer.dtype()) ? 1 : std::max<size_t>(itemsize(buffer.dtype()) / kWordBytes, 1);
+  const size_t words =
+      is_floating(buffer.dtype()) ? 1 : std::max<size_t>(itemsize(buffer.dtype()) / kWordBytes, 1);
   return buffer.numel() * static_cast<int64_t>(words);
 }
 
@@ -31,7 +32,8 @@ Tensor numbers_of(const Tensor& buffer) {
 }
 
 void take_numbers(const Tensor& buffer, const Tensor& numbers) {
-  const Tensor whole = buffer.is_contiguous() ? buffer : empty(buffer.shape(), {buffer.dtype(), buffer.device()});
+  const Tensor whole =
+      buffer.is_contiguous() ? buffer : empty(buffer.shape(), {buffer.dtype(), buffer.device()});
   copy_(numbers_of(whole), numbers);
   if (!whole.is_same(buffer)) copy_(buffer, whole);
 }

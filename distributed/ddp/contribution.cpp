@@ -18,7 +18,8 @@ void Contribution::reach(int64_t forward) {
 }
 
 void Contribution::begin_pass(int64_t samples) {
-  CHECK(weighting_ != Weighting::Given || given_, "distributed_data_parallel: backward, and nobody has said what this ",
+  CHECK(weighting_ != Weighting::Given || given_,
+        "distributed_data_parallel: backward, and nobody has said what this ",
         "rank's gradients weigh; call set_weight() before, in every step");
   ++passes_;
   pass_samples_ = samples;
@@ -27,11 +28,13 @@ void Contribution::begin_pass(int64_t samples) {
 
 void Contribution::set_weight(double weight) {
   CHECK(weighting_ == Weighting::Given,
-        "distributed_data_parallel: set_weight() belongs to Weighting::Given; wrap the ", "module with it");
+        "distributed_data_parallel: set_weight() belongs to Weighting::Given; wrap the ",
+        "module with it");
   CHECK(std::isfinite(weight) && weight >= 0, "distributed_data_parallel: the weight is ", weight,
         ", expected what the loss was divided by: a finite number, not negative");
-  CHECK(passes_ == 0 || weight == given_, "distributed_data_parallel: the weight of a step was ", given_.value_or(0),
-        " in its first backward, and is ", weight, " now; divide all losses of a step by the same number");
+  CHECK(passes_ == 0 || weight == given_, "distributed_data_parallel: the weight of a step was ",
+        given_.value_or(0), " in its first backward, and is ", weight,
+        " now; divide all losses of a step by the same number");
   given_ = weight;
 }
 
@@ -44,22 +47,27 @@ double Contribution::weight() const {
 double Contribution::unit() const { return weight() > 0 ? weight() : usual_; }
 
 double Contribution::pass_unit() const {
-  return weighting_ == Weighting::Samples && pass_samples_ > 0 ? static_cast<double>(pass_samples_) : unit();
+  return weighting_ == Weighting::Samples && pass_samples_ > 0 ? static_cast<double>(pass_samples_)
+                                                               : unit();
 }
 
 void Contribution::replay(const StepNumbers& recorded) {
-  CHECK(!skip_, "distributed_data_parallel: skip_step() before a replay of a recorded step, which averages all ranks' ",
+  CHECK(!skip_,
+        "distributed_data_parallel: skip_step() before a replay of a recorded step, which averages "
+        "all ranks' ",
         "gradients; on all ranks, take the step itself instead of the replay");
   CHECK(passes_ == 0, "distributed_data_parallel: a replay of a recorded step after ", passes_,
         " backward passes under ", "no_sync(); record them with the step that averages");
-  CHECK(given_.value_or(recorded.weight) == recorded.weight, "distributed_data_parallel: the weight is ",
-        given_.value_or(0), ", and was ", recorded.weight, " when the step was recorded; on all ranks, take the step ",
+  CHECK(given_.value_or(recorded.weight) == recorded.weight,
+        "distributed_data_parallel: the weight is ", given_.value_or(0), ", and was ",
+        recorded.weight, " when the step was recorded; on all ranks, take the step ",
         "itself instead of the replay");
   given_.reset();
 }
 
 StepNumbers Contribution::end_step(bool flag) {
-  unused_ += static_cast<int64_t>(std::erase_if(open_, [&](int64_t forward) { return forward < newest_; }));
+  unused_ += static_cast<int64_t>(
+      std::erase_if(open_, [&](int64_t forward) { return forward < newest_; }));
   const StepNumbers numbers = {.weight = weight(),
                                .samples = weight() > 0 ? samples_ : 0,
                                .present = passes_ > 0 || skip_ ? 1.0 : 0.0,

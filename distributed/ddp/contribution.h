@@ -57,8 +57,8 @@ struct StepNumbers {
   Alike modes;   // of the module's parts, on ranks that have computed
 };
 
-// The two factors of Note [Weights]: of a rank's gradients before they are averaged over the ranks, and of the average
-// once the sum of all ranks' weights is known. REQUIRES: all are positive.
+// The two factors of Note [Weights]: of a rank's gradients before they are averaged over the ranks,
+// and of the average once the sum of all ranks' weights is known. REQUIRES: all are positive.
 double factor_before(double weight, double usual);
 double factor_after(double usual, double sum_of_weights, int ranks);
 
@@ -70,7 +70,8 @@ class Contribution {
   int64_t begin_forward();
   // A backward pass reaches the output of a forward (0: of one that does not count).
   void reach(int64_t forward);
-  // The pass begins, for a batch of so many samples. Throws Error where nobody has said what it weighs.
+  // The pass begins, for a batch of so many samples. Throws Error where nobody has said what it
+  // weighs.
   void begin_pass(int64_t samples);
   // Sets the unit of a rank without weight in this step. REQUIRES: the step's first gradients have
   // not come yet.
@@ -81,8 +82,10 @@ class Contribution {
   void skip() { skip_ = true; }
 
   int passes() const { return passes_; }
-  double weight() const;                // of all passes together; 0: the loss is nothing, whatever it is
-  double unit() const;                  // what this rank's gradients are multiplied by in the sum over the ranks
+  // Of all passes together; 0: the loss is nothing, whatever it is.
+  double weight() const;
+  // What this rank's gradients are multiplied by in the sum over the ranks.
+  double unit() const;
   double pass_unit() const;             // the same in the last pass alone
   void receive() { received_ = true; }  // gradients of other ranks' losses, in this unit
   // Gradients are nothing, whatever numbers stand there, or none.
@@ -91,7 +94,8 @@ class Contribution {
 
   // This rank has no data for the rest of the step, whatever it was about to do.
   void give_up() { open_.clear(); }
-  // The step is a replay of one to which this rank brought `recorded`. Throws Error where something else has been said.
+  // The step is a replay of one to which this rank brought `recorded`. Throws Error where something
+  // else has been said.
   void replay(const StepNumbers& recorded);
   // The step is over, and what this rank brought to it; the next one begins.
   StepNumbers end_step(bool flag);
@@ -111,8 +115,8 @@ class Contribution {
   int64_t unused_ = 0;
 };
 
-// Of the backward pass that this thread is in, for sums over the ranks in the middle of it (sync_batch_norm.cpp);
-// nullptr where no DistributedDataParallel has begun one.
+// Of the backward pass that this thread is in, for sums over the ranks in the middle of it
+// (sync_batch_norm.cpp); nullptr where no DistributedDataParallel has begun one.
 inline thread_local Contribution* contribution_of_this_pass = nullptr;
 
 }  // namespace ringgrad

@@ -7,14 +7,19 @@
 namespace ringgrad {
 namespace {
 
-// A record is (step - origin) · 2^kPositionBits + the position among all gradients; from kAllFinite / 2 on: none.
+// A record is (step - origin) · 2^kPositionBits + the position among all gradients; from kAllFinite
+// / 2 on: none.
 constexpr int kPositionBits = 36;
 constexpr int64_t kAllFinite = int64_t{1} << 62;
 
 }  // namespace
 
-FiniteCheck::FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<ArenaRange>& arenas)
-    : group_(group), parameters_(parameters), arenas_(arenas), found_(tensor<int64_t>({kAllFinite})) {}
+FiniteCheck::FiniteCheck(ProcessGroup& group, const NamedTensors& parameters,
+                         const std::vector<ArenaRange>& arenas)
+    : group_(group),
+      parameters_(parameters),
+      arenas_(arenas),
+      found_(tensor<int64_t>({kAllFinite})) {}
 
 std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradient, int64_t step) {
   if (!gradient.device().is_cpu()) return {};
@@ -23,24 +28,29 @@ std::optional<std::string> FiniteCheck::look(int parameter, const Tensor& gradie
   return describe(parameter, group_.rank(), step);
 }
 
-std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, const Tensor& sent, int64_t step) {
+std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, const Tensor& sent,
+                                                     int64_t step) {
   if (!sent.device().is_cpu() || !is_floating(sent.dtype())) return {};
   kernels::find_not_finite(found_, as_contiguous(sent), 0);
   const auto position = found_.item<int64_t>();
   if (position == kAllFinite) return {};
   // A hook that does not send exactly one number for each gradient has mixed them.
   const bool one_each = sent.numel() == range.end - range.begin;
-  const std::string who = one_each ? parameters_[parameter_at(range.arena, range.begin + position)].first
-                                   : str("a bucket with ", parameters_[range.parameters.front()].first);
+  const std::string who = one_each
+                              ? parameters_[parameter_at(range.arena, range.begin + position)].first
+                              : str("a bucket with ", parameters_[range.parameters.front()].first);
   return str("the gradient of ", who, " is finite on rank ", group_.rank(), " in step ", step,
              ", but not as it travels, ", "in ", sent.dtype(),
              "; smaller gradients help (a smaller loss or loss scale), or a type of more range ",
-             "(bf16_compress_hook()), or DistributedDataParallelOptions::usual_weight nearer to what a rank weighs");
+             "(bf16_compress_hook()), or DistributedDataParallelOptions::usual_weight nearer to "
+             "what a rank weighs");
 }
 
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
   if (flat.device().is_cpu()) return;
-  if (!record_) record_ = full({1}, static_cast<double>(kAllFinite), {.dtype = DType::Int64, .device = flat.device()});
+  if (!record_)
+    record_ = full({1}, static_cast<double>(kAllFinite),
+                   {.dtype = DType::Int64, .device = flat.device()});
   int64_t position = range.begin;
   for (int a = 0; a < range.arena; ++a) position += arenas_[a].grads.numel();
   const int64_t number = number_of(std::max<int64_t>(step, 0));
@@ -60,14 +70,15 @@ std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options
   if (!record_) return {};
   const auto records = all_gather_values<int64_t>(group_, {record_.item<int64_t>()}, options);
   const auto step_of = [&](int64_t record) { return (record >> kPositionBits) + origin_; };
-  const auto first =
-      std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) { return step_of(a) < step_of(b); });
+  const auto first = std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) {
+    return step_of(a) < step_of(b);
+  });
   if (*first >= kAllFinite / 2) return {};
   int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
   size_t a = 0;
   while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();
-  return describe(parameter_at(static_cast<int>(a), position), static_cast<int>(first - records.begin()),
-                  step_of(*first));
+  return describe(parameter_at(static_cast<int>(a), position),
+                  static_cast<int>(first - records.begin()), step_of(*first));
 }
 
 int FiniteCheck::parameter_at(int arena, int64_t position) const {
@@ -77,8 +88,10 @@ int FiniteCheck::parameter_at(int arena, int64_t position) const {
 }
 
 std::string FiniteCheck::describe(int parameter, int rank, int64_t step) const {
-  return str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank, " in step ", step,
-             "; the loss diverged (a smaller learning rate or gradient clipping helps), a batch has a NaN, or a loss ",
+  return str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank,
+             " in step ", step,
+             "; the loss diverged (a smaller learning rate or gradient clipping helps), a batch "
+             "has a NaN, or a loss ",
              "scale was too large: a GradScaler skips such steps, and wants check_finite = false");
 }
 

@@ -22,21 +22,24 @@
 
 namespace ringgrad {
 
-// What look() and compare() return is the error's text, which names parameter, rank and step, when one was found.
+// What look() and compare() return is the error's text, which names parameter, rank and step, when
+// one was found.
 class FiniteCheck {
  public:
   static constexpr int64_t kStepsBetweenComparisons = 50;
 
   // All three must outlive this object. Positions are counted in `arenas`, which must not change
   // after the first check.
-  FiniteCheck(ProcessGroup& group, const NamedTensors& parameters, const std::vector<ArenaRange>& arenas);
+  FiniteCheck(ProcessGroup& group, const NamedTensors& parameters,
+              const std::vector<ArenaRange>& arenas);
 
   // For gradients on the CPU; others are passed over.
   std::optional<std::string> look(int parameter, const Tensor& gradient, int64_t step);
 
   // Checks what is about to travel in place of a bucket's gradients, on the CPU. Tensors on a GPU
   // are not checked.
-  std::optional<std::string> look_at_sent(const BucketRange& range, const Tensor& sent, int64_t step);
+  std::optional<std::string> look_at_sent(const BucketRange& range, const Tensor& sent,
+                                          int64_t step);
 
   // Starts the check of a bucket on a GPU, as it travels, and does not wait. Buckets on the CPU are
   // not checked.

@@ -19,8 +19,10 @@ std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
 SoleAverager::SoleAverager(const char* who, const NamedTensors& parameters) {
   const std::lock_guard lock(averaged_mutex);
   for (const auto& [name, parameter] : parameters)
-    CHECK(!averaged.contains(parameter.autograd_meta().get()), who, ": another wrapper averages the gradient of ", name,
-          " already, so it would be averaged twice; wrap a module once, or let the other wrapper go first, and wrap ",
+    CHECK(!averaged.contains(parameter.autograd_meta().get()), who,
+          ": another wrapper averages the gradient of ", name,
+          " already, so it would be averaged twice; wrap a module once, or let the other wrapper "
+          "go first, and wrap ",
           "modules that share a parameter together");
   for (const auto& [name, parameter] : parameters) {
     averaged.insert(parameter.autograd_meta().get());
@@ -56,8 +58,9 @@ std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensor
     for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
   }
   // arena_ranges() lists them by address, which differs from rank to rank.
-  std::sort(arenas.begin(), arenas.end(),
-            [](const ArenaRange& a, const ArenaRange& b) { return a.grads.dtype() < b.grads.dtype(); });
+  std::sort(arenas.begin(), arenas.end(), [](const ArenaRange& a, const ArenaRange& b) {
+    return a.grads.dtype() < b.grads.dtype();
+  });
   return arenas;
 }
 

@@ -1,4 +1,5 @@
-// Where gradients lie that travel between ranks: beside each other, in memory that the ranks share where they can.
+// Where gradients lie that travel between ranks: beside each other, in memory that the ranks share
+// where they can.
 #pragma once
 
 #include "ringgrad/distributed/ddp/bucket_plan.h"
@@ -21,8 +22,9 @@ class SoleAverager {
 // Returns true while some SoleAverager has this parameter. Thread-safe.
 bool is_averaged(const Tensor& parameter);
 
-// Collective. Moves values and gradients into arenas, one for each dtype, parameters beside each other in the order of
-// `order`; all gradients become zeros. Returns the arenas in the order of dtypes, without `values`.
+// Collective. Moves values and gradients into arenas, one for each dtype, parameters beside each
+// other in the order of `order`; all gradients become zeros. Returns the arenas in the order of
+// dtypes, without `values`.
 std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
                                           const std::vector<int>& order);
 

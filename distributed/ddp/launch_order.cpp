@@ -2,7 +2,8 @@
 
 namespace ringgrad {
 
-std::vector<int> buckets_completed(std::vector<int>& pending, const std::vector<int>& buckets_of_parameter) {
+std::vector<int> buckets_completed(std::vector<int>& pending,
+                                   const std::vector<int>& buckets_of_parameter) {
   std::vector<int> complete;
   for (const int bucket : buckets_of_parameter)
     if (--pending[bucket] == 0) complete.push_back(bucket);

@@ -9,7 +9,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr const char* kRemedy = "; change a module before it is wrapped, or wrap it and make its optimizer anew";
+constexpr const char* kRemedy =
+    "; change a module before it is wrapped, or wrap it and make its optimizer anew";
 
 // Returns a hash of 20 bits, whose squares can be summed exactly over thousands of ranks.
 double number_of(const std::vector<bool>& flags) {
@@ -32,25 +33,30 @@ std::optional<std::string> ModuleWatch::look(ModuleState now) {
     const Wrapped& was = wrapped_[i];
     const auto& [name, tensor] = now.tensors[i];
     if (name != was.name) {
-      const bool added =
-          std::none_of(wrapped_.begin(), wrapped_.end(), [&](const Wrapped& w) { return w.name == name; });
-      return str(added ? name : was.name, added ? " was added to" : " is no tensor of its own any more in",
+      const bool added = std::none_of(wrapped_.begin(), wrapped_.end(),
+                                      [&](const Wrapped& w) { return w.name == name; });
+      return str(added ? name : was.name,
+                 added ? " was added to" : " is no tensor of its own any more in",
                  " the module after that was wrapped", kRemedy);
     }
     if (!tensor.is_same(was.tensor))
-      return str(name, " is another tensor than when the module was wrapped, and is not averaged", kRemedy);
+      return str(name, " is another tensor than when the module was wrapped, and is not averaged",
+                 kRemedy);
     if (tensor.dtype() != was.dtype || tensor.device() != was.device)
-      return str(name, " is now ", tensor.dtype(), " on ", tensor.device(), ", but was ", was.dtype, " on ", was.device,
-                 " when the module was wrapped", kRemedy);
+      return str(name, " is now ", tensor.dtype(), " on ", tensor.device(), ", but was ", was.dtype,
+                 " on ", was.device, " when the module was wrapped", kRemedy);
     if (was.frozen && tensor.requires_grad() && !is_averaged(tensor))
-      return str(name, " was frozen when the module was wrapped, and requires a gradient now, but would not be ",
-                 "averaged; wrap the module anew");
+      return str(
+          name,
+          " was frozen when the module was wrapped, and requires a gradient now, but would not be ",
+          "averaged; wrap the module anew");
   }
   if (now.tensors.size() > common)
-    return str(now.tensors[common].first, " was added to the module after that was wrapped", kRemedy);
-  if (wrapped_.size() > common)
-    return str(wrapped_[common].name, " is no tensor of its own any more in the module after that was wrapped",
+    return str(now.tensors[common].first, " was added to the module after that was wrapped",
                kRemedy);
+  if (wrapped_.size() > common)
+    return str(wrapped_[common].name,
+               " is no tensor of its own any more in the module after that was wrapped", kRemedy);
   return {};
 }
 
@@ -63,8 +69,8 @@ double ModuleWatch::modes() const {
 std::vector<std::string> ModuleWatch::mode_lines() const {
   std::vector<std::string> lines;
   for (const auto& [name, training] : training_)
-    lines.push_back(
-        str(name.empty() ? "the module" : name, training ? " is in training" : " is in evaluation", " mode"));
+    lines.push_back(str(name.empty() ? "the module" : name,
+                        training ? " is in training" : " is in evaluation", " mode"));
   return lines;
 }
 

@@ -8,7 +8,9 @@
 namespace ringgrad {
 namespace {
 
-CollectiveOptions about(const std::string& what) { return {.about = std::make_shared<const std::string>(what)}; }
+CollectiveOptions about(const std::string& what) {
+  return {.about = std::make_shared<const std::string>(what)};
+}
 
 }  // namespace
 
@@ -21,9 +23,10 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
                       const std::vector<std::string>& lines, const char* remedy) {
   std::string all;
   for (const std::string& line : lines) all += line + "\n";
-  const auto hashes =
-      all_gather_values<int64_t>(group, {static_cast<int64_t>(hash_of(all.data(), all.size()))}, about(what));
-  const auto differs = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
+  const auto hashes = all_gather_values<int64_t>(
+      group, {static_cast<int64_t>(hash_of(all.data(), all.size()))}, about(what));
+  const auto differs =
+      std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
   if (differs == hashes.end()) return;
 
   // All ranks see that two differ, and look together for where.
@@ -38,22 +41,28 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
   const auto ours = lines_of(0), theirs = lines_of(other);
   size_t i = 0;
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
-  const auto at = [i](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : "nothing"; };
-  disagree(group, str(what, ": rank ", other, " has another ", noun, " than rank 0: ", at(theirs), " there, ", at(ours),
-                      " on rank 0 (number ", i, " of ", theirs.size(), " and ", ours.size(), ")", remedy));
+  const auto at = [i](const std::vector<std::string>& lines) {
+    return i < lines.size() ? lines[i] : "nothing";
+  };
+  disagree(group, str(what, ": rank ", other, " has another ", noun, " than rank 0: ", at(theirs),
+                      " there, ", at(ours), " on rank 0 (number ", i, " of ", theirs.size(),
+                      " and ", ours.size(), ")", remedy));
 }
 
 void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors) {
   std::vector<std::string> lines;
-  for (const auto& [name, tensor] : tensors) lines.push_back(str("'", name, "' ", tensor.shape(), " ", tensor.dtype()));
+  for (const auto& [name, tensor] : tensors)
+    lines.push_back(str("'", name, "' ", tensor.shape(), " ", tensor.dtype()));
   check_same_lines(group, what, "model", lines);
 }
 
-uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedTensors& tensors) {
+uint64_t check_identical_values(ProcessGroup& group, const char* what,
+                                const NamedTensors& tensors) {
   std::vector<int64_t> own;
   for (const auto& [name, tensor] : tensors) {
     const Tensor x = as_contiguous(on_device(tensor, {}));
-    own.push_back(static_cast<int64_t>(hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
+    own.push_back(static_cast<int64_t>(
+        hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
   }
   const auto hashes = all_gather_values(group, own, about(what));
   for (size_t i = 0; i < own.size(); ++i) {
@@ -61,8 +70,9 @@ uint64_t check_identical_values(ProcessGroup& group, const char* what, const Nam
     for (int r = 1; r < group.size(); ++r)
       if (hashes[r * own.size() + i] != hashes[i]) ranks += str(ranks.empty() ? "" : ", ", r);
     if (!ranks.empty())
-      disagree(group, str(what, ": ", tensors[i].first, " differs from rank 0's on rank ", ranks,
-                          "; something changed it on some ranks only, outside of the averaged gradients"));
+      disagree(group,
+               str(what, ": ", tensors[i].first, " differs from rank 0's on rank ", ranks,
+                   "; something changed it on some ranks only, outside of the averaged gradients"));
   }
   return hash_of(own.data(), own.size() * sizeof(int64_t));
 }

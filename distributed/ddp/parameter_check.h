@@ -1,5 +1,5 @@
-// Do all ranks have the same parameters, and the same of what else must be the same? Asked with small collectives; the
-// answer names the rank and what differs.
+// Do all ranks have the same parameters, and the same of what else must be the same? Asked with
+// small collectives; the answer names the rank and what differs.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace ringgrad {
 
-// Throws OutOfStepError. All ranks come to the same conclusion, but not at the same moment: one that is still in the
-// last collective when another has left it learns the reason from that one.
+// Throws OutOfStepError. All ranks come to the same conclusion, but not at the same moment: one
+// that is still in the last collective when another has left it learns the reason from that one.
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text);
 
 // Collective. Compares lines of text. Unless all ranks have the same, throws OutOfStepError on
@@ -26,9 +26,9 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
 // The same for tensors: their number, names, shapes and dtypes.
 void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors);
 
-// Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming the first tensor that
-// differs and the ranks that do not have rank 0's values, unless they are the same bit for bit everywhere.
-// REQUIRES: check_same_signature() passes.
+// Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming
+// the first tensor that differs and the ranks that do not have rank 0's values, unless they are the
+// same bit for bit everywhere. REQUIRES: check_same_signature() passes.
 uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedTensors& tensors);
 
 }  // namespace ringgrad

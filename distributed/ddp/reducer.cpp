@@ -22,7 +22,8 @@ constexpr size_t kNamesShown = 4;
 std::string names_of(const NamedTensors& parameters, const std::vector<int>& listed) {
   std::string text;
   for (size_t i = 0; i < listed.size(); ++i) {
-    const bool shown = listed.size() <= kNamesShown || i + 2 < kNamesShown || i + 1 == listed.size();
+    const bool shown =
+        listed.size() <= kNamesShown || i + 2 < kNamesShown || i + 1 == listed.size();
     if (shown) text += (text.empty() ? "" : " ") + parameters[listed[i]].first;
     if (!shown && i + 2 == kNamesShown) text += " …";
   }
@@ -31,8 +32,8 @@ std::string names_of(const NamedTensors& parameters, const std::vector<int>& lis
 
 }  // namespace
 
-Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ModuleState module,
-                 ReducerOptions options)
+Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers,
+                 ModuleState module, ReducerOptions options)
     : group_(group),
       parameters_(std::move(parameters)),
       module_(std::move(module)),
@@ -52,13 +53,15 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
   for (const ArenaRange& arena : arenas_)
     for (size_t k = 0; k < arena.parameters.size(); ++k) {
       const Shape& shape = parameters_[arena.parameters[k]].second.shape();
-      views_[arena.parameters[k]] = arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
+      views_[arena.parameters[k]] =
+          arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
     }
   plan(order, options_.caps);
   if (program_observer) program_observer->averaged(parameters_);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.emplace_back(register_post_accumulate_grad_hook(
-        parameters_[i].second, [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
+        parameters_[i].second,
+        [this, i](const Tensor&) { mark_variable_ready(static_cast<int>(i)); }));
 }
 
 // Plans new buckets over the same arenas. No tensor moves, because the user may hold it.
@@ -69,9 +72,11 @@ void Reducer::plan(const std::vector<int>& order, BucketCaps caps) {
   buckets_.clear();
   buckets_of_.assign(parameters_.size(), {});
   for (BucketRange& range : plan_buckets(arenas_, order, caps)) {
-    for (const int i : range.parameters) buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
+    for (const int i : range.parameters)
+      buckets_of_[i].push_back(static_cast<int>(buckets_.size()));
     Bucket bucket;
-    bucket.flat = arenas_[range.arena].grads.as_strided({range.end - range.begin}, {1}, range.begin);
+    bucket.flat =
+        arenas_[range.arena].grads.as_strided({range.end - range.begin}, {1}, range.begin);
     bucket.names = std::make_shared<const std::string>(names_of(parameters_, range.parameters));
     bucket.range = std::move(range);
     buckets_.push_back(std::move(bucket));
@@ -83,7 +88,8 @@ void Reducer::plan(const std::vector<int>& order, BucketCaps caps) {
 // Ranks that weight or compress their gradients in another way must not add them up either.
 void Reducer::update_layout() {
   const std::string hook = options_.comm_hook.target_type().name();
-  std::vector<int64_t> layout{static_cast<int64_t>(identity_), static_cast<int64_t>(options_.weighting),
+  std::vector<int64_t> layout{static_cast<int64_t>(identity_),
+                              static_cast<int64_t>(options_.weighting),
                               std::bit_cast<int64_t>(options_.usual_weight),
                               static_cast<int64_t>(hash_of(hook.data(), hook.size()))};
   for (const Bucket& bucket : buckets_) {
@@ -105,9 +111,10 @@ void Reducer::look_at(ModuleState module) {
     fail_all_ranks(str("on rank ", group_.rank(), ", before step ", step_ + 1, ": ", *reason));
 }
 
-// -- what the engine tells ------------------------------------------------------------------------------------------
+// -- what the engine tells ------------------------------------------------------------------------
 
-std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples, bool training) {
+std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples,
+                                                  bool training) {
   std::vector<Tensor> tracked, same;
   for (const Tensor& output : outputs)
     if (output && output.requires_grad()) {
@@ -116,13 +123,14 @@ std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, i
     }
   if (tracked.empty()) return outputs;
   const int64_t forward = synchronizing_ && training ? contribution_.begin_forward() : 0;
-  same = differentiable("distributed_data_parallel", tracked, std::move(same),
-                        [self = weak_from_this(), forward, samples](std::span<const Tensor> dy) -> Gradients {
-                          const auto reducer = self.lock();
-                          CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
-                                "backward, so nobody would average the gradients; keep it until backward is done");
-                          return reducer->outputs_reached(forward, samples, dy);
-                        });
+  same = differentiable(
+      "distributed_data_parallel", tracked, std::move(same),
+      [self = weak_from_this(), forward, samples](std::span<const Tensor> dy) -> Gradients {
+        const auto reducer = self.lock();
+        CHECK(reducer, "distributed_data_parallel: the wrapper was destroyed between forward and ",
+              "backward, so nobody would average the gradients; keep it until backward is done");
+        return reducer->outputs_reached(forward, samples, dy);
+      });
   for (auto next = same.begin(); Tensor & output : outputs)
     if (output && output.requires_grad()) output = *next++;
   return outputs;
@@ -153,7 +161,8 @@ void Reducer::begin_step() {
   ready_order_.clear();
   ready_.assign(parameters_.size(), false);
   versions_.clear();
-  for (const auto& [name, parameter] : parameters_) versions_.push_back(parameter.storage()->version());
+  for (const auto& [name, parameter] : parameters_)
+    versions_.push_back(parameter.storage()->version());
   ready_times_.clear();
   scale_ = options_.weighting != Weighting::Ranks && travels_in_few_bits() ? 0 : usual_weight_;
   log_.step = step_;
@@ -162,15 +171,18 @@ void Reducer::begin_step() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     pending_.push_back(static_cast<int>(buckets_[b].range.parameters.size()));
     buckets_[b].work = {};
-    log_.buckets[b] = {buckets_[b].flat.numel() * static_cast<int64_t>(itemsize(buckets_[b].flat.dtype())),
-                       buckets_[b].names};
+    log_.buckets[b] = {
+        buckets_[b].flat.numel() * static_cast<int64_t>(itemsize(buckets_[b].flat.dtype())),
+        buckets_[b].names};
   }
 }
 
-// The newest forward in the graph decides how many samples this pass stands for: others of the same pass, such as a
-// discriminator's batch of real and batch of generated images, are as large. Returns what the module gets of dy.
+// The newest forward in the graph decides how many samples this pass stands for: others of the same
+// pass, such as a discriminator's batch of real and batch of generated images, are as large.
+// Returns what the module gets of dy.
 Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy) {
-  if (!pass_accumulates()) {  // autograd::grad(): parameters get no gradients, so there is nothing to average
+  // autograd::grad(): parameters get no gradients, so there is nothing to average.
+  if (!pass_accumulates()) {
     contribution_.reach(forward);
     return {dy.begin(), dy.end()};
   }
@@ -179,7 +191,8 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
   if (!std::exchange(pass->reached, true)) {
     contribution_.begin_pass(samples);
     contribution_of_this_pass = &contribution_;
-    if (contribution_.weight() == 0 && contribution_.passes() == 1)  // gradients from before weigh nothing, either
+    // Gradients from before weigh nothing, either.
+    if (contribution_.weight() == 0 && contribution_.passes() == 1)
       for (const ArenaRange& arena : arenas_) kernels::fill(arena.grads, 0);
     if (synchronizing_) {
       set_phase(Phase::Backward);
@@ -201,9 +214,11 @@ void Reducer::mark_variable_ready(int parameter) {
   const auto pass = current_pass();
   const std::string& name = parameters_[parameter].first;
   if (ready_[parameter])
-    fail_all_ranks(str("the gradient of ", name, " came twice in the backward of step ", step_, " on rank ",
-                       group_.rank(), ", and may have been averaged before the second part was there; convert or move ",
-                       "a module before the first of the forwards that are parts of one loss"));
+    fail_all_ranks(
+        str("the gradient of ", name, " came twice in the backward of step ", step_, " on rank ",
+            group_.rank(),
+            ", and may have been averaged before the second part was there; convert or move ",
+            "a module before the first of the forwards that are parts of one loss"));
   check_not_written(parameter, name);
   take_gradient(parameter);
   ready_[parameter] = true;
@@ -225,14 +240,17 @@ void Reducer::mark_variable_ready(int parameter) {
 // this rank's gradient alone, and the ranks' parameters become different.
 void Reducer::check_not_written(int parameter, const std::string& until) {
   if (parameters_[parameter].second.storage()->version() == versions_[parameter]) return;
-  const std::string after = ready_order_.empty() ? "" : parameters_[ready_order_.back()].first + " and of ";
-  fail_all_ranks(str("on rank ", group_.rank(), " parameters were written to during the backward of step ", step_,
-                     ", about when the gradients of ", after, until, " were complete, and before they were averaged; ",
+  const std::string after =
+      ready_order_.empty() ? "" : parameters_[ready_order_.back()].first + " and of ";
+  fail_all_ranks(str("on rank ", group_.rank(),
+                     " parameters were written to during the backward of step ", step_,
+                     ", about when the gradients of ", after, until,
+                     " were complete, and before they were averaged; ",
                      "call optimizer.step() after backward(), not in a hook"));
 }
 
-// Sees to it that the gradient lies in the arena, and is one. A user may have dropped or replaced it, and backward then
-// made a new one, or none.
+// Sees to it that the gradient lies in the arena, and is one. A user may have dropped or replaced
+// it, and backward then made a new one, or none.
 void Reducer::take_gradient(int parameter) {
   const auto& [name, tensor] = parameters_[parameter];
   const Tensor grad = tensor.grad(), &view = views_[parameter];
@@ -240,8 +258,9 @@ void Reducer::take_gradient(int parameter) {
     fill_(view, 0);
     tensor.set_grad(view);
   } else if (grad.raw_data() != view.raw_data() || !grad.is_contiguous()) {
-    CHECK(grad.dtype() == view.dtype() && grad.device() == view.device(), "distributed_data_parallel: ", name,
-          " is now ", grad.dtype(), " on ", grad.device(), ", but was ", view.dtype(), " on ", view.device(),
+    CHECK(grad.dtype() == view.dtype() && grad.device() == view.device(),
+          "distributed_data_parallel: ", name, " is now ", grad.dtype(), " on ", grad.device(),
+          ", but was ", view.dtype(), " on ", view.device(),
           " when the module was wrapped; convert it before");
     copy_(view, grad);
     tensor.set_grad(view);
@@ -256,9 +275,10 @@ void Reducer::fail_all_ranks(const std::string& reason) {
   throw Error("distributed_data_parallel: " + reason);
 }
 
-// -- launching and waiting --------------------------------------------------------------------------------------------
+// -- launching and waiting ------------------------------------------------------------------------
 
-CollectiveOptions Reducer::options_for(int bucket, const std::shared_ptr<const std::string>& about) const {
+CollectiveOptions Reducer::options_for(int bucket,
+                                       const std::shared_ptr<const std::string>& about) const {
   return {.step = step_, .bucket = bucket, .layout = layout_, .about = about};
 }
 
@@ -267,8 +287,9 @@ void Reducer::scale(const Tensor& x, double factor) const {
 }
 
 bool Reducer::travels_in_few_bits() const {
-  return options_.comm_hook || std::any_of(arenas_.begin(), arenas_.end(),
-                                           [](const ArenaRange& arena) { return itemsize(arena.grads.dtype()) == 2; });
+  return options_.comm_hook ||
+         std::any_of(arenas_.begin(), arenas_.end(),
+                     [](const ArenaRange& arena) { return itemsize(arena.grads.dtype()) == 2; });
 }
 
 // Agrees on the scale before the first bucket. It may run in the middle of backward, so it must not
@@ -284,11 +305,12 @@ void Reducer::agree_on_scale() {
     scale_ = 1;  // no rank has a weight yet; the next step may have one
 }
 
-// All but the last, which finalize_backward() executes on this thread: handing it to another one would cost more than a
-// small all-reduce does.
+// All but the last, which finalize_backward() executes on this thread: handing it to another one
+// would cost more than a small all-reduce does.
 void Reducer::all_reduce_ready_buckets(const Pass& pass) {
   if (!pass.reached || !pass.leads || !options_.overlap) return;
-  for (const size_t end = launchable(pending_, next_); next_ < end;) all_reduce_bucket(/*async=*/true);
+  for (const size_t end = launchable(pending_, next_); next_ < end;)
+    all_reduce_bucket(/*async=*/true);
 }
 
 void Reducer::all_reduce_bucket(bool async) {
@@ -301,14 +323,16 @@ void Reducer::all_reduce_bucket(bool async) {
   scale(bucket.flat, factor);
   if (options_.check_finite) {
     finite_check_.look_later(bucket.range, bucket.flat, step_);
-    if (factor > 1) must_be_finite(bucket.range, bucket.flat);  // the gradients themselves have been looked at
+    // The gradients themselves have been looked at.
+    if (factor > 1) must_be_finite(bucket.range, bucket.flat);
   }
   CollectiveOptions options = options_for(index, bucket.names);
   options.async = async;
   log.launched = seconds_since(begun_);
   if (options_.comm_hook)
-    bucket.work = options_.comm_hook({group_, bucket.flat, bucket.range.parameters, index, next_ == buckets_.size(),
-                                      std::move(options), bucket.scratch, check_of(bucket.range)});
+    bucket.work = options_.comm_hook({group_, bucket.flat, bucket.range.parameters, index,
+                                      next_ == buckets_.size(), std::move(options), bucket.scratch,
+                                      check_of(bucket.range)});
   else
     bucket.work = group_.all_reduce(bucket.flat, ReduceOp::Average, options);
   totals_.bytes += log.bytes;
@@ -344,9 +368,11 @@ void Reducer::finalize_backward(bool reached) {
   if (!synchronizing_) return;
   log_.computed = now();
   if (!reached)
-    fail_all_ranks(str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_, " on rank ",
-                       group_.rank(), ", but no output of the wrapper is part of the loss, so gradients would not be ",
-                       "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
+    fail_all_ranks(
+        str("backward reached ", parameters_[ready_order_.front()].first, " in step ", step_,
+            " on rank ", group_.rank(),
+            ", but no output of the wrapper is part of the loss, so gradients would not be ",
+            "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
   agree_on_scale();
   for (int i = 0; i < static_cast<int>(ready_.size()); ++i) {
     check_not_written(i, "the last one");
@@ -381,7 +407,8 @@ void Reducer::finalize_backward(bool reached) {
   totals_.exposed_seconds += log_.exposed();
   totals_.steps += 1;
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
-    if (const auto reason = finite_check_.compare(options_for(-1, weights_))) fail_all_ranks(*reason);
+    if (const auto reason = finite_check_.compare(options_for(-1, weights_)))
+      fail_all_ranks(*reason);
   if (!std::exchange(replanned_, true)) plan_as_observed();
 }
 
@@ -394,23 +421,28 @@ void Reducer::check_alike(const StepNumbers& sum) {
     check_same_lines(group_, what, "set of frozen parameters", frozen_lines(parameters_),
                      "; freeze and unfreeze on all ranks before the same step");
   if (!sum.modes.on(sum.computed))
-    check_same_lines(group_, what, "mode", module_.mode_lines(), "; call train() and eval() on all ranks alike");
+    check_same_lines(group_, what, "mode", module_.mode_lines(),
+                     "; call train() and eval() on all ranks alike");
 }
 
-// A rank that has left out a backward is one step behind from then on, and would average its gradients with those of
-// others' next batches: the number of its step says nothing, but the forward that nobody has used does.
+// A rank that has left out a backward is one step behind from then on, and would average its
+// gradients with those of others' next batches: the number of its step says nothing, but the
+// forward that nobody has used does.
 void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
   if (sum.unused.on(group_.size())) return;
   const auto unused = all_gather_values<int64_t>(group_, {contribution_.unused_forwards()});
   const auto [least, most] = std::minmax_element(unused.begin(), unused.end());
-  disagree(group_, str("distributed_data_parallel: rank ", most - unused.begin(),
-                       " has left out a backward before step ", step_, ": no backward has used ", *most,
-                       " of its forwards in training mode, and ", *least, " of rank ", least - unused.begin(),
-                       "'s. Every step takes a backward on every rank, or shadow_step(); forwards that ",
-                       "need none belong under a NoGradGuard"));
+  disagree(
+      group_,
+      str("distributed_data_parallel: rank ", most - unused.begin(),
+          " has left out a backward before step ", step_, ": no backward has used ", *most,
+          " of its forwards in training mode, and ", *least, " of rank ", least - unused.begin(),
+          "'s. Every step takes a backward on every rank, or shadow_step(); forwards that ",
+          "need none belong under a NoGradGuard"));
 }
 
-// The pass has failed. What it has launched still reads and writes the arenas, where the next pass's gradients go.
+// The pass has failed. What it has launched still reads and writes the arenas, where the next
+// pass's gradients go.
 void Reducer::abandon(const Pass& pass) {
   for (const Bucket& bucket : buckets_) {
     try {
@@ -421,7 +453,8 @@ void Reducer::abandon(const Pass& pass) {
   contribution_ = pass.before;
 }
 
-// After the first step it is known in which order gradients really become ready, and when; rank 0's counts.
+// After the first step it is known in which order gradients really become ready, and when; rank 0's
+// counts.
 void Reducer::plan_as_observed() {
   std::vector<int64_t> order(ready_order_.begin(), ready_order_.end());
   for (const int i : order_)  // those that took no part
@@ -436,7 +469,8 @@ void Reducer::plan_as_observed() {
 }
 
 bool Reducer::shadow() {
-  CHECK(synchronizing_, "shadow_step: inside no_sync(), where no rank waits for another; call it outside");
+  CHECK(synchronizing_,
+        "shadow_step: inside no_sync(), where no rank waits for another; call it outside");
   begin_step();
   contribution_.give_up();
   finalize_backward(/*reached=*/true);

@@ -1,28 +1,33 @@
-// Reducer: from "this parameter's gradient is complete" to "all gradients are the average over the ranks".
+// Reducer: from "this parameter's gradient is complete" to "all gradients are the average over the
+// ranks".
 //
-// The life of a step, in PyTorch's words (Li et al. 2020, "PyTorch Distributed", sections 3.2 and 4.2):
+// The life of a step, in PyTorch's words (Li et al. 2020, "PyTorch Distributed", sections 3.2
+// and 4.2):
 //   prepare_for_backward   in forward: gives the output a node by which backward is noticed
 //   mark_variable_ready    in backward: the hook of a parameter whose gradient is complete
-//   all_reduce_bucket      all gradients of a bucket are, and the buckets before it are under way: its all-reduce runs
+//   all_reduce_bucket      all gradients of a bucket are, and the buckets before it are under way:
+//   its all-reduce runs
 //                          while backward goes on
 //   finalize_backward      after the last node: launches what is left, and waits for everything
 //
-// It communicates during backward and at its end, never in forward. So evaluation, skipped outputs and several
-// forwards before one backward need no special cases, and a parameter that takes no part in the loss needs no flag: its
-// gradient is what it was, on all ranks, and its bucket is launched after the last node.
-// Steps are backward passes that average, counted where a pass begins; what a rank's gradients weigh is decided in
-// contribution.h.
+// It communicates during backward and at its end, never in forward. So evaluation, skipped outputs
+// and several forwards before one backward need no special cases, and a parameter that takes no
+// part in the loss needs no flag: its gradient is what it was, on all ranks, and its bucket is
+// launched after the last node. Steps are backward passes that average, counted where a pass
+// begins; what a rank's gradients weigh is decided in contribution.h.
 //
 // Note [Recorded steps]
-// A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a group that can be
-// captured (nccl_process_group.h). What it does on the host, such as agreeing on weights, it does once, when it is
-// recorded; so all ranks must bring the same to each replay as they did then. At a replay only the step's number goes
-// on, and every 50 replays the ranks compare what the host must know: records of what is not finite, and the flag.
+// A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a
+// group that can be captured (nccl_process_group.h). What it does on the host, such as agreeing on
+// weights, it does once, when it is recorded; so all ranks must bring the same to each replay as
+// they did then. At a replay only the step's number goes on, and every 50 replays the ranks compare
+// what the host must know: records of what is not finite, and the flag.
 //
 // Note [Several wrappers in one loss]
-// Where several wrappers of a group are parts of one loss, only the first one that backward reaches communicates while
-// backward runs, and the others after it, in the order in which they were reached. When whose buckets become complete
-// depends on which parameters a rank's loss has, and all ranks must issue the same collectives.
+// Where several wrappers of a group are parts of one loss, only the first one that backward reaches
+// communicates while backward runs, and the others after it, in the order in which they were
+// reached. When whose buckets become complete depends on which parameters a rank's loss has, and
+// all ranks must issue the same collectives.
 #pragma once
 
 #include <memory>
@@ -45,17 +50,19 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // synchronised after every step (step_exchange.h). Moves values and gradients into arenas, where
   // they stay. The group must outlive this object. Throws Error if another wrapper has one of the
   // parameters.
-  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers, ModuleState module,
-          ReducerOptions options);
+  Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers,
+          ModuleState module, ReducerOptions options);
 
   // Compares the module before a forward with the module that was wrapped. Throws Error on all
   // ranks if it has changed.
   void look_at(ModuleState module);
 
-  // The outputs of the module for a batch of so many samples: the same tensors, with a node that tells the reducer when
-  // a backward pass begins that has one in its graph. Without that the hooks would run, and nothing be averaged.
-  // `training`: so a backward is expected to have it, on all ranks or on none.
-  std::vector<Tensor> prepare_for_backward(std::vector<Tensor> outputs, int64_t samples, bool training);
+  // The outputs of the module for a batch of so many samples: the same tensors, with a node that
+  // tells the reducer when a backward pass begins that has one in its graph. Without that the hooks
+  // would run, and nothing be averaged. `training`: so a backward is expected to have it, on all
+  // ranks or on none.
+  std::vector<Tensor> prepare_for_backward(std::vector<Tensor> outputs, int64_t samples,
+                                           bool training);
 
   // See DistributedDataParallel.
   bool shadow();
@@ -70,7 +77,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void set_synchronizing(bool on) { synchronizing_ = on; }
   void set_step(int64_t step) { step_ = step; }
 
-  // Before backward: a flag to tell the others. After it: whether any rank had set it. For stopping at the same step.
+  // Before backward: a flag to tell the others. After it: whether any rank had set it. For stopping
+  // at the same step.
   void set_flag(bool flag) { flag_ = flag; }
   bool flag() const { return any_flag_; }
 
@@ -91,7 +99,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     Work work;
     Tensor scratch;  // of the communication hook
   };
-  // One backward pass. It lives in the pass's final callback, and so ends with the pass, however that ends.
+  // One backward pass. It lives in the pass's final callback, and so ends with the pass, however
+  // that ends.
   struct Pass {
     ~Pass() {
       contribution_of_this_pass = nullptr;
@@ -140,7 +149,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   ReducerOptions options_;
   StepExchange exchange_;
   std::vector<ScopedHook> hooks_;
-  const std::shared_ptr<const std::string> weights_ = std::make_shared<const std::string>("what the ranks weigh");
+  const std::shared_ptr<const std::string> weights_ =
+      std::make_shared<const std::string>("what the ranks weigh");
 
   std::vector<ArenaRange> arenas_;
   std::vector<Tensor> views_;  // by parameter: its gradient's place in the arena
@@ -161,16 +171,19 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<int> pending_;  // by bucket: parameters that are not ready yet
   size_t next_ = 0;           // the bucket to launch next
   std::vector<int> ready_order_;
-  std::vector<bool> ready_;                 // by parameter
-  std::vector<uint32_t> versions_;          // by parameter: of its values, when the pass began
-  std::vector<ReadyGradient> ready_times_;  // in that order, where a planner wants to know, until it has planned
+  std::vector<bool> ready_;         // by parameter
+  std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began
+  // In that order, where a planner wants to know, until it has planned.
+  std::vector<ReadyGradient> ready_times_;
 
   bool synchronizing_ = true;
-  int64_t step_ = -1;                      // that is under way, or the last one
-  std::shared_ptr<StepNumbers> recorded_;  // what this rank brings to each replay, while the step is recorded
+  int64_t step_ = -1;  // that is under way, or the last one
+  // What this rank brings to each replay, while the step is recorded.
+  std::shared_ptr<StepNumbers> recorded_;
   Contribution contribution_;
-  double usual_weight_;                      // as far as it is known; 0: not yet
-  double scale_ = 0;                         // c in Note [Weights], of the step under way; 0: not agreed on yet
+  double usual_weight_;  // as far as it is known; 0: not yet
+  // c in Note [Weights], of the step under way; 0: not agreed on yet.
+  double scale_ = 0;
   bool any_data_ = false, skipped_ = false;  // in the last step
   bool flag_ = false, any_flag_ = false;
 

@@ -1,5 +1,5 @@
-// What a user tells the Reducer, and what it tells back: options, and when each bucket of a step was ready, launched
-// and complete on this rank.
+// What a user tells the Reducer, and what it tells back: options, and when each bucket of a step
+// was ready, launched and complete on this rank.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct ReducerOptions {
   BucketCaps caps = {};
   // Undefined: `caps` stay. Else rank 0's chooses others after the first step, for all ranks.
   BucketPlanner planner = {};
-  CommHook comm_hook = {};  // undefined: plain average. The same on all ranks, which compare its type
+  // undefined: plain average. The same on all ranks, which compare its type.
+  CommHook comm_hook = {};
   // Throw, naming rank and parameter, if a gradient is NaN or infinite, or becomes so in the form
   // in which it travels. On the CPU this happens at once; finite_check.h says when on a GPU. Turn
   // it off where a loss scale (GradScaler) makes such gradients normal.
@@ -27,16 +28,19 @@ struct ReducerOptions {
   // weight of the first step that has any. It is the same on all ranks. If gradients travel in 16
   // bits or through a hook, each step's largest weight is used instead.
   double usual_weight = 0;
-  // Names of parameters and buffers that are this rank's own: not broadcast, averaged or compared, and of any shape.
+  // Names of parameters and buffers that are this rank's own: not broadcast, averaged or compared,
+  // and of any shape.
   std::vector<std::string> ignore = {};
   bool broadcast_buffers = true;  // false: so are all buffers
-  bool overlap = true;            // off: launch all buckets after backward (to measure what overlap is worth)
-  // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is the host's. Slower.
+  // off: launch all buckets after backward (to measure what overlap is worth).
+  bool overlap = true;
+  // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is
+  // the host's. Slower.
   bool exact_times = false;
 };
 
-// Times are seconds since this rank's backward began. `ready` minus the same of another rank tells slow computation;
-// `completed` minus the last rank's `launched` tells a slow network.
+// Times are seconds since this rank's backward began. `ready` minus the same of another rank tells
+// slow computation; `completed` minus the last rank's `launched` tells a slow network.
 struct BucketLog {
   int64_t bytes = 0;
   std::shared_ptr<const std::string> parameters;  // "conv2.weight conv1.weight"
@@ -47,8 +51,9 @@ struct BucketLog {
 
 struct ReductionLog {
   int64_t step = -1;
-  std::vector<BucketLog> buckets;                         // in the order of launching
-  double computed = 0;                                    // when the last gradient of this rank was complete
+  std::vector<BucketLog> buckets;  // in the order of launching
+  // When the last gradient of this rank was complete.
+  double computed = 0;
   double finished = 0;                                    // when the gradients were averaged
   double exposed() const { return finished - computed; }  // what overlap did not hide
 };

@@ -6,16 +6,19 @@ namespace ringgrad {
 
 void Reducer::join_replays() {
   CHECK(replanned_ && usual_weight_ > 0,
-        "distributed_data_parallel: the first step cannot be recorded, because buckets are planned from it, and it "
+        "distributed_data_parallel: the first step cannot be recorded, because buckets are planned "
+        "from it, and it "
         "tells ",
         "what ranks usually weigh; take one that is not skipped before (CapturedStep takes two)");
   recorded_ = std::make_shared<StepNumbers>();
   const auto take_part = [self = weak_from_this(), layout = layout_, recorded = recorded_,
-                          number = finite_check_.number_of(step_ + 1)](Replay& replay,
-                                                                       const std::function<void()>& launch) {
+                          number = finite_check_.number_of(step_ + 1)](
+                             Replay& replay, const std::function<void()>& launch) {
     const auto reducer = self.lock();
-    CHECK(reducer && reducer->layout_ == layout, "distributed_data_parallel: a replay of a step whose wrapper ",
-          reducer ? "has planned its buckets anew since" : "was destroyed", "; record the step anew");
+    CHECK(reducer && reducer->layout_ == layout,
+          "distributed_data_parallel: a replay of a step whose wrapper ",
+          reducer ? "has planned its buckets anew since" : "was destroyed",
+          "; record the step anew");
     reducer->contribution_.replay(*recorded);
     reducer->replay(replay, launch, number);
   };

@@ -1,5 +1,5 @@
-// What a Reducer knows that a run which goes on bit for bit must know, too: the order of its buckets, and what a
-// communication hook has kept with them.
+// What a Reducer knows that a run which goes on bit for bit must know, too: the order of its
+// buckets, and what a communication hook has kept with them.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -16,7 +16,8 @@ std::vector<std::string> Reducer::ready_order() const {
   return names;
 }
 
-void Reducer::set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps) {
+void Reducer::set_ready_order(const std::vector<std::string>& names,
+                              std::optional<BucketCaps> caps) {
   std::map<std::string, int> index;
   for (size_t i = 0; i < parameters_.size(); ++i) index[parameters_[i].first] = static_cast<int>(i);
   std::vector<int> order;
@@ -27,8 +28,8 @@ void Reducer::set_ready_order(const std::vector<std::string>& names, std::option
   plan(order, caps.value_or(options_.caps));
 }
 
-// "plan": the positions of the parameters in the order in which they were ready, and the two caps. "0", "1", …: what is
-// kept with these buckets.
+// "plan": the positions of the parameters in the order in which they were ready, and the two caps.
+// "0", "1", …: what is kept with these buckets.
 NamedTensors Reducer::comm_hook_state() const {
   NamedTensors state;
   for (size_t b = 0; b < buckets_.size(); ++b)
@@ -45,13 +46,16 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
   if (!kept.empty()) {
     const auto found = kept.extract("plan");
     const auto kept_plan = found ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
-    std::vector<int> order(kept_plan.begin(), kept_plan.end() - std::min<ptrdiff_t>(2, std::ssize(kept_plan))),
+    std::vector<int> order(kept_plan.begin(),
+                           kept_plan.end() - std::min<ptrdiff_t>(2, std::ssize(kept_plan))),
         all(parameters_.size());
     std::iota(all.begin(), all.end(), 0);
-    CHECK(std::is_permutation(all.begin(), all.end(), order.begin(), order.end()), "load_comm_hook_state: an order of ",
-          order.size(), " parameters, expected one of the module's ", all.size(),
+    CHECK(std::is_permutation(all.begin(), all.end(), order.begin(), order.end()),
+          "load_comm_hook_state: an order of ", order.size(),
+          " parameters, expected one of the module's ", all.size(),
           "; load what a wrapper of the same module has saved");
-    CHECK(options_.comm_hook, "load_comm_hook_state: gradients are averaged plainly; register the hook before");
+    CHECK(options_.comm_hook,
+          "load_comm_hook_state: gradients are averaged plainly; register the hook before");
     replanned_ = true;
     plan(order, {kept_plan.end()[-2], kept_plan.end()[-1]});
   }
@@ -65,12 +69,13 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
     const Tensor x = saved.mapped();
     if (!scratch || scratch.numel() != x.numel() || scratch.dtype() != x.dtype()) {
       const auto bytes = static_cast<size_t>(x.numel()) * itemsize(x.dtype());
-      scratch = Tensor(group_.allocate_shared(bytes, buckets_[b].flat.device()), {x.numel()}, {1}, 0, x.dtype());
+      scratch = Tensor(group_.allocate_shared(bytes, buckets_[b].flat.device()), {x.numel()}, {1},
+                       0, x.dtype());
     }
     copy_(scratch, x.flatten());
   }
-  CHECK(kept.empty(), "load_comm_hook_state: '", kept.begin()->first, "' belongs to none of the ", buckets_.size(),
-        " buckets; load what a wrapper of the same module has saved");
+  CHECK(kept.empty(), "load_comm_hook_state: '", kept.begin()->first, "' belongs to none of the ",
+        buckets_.size(), " buckets; load what a wrapper of the same module has saved");
 }
 
 }  // namespace ringgrad

@@ -14,7 +14,8 @@ constexpr int64_t kNumbers = sizeof(StepNumbers) / sizeof(double);
 
 }  // namespace
 
-StepExchange::StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffers) : group_(group) {
+StepExchange::StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffers)
+    : group_(group) {
   int64_t numel = kNumbers;
   int64_t device_numel = 0;
   Device device;
@@ -32,7 +33,9 @@ StepExchange::StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffe
     const bool on_host = buffer.device().is_cpu();
     const int64_t n = count_of_numbers(buffer);
     int64_t& begin = on_host ? next : device_next;
-    Part part{buffer, n > 0 ? (on_host ? packed_ : device_packed_).as_strided({n}, {1}, begin) : Tensor(), {}};
+    Part part{buffer,
+              n > 0 ? (on_host ? packed_ : device_packed_).as_strided({n}, {1}, begin) : Tensor(),
+              {}};
     begin += n;
     if (buffer.dtype() == DType::Float64) part.base = empty({n}, {DType::Float64, buffer.device()});
     has_bases_ |= part.base.defined();
@@ -44,7 +47,8 @@ StepExchange::StepExchange(ProcessGroup& group, const std::vector<Tensor>& buffe
 // mean nothing.
 void StepExchange::learn_bases(double samples, const CollectiveOptions& options) {
   const auto of_ranks = all_gather_values<double>(group_, {samples}, options);
-  const auto first = std::find_if(of_ranks.begin(), of_ranks.end(), [](double count) { return count > 0; });
+  const auto first =
+      std::find_if(of_ranks.begin(), of_ranks.end(), [](double count) { return count > 0; });
   if (first == of_ranks.end()) return;
   for (const Part& part : parts_) {
     if (!part.base) continue;

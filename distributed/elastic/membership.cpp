@@ -9,11 +9,13 @@
 namespace ringgrad {
 
 Membership::Membership(std::shared_ptr<SharedMemory> memory)
-    : memory_(std::move(memory)), page_(std::launder(reinterpret_cast<MembershipPage*>(memory_->data()))) {}
+    : memory_(std::move(memory)),
+      page_(std::launder(reinterpret_cast<MembershipPage*>(memory_->data()))) {}
 
 Membership Membership::create(int seats) {
   ASSERT(seats >= 1);
-  Membership made(SharedMemory::create(sizeof(MembershipPage) + sizeof(Seat) * static_cast<size_t>(seats - 1)));
+  Membership made(
+      SharedMemory::create(sizeof(MembershipPage) + sizeof(Seat) * static_cast<size_t>(seats - 1)));
   made.page_->seats = seats;
   return made;
 }

@@ -1,5 +1,5 @@
-// The page on which the membership of an elastic job stands: memory that the launcher shares with the ranks it starts.
-// README.md says who writes what when.
+// The page on which the membership of an elastic job stands: memory that the launcher shares with
+// the ranks it starts. README.md says who writes what when.
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,16 @@ enum class Standing : uint32_t {
   Out,     // was left behind; its process may live on
 };
 
-// One for each rank that there may be. A rank writes into its own only, and turns Coming or Member into AtDoor; all
-// other turns are the launcher's.
+// One for each rank that there may be. A rank writes into its own only, and turns Coming or Member
+// into AtDoor; all other turns are the launcher's.
 struct Seat {
   static constexpr size_t kMaxAddress = 512;
 
   std::atomic<Standing> standing;
-  std::atomic<uint64_t> member_of;   // the last generation that it was in; 0: none yet
-  std::atomic<int32_t> rank;         // in that one
-  std::atomic<bool> timed_out;       // it came to the door because it has missed another one for the timeout
+  std::atomic<uint64_t> member_of;  // the last generation that it was in; 0: none yet
+  std::atomic<int32_t> rank;        // in that one
+  // It came to the door because it has missed another one for the timeout.
+  std::atomic<bool> timed_out;
   std::atomic<bool> writing;         // holds a WritePermit
   std::atomic<uint64_t> address_of;  // the generation for which `address` is complete
   uint32_t address_bytes;
@@ -49,12 +50,14 @@ struct MembershipPage {
   static constexpr size_t kMaxWork = 16 << 10;
 
   std::atomic<uint64_t> generation;  // 0: the founders have not all come
-  std::atomic<uint64_t> over;        // this generation, and those before, are to be left after the step under way
+  // This generation, and those before, are to be left after the step under way.
+  std::atomic<uint64_t> over;
   std::atomic<int32_t> size;         // ranks of the generation
   std::atomic<bool> last;            // too few ranks are left: save, and end
   std::atomic<bool> finished;        // the work is done
   std::atomic<uint32_t> work_bytes;  // 0: not written yet
-  char work[kMaxWork];               // what every rank must have in common, in lines, by the first generation's rank 0
+  // What every rank must have in common, in lines, by the first generation's rank 0.
+  char work[kMaxWork];
   int32_t seats;
   Seat seat[1];  // so many
 };

@@ -24,7 +24,8 @@ std::string joined(const std::vector<std::string>& lines) {
 
 [[noreturn]] void throw_left_behind() {
   throw LeftBehindError(
-      "elastic: this rank was left behind: it did not come when the others formed a new group, so nothing that it does "
+      "elastic: this rank was left behind: it did not come when the others formed a new group, so "
+      "nothing that it does "
       "counts any more");
 }
 
@@ -33,7 +34,8 @@ std::string joined(const std::vector<std::string>& lines) {
 bool OwnSeat::exists() { return !variable("RINGGRAD_MEMBERSHIP_FD").empty(); }
 
 OwnSeat::OwnSeat()
-    : membership_(Membership::open(parse_number<int>(variable("RINGGRAD_MEMBERSHIP_FD")).value_or(-1))),
+    : membership_(
+          Membership::open(parse_number<int>(variable("RINGGRAD_MEMBERSHIP_FD")).value_or(-1))),
       index_(parse_number<int>(variable("LOCAL_RANK")).value_or(-1)) {
   CHECK_AS(DistributedError, index_ >= 0 && index_ < membership_.seats(), "elastic: LOCAL_RANK is ",
            variable("LOCAL_RANK"), ", and the job has ", membership_.seats(), " seats");
@@ -51,8 +53,9 @@ void OwnSeat::check_fit(const std::vector<std::string>& work) const {
     if (!std::getline(our_lines, our_line)) our_line = "nothing";
     if (!std::getline(their_lines, their_line)) their_line = "nothing";
   } while (our_line == their_line);
-  throw OutOfStepError(str("elastic: a rank that came to join has other work than the job, which goes on without it: ",
-                           our_line, " there, ", their_line, " in the job"));
+  throw OutOfStepError(str(
+      "elastic: a rank that came to join has other work than the job, which goes on without it: ",
+      our_line, " there, ", their_line, " in the job"));
 }
 
 void OwnSeat::say_work(const std::vector<std::string>& work) const {
@@ -110,7 +113,8 @@ void OwnSeat::check(const Place& place) const {
 }
 
 OwnSeat::WritePermit::WritePermit(const OwnSeat& seat) : seat_(seat.own()) {
-  seat_.writing = true;  // then the look: the launcher does both in the other order, so one of the two sees the other
+  // Then the look: the launcher does both in the other order, so one of the two sees the other.
+  seat_.writing = true;
   if (seat_.standing != Standing::Out) return;
   seat_.writing = false;
   throw_left_behind();

@@ -13,8 +13,10 @@ namespace {
 
 constexpr int kMostRestarts = 100;  // of a job: what kills its ranks again and again is no accident
 constexpr int kMostFruitless = 5;
-constexpr int kLongPatience = 10;  // timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too)
-// Members who are not at the door so long after another one came that had missed them are the ones it missed.
+// timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too).
+constexpr int kLongPatience = 10;
+// Members who are not at the door so long after another one came that had missed them are the ones
+// it missed.
 constexpr std::chrono::milliseconds kGrace{2000};
 
 }  // namespace
@@ -26,7 +28,8 @@ Registrar::Registrar(ElasticRange range, int founders, std::chrono::milliseconds
       membership_(Membership::create(range.max)),
       entries_(static_cast<size_t>(range.max)) {
   CHECK(1 <= range.min && range.min <= founders && founders <= range.max, "launch: ", founders,
-        " ranks in an elastic job of ", range.min, " to ", range.max, ", expected a number between");
+        " ranks in an elastic job of ", range.min, " to ", range.max,
+        ", expected a number between");
 }
 
 bool Registrar::is_veteran(int index) const {
@@ -42,7 +45,7 @@ bool Registrar::over() const {
   return true;
 }
 
-// -- processes ------------------------------------------------------------------------------------------------------
+// -- processes ------------------------------------------------------------------------------------
 
 void Registrar::starting(int index) {
   entries_[index] = {};
@@ -58,24 +61,29 @@ void Registrar::not_started(int index) {
 }
 
 bool Registrar::ended(int index, int wait_status, const std::string& its_words, std::string& what) {
-  const bool killed = WIFSIGNALED(wait_status), veteran = is_veteran(index), joined = entries_[index].joined;
+  const bool killed = WIFSIGNALED(wait_status), veteran = is_veteran(index),
+             joined = entries_[index].joined;
   const bool left_behind = seat(index).standing == Standing::Out;
-  const int signal = killed ? WTERMSIG(wait_status) : 0, code = killed ? 0 : WEXITSTATUS(wait_status);
+  const int signal = killed ? WTERMSIG(wait_status) : 0,
+            code = killed ? 0 : WEXITSTATUS(wait_status);
   entries_[index].process = 0;
   seat(index).standing = Standing::Absent;
   if (page().finished) return killed;
   if (!founded() || page().last || !verdict_.empty()) return false;
   if (veteran) {
-    if (!killed && code != kRankDied) return false;  // it has failed by itself, and so would the others
+    // It has failed by itself, and so would the others.
+    if (!killed && code != kRankDied) return false;
     lost_one_ = true;
     if (over()) return false;  // it was the last one, and has taken the state with it
   }
   const bool again = (killed && signal != SIGTERM) || left_behind || (joined && code == kRankDied);
   if (again && ++restarts_ <= kMostRestarts) due_.push_back(index);
   if (killed)
-    what = str("was killed by signal ", signal, " (", strsignal(signal), "); the job goes on without it");
+    what = str("was killed by signal ", signal, " (", strsignal(signal),
+               "); the job goes on without it");
   else if (!joined)
-    what = str("cannot join", its_words.empty() ? str(": it ended with exit code ", code) : ": " + its_words);
+    what = str("cannot join",
+               its_words.empty() ? str(": it ended with exit code ", code) : ": " + its_words);
   return true;
 }
 
@@ -94,7 +102,7 @@ std::optional<int> Registrar::due() {
   return index;
 }
 
-// -- generations ----------------------------------------------------------------------------------------------------
+// -- generations ----------------------------------------------------------------------------------
 
 std::string Registrar::look() {
   std::vector<int> present, absent, newcomers;
@@ -113,15 +121,18 @@ std::string Registrar::look() {
 
   const bool broken = lost_one_ || !present.empty();
   if (!broken && newcomers.empty()) return "";
-  page().over = page().generation.load();  // members come to the door, at the latest when their step is done
+  // Members come to the door, at the latest when their step is done.
+  page().over = page().generation.load();
   if (!broken) return "";
-  const bool missed = std::any_of(present.begin(), present.end(), [&](int s) { return seat(s).timed_out.load(); });
+  const bool missed =
+      std::any_of(present.begin(), present.end(), [&](int s) { return seat(s).timed_out.load(); });
   if (!patience_) {
     patience_ = Deadline::after(timeout_);
     long_patience_ = Deadline::after(kLongPatience * timeout_);
   }
   if (missed) patience_ = patience_->but_at_most(kGrace);
-  const bool writes = std::any_of(absent.begin(), absent.end(), [&](int s) { return seat(s).writing.load(); });
+  const bool writes =
+      std::any_of(absent.begin(), absent.end(), [&](int s) { return seat(s).writing.load(); });
   const bool may_take_long = present.empty() || (writes && !missed);
   if (!absent.empty() && !(may_take_long ? long_patience_ : patience_)->passed()) return "";
   std::string said;
@@ -143,8 +154,8 @@ std::string Registrar::look() {
   // One of them saves what there is: alone it misses nobody.
   page().last = true;
   verdict_ = "the ranks miss each other again and again, and yet all of them live\n";
-  const int saves =
-      *std::min_element(present.begin(), present.end(), [&](int a, int b) { return seat(a).rank < seat(b).rank; });
+  const int saves = *std::min_element(present.begin(), present.end(),
+                                      [&](int a, int b) { return seat(a).rank < seat(b).rank; });
   for (const int s : present)
     if (s != saves) seat(s).standing = Standing::Out;
   return said + form({saves}, {});
@@ -157,23 +168,25 @@ std::string Registrar::look_at_founders(const std::vector<int>& come) {
   if (!patience_) patience_ = Deadline::after(kLongPatience * timeout_);
   if (count < founders_ && !patience_->passed()) return "";
   if (count >= range_.min)
-    return (count < founders_ ? str("the job begins with ", count, " of ", founders_, " ranks\n") : "") +
+    return (count < founders_ ? str("the job begins with ", count, " of ", founders_, " ranks\n")
+                              : "") +
            form({}, come);
-  verdict_ =
-      str("only ", count, " of ", founders_, " ranks have come within ",
-          std::chrono::duration<double>(kLongPatience * timeout_).count(), " s, and the job needs ", range_.min, "\n");
+  verdict_ = str("only ", count, " of ", founders_, " ranks have come within ",
+                 std::chrono::duration<double>(kLongPatience * timeout_).count(),
+                 " s, and the job needs ", range_.min, "\n");
   return "";
 }
 
-// True: its process is killed, and will be started again. A rank that is writing what outlives the job, a checkpoint
-// say, cannot be left to go on with that when it wakes.
+// True: its process is killed, and will be started again. A rank that is writing what outlives the
+// job, a checkpoint say, cannot be left to go on with that when it wakes.
 bool Registrar::leave_behind(int index) {
   Standing member = Standing::Member;
   const bool out = seat(index).standing.compare_exchange_strong(member, Standing::Out);
   return out && seat(index).writing && kill(entries_[index].process, SIGKILL) == 0;
 }
 
-// Those who have the state come first, in their order, so that one of them writes what there is to write.
+// Those who have the state come first, in their order, so that one of them writes what there is to
+// write.
 std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newcomers) {
   std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return seat(a).rank < seat(b).rank; });
   ranks.insert(ranks.end(), newcomers.begin(), newcomers.end());
@@ -181,8 +194,8 @@ std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newc
   page().size = static_cast<int>(ranks.size());
   if (static_cast<int>(ranks.size()) < range_.min && !page().last) {
     page().last = true;
-    verdict_ = str("only ", ranks.size(), ranks.size() == 1 ? " rank is" : " ranks are", " left, of at least ",
-                   range_.min, "\n");
+    verdict_ = str("only ", ranks.size(), ranks.size() == 1 ? " rank is" : " ranks are",
+                   " left, of at least ", range_.min, "\n");
   }
   std::string names;
   for (size_t r = 0; r < ranks.size(); ++r) {
@@ -192,7 +205,8 @@ std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newc
     names += str(r == 0 ? "" : ", ", ranks[r]);
   }
   page().generation = generation;
-  for (const int s : ranks) seat(s).standing = Standing::Member;  // last: with this the rank reads the rest
+  // last: with this the rank reads the rest.
+  for (const int s : ranks) seat(s).standing = Standing::Member;
   lost_one_ = false;
   patience_.reset();
   reinforcements_.reset();

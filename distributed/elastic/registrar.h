@@ -1,7 +1,8 @@
-// The launcher's side of the membership: who belongs to an elastic job, and when the next generation is formed.
+// The launcher's side of the membership: who belongs to an elastic job, and when the next
+// generation is formed.
 //
-// It alone decides who is alive: a rank that has ended is not, as the kernel says, nor one that does not come to the
-// door in time after others have. README.md has the whole protocol.
+// It alone decides who is alive: a rank that has ended is not, as the kernel says, nor one that
+// does not come to the door in time after others have. README.md has the whole protocol.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +20,8 @@ namespace ringgrad {
 
 // As torchrun's --nnodes MIN:MAX, of ranks.
 struct ElasticRange {
-  int min = 0, max = 0;  // with fewer ranks than min the job saves and ends; max 0: the job is not elastic
+  // With fewer ranks than min the job saves and ends; max 0: the job is not elastic.
+  int min = 0, max = 0;
   explicit operator bool() const { return max > 0; }
 };
 
@@ -30,15 +32,18 @@ class Registrar {
 
   int descriptor() const { return membership_.descriptor(); }
 
-  // A process is to be started for this seat, and then: it has been. It may come to the door in between.
+  // A process is to be started for this seat, and then: it has been. It may come to the door in
+  // between.
   void starting(int seat);
   void started(int seat, pid_t process) { entries_[static_cast<size_t>(seat)].process = process; }
   // Or it could not be: the seat is due again, some time.
   void not_started(int seat);
-  // The seat's process has ended, as waitpid() says. True: the job goes on without it, as `what` says, unless it is
-  // empty; the seat's next process is due where the end was none of its own will.
+  // The seat's process has ended, as waitpid() says. True: the job goes on without it, as `what`
+  // says, unless it is empty; the seat's next process is due where the end was none of its own
+  // will.
   bool ended(int seat, int wait_status, const std::string& its_words, std::string& what);
-  // Forms the next generation as soon as all have come that are to come. Returns what there is to say, mostly nothing.
+  // Forms the next generation as soon as all have come that are to come. Returns what there is to
+  // say, mostly nothing.
   std::string look();
 
   // Somebody wants another rank: it is started once there is a seat.
@@ -71,11 +76,15 @@ class Registrar {
   std::vector<Entry> entries_;  // by seat
   std::deque<int> due_;
   int asked_for_ = 0, restarts_ = 0;
-  bool lost_one_ = false;                   // of this generation
-  std::optional<Deadline> patience_;        // with founders, then members, who have not come to the door
-  std::optional<Deadline> long_patience_;   // with those whom nobody waits for, or who have a good reason
-  std::optional<Deadline> reinforcements_;  // until when too few wait for ranks that are on their way
-  int fruitless_ = 0;  // generations in a row from which a rank came back because it missed another, who came, too
+  bool lost_one_ = false;  // of this generation
+  // With founders, then members, who have not come to the door.
+  std::optional<Deadline> patience_;
+  // With those whom nobody waits for, or who have a good reason.
+  std::optional<Deadline> long_patience_;
+  // Until when too few wait for ranks that are on their way.
+  std::optional<Deadline> reinforcements_;
+  // Generations in a row from which a rank came back because it missed another, who came, too.
+  int fruitless_ = 0;
   std::string verdict_;
 };
 

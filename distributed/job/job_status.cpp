@@ -16,15 +16,17 @@
 namespace ringgrad {
 
 const char* name(Phase phase) {
-  constexpr const char* names[] = {"start-up", "the rendezvous", "set-up",     "data loading", "forward",
-                                   "backward", "the optimizer",  "evaluation", "a checkpoint", "the end"};
+  constexpr const char* names[] = {
+      "start-up", "the rendezvous", "set-up",     "data loading", "forward",
+      "backward", "the optimizer",  "evaluation", "a checkpoint", "the end"};
   return names[static_cast<uint32_t>(phase) % std::size(names)];
 }
 
 namespace {
 
 RankStatus& status_in(SharedMemory& memory, int rank) {
-  return *std::launder(reinterpret_cast<RankStatus*>(memory.data() + kRankStatusBytes * static_cast<size_t>(rank)));
+  return *std::launder(
+      reinterpret_cast<RankStatus*>(memory.data() + kRankStatusBytes * static_cast<size_t>(rank)));
 }
 
 // The launcher's memory, where there is a launcher and what it passed makes sense.
@@ -34,9 +36,11 @@ RankStatus* status_from_launcher() {
   try {
     FileDescriptor copy(fcntl(parse_number<int>(descriptor).value_or(-1), F_DUPFD_CLOEXEC, 0));
     // Never unmapped: a worker may report while exit() destroys what is static.
-    static const auto& memory = *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
+    static const auto& memory =
+        *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
     const int local_rank = parse_number<int>(rank).value_or(-1);
-    if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size()) return nullptr;
+    if (local_rank < 0 || kRankStatusBytes * static_cast<size_t>(local_rank + 1) > memory->size())
+      return nullptr;
     return &status_in(*memory, local_rank);
   } catch (const Error&) {
     return nullptr;
@@ -54,7 +58,8 @@ RankStatus* launchers_status() {
 
 RankStatus& own_status() {
   static RankStatus private_status{};
-  static const int first_of = forks;  // a child that is forked later says nothing in its parent's name
+  // a child that is forked later says nothing in its parent's name.
+  static const int first_of = forks;
   const bool is_rank = forks == first_of;
   return is_rank && launchers_status() != nullptr ? *launchers_status() : private_status;
 }
@@ -96,7 +101,8 @@ JobStatus::JobStatus(int local_size)
 const RankStatus& JobStatus::rank(int local_rank) const { return status_in(*memory_, local_rank); }
 
 void JobStatus::clear(int local_rank) {
-  std::memset(memory_->data() + kRankStatusBytes * static_cast<size_t>(local_rank), 0, kRankStatusBytes);
+  std::memset(memory_->data() + kRankStatusBytes * static_cast<size_t>(local_rank), 0,
+              kRankStatusBytes);
 }
 
 }  // namespace ringgrad

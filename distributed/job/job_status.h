@@ -1,5 +1,6 @@
-// What each rank of this machine is doing, where its launcher can read it: in shared memory, so that it is known even
-// of a rank that was killed. Without a launcher the same words go to memory of the process's own.
+// What each rank of this machine is doing, where its launcher can read it: in shared memory, so
+// that it is known even of a rank that was killed. Without a launcher the same words go to memory
+// of the process's own.
 #pragma once
 
 #include <atomic>
@@ -35,7 +36,8 @@ struct RankStatus {
   std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
   std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
   std::atomic<FailureKind> failure;
-  std::atomic<bool> noticed;    // the failure is another rank's: this one has only been told of it, or misses a rank
+  // The failure is another rank's: this one has only been told of it, or misses a rank.
+  std::atomic<bool> noticed;
   char text[kMaxText + 1];      // what failed; complete once failed_at is set
   std::atomic<uint32_t> waits;  // counts long waits; `waiting` says what the last one is for
   char waiting[kMaxText + 1];
@@ -48,16 +50,16 @@ RankStatus& own_status();
 
 void set_phase(Phase phase);
 void set_step(int64_t step);
-// Records the first failure of this process; later ones follow from it and are not recorded. `noticed`: it is another
-// rank's.
+// Records the first failure of this process; later ones follow from it and are not recorded.
+// `noticed`: it is another rank's.
 void report_failure(const Failure& failure, bool noticed) noexcept;
 // The failure was overcome: this rank goes on in another group.
 void forget_failure() noexcept;
 // This rank has been waiting for long, and for whom: something for the launcher to say.
 void report_waiting(const std::string& text) noexcept;
-// This process is a rank that a launcher has started, and has told it of its failure: the launcher prints the first one
-// of the job, so that this process need not print its own. False in what a rank starts: whether the rank fails when
-// that fails, and so the launcher speaks, is not known.
+// This process is a rank that a launcher has started, and has told it of its failure: the launcher
+// prints the first one of the job, so that this process need not print its own. False in what a
+// rank starts: whether the rank fails when that fails, and so the launcher speaks, is not known.
 bool launcher_knows_failure();
 
 // The launcher's side: the statuses of its ranks.
@@ -66,7 +68,8 @@ class JobStatus {
   explicit JobStatus(int local_size);
   int descriptor() const { return memory_->descriptor(); }
   const RankStatus& rank(int local_rank) const;
-  void clear(int local_rank);  // another process becomes this rank. REQUIRES: the one before has ended
+  // Another process becomes this rank. REQUIRES: the one before has ended.
+  void clear(int local_rank);
 
  private:
   std::shared_ptr<SharedMemory> memory_;

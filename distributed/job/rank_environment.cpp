@@ -24,20 +24,22 @@ struct Starter {
 };
 constexpr Starter kStarters[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", kStepTasks, "SLURM_LOCALID", nullptr},
 };
 // What one job's ranks have in common, and other jobs on the machine have not.
-constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"};
+constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
+                                   "SLURM_JOB_ID"};
 
 std::optional<int> number(const Environment& environment, const char* name) {
   const char* text = name == nullptr ? nullptr : environment(name);
   if (text == nullptr || *text == '\0') return {};
   int value = -1;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && value >= 0, "rendezvous: ", name, "='", text,
-           "', expected a number of at least 0");
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && value >= 0,
+           "rendezvous: ", name, "='", text, "', expected a number of at least 0");
   return value;
 }
 
@@ -57,9 +59,10 @@ uint16_t derived_port(const Environment& environment) {
 }
 
 std::string checked_secret(const char* variable, const std::string& secret) {
-  CHECK_AS(EnvironmentError, secret.empty() || secret == "none" || secret.size() >= kMinSecret, variable, ": ",
-           secret.size(), " characters can be guessed, expected at least ", kMinSecret,
-           ", as `openssl rand -hex 32` makes them; none: no secret, for a network that only you reach");
+  CHECK_AS(
+      EnvironmentError, secret.empty() || secret == "none" || secret.size() >= kMinSecret, variable,
+      ": ", secret.size(), " characters can be guessed, expected at least ", kMinSecret,
+      ", as `openssl rand -hex 32` makes them; none: no secret, for a network that only you reach");
   return secret;
 }
 
@@ -69,7 +72,8 @@ std::string secret_from(const Environment& environment) {
   struct stat status {};
   CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
            std::strerror(errno));
-  CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0, "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
+  CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0,
+           "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
            "; chmod 600 it, and use a new secret");
   std::string secret;
   Classic<std::ifstream> lines(file);
@@ -83,11 +87,14 @@ std::string secret_from(const Environment& environment) {
 // would train alone.
 void check_no_rank_missing(const Environment& environment) {
   for (const Starter& starter : kStarters) {
-    if (starter.size == kStepTasks) continue;  // a batch script of Slurm has some of these without a step
+    // a batch script of Slurm has some of these without a step.
+    if (starter.size == kStepTasks) continue;
     const auto refuse_from = [&](const char* name, int least) {
       const auto value = number(environment, name);
-      CHECK_AS(EnvironmentError, !value || *value < least, "rendezvous: ", name, "=", *value, " is set, but ",
-               starter.rank, " is not; start the ranks with torchrun, mpirun or `ringgrad launch`, which set both, or ",
+      CHECK_AS(EnvironmentError, !value || *value < least, "rendezvous: ", name, "=", *value,
+               " is set, but ", starter.rank,
+               " is not; start the ranks with torchrun, mpirun or `ringgrad launch`, which set "
+               "both, or ",
                "unset ", name);
     };
     refuse_from(starter.size, 2);
@@ -99,10 +106,11 @@ void check_no_rank_missing(const Environment& environment) {
 Address address_from(const Environment& environment, const RankEnvironment& r, bool step) {
   Address address{text(environment, "MASTER_ADDR"), 0};
   if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
-  if (address.host.empty() && step) address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
+  if (address.host.empty() && step)
+    address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
   const auto port = number(environment, "MASTER_PORT");
-  CHECK_AS(EnvironmentError, !port || (*port > 0 && *port < 65'535), "rendezvous: MASTER_PORT=", *port,
-           ", expected 1 to 65534");
+  CHECK_AS(EnvironmentError, !port || (*port > 0 && *port < 65'535),
+           "rendezvous: MASTER_PORT=", *port, ", expected 1 to 65534");
   address.port = port ? static_cast<uint16_t>(*port) : derived_port(environment);
   if (text(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
   return address;
@@ -124,25 +132,29 @@ RankEnvironment rank_environment_from(const Environment& environment) {
     const auto rank = number(environment, starter.rank);
     if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
     const auto size = number(environment, starter.size);
-    CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size, " is not");
-    CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size, ", expected at least 1");
-    CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank, " does not exist with ",
-             starter.size, "=", *size);
+    CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size,
+             " is not");
+    CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size,
+             ", expected at least 1");
+    CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank,
+             " does not exist with ", starter.size, "=", *size);
     r.source = starter.rank;
     r.rank = *rank;
     r.size = *size;
-    // Who does not tell has all ranks here, or they are the tasks of a Slurm step (srun --mpi=pmi2 sets PMI_RANK). An
-    // mpirun, which starts its daemons as tasks of a step, does tell.
+    // Who does not tell has all ranks here, or they are the tasks of a Slurm step (srun --mpi=pmi2
+    // sets PMI_RANK). An mpirun, which starts its daemons as tasks of a step, does tell.
     const auto local_size = number(environment, starter.local_size);
     step = !local_size && number(environment, kStepTasks) == size;
-    const int nodes = step ? std::max(1, number(environment, "SLURM_STEP_NUM_NODES").value_or(1)) : 1;
+    const int nodes =
+        step ? std::max(1, number(environment, "SLURM_STEP_NUM_NODES").value_or(1)) : 1;
     const int local_rank = step ? number(environment, "SLURM_LOCALID").value_or(*rank) : *rank;
     r.local_rank = number(environment, starter.local_rank).value_or(local_rank);
     r.local_size = local_size.value_or((*size + nodes - 1) / nodes);
-    CHECK_AS(EnvironmentError,
-             1 <= r.local_size && r.local_size <= r.size && (!local_size || r.local_rank < r.local_size),
-             "rendezvous: rank ", r.local_rank, " of ", r.local_size, " on this machine, of ", r.size,
-             " in all, does not exist; see ", starter.local_rank, " and ", starter.local_size);
+    CHECK_AS(
+        EnvironmentError,
+        1 <= r.local_size && r.local_size <= r.size && (!local_size || r.local_rank < r.local_size),
+        "rendezvous: rank ", r.local_rank, " of ", r.local_size, " on this machine, of ", r.size,
+        " in all, does not exist; see ", starter.local_rank, " and ", starter.local_size);
     break;
   }
   if (r.source.empty()) check_no_rank_missing(environment);
@@ -167,8 +179,8 @@ std::string words_that_unset() {
 std::chrono::milliseconds seconds_in(const char* name, const std::string& text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6, name, " is '", text,
-           "', expected seconds");
+  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
+           name, " is '", text, "', expected seconds");
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
 }
 
@@ -185,11 +197,12 @@ std::chrono::milliseconds default_rendezvous_timeout() {
 RankEnvironment rank_environment() {
   RankEnvironment r = rank_environment_from([](const char* name) { return std::getenv(name); });
   const std::string taken_by = variable(kRankProcess);
-  CHECK_AS(EnvironmentError, r.source.empty() || taken_by.empty() || taken_by == std::to_string(getpid()),
-           "rendezvous: ", r.source, "=", variable(r.source.c_str()), " is the environment of process ", taken_by,
-           ", rank ", r.rank, " of ", r.size,
-           " in its own job, which has started this process; for a job of its own: env", words_that_unset(),
-           " PROGRAM");
+  CHECK_AS(EnvironmentError,
+           r.source.empty() || taken_by.empty() || taken_by == std::to_string(getpid()),
+           "rendezvous: ", r.source, "=", variable(r.source.c_str()),
+           " is the environment of process ", taken_by, ", rank ", r.rank, " of ", r.size,
+           " in its own job, which has started this process; for a job of its own: env",
+           words_that_unset(), " PROGRAM");
   if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
   return r;
 }
@@ -205,7 +218,8 @@ void check_reachable(const std::string& host) {
   } catch (const Error&) {  // the name is not known yet
   }
   CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
-           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give MASTER_ADDR or "
+           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give "
+           "MASTER_ADDR or "
            "--master-addr one of the addresses that `hostname -I` prints");
 }
 

@@ -22,26 +22,29 @@ namespace ringgrad {
 struct RankEnvironment {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the ranks of this machine
-  Address address;                     // where the ranks meet, on rank 0's machine; the host is "" where nobody says
-  std::string reached_at;  // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own
-  std::string secret;      // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds; "none" : everybody may join
-  std::string source;      // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
+  Address address;  // where the ranks meet, on rank 0's machine; the host is "" where nobody says
+  // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own.
+  std::string reached_at;
+  std::string
+      secret;  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds; "none" : everybody may join
+  std::string source;  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
 };
 
-// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60; and until all have come,
-// which may take longer where machines start one after the other: RINGGRAD_RENDEZVOUS_TIMEOUT, else the same. Throw
-// EnvironmentError for a value that makes no sense.
+// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60; and
+// until all have come, which may take longer where machines start one after the other:
+// RINGGRAD_RENDEZVOUS_TIMEOUT, else the same. Throw EnvironmentError for a value that makes no
+// sense.
 std::chrono::milliseconds default_timeout();
 std::chrono::milliseconds default_rendezvous_timeout();
 
 using Environment = std::function<const char*(const char* name)>;  // getenv
 
-// Throws EnvironmentError for values that make no sense, for a secret file that others can read, and for a secret of
-// less than 16 characters other than "none".
+// Throws EnvironmentError for values that make no sense, for a secret file that others can read,
+// and for a secret of less than 16 characters other than "none".
 //
-// MASTER_ADDR defaults to loopback when all ranks are on this machine, and to a Slurm step's first node; MASTER_PORT to
-// a number derived from the starter's job id. Under torchrun, whose own store may occupy MASTER_PORT, it is the port
-// after it.
+// MASTER_ADDR defaults to loopback when all ranks are on this machine, and to a Slurm step's first
+// node; MASTER_PORT to a number derived from the starter's job id. Under torchrun, whose own store
+// may occupy MASTER_PORT, it is the port after it.
 RankEnvironment rank_environment_from(const Environment& environment);
 // Reads this process's own environment. Throws EnvironmentError also if this process is a child
 // that inherited the environment of a process which is already that rank: both would claim to be
@@ -51,10 +54,12 @@ RankEnvironment rank_environment();
 // Claims the rank that the environment names for this process, so that the processes it starts do
 // not take it.
 void take_rank(const RankEnvironment& rank);
-inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";  // the variable with the process that has taken it
+// The variable with the process that has taken it.
+inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";
 
-// Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that leads back to this
-// machine alone: Debian gives a machine's own name the address 127.0.1.1. "localhost" and numbers are taken as meant.
+// Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that
+// leads back to this machine alone: Debian gives a machine's own name the address 127.0.1.1.
+// "localhost" and numbers are taken as meant.
 void check_reachable(const std::string& host);
 
 // The first host of a Slurm node list: "node[03-05,9],gpu1" -> "node03".

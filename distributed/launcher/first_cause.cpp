@@ -26,8 +26,9 @@ bool only_noticed(const RankEnd& end, const RankStatus& status) {
 }
 
 bool out_of_step(const RankEnd& end, const RankStatus& status) {
-  return exit_code(end) == kOutOfStep || (status.failed_at != 0 && (status.failure == FailureKind::TimedOut ||
-                                                                    status.failure == FailureKind::OutOfStep));
+  return exit_code(end) == kOutOfStep ||
+         (status.failed_at != 0 &&
+          (status.failure == FailureKind::TimedOut || status.failure == FailureKind::OutOfStep));
 }
 
 // Smaller: rather the cause.
@@ -44,7 +45,8 @@ int64_t failed_at(const RankEnd& end, const JobStatus& status) {
 std::string place(const RankStatus& status) {
   std::string text = fmt::format("in {}", name(status.phase.load()));
   if (const int64_t step = status.step; step > 0) text += fmt::format(", step {}", step - 1);
-  if (const int32_t bucket = status.bucket; bucket > 0) text += fmt::format(", last bucket {}", bucket - 1);
+  if (const int32_t bucket = status.bucket; bucket > 0)
+    text += fmt::format(", last bucket {}", bucket - 1);
   return text;
 }
 
@@ -55,7 +57,8 @@ std::string describe_cause(const RankEnd& end, const RankStatus& status) {
   std::string text = fmt::format("[rank {}] ", end.rank);
   if (killed(end)) {
     const int signal = WTERMSIG(end.wait_status);
-    text += fmt::format("was killed by signal {} ({}) {}", signal, strsignal(signal), place(status));
+    text +=
+        fmt::format("was killed by signal {} ({}) {}", signal, strsignal(signal), place(status));
   } else {
     text += fmt::format("ended with exit code {} {}", exit_code(end), place(status));
   }
@@ -77,25 +80,33 @@ bool ended_as_asked(const RankEnd& end) {
 
 JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status, int interrupted_by,
                       std::chrono::steady_clock::time_point now) {
-  const auto status_of = [&](const RankEnd& end) -> const RankStatus& { return status.rank(end.local_rank); };
+  const auto status_of = [&](const RankEnd& end) -> const RankStatus& {
+    return status.rank(end.local_rank);
+  };
   std::vector<RankEnd> bad;
   std::copy_if(ends.begin(), ends.end(), std::back_inserter(bad), failed);
   if (bad.empty()) return {};
   if (interrupted_by != 0) {  // then only what a rank failed in by itself counts, such as saving
     std::erase_if(bad, [&](const RankEnd& end) {
-      return killed(end) || ended_as_asked(end) || status_of(end).failed_at == 0 || status_of(end).noticed;
+      return killed(end) || ended_as_asked(end) || status_of(end).failed_at == 0 ||
+             status_of(end).noticed;
     });
     if (bad.empty()) return {128 + interrupted_by, kInterruptedText};
   }
-  const auto key = [&](const RankEnd& e) { return std::pair(order(e, status_of(e)), failed_at(e, status)); };
-  std::sort(bad.begin(), bad.end(), [&](const RankEnd& a, const RankEnd& b) { return key(a) < key(b); });
+  const auto key = [&](const RankEnd& e) {
+    return std::pair(order(e, status_of(e)), failed_at(e, status));
+  };
+  std::sort(bad.begin(), bad.end(),
+            [&](const RankEnd& a, const RankEnd& b) { return key(a) < key(b); });
 
   const RankEnd& first = bad.front();
   const RankStatus& its_status = status_of(first);
-  const bool same =
-      std::all_of(bad.begin(), bad.end(), [&](const RankEnd& end) { return exit_code(end) == exit_code(first); });
+  const bool same = std::all_of(bad.begin(), bad.end(), [&](const RankEnd& end) {
+    return exit_code(end) == exit_code(first);
+  });
   if (same && ended_as_asked(first)) return {exit_code(first), kInterruptedText};
-  const bool alike = same && bad.size() == ends.size() && !killed(first), noticed = only_noticed(first, its_status);
+  const bool alike = same && bad.size() == ends.size() && !killed(first),
+             noticed = only_noticed(first, its_status);
   JobResult result;
   if (noticed && out_of_step(first, its_status))
     result.exit_code = kOutOfStep;
@@ -108,11 +119,12 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
   result.report = describe_cause(first, its_status);
   if (bad.size() > 1 && !alike) {  // one other rank's view is enough
     const RankStatus& other = status_of(bad[1]);
-    result.report += fmt::format("[rank {}] was {}{}{}\n", bad[1].rank, place(other), words(other).empty() ? "" : ": ",
-                                 words(other));
+    result.report += fmt::format("[rank {}] was {}{}{}\n", bad[1].rank, place(other),
+                                 words(other).empty() ? "" : ": ", words(other));
   }
   if (ends.size() > 1)
-    result.report += fmt::format("stopped all {} ranks in {:.1f} s\n", ends.size(), seconds_between(first.ended, now));
+    result.report += fmt::format("stopped all {} ranks in {:.1f} s\n", ends.size(),
+                                 seconds_between(first.ended, now));
   return result;
 }
 

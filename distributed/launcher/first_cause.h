@@ -19,10 +19,10 @@ struct RankEnd {
   std::chrono::steady_clock::time_point started, ended;
 };
 
-// A rank that was killed comes before one that ended by itself, which comes before those that only report what they
-// noticed (exit codes 5 and 6); among equals the one that failed first counts. A victim is never the first cause. The
-// job ends with the first cause's exit code, where it has one of its own. After a signal, only a rank that says it has
-// failed by itself counts.
+// A rank that was killed comes before one that ended by itself, which comes before those that only
+// report what they noticed (exit codes 5 and 6); among equals the one that failed first counts. A
+// victim is never the first cause. The job ends with the first cause's exit code, where it has one
+// of its own. After a signal, only a rank that says it has failed by itself counts.
 JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status, int interrupted_by,
                       std::chrono::steady_clock::time_point now);
 

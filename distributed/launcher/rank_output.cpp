@@ -29,17 +29,19 @@ void write_all_to(int descriptor, const char* bytes, size_t size) {
 
 }  // namespace
 
-// Somebody else, such as rank 0, may fill a pipe between poll() and write(). O_NONBLOCK belongs to what all of them
-// have open, so the launcher opens its own. Files never block, and opened anew they would have another position.
+// Somebody else, such as rank 0, may fill a pipe between poll() and write(). O_NONBLOCK belongs to
+// what all of them have open, so the launcher opens its own. Files never block, and opened anew
+// they would have another position.
 OutputSink::OutputSink(int descriptor) : descriptor_(descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) == 0 && (S_ISFIFO(status.st_mode) || isatty(descriptor)))
-    own_ =
-        FileDescriptor(open(str("/proc/self/fd/", descriptor).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    own_ = FileDescriptor(open(str("/proc/self/fd/", descriptor).c_str(),
+                               O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
 void OutputSink::write_some() {
-  const ssize_t n = write(descriptor(), pending_.data(), std::min<size_t>(pending_.size(), PIPE_BUF));
+  const ssize_t n =
+      write(descriptor(), pending_.data(), std::min<size_t>(pending_.size(), PIPE_BUF));
   if (n >= 0)
     pending_.erase(0, static_cast<size_t>(n));
   else if (errno != EINTR && errno != EAGAIN)

@@ -1,4 +1,5 @@
-// What the ranks write, line by line, with each one's name in front, without ever waiting for who reads it.
+// What the ranks write, line by line, with each one's name in front, without ever waiting for who
+// reads it.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace ringgrad {
 
-// Where lines go. It holds on to what its reader has not taken yet, so that a pager that stands still, or a stopped
-// terminal, holds up the ranks, and not their launcher.
+// Where lines go. It holds on to what its reader has not taken yet, so that a pager that stands
+// still, or a stopped terminal, holds up the ranks, and not their launcher.
 class OutputSink {
  public:
   explicit OutputSink(int descriptor);
@@ -16,12 +17,14 @@ class OutputSink {
   int descriptor() const { return own_ ? own_.get() : descriptor_; }
   bool empty() const { return pending_.empty(); }
   void add(const std::string& text) { pending_ += text; }
-  // Writes a piece, when poll() says that the descriptor takes something. What nobody reads any more is dropped.
+  // Writes a piece, when poll() says that the descriptor takes something. What nobody reads any
+  // more is dropped.
   void write_some();
 
  private:
   int descriptor_;
-  FileDescriptor own_;  // the same pipe or terminal, opened anew so that writing does not block; or empty
+  // The same pipe or terminal, opened anew so that writing does not block; or empty.
+  FileDescriptor own_;
   std::string pending_;
 };
 
@@ -36,7 +39,8 @@ class RankOutput {
   bool wanted() const { return !ended() && sink_.empty(); }
   // Passes on one piece; false: nothing is there. REQUIRES: !ended().
   bool forward();
-  // Passes on what the pipe still holds, and no more: children of the rank may go on writing into it.
+  // Passes on what the pipe still holds, and no more: children of the rank may go on writing into
+  // it.
   void finish();
 
  private:

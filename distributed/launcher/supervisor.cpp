@@ -27,10 +27,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAround{1000};  // between looks at what the ranks say of themselves
-constexpr std::chrono::milliseconds kLookAtDoor{10};    // between looks at who waits there, in an elastic job
+// Between looks at what the ranks say of themselves.
+constexpr std::chrono::milliseconds kLookAround{1000};
+// Between looks at who waits there, in an elastic job.
+constexpr std::chrono::milliseconds kLookAtDoor{10};
 
-// After the first failure the others get the time to find out themselves, and to say what it kept them from.
+// After the first failure the others get the time to find out themselves, and to say what it kept
+// them from.
 constexpr std::chrono::milliseconds kReportTime{400}, kUntilKill{800}, kSameOrder{500};
 
 // What a signal does to this process, while this lives.
@@ -58,7 +61,8 @@ class SignalQueue {
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&signals, signal);
     struct sigaction hangup {};
     sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);  // nohup ignores it, which blocking would undo
+    // Nohup ignores it, which blocking would undo.
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
     queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     check_opened<IoError>(static_cast<bool>(queue_), "launch: signalfd");
@@ -68,12 +72,16 @@ class SignalQueue {
   int descriptor() const { return queue_.get(); }
   int next() {  // 0: no more
     signalfd_siginfo signal;
-    return read(queue_.get(), &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
+    return read(queue_.get(), &signal, sizeof signal) == sizeof signal
+               ? static_cast<int>(signal.ssi_signo)
+               : 0;
   }
 
  private:
-  const Disposition children_{SIGCHLD, SIG_DFL};  // where it is ignored, the kernel forgets how children have ended
-  const Disposition readers_{SIGPIPE, SIG_IGN};   // what nobody reads any more is dropped: rank_output.h
+  // Where it is ignored, the kernel forgets how children have ended.
+  const Disposition children_{SIGCHLD, SIG_DFL};
+  // What nobody reads any more is dropped: rank_output.h.
+  const Disposition readers_{SIGPIPE, SIG_IGN};
   sigset_t before_;
   FileDescriptor queue_;
 };
@@ -117,25 +125,30 @@ class Supervisor {
     if (stood_still_ >= timeout_)
       return {kOutOfStep,
               str("all ranks were stopped for ", std::chrono::duration<double>(timeout_).count(),
-                  " s, and then killed; kill -CONT lets them go on, and RINGGRAD_TIMEOUT gives more time\n")};
-    if (registrar_ && !registrar_->verdict().empty() && interrupted_by_ == 0) return {kRankDied, registrar_->verdict()};
+                  " s, and then killed; kill -CONT lets them go on, and RINGGRAD_TIMEOUT gives "
+                  "more time\n")};
+    if (registrar_ && !registrar_->verdict().empty() && interrupted_by_ == 0)
+      return {kRankDied, registrar_->verdict()};
     std::vector<RankEnd> ends;
     for (const Rank& rank : ranks_)
       if (!rank.forgotten) ends.push_back(rank.end);
     return first_cause(ends, status_, interrupted_by_, Clock::now());
   }
 
-  // The socket keeps the port from others until rank 0 listens: bound sockets that do not listen may share it.
+  // The socket keeps the port from others until rank 0 listens: bound sockets that do not listen
+  // may share it.
   std::pair<FileDescriptor, int> reserve_port() const {
     if (options_.machine_rank > 0) return {FileDescriptor(), options_.port};
-    FileDescriptor socket = bind_tcp({options_.host, static_cast<uint16_t>(options_.port)},
-                                     options_.num_machines > 1 ? IfForeign::ListenOnAll : IfForeign::Fail);
+    FileDescriptor socket =
+        bind_tcp({options_.host, static_cast<uint16_t>(options_.port)},
+                 options_.num_machines > 1 ? IfForeign::ListenOnAll : IfForeign::Fail);
     const int port = local_address(socket).port;
     return {std::move(socket), port};
   }
 
   std::string secret_for_ranks() const {
-    const bool given = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
+    const bool given =
+        !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
     if (!options_.secret.empty()) return options_.secret;
     return given || options_.num_machines > 1 ? "" : new_secret();
   }
@@ -158,7 +171,8 @@ class Supervisor {
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
     if (!secret_.empty()) child.environment["RINGGRAD_SECRET"] = secret_;
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
-      if (variable(threads).empty()) child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
+      if (variable(threads).empty())
+        child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
     child.inherited = {status_.descriptor(), launcher_pipe_.descriptor()};
     if (registrar_) {
       child.inherited.push_back(registrar_->descriptor());
@@ -177,7 +191,8 @@ class Supervisor {
     rank.end.started = Clock::now();
     if (logged) {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
-      const auto same = [&](const Rank& before) { return before.end.rank == number; };  // whose seat this one takes
+      // Whose seat this one takes.
+      const auto same = [&](const Rank& before) { return before.end.rank == number; };
       const int fresh = std::any_of(ranks_.begin(), ranks_.end(), same) ? O_APPEND : O_TRUNC;
       rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
       check_opened<IoError>(static_cast<bool>(rank.log), "launch: ", path);
@@ -186,9 +201,10 @@ class Supervisor {
     rank.end.pid = rank.child.pid;
     const std::string prefix = number == 0 ? "" : str("[rank ", number, "] ");
     // In an elastic job another rank may become the one that speaks.
-    rank.output =
-        std::make_unique<RankOutput>(std::move(rank.child.output), output_, registrar_ ? "" : prefix, rank.log.get());
-    rank.error = std::make_unique<RankOutput>(std::move(rank.child.error), error_, prefix, rank.log.get());
+    rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), output_,
+                                               registrar_ ? "" : prefix, rank.log.get());
+    rank.error =
+        std::make_unique<RankOutput>(std::move(rank.child.error), error_, prefix, rank.log.get());
     if (registrar_) registrar_->started(local_rank, rank.child.pid);
     ranks_.push_back(std::move(rank));
     ++running_;
@@ -200,7 +216,8 @@ class Supervisor {
     for (const Rank& rank : ranks_)
       if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
     const auto longest = registrar_ ? kLookAtDoor : kLookAround;
-    pass_on(std::move(ready), ending_ ? next_kill_.poll_timeout() : static_cast<int>(longest.count()));
+    pass_on(std::move(ready),
+            ending_ ? next_kill_.poll_timeout() : static_cast<int>(longest.count()));
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
     if (registrar_) keep_membership();
@@ -213,8 +230,9 @@ class Supervisor {
     }
   }
 
-  // Waits until one of `ready` is, a signal or output comes, or a reader takes some. Then each stream gets one turn, so
-  // that none of them can keep the launcher from everything else. False: nothing has happened.
+  // Waits until one of `ready` is, a signal or output comes, or a reader takes some. Then each
+  // stream gets one turn, so that none of them can keep the launcher from everything else. False:
+  // nothing has happened.
   bool pass_on(std::vector<pollfd> ready, int timeout) {
     ready.push_back({signals_.descriptor(), POLLIN, 0});
     const size_t first = ready.size();
@@ -255,21 +273,24 @@ class Supervisor {
   void handle(int signal) {
     if (signal == SIGCHLD) return;  // every rank is looked at anyway
     if (signal == SIGUSR1) return registrar_->ask_for_one_more();
-    // timeout and systemd signal a process and its group, and we hear of it twice then: that is one order.
+    // timeout and systemd signal a process and its group, and we hear of it twice then: that is one
+    // order.
     const auto now = Clock::now();
     if (interrupted_by_ != 0 && now - interrupted_at_ < kSameOrder) return;
     if (interrupted_by_ == 0) {
       interrupted_at_ = now;
       patience_ = Deadline::after(timeout_);
     }
-    const int passed_on =
-        registrar_ && signal == SIGTERM ? SIGINT : signal;  // SIGTERM asks one rank to leave the others
+    const int passed_on = registrar_ && signal == SIGTERM
+                              ? SIGINT
+                              : signal;  // SIGTERM asks one rank to leave the others
     kill_all(interrupted_by_ == 0 ? passed_on : SIGKILL);
     kill_all(SIGCONT);  // a rank that is stopped hears of it only then
     interrupted_by_ = signal;
   }
 
-  // Of an elastic job: who is a member, and who is to be one. Who has not come in time must not keep the end waiting.
+  // Of an elastic job: who is a member, and who is to be one. Who has not come in time must not
+  // keep the end waiting.
   void keep_membership() {
     if (ending_) return;
     error_.add(registrar_->look());
@@ -278,7 +299,8 @@ class Supervisor {
     if (registrar_->over() && running_ > 0) kill_all(SIGKILL);
   }
 
-  // Where the system has no process to give at the moment, the job goes on with the ranks that it has.
+  // Where the system has no process to give at the moment, the job goes on with the ranks that it
+  // has.
   void start_due() {
     while (const auto seat = registrar_->due()) {
       try {
@@ -308,14 +330,16 @@ class Supervisor {
     }
   }
 
-  // A rank that is stopped is missed by the others, unless they all are. Only the time counts in which this process
-  // could look: whoever suspends a whole job means it to go on.
+  // A rank that is stopped is missed by the others, unless they all are. Only the time counts in
+  // which this process could look: whoever suspends a whole job means it to go on.
   void end_standstill() {
     if (running_ == 0 || interrupted_by_ != 0 || ending_) return;
     const Clock::duration passed = Clock::now() - looked_;
     looked_ += passed;
-    const bool stopped = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.stopped || r.ended; });
-    stood_still_ = stopped ? stood_still_ + std::min<Clock::duration>(passed, kLookAround) : Clock::duration{};
+    const bool stopped = std::all_of(ranks_.begin(), ranks_.end(),
+                                     [](const Rank& r) { return r.stopped || r.ended; });
+    stood_still_ =
+        stopped ? stood_still_ + std::min<Clock::duration>(passed, kLookAround) : Clock::duration{};
     if (stood_still_ >= timeout_) kill_all(SIGKILL);
   }
 
@@ -331,7 +355,9 @@ class Supervisor {
     }
   }
 
-  void note(const Rank& rank, const std::string& what) { error_.add(str("[rank ", rank.end.rank, "] ", what, '\n')); }
+  void note(const Rank& rank, const std::string& what) {
+    error_.add(str("[rank ", rank.end.rank, "] ", what, '\n'));
+  }
 
   void ended(Rank& rank, int status) {
     rank.ended = true;
@@ -359,7 +385,8 @@ class Supervisor {
   void kill_all(int signal) const {
     kill(-ranks_[0].child.pid, signal);
     for (const Rank& rank : ranks_)
-      if (!rank.ended && getpgid(rank.child.pid) != ranks_[0].child.pid) kill(rank.child.pid, signal);
+      if (!rank.ended && getpgid(rank.child.pid) != ranks_[0].child.pid)
+        kill(rank.child.pid, signal);
   }
 
   const SupervisorOptions& options_;
@@ -386,12 +413,13 @@ class Supervisor {
 }  // namespace
 
 JobResult supervise(const SupervisorOptions& options) {
-  CHECK(options.num_processes >= 1, "launch: ", options.num_processes, " processes, expected at least 1");
-  CHECK(options.machine_rank >= 0 && options.machine_rank < options.num_machines, "launch: machine ",
-        options.machine_rank, " of ", options.num_machines, " does not exist");
+  CHECK(options.num_processes >= 1, "launch: ", options.num_processes,
+        " processes, expected at least 1");
+  CHECK(options.machine_rank >= 0 && options.machine_rank < options.num_machines,
+        "launch: machine ", options.machine_rank, " of ", options.num_machines, " does not exist");
   CHECK(!options.command.empty(), "launch: no program to run");
-  CHECK(!options.elastic || options.num_machines == 1, "launch: an elastic job is on one machine, and this one on ",
-        options.num_machines);
+  CHECK(!options.elastic || options.num_machines == 1,
+        "launch: an elastic job is on one machine, and this one on ", options.num_machines);
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
   if (options.num_machines > 1) check_reachable(options.host);

@@ -1,7 +1,8 @@
-// What a program has done with the library, written down at its end for `ringgrad lint`, which knows what of it is a
-// mistake (models/program/lint/). RINGGRAD_LINT names the directory; every process that has computed something leaves a
-// file there. Several of the mistakes are differences between ranks: they are seen when the files lie side by side, so
-// no rank tells another anything while the program runs.
+// What a program has done with the library, written down at its end for `ringgrad lint`, which
+// knows what of it is a mistake (models/program/lint/). RINGGRAD_LINT names the directory; every
+// process that has computed something leaves a file there. Several of the mistakes are differences
+// between ranks: they are seen when the files lie side by side, so no rank tells another anything
+// while the program runs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,8 +109,8 @@ class Observations final : public ProgramObserver {
     if (optimizers_.empty() && stretches_.size() == 1 && now().backwards == 0) return;
     try {
       const RankEnvironment here = rank_environment();
-      const std::string file =
-          directory_ + "/rank" + std::to_string(here.rank) + "-" + std::to_string(getpid()) + ".json";
+      const std::string file = directory_ + "/rank" + std::to_string(here.rank) + "-" +
+                               std::to_string(getpid()) + ".json";
       Classic<std::ofstream> out(file);
       out << to_json(here).dump(1) << std::endl;
       if (!out) std::fprintf(stderr, "lint: cannot write %s\n", file.c_str());
@@ -155,7 +156,8 @@ class Observations final : public ProgramObserver {
 
   const std::string directory_;
   std::mutex mutex_;
-  std::map<const void*, size_t> samplers_, optimizer_numbers_;  // in order of appearance, as on other ranks
+  // In order of appearance, as on other ranks.
+  std::map<const void*, size_t> samplers_, optimizer_numbers_;
   std::vector<Stretch> stretches_ = std::vector<Stretch>(1);
   std::vector<OptimizerRecord> optimizers_;
   std::set<const void*> averaged_;

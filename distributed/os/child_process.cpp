@@ -23,7 +23,8 @@ struct Pipe {
   FileDescriptor read, write;
   Pipe() {
     int ends[2];
-    check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0, "launch: a pipe, of which each rank needs three");
+    check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0,
+                          "launch: a pipe, of which each rank needs three");
     read = FileDescriptor(ends[0]);
     write = FileDescriptor(ends[1]);
   }
@@ -78,7 +79,8 @@ struct Plan {
 
 ChildProcess start_child(const ChildOptions& options) {
   ASSERT(!options.command.empty());
-  std::vector<std::string> command = options.command, environment = merged_environment(options.environment);
+  std::vector<std::string> command = options.command,
+                           environment = merged_environment(options.environment);
   const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe output, error, failure;
@@ -94,14 +96,16 @@ ChildProcess start_child(const ChildOptions& options) {
                   failure.write.get()};
   ChildProcess child;
   child.pid = fork();
-  CHECK_AS(LimitError, child.pid >= 0, "launch: no process for '", program, "': ", std::strerror(errno),
+  CHECK_AS(LimitError, child.pid >= 0, "launch: no process for '", program,
+           "': ", std::strerror(errno),
            "; there may be too many (ulimit -u), or too little memory");
   if (child.pid == 0) become(plan);
 
   setpgid(child.pid, options.process_group);  // as the child does itself: whoever is first
   failure.write.reset();
   int reason = 0;
-  if (read(failure.read.get(), &reason, sizeof reason) == sizeof reason) {  // else exec has closed it
+  // Else exec has closed it.
+  if (read(failure.read.get(), &reason, sizeof reason) == sizeof reason) {
     waitpid(child.pid, nullptr, 0);
     throw ExecuteError(str("launch: cannot execute '", program, "': ", std::strerror(reason),
                            reason == ENOENT ? "; give its path, or the name of one in PATH" : ""));
@@ -121,7 +125,8 @@ ChildProcess start_child(const ChildOptions& options) {
   return child;
 }
 
-// Nobody ever writes to this pipe: it only ends when the last descriptor for writing is closed, which the launcher has.
+// Nobody ever writes to this pipe: it only ends when the last descriptor for writing is closed,
+// which the launcher has.
 LauncherPipe::LauncherPipe() {
   int ends[2];
   check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0, "launch: a pipe");
@@ -133,10 +138,13 @@ LauncherPipe::LauncherPipe() {
 void die_with_launcher() {
   const std::string number = variable("RINGGRAD_LIFELINE_FD");
   if (number.empty()) return;
-  // Opened again, because the signal goes to one owner of an open file, and all ranks have inherited the same one.
-  static const int own = open(("/proc/self/fd/" + number).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  // Opened again, because the signal goes to one owner of an open file, and all ranks have
+  // inherited the same one.
+  static const int own =
+      open(("/proc/self/fd/" + number).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat status {};
-  if (own < 0 || fstat(own, &status) != 0 || !S_ISFIFO(status.st_mode)) return;  // somebody in between has closed it
+  // Somebody in between has closed it.
+  if (own < 0 || fstat(own, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
   fcntl(own, F_SETOWN, getpid());
   fcntl(own, F_SETSIG, SIGKILL);
   fcntl(own, F_SETFL, O_ASYNC | O_NONBLOCK);

@@ -18,13 +18,16 @@ struct ExecuteError : IoError {
 };
 
 struct ChildOptions {
-  std::vector<std::string> command;                // program and arguments; the program is searched in PATH
-  std::string program = {};                        // what is executed instead, under the command's name
+  // Program and arguments; the program is searched in PATH.
+  std::vector<std::string> command;
+  // What is executed instead, under the command's name.
+  std::string program = {};
   std::map<std::string, std::string> environment;  // set in addition to this process's
-  std::vector<int> inherited;                      // descriptors that stay open, under the same numbers
-  pid_t process_group = 0;                         // 0: a new one, led by the child
-  bool own_output = false;                         // false: through the pipes below
-  bool own_input = false;                          // false: /dev/null
+  // Descriptors that stay open, under the same numbers.
+  std::vector<int> inherited;
+  pid_t process_group = 0;  // 0: a new one, led by the child
+  bool own_output = false;  // false: through the pipes below
+  bool own_input = false;   // false: /dev/null
 };
 
 struct ChildProcess {
@@ -34,12 +37,13 @@ struct ChildProcess {
 };
 
 // Starts a child that the kernel kills when this process dies, however it dies (PR_SET_PDEATHSIG).
-// Throws ExecuteError, naming the program, when it cannot be executed, LimitError when the system has no more processes
-// or this one may have no more open files.
+// Throws ExecuteError, naming the program, when it cannot be executed, LimitError when the system
+// has no more processes or this one may have no more open files.
 ChildProcess start_child(const ChildOptions& options);
 
-// No rank outlives its launcher. PR_SET_PDEATHSIG sees to the launcher's own children (child_process.h); this sees to
-// ranks that a script between them has started, and is inherited through any number of those.
+// No rank outlives its launcher. PR_SET_PDEATHSIG sees to the launcher's own children
+// (child_process.h); this sees to ranks that a script between them has started, and is inherited
+// through any number of those.
 
 // The launcher's end. Ranks inherit descriptor(), and RINGGRAD_LIFELINE_FD with its number.
 class LauncherPipe {
@@ -51,8 +55,8 @@ class LauncherPipe {
   FileDescriptor held_by_ranks_, held_by_launcher_;
 };
 
-// The rank's end: from now on the kernel kills this process when the launcher ends, however it does. Nothing happens
-// where there is no launcher.
+// The rank's end: from now on the kernel kills this process when the launcher ends, however it
+// does. Nothing happens where there is no launcher.
 void die_with_launcher();
 
 }  // namespace ringgrad

@@ -43,25 +43,28 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// After a call that makes a descriptor: throws unless it has, LimitError where this process may have no more, else an
-// E.
+// After a call that makes a descriptor: throws unless it has, LimitError where this process may
+// have no more, else an E.
 template <class E, class... What>
 void check_opened(bool opened, const What&... what) {
   if (opened) return;
   const std::string text = str(what..., ": ", std::strerror(errno));
-  if (errno == EMFILE || errno == ENFILE) throw LimitError(text + "; close files, or raise the limit (ulimit -n)");
+  if (errno == EMFILE || errno == ENFILE)
+    throw LimitError(text + "; close files, or raise the limit (ulimit -n)");
   throw E(text);
 }
 
-// Where a program was started without standard input, output or error, the next file it opens would become that one,
-// and get what is meant for it. /dev/null takes the place.
+// Where a program was started without standard input, output or error, the next file it opens would
+// become that one, and get what is meant for it. /dev/null takes the place.
 inline void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(stream, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);  // the lowest number that is free: this one
+    if (fcntl(stream, F_GETFD) < 0)
+      (void)!open("/dev/null", O_RDWR);  // the lowest number that is free: this one
 }
 
-// Lets this process and its children have as many as it may: each rank needs three for every other one on its machine,
-// and the usual 1024 also bound what all of a user's processes have handed to each other and not taken yet.
+// Lets this process and its children have as many as it may: each rank needs three for every other
+// one on its machine, and the usual 1024 also bound what all of a user's processes have handed to
+// each other and not taken yet.
 inline void raise_descriptor_limit() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -27,7 +27,8 @@ ProcessState process_state(pid_t pid) {
   size_t importance = kByImportance.size();
   std::error_code error;
   const std::filesystem::path tasks = "/proc/" + std::to_string(pid) + "/task";
-  for (std::filesystem::directory_iterator task(tasks, error), end; !error && task != end; task.increment(error)) {
+  for (std::filesystem::directory_iterator task(tasks, error), end; !error && task != end;
+       task.increment(error)) {
     importance = std::min(importance, kByImportance.find(state_in(task->path())));
     int64_t with_core = 0, without_core = 0;
     Classic<std::ifstream>(task->path() / "schedstat") >> with_core >> without_core;

@@ -1,5 +1,5 @@
-// What the kernel tells of a process of this machine, for those who miss it: does it run, wait for a core, or stand
-// still?
+// What the kernel tells of a process of this machine, for those who miss it: does it run, wait for
+// a core, or stand still?
 #pragma once
 
 #include <sys/types.h>
@@ -10,10 +10,12 @@
 namespace ringgrad {
 
 struct ProcessState {
-  // 'R': one of its threads runs, or could; else 'D': one waits for a disk, or for memory; else 'T': it is stopped;
-  // else 'S': it sleeps. 0: there is no such process, or it is not for this one to see.
+  // 'R': one of its threads runs, or could; else 'D': one waits for a disk, or for memory; else
+  // 'T': it is stopped; else 'S': it sleeps. 0: there is no such process, or it is not for this one
+  // to see.
   char state = 0;
-  // For how long a thread of it could have run, and had no core, since it started: the longest of all threads.
+  // For how long a thread of it could have run, and had no core, since it started: the longest of
+  // all threads.
   std::chrono::nanoseconds without_core{0};
 };
 

@@ -25,13 +25,15 @@ struct MappedFiles {
   std::map<ino_t, std::weak_ptr<SharedMemory>> by_inode;
 };
 MappedFiles& mapped_files() {
-  static auto* const files = new MappedFiles;  // never destroyed: a worker may map memory while the process exits
+  // Never destroyed: a worker may map memory while the process exits.
+  static auto* const files = new MappedFiles;
   return *files;
 }
 
 struct stat status_of(int descriptor) {
   struct stat status {};
-  CHECK_AS(DistributedError, fstat(descriptor, &status) == 0, "shared memory: ", std::strerror(errno));
+  CHECK_AS(DistributedError, fstat(descriptor, &status) == 0,
+           "shared memory: ", std::strerror(errno));
   return status;
 }
 
@@ -48,7 +50,8 @@ std::shared_ptr<SharedMemory> SharedMemory::create(size_t bytes) {
            " bytes are more than a file may have; raise the limit (ulimit -f)");
   CHECK_AS(OutOfMemoryError, sized, "shared memory: ", bytes,
            " bytes for ranks of one machine: ", std::strerror(errno));
-  CHECK_AS(DistributedError, fcntl(file.get(), F_ADD_SEALS, kSeals) == 0, "shared memory: ", std::strerror(errno));
+  CHECK_AS(DistributedError, fcntl(file.get(), F_ADD_SEALS, kSeals) == 0,
+           "shared memory: ", std::strerror(errno));
   auto memory = map(file, bytes);
   memory->descriptor_ = std::move(file);
   return memory;
@@ -70,7 +73,8 @@ std::shared_ptr<SharedMemory> SharedMemory::map(const FileDescriptor& descriptor
   if (auto mapped = known.lock()) return mapped;
 
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
-  CHECK_AS(OutOfMemoryError, data != MAP_FAILED, "shared memory: mapping ", bytes, " bytes: ", std::strerror(errno));
+  CHECK_AS(OutOfMemoryError, data != MAP_FAILED, "shared memory: mapping ", bytes,
+           " bytes: ", std::strerror(errno));
   madvise(data, bytes, MADV_HUGEPAGE);  // a wish: many systems keep shared memory in small pages
   std::shared_ptr<SharedMemory> result(new SharedMemory(static_cast<std::byte*>(data), bytes));
   known = result;

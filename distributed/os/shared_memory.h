@@ -9,11 +9,13 @@
 
 namespace ringgrad {
 
-// An anonymous file (memfd), mapped by every rank that was handed its descriptor. It never has a name: whatever kills
-// the processes, nothing is left behind, no other process can open it, and a container's small /dev/shm does not limit
-// it. Its size is sealed, so that no rank can pull the pages from under another one (SIGBUS).
+// An anonymous file (memfd), mapped by every rank that was handed its descriptor. It never has a
+// name: whatever kills the processes, nothing is left behind, no other process can open it, and a
+// container's small /dev/shm does not limit it. Its size is sealed, so that no rank can pull the
+// pages from under another one (SIGBUS).
 //
-// Within one process a file is mapped once: ranks that are threads get the same addresses, where sanitizers see races.
+// Within one process a file is mapped once: ranks that are threads get the same addresses, where
+// sanitizers see races.
 class SharedMemory {
  public:
   // Zeros. Throws OutOfMemoryError; LimitError where this process may have no more or no such file.
@@ -25,8 +27,9 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // Of memory that was created here, until close_descriptor(), when all who are to open it have it; else none. The
-  // mapping stays; a descriptor for each group and segment would use up what a process may have open.
+  // Of memory that was created here, until close_descriptor(), when all who are to open it have it;
+  // else none. The mapping stays; a descriptor for each group and segment would use up what a
+  // process may have open.
   int descriptor() const { return descriptor_.get(); }
   void close_descriptor() { descriptor_.reset(); }
 
@@ -39,7 +42,8 @@ class SharedMemory {
   size_t size_;
 };
 
-// The same on all processes that can share memory with this one: a hash of the machine's boot and network namespace.
+// The same on all processes that can share memory with this one: a hash of the machine's boot and
+// network namespace.
 uint64_t machine_id();
 
 }  // namespace ringgrad

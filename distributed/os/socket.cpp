@@ -26,9 +26,11 @@ namespace ringgrad {
 namespace {
 
 constexpr int kBacklog = 128;
-// While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods are late.
+// While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods
+// are late.
 constexpr std::chrono::milliseconds kRetry{1}, kRetryName{50};
-constexpr std::chrono::milliseconds kNextAddress{2000};  // of a host that has several, one of which leads nowhere
+// Of a host that has several, one of which leads nowhere.
+constexpr std::chrono::milliseconds kNextAddress{2000};
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -37,9 +39,11 @@ Addresses resolve(const Address& address, Deadline deadline = {}) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   for (;;) {
-    const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
+    const int error =
+        getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
     if (error == 0) return {result, freeaddrinfo};
-    CHECK_AS(NetworkError, !deadline.passed(), "cannot find host '", address.host, "': ", gai_strerror(error));
+    CHECK_AS(NetworkError, !deadline.passed(), "cannot find host '", address.host,
+             "': ", gai_strerror(error));
     std::this_thread::sleep_for(kRetryName);
   }
 }
@@ -51,15 +55,16 @@ FileDescriptor new_socket(int family) {
   return socket;
 }
 
-// Messages are written whole, so there is nothing to wait for (Nagle). The buffers are left to the kernel, which
-// adapts them to the line.
+// Messages are written whole, so there is nothing to wait for (Nagle). The buffers are left to the
+// kernel, which adapts them to the line.
 void prepare(const FileDescriptor& socket) {
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 // Returns 0, or the errno of the failed attempt.
-int try_connect(const FileDescriptor& socket, const sockaddr* address, socklen_t length, Deadline deadline) {
+int try_connect(const FileDescriptor& socket, const sockaddr* address, socklen_t length,
+                Deadline deadline) {
   const int flags = fcntl(socket.get(), F_GETFL);
   fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK);
   int error = connect(socket.get(), address, length) == 0 ? 0 : errno;
@@ -73,8 +78,8 @@ int try_connect(const FileDescriptor& socket, const sockaddr* address, socklen_t
   return error;
 }
 
-// A client that tries a free port of the ephemeral range again and again may be given that very port as its own, and is
-// then connected with itself (TCP's simultaneous open).
+// A client that tries a free port of the ephemeral range again and again may be given that very
+// port as its own, and is then connected with itself (TCP's simultaneous open).
 bool connected_with_itself(const FileDescriptor& socket) {
   sockaddr_storage own{}, peer{};
   socklen_t own_length = sizeof own, peer_length = sizeof peer;
@@ -87,7 +92,8 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   ASSERT(name.size() + 1 < sizeof address.sun_path);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the leading zero byte makes it abstract
+  // The leading zero byte makes it abstract.
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
@@ -95,18 +101,20 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   const int reason = errno;
   const std::string what = str("cannot listen on ", to_string(address), ": ");
   if (reason == EADDRINUSE)
-    throw AddressInUseError(str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
+    throw AddressInUseError(
+        str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
   if (reason == EADDRNOTAVAIL)
-    throw EnvironmentError(str(what,
-                               "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
-                               "which starts there (--node-rank 0)"));
+    throw EnvironmentError(str(
+        what, "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
+        "which starts there (--node-rank 0)"));
   throw DistributedError(what + std::strerror(reason));
 }
 
-// Polls until the socket is ready, then lets transfer() move some bytes; 0 of them is the end of the stream.
+// Polls until the socket is ready, then lets transfer() move some bytes; 0 of them is the end of
+// the stream.
 template <class Transfer>
-void move_all(const FileDescriptor& socket, size_t size, short event, Deadline deadline, const char* peer,
-              Transfer transfer) {
+void move_all(const FileDescriptor& socket, size_t size, short event, Deadline deadline,
+              const char* peer, Transfer transfer) {
   for (size_t done = 0; done < size;) {
     pollfd ready{socket.get(), event, 0};
     const int polled = poll(&ready, 1, deadline.poll_timeout());
@@ -147,9 +155,9 @@ Address local_address(const FileDescriptor& socket) {
   socklen_t length = sizeof address;
   char host[NI_MAXHOST], port[NI_MAXSERV];
   auto* raw = reinterpret_cast<sockaddr*>(&address);
-  const bool known =
-      getsockname(socket.get(), raw, &length) == 0 &&
-      getnameinfo(raw, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+  const bool known = getsockname(socket.get(), raw, &length) == 0 &&
+                     getnameinfo(raw, length, host, sizeof host, port, sizeof port,
+                                 NI_NUMERICHOST | NI_NUMERICSERV) == 0;
   CHECK_AS(DistributedError, known, "getsockname: ", std::strerror(errno));
   return {host, parse_number<uint16_t>(port).value_or(0)};
 }
@@ -166,7 +174,8 @@ std::string host_at_other_end(const FileDescriptor& socket) {
 
 bool is_numeric(const std::string& host) {
   in6_addr address;  // room for either
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
 bool is_loopback(const std::string& host) {
@@ -176,7 +185,8 @@ bool is_loopback(const std::string& host) {
       const auto ip = ntohl(reinterpret_cast<const sockaddr_in*>(a->ai_addr)->sin_addr.s_addr);
       if (ip >> 24 != 127) return false;
     } else if (a->ai_family != AF_INET6 ||
-               !IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a->ai_addr)->sin6_addr)) {
+               !IN6_IS_ADDR_LOOPBACK(
+                   &reinterpret_cast<const sockaddr_in6*>(a->ai_addr)->sin6_addr)) {
       return false;
     }
   }
@@ -201,7 +211,8 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
     for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
       FileDescriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
       if (errno == EMFILE || errno == ENFILE)
-        check_opened<DistributedError>(static_cast<bool>(socket), "no socket to reach ", to_string(address));
+        check_opened<DistributedError>(static_cast<bool>(socket), "no socket to reach ",
+                                       to_string(address));
       const auto patience = a->ai_next ? deadline.but_at_most(kNextAddress) : deadline;
       error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
       if (error == 0 && !connected_with_itself(socket)) {
@@ -210,9 +221,10 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
         return socket;
       }
     }
-    CHECK_AS(DistributedError, refused == IfRefused::TryAgain || error != ECONNREFUSED, "nobody listens any more at ",
-             to_string(address));
-    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at ", to_string(address), ": ", std::strerror(error));
+    CHECK_AS(DistributedError, refused == IfRefused::TryAgain || error != ECONNREFUSED,
+             "nobody listens any more at ", to_string(address));
+    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at ", to_string(address), ": ",
+             std::strerror(error));
     std::this_thread::sleep_for(numeric ? kRetry : kRetryName);
   }
 }
@@ -220,9 +232,11 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
 FileDescriptor listen_local(const std::string& name) {
   const auto [address, length] = abstract_address(name);
   FileDescriptor socket = new_socket(AF_UNIX);
-  const bool listening = bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                         listen(socket.get(), kBacklog) == 0;
-  CHECK_AS(DistributedError, listening, "cannot listen on local socket ", name, ": ", std::strerror(errno));
+  const bool listening =
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+      listen(socket.get(), kBacklog) == 0;
+  CHECK_AS(DistributedError, listening, "cannot listen on local socket ", name, ": ",
+           std::strerror(errno));
   return socket;
 }
 
@@ -230,23 +244,30 @@ FileDescriptor connect_local(const std::string& name, Deadline deadline) {
   const auto [address, length] = abstract_address(name);
   for (;;) {
     FileDescriptor socket = new_socket(AF_UNIX);
-    const int error = try_connect(socket, reinterpret_cast<const sockaddr*>(&address), length, deadline);
+    const int error =
+        try_connect(socket, reinterpret_cast<const sockaddr*>(&address), length, deadline);
     if (error == 0) return socket;
-    CHECK_AS(DistributedError, error != ECONNREFUSED, "nobody listens any more at local socket ", name);
-    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at local socket ", name, ": ", std::strerror(error));
+    CHECK_AS(DistributedError, error != ECONNREFUSED, "nobody listens any more at local socket ",
+             name);
+    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at local socket ", name, ": ",
+             std::strerror(error));
     std::this_thread::sleep_for(kRetry);
   }
 }
 
-void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer) {
+void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline,
+               const char* peer) {
   move_all(socket, bytes.size(), POLLOUT, deadline, peer, [&](size_t done) {
-    return ::send(socket.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return ::send(socket.get(), bytes.data() + done, bytes.size() - done,
+                  MSG_NOSIGNAL | MSG_DONTWAIT);
   });
 }
 
-void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer) {
-  move_all(socket, bytes.size(), POLLIN, deadline, peer,
-           [&](size_t done) { return ::recv(socket.get(), bytes.data() + done, bytes.size() - done, MSG_DONTWAIT); });
+void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline,
+              const char* peer) {
+  move_all(socket, bytes.size(), POLLIN, deadline, peer, [&](size_t done) {
+    return ::recv(socket.get(), bytes.data() + done, bytes.size() - done, MSG_DONTWAIT);
+  });
 }
 
 namespace {
@@ -266,8 +287,8 @@ std::vector<TcpSocket> tcp_sockets(const char* path) {
   Classic<std::ifstream> table(path);
   std::string line, number, queues, timer, retries, timeout;
   std::getline(table, line);  // the heading
-  for (TcpSocket s; table >> number >> s.local >> s.remote >> s.state >> queues >> timer >> retries >> s.user >>
-                    timeout >> s.inode;) {
+  for (TcpSocket s; table >> number >> s.local >> s.remote >> s.state >> queues >> timer >>
+                    retries >> s.user >> timeout >> s.inode;) {
     std::getline(table, line);
     sockets.push_back(s);
   }
@@ -303,7 +324,8 @@ std::set<std::string> listening_sockets(int port) {
 
 bool holds(const fs::path& process, const std::set<std::string>& sockets) {
   std::error_code error;
-  for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end; fd.increment(error)) {
+  for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end;
+       fd.increment(error)) {
     std::error_code gone;
     if (sockets.count(fs::read_symlink(fd->path(), gone).string())) return true;
   }
@@ -320,17 +342,19 @@ std::optional<uid_t> user_at_other_end(const FileDescriptor& socket) {
     return {};
   const std::string here = as_in_table(own), there = as_in_table(other);
   for (const TcpSocket& row : tcp_sockets(own.ss_family == AF_INET6 ? kTcp6Table : kTcpTable))
-    if (row.local == there && row.remote == here && row.inode != "0") return row.user;  // 0: nobody holds it any more
+    if (row.local == there && row.remote == here && row.inode != "0")
+      return row.user;  // 0: nobody holds it any more
   return {};
 }
 
 std::string port_owner(int port) {
   const auto sockets = listening_sockets(port);
   std::error_code error;
-  for (fs::directory_iterator entry("/proc", error), end; !error && !sockets.empty() && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry("/proc", error), end;
+       !error && !sockets.empty() && entry != end; entry.increment(error)) {
     const std::string pid = entry->path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos || !holds(entry->path(), sockets)) continue;
+    if (pid.find_first_not_of("0123456789") != std::string::npos || !holds(entry->path(), sockets))
+      continue;
     std::string name;
     Classic<std::ifstream> comm(entry->path() / "comm");
     std::getline(comm, name);

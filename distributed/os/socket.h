@@ -1,4 +1,5 @@
-// Sockets: the few calls that the rest of the folder needs, with deadlines, and errors that name both ends.
+// Sockets: the few calls that the rest of the folder needs, with deadlines, and errors that name
+// both ends.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +27,8 @@ struct AddressInUseError : DistributedError {
   using DistributedError::DistributedError;
 };
 
-// An address that is not this machine's is a mistake, or how others reach it: through a router that translates
-// addresses, or a service of Kubernetes. Then this machine listens on all that it has.
+// An address that is not this machine's is a mistake, or how others reach it: through a router that
+// translates addresses, or a service of Kubernetes. Then this machine listens on all that it has.
 enum class IfForeign { Fail, ListenOnAll };
 
 // Listens on this address only; port 0: any free one. Throws AddressInUseError,
@@ -39,22 +40,25 @@ FileDescriptor bind_tcp(const Address& address, IfForeign foreign = IfForeign::F
 Address local_address(const FileDescriptor& socket);
 // The numeric address at the other end of a connection; "this machine" of a Unix socket.
 std::string host_at_other_end(const FileDescriptor& socket);
-// The user whose process holds the other end of a TCP connection within this machine; nothing where none does any more,
-// or the system does not tell.
+// The user whose process holds the other end of a TCP connection within this machine; nothing where
+// none does any more, or the system does not tell.
 std::optional<uid_t> user_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
 bool is_loopback(const std::string& host);
-// This machine's own address on the way to `host`, numeric. Tries again until the deadline while the name is not known.
+// This machine's own address on the way to `host`, numeric. Tries again until the deadline while
+// the name is not known.
 std::string address_towards(const std::string& host, Deadline deadline);
 
-// Connects, to the first of the host's addresses that answers; tries again while nobody listens yet, unless somebody is
-// known to have listened before (`Fail`), or while the name is not known. Throws TimeoutError at the deadline,
-// NetworkError where the name is still not known then, DistributedError when it fails otherwise; all name the
-// address and the cause.
+// Connects, to the first of the host's addresses that answers; tries again while nobody listens
+// yet, unless somebody is known to have listened before (`Fail`), or while the name is not known.
+// Throws TimeoutError at the deadline, NetworkError where the name is still not known then,
+// DistributedError when it fails otherwise; all name the address and the cause.
 enum class IfRefused { TryAgain, Fail };
-FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused = IfRefused::TryAgain);
+FileDescriptor connect_tcp(const Address& address, Deadline deadline,
+                           IfRefused refused = IfRefused::TryAgain);
 
-// The same for abstract Unix sockets, with IfRefused::Fail: they have no file, and exist within one network namespace.
+// The same for abstract Unix sockets, with IfRefused::Fail: they have no file, and exist within one
+// network namespace.
 FileDescriptor listen_local(const std::string& name);
 FileDescriptor connect_local(const std::string& name, Deadline deadline);
 
@@ -62,13 +66,17 @@ struct ConnectionLostError : DistributedError {  // the other end closed it, or 
   using DistributedError::DistributedError;
 };
 
-// Writes or reads exactly so many bytes. Throws TimeoutError or ConnectionLostError, which call the other end `peer`.
-void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline, const char* peer);
-void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline, const char* peer);
+// Writes or reads exactly so many bytes. Throws TimeoutError or ConnectionLostError, which call the
+// other end `peer`.
+void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline,
+               const char* peer);
+void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline,
+              const char* peer);
 
 // Who listens on a port of this machine, for the error that says it is taken.
 
-// "python3 (process 4711)"; "another program" where the system does not tell, as for other users' processes.
+// "python3 (process 4711)"; "another program" where the system does not tell, as for other users'
+// processes.
 std::string port_owner(int port);
 
 }  // namespace ringgrad

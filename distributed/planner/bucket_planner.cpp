@@ -6,7 +6,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr int64_t kSmallest = 4096, kLargest = int64_t{25} << 20;  // bytes: less is all latency, more is no overlap
+// bytes: less is all latency, more is no overlap.
+constexpr int64_t kSmallest = 4096, kLargest = int64_t{25} << 20;
 
 }  // namespace
 
@@ -33,7 +34,9 @@ double finished(const LinkModel& link, const std::vector<ReadyGradient>& buckets
 
 BucketPlanner plan_by_measuring(ProcessGroup& group) {
   const auto samples = sample_all_reduce(group, {4 << 10, 64 << 10, 1 << 20}, 7);
-  return [link = fit(samples)](const std::vector<ReadyGradient>& gradients) { return plan_caps(link, gradients); };
+  return [link = fit(samples)](const std::vector<ReadyGradient>& gradients) {
+    return plan_caps(link, gradients);
+  };
 }
 
 }  // namespace ringgrad

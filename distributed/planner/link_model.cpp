@@ -24,13 +24,14 @@ LinkModel fit(std::span<const LinkSample> samples) {
   return line.latency < 0 ? only_bytes : line.per_byte < 0 ? only_latency : line;
 }
 
-std::vector<LinkSample> sample_all_reduce(ProcessGroup& group, const std::vector<int64_t>& sizes, int repetitions) {
+std::vector<LinkSample> sample_all_reduce(ProcessGroup& group, const std::vector<int64_t>& sizes,
+                                          int repetitions) {
   constexpr int kWarmUp = 2;
   std::vector<LinkSample> samples;
   for (const int64_t bytes : sizes) {
     const int64_t count = std::max<int64_t>(1, bytes / 4);
-    const Tensor x(group.allocate_shared(static_cast<size_t>(4 * count), group.device()), {count}, {1}, 0,
-                   DType::Float32);
+    const Tensor x(group.allocate_shared(static_cast<size_t>(4 * count), group.device()), {count},
+                   {1}, 0, DType::Float32);
     fill_(x, 0);
     for (int i = -kWarmUp; i < repetitions; ++i) {
       group.barrier().wait();

@@ -1,5 +1,5 @@
-// What an all-reduce costs: a latency and a time per byte (Hockney 1994, "The communication challenge for MPP"), found
-// by measuring a few sizes on the spot.
+// What an all-reduce costs: a latency and a time per byte (Hockney 1994, "The communication
+// challenge for MPP"), found by measuring a few sizes on the spot.
 #pragma once
 
 #include <span>
@@ -19,12 +19,14 @@ struct LinkSample {
   double bytes, seconds;
 };
 
-// The line with the least squares of relative errors, so that small sizes count as much as large ones; neither α nor β
-// is negative. Of samples of one size only, all is β. Zeros without samples.
+// The line with the least squares of relative errors, so that small sizes count as much as large
+// ones; neither α nor β is negative. Of samples of one size only, all is β. Zeros without samples.
 LinkModel fit(std::span<const LinkSample> samples);
 
-// Collective: all-reduces of float32 in memory that the ranks share where they can, as gradients are, on the group's
-// device: of each size so often, each time from when all ranks have come to when this one has the sum.
-std::vector<LinkSample> sample_all_reduce(ProcessGroup& group, const std::vector<int64_t>& bytes, int repetitions);
+// Collective: all-reduces of float32 in memory that the ranks share where they can, as gradients
+// are, on the group's device: of each size so often, each time from when all ranks have come to
+// when this one has the sum.
+std::vector<LinkSample> sample_all_reduce(ProcessGroup& group, const std::vector<int64_t>& bytes,
+                                          int repetitions);
 
 }  // namespace ringgrad

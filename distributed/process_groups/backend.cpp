@@ -18,8 +18,8 @@ Registry& registry() {  // made at first use, which is before main
   return registry;
 }
 
-// The module lies beside the program, or in the library folder of what is installed; the path to search is in the
-// program (RUNPATH). It stays loaded. Empty on success.
+// The module lies beside the program, or in the library folder of what is installed; the path to
+// search is in the program (RUNPATH). It stays loaded. Empty on success.
 std::string load_mpi() {
   if (dlopen("libringgrad_mpi.so", RTLD_NOW | RTLD_GLOBAL)) return {};
   const std::string error = dlerror();
@@ -42,8 +42,8 @@ const GroupBackend* find_group_backend(const std::string& name, std::string* why
   if (name == "mpi" && !backends.contains(name))
     reason = load_mpi();
   else if (!backends.contains(name))
-    reason =
-        str("this build has no backend ", name, "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed");
+    reason = str("this build has no backend ", name,
+                 "; configure with -DRINGGRAD_CUDA=toolkit where NCCL is installed");
   const auto found = backends.find(name);
   if (found != backends.end()) return &found->second;
   if (why) *why = reason;

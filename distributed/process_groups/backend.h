@@ -1,6 +1,6 @@
-// The backends of process groups that a program may lack: "nccl" is linked into it or not, "mpi" is a module that is
-// loaded when somebody asks for it. Each registers itself from its own file, so that nothing else is compiled
-// differently where one is missing.
+// The backends of process groups that a program may lack: "nccl" is linked into it or not, "mpi" is
+// a module that is loaded when somebody asks for it. Each registers itself from its own file, so
+// that nothing else is compiled differently where one is missing.
 #pragma once
 
 #include <chrono>
@@ -18,21 +18,25 @@ namespace ringgrad {
 struct GroupRequest {
   std::string backend;  // the name asked for: one file may implement several
   const RankEnvironment& environment;
-  std::optional<Device> device;                                  // as in InitOptions
-  std::chrono::milliseconds timeout;                             // of connecting, and of every collective
-  std::function<std::shared_ptr<ProcessGroup>()> connect_hosts;  // collective: the ring of the job's hosts
+  std::optional<Device> device;  // as in InitOptions
+  // Of connecting, and of every collective.
+  std::chrono::milliseconds timeout;
+  // collective: the ring of the job's hosts.
+  std::function<std::shared_ptr<ProcessGroup>()> connect_hosts;
 };
 
 struct GroupBackend {
   std::shared_ptr<ProcessGroup> (*make)(const GroupRequest& request) = nullptr;
-  bool between_processes = true;  // false where an emulator connects the threads of one process only
+  // False where an emulator connects the threads of one process only.
+  bool between_processes = true;
 };
 
-// Called before main, or while a module is loaded, by the file that implements the backend. Returns true.
+// Called before main, or while a module is loaded, by the file that implements the backend. Returns
+// true.
 bool register_group_backend(const std::string& name, GroupBackend backend);
 
-// nullptr where this program lacks the backend; `why`, unless null, then says what to do about it. Loads the module of
-// "mpi". Thread-safe.
+// nullptr where this program lacks the backend; `why`, unless null, then says what to do about it.
+// Loads the module of "mpi". Thread-safe.
 const GroupBackend* find_group_backend(const std::string& name, std::string* why = nullptr);
 
 }  // namespace ringgrad

@@ -8,7 +8,8 @@ namespace ringgrad {
 namespace {
 
 bool is_in_place(Operation operation) {
-  return operation == Operation::AllReduce || operation == Operation::Broadcast || operation == Operation::Reduce;
+  return operation == Operation::AllReduce || operation == Operation::Broadcast ||
+         operation == Operation::Reduce;
 }
 
 // Makes the tensors contiguous, so that every backend sees the bytes in the order of the elements.
@@ -18,21 +19,24 @@ void make_contiguous(Collective& c) {
   const bool in_place = is_in_place(c.operation) && c.output.defined();
   if (c.output.defined() && !c.output.is_contiguous()) {
     c.destinations = {c.output};
-    c.output = in_place ? as_contiguous(c.output) : empty(c.output.shape(), {c.output.dtype(), c.output.device()});
+    c.output = in_place ? as_contiguous(c.output)
+                        : empty(c.output.shape(), {c.output.dtype(), c.output.device()});
   }
   if (in_place)
     c.input = c.output;
   else if (c.input.defined())
-    c.input = have_memory_in_common(c.input, c.output) ? copy_of(c.input, {c.input.dtype(), c.input.device()})
-                                                       : as_contiguous(c.input);
+    c.input = have_memory_in_common(c.input, c.output)
+                  ? copy_of(c.input, {c.input.dtype(), c.input.device()})
+                  : as_contiguous(c.input);
 }
 
 void check_apart(const Collective& c) {
   const std::vector<Tensor>& parts = c.destinations;
   for (size_t i = 0; i < parts.size(); ++i)
     for (size_t j = 0; j < i; ++j)
-      CHECK(!have_memory_in_common(parts[i], parts[j]), name(c.operation), ": the tensors for what rank ", j,
-            " and rank ", i, " send, of shapes ", parts[j].shape(), " and ", parts[i].shape(),
+      CHECK(!have_memory_in_common(parts[i], parts[j]), name(c.operation),
+            ": the tensors for what rank ", j, " and rank ", i, " send, of shapes ",
+            parts[j].shape(), " and ", parts[i].shape(),
             ", have memory in common, expected a place for each");
 }
 
@@ -62,18 +66,21 @@ std::string describe(const Collective& c) {
 }
 
 void ProcessGroup::check_process(const char* call) const {
-  CHECK(forks_ == forks, call, ": this process was forked from rank ", rank_, " of ", size_, ", and does not ",
-        "share its connections; only the parent can call it, or exec a program that is a rank of its own job");
+  CHECK(forks_ == forks, call, ": this process was forked from rank ", rank_, " of ", size_,
+        ", and does not ",
+        "share its connections; only the parent can call it, or exec a program that is a rank of "
+        "its own job");
 }
 
 Work ProcessGroup::submit(Collective collective) {
   check_process(name(collective.operation));
   const auto timeout = collective.options.timeout;  // sums of longer ones would overflow
-  CHECK(timeout.count() >= 0 && timeout <= std::chrono::seconds(10'000'000), name(collective.operation),
-        ": a timeout of ", timeout.count(), " ms, expected from 1 to 10^10 of them, or 0 for the group's");
+  CHECK(timeout.count() >= 0 && timeout <= std::chrono::seconds(10'000'000),
+        name(collective.operation), ": a timeout of ", timeout.count(),
+        " ms, expected from 1 to 10^10 of them, or 0 for the group's");
   for (const Tensor* x : {&collective.input, &collective.output})
-    CHECK_AS(DeviceError, !x->defined() || reaches(x->device()), name(collective.operation), ": a tensor lies on ",
-             x->device(),
+    CHECK_AS(DeviceError, !x->defined() || reaches(x->device()), name(collective.operation),
+             ": a tensor lies on ", x->device(),
              device_.is_cpu() ? ", but this is a group of CPU ranks"
                               : str(", expected ", device_, ", the rank's device, or the CPU"));
   if (collective.destinations.empty() && collective.output.defined())
@@ -81,7 +88,8 @@ Work ProcessGroup::submit(Collective collective) {
   check_apart(collective);
   for (const Tensor& x : collective.destinations) begin_write(name(collective.operation), x);
   make_contiguous(collective);
-  const bool tells = collective.operation != Operation::Broadcast && collective.operation != Operation::Barrier;
+  const bool tells =
+      collective.operation != Operation::Broadcast && collective.operation != Operation::Barrier;
   if (program_observer && tells && !collective.options.about) program_observer->collective();
   return issue(std::move(collective));
 }

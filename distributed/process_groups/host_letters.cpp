@@ -1,5 +1,5 @@
-// Sends and receives of ranks on CPUs: letters, which travel beside the collectives, moved by whoever waits for
-// something; by a thread of the group where nobody does.
+// Sends and receives of ranks on CPUs: letters, which travel beside the collectives, moved by
+// whoever waits for something; by a thread of the group where nobody does.
 #include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/process_groups/message_collectives.h"
 
@@ -38,7 +38,8 @@ Work HostProcessGroup::exchange_letter(Collective collective) {
   letter->frame.job = options_.job;
   letter->timeout = timeout_of(letter->collective);
   letter->guarded =
-      letter->outgoing && needs_checksum(options_.checksums, transport_->streams().channel(letter->peer).kind());
+      letter->outgoing &&
+      needs_checksum(options_.checksums, transport_->streams().channel(letter->peer).kind());
   transport_->mailbox().post(letter);
   if (std::unique_lock lock(transport_mutex_, std::defer_lock); !async && lock.try_lock())
     move_letters(/*spinning=*/true, [&] { return letter->done(); });
@@ -50,7 +51,8 @@ Work HostProcessGroup::exchange_letter(Collective collective) {
   return Work(std::move(letter));
 }
 
-// REQUIRES: the caller holds the transport. Ends earlier when a collective wants it, or the group ends.
+// REQUIRES: the caller holds the transport. Ends earlier when a collective wants it, or the group
+// ends.
 void HostProcessGroup::move_letters(bool spinning, const std::function<bool()>& done) {
   moving_letters_ = true;
   try {

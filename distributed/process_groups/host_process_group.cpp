@@ -39,11 +39,14 @@ HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const H
   worker_ = std::thread([this] { serve(); });
 }
 
-// Sums go through shared memory where all ranks have it; and where each of several machines has equally many ranks, so
-// that each of a machine's has a partner on every other.
+// Sums go through shared memory where all ranks have it; and where each of several machines has
+// equally many ranks, so that each of a machine's has a partner on every other.
 void HostProcessGroup::find_shared_memory() {
-  if (options_.algorithm != AllReduceAlgorithm::Auto && options_.algorithm != AllReduceAlgorithm::SharedMemory) return;
-  const auto machines = transport_->shares_memory() ? std::vector<int>(static_cast<size_t>(size())) : options_.machines;
+  if (options_.algorithm != AllReduceAlgorithm::Auto &&
+      options_.algorithm != AllReduceAlgorithm::SharedMemory)
+    return;
+  const auto machines = transport_->shares_memory() ? std::vector<int>(static_cast<size_t>(size()))
+                                                    : options_.machines;
   if (machines.empty()) return;
   std::map<int, std::vector<int>> ranks_on;  // by machine
   for (int r = 0; r < size(); ++r) ranks_on[machines[r]].push_back(r);
@@ -62,7 +65,8 @@ HostProcessGroup::~HostProcessGroup() {
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
   else if (!jobs_.empty() || transport_->mailbox().under_way() > 0)
-    transport_->interrupt({FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
+    transport_->interrupt(
+        {FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
   stop_ = true;
   lock.unlock();
   wake();
@@ -73,10 +77,12 @@ std::string HostProcessGroup::backend() const {
   if (shared_ && across_.empty() && size() > 1) return "shared memory";
   std::string channels;
   for (int r = 0; r < size(); ++r) {
-    const bool sends_to = across_.empty() || std::find(across_.begin(), across_.end(), r) != across_.end();
+    const bool sends_to =
+        across_.empty() || std::find(across_.begin(), across_.end(), r) != across_.end();
     if (r == rank() || !sends_to) continue;
     const std::string channel = transport_->streams().channel(r).kind().name;
-    if (channels.find(channel) == std::string::npos) channels += (channels.empty() ? "" : "+") + channel;
+    if (channels.find(channel) == std::string::npos)
+      channels += (channels.empty() ? "" : "+") + channel;
   }
   const std::string ring = channels.empty() ? "ring" : "ring over " + channels;
   return across_.empty() ? ring : "shared memory, and " + ring;
@@ -97,15 +103,15 @@ std::optional<Failure> HostProcessGroup::failure() {
   return heard;
 }
 
-// -- who executes ---------------------------------------------------------------------------------------------------
+// -- who executes ---------------------------------------------------------------------------------
 
 void HostProcessGroup::wake() {
   eventfd_write(wakeup_.get(), 1);
   if (moving_letters_) transport_->ring();
 }
 
-// A blocking call is executed by its caller: waking the worker and being woken by it would cost more than a small
-// all-reduce does.
+// A blocking call is executed by its caller: waking the worker and being woken by it would cost
+// more than a small all-reduce does.
 std::unique_lock<std::mutex> HostProcessGroup::take_turn() {
   ++demand_;
   if (moving_letters_) transport_->ring();
@@ -191,7 +197,7 @@ void HostProcessGroup::listen() {
   eventfd_read(wakeup_.get(), &count);
 }
 
-// -- what is executed -----------------------------------------------------------------------------------------------
+// -- what is executed -----------------------------------------------------------------------------
 
 Frame HostProcessGroup::next_frame(const Collective& c) {
   Frame frame = frame_of(c);
@@ -223,7 +229,8 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
   try {
     std::shared_ptr<Storage> storage;
     const bool reduces_all = collective.operation == Operation::AllReduce;
-    if (reduces_all && shared_ && (across_.empty() || !is_small(bytes_of(collective.output), size()))) {
+    if (reduces_all && shared_ &&
+        (across_.empty() || !is_small(bytes_of(collective.output), size()))) {
       run_in_shared_memory(collective, frame);
     } else {
       transport_->enter(frame, collective.options.about);
@@ -236,7 +243,8 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
         const ReduceFunctions& how = reduction("all_reduce", frame.dtype, collective.reduce_op);
         const AllReduceAlgorithm way = options_.algorithm;
         const auto x = bytes_of(collective.output);
-        if (way == AllReduceAlgorithm::Exchange || (way == AllReduceAlgorithm::Auto && is_small(x, size())))
+        if (way == AllReduceAlgorithm::Exchange ||
+            (way == AllReduceAlgorithm::Auto && is_small(x, size())))
           exchange_all_reduce(messages, x.data(), frame.count, how);
         else if (way == AllReduceAlgorithm::GatherBroadcast)
           gather_broadcast_all_reduce(messages, x.data(), frame.count, how);
@@ -272,7 +280,8 @@ Failure HostProcessGroup::give_up(const std::string& during) {
 
 void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& frame) {
   const ReduceFunctions& how = reduction("all_reduce", frame.dtype, c.reduce_op);
-  if (across_.empty()) return shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
+  if (across_.empty())
+    return shared_->run(frame, c.options.about, c.output.raw_data(), frame.count, how);
   Messenger messages(*transport_, frame, options_.checksums, across_, options_.on_send);
   const auto across = [&](void* wide, size_t count, const ReduceFunctions& on_wide) {
     ring_all_reduce(messages, wide, count, on_wide, options_.segment_bytes);
@@ -281,7 +290,8 @@ void HostProcessGroup::run_in_shared_memory(const Collective& c, const Frame& fr
 }
 
 std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device device) {
-  CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+  CHECK_AS(DeviceError, reaches(device), "allocate_shared: on ", device,
+           ", but this is a group of CPU ranks");
   check_process("allocate_shared");
   if (!shared_) return std::make_shared<Storage>(bytes, device);
   Collective collective{Operation::AllocateShared, {}, {}};
@@ -291,14 +301,15 @@ std::shared_ptr<Storage> HostProcessGroup::allocate_shared(size_t bytes, Device 
   return execute(collective);
 }
 
-// -- groups out of groups: the ranks exchange their addresses through the parent, and connect anew -------------------
+// -- groups out of groups: the ranks exchange their addresses through the parent, and connect anew
 
 std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
   const auto wishes = all_gather_values<int64_t>(*this, {color, key});
   std::vector<int> members;  // ranks of this group, by their rank in the new one
   for (int r = 0; r < size(); ++r)
     if (wishes[2 * r] == color && color >= 0) members.push_back(r);
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return wishes[2 * a + 1] < wishes[2 * b + 1]; });
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int a, int b) { return wishes[2 * a + 1] < wishes[2 * b + 1]; });
 
   // All ranks of this group exchange addresses, also those that join no group or another one.
   const auto exchange = [&](const std::string& value) {
@@ -312,15 +323,16 @@ std::shared_ptr<ProcessGroup> HostProcessGroup::split(int color, int key) {
     return nullptr;
   }
   const auto me = std::find(members.begin(), members.end(), rank()) - members.begin();
-  Connected connected =
-      connect_ranks(static_cast<int>(me), static_cast<int>(members.size()), options_.connect, exchange);
+  Connected connected = connect_ranks(static_cast<int>(me), static_cast<int>(members.size()),
+                                      options_.connect, exchange);
   HostOptions options = options_;
   options.job = connected.job;
   options.machines = connected.machines;
   options.job_ranks.clear();
   for (const int member : members)
     options.job_ranks.push_back(options_.job_ranks.empty() ? member : options_.job_ranks[member]);
-  return of_this_process(std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
+  return of_this_process(
+      std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
 }
 
 }  // namespace ringgrad

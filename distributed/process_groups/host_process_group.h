@@ -18,19 +18,24 @@ namespace ringgrad {
 struct HostOptions {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   size_t segment_bytes = 256 << 10;
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // how long a wait in which nothing moves may last
+  // How long a wait in which nothing moves may last.
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
   Checksums checksums = Checksums::Auto;
-  SendObserver on_send = {};        // sees this rank's messages
-  uint64_t job = 0;                 // what messages of this group carry, so that they are taken for no other group's
-  std::vector<int> machines = {};   // by rank: where it is, as a number; empty: all on this machine, or each elsewhere
-  ConnectOptions connect = {};      // for groups split off this one
-  std::vector<int> job_ranks = {};  // what the ranks of a group that was split off are in the job, for errors
+  SendObserver on_send = {};  // sees this rank's messages
+  // What messages of this group carry, so that they are taken for no other group's.
+  uint64_t job = 0;
+  // By rank: where it is, as a number; empty: all on this machine, or each elsewhere.
+  std::vector<int> machines = {};
+  ConnectOptions connect = {};  // for groups split off this one
+  // What the ranks of a group that was split off are in the job, for errors.
+  std::vector<int> job_ranks = {};
 };
 
 class HostProcessGroup final : public ProcessGroup {
  public:
   explicit HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options = {});
-  // Leaves the group. Work that is not done is given up, as is the group when an exception is what ends it.
+  // Leaves the group. Work that is not done is given up, as is the group when an exception is what
+  // ends it.
   ~HostProcessGroup() override;
 
   std::string backend() const override;
@@ -66,20 +71,23 @@ class HostProcessGroup final : public ProcessGroup {
   std::mutex transport_mutex_;
   std::unique_ptr<Transport> transport_;
   std::optional<SharedAllReduce> shared_;
-  std::vector<int> across_;  // the ranks that own the same slices on other machines, and this one; empty: all are here
+  // The ranks that own the same slices on other machines, and this one; empty: all are here.
+  std::vector<int> across_;
   uint64_t sequence_ = 0;
   std::optional<Failure> failure_;  // the first cause, in the words of the collective that met it
 
-  // Asynchronous collectives in issue order; the worker executes the first one. When there is none, a caller of a
-  // blocking one executes it itself.
+  // Asynchronous collectives in issue order; the worker executes the first one. When there is none,
+  // a caller of a blocking one executes it itself.
   std::mutex jobs_mutex_;
   std::condition_variable no_jobs_;
   std::deque<std::shared_ptr<QueuedCollective>> jobs_;
   std::atomic<bool> stop_ = false;
 
-  // Who moves letters while no collective runs holds the transport, and leaves it as soon as a collective wants it.
+  // Who moves letters while no collective runs holds the transport, and leaves it as soon as a
+  // collective wants it.
   std::atomic<bool> moving_letters_ = false;
-  std::atomic<int> demand_ = 0;  // collectives that have been called and not begun, or not done where asynchronous
+  // Collectives that have been called and not begun, or not done where asynchronous.
+  std::atomic<int> demand_ = 0;
 
   FileDescriptor wakeup_;  // an eventfd: the worker has something to do
   std::thread worker_;

@@ -1,4 +1,5 @@
-// Collectives of several tensors, which travel as one that holds their elements one after the other; and of texts.
+// Collectives of several tensors, which travel as one that holds their elements one after the
+// other; and of texts.
 #include <algorithm>
 #include <cstring>
 
@@ -16,16 +17,17 @@ Tensor piece_of(const Tensor& flat, const Shape& shape, int64_t at) {
 }
 
 // Tensors of one dtype on one device, one for each rank.
-std::vector<int64_t> check_list(Operation operation, const std::vector<Tensor>& list, const Tensor& like, int ranks) {
-  CHECK_AS(ShapeError, list.size() == static_cast<size_t>(ranks), name(operation), ": ", list.size(),
-           " tensors, expected one for each of the ", ranks, " ranks");
+std::vector<int64_t> check_list(Operation operation, const std::vector<Tensor>& list,
+                                const Tensor& like, int ranks) {
+  CHECK_AS(ShapeError, list.size() == static_cast<size_t>(ranks), name(operation), ": ",
+           list.size(), " tensors, expected one for each of the ", ranks, " ranks");
   std::vector<int64_t> counts;
   for (const Tensor& x : list) {
     CHECK(x.defined(), name(operation), ": one of the tensors is undefined");
-    CHECK_AS(DTypeError, x.dtype() == like.dtype(), name(operation), ": tensors of dtypes ", x.dtype(), " and ",
-             like.dtype(), ", expected the same");
-    CHECK_AS(DeviceError, x.device() == like.device(), name(operation), ": tensors on ", x.device(), " and ",
-             like.device(), ", expected the same");
+    CHECK_AS(DTypeError, x.dtype() == like.dtype(), name(operation), ": tensors of dtypes ",
+             x.dtype(), " and ", like.dtype(), ", expected the same");
+    CHECK_AS(DeviceError, x.device() == like.device(), name(operation), ": tensors on ", x.device(),
+             " and ", like.device(), ", expected the same");
     counts.push_back(x.numel());
   }
   return counts;
@@ -57,11 +59,12 @@ void deliver(const Collective& c) {
   }
 }
 
-Work ProcessGroup::all_gather(const std::vector<Tensor>& parts, const Tensor& x, const CollectiveOptions& options) {
+Work ProcessGroup::all_gather(const std::vector<Tensor>& parts, const Tensor& x,
+                              const CollectiveOptions& options) {
   CHECK(x.defined(), "all_gather: x is undefined");
   const auto counts = check_list(Operation::AllGather, parts, x, size_);
-  CHECK_AS(ShapeError, parts[rank_].shape() == x.shape(), "all_gather: x has shape ", x.shape(), ", and part ", rank_,
-           ", its own place, shape ", parts[rank_].shape());
+  CHECK_AS(ShapeError, parts[rank_].shape() == x.shape(), "all_gather: x has shape ", x.shape(),
+           ", and part ", rank_, ", its own place, shape ", parts[rank_].shape());
   Collective c{Operation::AllGather, x, room_for(parts), ReduceOp::Sum, -1, options, parts};
   c.output_counts = counts;
   c.options.layout ^= hash_of_shapes(parts);
@@ -73,19 +76,19 @@ Work ProcessGroup::all_to_all(const std::vector<Tensor>& from, const std::vector
   CHECK(!to.empty(), "all_to_all: no tensors, expected one for each of the ", size_, " ranks");
   const auto input_counts = check_list(Operation::AllToAll, to, to[0], size_);
   const auto output_counts = check_list(Operation::AllToAll, from, to[0], size_);
-  CHECK_AS(ShapeError, from[rank_].shape() == to[rank_].shape(), "all_to_all: rank ", rank_, " sends itself shape ",
-           to[rank_].shape(), ", and expects ", from[rank_].shape());
+  CHECK_AS(ShapeError, from[rank_].shape() == to[rank_].shape(), "all_to_all: rank ", rank_,
+           " sends itself shape ", to[rank_].shape(), ", and expects ", from[rank_].shape());
   const Tensor packed = room_for(to);
   int64_t at = 0;
   for (const Tensor& x : to) {
     kernels::copy(piece_of(packed, x.shape(), at), x);
     at += x.numel();
   }
-  return submit(
-      {Operation::AllToAll, packed, room_for(from), ReduceOp::Sum, -1, options, from, input_counts, output_counts});
+  return submit({Operation::AllToAll, packed, room_for(from), ReduceOp::Sum, -1, options, from,
+                 input_counts, output_counts});
 }
 
-// -- what the host knows --------------------------------------------------------------------------------------------
+// -- what the host knows --------------------------------------------------------------------------
 
 namespace {
 
@@ -130,7 +133,9 @@ std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& ow
 std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root) {
   const Tensor size = tensor(std::vector<int64_t>{static_cast<int64_t>(text.size())});
   group.broadcast(size, root).wait();
-  const Tensor bytes = group.rank() == root ? bytes_of(text) : empty({size.item<int64_t>()}, {.dtype = DType::UInt8});
+  const Tensor bytes = group.rank() == root
+                           ? bytes_of(text)
+                           : empty({size.item<int64_t>()}, {.dtype = DType::UInt8});
   group.broadcast(bytes, root).wait();
   return text_of(bytes);
 }

@@ -14,6 +14,7 @@ std::span<std::byte> bytes_of(const Tensor& x);
 bool is_small(std::span<const std::byte> x, int ranks);
 
 // All but all_reduce. REQUIRES: the frame describes the collective, and this rank has entered it.
-void run_by_messages(const Collective& collective, const Frame& frame, Messenger& messages, size_t segment_bytes);
+void run_by_messages(const Collective& collective, const Frame& frame, Messenger& messages,
+                     size_t segment_bytes);
 
 }  // namespace ringgrad

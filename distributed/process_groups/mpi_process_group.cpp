@@ -1,9 +1,10 @@
-// The ProcessGroup of ranks that mpirun or srun has started, over the site's MPI library: non-blocking collectives of
-// MPI-3, on CPU tensors. A module of its own, so that nobody else links MPI (backend.h).
+// The ProcessGroup of ranks that mpirun or srun has started, over the site's MPI library:
+// non-blocking collectives of MPI-3, on CPU tensors. A module of its own, so that nobody else links
+// MPI (backend.h).
 //
-// What MPI cannot do: name a rank that is missing (a TimeoutError says only for what this one waits), compare what the
-// ranks are doing, or go on after an error. So abort() ends all processes of the job, as MPI's own errors do, and so
-// does a rank that leaves after an error.
+// What MPI cannot do: name a rank that is missing (a TimeoutError says only for what this one
+// waits), compare what the ranks are doing, or go on after an error. So abort() ends all processes
+// of the job, as MPI's own errors do, and so does a rank that leaves after an error.
 
 #include <algorithm>
 #include <climits>
@@ -26,7 +27,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr std::chrono::microseconds kBetweenLooks{20};  // MPI moves bytes only while somebody calls it
+// MPI moves bytes only while somebody calls it.
+constexpr std::chrono::microseconds kBetweenLooks{20};
 
 // MPI is initialised for one calling thread at a time (MPI_THREAD_SERIALIZED), over all groups.
 std::mutex mpi_mutex;
@@ -106,7 +108,8 @@ struct QueuedCollective final : PendingWork {
 };
 
 // What MPI's vector collectives want to know: elements for or from each rank, and where they begin.
-void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts, std::vector<int>& begins) {
+void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts,
+             std::vector<int>& begins) {
   int at = 0;
   for (const int64_t n : elements) {
     counts.push_back(static_cast<int>(n));
@@ -115,8 +118,10 @@ void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts, std
   }
 }
 
-// Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever; under mpi_mutex.
-std::vector<std::shared_ptr<QueuedCollective>>& failed_jobs = *new std::vector<std::shared_ptr<QueuedCollective>>();
+// Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever;
+// under mpi_mutex.
+std::vector<std::shared_ptr<QueuedCollective>>& failed_jobs =
+    *new std::vector<std::shared_ptr<QueuedCollective>>();
 
 int ask(int (*query)(MPI_Comm, int*), MPI_Comm comm) {
   int answer = 0;
@@ -156,7 +161,8 @@ class MpiProcessGroup final : public ProcessGroup {
   std::string backend() const override { return "mpi"; }
 
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device) override {
-    CHECK_AS(DeviceError, device.is_cpu(), "allocate_shared: on ", device, ", but this is a group of CPU ranks");
+    CHECK_AS(DeviceError, device.is_cpu(), "allocate_shared: on ", device,
+             ", but this is a group of CPU ranks");
     return std::make_shared<Storage>(bytes, Device());
   }
 
@@ -167,22 +173,27 @@ class MpiProcessGroup final : public ProcessGroup {
       std::lock_guard lock(mpi_mutex);
       check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part), "split");
     }
-    return part == MPI_COMM_NULL ? nullptr : of_this_process(std::make_shared<MpiProcessGroup>(part, timeout_));
+    return part == MPI_COMM_NULL
+               ? nullptr
+               : of_this_process(std::make_shared<MpiProcessGroup>(part, timeout_));
   }
 
   void abort(const std::string& reason, FailureKind kind) override {
     report_failure({kind, reason}, /*noticed=*/false);
-    std::cerr << str("[rank ", rank(), "] ", reason, '\n') << std::flush;  // nobody lives to print it later
+    // Nobody lives to print it later.
+    std::cerr << str("[rank ", rank(), "] ", reason, '\n') << std::flush;
     MPI_Abort(MPI_COMM_WORLD, 5);
   }
 
  private:
   Work issue(Collective collective) override {
-    const bool async = collective.options.async, letter = collective.operation == Operation::SendRecv;
+    const bool async = collective.options.async,
+               letter = collective.operation == Operation::SendRecv;
     auto job = std::make_shared<QueuedCollective>(std::move(collective));
     const Collective& c = job->collective;
     const bool by_counts = !c.output_counts.empty();
-    CHECK(job->frame.count <= INT_MAX && (!by_counts || std::max(c.input.numel(), c.output.numel()) <= INT_MAX),
+    CHECK(job->frame.count <= INT_MAX &&
+              (!by_counts || std::max(c.input.numel(), c.output.numel()) <= INT_MAX),
           describe(job->collective), ": MPI counts to ", INT_MAX, "; split the tensor");
     if (job->frame.step >= 0) set_step(job->frame.step);
     if (job->frame.bucket >= 0) own_status().bucket = job->frame.bucket + 1;
@@ -225,16 +236,19 @@ class MpiProcessGroup final : public ProcessGroup {
       {
         std::lock_guard lock(mpi_mutex);
         code = MPI_Test(&job.request, &done, &status);
-        if (code == MPI_SUCCESS && done && receives(job)) MPI_Get_count(&status, bits_type(job.frame.dtype), &items);
+        if (code == MPI_SUCCESS && done && receives(job))
+          MPI_Get_count(&status, bits_type(job.frame.dtype), &items);
       }
-      if (code != MPI_SUCCESS) check_mpi(code, describe(job.collective).c_str());  // words only when they are needed
-      CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective), ": not done after ",
-               std::chrono::duration<double>(job.timeout).count(), " s; MPI does not tell who is missing");
+      // Words only when they are needed.
+      if (code != MPI_SUCCESS) check_mpi(code, describe(job.collective).c_str());
+      CHECK_AS(TimeoutError, done || !job.deadline.passed(), describe(job.collective),
+               ": not done after ", std::chrono::duration<double>(job.timeout).count(),
+               " s; MPI does not tell who is missing");
       if (!done) return false;
       if (receives(job)) {
         job.sender = status.MPI_SOURCE;
-        CHECK_AS(OutOfStepError, static_cast<uint64_t>(items) == job.frame.count, describe(job.collective), ": rank ",
-                 job.sender, " sent ", items, " elements");
+        CHECK_AS(OutOfStepError, static_cast<uint64_t>(items) == job.frame.count,
+                 describe(job.collective), ": rank ", job.sender, " sent ", items, " elements");
       }
       finish(job);
       job.end(nullptr);
@@ -283,25 +297,30 @@ class MpiProcessGroup final : public ProcessGroup {
     const int root = c.root, tag = c.options.tag;
     const bool here = rank() == root;
     switch (c.operation) {
-      case Operation::AllReduce: return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
+      case Operation::AllReduce:
+        return MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, comm_, request);
       case Operation::Broadcast: return MPI_Ibcast(out, n, type, root, comm_, request);
       case Operation::Reduce:
-        return MPI_Ireduce(here ? MPI_IN_PLACE : in, here ? out : nullptr, n, type, op, root, comm_, request);
+        return MPI_Ireduce(here ? MPI_IN_PLACE : in, here ? out : nullptr, n, type, op, root, comm_,
+                           request);
       case Operation::Gather: return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
       case Operation::Scatter: return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
       case Operation::AllGather:
         if (!c.output_counts.empty())
-          return MPI_Iallgatherv(in, job.out_counts[rank()], type, out, job.out_counts.data(), job.out_begins.data(),
-                                 type, comm_, request);
+          return MPI_Iallgatherv(in, job.out_counts[rank()], type, out, job.out_counts.data(),
+                                 job.out_begins.data(), type, comm_, request);
         return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
-      case Operation::ReduceScatter: return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
+      case Operation::ReduceScatter:
+        return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
       case Operation::AllToAll:
-        if (c.input_counts.empty()) return MPI_Ialltoall(in, n / size(), type, out, n / size(), type, comm_, request);
-        return MPI_Ialltoallv(in, job.in_counts.data(), job.in_begins.data(), type, out, job.out_counts.data(),
-                              job.out_begins.data(), type, comm_, request);
+        if (c.input_counts.empty())
+          return MPI_Ialltoall(in, n / size(), type, out, n / size(), type, comm_, request);
+        return MPI_Ialltoallv(in, job.in_counts.data(), job.in_begins.data(), type, out,
+                              job.out_counts.data(), job.out_begins.data(), type, comm_, request);
       case Operation::SendRecv:
         if (c.input.defined()) return MPI_Isend(in, n, type, root, tag, comm_, request);
-        return MPI_Irecv(out, n, type, root == kAnyRank ? MPI_ANY_SOURCE : root, tag, comm_, request);
+        return MPI_Irecv(out, n, type, root == kAnyRank ? MPI_ANY_SOURCE : root, tag, comm_,
+                         request);
       default: return MPI_Ibarrier(comm_, request);
     }
   }
@@ -321,7 +340,8 @@ class MpiProcessGroup final : public ProcessGroup {
       wide = job.wide_out.data();
     else if (!job.wide_in.empty())
       wide = job.wide_in.data();
-    reduction(name(c.operation), job.frame.dtype, c.reduce_op).finish(result, wide, job.frame.count, size());
+    reduction(name(c.operation), job.frame.dtype, c.reduce_op)
+        .finish(result, wide, job.frame.count, size());
   }
 
   MPI_Comm comm_;
@@ -334,15 +354,17 @@ class MpiProcessGroup final : public ProcessGroup {
   std::thread worker_;
 };
 
-// Collective over all processes of the MPI job. Initialises MPI, which is finalised with this group and cannot come
-// back; groups split off must have gone before. Throws DistributedError when MPI cannot be initialised for threads.
+// Collective over all processes of the MPI job. Initialises MPI, which is finalised with this group
+// and cannot come back; groups split off must have gone before. Throws DistributedError when MPI
+// cannot be initialised for threads.
 std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeout) {
   int initialized = 0, provided = 0;
   MPI_Initialized(&initialized);
   if (initialized)
     MPI_Query_thread(&provided);
   else
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
+              "MPI_Init_thread");
   CHECK_AS(DistributedError, provided >= MPI_THREAD_SERIALIZED,
            "mpi: this MPI library does not let several threads call it, one at a time");
   return std::make_shared<MpiProcessGroup>(MPI_COMM_WORLD, timeout);
@@ -351,9 +373,10 @@ std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeou
 std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
   auto group = mpi_process_group(request.timeout);
   const RankEnvironment& environment = request.environment;
-  CHECK_AS(OutOfStepError, group->size() == environment.size && group->rank() == environment.rank, "mpi: this is rank ",
-           group->rank(), " of ", group->size(), " to MPI, and rank ", environment.rank, " of ", environment.size,
-           " to ", environment.source, "; start the ranks with the mpirun of the MPI library in use");
+  CHECK_AS(OutOfStepError, group->size() == environment.size && group->rank() == environment.rank,
+           "mpi: this is rank ", group->rank(), " of ", group->size(), " to MPI, and rank ",
+           environment.rank, " of ", environment.size, " to ", environment.source,
+           "; start the ranks with the mpirun of the MPI library in use");
   return group;
 }
 BEFORE_MAIN(mpi, register_group_backend("mpi", {make}));

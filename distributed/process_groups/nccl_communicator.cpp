@@ -32,9 +32,10 @@ bool is_cuda_error(std::exception_ptr error) {
 
 }  // namespace
 
-// ---- the last resort ------------------------------------------------------------------------------------------------
+// ---- the last resort ----------------------------------------------------------------------------
 
-LastResort::LastResort(std::chrono::milliseconds limit) : limit_(limit), thread_([this] { look_on(); }) {}
+LastResort::LastResort(std::chrono::milliseconds limit)
+    : limit_(limit), thread_([this] { look_on(); }) {}
 
 LastResort::~LastResort() {
   {
@@ -67,15 +68,18 @@ void LastResort::look_on() {
     looks = turn_ == seen && !words_.empty() ? looks + 1 : 0;
     seen = turn_;
     if (looks < kLooks) continue;
-    std::fprintf(stderr, "ringgrad: %s; and the device has not ended its work %lld ms later: this process ends\n",
-                 words_.c_str(), static_cast<long long>(limit_.count()));
+    std::fprintf(
+        stderr,
+        "ringgrad: %s; and the device has not ended its work %lld ms later: this process ends\n",
+        words_.c_str(), static_cast<long long>(limit_.count()));
     std::_Exit(code_);
   }
 }
 
-// ---- the communicator -----------------------------------------------------------------------------------------------
+// ---- the communicator ---------------------------------------------------------------------------
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device, std::chrono::milliseconds timeout,
+NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device,
+                                   std::chrono::milliseconds timeout,
                                    std::chrono::milliseconds last_resort)
     : host_(std::move(host)),
       device_(device),
@@ -114,14 +118,16 @@ NcclCommunicator::~NcclCommunicator() {
   if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
   const bool leaves_others_waiting = !pending_.empty();
   lock.unlock();
-  if (leaves_others_waiting) give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
+  if (leaves_others_waiting)
+    give_up({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
   lock.lock();
   stop_ = true;
   lock.unlock();
   changed_.notify_all();
   watcher_.join();
   // No graph holds it any more: neither has anything to wait for.
-  last_resort_.begin(failure_ ? failure_->text : "nccl: ncclCommDestroy does not return", kTrainingFailed);
+  last_resort_.begin(failure_ ? failure_->text : "nccl: ncclCommDestroy does not return",
+                     kTrainingFailed);
   if (aborting_.joinable()) aborting_.join();
   if (comm_) ncclCommDestroy(comm_);
   last_resort_.end();
@@ -136,7 +142,8 @@ void NcclCommunicator::throw_if_failed() {
 
 bool NcclCommunicator::recorded() const { return cuda::being_captured(stream()); }
 
-std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, std::chrono::milliseconds timeout,
+std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,
+                                                     std::chrono::milliseconds timeout,
                                                      const std::function<Work()>& meet,
                                                      const std::function<Stream()>& body) {
   if (timeout.count() == 0) timeout = timeout_;
@@ -145,7 +152,8 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
   throw_if_failed();
   const auto done = std::make_shared<cuda::Event>(device_);
   cuda::wait_for(stream(), current_stream(device_));
-  const auto under_way = std::make_shared<UnderWay>(UnderWay{what, timeout, Clock::now() + timeout, cuda::capturing()});
+  const auto under_way = std::make_shared<UnderWay>(
+      UnderWay{what, timeout, Clock::now() + timeout, cuda::capturing()});
   {
     std::lock_guard lock(mutex_);
     pending_.push_back(under_way);
@@ -155,7 +163,8 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
     const Work agreed = meet();
     {
       std::lock_guard lock(mutex_);
-      under_way->agreed = agreed;  // a thread that looks on may know better while this one is held up
+      // a thread that looks on may know better while this one is held up.
+      under_way->agreed = agreed;
     }
     done->record(body());
   } catch (...) {
@@ -177,8 +186,8 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what, st
   return done;
 }
 
-// A communicator that is not blocking may still be at work when the last call returns; what is queued on the stream
-// meanwhile could overtake it.
+// A communicator that is not blocking may still be at work when the last call returns; what is
+// queued on the stream meanwhile could overtake it.
 void NcclCommunicator::together(const std::function<void(ncclComm*)>& calls) {
   const ncclComm_t comm = comm_;
   if (!comm) return throw_if_failed();
@@ -205,7 +214,8 @@ std::string NcclCommunicator::reason() const {
   return text && *text ? str(" (", text, ")") : "";
 }
 
-// How the last call goes. NCCL allows neither two threads that ask, nor one that asks while another issues.
+// How the last call goes. NCCL allows neither two threads that ask, nor one that asks while another
+// issues.
 int NcclCommunicator::state_of(ncclComm* comm) {  // caller holds issue_mutex_, or is alone
   ncclResult_t state = ncclSuccess;
   check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
@@ -221,9 +231,11 @@ void NcclCommunicator::settle(const char* call) {
     const int state = state_of(comm);
     if (state != ncclInProgress) return check(state, call);
     if (Clock::now() > deadline)
-      throw TimeoutError(str("nccl: ", call, " has not connected the ", size(), " ranks after ", timeout_.count(),
-                             " ms on rank ", rank(), "; NCCL_DEBUG=INFO says what it waits for"));
-    if (round > 100) std::this_thread::sleep_for(std::chrono::microseconds(round < 2000 ? 10 : 1000));
+      throw TimeoutError(str("nccl: ", call, " has not connected the ", size(), " ranks after ",
+                             timeout_.count(), " ms on rank ", rank(),
+                             "; NCCL_DEBUG=INFO says what it waits for"));
+    if (round > 100)
+      std::this_thread::sleep_for(std::chrono::microseconds(round < 2000 ? 10 : 1000));
   }
 }
 
@@ -247,9 +259,9 @@ void NcclCommunicator::watch() {
   while (!stop_ || failed_comm_) {
     std::optional<Failure> found;
     bool noticed = true;
-    last_resort_.begin(
-        str(pending_.empty() ? "nccl" : pending_.front()->what, ": CUDA does not say whether it is done"),
-        kTrainingFailed);
+    last_resort_.begin(str(pending_.empty() ? "nccl" : pending_.front()->what,
+                           ": CUDA does not say whether it is done"),
+                       kTrainingFailed);
     try {
       if (!failure_) found = look();
     } catch (const std::exception&) {
@@ -278,10 +290,14 @@ void NcclCommunicator::watch() {
   }
 }
 
-// Returns when nobody is issuing any more, and the device's work has ended: each piece has the last resort's time.
+// Returns when nobody is issuing any more, and the device's work has ended: each piece has the last
+// resort's time.
 void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way) {
-  // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones throw.
-  const auto begin = [this] { last_resort_.begin(failure_->text, noticed_ ? kRankDied : kTrainingFailed); };
+  // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones
+  // throw.
+  const auto begin = [this] {
+    last_resort_.begin(failure_->text, noticed_ ? kRankDied : kTrainingFailed);
+  };
   begin();
   if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
   try {
@@ -296,14 +312,15 @@ void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<Unde
       if (!cuda::being_captured(stream())) last.record(stream());
     }
     for (const auto& one : under_way)
-      for (begin(); one->done && !one->recorded && !one->done->done();) std::this_thread::sleep_for(kLook);
+      for (begin(); one->done && !one->recorded && !one->done->done();)
+        std::this_thread::sleep_for(kLook);
     for (begin(); !last.done();) std::this_thread::sleep_for(kLook);
   } catch (const std::exception&) {  // a device that is lost has ended its work, too
   }
 }
 
-// A rank that is missed in a later meeting, or while the hosts do not meet, is missing in the first one's transfer,
-// too.
+// A rank that is missed in a later meeting, or while the hosts do not meet, is missing in the first
+// one's transfer, too.
 std::optional<Failure> NcclCommunicator::failure_of_hosts() const {  // caller holds mutex_
   try {
     for (const auto& one : pending_)
@@ -319,13 +336,15 @@ std::optional<Failure> NcclCommunicator::failure_of_hosts() const {  // caller h
 
 // An error of NCCL's is a consequence: the hosts get a moment to say of what.
 std::optional<Failure> NcclCommunicator::blame() const {  // caller holds mutex_
-  for (const auto end = Clock::now() + kMoment; Clock::now() < end; std::this_thread::sleep_for(kLook))
+  for (const auto end = Clock::now() + kMoment; Clock::now() < end;
+       std::this_thread::sleep_for(kLook))
     if (auto missed = failure_of_hosts()) return missed;
   return {};
 }
 
 // What has gone wrong, if anything.
-std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
+std::optional<Failure>
+NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
   while (!pending_.empty()) {
     if (auto missed = failure_of_hosts()) return missed;
     const UnderWay& first = *pending_.front();
@@ -339,16 +358,17 @@ std::optional<Failure> NcclCommunicator::look() {  // caller holds mutex_, and t
   if (std::unique_lock idle(issue_mutex_, std::try_to_lock); idle) state = state_of(comm_);
   if (state != ncclSuccess && state != ncclInProgress) {
     if (auto missed = blame()) return missed;
-    return Failure{FailureKind::OutOfStep,
-                   str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ", rank(),
-                       pending_.empty() ? "" : " in " + pending_.front()->what)};
+    return Failure{
+        FailureKind::OutOfStep,
+        str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ",
+            rank(), pending_.empty() ? "" : " in " + pending_.front()->what)};
   }
   // The hosts have the same deadline, and then know who is missing.
-  if (!pending_.empty() &&
-      Clock::now() > pending_.front()->deadline + (pending_.front()->agreed.done() ? 0 : 5) * kMoment)
-    return Failure{FailureKind::TimedOut,
-                   str(pending_.front()->what, ": not done after ", pending_.front()->timeout.count(), " ms on rank ",
-                       rank(), "; another rank is missing or stuck")};
+  if (!pending_.empty() && Clock::now() > pending_.front()->deadline +
+                                              (pending_.front()->agreed.done() ? 0 : 5) * kMoment)
+    return Failure{FailureKind::TimedOut, str(pending_.front()->what, ": not done after ",
+                                              pending_.front()->timeout.count(), " ms on rank ",
+                                              rank(), "; another rank is missing or stuck")};
   return {};
 }
 

@@ -37,17 +37,21 @@ ncclRedOp_t nccl_op(const Collective& c) {
     case ReduceOp::Min: return ncclMin;
     case ReduceOp::Max: return ncclMax;
     case ReduceOp::Product: return ncclProd;
-    default: throw NotImplementedError(str(describe(c), ": NCCL does not reduce bits; reduce a tensor on the CPU"));
+    default:
+      throw NotImplementedError(
+          str(describe(c), ": NCCL does not reduce bits; reduce a tensor on the CPU"));
   }
 }
 
 Tensor flat(const Tensor& x) { return x.as_strided({x.numel()}, {1}, x.storage_offset()); }
 
 Tensor slice(const Tensor& x, Range r) {
-  return x.as_strided({static_cast<int64_t>(r.count())}, {1}, x.storage_offset() + static_cast<int64_t>(r.begin));
+  return x.as_strided({static_cast<int64_t>(r.count())}, {1},
+                      x.storage_offset() + static_cast<int64_t>(r.begin));
 }
 
-// n elements of a dtype in a working buffer; `begin` counts in the buffer's own elements, which are as large or larger.
+// n elements of a dtype in a working buffer; `begin` counts in the buffer's own elements, which are
+// as large or larger.
 Tensor buffer_part(const Tensor& buffer, int64_t begin, int64_t n, DType dtype) {
   const auto ratio = static_cast<int64_t>(itemsize(buffer.dtype()) / itemsize(dtype));
   return Tensor(buffer.storage(), {n}, {1}, (buffer.storage_offset() + begin) * ratio, dtype);
@@ -68,16 +72,16 @@ cuda::Combination combination_of(ReduceOp op) {
 // A collective under way. It keeps the tensors until the stream that waits for it may let them go.
 class NcclProcessGroup::Pending final : public Work::State {
  public:
-  Pending(std::shared_ptr<NcclCommunicator> communicator, std::shared_ptr<cuda::Event> done, Collective collective,
-          std::vector<Tensor> memory, Device device)
+  Pending(std::shared_ptr<NcclCommunicator> communicator, std::shared_ptr<cuda::Event> done,
+          Collective collective, std::vector<Tensor> memory, Device device)
       : communicator_(std::move(communicator)),
         done_(std::move(done)),
         collective_(std::move(collective)),
         memory_(std::move(memory)),
         device_(device),
         issued_on_(current_stream(device)) {}
-  // Where nobody waits, the stream does on which this began: by now another one may be current, in a capture which may
-  // not wait for what came before it.
+  // Where nobody waits, the stream does on which this began: by now another one may be current, in
+  // a capture which may not wait for what came before it.
   ~Pending() override {
     try {
       if (!waited_ && cuda::being_captured(issued_on_) == recorded_) done_->block(issued_on_);
@@ -104,12 +108,16 @@ class NcclProcessGroup::Pending final : public Work::State {
   bool waited_ = false;
 };
 
-NcclProcessGroup::NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device, const NcclOptions& options)
+NcclProcessGroup::NcclProcessGroup(std::shared_ptr<ProcessGroup> host, Device device,
+                                   const NcclOptions& options)
     : ProcessGroup(host->rank(), host->size(), device), host_(std::move(host)), options_(options) {
-  CHECK_AS(DeviceError, device.is_cuda(), "nccl: the rank's device is ", device, ", expected a CUDA device");
+  CHECK_AS(DeviceError, device.is_cuda(), "nccl: the rank's device is ", device,
+           ", expected a CUDA device");
   CHECK(options.segment_bytes > 0, "nccl: segments of 0 bytes");
-  if (options.all_reduce == NcclAllReduce::Ring) adding_ = std::make_unique<cuda::OwnedStream>(device);
-  communicator_ = std::make_shared<NcclCommunicator>(host_, device, options.timeout, options.last_resort);
+  if (options.all_reduce == NcclAllReduce::Ring)
+    adding_ = std::make_unique<cuda::OwnedStream>(device);
+  communicator_ =
+      std::make_shared<NcclCommunicator>(host_, device, options.timeout, options.last_resort);
 }
 
 NcclProcessGroup::~NcclProcessGroup() = default;
@@ -120,34 +128,42 @@ std::string NcclProcessGroup::backend() const {
 
 std::shared_ptr<Storage> NcclProcessGroup::allocate_shared(size_t bytes, Device device) {
   check_process("allocate_shared");
-  return device == this->device() ? std::make_shared<Storage>(bytes, device) : host_->allocate_shared(bytes, device);
+  return device == this->device() ? std::make_shared<Storage>(bytes, device)
+                                  : host_->allocate_shared(bytes, device);
 }
 
 std::shared_ptr<ProcessGroup> NcclProcessGroup::split(int color, int key) {
   auto part = host_->split(color, key);
-  return part ? of_this_process(std::make_shared<NcclProcessGroup>(std::move(part), device(), options_)) : nullptr;
+  return part ? of_this_process(
+                    std::make_shared<NcclProcessGroup>(std::move(part), device(), options_))
+              : nullptr;
 }
 
-void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) { communicator_->give_up({kind, reason}); }
+void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) {
+  communicator_->give_up({kind, reason});
+}
 
 Work NcclProcessGroup::issue(Collective c) {
-  const bool on_device =
-      (c.input.defined() && c.input.device().is_cuda()) || (c.output.defined() && c.output.device().is_cuda());
+  const bool on_device = (c.input.defined() && c.input.device().is_cuda()) ||
+                         (c.output.defined() && c.output.device().is_cuda());
   if (!on_device) return issue_on_host(std::move(c));
 
   (void)nccl_type(c.operation, c.part().dtype());  // throws before anything is queued, and so does
   if (reduces(c.operation)) (void)nccl_op(c);
   if (c.operation == Operation::SendRecv)
-    CHECK_AS(NotImplementedError, c.options.tag == 0 && c.root != kAnyRank,
-             "send/recv: NCCL knows neither tags nor receives from any rank; send a tensor on the CPU");
+    CHECK_AS(
+        NotImplementedError, c.options.tag == 0 && c.root != kAnyRank,
+        "send/recv: NCCL knows neither tags nor receives from any rank; send a tensor on the CPU");
   if (cuda::capturing() && !communicator_->recorded()) join_replays();
   std::vector<Tensor> memory;
-  const auto meet = [&] { return c.operation == Operation::SendRecv ? Work() : agree(*host_, frame_of(c), c.options); };
+  const auto meet = [&] {
+    return c.operation == Operation::SendRecv ? Work() : agree(*host_, frame_of(c), c.options);
+  };
   auto done = communicator_->queue(describe(c), c.options.timeout, meet, [&] {
     if (c.operation == Operation::AllReduce && adding_ && c.reduce_op <= ReduceOp::Max &&
         c.output.dtype() != DType::Bool)
-      memory =
-          nccl_ring_all_reduce(*communicator_, adding_->get(), flat(c.output), c.reduce_op, options_.segment_bytes);
+      memory = nccl_ring_all_reduce(*communicator_, adding_->get(), flat(c.output), c.reduce_op,
+                                    options_.segment_bytes);
     else
       communicator_->together([&](ncclComm* comm) { call_nccl(c, comm); });
     const StreamGuard after_it(communicator_->stream());
@@ -155,22 +171,24 @@ Work NcclProcessGroup::issue(Collective c) {
     return communicator_->stream();
   });
   const bool async = c.options.async;
-  Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c), std::move(memory), device()));
+  Work work(std::make_shared<Pending>(communicator_, std::move(done), std::move(c),
+                                      std::move(memory), device()));
   if (!async) work.wait();
   return work;
 }
 
-// NCCL compares nothing: ranks that disagree would hang, or sum what does not belong together. So the hosts meet beside
-// every collective, each saying what it is in.
-Work NcclProcessGroup::agree(ProcessGroup& host, const Frame& frame, const CollectiveOptions& options) {
+// NCCL compares nothing: ranks that disagree would hang, or sum what does not belong together. So
+// the hosts meet beside every collective, each saying what it is in.
+Work NcclProcessGroup::agree(ProcessGroup& host, const Frame& frame,
+                             const CollectiveOptions& options) {
   Collective meeting{Operation::Barrier, {}, {}, ReduceOp::Sum, -1, options};
   meeting.options.async = true;
   meeting.stands_for = frame;
   return issue_in(host, std::move(meeting));
 }
 
-// Of the recording under way, which may outlive this group. The collectives in it have been compared when they were
-// recorded; so which recording it is, and in which step, says all.
+// Of the recording under way, which may outlive this group. The collectives in it have been
+// compared when they were recorded; so which recording it is, and in which step, says all.
 void NcclProcessGroup::join_replays() {
   const auto take_part = [communicator = communicator_, host = host_, recording = ++recordings_](
                              Replay& replay, const std::function<void()>& launch) {
@@ -197,19 +215,26 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   void* const in = c.input.defined() ? c.input.raw_data() : nullptr;
   void* const out = c.output.defined() ? c.output.raw_data() : nullptr;
   const cudaStream_t stream = cuda::native(communicator_->stream());
-  const auto piece = [bytes](void* whole, int r) { return static_cast<char*>(whole) + static_cast<size_t>(r) * bytes; };
-  const auto check = [this](ncclResult_t result, const char* call) { communicator_->check(result, call); };
+  const auto piece = [bytes](void* whole, int r) {
+    return static_cast<char*>(whole) + static_cast<size_t>(r) * bytes;
+  };
+  const auto check = [this](ncclResult_t result, const char* call) {
+    communicator_->check(result, call);
+  };
   switch (c.operation) {
     case Operation::AllReduce:
       return check(ncclAllReduce(in, out, count, type, nccl_op(c), comm, stream), "ncclAllReduce");
-    case Operation::Broadcast: return check(ncclBroadcast(in, out, count, type, c.root, comm, stream), "ncclBroadcast");
+    case Operation::Broadcast:
+      return check(ncclBroadcast(in, out, count, type, c.root, comm, stream), "ncclBroadcast");
     case Operation::Reduce:
-      return check(ncclReduce(in, out, count, type, nccl_op(c), c.root, comm, stream), "ncclReduce");
+      return check(ncclReduce(in, out, count, type, nccl_op(c), c.root, comm, stream),
+                   "ncclReduce");
     case Operation::AllGather:
       if (!c.output_counts.empty()) return exchange_parts(c, comm, /*same_to_all=*/true);
       return check(ncclAllGather(in, out, count, type, comm, stream), "ncclAllGather");
     case Operation::ReduceScatter:
-      return check(ncclReduceScatter(in, out, count, type, nccl_op(c), comm, stream), "ncclReduceScatter");
+      return check(ncclReduceScatter(in, out, count, type, nccl_op(c), comm, stream),
+                   "ncclReduceScatter");
     case Operation::Gather:
       check(ncclSend(in, count, type, c.root, comm, stream), "ncclSend");
       for (int r = 0; r < size() && rank() == c.root; ++r)
@@ -236,10 +261,12 @@ void NcclProcessGroup::exchange_parts(const Collective& c, ncclComm* comm, bool 
     const auto items = [&](const Tensor& whole, const std::vector<int64_t>& counts) {
       return static_cast<size_t>(counts.empty() ? whole.numel() / size() : counts[r]);
     };
-    const size_t sent = same_to_all ? static_cast<size_t>(c.input.numel()) : items(c.input, c.input_counts);
+    const size_t sent =
+        same_to_all ? static_cast<size_t>(c.input.numel()) : items(c.input, c.input_counts);
     const size_t received = items(c.output, c.output_counts);
     if (sent > 0) communicator_->check(ncclSend(in, sent, type, r, comm, stream), "ncclSend");
-    if (received > 0) communicator_->check(ncclRecv(out, received, type, r, comm, stream), "ncclRecv");
+    if (received > 0)
+      communicator_->check(ncclRecv(out, received, type, r, comm, stream), "ncclRecv");
     if (!same_to_all) in += sent * itemsize(c.input.dtype());
     out += received * itemsize(c.output.dtype());
   }
@@ -252,51 +279,61 @@ Work NcclProcessGroup::issue_on_host(Collective c) {
   return issue_in(*host_, std::move(c));
 }
 
-// Step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp: the chunk that comes in is rank - t - 1, the one that
-// leaves is rank - t, which came in one step earlier. In the first size-1 steps partial results travel, from `partial`
-// to the neighbour's `incoming`; in the last of them the sum is complete and goes to its place in x.
+// Step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp: the chunk that comes in is rank -
+// t - 1, the one that leaves is rank - t, which came in one step earlier. In the first size-1 steps
+// partial results travel, from `partial` to the neighbour's `incoming`; in the last of them the sum
+// is complete and goes to its place in x.
 //
-// The same segment of every chunk uses the same part of the two buffers, and `added[s]` marks when that part has been
-// used: so a transfer waits for the addition of its own segment one step ago, and for no other.
-std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream adding, const Tensor& x, ReduceOp op,
-                                         size_t segment_bytes) {
+// The same segment of every chunk uses the same part of the two buffers, and `added[s]` marks when
+// that part has been used: so a transfer waits for the addition of its own segment one step ago,
+// and for no other.
+std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream adding,
+                                         const Tensor& x, ReduceOp op, size_t segment_bytes) {
   const int size = communicator.size(), rank = communicator.rank(), last_reducing = size - 2;
   const int left = (rank + size - 1) % size, right = (rank + 1) % size;
   if (size == 1 || x.numel() == 0) return {};
   const Stream stream = communicator.stream();
   const DType partial_dtype = cuda::partial_dtype(x.dtype());
   const Range all{0, static_cast<size_t>(x.numel())};
-  const auto chunk = static_cast<int64_t>(chunk_of(all, size, size - 1).count());  // the largest one
-  const int64_t segment = std::clamp<int64_t>(static_cast<int64_t>(segment_bytes / itemsize(partial_dtype)), 1, chunk);
+  // The largest one.
+  const auto chunk = static_cast<int64_t>(chunk_of(all, size, size - 1).count());
+  const int64_t segment =
+      std::clamp<int64_t>(static_cast<int64_t>(segment_bytes / itemsize(partial_dtype)), 1, chunk);
   const int64_t segments = (chunk + segment - 1) / segment;
-  const Tensor incoming = empty({segments * segment}, {partial_dtype, x.device()}), partial = empty_like(incoming);
+  const Tensor incoming = empty({segments * segment}, {partial_dtype, x.device()}),
+               partial = empty_like(incoming);
   std::vector<cuda::Event> added;
   for (int64_t s = 0; s < segments; ++s) added.emplace_back(x.device());
 
   for (int step = 0; step < 2 * (size - 1); ++step) {
     const bool reducing = step <= last_reducing;
     for (int64_t s = 0; s < segments; ++s) {
-      const auto items = [&](int c) { return slice(x, chunk_of(chunk_of(all, size, c), segments, s)); };
+      const auto items = [&](int c) {
+        return slice(x, chunk_of(chunk_of(all, size, c), segments, s));
+      };
       const Tensor own = items(rank - step - 1), before = items(rank - step);
       const auto part = [&](const Tensor& buffer, const Tensor& like, DType dtype) {
         return buffer_part(buffer, s * segment, like.numel(), dtype);
       };
       const Tensor leaving = step == 0 || !reducing ? before : part(partial, before, partial_dtype);
-      const Tensor arriving = reducing ? part(incoming, own, step == 0 ? x.dtype() : partial_dtype) : own;
+      const Tensor arriving =
+          reducing ? part(incoming, own, step == 0 ? x.dtype() : partial_dtype) : own;
       if (step > 0 && step <= last_reducing + 1) added[static_cast<size_t>(s)].block(stream);
       communicator.together([&](ncclComm* comm) {
         if (leaving.numel() > 0)
-          communicator.check(ncclSend(leaving.raw_data(), bytes(leaving), ncclUint8, right, comm, cuda::native(stream)),
+          communicator.check(ncclSend(leaving.raw_data(), bytes(leaving), ncclUint8, right, comm,
+                                      cuda::native(stream)),
                              "ncclSend");
         if (arriving.numel() > 0)
-          communicator.check(
-              ncclRecv(arriving.raw_data(), bytes(arriving), ncclUint8, left, comm, cuda::native(stream)), "ncclRecv");
+          communicator.check(ncclRecv(arriving.raw_data(), bytes(arriving), ncclUint8, left, comm,
+                                      cuda::native(stream)),
+                             "ncclRecv");
       });
       if (!reducing) continue;
       cuda::wait_for(adding, stream);
       const bool complete = step == last_reducing;
-      cuda::combine(adding, complete ? own : part(partial, own, partial_dtype), own, arriving, combination_of(op),
-                    complete && op == ReduceOp::Average ? size : 1);
+      cuda::combine(adding, complete ? own : part(partial, own, partial_dtype), own, arriving,
+                    combination_of(op), complete && op == ReduceOp::Average ? size : 1);
       added[static_cast<size_t>(s)].record(adding);
     }
   }
@@ -307,7 +344,8 @@ namespace {
 
 std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
   const int devices = std::max(1, device_count(DeviceType::CUDA));
-  const Device device = request.device.value_or(Device(DeviceType::CUDA, request.environment.local_rank % devices));
+  const Device device =
+      request.device.value_or(Device(DeviceType::CUDA, request.environment.local_rank % devices));
   check_device("init_process_group", device);
   NcclOptions options;
   if (request.backend == "nccl-ring") options.all_reduce = NcclAllReduce::Ring;

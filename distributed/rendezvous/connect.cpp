@@ -16,14 +16,16 @@
 namespace ringgrad {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAround{50};  // how often those who wait for others look whether they live
+// How often those who wait for others look whether they live.
+constexpr std::chrono::milliseconds kLookAround{50};
 
 // How to reach a rank. Its fields travel as lines, which none of them contains.
 struct PeerAddress {
   uint64_t machine = 0;
   std::string transport;  // what the rank was told to use
   uint64_t job = 0;       // rank 0's counts
-  std::string secret;     // the same, where the job has none: they have met as processes of one user
+  // The same, where the job has none: they have met as processes of one user.
+  std::string secret;
   std::map<std::string, std::string> offers = {};  // addresses, by transport
 
   std::string print() const {
@@ -68,7 +70,8 @@ class Connector {
     PeerListener listener(std::move(listeners), secret_, size_);
     deadline_ = Deadline::after(options_.timeout);
 
-    // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait for another.
+    // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait
+    // for another.
     for (int peer = 0; peer < rank_; ++peer) go_to(peer);
     await_higher_ranks(listener);
     auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), deadline_);
@@ -80,8 +83,9 @@ class Connector {
   void read_addresses(const std::vector<std::string>& texts) {
     for (int r = 0; r < size_; ++r) addresses_.push_back(PeerAddress::parse(texts[r], r));
     for (int r = 0; r < size_; ++r) {
-      CHECK_AS(OutOfStepError, addresses_[r].transport == options_.transport, "transport: rank ", rank_,
-               " was told to use ", options_.transport, ", rank ", r, " ", addresses_[r].transport);
+      CHECK_AS(OutOfStepError, addresses_[r].transport == options_.transport, "transport: rank ",
+               rank_, " was told to use ", options_.transport, ", rank ", r, " ",
+               addresses_[r].transport);
       kinds_.push_back(r == rank_ ? nullptr : kind_between(rank_, r));
       CHECK_AS(DistributedError, r == rank_ || kinds_[r], "transport: ", options_.transport,
                " was asked for, but ranks ", rank_, " and ", r, " do not share a machine");
@@ -117,22 +121,23 @@ class Connector {
   }
 
   int ranks_here() const {
-    return static_cast<int>(std::count_if(addresses_.begin(), addresses_.end(), [&](const PeerAddress& peer) {
-      return peer.machine == addresses_[rank_].machine;
-    }));
+    return static_cast<int>(std::count_if(
+        addresses_.begin(), addresses_.end(),
+        [&](const PeerAddress& peer) { return peer.machine == addresses_[rank_].machine; }));
   }
 
   void go_to(int peer) {
     const std::string name = str("rank ", peer);
     const auto dial = [&](ConnectionPurpose purpose) {
-      FileDescriptor socket = kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name], deadline_);
+      FileDescriptor socket =
+          kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name], deadline_);
       client_handshake(socket, {purpose, rank_, size_, ""}, secret_, deadline_, name.c_str());
       return socket;
     };
     try {
       links_[peer].control = dial(ConnectionPurpose::Control);
-      links_[peer].data =
-          kinds_[peer]->open(has_data_connection(peer) ? dial(ConnectionPurpose::Data) : FileDescriptor());
+      links_[peer].data = kinds_[peer]->open(
+          has_data_connection(peer) ? dial(ConnectionPurpose::Data) : FileDescriptor());
     } catch (const DistributedError&) {
       throw_failure(failure_of(std::current_exception()),
                     str("transport: rank ", rank_, " cannot connect to ", name, ": "));
@@ -149,19 +154,22 @@ class Connector {
       if (!admitted) {
         check_alive();
         if (options_.check_wanted) options_.check_wanted();
-        CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(), " did not connect to rank ",
-                 rank_, " in time", listener.wrong_secret());
+        CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(),
+                 " did not connect to rank ", rank_, " in time", listener.wrong_secret());
         continue;
       }
       --missing;
       const auto [purpose, peer, size, value] = admitted->claims;
-      const bool known = size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous &&
+      const bool known = size == size_ && peer > rank_ && peer < size_ &&
+                         purpose != ConnectionPurpose::Rendezvous &&
                          (purpose == ConnectionPurpose::Control || has_data_connection(peer));
-      CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ", rank_, " of ",
-               size_, ", which does not expect it");
+      CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size,
+               " connected to rank ", rank_, " of ", size_, ", which does not expect it");
       Link& link = links_[peer];
-      const bool twice = purpose == ConnectionPurpose::Control ? bool(link.control) : link.data != nullptr;
-      CHECK_AS(DistributedError, !twice, "transport: rank ", peer, " connected to rank ", rank_, " twice");
+      const bool twice =
+          purpose == ConnectionPurpose::Control ? bool(link.control) : link.data != nullptr;
+      CHECK_AS(DistributedError, !twice, "transport: rank ", peer, " connected to rank ", rank_,
+               " twice");
       if (purpose == ConnectionPurpose::Control)
         link.control = std::move(admitted->socket);
       else
@@ -171,8 +179,9 @@ class Connector {
       if (!has_data_connection(peer)) links_[peer].data = kinds_[peer]->open({});
   }
 
-  // A rank that has connected, and then gives up or dies because of another one, closes its connections, mostly with
-  // something in them: those who are through already ask after this rank. One that needs nobody any more may leave.
+  // A rank that has connected, and then gives up or dies because of another one, closes its
+  // connections, mostly with something in them: those who are through already ask after this rank.
+  // One that needs nobody any more may leave.
   void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {
       FileDescriptor& control = links_[peer].control;
@@ -181,8 +190,8 @@ class Connector {
       ControlLink link(std::move(control));
       while (const auto said = link.receive())
         if (said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
-      throw DistributedError(
-          str("transport: rank ", peer, " died: its connection to rank ", rank_, " was closed while ranks connected"));
+      throw DistributedError(str("transport: rank ", peer, " died: its connection to rank ", rank_,
+                                 " was closed while ranks connected"));
     }
   }
 
@@ -223,9 +232,10 @@ bool is_transport(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange) {
-  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport, "', expected ",
-           transport_choices());
+Connected connect_ranks(int rank, int size, const ConnectOptions& options,
+                        const Exchange& exchange) {
+  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport,
+           "', expected ", transport_choices());
   return Connector(rank, size, options).run(exchange);
 }
 

@@ -11,8 +11,8 @@ namespace ringgrad {
 
 class Transport;
 
-// How a user may want ranks to be connected: "auto", by the fastest way that each pair of ranks has; or by the name of
-// a registered transport (transport/channel.h), such as "shm" and "tcp".
+// How a user may want ranks to be connected: "auto", by the fastest way that each pair of ranks
+// has; or by the name of a registered transport (transport/channel.h), such as "shm" and "tcp".
 std::vector<std::string> transport_names();
 bool is_transport(const std::string& name);
 // The same in words: "auto, shm or tcp"; `automatic` is written for the first.
@@ -20,15 +20,18 @@ std::string transport_choices(const std::string& automatic = "auto");
 
 struct ConnectOptions {
   std::string transport = "auto";  // see transport_names()
-  std::string host = "127.0.0.1";  // on which others reach this rank; it may be no address of this machine's
-  std::string secret;              // empty: what rank 0 thinks up, which the exchange must keep from strangers
+  // On which others reach this rank; it may be no address of this machine's.
+  std::string host = "127.0.0.1";
+  // empty: what rank 0 thinks up, which the exchange must keep from strangers.
+  std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   // Asked now and then while this rank waits for others: throws where it need not any more.
   std::function<void()> check_wanted = {};
 };
 
-// Collective: gives all ranks' values, by rank, for this one's of at most 512 bytes. The job's ranks exchange them at
-// the rendezvous (rendezvous.h); those of a group that is split off, through the group that they have already.
+// Collective: gives all ranks' values, by rank, for this one's of at most 512 bytes. The job's
+// ranks exchange them at the rendezvous (rendezvous.h); those of a group that is split off, through
+// the group that they have already.
 using Exchange = std::function<std::vector<std::string>(const std::string& value)>;
 
 struct Connected {
@@ -37,8 +40,9 @@ struct Connected {
   std::vector<int> machines = {};  // by rank: the first rank with which it shares memory
 };
 
-// Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or OutOfStepError; EnvironmentError
-// for an unknown transport.
-Connected connect_ranks(int rank, int size, const ConnectOptions& options, const Exchange& exchange);
+// Collective over the ranks of a new group. Throws DistributedError, TimeoutError, or
+// OutOfStepError; EnvironmentError for an unknown transport.
+Connected connect_ranks(int rank, int size, const ConnectOptions& options,
+                        const Exchange& exchange);
 
 }  // namespace ringgrad

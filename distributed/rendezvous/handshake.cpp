@@ -36,12 +36,14 @@ std::string bytes_of(const T& value) {
 
 Nonce random_nonce() {
   Nonce nonce;
-  ASSERT(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) == 1);
+  ASSERT(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
+                    static_cast<int>(nonce.size())) == 1);
   return nonce;
 }
 
 // `said` is the client's hello with its value, which has the client's nonce.
-Mac sign(std::string_view secret, std::string_view side, std::string_view said, const Nonce& server_nonce) {
+Mac sign(std::string_view secret, std::string_view side, std::string_view said,
+         const Nonce& server_nonce) {
   std::string message(side);
   message.append(said);
   message.append(reinterpret_cast<const char*>(server_nonce.data()), server_nonce.size());
@@ -74,12 +76,17 @@ bool may_talk(const FileDescriptor& socket, std::string_view secret) {
   return !secret.empty() || user_at_other_end(socket) == geteuid();
 }
 
-void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
-                      const char* peer) {
+void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret,
+                      Deadline deadline, const char* peer) {
   ASSERT(claims.value.size() <= kMaxClaimedValue);
-  const ClientHello hello{
-      kHelloMagic,   kVersion, claims.purpose, 0, claims.rank, claims.size, static_cast<uint32_t>(claims.value.size()),
-      random_nonce()};
+  const ClientHello hello{kHelloMagic,
+                          kVersion,
+                          claims.purpose,
+                          0,
+                          claims.rank,
+                          claims.size,
+                          static_cast<uint32_t>(claims.value.size()),
+                          random_nonce()};
   const std::string said = bytes_of(hello) + claims.value;
   write_all(socket, as_span(said), deadline, peer);
   Nonce nonce;
@@ -88,15 +95,18 @@ void client_handshake(const FileDescriptor& socket, const Claims& claims, std::s
   write_all(socket, sign(secret, "client", said, nonce), deadline, peer);
   ServerAnswer answer;
   read_all(socket, std::as_writable_bytes(std::span(&answer, 1)), deadline, peer);
-  CHECK_AS(OutOfStepError, answer.admitted == 1 && equal(answer.mac, sign(secret, "server", said, nonce)), peer,
-           " does not know this job's secret: it belongs to another job, or RINGGRAD_SECRET differs");
+  CHECK_AS(
+      OutOfStepError,
+      answer.admitted == 1 && equal(answer.mac, sign(secret, "server", said, nonce)), peer,
+      " does not know this job's secret: it belongs to another job, or RINGGRAD_SECRET differs");
 }
 
 // Never reads beyond the handshake: what follows it belongs to what takes the socket.
 bool ServerHandshake::fill(size_t bytes) {
   while (received_.size() < bytes && !gone_) {
     char chunk[256];
-    const ssize_t n = recv(socket_.get(), chunk, std::min(sizeof chunk, bytes - received_.size()), MSG_DONTWAIT);
+    const ssize_t n =
+        recv(socket_.get(), chunk, std::min(sizeof chunk, bytes - received_.size()), MSG_DONTWAIT);
     if (n > 0)
       received_.append(chunk, static_cast<size_t>(n));
     else if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -112,14 +122,16 @@ ServerHandshake::State ServerHandshake::advance(std::string_view secret) {
   const auto unless_gone = [&] { return gone_ ? State::Refused : State::Waiting; };
   if (!fill(sizeof hello)) return unless_gone();
   std::memcpy(&hello, received_.data(), sizeof hello);
-  if (hello.magic != kHelloMagic || hello.version != kVersion || hello.purpose > ConnectionPurpose::Data ||
-      hello.reserved != 0 || hello.value_bytes > kMaxClaimedValue)
+  if (hello.magic != kHelloMagic || hello.version != kVersion ||
+      hello.purpose > ConnectionPurpose::Data || hello.reserved != 0 ||
+      hello.value_bytes > kMaxClaimedValue)
     return State::Refused;
   const size_t said_bytes = sizeof hello + hello.value_bytes;
   if (!fill(said_bytes)) return unless_gone();
   // A fresh connection has room for so few bytes; one that has not is no client of ours.
   const auto say = [&](const auto& message) {
-    return send(socket_.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof message;
+    return send(socket_.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+           sizeof message;
   };
   if (!challenged_) {
     nonce_ = random_nonce();
@@ -131,14 +143,17 @@ ServerHandshake::State ServerHandshake::advance(std::string_view secret) {
   std::memcpy(mac.data(), received_.data() + said_bytes, mac.size());
   const std::string_view said = std::string_view(received_).substr(0, said_bytes);
   wrong_secret_ = !equal(mac, sign(secret, "client", said, nonce_));
-  claims_ = {hello.purpose, hello.rank, hello.size, received_.substr(sizeof hello, hello.value_bytes)};
+  claims_ = {hello.purpose, hello.rank, hello.size,
+             received_.substr(sizeof hello, hello.value_bytes)};
   ServerAnswer answer{};
   if (!wrong_secret_) answer = {1, sign(secret, "server", said, nonce_)};
   return say(answer) && !wrong_secret_ ? State::Admitted : State::Refused;
 }
 
 PeerListener::PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks)
-    : listeners_(std::move(listeners)), secret_(std::move(secret)), max_pending_(kMaxStrangers + ranks) {}
+    : listeners_(std::move(listeners)),
+      secret_(std::move(secret)),
+      max_pending_(kMaxStrangers + ranks) {}
 
 void PeerListener::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -160,7 +175,8 @@ void PeerListener::note_refusal(const ServerHandshake& handshake) {
   if (!handshake.wrong_secret() || !wrong_secret_.empty()) return;
   wrong_secret_ = str("; a process at ", host_at_other_end(handshake.socket()), " came as rank ",
                       handshake.claims().rank, " with another secret");
-  report_waiting(wrong_secret_.substr(2) + ": RINGGRAD_SECRET differs, or it belongs to another job");
+  report_waiting(wrong_secret_.substr(2) +
+                 ": RINGGRAD_SECRET differs, or it belongs to another job");
 }
 
 std::optional<AdmittedPeer> PeerListener::next(Deadline deadline) {
@@ -182,7 +198,8 @@ std::optional<AdmittedPeer> PeerListener::next(Deadline deadline) {
     if (deadline.passed()) return {};
     std::vector<pollfd> descriptors;
     for (const auto& listener : listeners_) descriptors.push_back({listener.get(), POLLIN, 0});
-    for (const auto& pending : pending_) descriptors.push_back({pending.handshake.socket().get(), POLLIN, 0});
+    for (const auto& pending : pending_)
+      descriptors.push_back({pending.handshake.socket().get(), POLLIN, 0});
     int patience = deadline.poll_timeout();
     if (!pending_.empty()) patience = std::min(patience, pending_.front().deadline.poll_timeout());
     poll(descriptors.data(), descriptors.size(), patience);

@@ -1,17 +1,20 @@
-// How two ranks make sure that the other one belongs to the job, before anything else it says is believed.
+// How two ranks make sure that the other one belongs to the job, before anything else it says is
+// believed.
 //
-// Both know the job's secret. Each sends a fresh random number and an HMAC-SHA-256 over both numbers and everything the
-// client claims about itself; so nobody can join without the secret, nor replay what he has overheard, nor reflect it,
-// because the two sides' messages begin differently. The one who joins proves first: whoever comes without the secret
-// leaves with a random number, on which he cannot try his guesses at home. (Who listens in rank 0's place gets a proof,
-// so a secret must be beyond guessing: rank_environment.h.) After that, the connection is believed: nothing more is
-// encrypted or authenticated, so use a private network or a tunnel between machines.
+// Both know the job's secret. Each sends a fresh random number and an HMAC-SHA-256 over both
+// numbers and everything the client claims about itself; so nobody can join without the secret, nor
+// replay what he has overheard, nor reflect it, because the two sides' messages begin differently.
+// The one who joins proves first: whoever comes without the secret leaves with a random number, on
+// which he cannot try his guesses at home. (Who listens in rank 0's place gets a proof, so a secret
+// must be beyond guessing: rank_environment.h.) After that, the connection is believed: nothing
+// more is encrypted or authenticated, so use a private network or a tunnel between machines.
 //
 //   client                                     server
 //   ClientHello {claims, nonce}        ─►
 //                                      ◄─      nonce
 //   HMAC("client", hello, nonces)      ─►
-//                                      ◄─      ServerAnswer {admitted, HMAC("server", hello, nonces)}
+//                                      ◄─      ServerAnswer {admitted, HMAC("server", hello,
+//                                      nonces)}
 #pragma once
 
 #include <array>
@@ -58,17 +61,18 @@ struct ServerAnswer {
 // 256 random bits, as 64 hexadecimal digits.
 std::string new_secret();
 
-// Without a secret, what counts is who runs the other process, which the system knows where it is one of this machine.
-// REQUIRES: the other process cannot have ended in good order yet.
+// Without a secret, what counts is who runs the other process, which the system knows where it is
+// one of this machine. REQUIRES: the other process cannot have ended in good order yet.
 bool may_talk(const FileDescriptor& socket, std::string_view secret);
 inline constexpr const char* kAnotherUsers =
-    " does not belong to this job's user, and the job has no secret; all ranks are to be one user's, or know the same "
+    " does not belong to this job's user, and the job has no secret; all ranks are to be one "
+    "user's, or know the same "
     "RINGGRAD_SECRET";
 
-// The client's side. Throws TimeoutError, DistributedError, or OutOfStepError where the secrets differ, or the users
-// where there is no secret, calling the server `peer`.
-void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret, Deadline deadline,
-                      const char* peer);
+// The client's side. Throws TimeoutError, DistributedError, or OutOfStepError where the secrets
+// differ, or the users where there is no secret, calling the server `peer`.
+void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret,
+                      Deadline deadline, const char* peer);
 
 // The server's side of one connection, which takes bytes as they come and never waits.
 class ServerHandshake {
@@ -76,8 +80,8 @@ class ServerHandshake {
   explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   enum class State { Waiting, Refused, Admitted };
-  // Reads what is there. Refused: the client broke the protocol, does not know the secret (claims() says then who it
-  // wanted to be) or has gone.
+  // Reads what is there. Refused: the client broke the protocol, does not know the secret (claims()
+  // says then who it wanted to be) or has gone.
   State advance(std::string_view secret);
 
   const FileDescriptor& socket() const { return socket_; }
@@ -100,9 +104,10 @@ struct AdmittedPeer {
   Claims claims;
 };
 
-// Admits ranks of the job from listening sockets, and lets no stranger hold them up: apart from the ranks' own, at most
-// 64 connections wait for their handshake at a time (the oldest one goes first), each for 5 seconds and about a
-// kilobyte. They are served all at once, so silence and garbage cost the ranks nothing.
+// Admits ranks of the job from listening sockets, and lets no stranger hold them up: apart from the
+// ranks' own, at most 64 connections wait for their handshake at a time (the oldest one goes
+// first), each for 5 seconds and about a kilobyte. They are served all at once, so silence and
+// garbage cost the ranks nothing.
 class PeerListener {
  public:
   PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks);
@@ -111,8 +116,8 @@ class PeerListener {
   std::optional<AdmittedPeer> next(Deadline deadline);
 
   int refused() const { return refused_; }  // connections of strangers so far
-  // "; a process at 10.0.0.7 came as rank 1 with another secret", of the first that did; "" : none. It is told to the
-  // launcher at once.
+  // "; a process at 10.0.0.7 came as rank 1 with another secret", of the first that did; "" : none.
+  // It is told to the launcher at once.
   const std::string& wrong_secret() const { return wrong_secret_; }
 
  private:

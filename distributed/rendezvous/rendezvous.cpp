@@ -16,10 +16,13 @@ namespace {
 
 constexpr size_t kMaxValue = 512;
 constexpr uint32_t kMaxReply = 64 << 20;
-constexpr std::chrono::milliseconds kBetweenChecks{100};  // how often rank 0 looks whether those who wait still live
-constexpr std::chrono::seconds kGrace{1};  // rank 0's word on who is missing comes before a rank's own deadline
+// How often rank 0 looks whether those who wait still live.
+constexpr std::chrono::milliseconds kBetweenChecks{100};
+// rank 0's word on who is missing comes before a rank's own deadline.
+constexpr std::chrono::seconds kGrace{1};
 
-// A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes) and the value.
+// A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes)
+// and the value.
 struct ReplyHeader {
   uint32_t failed;  // 0, or 1 + FailureKind
   uint32_t bytes;
@@ -57,7 +60,8 @@ std::vector<std::string> parse_values(const std::string& text, int size) {
   return values;
 }
 
-void reply(const FileDescriptor& socket, uint32_t failed, const std::string& text, const std::string& peer) {
+void reply(const FileDescriptor& socket, uint32_t failed, const std::string& text,
+           const std::string& peer) {
   const ReplyHeader header{failed, static_cast<uint32_t>(text.size())};
   std::string message(reinterpret_cast<const char*>(&header), sizeof header);
   message += text;
@@ -66,7 +70,8 @@ void reply(const FileDescriptor& socket, uint32_t failed, const std::string& tex
 
 void refuse(const FileDescriptor& socket, const Failure& failure) {
   try {
-    reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text, "a rank at the rendezvous");
+    reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text,
+          "a rank at the rendezvous");
   } catch (const DistributedError&) {  // it has gone: nobody to tell
   }
 }
@@ -112,32 +117,39 @@ class RendezvousServer {
     for (const auto& place : places_) values.push_back(place->value);
     const std::string text = reply_text(values);
     for (int r = 1; r < size_; ++r)
-      reply(places_[r]->socket, 0, text, str("rank ", r, " (", places_[r]->who, ") at the rendezvous"));
+      reply(places_[r]->socket, 0, text,
+            str("rank ", r, " (", places_[r]->who, ") at the rendezvous"));
     return values;
   }
 
   void admit(AdmittedPeer admitted) {
     if (!may_talk(admitted.socket, options_.secret)) {
-      if (strangers_.empty()) strangers_ = str("; a process of another user came as rank ", admitted.claims.rank);
-      return refuse(admitted.socket, {FailureKind::OutOfStep, str("rendezvous: this process", kAnotherUsers)});
+      if (strangers_.empty())
+        strangers_ = str("; a process of another user came as rank ", admitted.claims.rank);
+      return refuse(admitted.socket,
+                    {FailureKind::OutOfStep, str("rendezvous: this process", kAnotherUsers)});
     }
     const int rank = admitted.claims.rank;
     const size_t end_of_who = admitted.claims.value.find('\n');
     Place place{std::move(admitted.socket), admitted.claims.value.substr(0, end_of_who), ""};
     if (end_of_who != std::string::npos) place.value = admitted.claims.value.substr(end_of_who + 1);
     if (admitted.claims.size != size_) {
-      const Failure failure{FailureKind::OutOfStep,
-                            str("rendezvous: rank ", rank, " (", place.who, ") belongs to a job of ",
-                                admitted.claims.size, " ranks, rank 0 (", places_[0]->who, ") to one of ", size_)};
+      const Failure failure{
+          FailureKind::OutOfStep,
+          str("rendezvous: rank ", rank, " (", place.who, ") belongs to a job of ",
+              admitted.claims.size, " ranks, rank 0 (", places_[0]->who, ") to one of ", size_)};
       refuse(place.socket, failure);
       throw_failure(failure);
     }
     if (rank < 0 || rank >= size_ || places_[rank]) {
       const bool twice = rank >= 0 && rank < size_;
-      if (twice) twice_ += str("; rank ", rank, " came twice (", places_[rank]->who, " and ", place.who, ")");
+      if (twice)
+        twice_ +=
+            str("; rank ", rank, " came twice (", places_[rank]->who, " and ", place.who, ")");
       refuse(place.socket,
-             {FailureKind::Died, twice ? str("rendezvous: rank ", rank, " has joined already: ", places_[rank]->who)
-                                       : str("rendezvous: rank ", rank, " does not exist in a job of ", size_)});
+             {FailureKind::Died,
+              twice ? str("rendezvous: rank ", rank, " has joined already: ", places_[rank]->who)
+                    : str("rendezvous: rank ", rank, " does not exist in a job of ", size_)});
       return;
     }
     places_[rank] = std::move(place);
@@ -147,8 +159,10 @@ class RendezvousServer {
   void check_alive() const {
     for (int r = 1; r < size_; ++r) {
       char byte;
-      const bool gone = places_[r] && recv(places_[r]->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-      CHECK_AS(DistributedError, !gone, "rendezvous: rank ", r, " (", places_[r]->who, ") died before all had joined");
+      const bool gone =
+          places_[r] && recv(places_[r]->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+      CHECK_AS(DistributedError, !gone, "rendezvous: rank ", r, " (", places_[r]->who,
+               ") died before all had joined");
     }
   }
 
@@ -159,10 +173,12 @@ class RendezvousServer {
       if (!places_[r]) ranks += str(count++ == 0 ? " " : ", ", r);
     const bool foreign = is_numeric(options_.address.host) && here_.host != options_.address.host;
     const std::string listening =
-        foreign ? str(", where rank 0 listens as ", to_string(here_), " (it has no such address)") : "";
-    return str("rendezvous at ", to_string(options_.address), listening, ": ", count == 1 ? "rank" : "ranks", ranks,
-               " of ", size_, count == 1 ? " has" : " have", " not joined within ",
-               std::chrono::duration<double>(options_.timeout).count(), " s", twice_, strangers_);
+        foreign ? str(", where rank 0 listens as ", to_string(here_), " (it has no such address)")
+                : "";
+    return str("rendezvous at ", to_string(options_.address), listening, ": ",
+               count == 1 ? "rank" : "ranks", ranks, " of ", size_, count == 1 ? " has" : " have",
+               " not joined within ", std::chrono::duration<double>(options_.timeout).count(), " s",
+               twice_, strangers_);
   }
 
   const int size_;
@@ -175,8 +191,8 @@ class RendezvousServer {
 };
 
 // Where strangers crowd in, rank 0 lets go of who has waited longest: a rank comes again.
-FileDescriptor admitted_by(const std::string& host, const Claims& claims, const RendezvousOptions& options,
-                           Deadline deadline) {
+FileDescriptor admitted_by(const std::string& host, const Claims& claims,
+                           const RendezvousOptions& options, Deadline deadline) {
   const auto connect = [&](IfRefused refused) {
     try {
       return connect_tcp(options.address, deadline, refused);
@@ -195,17 +211,19 @@ FileDescriptor admitted_by(const std::string& host, const Claims& claims, const 
   }
 }
 
-std::vector<std::string> join(int rank, int size, const std::string& value, const RendezvousOptions& options) {
+std::vector<std::string> join(int rank, int size, const std::string& value,
+                              const RendezvousOptions& options) {
   const auto deadline = Deadline::after(options.timeout);
   const std::string host = str("rank 0 at ", to_string(options.address));
-  const FileDescriptor socket =
-      admitted_by(host, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options, deadline);
+  const FileDescriptor socket = admitted_by(
+      host, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options, deadline);
   const auto last = Deadline::after(options.timeout + kGrace);
   ReplyHeader header;
   read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
-  CHECK_AS(DistributedError,
-           header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::Failed),
-           "rendezvous: ", host, " sent a damaged answer");
+  CHECK_AS(
+      DistributedError,
+      header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::Failed),
+      "rendezvous: ", host, " sent a damaged answer");
   std::string text(header.bytes, '\0');
   read_all(socket, std::as_writable_bytes(std::span(text)), last, host.c_str());
   if (header.failed != 0) throw_failure({static_cast<FailureKind>(header.failed - 1), text});
@@ -214,16 +232,20 @@ std::vector<std::string> join(int rank, int size, const std::string& value, cons
 
 }  // namespace
 
-std::vector<std::string> meet(int rank, int size, const std::string& value, const RendezvousOptions& options) {
-  CHECK(size >= 1 && rank >= 0 && rank < size, "rendezvous: rank ", rank, " of ", size, " ranks does not exist");
+std::vector<std::string> meet(int rank, int size, const std::string& value,
+                              const RendezvousOptions& options) {
+  CHECK(size >= 1 && rank >= 0 && rank < size, "rendezvous: rank ", rank, " of ", size,
+        " ranks does not exist");
   ASSERT(value.size() <= kMaxValue);
   if (size == 1) return {value};
-  CHECK_AS(EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
-           "rendezvous: ", to_string(options.address),
-           " can be reached from other machines, so the job needs a secret. Set "
-           "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines; "
-           "RINGGRAD_SECRET=none does without, where you trust everybody who reaches that address");
-  return rank == 0 ? RendezvousServer(size, value, options).run() : join(rank, size, value, options);
+  CHECK_AS(
+      EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
+      "rendezvous: ", to_string(options.address),
+      " can be reached from other machines, so the job needs a secret. Set "
+      "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines; "
+      "RINGGRAD_SECRET=none does without, where you trust everybody who reaches that address");
+  return rank == 0 ? RendezvousServer(size, value, options).run()
+                   : join(rank, size, value, options);
 }
 
 }  // namespace ringgrad

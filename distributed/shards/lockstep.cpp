@@ -34,9 +34,10 @@ void Lockstep::pass_turn() {
 
 void Lockstep::check_equally_often() {
   if (error_ || num_ended_ == 0 || arrived_ == 0 || arrived_ + num_ended_ < members_) return;
-  error_ = std::make_exception_ptr(
-      Error(str("lockstep: ", num_ended_, " of ", members_,
-                " shards have ended where the others exchange statistics; all shards must come by the same layers")));
+  error_ =
+      std::make_exception_ptr(Error(str("lockstep: ", num_ended_, " of ", members_,
+                                        " shards have ended where the others exchange statistics; "
+                                        "all shards must come by the same layers")));
 }
 
 void Lockstep::run(const std::function<void(int member)>& body) {

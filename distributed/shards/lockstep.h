@@ -1,9 +1,11 @@
-// Lockstep: several bodies of one process that take turns, so that each can wait for what the others compute.
+// Lockstep: several bodies of one process that take turns, so that each can wait for what the
+// others compute.
 //
-// Shards of a rank are computed one after the other, but batch norm over all shards wants every shard's statistics
-// before any shard goes on. So each shard runs on a thread of its own, and one of them at a time: up to the place where
-// they meet, then it is the next one's turn. What they do between two meetings happens in their order, as without
-// threads, and nothing is done at once: they may use the same parameters, generator and process group.
+// Shards of a rank are computed one after the other, but batch norm over all shards wants every
+// shard's statistics before any shard goes on. So each shard runs on a thread of its own, and one
+// of them at a time: up to the place where they meet, then it is the next one's turn. What they do
+// between two meetings happens in their order, as without threads, and nothing is done at once:
+// they may use the same parameters, generator and process group.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +21,8 @@ class Lockstep {
   // begin_turn(m) is called whenever member m's turn begins.
   Lockstep(int members, std::function<void(int member)> begin_turn);
 
-  // Runs body(0) … body(members - 1); the first on this thread. Throws the first error of any, after all have ended,
-  // and Error where they do not meet equally often.
+  // Runs body(0) … body(members - 1); the first on this thread. Throws the first error of any,
+  // after all have ended, and Error where they do not meet equally often.
   void run(const std::function<void(int member)>& body);
 
   // In a body: waits until all members have come; the last one calls `together` before any goes on.

@@ -1,9 +1,10 @@
 // ShardGradients: from the gradients of single shards to their sum over all shards, on every rank.
 //
-// The hook of a parameter takes a shard's gradient away as soon as it is complete, so that the next shard begins
-// without one, and joins it with those before (shard_tree.h). When the last of this rank's shards has come, the
-// parameter's partial sums go where its bucket begins its way to the other ranks: while backward goes on. Several
-// threads may compute shards at once, each on a replica of the module.
+// The hook of a parameter takes a shard's gradient away as soon as it is complete, so that the next
+// shard begins without one, and joins it with those before (shard_tree.h). When the last of this
+// rank's shards has come, the parameter's partial sums go where its bucket begins its way to the
+// other ranks: while backward goes on. Several threads may compute shards at once, each on a
+// replica of the module.
 #pragma once
 
 #include <memory>
@@ -19,22 +20,27 @@ namespace ringgrad {
 
 class ShardGradients {
  public:
-  // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and gradients into
-  // arenas. `check_finite`: a gradient on the CPU that is NaN or infinite is an error that names rank and parameter.
-  // `in_lockstep`: in the middle of a shard others are waited for. The group and the tree must outlive this.
-  ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters, BucketCaps caps,
-                 bool check_finite, bool in_lockstep);
+  // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and
+  // gradients into arenas. `check_finite`: a gradient on the CPU that is NaN or infinite is an
+  // error that names rank and parameter. `in_lockstep`: in the middle of a shard others are waited
+  // for. The group and the tree must outlive this.
+  ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters,
+                 BucketCaps caps, bool check_finite, bool in_lockstep);
 
   // A step begins: the gradients that there are do not count.
   void begin(int64_t step);
-  // Another set of the same parameters, on any device, of which gradients are taken, too. They are numbered from 1 on.
-  void add_replica(const std::vector<Tensor>& parameters) { watch(static_cast<int>(computing_.size()), parameters); }
-  // From here on backward of this replica (0: the parameters themselves) computes gradients of this rank's shard number
-  // k, counted from its first one.
+  // Another set of the same parameters, on any device, of which gradients are taken, too. They are
+  // numbered from 1 on.
+  void add_replica(const std::vector<Tensor>& parameters) {
+    watch(static_cast<int>(computing_.size()), parameters);
+  }
+  // From here on backward of this replica (0: the parameters themselves) computes gradients of this
+  // rank's shard number k, counted from its first one.
   void compute(int k, int replica = 0) { computing_[replica] = k; }
   // Its backward, if there was one, is over: what it has not reached counts as zero.
   void end_shard(int k);
-  // All shards have ended: waits for the others' sums, and multiplies the total by `factor`: param.grad.
+  // All shards have ended: waits for the others' sums, and multiplies the total by `factor`:
+  // param.grad.
   void finish(double factor);
   // The step has failed: waits for what is under way, which reads and writes the arenas.
   void abandon();
@@ -49,11 +55,13 @@ class ShardGradients {
     TreeAllReduce::Sum sum;
   };
   struct Parameter {
-    std::vector<Tensor> places;            // in the arenas, one for each partial sum; the last one is param.grad
+    // In the arenas, one for each partial sum; the last one is param.grad.
+    std::vector<Tensor> places;
     std::vector<int> buckets;              // that it reaches into
     std::vector<PartialSum<Tensor>> sums;  // of the shards that have been joined
-    std::vector<Tensor> waiting;           // by shard of this rank: gradients that have come before their turn
-    size_t joined = 0;                     // shards
+    // By shard of this rank: gradients that have come before their turn.
+    std::vector<Tensor> waiting;
+    size_t joined = 0;  // shards
   };
 
   void plan(const BucketCaps& caps);
@@ -75,8 +83,10 @@ class ShardGradients {
   FiniteCheck finite_check_{group_, named_, arenas_};
   std::vector<ScopedHook> hooks_;
 
-  std::mutex mutex_;            // while shards are computed: of parameters and buckets, and of what is below
-  std::vector<int> computing_;  // by replica: this rank's shard; -1: outside a step, where gradients are left alone
+  // While shards are computed: of parameters and buckets, and of what is below.
+  std::mutex mutex_;
+  // By replica: this rank's shard; -1: outside a step, where gradients are left alone.
+  std::vector<int> computing_;
   int64_t step_ = -1;
   size_t started_ = 0, folded_ = 0;  // buckets
   double waited_ = 0;

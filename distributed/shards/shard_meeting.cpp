@@ -11,17 +11,21 @@ Tensor rows_in(const Tensor& x, ShardRange range) {
 
 }  // namespace
 
-Tensor ShardMeeting::exchange(ProcessGroup& group, const Tensor& own, const CollectiveOptions& options) const {
+Tensor ShardMeeting::exchange(ProcessGroup& group, const Tensor& own,
+                              const CollectiveOptions& options) const {
   const Tensor all = empty({shards_, own.size(1)}, {.dtype = own.dtype()});
   std::vector<Tensor> parts;
-  for (int r = 0; r < group.size(); ++r) parts.push_back(rows_in(all, shards_of_rank(r, group.size(), shards_)));
+  for (int r = 0; r < group.size(); ++r)
+    parts.push_back(rows_in(all, shards_of_rank(r, group.size(), shards_)));
   group.all_gather(parts, own, options).wait();
   return all;
 }
 
-Tensor ShardMeeting::gather(ProcessGroup& group, const Tensor& row, const CollectiveOptions& options) {
+Tensor ShardMeeting::gather(ProcessGroup& group, const Tensor& row,
+                            const CollectiveOptions& options) {
   const int64_t n = row.numel();
-  if (!lockstep_) return exchange(group, row.as_strided({1, n}, {n, 1}, row.storage_offset()), options);
+  if (!lockstep_)
+    return exchange(group, row.as_strided({1, n}, {n, 1}, row.storage_offset()), options);
   own_rows_[lockstep_->member()] = row;
   lockstep_->meet([&] {
     const Tensor own = empty({own_.size(), n}, {.dtype = row.dtype()});

@@ -1,4 +1,5 @@
-// What the shards of a step tell each other in the middle of it: rows of numbers, such as batch norm's statistics.
+// What the shards of a step tell each other in the middle of it: rows of numbers, such as batch
+// norm's statistics.
 #pragma once
 
 #include "ringgrad/distributed/process_group.h"
@@ -11,15 +12,18 @@ class ShardMeeting {
  public:
   // `lockstep`: of this rank's shards; nullptr: there is one. It must outlive this.
   ShardMeeting(int shards, ShardRange own, Lockstep* lockstep)
-      : shards_(shards), own_(own), lockstep_(lockstep), own_rows_(static_cast<size_t>(own.size())) {}
+      : shards_(shards),
+        own_(own),
+        lockstep_(lockstep),
+        own_rows_(static_cast<size_t>(own.size())) {}
 
   // While it lives, this thread computes a shard of the step.
   class Scope;
   // That of this thread; nullptr: it computes no shard that meets others.
   static ShardMeeting* current() { return current_; }
 
-  // In the middle of a shard, by all shards of all ranks: their rows [n], in order, as [shards, n]. `group` has the
-  // ranks of the step.
+  // In the middle of a shard, by all shards of all ranks: their rows [n], in order, as [shards, n].
+  // `group` has the ranks of the step.
   Tensor gather(ProcessGroup& group, const Tensor& row, const CollectiveOptions& options);
 
  private:

@@ -11,7 +11,9 @@ ShardRange shards_of_rank(int rank, int ranks, int shards) {
 }
 
 RowRange rows_of(ShardRange range, int shards, int64_t batch) {
-  const auto edge = [&](int64_t shard) { return shard * (batch / shards) + std::min(shard, batch % shards); };
+  const auto edge = [&](int64_t shard) {
+    return shard * (batch / shards) + std::min(shard, batch % shards);
+  };
   return {edge(range.begin), edge(range.end)};
 }
 

@@ -1,31 +1,39 @@
 // In which order the shards of a batch are added up, and who has which of them.
 //
-// A batch is cut into V shards. Of each there is a summand: its gradient, its loss, its running statistics. They are
-// added by a binary tree over the shards' numbers: the node of shards [a, b) is the sum of its two halves, the left one
-// as large as the largest power of two below b - a, and the root is [0, V). A rank has a range of neighbouring shards,
-// whatever that is; it adds what halves it has, and what it cannot join to its other half yet, a *partial sum*, waits
-// for those of other ranks. join() is the only place where two summands become one.
+// A batch is cut into V shards. Of each there is a summand: its gradient, its loss, its running
+// statistics. They are added by a binary tree over the shards' numbers: the node of shards [a, b)
+// is the sum of its two halves, the left one as large as the largest power of two below b - a, and
+// the root is [0, V). A rank has a range of neighbouring shards, whatever that is; it adds what
+// halves it has, and what it cannot join to its other half yet, a *partial sum*, waits for those of
+// other ranks. join() is the only place where two summands become one.
 //
 // Note [Why the bits cannot differ]
-// Claim: weights, buffers, losses and metrics are functions of the data, the recipe, the seed and V. The number of
-// ranks, their transport and their threads do not come in.
+// Claim: weights, buffers, losses and metrics are functions of the data, the recipe, the seed and
+// V. The number of ranks, their transport and their threads do not come in.
 //
 // One step, from equal state everywhere.
-// (1) A shard's summands depend on the state and the shard alone. Its samples follow from the sampler's order and from
-//     rows_of(), its random numbers from seed, step and shard. It begins with no gradient, and with the buffers as they
-//     were before the step; kernels split by index, never by thread. A parameter that it does not reach counts as zero.
-// (2) Every partial sum is the value of a node of the tree. It holds for one shard; join() adds only two that are the
+// (1) A shard's summands depend on the state and the shard alone. Its samples follow from the
+// sampler's order and from
+//     rows_of(), its random numbers from seed, step and shard. It begins with no gradient, and with
+//     the buffers as they were before the step; kernels split by index, never by thread. A
+//     parameter that it does not reach counts as zero.
+// (2) Every partial sum is the value of a node of the tree. It holds for one shard; join() adds
+// only two that are the
 //     halves of a node, left + right, which is that node's value by definition.
-// (3) One is left in the end, the root. Say ranges that are nodes and cover [0, V) come to join() in order, and several
-//     remain. Take one that no other lies deeper than, and its sibling's range. Some of those that remain cover it:
-//     none lies inside (it would be deeper), none holds more (it would hold its parent, and overlap with it). So the
-//     sibling remains, too, next to it; but when the right one of the two came, the left one was last in the list, and
-//     they were joined.
-// (4) So the total is the root's value, whatever ranges came, as (3) is true of a rank's shards and of all ranks'
-//     partial sums, and a join may happen on any rank: addition of two floats has one result. Transports carry bits
-//     and add nothing; where a buffer is cut for them does not matter, because elements are added one by one. (Of two
-//     ranks with one partial sum each, whatever the group adds is left + right, or right + left, which is the same.)
-// (5) Everybody divides by the batch's size and takes the optimizer's step, on arrays that are laid out alike, since
+// (3) One is left in the end, the root. Say ranges that are nodes and cover [0, V) come to join()
+// in order, and several
+//     remain. Take one that no other lies deeper than, and its sibling's range. Some of those that
+//     remain cover it: none lies inside (it would be deeper), none holds more (it would hold its
+//     parent, and overlap with it). So the sibling remains, too, next to it; but when the right one
+//     of the two came, the left one was last in the list, and they were joined.
+// (4) So the total is the root's value, whatever ranges came, as (3) is true of a rank's shards and
+// of all ranks'
+//     partial sums, and a join may happen on any rank: addition of two floats has one result.
+//     Transports carry bits and add nothing; where a buffer is cut for them does not matter,
+//     because elements are added one by one. (Of two ranks with one partial sum each, whatever the
+//     group adds is left + right, or right + left, which is the same.)
+// (5) Everybody divides by the batch's size and takes the optimizer's step, on arrays that are laid
+// out alike, since
 //     the order of parameters there follows from the model. So the state is equal again.
 #pragma once
 
@@ -41,10 +49,12 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 
-// Those of rank r: each rank has neighbouring ones, numbers of which differ by at most one. REQUIRES: ranks <= shards.
+// Those of rank r: each rank has neighbouring ones, numbers of which differ by at most one.
+// REQUIRES: ranks <= shards.
 ShardRange shards_of_rank(int rank, int ranks, int shards);
 
-// Which of a batch's rows [begin, end) these shards have. Shards differ by at most one row; the first ones have more.
+// Which of a batch's rows [begin, end) these shards have. Shards differ by at most one row; the
+// first ones have more.
 struct RowRange {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
@@ -60,10 +70,11 @@ struct PartialSum {
   Value value;
 };
 
-// Appends the next partial sum, joined with what it completes: add(left, right). REQUIRES: its shards are a node's, and
-// follow those of the last one.
+// Appends the next partial sum, joined with what it completes: add(left, right). REQUIRES: its
+// shards are a node's, and follow those of the last one.
 template <class Value, class Add>
-void join(std::vector<PartialSum<Value>>& sums, PartialSum<Value> next, int shards, const Add& add) {
+void join(std::vector<PartialSum<Value>>& sums, PartialSum<Value> next, int shards,
+          const Add& add) {
   while (!sums.empty() && are_halves(sums.back().shards, next.shards, shards)) {
     next = {{sums.back().shards.begin, next.shards.end}, add(sums.back().value, next.value)};
     sums.pop_back();

@@ -8,8 +8,9 @@
 namespace ringgrad {
 namespace {
 
-constexpr int64_t kSmallBytes = 16 << 10;  // then a second message would take longer than the others' slices
-constexpr int64_t kLine = 16;              // slices begin at cache lines of float32
+// Then a second message would take longer than the others' slices.
+constexpr int64_t kSmallBytes = 16 << 10;
+constexpr int64_t kLine = 16;  // slices begin at cache lines of float32
 
 // Elements [begin, end) of a contiguous tensor.
 Tensor part_of(const Tensor& flat, RowRange range) {
@@ -29,7 +30,8 @@ Tensor stacked(const std::vector<Tensor>& sums, RowRange range) {
         .as_strided({1, range.size()}, {range.size(), 1}, sums[0].storage_offset() + range.begin);
   const Tensor rows = empty({count, range.size()}, {sums[0].dtype(), sums[0].device()});
   for (int64_t i = 0; i < count; ++i)
-    kernels::copy(part_of(rows, {i * range.size(), (i + 1) * range.size()}), part_of(sums[i], range));
+    kernels::copy(part_of(rows, {i * range.size(), (i + 1) * range.size()}),
+                  part_of(sums[i], range));
   return rows;
 }
 
@@ -57,11 +59,15 @@ TreeAllReduce::Sum TreeAllReduce::start(std::vector<Tensor> own, CollectiveOptio
     return sum;
   }
   const int64_t numel = last.numel();
-  sum.in_slices = numel * static_cast<int64_t>(itemsize(last.dtype())) > kSmallBytes && numel >= kLine * ranks;
-  const auto range_of = [&](int rank) { return sum.in_slices ? slice_of(numel, ranks, rank) : RowRange{0, numel}; };
+  sum.in_slices =
+      numel * static_cast<int64_t>(itemsize(last.dtype())) > kSmallBytes && numel >= kLine * ranks;
+  const auto range_of = [&](int rank) {
+    return sum.in_slices ? slice_of(numel, ranks, rank) : RowRange{0, numel};
+  };
   for (int r = 0; r < ranks; ++r)
-    sum.received.push_back(empty({static_cast<int64_t>(partials_[r].size()), range_of(group_.rank()).size()},
-                                 {last.dtype(), last.device()}));
+    sum.received.push_back(
+        empty({static_cast<int64_t>(partials_[r].size()), range_of(group_.rank()).size()},
+              {last.dtype(), last.device()}));
   if (!sum.in_slices) {
     sum.work = group_.all_gather(sum.received, stacked(sum.own, {0, numel}), sum.options);
     return sum;
@@ -80,7 +86,8 @@ void TreeAllReduce::fold(Sum& sum) const {
     const int64_t numel = sum.received[r].size(1);
     for (size_t i = 0; i < partials_[r].size(); ++i) {
       const auto row = static_cast<int64_t>(i);
-      join(sums, {partials_[r][i], part_of(sum.received[r], {row * numel, (row + 1) * numel})}, shards_, sum_of);
+      join(sums, {partials_[r][i], part_of(sum.received[r], {row * numel, (row + 1) * numel})},
+           shards_, sum_of);
     }
   }
   const Tensor &total = sums.front().value, &last = sum.own.back();
@@ -91,7 +98,8 @@ void TreeAllReduce::fold(Sum& sum) const {
     return;
   }
   std::vector<Tensor> slices;
-  for (int r = 0; r < group_.size(); ++r) slices.push_back(part_of(last, slice_of(last.numel(), group_.size(), r)));
+  for (int r = 0; r < group_.size(); ++r)
+    slices.push_back(part_of(last, slice_of(last.numel(), group_.size(), r)));
   sum.work = group_.all_gather(slices, total, sum.options);
 }
 

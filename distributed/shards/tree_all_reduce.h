@@ -1,9 +1,11 @@
-// TreeAllReduce: the sum of all ranks' partial sums, added in the tree's order (shard_tree.h), on every rank.
+// TreeAllReduce: the sum of all ranks' partial sums, added in the tree's order (shard_tree.h), on
+// every rank.
 //
-// Reduce-scatter and all-gather by direct messages: each rank owns a slice of the elements, is sent that slice of every
-// partial sum, adds them in the order of shards, and gives the result to all. With one partial sum on each rank that is
-// as many bytes as a ring moves, 2 (n-1)/n of the buffer. A small buffer goes to everybody whole, who all add it up;
-// and of two ranks the group's own all-reduce does, as there is one order only.
+// Reduce-scatter and all-gather by direct messages: each rank owns a slice of the elements, is sent
+// that slice of every partial sum, adds them in the order of shards, and gives the result to all.
+// With one partial sum on each rank that is as many bytes as a ring moves, 2 (n-1)/n of the buffer.
+// A small buffer goes to everybody whole, who all add it up; and of two ranks the group's own
+// all-reduce does, as there is one order only.
 #pragma once
 
 #include <vector>
@@ -24,16 +26,17 @@ class TreeAllReduce {
 
   // A sum under way. Its tensors must be left alone until finish().
   struct Sum {
-    std::vector<Tensor> own;       // [n] each, contiguous: this rank's partial sums, in order
-    std::vector<Tensor> received;  // by rank: its partial sums' slices [partial sums, slice]; none: nothing to add here
+    std::vector<Tensor> own;  // [n] each, contiguous: this rank's partial sums, in order
+    // By rank: its partial sums' slices [partial sums, slice]; none: nothing to add here.
+    std::vector<Tensor> received;
     bool in_slices = false;
     CollectiveOptions options;
     Work work;
   };
 
-  // Collective, all three: on all ranks in the same order, each for every sum. start() and fold() leave their messages
-  // to the group's thread, fold() waits for those of start(), and finish() for its own. Then the total is in
-  // own.back().
+  // Collective, all three: on all ranks in the same order, each for every sum. start() and fold()
+  // leave their messages to the group's thread, fold() waits for those of start(), and finish() for
+  // its own. Then the total is in own.back().
   Sum start(std::vector<Tensor> own, CollectiveOptions options) const;
   void fold(Sum& sum) const;
   void finish(Sum& sum) const { sum.work.wait(); }

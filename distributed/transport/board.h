@@ -15,19 +15,19 @@
 
 namespace ringgrad {
 
-// The first page of what each rank shows to the others. Everything in it is written by its owner alone, except
-// `sleeping`. In memory the owner's staging area and its outgoing queues follow.
+// The first page of what each rank shows to the others. Everything in it is written by its owner
+// alone, except `sleeping`. In memory the owner's staging area and its outgoing queues follow.
 struct Board {
   uint32_t magic;
   int32_t rank, size;
   uint32_t queue_capacity;
   cpu_set_t cpus;  // where the owner may run
 
-  alignas(64)
-      std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. The rank that rings resets it.
+  alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. The
+                                               // rank that rings resets it.
 
-  // The collective that the owner has entered last, all in one cache line. `entered` is its sequence, and is stored
-  // last.
+  // The collective that the owner has entered last, all in one cache line. `entered` is its
+  // sequence, and is stored last.
   alignas(64) std::atomic<uint64_t> entered;
   std::atomic<uint64_t> fingerprint;  // of its frame
   std::atomic<uint64_t> segment;      // where its data lies: in this shared segment (0: in none),
@@ -36,7 +36,8 @@ struct Board {
   // How many further meeting points the owner has reached, over all collectives.
   alignas(64) std::atomic<uint64_t> arrived;
 
-  alignas(64) std::array<std::atomic<uint64_t>, kFrameBytes / 8> frame;  // to tell how two fingerprints differ
+  // To tell how two fingerprints differ.
+  alignas(64) std::array<std::atomic<uint64_t>, kFrameBytes / 8> frame;
 };
 inline constexpr size_t kBoardBytes = 4096;
 static_assert(sizeof(Board) <= kBoardBytes && std::atomic<uint64_t>::is_always_lock_free);

@@ -1,4 +1,5 @@
-// A queue of bytes in shared memory, for one writer and one reader, which may be different processes.
+// A queue of bytes in shared memory, for one writer and one reader, which may be different
+// processes.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +14,15 @@
 
 namespace ringgrad {
 
-// Lamport's ring buffer (1977): `written` and `read` only grow, and each has one writer. They are stored with
-// sequential consistency because of the handshake with sleepers; see Note [Sleeping without missing the bell] in
-// shared_memory_peers.h.
+// Lamport's ring buffer (1977): `written` and `read` only grow, and each has one writer. They are
+// stored with sequential consistency because of the handshake with sleepers; see Note [Sleeping
+// without missing the bell] in shared_memory_peers.h.
 class ByteQueue {
  public:
   static constexpr size_t footprint(size_t capacity) { return sizeof(Counters) + capacity; }
 
-  // REQUIRES: memory is zero or holds such a queue, is aligned to 64, and has footprint(capacity) bytes.
+  // REQUIRES: memory is zero or holds such a queue, is aligned to 64, and has footprint(capacity)
+  // bytes.
   ByteQueue(std::byte* memory, size_t capacity)
       : counters_(std::launder(reinterpret_cast<Counters*>(memory))),
         bytes_(memory + sizeof(Counters)),
@@ -57,7 +59,8 @@ class ByteQueue {
   };
 
   size_t used(uint64_t written, uint64_t read) const {
-    if (written - read > capacity_) throw DistributedError("shared memory: a queue's counters are damaged");
+    if (written - read > capacity_)
+      throw DistributedError("shared memory: a queue's counters are damaged");
     return written - read;
   }
 

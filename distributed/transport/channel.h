@@ -1,8 +1,9 @@
-// Channel: one end of a stream of bytes between two ranks. It takes what fits, gives what is there, and never waits. A
-// Transport makes whole messages and waiting out of it.
+// Channel: one end of a stream of bytes between two ranks. It takes what fits, gives what is there,
+// and never waits. A Transport makes whole messages and waiting out of it.
 //
-// ChannelKind: a transport, as its own file registers it. Everything else goes through the list of them: connecting,
-// what --transport may say, what errors call a link, whether messages carry checksums.
+// ChannelKind: a transport, as its own file registers it. Everything else goes through the list of
+// them: connecting, what --transport may say, what errors call a link, whether messages carry
+// checksums.
 #pragma once
 
 #include <sys/uio.h>
@@ -24,9 +25,11 @@ class SharedMemoryPeers;
 
 // What two ranks must have in common to be connected so.
 enum class Reach : uint8_t {
-  Memory,   // memory that both see. They have a control connection alone, a Unix socket that hands it over.
+  // Memory that both see. They have a control connection alone, a Unix socket that hands it over.
+  Memory,
   Machine,  // the machine
-  Network,  // nothing. The network may flip bits, so Checksums::Auto adds a CRC to what goes this way.
+  Network,  // nothing. The network may flip bits, so Checksums::Auto adds a CRC to what goes this
+            // way.
 };
 
 // How other ranks come to this one.
@@ -40,13 +43,14 @@ struct ChannelKind {
   Reach reach;
   int preference;  // `auto` takes the largest that a pair of ranks has; 0: taken by name only
 
-  // `host`: where other machines reach this rank. Throws DistributedError where this machine lacks the transport.
+  // `host`: where other machines reach this rank. Throws DistributedError where this machine lacks
+  // the transport.
   ChannelOffer (*offer)(const std::string& host);
-  // A connected stream socket. It serves the handshake first, and then as a control connection or for open().
-  // Throws TimeoutError or DistributedError.
+  // A connected stream socket. It serves the handshake first, and then as a control connection or
+  // for open(). Throws TimeoutError or DistributedError.
   FileDescriptor (*dial)(const std::string& address, Deadline deadline);
-  // Both ends call it on the connection that dial() made and the listener accepted; Reach::Memory has none, and gets an
-  // empty one.
+  // Both ends call it on the connection that dial() made and the listener accepted; Reach::Memory
+  // has none, and gets an empty one.
   std::unique_ptr<Channel> (*open)(FileDescriptor connection);
 };
 
@@ -67,14 +71,16 @@ class Channel {
   virtual ~Channel() = default;
   virtual const ChannelKind& kind() const = 0;
 
-  // Called once, when all control connections are there, on both ends: for what the two must exchange first.
+  // Called once, when all control connections are there, on both ends: for what the two must
+  // exchange first.
   virtual void complete(SharedMemoryPeers&, int /*peer*/, Deadline) {}
 
-  // Takes bytes from the pieces, in order, and returns how many; 0 when the stream is full. Bytes that are taken arrive
-  // without another call. The next call begins with the first byte that was not taken, and offers at least what this
-  // one did. Throws ChannelClosed.
+  // Takes bytes from the pieces, in order, and returns how many; 0 when the stream is full. Bytes
+  // that are taken arrive without another call. The next call begins with the first byte that was
+  // not taken, and offers at least what this one did. Throws ChannelClosed.
   virtual size_t write(std::span<const iovec> pieces) = 0;
-  // Fills the front of `bytes`, and returns how much; 0 when nothing has arrived. Throws ChannelClosed.
+  // Fills the front of `bytes`, and returns how much; 0 when nothing has arrived. Throws
+  // ChannelClosed.
   virtual size_t read(std::span<std::byte> bytes) = 0;
 
   // What to poll for readiness, or -1 where the peer rings a doorbell instead.

@@ -110,7 +110,8 @@ std::optional<ControlMessage> ControlLink::receive() {
     return {};
   }
   if (buffer_.size() < sizeof header + header.text_length) return {};
-  ControlMessage message{header.kind, header.failure, buffer_.substr(sizeof header, header.text_length)};
+  ControlMessage message{header.kind, header.failure,
+                         buffer_.substr(sizeof header, header.text_length)};
   buffer_.erase(0, sizeof header + header.text_length);
   if (message.kind == ControlKind::Descriptor) {
     if (descriptors_.empty()) {

@@ -1,8 +1,9 @@
 // The control connection that every pair of ranks has beside the way of its data.
 //
-// Data streams may be full, or stuck in the middle of a message, when something goes wrong. The control connection
-// carries only a few short messages, so it is free whenever a rank has to say why it gives up; and the kernel closes it
-// when a process dies, however it dies, which wakes every rank that polls it. It also passes file descriptors.
+// Data streams may be full, or stuck in the middle of a message, when something goes wrong. The
+// control connection carries only a few short messages, so it is free whenever a rank has to say
+// why it gives up; and the kernel closes it when a process dies, however it dies, which wakes every
+// rank that polls it. It also passes file descriptors.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,11 @@
 namespace ringgrad {
 
 enum class ControlKind : uint8_t {
-  Goodbye,     // the sender leaves in good order
-  Failed,      // the sender gives the group up; failure and text say why
-  Query,       // where are you?
-  Position,    // the answer. text: the frame of the collective that the sender has entered last, then words
+  Goodbye,   // the sender leaves in good order
+  Failed,    // the sender gives the group up; failure and text say why
+  Query,     // where are you?
+  Position,  // the answer. text: the frame of the collective that the sender has entered last, then
+             // words
   Descriptor,  // a file for the receiver
 };
 
@@ -37,13 +39,13 @@ class ControlLink {
   // REQUIRES: a connected stream socket; a Unix one where descriptors are sent.
   explicit ControlLink(FileDescriptor socket);
 
-  // Never waits: false, with errno, where the socket's buffer has no room (the peer has been stopped for long), or too
-  // many descriptors are under way. A broken connection is noticed when receiving. Longer texts are cut. `descriptor`
-  // is borrowed.
+  // Never waits: false, with errno, where the socket's buffer has no room (the peer has been
+  // stopped for long), or too many descriptors are under way. A broken connection is noticed when
+  // receiving. Longer texts are cut. `descriptor` is borrowed.
   bool send(const ControlMessage& message, int descriptor = -1) noexcept;
 
-  // The next message that has arrived whole. Nonsense counts as a closed connection. The descriptor of a Descriptor is
-  // empty where this process may have no more of them.
+  // The next message that has arrived whole. Nonsense counts as a closed connection. The descriptor
+  // of a Descriptor is empty where this process may have no more of them.
   std::optional<ControlMessage> receive();
 
   bool closed() const { return closed_; }  // by the peer, or by its death; nothing more will arrive

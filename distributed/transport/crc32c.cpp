@@ -13,8 +13,8 @@
 namespace ringgrad {
 namespace {
 
-// Registers below hold remainders without the inversions at the begin and the end, so that zero bytes before a message
-// change nothing.
+// Registers below hold remainders without the inversions at the begin and the end, so that zero
+// bytes before a message change nothing.
 constexpr uint32_t kPolynomial = 0x82f63b78;  // bits reversed
 
 using Table = std::array<uint32_t, 256>;
@@ -37,11 +37,12 @@ uint32_t update_by_table(uint32_t crc, const unsigned char* at, size_t bytes) {
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-// The instruction takes 3 cycles, and one can begin in each: three lanes of a block are worked on in turn, and their
-// remainders put together.
+// The instruction takes 3 cycles, and one can begin in each: three lanes of a block are worked on
+// in turn, and their remainders put together.
 constexpr size_t kLane = 1360;
 
-// What kLane zero bytes make of a remainder. That is linear, so the four bytes of it are looked up one by one.
+// What kLane zero bytes make of a remainder. That is linear, so the four bytes of it are looked up
+// one by one.
 struct SkipLane {
   std::array<Table, 4> of_byte{};
   SkipLane() {
@@ -53,7 +54,8 @@ struct SkipLane {
       }
   }
   uint32_t operator()(uint32_t crc) const {
-    return of_byte[0][crc & 255] ^ of_byte[1][crc >> 8 & 255] ^ of_byte[2][crc >> 16 & 255] ^ of_byte[3][crc >> 24];
+    return of_byte[0][crc & 255] ^ of_byte[1][crc >> 8 & 255] ^ of_byte[2][crc >> 16 & 255] ^
+           of_byte[3][crc >> 24];
   }
 };
 
@@ -65,7 +67,9 @@ RINGGRAD_CRC_TARGET inline uint32_t step(uint32_t crc, uint64_t word) {
 bool has_instruction() { return __builtin_cpu_supports("sse4.2"); }
 #else
 #define RINGGRAD_CRC_TARGET __attribute__((target("+crc")))
-RINGGRAD_CRC_TARGET inline uint32_t step(uint32_t crc, uint64_t word) { return __crc32cd(crc, word); }
+RINGGRAD_CRC_TARGET inline uint32_t step(uint32_t crc, uint64_t word) {
+  return __crc32cd(crc, word);
+}
 bool has_instruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 #endif
 
@@ -75,7 +79,8 @@ inline uint64_t word_at(const unsigned char* at) {
   return word;
 }
 
-RINGGRAD_CRC_TARGET uint32_t update_by_instruction(uint32_t crc, const unsigned char* at, size_t bytes) {
+RINGGRAD_CRC_TARGET uint32_t update_by_instruction(uint32_t crc, const unsigned char* at,
+                                                   size_t bytes) {
   static const SkipLane skip_lane;
   for (; bytes >= 3 * kLane; at += 3 * kLane, bytes -= 3 * kLane) {
     uint32_t second = 0, third = 0;
@@ -92,7 +97,8 @@ RINGGRAD_CRC_TARGET uint32_t update_by_instruction(uint32_t crc, const unsigned 
 
 #if defined(__x86_64__)
 
-// x^n modulo the polynomial, as the multiplication below wants it: bits reversed, and one place to the left.
+// x^n modulo the polynomial, as the multiplication below wants it: bits reversed, and one place to
+// the left.
 constexpr uint64_t power(int n) {
   uint32_t crc = 0x80000000;
   for (; n > 0; --n) crc = crc >> 1 ^ (crc & 1 ? kPolynomial : 0);
@@ -102,12 +108,15 @@ constexpr uint64_t power(int n) {
 constexpr size_t kFold = 256;  // bytes in four registers
 constexpr int kFoldBits = 8 * kFold;
 
-bool can_fold() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"); }
+bool can_fold() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+}
 
-// Folding (Gopal et al. 2009): 16 bytes, multiplied with a power of x, have the same remainder as they and the 2048
-// zeros after them. So four registers take in the message, and what is in them at the end has its remainder.
-__attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t update_by_folding(uint32_t crc, const unsigned char* at,
-                                                                                size_t bytes) {
+// Folding (Gopal et al. 2009): 16 bytes, multiplied with a power of x, have the same remainder as
+// they and the 2048 zeros after them. So four registers take in the message, and what is in them at
+// the end has its remainder.
+__attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t update_by_folding(
+    uint32_t crc, const unsigned char* at, size_t bytes) {
   constexpr long long far = power(kFoldBits + 32), near = power(kFoldBits - 32);
   const __m512i factors = _mm512_set_epi64(near, far, near, far, near, far, near, far);
   alignas(64) unsigned char folded[kFold];
@@ -117,7 +126,8 @@ __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t update_by_folding(
   for (at += kFold, bytes -= kFold; bytes >= kFold; at += kFold, bytes -= kFold)
     for (int i = 0; i < 4; ++i)
       x[i] = _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x[i], factors, 0x00),
-                                       _mm512_clmulepi64_epi128(x[i], factors, 0x11), _mm512_loadu_si512(at + 64 * i),
+                                       _mm512_clmulepi64_epi128(x[i], factors, 0x11),
+                                       _mm512_loadu_si512(at + 64 * i),
                                        0x96);  // the exclusive or of the three
   for (int i = 0; i < 4; ++i) _mm512_store_si512(folded + 64 * i, x[i]);
   return update_by_instruction(update_by_instruction(0, folded, kFold), at, bytes);
@@ -155,7 +165,8 @@ uint32_t crc32c(const void* data, size_t bytes) {
   static const bool fast = has_instruction();
   static const bool fastest = fast && can_fold();
   if (!fast) return crc32c_portable(data, bytes);
-  if (fastest && bytes >= 4 * kFold) return ~update_by_folding(~0u, static_cast<const unsigned char*>(data), bytes);
+  if (fastest && bytes >= 4 * kFold)
+    return ~update_by_folding(~0u, static_cast<const unsigned char*>(data), bytes);
   return ~update_by_instruction(~0u, static_cast<const unsigned char*>(data), bytes);
 }
 

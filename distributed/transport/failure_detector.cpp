@@ -12,7 +12,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr std::chrono::milliseconds kExplanation{100};  // a rank that closes its streams has said why before
+// a rank that closes its streams has said why before.
+constexpr std::chrono::milliseconds kExplanation{100};
 constexpr std::chrono::milliseconds kRollCall{300};
 
 }  // namespace
@@ -20,7 +21,8 @@ constexpr std::chrono::milliseconds kRollCall{300};
 std::string describe(const Position& position) {
   if (position.frame.sequence == 0) return "before its first collective";
   const std::string names = position.about ? str(" (", *position.about, ")") : "";
-  return str(position.inside ? "in " : "outside of collectives, its last one was ", describe(position.frame), names);
+  return str(position.inside ? "in " : "outside of collectives, its last one was ",
+             describe(position.frame), names);
 }
 
 FailureDetector::Peer::Peer(FileDescriptor socket) : control(std::move(socket)) {
@@ -35,7 +37,7 @@ FailureDetector::FailureDetector(int rank, std::vector<FileDescriptor> controls)
   for (FileDescriptor& control : controls) peers_.emplace_back(std::move(control));
 }
 
-// -- giving up, and leaving -----------------------------------------------------------------------------------------
+// -- giving up, and leaving -----------------------------------------------------------------------
 
 void FailureDetector::tell_all(const ControlMessage& message) noexcept {
   for (Peer& peer : peers_) peer.control.send(message);
@@ -75,11 +77,12 @@ void FailureDetector::say_goodbye() noexcept {
   if (interrupted_) abort(*interruption_);  // nobody has waited since
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
-  // After a failure that would be an end in good order to a rank that still connects, and waits for this one.
+  // After a failure that would be an end in good order to a rank that still connects, and waits for
+  // this one.
   if (!failure_) tell_all({ControlKind::Goodbye});
 }
 
-// -- what other ranks say -------------------------------------------------------------------------------------------
+// -- what other ranks say -------------------------------------------------------------------------
 
 void FailureDetector::watch(std::vector<pollfd>& descriptors) const {
   for (const Peer& peer : peers_)
@@ -101,8 +104,9 @@ void FailureDetector::answer(ControlMessage message, int rank) {
     case ControlKind::Position: hear(message, rank); break;
     case ControlKind::Descriptor:
       if (!message.descriptor)
-        fail({FailureKind::Died, str("rank ", rank_, " may have no more open files, and takes no shared memory ",
-                                     "from rank ", rank, "; raise ulimit -n, or use --transport tcp")});
+        fail({FailureKind::Died,
+              str("rank ", rank_, " may have no more open files, and takes no shared memory ",
+                  "from rank ", rank, "; raise ulimit -n, or use --transport tcp")});
       peer.descriptors.push_back(std::move(message.descriptor));
       break;
   }
@@ -124,23 +128,25 @@ void FailureDetector::compare(const Frame& theirs, int rank) {
   }
 }
 
-// What ranks say comes first, and only then whose connection is closed: a rank that gives up closes its connections,
-// too, and its words name the culprit.
+// What ranks say comes first, and only then whose connection is closed: a rank that gives up closes
+// its connections, too, and its words name the culprit.
 void FailureDetector::attend() {
   check_interrupt();
   for (int r = 0; r < size(); ++r)
     while (auto message = peers_[r].control.receive()) answer(std::move(*message), r);
   for (int r = 0; r < size(); ++r)
     if (r != rank_ && peers_[r].control.closed() && !peers_[r].left)
-      fail({FailureKind::Died,
-            str("rank ", r, " died: its connection to rank ", rank_, " was closed without a goodbye")});
+      fail({FailureKind::Died, str("rank ", r, " died: its connection to rank ", rank_,
+                                   " was closed without a goodbye")});
 }
 
 void FailureDetector::fail_because_left(int rank) {
-  fail({FailureKind::Died, str("rank ", rank, " has left the group, and rank ", rank_, " still needs it")});
+  fail({FailureKind::Died,
+        str("rank ", rank, " has left the group, and rank ", rank_, " still needs it")});
 }
 
-// A data stream has ended. That may be a consequence only, so the control connections get a moment to tell the cause.
+// A data stream has ended. That may be a consequence only, so the control connections get a moment
+// to tell the cause.
 void FailureDetector::fail_because_broken(int rank, const std::string& how) {
   const auto deadline = Deadline::after(kExplanation);
   do {
@@ -150,10 +156,11 @@ void FailureDetector::fail_because_broken(int rank, const std::string& how) {
     poll(descriptors.data(), descriptors.size(), deadline.poll_timeout());
   } while (!deadline.passed());
   if (peers_[rank].left) fail_because_left(rank);
-  fail({FailureKind::Died, str("the connection between ranks ", rank_, " and ", rank, " broke: ", how)});
+  fail({FailureKind::Died,
+        str("the connection between ranks ", rank_, " and ", rank, " broke: ", how)});
 }
 
-// -- silence --------------------------------------------------------------------------------------------------------
+// -- silence --------------------------------------------------------------------------------------
 
 void FailureDetector::ask_for_positions() {
   tell_all({ControlKind::Query});
@@ -168,12 +175,14 @@ bool FailureDetector::is_one_starved() const {
   });
 }
 
-// A rank that is waited for mostly waits for another one itself, so every rank is asked where it is: the one to blame
-// has not come to this collective, or does not answer at all.
+// A rank that is waited for mostly waits for another one itself, so every rank is asked where it
+// is: the one to blame has not come to this collective, or does not answer at all.
 std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sleep& sleep) {
   for (Peer& peer : peers_) peer.position.reset();
   tell_all({ControlKind::Query});
-  const auto answered = [](const Peer& peer) { return peer.position || peer.left || peer.control.descriptor() < 0; };
+  const auto answered = [](const Peer& peer) {
+    return peer.position || peer.left || peer.control.descriptor() < 0;
+  };
   const auto deadline = Deadline::after(kRollCall);
   while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered))
     sleep(std::chrono::milliseconds(deadline.poll_timeout()));
@@ -192,20 +201,23 @@ std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sl
   if (!text.empty()) return text;
   if (position_.inside) text = "; all ranks are in it";
   for (int r = 0; r < size(); ++r) {
-    if (streams.receiving(r)) text += str("; no data comes from rank ", r, " over ", streams.channel(r).kind().name);
-    if (streams.sending(r)) text += str("; rank ", r, " takes no data over ", streams.channel(r).kind().name);
+    if (streams.receiving(r))
+      text += str("; no data comes from rank ", r, " over ", streams.channel(r).kind().name);
+    if (streams.sending(r))
+      text += str("; rank ", r, " takes no data over ", streams.channel(r).kind().name);
   }
   return text;
 }
 
-void FailureDetector::time_out(std::chrono::milliseconds timeout, const PeerStreams& streams, const Sleep& sleep) {
+void FailureDetector::time_out(std::chrono::milliseconds timeout, const PeerStreams& streams,
+                               const Sleep& sleep) {
   const std::string text = who_is_missing(streams, sleep);
   const std::string seconds = str(std::chrono::duration<double>(timeout).count());
   const char* where = position_.inside ? "" : " in a send or receive";
   fail({FailureKind::TimedOut, str("nothing moved for ", seconds, " s", where, text)});
 }
 
-// -- descriptors ----------------------------------------------------------------------------------------------------
+// -- descriptors ----------------------------------------------------------------------------------
 
 bool FailureDetector::send_descriptor(int rank, int descriptor) noexcept {
   return peers_[rank].control.send({ControlKind::Descriptor}, descriptor);

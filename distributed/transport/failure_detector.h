@@ -1,10 +1,10 @@
-// FailureDetector: who has left, who has failed, who is missed, and who is to blame. It listens and speaks on this
-// rank's control connections (control_link.h), one to every other rank.
+// FailureDetector: who has left, who has failed, who is missed, and who is to blame. It listens and
+// speaks on this rank's control connections (control_link.h), one to every other rank.
 //
-// A group fails as a whole. The rank that notices first tells all others, and each throws the same words; so the first
-// cause reaches every rank, and not what follows from it. A process that dies says nothing: the kernel closes its
-// connections, and an end without a goodbye is a death. Silence alone is no failure, until the deadline: then every
-// rank is asked where it is.
+// A group fails as a whole. The rank that notices first tells all others, and each throws the same
+// words; so the first cause reaches every rank, and not what follows from it. A process that dies
+// says nothing: the kernel closes its connections, and an end without a goodbye is a death. Silence
+// alone is no failure, until the deadline: then every rank is asked where it is.
 #pragma once
 
 #include <poll.h>
@@ -27,8 +27,9 @@ namespace ringgrad {
 
 // What a rank is doing, for other ranks that miss it.
 struct Position {
-  Frame frame;          // of the collective it has entered last; its sequence is 0 before the first one
-  bool inside = false;  // it is in that collective still
+  // Of the collective it has entered last; its sequence is 0 before the first one.
+  Frame frame;
+  bool inside = false;                       // it is in that collective still
   std::shared_ptr<const std::string> about;  // what the collective is about: names of parameters
 };
 std::string describe(const Position& position);
@@ -49,40 +50,48 @@ class FailureDetector {
   void abort(const Failure& failure) noexcept;
   // The same, and throws the first failure.
   [[noreturn]] void fail(Failure failure);
-  // The same from any thread: this rank's next check_interrupt() does it. The caller wakes this rank.
+  // The same from any thread: this rank's next check_interrupt() does it. The caller wakes this
+  // rank.
   void interrupt(const Failure& failure) noexcept;
   const std::optional<Failure>& failure() const { return failure_; }
   void check_failure() const;  // throws it, if there is one
   void check_interrupt();      // and what interrupt() has asked for
-  // Leaves the group, in good order unless it was interrupted or an exception is what ends the transport.
+  // Leaves the group, in good order unless it was interrupted or an exception is what ends the
+  // transport.
   void say_goodbye() noexcept;
 
-  // Hears what has arrived, and answers ranks that ask for this one. Throws when the group has failed.
+  // Hears what has arrived, and answers ranks that ask for this one. Throws when the group has
+  // failed.
   void attend();
   // Adds what to poll for attend().
   void watch(std::vector<pollfd>& descriptors) const;
 
   bool has_left(int rank) const { return peers_[rank].left; }
   [[noreturn]] void fail_because_left(int rank);
-  // The data stream to `rank` has ended: throws for the reason that the control connections tell, or for that alone.
+  // The data stream to `rank` has ended: throws for the reason that the control connections tell,
+  // or for that alone.
   [[noreturn]] void fail_because_broken(int rank, const std::string& how);
-  // Throws OutOfStepError unless `rank`'s frame of the collective in which both are agrees with this rank's.
+  // Throws OutOfStepError unless `rank`'s frame of the collective in which both are agrees with
+  // this rank's.
   void compare(const Frame& theirs, int rank);
 
   // Nothing has moved for long. Sleep: waits so many milliseconds at most, and attends.
   using Sleep = std::function<void(std::chrono::milliseconds)>;
   void ask_for_positions();
-  // Whether a rank of this machine could have run since then, and had no core for most of the time: it is late, and
-  // not to blame. What is not known to the kernel as a process of this machine counts as not starved.
+  // Whether a rank of this machine could have run since then, and had no core for most of the time:
+  // it is late, and not to blame. What is not known to the kernel as a process of this machine
+  // counts as not starved.
   bool is_one_starved() const;
   std::string who_is_missing(const PeerStreams& streams, const Sleep& sleep);
-  [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams, const Sleep& sleep);
+  [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams,
+                             const Sleep& sleep);
 
-  // Descriptors travel on the control connections, too (shared_memory_peers.h). send_descriptor() is false, with errno,
-  // where one cannot be sent now.
+  // Descriptors travel on the control connections, too (shared_memory_peers.h). send_descriptor()
+  // is false, with errno, where one cannot be sent now.
   bool send_descriptor(int rank, int descriptor) noexcept;
   size_t descriptors_from(int rank) const { return peers_[rank].descriptors.size(); }
-  FileDescriptor take_descriptor(int rank);  // in the order in which they were sent. REQUIRES: there is one
+  // In the order in which they were sent. REQUIRES: there is one.
+  FileDescriptor take_descriptor(int rank);
   int control_of(int rank) const { return peers_[rank].control.descriptor(); }
 
  private:

@@ -20,7 +20,8 @@ const char* name(Operation operation) {
 }
 
 bool reduces(Operation operation) {
-  return operation == Operation::AllReduce || operation == Operation::Reduce || operation == Operation::ReduceScatter;
+  return operation == Operation::AllReduce || operation == Operation::Reduce ||
+         operation == Operation::ReduceScatter;
 }
 
 namespace {
@@ -87,7 +88,8 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
 
 // 9 words for what has one dimension, so this is ~10 ns.
 uint64_t fingerprint(const Frame& frame) {
-  return hash_of(&frame, offsetof(Frame, shape) + std::min<size_t>(frame.dims, kFrameDims) * sizeof(int64_t));
+  return hash_of(
+      &frame, offsetof(Frame, shape) + std::min<size_t>(frame.dims, kFrameDims) * sizeof(int64_t));
 }
 
 namespace {
@@ -118,13 +120,14 @@ std::string describe(const Frame& frame) {
 
 void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int their_rank) {
   if (std::memcmp(&mine, &theirs, kAgreed) == 0) return;
-  CHECK_AS(OutOfStepError, mine.job == theirs.job, "rank ", their_rank, " belongs to another job or group than rank ",
-           my_rank);
+  CHECK_AS(OutOfStepError, mine.job == theirs.job, "rank ", their_rank,
+           " belongs to another job or group than rank ", my_rank);
   std::string my_words = describe(mine), their_words = describe(theirs), hint;
   const bool layouts_differ = mine.layout != theirs.layout;
   if (layouts_differ && (my_words == their_words || (mine.layout != 0 && theirs.layout != 0))) {
     hint =
-        "; these are of other parameters or another layer, or they weight or compress gradients in another way "
+        "; these are of other parameters or another layer, or they weight or compress gradients in "
+        "another way "
         "(layout hashes differ)";
   } else if (my_words == their_words) {
     if (mine.sequence != theirs.sequence)
@@ -134,8 +137,9 @@ void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int thei
     else
       hint = "; they use different algorithms";
   }
-  throw OutOfStepError(str("ranks are out of step: rank ", my_rank, " is in ", my_words, " (collective ", mine.sequence,
-                           "), rank ", their_rank, " in ", their_words, " (collective ", theirs.sequence, ")", hint));
+  throw OutOfStepError(str("ranks are out of step: rank ", my_rank, " is in ", my_words,
+                           " (collective ", mine.sequence, "), rank ", their_rank, " in ",
+                           their_words, " (collective ", theirs.sequence, ")", hint));
 }
 
 }  // namespace ringgrad

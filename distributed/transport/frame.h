@@ -1,9 +1,10 @@
 // The header of every message between ranks.
 //
-// It says what the sender is doing: which collective of which step, on what. The receiver compares that with what it is
-// doing itself before it looks at the payload. So ranks that disagree are found out in the collective in which they
-// do, at the price of 152 bytes and no extra round trip, and the error names both sides. (PyTorch finds this out with
-// TORCH_DISTRIBUTED_DEBUG=DETAIL, at an extra collective each time; otherwise it averages step i with step i+1.)
+// It says what the sender is doing: which collective of which step, on what. The receiver compares
+// that with what it is doing itself before it looks at the payload. So ranks that disagree are
+// found out in the collective in which they do, at the price of 152 bytes and no extra round trip,
+// and the error names both sides. (PyTorch finds this out with TORCH_DISTRIBUTED_DEBUG=DETAIL, at
+// an extra collective each time; otherwise it averages step i with step i+1.)
 #pragma once
 
 #include <array>
@@ -29,7 +30,8 @@ enum class Operation : uint8_t {
   SendRecv,
   Barrier,
   AllocateShared,
-  Replay,  // of what was recorded, with the collectives in it; `count` is the recording's number in its group
+  Replay,  // of what was recorded, with the collectives in it; `count` is the recording's number in
+           // its group
 };
 
 const char* name(Operation operation);  // "all_reduce"
@@ -73,17 +75,18 @@ inline constexpr size_t kFrameBytes = 152;
 static_assert(sizeof(Frame) == kFrameBytes);
 using FrameBytes = std::array<std::byte, kFrameBytes>;
 
-void set_shape(Frame& frame, std::span<const int64_t> sizes);  // and the count. At most kFrameDims sizes
+// And the count. At most kFrameDims sizes.
+void set_shape(Frame& frame, std::span<const int64_t> sizes);
 
 // Fills in the CRC.
 FrameBytes encode(const Frame& frame);
 
-// Throws DistributedError unless the bytes are exactly what encode() makes of a sensible frame: magic, version, CRC,
-// known enumerators, a payload of at most kMaxPayload, zeros where nothing is.
+// Throws DistributedError unless the bytes are exactly what encode() makes of a sensible frame:
+// magic, version, CRC, known enumerators, a payload of at most kMaxPayload, zeros where nothing is.
 Frame decode(std::span<const std::byte, kFrameBytes> bytes);
 
-// 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a multiplication and a shift, as
-// in wyhash. Not for use against an adversary.
+// 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a
+// multiplication and a shift, as in wyhash. Not for use against an adversary.
 uint64_t hash_of(const void* data, size_t bytes);
 
 // A hash of all that ranks must agree on.

@@ -17,18 +17,21 @@ constexpr size_t kPiece = 4 << 20;  // of a letter, which travels in messages of
 
 // "a message from rank 1 to rank 0 over tcp"
 std::string Mailbox::link_from(int peer) const {
-  return str("a message from rank ", peer, " to rank ", rank_, " over ", streams_.channel(peer).kind().name);
+  return str("a message from rank ", peer, " to rank ", rank_, " over ",
+             streams_.channel(peer).kind().name);
 }
 
-void Mailbox::check_payload(int peer, const Frame& frame, std::span<const std::byte> payload) const {
+void Mailbox::check_payload(int peer, const Frame& frame,
+                            std::span<const std::byte> payload) const {
   if (frame.payload_crc != 0 && frame.payload_crc != crc32c(payload.data(), payload.size()))
-    throw DistributedError(
-        str(link_from(peer), " was damaged on its way: the CRC of its ", payload.size(), " bytes is wrong"));
+    throw DistributedError(str(link_from(peer), " was damaged on its way: the CRC of its ",
+                               payload.size(), " bytes is wrong"));
 }
 
-// -- reading --------------------------------------------------------------------------------------------------------
+// -- reading --------------------------------------------------------------------------------------
 
-// Messages come one after the other. One that is offered waits in its stream, as does what follows, for the collective.
+// Messages come one after the other. One that is offered waits in its stream, as does what follows,
+// for the collective.
 bool Mailbox::read_from(int peer) {
   Peer& from = peers_[peer];
   bool moved = false;
@@ -78,7 +81,8 @@ void Mailbox::route(int peer) {
     }
   auto bytes = std::make_unique_for_overwrite<std::byte[]>(from.frame.payload_bytes);
   Message message{peer, from.frame, std::move(bytes)};
-  from.message = for_letter ? &strays_.emplace_back(std::move(message)) : &from.kept.emplace_back(std::move(message));
+  from.message = for_letter ? &strays_.emplace_back(std::move(message))
+                            : &from.kept.emplace_back(std::move(message));
   from.rest = from.message->bytes();
 }
 
@@ -91,22 +95,24 @@ void Mailbox::finish_payload(int peer) {
     return;
   }
   const auto letter = std::move(from.letter);
-  check_payload(peer, from.frame, letter->payload.subspan(letter->received, from.frame.payload_bytes));
+  check_payload(peer, from.frame,
+                letter->payload.subspan(letter->received, from.frame.payload_bytes));
   add_to(letter, from.frame.payload_bytes);
 }
 
 bool Mailbox::may_end(int peer) {
   const Peer& from = peers_[peer];
   const auto waits = [&](const auto& letter) { return letter->peer == peer; };
-  if (peer == wanted_ || from.in_payload || from.header_bytes > 0 || streams_.transfers_from(peer) ||
-      streams_.sending(peer) || std::any_of(receives_.begin(), receives_.end(), waits))
+  if (peer == wanted_ || from.in_payload || from.header_bytes > 0 ||
+      streams_.transfers_from(peer) || streams_.sending(peer) ||
+      std::any_of(receives_.begin(), receives_.end(), waits))
     return false;
   peers_[peer].gone = true;
   listen();
   return true;
 }
 
-// -- collectives ----------------------------------------------------------------------------------------------------
+// -- collectives ----------------------------------------------------------------------------------
 
 void Mailbox::want(int peer) {
   const int before = std::exchange(wanted_, peer);
@@ -131,12 +137,13 @@ bool Mailbox::take(int peer, std::span<std::byte> payload) {
     from.offered = false;
     return false;
   }
-  if (!payload.empty()) std::memcpy(payload.data(), from.kept.front().payload.get(), payload.size());
+  if (!payload.empty())
+    std::memcpy(payload.data(), from.kept.front().payload.get(), payload.size());
   from.kept.pop_front();
   return true;
 }
 
-// -- letters --------------------------------------------------------------------------------------------------------
+// -- letters --------------------------------------------------------------------------------------
 
 void Mailbox::post(std::shared_ptr<Letter> letter) {
   std::lock_guard lock(posted_mutex_);
@@ -147,7 +154,8 @@ void Mailbox::post(std::shared_ptr<Letter> letter) {
 
 std::chrono::milliseconds Mailbox::shortest_timeout() {
   std::lock_guard lock(posted_mutex_);
-  std::chrono::milliseconds shortest = std::chrono::seconds(1'000'000);  // of none, which nobody waits for long
+  // Of none, which nobody waits for long.
+  std::chrono::milliseconds shortest = std::chrono::seconds(1'000'000);
   for (const auto& letter : receives_) shortest = std::min(shortest, letter->timeout);
   for (const auto& letter : sends_) shortest = std::min(shortest, letter->timeout);
   for (const auto& letter : posted_) shortest = std::min(shortest, letter->timeout);
@@ -224,8 +232,9 @@ std::span<std::byte> Mailbox::place_in(Letter& letter, int peer, const Frame& fr
   Frame expected = letter.frame;
   expected.sequence = frame.sequence;
   check_in_step(expected, rank_, frame, peer);
-  CHECK_AS(OutOfStepError, frame.payload_bytes <= letter.payload.size() - letter.received, "send/recv: rank ", peer,
-           " sent more than the ", letter.payload.size(), " bytes that rank ", rank_, " expects");
+  CHECK_AS(OutOfStepError, frame.payload_bytes <= letter.payload.size() - letter.received,
+           "send/recv: rank ", peer, " sent more than the ", letter.payload.size(),
+           " bytes that rank ", rank_, " expects");
   letter.peer = peer;
   letter.number = frame.sequence;
   return letter.payload.subspan(letter.received, frame.payload_bytes);
@@ -239,8 +248,9 @@ void Mailbox::add_to(const std::shared_ptr<Letter>& letter, size_t bytes) {
 // Of one sender, what came first goes to the receive that was posted first.
 void Mailbox::deliver_strays() {
   for (auto stray = strays_.begin(); stray != strays_.end();) {
-    const auto taker = std::find_if(receives_.begin(), receives_.end(),
-                                    [&](const auto& letter) { return fits(*letter, stray->peer, stray->frame); });
+    const auto taker = std::find_if(receives_.begin(), receives_.end(), [&](const auto& letter) {
+      return fits(*letter, stray->peer, stray->frame);
+    });
     if (!stray->complete || taker == receives_.end()) {
       ++stray;
       continue;

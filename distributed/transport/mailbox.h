@@ -1,10 +1,12 @@
-// Mailbox: the messages that come from other ranks, each a frame (frame.h) and a payload, and who gets them.
+// Mailbox: the messages that come from other ranks, each a frame (frame.h) and a payload, and who
+// gets them.
 //
-// A collective knows which rank it must hear from next: it wants a message from that rank, and receives the payload
-// where it belongs. A letter, which send() and recv() exchange, may come at any time: in the middle of a collective,
-// from any rank, and before anybody has asked for it. Streams keep the order of what they carry, so while a letter is
-// under way everything that arrives is read: what nobody has asked for yet is kept in memory. So no message waits
-// behind another, and ranks may both receive before they send, or both send before they receive.
+// A collective knows which rank it must hear from next: it wants a message from that rank, and
+// receives the payload where it belongs. A letter, which send() and recv() exchange, may come at
+// any time: in the middle of a collective, from any rank, and before anybody has asked for it.
+// Streams keep the order of what they carry, so while a letter is under way everything that arrives
+// is read: what nobody has asked for yet is kept in memory. So no message waits behind another, and
+// ranks may both receive before they send, or both send before they receive.
 #pragma once
 
 #include <atomic>
@@ -23,8 +25,9 @@
 
 namespace ringgrad {
 
-// One send or receive. Its owner keeps the payload until it is told of the end, by the thread that moves the bytes:
-// once, when the letter is under way no more, so that the owner may leave the group then.
+// One send or receive. Its owner keeps the payload until it is told of the end, by the thread that
+// moves the bytes: once, when the letter is under way no more, so that the owner may leave the
+// group then.
 class Letter {
  public:
   virtual ~Letter() = default;
@@ -65,16 +68,19 @@ class Mailbox {
   bool has_message(int peer) const;
   // Of the message that is there.
   const Frame& frame(int peer) const;
-  // Where its payload has been read already: copies it. Else false, and the caller receives it from the stream.
+  // Where its payload has been read already: copies it. Else false, and the caller receives it from
+  // the stream.
   bool take(int peer, std::span<std::byte> payload);
   // Throws DistributedError, naming the link, where the payload is not what the sender sent.
   void check_payload(int peer, const Frame& frame, std::span<const std::byte> payload) const;
 
-  // Move bytes, and never wait. Throw ChannelClosed; DistributedError for a damaged message, naming the link, and
-  // OutOfStepError for a letter that is not what its receiver expects.
+  // Move bytes, and never wait. Throw ChannelClosed; DistributedError for a damaged message, naming
+  // the link, and OutOfStepError for a letter that is not what its receiver expects.
   bool begin_posted();  // false: there was nothing new
   bool end_sent();      // false: none has ended
-  bool reads_from(int peer) const { return peer == wanted_ || (under_way_ > 0 && !peers_[peer].gone); }
+  bool reads_from(int peer) const {
+    return peer == wanted_ || (under_way_ > 0 && !peers_[peer].gone);
+  }
   bool read_from(int peer);
   // The stream of `peer` has ended: true where nobody needs more of it.
   bool may_end(int peer);

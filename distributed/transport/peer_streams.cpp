@@ -5,7 +5,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kPiecesAtOnce = 8;  // a header and its payload, of several messages, leave in one system call
+// a header and its payload, of several messages, leave in one system call.
+constexpr size_t kPiecesAtOnce = 8;
 
 }  // namespace
 
@@ -26,8 +27,9 @@ bool PeerStreams::done(const Transfer& transfer) const {
   return (transfer.outgoing ? peer.sends : peer.recvs).done >= transfer.number;
 }
 
-// A queue keeps the order of its transfers, so `done >= number` speaks of a transfer and of all before it. What leaves
-// in one system call may end in the middle of a message, and goes on there next time.
+// A queue keeps the order of its transfers, so `done >= number` speaks of a transfer and of all
+// before it. What leaves in one system call may end in the middle of a message, and goes on there
+// next time.
 bool PeerStreams::push(int peer) {
   Queue& queue = peers_[peer].sends;
   iovec pieces[kPiecesAtOnce];

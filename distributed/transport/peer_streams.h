@@ -1,5 +1,5 @@
-// PeerStreams: the bytes between this rank and all others, as queues of transfers over one Channel to each. Moves what
-// can be moved, and never waits; Transport makes waiting out of it.
+// PeerStreams: the bytes between this rank and all others, as queues of transfers over one Channel
+// to each. Moves what can be moved, and never waits; Transport makes waiting out of it.
 #pragma once
 
 #include <poll.h>
@@ -38,23 +38,27 @@ class PeerStreams {
 
   Channel& channel(int peer) const { return *peers_[peer].channel; }
 
-  // Queues bytes, which must stay as they are until the transfer is done; or room for exactly so many.
+  // Queues bytes, which must stay as they are until the transfer is done; or room for exactly so
+  // many.
   Transfer send(int peer, std::span<const std::byte> bytes);
   Transfer recv(int peer, std::span<std::byte> bytes);
   bool done(const Transfer& transfer) const;
 
   bool sending(int peer) const { return !peers_[peer].sends.pending.empty(); }
   bool transfers_from(int peer) const { return !peers_[peer].recvs.pending.empty(); }
-  bool receiving(int peer) const { return transfers_from(peer) || peers_[peer].expected == Expect::Message; }
+  bool receiving(int peer) const {
+    return transfers_from(peer) || peers_[peer].expected == Expect::Message;
+  }
   // Move bytes of queued transfers; false: the channel took or gave nothing. Throw ChannelClosed.
   bool push(int peer);
   bool pull(int peer);
-  // Fills the front of `bytes`, and returns how much. REQUIRES: no receive is queued. Throws ChannelClosed.
+  // Fills the front of `bytes`, and returns how much. REQUIRES: no receive is queued. Throws
+  // ChannelClosed.
   size_t read(int peer, std::span<std::byte> bytes) { return peers_[peer].channel->read(bytes); }
   void expect(int peer, Expect what) { peers_[peer].expected = what; }
 
-  // Adds what to poll for the transfers that are queued, and for what is expected. Channels in shared memory have
-  // nothing: their peers ring.
+  // Adds what to poll for the transfers that are queued, and for what is expected. Channels in
+  // shared memory have nothing: their peers ring.
   void watch(std::vector<pollfd>& descriptors) const;
 
  private:

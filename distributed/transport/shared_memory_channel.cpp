@@ -21,7 +21,8 @@ class SharedMemoryChannel final : public Channel {
   size_t write(std::span<const iovec> pieces) override {
     size_t taken = 0;
     for (const iovec& piece : pieces) {
-      const size_t n = queues_->outgoing.write({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
+      const size_t n =
+          queues_->outgoing.write({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
       taken += n;
       if (n < piece.iov_len) break;
     }
@@ -41,13 +42,14 @@ ChannelOffer offer_shm(const std::string& /*host*/) {
   return {std::move(name), std::move(listener)};
 }
 
-constinit const ChannelKind shm_kind{
-    .name = "shm",
-    .reach = Reach::Memory,
-    .preference = 2,
-    .offer = offer_shm,
-    .dial = connect_local,
-    .open = [](FileDescriptor) -> std::unique_ptr<Channel> { return std::make_unique<SharedMemoryChannel>(); }};
+constinit const ChannelKind shm_kind{.name = "shm",
+                                     .reach = Reach::Memory,
+                                     .preference = 2,
+                                     .offer = offer_shm,
+                                     .dial = connect_local,
+                                     .open = [](FileDescriptor) -> std::unique_ptr<Channel> {
+                                       return std::make_unique<SharedMemoryChannel>();
+                                     }};
 BEFORE_MAIN(shared_memory_channel, register_channel(shm_kind));
 
 }  // namespace

@@ -14,16 +14,18 @@ namespace ringgrad {
 namespace {
 
 constexpr uint32_t kBoardMagic = 0x64424752;
-constexpr size_t kQueueBytes = 512 << 10;  // two segments of the ring; a few such queues lie in a second-level cache
+// Two segments of the ring; a few such queues lie in a second-level cache.
+constexpr size_t kQueueBytes = 512 << 10;
 
 // One rank's memory: its board, its staging area, then one queue to every rank.
 size_t queue_offset(int peer) {
-  return kBoardBytes + kStagingBytes + ByteQueue::footprint(kQueueBytes) * static_cast<size_t>(peer);
+  return kBoardBytes + kStagingBytes +
+         ByteQueue::footprint(kQueueBytes) * static_cast<size_t>(peer);
 }
 
 }  // namespace
 
-// -- handing over, and opening --------------------------------------------------------------------------------------
+// -- handing over, and opening --------------------------------------------------------------------
 
 SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, const std::vector<bool>& local,
                                      const FileDescriptor& doorbell, Deadline deadline)
@@ -45,14 +47,16 @@ SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, const std::vector<b
   memory_->close_descriptor();
 }
 
-// Descriptors that nobody has taken yet count against a limit of the user, so this rank takes its own between attempts.
+// Descriptors that nobody has taken yet count against a limit of the user, so this rank takes its
+// own between attempts.
 void SharedMemoryPeers::hand_over(int peer, int descriptor, Deadline deadline) {
   while (!ranks_.send_descriptor(peer, descriptor) && !ranks_.has_left(peer)) {
     const int reason = errno;
     ranks_.attend();
     if (deadline.passed())
-      ranks_.fail({FailureKind::TimedOut, str("rank ", rank_, " could not hand shared memory to rank ", peer, ": ",
-                                              std::strerror(reason), "; raise ulimit -n, or use --transport tcp")});
+      ranks_.fail({FailureKind::TimedOut,
+                   str("rank ", rank_, " could not hand shared memory to rank ", peer, ": ",
+                       std::strerror(reason), "; raise ulimit -n, or use --transport tcp")});
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -61,14 +65,15 @@ QueuePair SharedMemoryPeers::open(int peer, Deadline deadline) {
   for (ranks_.attend(); ranks_.descriptors_from(peer) < 2; ranks_.attend()) {
     pollfd ready{ranks_.control_of(peer), POLLIN, 0};
     if (poll(&ready, 1, deadline.poll_timeout()) == 0)
-      ranks_.fail({FailureKind::TimedOut, str("rank ", peer, " did not send its shared memory in time")});
+      ranks_.fail(
+          {FailureKind::TimedOut, str("rank ", peer, " did not send its shared memory in time")});
   }
   peers_[peer].memory = SharedMemory::open(ranks_.take_descriptor(peer));
   peers_[peer].doorbell = ranks_.take_descriptor(peer);
   const Board& theirs = board(peer);
   CHECK_AS(DistributedError,
-           peers_[peer].memory->size() == memory_->size() && theirs.magic == kBoardMagic && theirs.rank == peer &&
-               theirs.size == size_ && theirs.queue_capacity == kQueueBytes,
+           peers_[peer].memory->size() == memory_->size() && theirs.magic == kBoardMagic &&
+               theirs.rank == peer && theirs.size == size_ && theirs.queue_capacity == kQueueBytes,
            "transport: rank ", peer, " runs another program or version than rank ", rank_);
   return {ByteQueue(memory_of(rank_) + queue_offset(peer), kQueueBytes),
           ByteQueue(memory_of(peer) + queue_offset(rank_), kQueueBytes)};
@@ -86,7 +91,9 @@ std::byte* SharedMemoryPeers::memory_of(int rank) const {
   return rank == rank_ ? memory_->data() : peers_[rank].memory->data();
 }
 
-Board& SharedMemoryPeers::board(int rank) const { return *std::launder(reinterpret_cast<Board*>(memory_of(rank))); }
+Board& SharedMemoryPeers::board(int rank) const {
+  return *std::launder(reinterpret_cast<Board*>(memory_of(rank)));
+}
 
 SharedSegment SharedMemoryPeers::contribute(size_t bytes, Deadline deadline) {
   SharedSegment segment{++segments_, std::vector<std::shared_ptr<SharedMemory>>(peers_.size())};
@@ -100,18 +107,19 @@ SharedSegment SharedMemoryPeers::contribute(size_t bytes, Deadline deadline) {
 void SharedMemoryPeers::open_part(SharedSegment& segment, int peer) {
   const size_t bytes = segment.parts[rank_]->size();
   segment.parts[peer] = SharedMemory::open(ranks_.take_descriptor(peer));
-  CHECK_AS(OutOfStepError, segment.parts[peer]->size() == bytes, "allocate_shared: rank ", rank_, " asks for ", bytes,
-           " bytes, rank ", peer, " for ", segment.parts[peer]->size());
+  CHECK_AS(OutOfStepError, segment.parts[peer]->size() == bytes, "allocate_shared: rank ", rank_,
+           " asks for ", bytes, " bytes, rank ", peer, " for ", segment.parts[peer]->size());
 }
 
-// -- doorbells ------------------------------------------------------------------------------------------------------
+// -- doorbells ------------------------------------------------------------------------------------
 
 void SharedMemoryPeers::set_sleeping(bool sleeping) {
   if (memory_) board(rank_).sleeping.store(sleeping ? 1 : 0);
 }
 
 void SharedMemoryPeers::ring_bell(int peer) {
-  if (!opened(peer) || board(peer).sleeping.load() == 0 || board(peer).sleeping.exchange(0) == 0) return;
+  if (!opened(peer) || board(peer).sleeping.load() == 0 || board(peer).sleeping.exchange(0) == 0)
+    return;
   eventfd_write(peers_[peer].doorbell.get(), 1);
 }
 
@@ -126,7 +134,7 @@ void SharedMemoryPeers::ring_if_complete(std::atomic<uint64_t> Board::*count, ui
   for (int r = 0; r < size_; ++r) ring_bell(r);
 }
 
-// -- who is in which collective -------------------------------------------------------------------------------------
+// -- who is in which collective -------------------------------------------------------------------
 
 void SharedMemoryPeers::show_position() {
   if (!memory_) return;
@@ -134,29 +142,33 @@ void SharedMemoryPeers::show_position() {
   Board& own = board(rank_);
   uint64_t words[kFrameBytes / 8];
   std::memcpy(words, &frame, kFrameBytes);
-  for (size_t i = 0; i < own.frame.size(); ++i) own.frame[i].store(words[i], std::memory_order_relaxed);
+  for (size_t i = 0; i < own.frame.size(); ++i)
+    own.frame[i].store(words[i], std::memory_order_relaxed);
   own.fingerprint.store(fingerprint(frame), std::memory_order_relaxed);
   own.entered.store(frame.sequence);
   ring_if_complete(&Board::entered, frame.sequence);
 }
 
-// Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this rank's. Where it has
-// gone on to the next one meanwhile, there is nothing to compare. It may be writing that one's words right now: a
-// mixture of two frames has the fingerprint of neither.
+// Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this
+// rank's. Where it has gone on to the next one meanwhile, there is nothing to compare. It may be
+// writing that one's words right now: a mixture of two frames has the fingerprint of neither.
 void SharedMemoryPeers::compare_board(int rank, uint64_t sequence) {
   const Board& theirs = board(rank);
   uint64_t words[kFrameBytes / 8];
-  for (size_t i = 0; i < theirs.frame.size(); ++i) words[i] = theirs.frame[i].load(std::memory_order_relaxed);
+  for (size_t i = 0; i < theirs.frame.size(); ++i)
+    words[i] = theirs.frame[i].load(std::memory_order_relaxed);
   Frame frame;
   std::memcpy(&frame, words, kFrameBytes);
-  if (frame.sequence == sequence && fingerprint(frame) == theirs.fingerprint.load()) ranks_.compare(frame, rank);
+  if (frame.sequence == sequence && fingerprint(frame) == theirs.fingerprint.load())
+    ranks_.compare(frame, rank);
 }
 
 void SharedMemoryPeers::compare_boards() {
   if (!memory_) return;
   const uint64_t mine = ranks_.position().frame.sequence;
   for (int r = 0; r < size_; ++r)
-    if (mine > 0 && r != rank_ && opened(r) && board(r).entered.load() == mine) compare_board(r, mine);
+    if (mine > 0 && r != rank_ && opened(r) && board(r).entered.load() == mine)
+      compare_board(r, mine);
 }
 
 void SharedMemoryPeers::check_entered() {
@@ -164,7 +176,8 @@ void SharedMemoryPeers::check_entered() {
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && !opened(r)) continue;
     const uint64_t sequence = board(r).entered.load();
-    if (sequence != ranks_.position().frame.sequence || board(r).fingerprint.load() != own.fingerprint.load())
+    if (sequence != ranks_.position().frame.sequence ||
+        board(r).fingerprint.load() != own.fingerprint.load())
       compare_board(r, sequence);
   }
 }

@@ -32,7 +32,8 @@ class TcpChannel final : public Channel {
   size_t receive(std::byte* to, size_t capacity);
 
   FileDescriptor socket_;
-  // A header and a small payload arrive together: reading ahead saves the second system call. Large reads bypass it.
+  // A header and a small payload arrive together: reading ahead saves the second system call. Large
+  // reads bypass it.
   std::vector<std::byte> ahead_;
   size_t ahead_begin_ = 0, ahead_end_ = 0;
 };
@@ -75,19 +76,22 @@ ChannelOffer offer_tcp(const std::string& host) {
 
 FileDescriptor dial_tcp(const std::string& address, Deadline deadline) {
   const size_t space = address.rfind(' ');
-  const auto port = space == std::string::npos ? std::nullopt : parse_number<uint16_t>(address.substr(space + 1));
-  CHECK_AS(DistributedError, port, "tcp: '", address, "' is a damaged address, expected a host and a port");
+  const auto port =
+      space == std::string::npos ? std::nullopt : parse_number<uint16_t>(address.substr(space + 1));
+  CHECK_AS(DistributedError, port, "tcp: '", address,
+           "' is a damaged address, expected a host and a port");
   return connect_tcp({address.substr(0, space), *port}, deadline, IfRefused::Fail);
 }
 
-constinit const ChannelKind tcp_kind{.name = "tcp",
-                                     .reach = Reach::Network,
-                                     .preference = 1,
-                                     .offer = offer_tcp,
-                                     .dial = dial_tcp,
-                                     .open = [](FileDescriptor connection) -> std::unique_ptr<Channel> {
-                                       return std::make_unique<TcpChannel>(std::move(connection));
-                                     }};
+constinit const ChannelKind tcp_kind{
+    .name = "tcp",
+    .reach = Reach::Network,
+    .preference = 1,
+    .offer = offer_tcp,
+    .dial = dial_tcp,
+    .open = [](FileDescriptor connection) -> std::unique_ptr<Channel> {
+      return std::make_unique<TcpChannel>(std::move(connection));
+    }};
 BEFORE_MAIN(tcp_channel, register_channel(tcp_kind));
 
 }  // namespace

@@ -12,12 +12,14 @@
 namespace ringgrad {
 namespace {
 
-// How long a wait burns its core before it sleeps: a little longer than waking a sleeper takes. Less, and one late rank
-// turns every following meeting into a sleep and a waking, on each rank in turn (measured on two cores with other work
-// on them: 73 us for an all-reduce of 1 KiB, instead of 0.4).
+// How long a wait burns its core before it sleeps: a little longer than waking a sleeper takes.
+// Less, and one late rank turns every following meeting into a sleep and a waking, on each rank in
+// turn (measured on two cores with other work on them: 73 us for an all-reduce of 1 KiB, instead of
+// 0.4).
 constexpr std::chrono::microseconds kSpin{100};
-constexpr int kSpinsBetweenLooks = 128;              // at the clock
-constexpr std::chrono::milliseconds kAskAfter{500};  // of silence: where is everybody? Later where many share a core
+constexpr int kSpinsBetweenLooks = 128;  // at the clock
+// Of silence: where is everybody? Later where many share a core.
+constexpr std::chrono::milliseconds kAskAfter{500};
 constexpr std::chrono::milliseconds kSayAfter{5000};
 constexpr int kMostPatience = 10;       // timeouts, with ranks that have no core
 constexpr std::chrono::hours kNap{24};  // poll() counts milliseconds in an int
@@ -43,7 +45,8 @@ std::vector<std::unique_ptr<Channel>> channels_of(std::vector<Link>& links) {
 // Which ranks share this one's memory. REQUIRES: the links still have their channels.
 std::vector<bool> local_ranks(const std::vector<Link>& links) {
   std::vector<bool> local;
-  for (const Link& link : links) local.push_back(link.data && link.data->kind().reach == Reach::Memory);
+  for (const Link& link : links)
+    local.push_back(link.data && link.data->kind().reach == Reach::Memory);
   return local;
 }
 
@@ -137,10 +140,11 @@ bool Transport::progress() {
   return moved;
 }
 
-// -- waiting --------------------------------------------------------------------------------------------------------
+// -- waiting --------------------------------------------------------------------------------------
 
-// First spins, unless that kept away the rank it waits for; then sleeps, each time after one more look, and after a
-// while of silence asks around. See Note [Sleeping without missing the bell] in shared_memory_peers.h.
+// First spins, unless that kept away the rank it waits for; then sleeps, each time after one more
+// look, and after a while of silence asks around. See Note [Sleeping without missing the bell] in
+// shared_memory_peers.h.
 template <class Done>
 void Transport::block_until(const Done& done, For what) {
   const bool may_spin = spinning_ && crowding_ == 1;
@@ -180,20 +184,23 @@ void Transport::block_until(const Done& done, For what) {
   }
 }
 
-// Nothing has moved for so long: asks around, says so, gives up at last. Returns when to do the next of these.
+// Nothing has moved for so long: asks around, says so, gives up at last. Returns when to do the
+// next of these.
 std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent, For what) {
   const auto timeout = what == For::Letters ? mailbox_.shortest_timeout() : timeout_;
   const auto ask = std::min(kAskAfter * crowding_, timeout / 2), say = std::max(kSayAfter, 2 * ask);
   const auto attend_for = [this](std::chrono::milliseconds longest) { sleep(longest); };
   if (silent >= timeout) {
     if (silent >= kMostPatience * timeout || !ranks_.is_one_starved())
-      ranks_.time_out(std::chrono::duration_cast<std::chrono::milliseconds>(silent), streams_, attend_for);
+      ranks_.time_out(std::chrono::duration_cast<std::chrono::milliseconds>(silent), streams_,
+                      attend_for);
     return std::chrono::duration_cast<std::chrono::milliseconds>(silent) + timeout;
   }
   if (silent >= say) {
-    const std::string what = ranks_.position().inside ? describe(ranks_.position().frame) : "a send or receive";
-    report_waiting(str("has waited ", std::chrono::round<std::chrono::seconds>(silent).count(), " s in ", what,
-                       ranks_.who_is_missing(streams_, attend_for)));
+    const std::string what =
+        ranks_.position().inside ? describe(ranks_.position().frame) : "a send or receive";
+    report_waiting(str("has waited ", std::chrono::round<std::chrono::seconds>(silent).count(),
+                       " s in ", what, ranks_.who_is_missing(streams_, attend_for)));
     return timeout;
   }
   if (silent < ask) return ask;
@@ -201,8 +208,9 @@ std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds sil
   return std::min(say, timeout);
 }
 
-// Called when nothing more can be received: throws if this rank needs one that has left, even in good order. What came
-// before the goodbye is in shared memory by then; over TCP it may still be under way, and the stream's end tells.
+// Called when nothing more can be received: throws if this rank needs one that has left, even in
+// good order. What came before the goodbye is in shared memory by then; over TCP it may still be
+// under way, and the stream's end tells.
 void Transport::check_left(For what) {
   for (int r = 0; r < size(); ++r)
     if (ranks_.has_left(r) && memory_.opened(r) &&
@@ -210,8 +218,8 @@ void Transport::check_left(For what) {
       ranks_.fail_because_left(r);
 }
 
-// Returns how long it was, and no more than it was meant to be: time in which this rank was stopped, or had no core,
-// is none in which it missed another.
+// Returns how long it was, and no more than it was meant to be: time in which this rank was
+// stopped, or had no core, is none in which it missed another.
 std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   ranks_.check_interrupt();
   polled_.clear();
@@ -220,7 +228,8 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   polled_.push_back({doorbell_.get(), POLLIN, 0});
   streams_.watch(polled_);
   const auto begin = std::chrono::steady_clock::now();
-  const auto at_most = std::chrono::ceil<std::chrono::milliseconds>(std::min<std::chrono::nanoseconds>(longest, kNap));
+  const auto at_most = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<std::chrono::nanoseconds>(longest, kNap));
   poll(polled_.data(), polled_.size(), static_cast<int>(at_most.count()));
   const std::chrono::nanoseconds slept = std::chrono::steady_clock::now() - begin;
   memory_.set_sleeping(false);
@@ -228,7 +237,8 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   eventfd_read(doorbell_.get(), &rings);
   ranks_.check_interrupt();
   const auto ready = [](const pollfd& p) { return p.revents != 0; };
-  if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready)) ranks_.attend();
+  if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready))
+    ranks_.attend();
   return std::min(slept, longest);
 }
 

@@ -1,4 +1,5 @@
-// All of the library but its networks (models.h), as libtorch's users have it from <torch/torch.h>; or by part.
+// All of the library but its networks (models.h), as libtorch's users have it from <torch/torch.h>;
+// or by part.
 #pragma once
 
 #include "ringgrad/data.h"

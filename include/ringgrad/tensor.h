@@ -1,9 +1,10 @@
 // Tensors, their operations, and gradients.
 #pragma once
 
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13 && defined(__AVX__) && defined(__OPTIMIZE__) && \
-    !defined(RINGGRAD_WITHOUT_SLP)
-#error "g++ 12 makes {1, 1, 1, 1} of {1, 1, 0, 0}: add -fno-tree-slp-vectorize -DRINGGRAD_WITHOUT_SLP"
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13 && defined(__AVX__) && \
+    defined(__OPTIMIZE__) && !defined(RINGGRAD_WITHOUT_SLP)
+#error \
+    "g++ 12 makes {1, 1, 1, 1} of {1, 1, 0, 0}: add -fno-tree-slp-vectorize -DRINGGRAD_WITHOUT_SLP"
 #endif
 
 #include "ringgrad/autograd/accumulate_grad.h"

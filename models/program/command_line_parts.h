@@ -1,4 +1,5 @@
-// What the files of the command line share: each of them takes seconds to compile, because of CLI11.
+// What the files of the command line share: each of them takes seconds to compile, because of
+// CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,8 +15,9 @@ namespace ringgrad::program {
 
 using Run = std::function<int()>;
 
-// A command's options, which live as long as the parser; `run` becomes the command once it is named. Where Options has
-// a set `named`, it then holds the names of what was given, such as "--out"; without those in groups.
+// A command's options, which live as long as the parser; `run` becomes the command once it is
+// named. Where Options has a set `named`, it then holds the names of what was given, such as
+// "--out"; without those in groups.
 template <class Options>
 Options& options_of(CLI::App* app, int (*command)(const Options&), Run& run) {
   const auto options = std::make_shared<Options>();
@@ -39,7 +41,9 @@ inline const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE"
 inline const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
 // Returns "" for a positive number, however small, and otherwise what is wrong with it.
 inline std::string check_above_zero(const std::string& value) {
-  return parse_number<double>(value).value_or(0) > 0 ? "" : "is " + value + ", expected a positive number";
+  return parse_number<double>(value).value_or(0) > 0
+             ? ""
+             : "is " + value + ", expected a positive number";
 }
 
 }  // namespace ringgrad::program

@@ -23,7 +23,8 @@ using namespace ringgrad::program;
 class NoMemory : public std::bad_alloc {
  public:
   NoMemory() {
-    std::snprintf(text_, sizeof text_, "%s: no memory is left, in %s; see ulimit -v, and what else runs here",
+    std::snprintf(text_, sizeof text_,
+                  "%s: no memory is left, in %s; see ulimit -v, and what else runs here",
                   ringgrad::current_op(), ringgrad::name(ringgrad::own_status().phase.load()));
   }
   const char* what() const noexcept override { return text_; }
@@ -38,19 +39,22 @@ void check_stack() {
   rlimit stack{};
   if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kNeeded)
     throw ringgrad::LimitError(
-        fmt::format("the stack may have {} kB, expected at least {}; raise the limit (ulimit -s)", stack.rlim_cur >> 10,
-                    kNeeded >> 10));
+        fmt::format("the stack may have {} kB, expected at least {}; raise the limit (ulimit -s)",
+                    stack.rlim_cur >> 10, kNeeded >> 10));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::locale::global(std::locale::classic());  // what it writes and reads has the same numbers everywhere
+  // What it writes and reads has the same numbers everywhere.
+  std::locale::global(std::locale::classic());
   std::cout.imbue(std::locale::classic());
   std::cerr.imbue(std::locale::classic());
   ringgrad::open_standard_streams();
-  // Hints name the program as it was called, also those of the ranks that it starts; ./go has said its own name.
-  if (argc > 0 && ringgrad::variable("RINGGRAD_CALLED_AS").empty()) setenv("RINGGRAD_CALLED_AS", argv[0], 1);
+  // Hints name the program as it was called, also those of the ranks that it starts; ./go has said
+  // its own name.
+  if (argc > 0 && ringgrad::variable("RINGGRAD_CALLED_AS").empty())
+    setenv("RINGGRAD_CALLED_AS", argv[0], 1);
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   std::set_new_handler([] { throw NoMemory(); });
   try {

@@ -26,11 +26,13 @@ inline std::string value_misunderstood(const std::string& type, std::string& val
     const auto number = parse_number<int64_t>(value);
     const auto natural = parse_number<uint64_t>(value);
     if (is_unsigned ? !natural : !number)
-      return fmt::format("is '{}', expected a whole number{}", value, is_unsigned ? " from 0 to 2^64 - 1" : "");
+      return fmt::format("is '{}', expected a whole number{}", value,
+                         is_unsigned ? " from 0 to 2^64 - 1" : "");
     value = is_unsigned ? fmt::to_string(*natural) : fmt::to_string(*number);
   } else if (type.starts_with("FLOAT")) {
     const auto number = parse_number<double>(value);
-    if (!number || !std::isfinite(*number)) return fmt::format("is '{}', expected a number such as 0.5", value);
+    if (!number || !std::isfinite(*number))
+      return fmt::format("is '{}', expected a number such as 0.5", value);
   }
   return "";
 }
@@ -42,9 +44,11 @@ inline void check_values(CLI::App& app) {
     const bool is_flag = option->get_items_expected_max() == 0;
     if (is_flag || option->get_name() == "command") continue;
     const std::string type = option->get_type_name();
-    option->transform(CLI::Validator([type](std::string& value) { return value_misunderstood(type, value); }, ""));
+    option->transform(CLI::Validator(
+        [type](std::string& value) { return value_misunderstood(type, value); }, ""));
   }
-  for (CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; })) check_values(*below);
+  for (CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; }))
+    check_values(*below);
 }
 
 }  // namespace ringgrad::program

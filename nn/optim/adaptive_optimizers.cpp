@@ -9,19 +9,20 @@ using Names = std::vector<std::string>;
 
 // What each group keeps for its parameters, by its options.
 template <class Spec, class Options, class NamesOf>
-std::vector<Spec> specs(const char* name, const std::vector<ParamGroup<Options>>& groups, NamesOf names_of) {
+std::vector<Spec> specs(const char* name, const std::vector<ParamGroup<Options>>& groups,
+                        NamesOf names_of) {
   std::vector<Spec> all;
   for (const auto& [parameters, options] : groups) {
-    CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps, ", weight decay ",
-          options.weight_decay, ", expected at least 0");
+    CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps,
+          ", weight decay ", options.weight_decay, ", expected at least 0");
     all.push_back({parameters, options.lr, names_of(options)});
   }
   return all;
 }
 
 Names rmsprop_names(const RMSpropOptions& o) {
-  CHECK(o.alpha >= 0 && o.alpha < 1 && o.momentum >= 0, "RMSprop: alpha ", o.alpha, ", momentum ", o.momentum,
-        ", expected a value in [0, 1), and at least 0");
+  CHECK(o.alpha >= 0 && o.alpha < 1 && o.momentum >= 0, "RMSprop: alpha ", o.alpha, ", momentum ",
+        o.momentum, ", expected a value in [0, 1), and at least 0");
   Names names = {"square_avg"};
   if (o.centered) names.push_back("grad_avg");
   if (o.momentum > 0) names.push_back("momentum_buffer");
@@ -49,7 +50,8 @@ RMSprop::RMSprop(std::vector<ParamGroup<RMSpropOptions>> groups)
 void RMSprop::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   const auto& o = options_[group];
   kernels::rmsprop_step(range.values, state[0], o.centered ? state[1] : Tensor(),
-                        o.momentum > 0 ? state.back() : Tensor(), range.grads, guarded_lr(group), step_tensor(), o);
+                        o.momentum > 0 ? state.back() : Tensor(), range.grads, guarded_lr(group),
+                        step_tensor(), o);
 }
 
 Adagrad::Adagrad(ParameterList parameters, AdagradOptions options)
@@ -60,7 +62,8 @@ Adagrad::Adagrad(std::vector<ParamGroup<AdagradOptions>> groups)
     options_.push_back({o.lr_decay, o.eps, o.weight_decay, o.initial_accumulator_value});
 }
 void Adagrad::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::adagrad_step(range.values, state[0], range.grads, guarded_lr(group), step_tensor(), options_[group]);
+  kernels::adagrad_step(range.values, state[0], range.grads, guarded_lr(group), step_tensor(),
+                        options_[group]);
 }
 
 Adadelta::Adadelta(ParameterList parameters, AdadeltaOptions options)
@@ -70,8 +73,8 @@ Adadelta::Adadelta(std::vector<ParamGroup<AdadeltaOptions>> groups)
   for (const auto& [parameters, o] : groups) options_.push_back({o.rho, o.eps, o.weight_decay});
 }
 void Adadelta::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::adadelta_step(range.values, state[0], state[1], range.grads, guarded_lr(group), step_tensor(),
-                         options_[group]);
+  kernels::adadelta_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
+                         step_tensor(), options_[group]);
 }
 
 }  // namespace ringgrad::optim

@@ -23,8 +23,10 @@ double StepLR::operator()(double base_lr, int64_t step) const {
 }
 
 double MultiStepLR::operator()(double base_lr, int64_t step) const {
-  CHECK(std::is_sorted(milestones.begin(), milestones.end()), "MultiStepLR: the milestones are not ascending");
-  const auto reached = std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+  CHECK(std::is_sorted(milestones.begin(), milestones.end()),
+        "MultiStepLR: the milestones are not ascending");
+  const auto reached =
+      std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
   return base_lr * std::pow(gamma, static_cast<double>(reached));
 }
 
@@ -35,32 +37,39 @@ double CosineAnnealingLR::operator()(double base_lr, int64_t step) const {
 
 double LinearLR::operator()(double base_lr, int64_t step) const {
   CHECK(total_iters > 0, "LinearLR: total_iters is ", total_iters, ", expected at least 1");
-  const double fraction = static_cast<double>(std::min(step, total_iters)) / static_cast<double>(total_iters);
+  const double fraction =
+      static_cast<double>(std::min(step, total_iters)) / static_cast<double>(total_iters);
   return base_lr * (start_factor + (end_factor - start_factor) * fraction);
 }
 
 double OneCycleLR::operator()(double, int64_t step) const {
-  CHECK(total_steps > 1 && pct_start >= 0 && pct_start <= 1, "OneCycleLR: total_steps is ", total_steps, ", pct_start ",
-        pct_start, ", expected at least 2 and a value in [0, 1]");
+  CHECK(total_steps > 1 && pct_start >= 0 && pct_start <= 1, "OneCycleLR: total_steps is ",
+        total_steps, ", pct_start ", pct_start, ", expected at least 2 and a value in [0, 1]");
   const double first = max_lr / div_factor, last = first / final_div_factor;
-  // The steps are total_steps points: the peak is the one before pct_start of them, the end the last one.
-  const double peak = pct_start * static_cast<double>(total_steps) - 1, end = static_cast<double>(total_steps - 1);
+  // The steps are total_steps points: the peak is the one before pct_start of them, the end the
+  // last one.
+  const double peak = pct_start * static_cast<double>(total_steps) - 1,
+               end = static_cast<double>(total_steps - 1);
   const double t = std::min(static_cast<double>(step), end);
   return t <= peak && peak > 0 ? cosine_between(first, max_lr, t / peak)
                                : cosine_between(max_lr, last, (t - peak) / (end - peak));
 }
 
 double SequentialLR::operator()(double base_lr, int64_t step) const {
-  CHECK(!schedules.empty() && milestones.size() + 1 == schedules.size(), "SequentialLR: ", schedules.size(),
-        " schedules and ", milestones.size(), " milestones, expected one milestone less than schedules");
-  CHECK(std::is_sorted(milestones.begin(), milestones.end()), "SequentialLR: the milestones are not ascending");
-  const auto current = std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+  CHECK(!schedules.empty() && milestones.size() + 1 == schedules.size(),
+        "SequentialLR: ", schedules.size(), " schedules and ", milestones.size(),
+        " milestones, expected one milestone less than schedules");
+  CHECK(std::is_sorted(milestones.begin(), milestones.end()),
+        "SequentialLR: the milestones are not ascending");
+  const auto current =
+      std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
   return schedules[current](base_lr, current == 0 ? step : step - milestones[current - 1]);
 }
 
 LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
     : optimizer_(optimizer), schedule_(std::move(schedule)) {
-  for (int group = 0; group < optimizer.num_groups(); ++group) base_lrs_.push_back(optimizer.lr(group));
+  for (int group = 0; group < optimizer.num_groups(); ++group)
+    base_lrs_.push_back(optimizer.lr(group));
   set_last_step(0);
 }
 
@@ -73,13 +82,14 @@ void LRScheduler::set_last_step(Int64 step) {
 
 ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options)
     : optimizer_(optimizer), options_(options), best_(options.maximize ? -INFINITY : INFINITY) {
-  CHECK(options.factor > 0 && options.factor < 1, "ReduceLROnPlateau: the factor is ", options.factor,
-        ", expected a number between 0 and 1");
+  CHECK(options.factor > 0 && options.factor < 1, "ReduceLROnPlateau: the factor is ",
+        options.factor, ", expected a number between 0 and 1");
 }
 
 void ReduceLROnPlateau::step(Real measure) {
   const double sign = options_.maximize ? -1 : 1, best = sign * best_;  // of which less is better
-  const double margin = options_.relative ? options_.threshold * std::abs(best_) : options_.threshold;
+  const double margin =
+      options_.relative ? options_.threshold * std::abs(best_) : options_.threshold;
   if (std::isinf(best) ? sign * measure < best : sign * measure < best - margin) {
     best_ = measure;
     bad_steps_ = 0;
@@ -92,7 +102,8 @@ void ReduceLROnPlateau::step(Real measure) {
   }
   if (bad_steps_ <= options_.patience) return;
   for (int group = 0; group < optimizer_.num_groups(); ++group) {
-    const double lr = optimizer_.lr(group), reduced = std::max(lr * options_.factor, options_.min_lr);
+    const double lr = optimizer_.lr(group),
+                 reduced = std::max(lr * options_.factor, options_.min_lr);
     if (lr - reduced > options_.eps) optimizer_.set_lr(group, reduced);
   }
   cooldown_left_ = options_.cooldown;
@@ -100,11 +111,13 @@ void ReduceLROnPlateau::step(Real measure) {
 }
 
 Tensor ReduceLROnPlateau::state() const {
-  return tensor<double>({best_, static_cast<double>(bad_steps_), static_cast<double>(cooldown_left_)});
+  return tensor<double>(
+      {best_, static_cast<double>(bad_steps_), static_cast<double>(cooldown_left_)});
 }
 
 void ReduceLROnPlateau::set_state(const Tensor& state) {
-  CHECK_AS(ShapeError, state && state.shape() == Shape{3}, "ReduceLROnPlateau: the state is not that of another one, ",
+  CHECK_AS(ShapeError, state && state.shape() == Shape{3},
+           "ReduceLROnPlateau: the state is not that of another one, ",
            "expected what state() gave");
   const std::vector<double> values = to_vector<double>(state);
   best_ = values[0];

@@ -1,12 +1,12 @@
 // Learning rate schedules, pure functions of the number of steps, with PyTorch's names and values:
 //
 //   optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
-//       .schedules = {optim::LinearLR{.start_factor = 0.1, .total_iters = 5}, optim::CosineAnnealingLR{.t_max = 95}},
-//       .milestones = {5}});
+//       .schedules = {optim::LinearLR{.start_factor = 0.1, .total_iters = 5},
+//       optim::CosineAnnealingLR{.t_max = 95}}, .milestones = {5}});
 //   for (…) { …; optimizer.step(); scheduler.step(); }
 //
-// To resume, only the step is needed: scheduler.set_last_step(n). The rates that optimizer.load_state_dict() brings are
-// not the first ones: make the scheduler before.
+// To resume, only the step is needed: scheduler.set_last_step(n). The rates that
+// optimizer.load_state_dict() brings are not the first ones: make the scheduler before.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@
 
 namespace ringgrad::optim {
 
-// The rate after `step` steps of the scheduler (0: at first) of a group whose rate was base_lr at first.
+// The rate after `step` steps of the scheduler (0: at first) of a group whose rate was base_lr at
+// first.
 using Schedule = std::function<double(double base_lr, int64_t step)>;
 
 // base_lr gamma^⌊step / step_size⌋
@@ -33,8 +34,8 @@ struct MultiStepLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// eta_min + (base_lr - eta_min) (1 + cos(π step / t_max)) / 2: half a wave down to eta_min, and up again beyond t_max
-// (Loshchilov & Hutter 2017, without restarts).
+// eta_min + (base_lr - eta_min) (1 + cos(π step / t_max)) / 2: half a wave down to eta_min, and up
+// again beyond t_max (Loshchilov & Hutter 2017, without restarts).
 struct CosineAnnealingLR {
   int64_t t_max = 100;
   double eta_min = 0;
@@ -47,16 +48,17 @@ struct LambdaLR {
   double operator()(double base_lr, int64_t step) const { return base_lr * factor(step); }
 };
 
-// base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays: a warm-up.
+// base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays:
+// a warm-up.
 struct LinearLR {
   double start_factor = 1.0 / 3, end_factor = 1;
   int64_t total_iters = 5;
   double operator()(double base_lr, int64_t step) const;
 };
 
-// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to the first rate divided by
-// final_div_factor, both along half a cosine (Smith & Topin 2019), and stays there. Ignores base_lr, and leaves the
-// momentum alone (PyTorch: cycle_momentum=False).
+// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to the
+// first rate divided by final_div_factor, both along half a cosine (Smith & Topin 2019), and stays
+// there. Ignores base_lr, and leaves the momentum alone (PyTorch: cycle_momentum=False).
 struct OneCycleLR {
   double max_lr = 0.1;
   int64_t total_steps = 100;
@@ -64,15 +66,17 @@ struct OneCycleLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// Schedule i from milestones[i - 1] on, each counting from its own beginning. One milestone less than schedules.
+// Schedule i from milestones[i - 1] on, each counting from its own beginning. One milestone less
+// than schedules.
 struct SequentialLR {
   std::vector<Schedule> schedules;
   std::vector<int64_t> milestones;  // ascending
   double operator()(double base_lr, int64_t step) const;
 };
 
-// Sets the rates of an optimizer's groups; their rates at construction are the base rates. step() is called after each
-// optimizer step or each epoch, whichever the schedule counts. Keeps a reference to the optimizer.
+// Sets the rates of an optimizer's groups; their rates at construction are the base rates. step()
+// is called after each optimizer step or each epoch, whichever the schedule counts. Keeps a
+// reference to the optimizer.
 class LRScheduler {
  public:
   LRScheduler(Optimizer& optimizer, Schedule schedule);
@@ -87,8 +91,9 @@ class LRScheduler {
   int64_t last_step_ = 0;
 };
 
-// Multiplies the rates by `factor` where a measure has not become better for more than `patience` steps: no function of
-// the number of steps, and so no Schedule. Better: by more than `threshold`, relative to the best so far (or absolute).
+// Multiplies the rates by `factor` where a measure has not become better for more than `patience`
+// steps: no function of the number of steps, and so no Schedule. Better: by more than `threshold`,
+// relative to the best so far (or absolute).
 struct ReduceLROnPlateauOptions {
   bool maximize = false;  // PyTorch's mode="max": an accuracy
   double factor = 0.1;
@@ -102,7 +107,8 @@ class ReduceLROnPlateau {
  public:
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
   void step(Real measure);
-  // best, and how many steps have not been better or are left of the cooldown: float64 [3], to resume.
+  // best, and how many steps have not been better or are left of the cooldown: float64 [3], to
+  // resume.
   Tensor state() const;
   void set_state(const Tensor& state);
 

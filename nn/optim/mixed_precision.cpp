@@ -10,7 +10,9 @@ namespace ringgrad::optim {
 
 namespace {
 
-Tensor scalar64(double value, Device device) { return full({}, value, {.dtype = DType::Float64, .device = device}); }
+Tensor scalar64(double value, Device device) {
+  return full({}, value, {.dtype = DType::Float64, .device = device});
+}
 
 // x in every element of a flat array of n, without memory.
 Tensor spread(const Tensor& x, int64_t n) { return x.as_strided({n}, {0}, x.storage_offset()); }
@@ -26,12 +28,14 @@ Tensor is_equal(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 GradScaler::GradScaler(Device device, GradScalerOptions options)
-    : options_(options), scale_(scalar64(options.initial_scale, device)), good_steps_(scalar64(0, device)) {
-  CHECK(options.initial_scale > 0 && options.growth >= 1 && options.backoff > 0 && options.backoff <= 1 &&
-            options.growth_interval >= 1,
-        "GradScaler: initial scale ", options.initial_scale, ", growth ", options.growth, ", backoff ", options.backoff,
-        ", interval ", options.growth_interval, ", expected a positive scale, growth >= 1, 0 < backoff <= 1 and at ",
-        "least one step");
+    : options_(options),
+      scale_(scalar64(options.initial_scale, device)),
+      good_steps_(scalar64(0, device)) {
+  CHECK(options.initial_scale > 0 && options.growth >= 1 && options.backoff > 0 &&
+            options.backoff <= 1 && options.growth_interval >= 1,
+        "GradScaler: initial scale ", options.initial_scale, ", growth ", options.growth,
+        ", backoff ", options.backoff, ", interval ", options.growth_interval,
+        ", expected a positive scale, growth >= 1, 0 < backoff <= 1 and at ", "least one step");
 }
 
 Tensor GradScaler::scale(const Tensor& loss) const {
@@ -44,7 +48,8 @@ void GradScaler::unscale(Optimizer& optimizer) {
   NoGradGuard no_grad;
   if (met_.contains(&optimizer)) return;
   const Tensor zero = full({}, 0, {.dtype = DType::Int64, .device = scale_.device()});
-  const Tensor first_not_finite = zeros_like(zero);  // counted from the end, so that every place is below zero
+  // Counted from the end, so that every place is below zero.
+  const Tensor first_not_finite = zeros_like(zero);
   const Tensor inverse = empty_like(scale_);
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
   for (const Tensor& grads : optimizer.flat_grads()) {
@@ -66,7 +71,8 @@ void GradScaler::step(Optimizer& optimizer) {
   unscale(optimizer);
   Met& met = met_.at(&optimizer);
   CHECK(!std::exchange(met.stepped, true),
-        "GradScaler: step() twice without update() in between: nobody would divide the second one's gradients");
+        "GradScaler: step() twice without update() in between: nobody would divide the second "
+        "one's gradients");
   optimizer.step(met.guard);
 }
 
@@ -82,7 +88,8 @@ void GradScaler::update() {
   const Tensor good = is_equal(guard, guard), factor = empty_like(good), rest = empty_like(good);
   kernels::affine(good_steps_, good_steps_, 1, 1);
   kernels::mul(good_steps_, good_steps_, good);
-  const Tensor grown = is_equal(good_steps_, scalar64(static_cast<double>(options_.growth_interval), good.device()));
+  const Tensor grown =
+      is_equal(good_steps_, scalar64(static_cast<double>(options_.growth_interval), good.device()));
   kernels::affine(factor, good, 1 - options_.backoff, options_.backoff);
   kernels::axpby(factor, grown, options_.growth - 1, 1);
   kernels::mul(scale_, scale_, factor);
@@ -93,8 +100,8 @@ void GradScaler::update() {
 MasterWeights::MasterWeights(nn::NamedTensors parameters) : model_(std::move(parameters)) {
   NoGradGuard no_grad;
   for (const auto& [name, tensor] : model_) {
-    CHECK(tensor.defined() && tensor.is_leaf() && tensor.requires_grad(), "MasterWeights: parameter '", name,
-          "' is no leaf that requires a gradient");
+    CHECK(tensor.defined() && tensor.is_leaf() && tensor.requires_grad(),
+          "MasterWeights: parameter '", name, "' is no leaf that requires a gradient");
     const Tensor master = copy_of(tensor, {DType::Float32, tensor.device()});
     master.set_requires_grad();
     masters_.emplace_back(name, master);

@@ -1,13 +1,14 @@
-// GradScaler: dynamic loss scaling (Micikevicius et al. 2018, "Mixed Precision Training"), for float16, whose smallest
-// number is 6e-8: the loss is multiplied by a large scale, so that small gradients do not vanish, and the gradients are
-// divided by it before the step. A step in which a gradient is infinite or NaN is skipped and halves the scale; after
-// enough good ones it doubles.
+// GradScaler: dynamic loss scaling (Micikevicius et al. 2018, "Mixed Precision Training"), for
+// float16, whose smallest number is 6e-8: the loss is multiplied by a large scale, so that small
+// gradients do not vanish, and the gradients are divided by it before the step. A step in which a
+// gradient is infinite or NaN is skipped and halves the scale; after enough good ones it doubles.
 //
 //   scaler.scale(loss).backward();
 //   scaler.step(optimizer);  // of each optimizer, where there are several
 //   scaler.update();
 //
-// Scale, verdict and counter live on the device, so nothing here waits for it and a step can be captured.
+// Scale, verdict and counter live on the device, so nothing here waits for it and a step can be
+// captured.
 #pragma once
 
 #include <map>
@@ -25,14 +26,17 @@ class GradScaler {
  public:
   explicit GradScaler(Device device = {}, GradScalerOptions options = {});
 
-  // loss · scale, on the scaler's device, with history; in float32 (float64 for float64): 16 bits may not hold it.
+  // loss · scale, on the scaler's device, with history; in float32 (float64 for float64): 16 bits
+  // may not hold it.
   Tensor scale(const Tensor& loss) const;
-  // Divides the optimizer's gradients by the scale. step() does it where it has not been done since the last update():
-  // call it yourself to clip the gradients in between.
+  // Divides the optimizer's gradients by the scale. step() does it where it has not been done since
+  // the last update(): call it yourself to clip the gradients in between.
   void unscale(Optimizer& optimizer);
-  // The optimizer's step, or nothing where one of its gradients is not finite. Once between two updates: throws Error.
+  // The optimizer's step, or nothing where one of its gradients is not finite. Once between two
+  // updates: throws Error.
   void step(Optimizer& optimizer);
-  // Adapts the scale to what the steps since the last update have met: once, after all of them. Error without any.
+  // Adapts the scale to what the steps since the last update have met: once, after all of them.
+  // Error without any.
   void update();
 
   double current_scale() const { return scale_.item<double>(); }  // waits for the device
@@ -49,20 +53,23 @@ class GradScaler {
   std::map<const Optimizer*, Met> met_;
 };
 
-// MasterWeights: float32 copies of a model's 16-bit parameters (Micikevicius et al. 2018, section 3.1). An update that
-// is smaller than half the distance to a parameter's next 16-bit neighbour would be lost; the copies keep it.
+// MasterWeights: float32 copies of a model's 16-bit parameters (Micikevicius et al. 2018,
+// section 3.1). An update that is smaller than half the distance to a parameter's next 16-bit
+// neighbour would be lost; the copies keep it.
 //
 //   model.to(DType::BFloat16);
 //   MasterWeights masters(model.named_parameters());
 //   SGD optimizer(masters.parameters(), …);
-//   masters.zero_grad();  loss.backward();  masters.take_gradients();  optimizer.step();  masters.publish();
+//   masters.zero_grad();  loss.backward();  masters.take_gradients();  optimizer.step();
+//   masters.publish();
 class MasterWeights {
  public:
   // REQUIRES: leaves that require a gradient.
   explicit MasterWeights(nn::NamedTensors parameters);
 
-  const nn::NamedTensors& parameters() const { return masters_; }  // float32 leaves under the model's names
-  void zero_grad();                                                // of the model's parameters
+  // float32 leaves under the model's names.
+  const nn::NamedTensors& parameters() const { return masters_; }
+  void zero_grad();       // of the model's parameters
   void take_gradients();  // the model's gradients, in float32, become the copies'
   void publish();         // the copies' values, rounded, become the model's
 

@@ -41,10 +41,11 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
         frozen_.push_back({static_cast<int>(groups_.size()), own_name, parameter});
         continue;
       }
-      CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second, name, ": parameter '",
-            own_name, "' comes twice");
-      CHECK_AS(DeviceError, all.empty() || all[0].device() == parameter.device(), name, ": parameter '", own_name,
-               "' is on ", parameter.device(), ", the first one on ", all[0].device(), ", expected one device");
+      CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second,
+            name, ": parameter '", own_name, "' comes twice");
+      CHECK_AS(DeviceError, all.empty() || all[0].device() == parameter.device(), name,
+               ": parameter '", own_name, "' is on ", parameter.device(), ", the first one on ",
+               all[0].device(), ", expected one device");
       group.named.emplace_back(own_name, parameter);
       group.parameters.push_back(parameter);
       all.push_back(parameter);
@@ -113,17 +114,24 @@ void Optimizer::step(const Tensor& guard) {
   kernels::add(step_, step_, count);
 }
 
-// A parameter may have been frozen since: each run of neighbours that still require a gradient is updated.
+// A parameter may have been frozen since: each run of neighbours that still require a gradient is
+// updated.
 void Optimizer::update_range(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  const auto parameter = [&](size_t i) -> const Tensor& { return groups_[group].parameters[range.parameters[i]]; };
+  const auto parameter = [&](size_t i) -> const Tensor& {
+    return groups_[group].parameters[range.parameters[i]];
+  };
   const size_t count = range.parameters.size();
   for (size_t first = 0, end; first < count; first = end + 1) {
     for (end = first; end < count && parameter(end).requires_grad();) ++end;
     if (end == first) continue;
     if (end - first == count) return update(group, range, state);
-    const int64_t begin = range.offsets[first], numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
-    const auto part = [&](const Tensor& flat) { return flat.as_strided({numel}, {1}, flat.storage_offset() + begin); };
-    ArenaRange run{.parameters = {}, .offsets = {}, .values = part(range.values), .grads = part(range.grads)};
+    const int64_t begin = range.offsets[first],
+                  numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
+    const auto part = [&](const Tensor& flat) {
+      return flat.as_strided({numel}, {1}, flat.storage_offset() + begin);
+    };
+    ArenaRange run{
+        .parameters = {}, .offsets = {}, .values = part(range.values), .grads = part(range.grads)};
     for (size_t i = first; i < end; ++i) {
       run.parameters.push_back(range.parameters[i]);
       run.offsets.push_back(range.offsets[i] - begin);
@@ -135,8 +143,8 @@ void Optimizer::update_range(int group, const ArenaRange& range, const std::vect
 }
 
 int Optimizer::checked(int group) const {
-  CHECK_AS(IndexError, group >= 0 && group < num_groups(), name_, ": there is no parameter group ", group,
-           ", expected 0 to ", num_groups() - 1);
+  CHECK_AS(IndexError, group >= 0 && group < num_groups(), name_, ": there is no parameter group ",
+           group, ", expected 0 to ", num_groups() - 1);
   return group;
 }
 
@@ -152,7 +160,8 @@ void Optimizer::set_lr(Int group, Real lr) {
 
 // Where the parameters are now. A group may have none.
 Device Optimizer::device() const {
-  const auto group = std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return !g.parameters.empty(); });
+  const auto group = std::find_if(groups_.begin(), groups_.end(),
+                                  [](const Group& g) { return !g.parameters.empty(); });
   return group->parameters[0].device();
 }
 
@@ -173,13 +182,13 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
   step_ = on_device(step_, here);
   for (const ArenaRange& range : ranges)
     CHECK_AS(DeviceError, range.values.device() == step_.device(), name_, ": parameter '",
-             group.named[range.parameters[0]].first, "' is now on ", range.values.device(), ", others on ",
-             step_.device(), ", expected one device");
+             group.named[range.parameters[0]].first, "' is now on ", range.values.device(),
+             ", others on ", step_.device(), ", expected one device");
   return ranges;
 }
 
-// The parameters may have been laid anew since the last step (by DistributedDataParallel, or Module::to): their state
-// is copied to where it belongs now.
+// The parameters may have been laid anew since the last step (by DistributedDataParallel, or
+// Module::to): their state is copied to where it belongs now.
 void Optimizer::lay_state(Group& group, const std::vector<ArenaRange>& ranges) {
   std::map<std::string, Tensor> old;
   for (const auto& [name, tensor] : state_of(group)) old[name] = tensor;
@@ -187,7 +196,8 @@ void Optimizer::lay_state(Group& group, const std::vector<ArenaRange>& ranges) {
   group.state.clear();
   for (const ArenaRange& range : ranges) {
     StateRange state{range.parameters, range.offsets, {}};
-    for (size_t i = 0; i < group.state_names.size(); ++i) state.arrays.push_back(zeros_like(range.values));
+    for (size_t i = 0; i < group.state_names.size(); ++i)
+      state.arrays.push_back(zeros_like(range.values));
     group.state.push_back(std::move(state));
   }
   for (const auto& [name, tensor] : state_of(group))
@@ -203,7 +213,8 @@ nn::NamedTensors Optimizer::state_of(const Group& group) {
         const Tensor& array = range.arrays[s];
         named.emplace_back(
             group.state_names[s] + "." + name,
-            array.as_strided(parameter.shape(), contiguous_strides(parameter.shape()), range.offsets[i]));
+            array.as_strided(parameter.shape(), contiguous_strides(parameter.shape()),
+                             range.offsets[i]));
       }
   return named;
 }
@@ -223,7 +234,8 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   const char* const operation = "optimizer.load_state_dict";
   const nn::NamedTensors own = state_dict();
   nn::check_by_name(operation, own, state, true);
-  for (const auto& [name, tensor] : state) {  // what set_lr() would refuse, before anything is loaded
+  // What set_lr() would refuse, before anything is loaded.
+  for (const auto& [name, tensor] : state) {
     const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
     if (bare != "step" && !bare.starts_with("lr.")) continue;
     const auto value = tensor.item<double>();
@@ -235,12 +247,14 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
 }
 
 // The gradients there are: those that no backward has reached get none here.
-static std::vector<ArenaRange> gradient_ranges(const char* name, const std::vector<Tensor>& parameters) {
+static std::vector<ArenaRange> gradient_ranges(const char* name,
+                                               const std::vector<Tensor>& parameters) {
   CHECK(!parameters.empty(), name, ": there are no parameters");
   std::vector<Tensor> reached;
   for (const Tensor& parameter : parameters) {
     CHECK(parameter.defined(), name, ": parameter ", &parameter - parameters.data(),
-          " is undefined, expected a tensor; leave out what a module was made without, such as a bias");
+          " is undefined, expected a tensor; leave out what a module was made without, such as a "
+          "bias");
     if (parameter.grad()) reached.push_back(parameter);
   }
   return arena_ranges(reached);
@@ -254,8 +268,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm) {
   const Device device = ranges[0].grads.device();
   Tensor total = zeros({}, {.device = device});  // float32 unless a gradient is float64
   for (const ArenaRange& range : ranges) {
-    CHECK_AS(DeviceError, range.grads.device() == device, "clip_grad_norm_: gradients on ", device, " and ",
-             range.grads.device(), ", expected one device");
+    CHECK_AS(DeviceError, range.grads.device() == device, "clip_grad_norm_: gradients on ", device,
+             " and ", range.grads.device(), ", expected one device");
     const DType dtype = accumulator_dtype(range.grads.dtype());
     const Tensor squares = empty({}, {dtype, device});
     kernels::sum_squares(squares, range.grads);
@@ -264,9 +278,11 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm) {
   }
   const Tensor norm = sqrt(total);
   const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
-  kernels::clamp_backward(factor, factor, factor, -1, 2);  // NaN becomes 0: times NaN, the gaps would be zeros no more
+  // NaN becomes 0: times NaN, the gaps would be zeros no more.
+  kernels::clamp_backward(factor, factor, factor, -1, 2);
   for (const ArenaRange& range : ranges) {
-    const Tensor everywhere = to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
+    const Tensor everywhere =
+        to(factor, range.grads.dtype()).as_strided(range.grads.shape(), {0}, 0);
     begin_write("clip_grad_norm_", range.grads);
     kernels::mul(range.grads, range.grads, everywhere);
   }

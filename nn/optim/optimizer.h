@@ -1,17 +1,21 @@
-// Optimizer: what all of them share. A step is one kernel for each contiguous range of a group's parameters, which is
-// one kernel in all where the parameters lie in an arena (autograd/arena.h); zero_grad is one fill for each.
+// Optimizer: what all of them share. A step is one kernel for each contiguous range of a group's
+// parameters, which is one kernel in all where the parameters lie in an arena (autograd/arena.h);
+// zero_grad is one fill for each.
 //
-// Learning rates and the number of steps live on the parameters' device, so that a step that was captured in a CUDA
-// graph follows a schedule without being captured anew.
+// Learning rates and the number of steps live on the parameters' device, so that a step that was
+// captured in a CUDA graph follows a schedule without being captured anew.
 //
-// The constructor moves the parameters into an arena, if they do not lie in one. Handles follow; a state_dict(), a view
-// or a detach()ed tensor taken before no longer shares memory with them. (DistributedDataParallel does the same.)
+// The constructor moves the parameters into an arena, if they do not lie in one. Handles follow; a
+// state_dict(), a view or a detach()ed tensor taken before no longer shares memory with them.
+// (DistributedDataParallel does the same.)
 //
-// A parameter that is frozen when the optimizer is made costs nothing. It gets its place (state, and a gradient of its
-// own) with the first call after it was unfrozen, and state_dict() has it from then on.
+// A parameter that is frozen when the optimizer is made costs nothing. It gets its place (state,
+// and a gradient of its own) with the first call after it was unfrozen, and state_dict() has it
+// from then on.
 //
-// Parameters may move afterwards, to another arena, device or dtype: their state follows. But Module::to gives each a
-// place of its own, so that a step becomes one kernel per parameter: move the model first.
+// Parameters may move afterwards, to another arena, device or dtype: their state follows. But
+// Module::to gives each a place of its own, so that a step becomes one kernel per parameter: move
+// the model first.
 #pragma once
 
 #include <string>
@@ -44,14 +48,16 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Keeps the gradients' memory, as PyTorch's zero_grad(set_to_none=False): a parameter that no backward reaches then
-  // has a gradient of zero, and momentum and weight decay still move it. (With None, which is PyTorch's default, the
-  // ranks of DistributedDataParallel would have to tell each other whose gradients there are.) A parameter that is to
-  // stay where it is must be frozen, set_requires_grad(false), for as long as that lasts.
+  // Keeps the gradients' memory, as PyTorch's zero_grad(set_to_none=False): a parameter that no
+  // backward reaches then has a gradient of zero, and momentum and weight decay still move it.
+  // (With None, which is PyTorch's default, the ranks of DistributedDataParallel would have to tell
+  // each other whose gradients there are.) A parameter that is to stay where it is must be frozen,
+  // set_requires_grad(false), for as long as that lasts.
   void zero_grad();
-  // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing changes and no step is
-  // counted. So a step can be skipped without asking the device first; see grad_scaler.h. All parameters have one
-  // number of steps: Adam's correction of its averages counts those in which a parameter was frozen, too.
+  // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing
+  // changes and no step is counted. So a step can be skipped without asking the device first; see
+  // grad_scaler.h. All parameters have one number of steps: Adam's correction of its averages
+  // counts those in which a parameter was frozen, too.
   void step(const Tensor& guard = {});
   std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
 
@@ -61,8 +67,8 @@ class Optimizer {
   void set_lr(Real lr);  // of every group
   void set_lr(Int group, Real lr);
 
-  // "step" (int64), "lr.GROUP" (float64), and what is kept for each parameter: "momentum.layer1.0.conv1.weight".
-  // Shares memory with the optimizer until the parameters move.
+  // "step" (int64), "lr.GROUP" (float64), and what is kept for each parameter:
+  // "momentum.layer1.0.conv1.weight". Shares memory with the optimizer until the parameters move.
   nn::NamedTensors state_dict();
   // Strict, see nn::copy_by_name(). After it, training goes on bit for bit.
   void load_state_dict(const nn::NamedTensors& state);
@@ -73,15 +79,17 @@ class Optimizer {
     double lr;
     std::vector<std::string> state_names;  // the arrays kept for each parameter, zero at first
   };
-  // Lays all parameters into one arena, in reverse order (flatten_parameters). Parameters that do not require a
-  // gradient wait until they do. Throws on undefined tensors, non-leaves, one that comes twice, a negative lr, or
-  // several devices; `name` begins the messages.
+  // Lays all parameters into one arena, in reverse order (flatten_parameters). Parameters that do
+  // not require a gradient wait until they do. Throws on undefined tensors, non-leaves, one that
+  // comes twice, a negative lr, or several devices; `name` begins the messages.
   Optimizer(const char* name, std::vector<GroupSpec> groups);
 
-  // One step for one range: `state` has a flat array for each of the group's state_names, laid like range.values.
+  // One step for one range: `state` has a flat array for each of the group's state_names, laid like
+  // range.values.
   virtual void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) = 0;
   const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }  // float64 []
-  const Tensor& step_tensor() const { return step_; }                              // int64 [], steps taken before
+  // int64 [], steps taken before.
+  const Tensor& step_tensor() const { return step_; }
   // A range's `parameters` are such numbers.
   const Tensor& parameter(int group, int number) const { return groups_[group].parameters[number]; }
 
@@ -120,11 +128,12 @@ class Optimizer {
   Tensor step_;
 };
 
-// Scales all gradients together so that their joint 2-norm is at most max_norm (Pascanu et al. 2013), and returns the
-// norm they had, a scalar on their device: nothing waits for it. As in PyTorch the factor is max_norm / (norm + 1e-6)
-// where that is below 1. A gradient that is NaN or infinite leaves NaN in its place and 0 elsewhere (in PyTorch a NaN
-// spreads to every gradient; here it must not reach the gaps of an arena, see autograd/arena.h). Parameters on one
-// device; those without a gradient stay without.
+// Scales all gradients together so that their joint 2-norm is at most max_norm (Pascanu et al.
+// 2013), and returns the norm they had, a scalar on their device: nothing waits for it. As in
+// PyTorch the factor is max_norm / (norm + 1e-6) where that is below 1. A gradient that is NaN or
+// infinite leaves NaN in its place and 0 elsewhere (in PyTorch a NaN spreads to every gradient;
+// here it must not reach the gaps of an arena, see autograd/arena.h). Parameters on one device;
+// those without a gradient stay without.
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm);
 
 // Each element of each gradient into [-value, value]. NaN stays. Parameters as above.

@@ -8,9 +8,10 @@
 
 namespace ringgrad::optim {
 
-// Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al. 2013 for Nesterov's), as PyTorch defines it:
-// the learning rate multiplies the momentum buffer, not what enters it. Dampening begins with the optimizer's second
-// step, for a parameter that is first reached later, too (PyTorch: with each parameter's second gradient).
+// Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al. 2013 for Nesterov's), as
+// PyTorch defines it: the learning rate multiplies the momentum buffer, not what enters it.
+// Dampening begins with the optimizer's second step, for a parameter that is first reached later,
+// too (PyTorch: with each parameter's second gradient).
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0, dampening = 0, weight_decay = 0;
@@ -30,7 +31,8 @@ class SGD : public Optimizer {
   std::vector<kernels::SgdStepOptions> options_;
 };
 
-// Adam (Kingma & Ba 2015) and AdamW, which takes the weight decay out of the gradient (Loshchilov & Hutter 2019).
+// Adam (Kingma & Ba 2015) and AdamW, which takes the weight decay out of the gradient (Loshchilov &
+// Hutter 2019).
 struct AdamOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};
@@ -62,8 +64,8 @@ class AdamW : public Adam {
   explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups);
 };
 
-// RMSprop (Hinton 2012), as PyTorch defines it: eps is added to the root; with `centered` the gradient's mean is taken
-// from its mean square.
+// RMSprop (Hinton 2012), as PyTorch defines it: eps is added to the root; with `centered` the
+// gradient's mean is taken from its mean square.
 struct RMSpropOptions {
   double lr = 0.01, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
   bool centered = false;

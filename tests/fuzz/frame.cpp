@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     reads_or_refuses([&] { (void)describe(decode(data.first<kFrameBytes>())); });
     Frame frame;
     std::memcpy(&frame, bytes, kFrameBytes);
-    reads_or_refuses([&] { (void)describe(decode(encode(frame))); });  // with a checksum that is right
+    // With a checksum that is right.
+    reads_or_refuses([&] { (void)describe(decode(encode(frame))); });
   }
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) std::abort();

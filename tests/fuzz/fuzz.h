@@ -1,5 +1,5 @@
-// What the fuzz targets share. Each hands any bytes to one reader of foreign data, which reads them or throws our
-// Error: everything else, and everything a sanitizer sees, is a finding.
+// What the fuzz targets share. Each hands any bytes to one reader of foreign data, which reads them
+// or throws our Error: everything else, and everything a sanitizer sees, is a finding.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +17,8 @@ namespace ringgrad {
 // The bytes as a file in memory, until the next call.
 inline std::filesystem::path as_file(const uint8_t* bytes, size_t size) {
   static const int file = memfd_create("fuzz", 0);
-  if (ftruncate(file, 0) != 0 || pwrite(file, bytes, size, 0) != static_cast<ssize_t>(size)) std::abort();
+  if (ftruncate(file, 0) != 0 || pwrite(file, bytes, size, 0) != static_cast<ssize_t>(size))
+    std::abort();
   return "/proc/self/fd/" + std::to_string(file);
 }
 

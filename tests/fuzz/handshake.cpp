@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   for (const size_t end : {size / 2, size}) {
     const size_t begin = end == size ? size / 2 : 0;
     (void)!write(stranger.get(), bytes + begin, end - begin);
-    if (handshake.advance("a secret of sixteen bytes") == ServerHandshake::State::Admitted) std::abort();
+    if (handshake.advance("a secret of sixteen bytes") == ServerHandshake::State::Admitted)
+      std::abort();
   }
   return 0;
 }

@@ -1,6 +1,6 @@
-// Derivatives, as PyTorch's autograd example shows them: backward(), a product with a Jacobian, what is tracked and
-// what not, the derivative of a derivative, an operation of one's own. The numbers expected are those that PyTorch
-// prints.
+// Derivatives, as PyTorch's autograd example shows them: backward(), a product with a Jacobian,
+// what is tracked and what not, the derivative of a derivative, an operation of one's own. The
+// numbers expected are those that PyTorch prints.
 #include <cmath>
 #include <cstdio>
 
@@ -50,7 +50,8 @@ static void vector_jacobian() {
   differing += detached.requires_grad() || !x.eq(detached).all().item<bool>();
 }
 
-// A hook sees a gradient on its way, and may change it; retain_grad() keeps one that is not a leaf's.
+// A hook sees a gradient on its way, and may change it; retain_grad() keeps one that is not a
+// leaf's.
 static void hooks() {
   const Tensor x = tensor<float>({1, 2, 3}).requires_grad_();
   const Tensor y = x.pow(2);
@@ -61,20 +62,23 @@ static void hooks() {
   expect("gradient before it", x.grad(), {20, 40, 60});
 }
 
-// A loss with a penalty on how steep it is, which needs the gradient's own gradient. autograd::grad() gives gradients
-// without a graph, so the formula of this one is written down: of the mean of (x wᵀ + b - target)².
+// A loss with a penalty on how steep it is, which needs the gradient's own gradient.
+// autograd::grad() gives gradients without a graph, so the formula of this one is written down: of
+// the mean of (x wᵀ + b - target)².
 static void gradient_penalty() {
   const Tensor w = linspace(-0.5, 0.6, 12).view({3, 4}).requires_grad_();
   const Tensor b = tensor<float>({0.1f, -0.2f, 0.3f}).requires_grad_();
-  const Tensor x = linspace(0, 1.1, 12).view({3, 4}).requires_grad_(), target = linspace(1, -0.6, 9).view({3, 3});
+  const Tensor x = linspace(0, 1.1, 12).view({3, 4}).requires_grad_(),
+               target = linspace(1, -0.6, 9).view({3, 3});
   const Tensor error = linear(x, w, b) - target;
   const Tensor loss = mse_loss(linear(x, w, b), target);
   const Tensor slope = error.matmul(w) * (2.0 / static_cast<double>(error.numel()));
-  expect("slope of the loss", slope, to_vector<float>(autograd::grad({loss}, {x}, {.retain_graph = true})[0]));
+  expect("slope of the loss", slope,
+         to_vector<float>(autograd::grad({loss}, {x}, {.retain_graph = true})[0]));
   (loss + (slope.norm(2, 1) - 1).pow(2).mean()).backward();
   expect("gradient of loss + penalty", w.grad(),
-         {-0.0560031f, -0.1349044f, -0.2138056f, -0.2927068f, 0.1393404f, 0.0936405f, 0.0479405f, 0.0022405f,
-          0.4236450f, 0.4857354f, 0.5478259f, 0.6099163f});
+         {-0.0560031f, -0.1349044f, -0.2138056f, -0.2927068f, 0.1393404f, 0.0936405f, 0.0479405f,
+          0.0022405f, 0.4236450f, 0.4857354f, 0.5478259f, 0.6099163f});
 }
 
 // y = x wᵀ + b with a backward of one's own.
@@ -84,9 +88,10 @@ static Tensor my_linear(const Tensor& x, const Tensor& w, const Tensor& b) {
     NoGradGuard no_grad;  // what the closure replaces
     y = x.mm(w.t()) + b;
   }
-  return differentiable("my_linear", {x, w, b}, y, [x = save(x), w = save(w)](const Tensor& dy) -> Gradients {
-    return {dy.mm(w.get()), dy.t().mm(x.get()), dy.sum(0)};
-  });
+  return differentiable("my_linear", {x, w, b}, y,
+                        [x = save(x), w = save(w)](const Tensor& dy) -> Gradients {
+                          return {dy.mm(w.get()), dy.t().mm(x.get()), dy.sum(0)};
+                        });
 }
 
 static void own_operation() {
@@ -95,7 +100,8 @@ static void own_operation() {
   const Tensor b = zeros({4}).requires_grad_();
   my_linear(x, w, b).sum().backward();
   expect("x of an own operation", x.grad(), {1.8f, 2.2f, 2.6f, 1.8f, 2.2f, 2.6f});
-  expect("w of an own operation", w.grad(), {-0.8f, 0, 0.8f, -0.8f, 0, 0.8f, -0.8f, 0, 0.8f, -0.8f, 0, 0.8f});
+  expect("w of an own operation", w.grad(),
+         {-0.8f, 0, 0.8f, -0.8f, 0, 0.8f, -0.8f, 0, 0.8f, -0.8f, 0, 0.8f});
   expect("b of an own operation", b.grad(), {2, 2, 2, 2});
 }
 

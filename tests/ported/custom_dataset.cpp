@@ -1,4 +1,5 @@
-// A data set of one's own: a folder of pictures and a list that names them, as PyTorch's C++ example reads one:
+// A data set of one's own: a folder of pictures and a list that names them, as PyTorch's C++
+// example reads one:
 //   custom_dataset [EPOCHS] [ACCURACY WANTED] [FOLDER]
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +40,8 @@ class CustomDataset : public Dataset {
     std::vector<uint8_t> pixels(static_cast<size_t>(width * height));
     in.read(reinterpret_cast<char*>(pixels.data()), static_cast<std::streamsize>(pixels.size()));
     if (magic != "P5" || !in) throw DataError(file.string() + " is no picture");
-    return from_blob(pixels.data(), {1, height, width}, DType::UInt8).to(DType::Float32);  // to() copies
+    // to() copies.
+    return from_blob(pixels.data(), {1, height, width}, DType::UInt8).to(DType::Float32);
   }
 
   std::filesystem::path folder_;
@@ -63,9 +65,9 @@ static void write_pictures(const std::filesystem::path& folder, int64_t count) {
 static nn::Sequential make_network() {
   return nn::Sequential(nn::Conv2d(1, 16, 3, {.padding = 1}), nn::ReLU(), nn::MaxPool2d(2),
                         nn::Conv2d(16, 32, 3, {.padding = 1}), nn::ReLU(), nn::MaxPool2d(2),
-                        nn::Conv2d(32, 32, 3, {.padding = 1}), nn::ReLU(), nn::AdaptiveAvgPool2d(1), nn::Flatten(),
-                        nn::Linear(32, 64), nn::ReLU(), nn::Dropout(0.2), nn::Linear(64, 10),
-                        nn::Functional(log_softmax, 1));
+                        nn::Conv2d(32, 32, 3, {.padding = 1}), nn::ReLU(), nn::AdaptiveAvgPool2d(1),
+                        nn::Flatten(), nn::Linear(32, 64), nn::ReLU(), nn::Dropout(0.2),
+                        nn::Linear(64, 10), nn::Functional(log_softmax, 1));
 }
 
 int main(int argc, char** argv) {
@@ -76,8 +78,10 @@ int main(int argc, char** argv) {
 
   manual_seed(1);
   const auto parts = random_split(std::make_shared<CustomDataset>(folder), {kTrain, kTest});
-  DataLoader train_loader(parts[0], std::make_shared<RandomSampler>(kTrain), {.batch_size = 32, .num_workers = 2});
-  DataLoader test_loader(parts[1], std::make_shared<SequentialSampler>(kTest), {.batch_size = 250, .num_workers = 2});
+  DataLoader train_loader(parts[0], std::make_shared<RandomSampler>(kTrain),
+                          {.batch_size = 32, .num_workers = 2});
+  DataLoader test_loader(parts[1], std::make_shared<SequentialSampler>(kTest),
+                         {.batch_size = 250, .num_workers = 2});
   nn::Sequential network = make_network();
   optim::Adam optimizer(network.parameters(), {.lr = 3e-3});
 

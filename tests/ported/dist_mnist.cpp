@@ -1,4 +1,5 @@
-// MNIST on several processes that average their gradients by hand, as PyTorch's C++ example does over MPI:
+// MNIST on several processes that average their gradients by hand, as PyTorch's C++ example does
+// over MPI:
 //   dist_mnist [DATA SET] [EPOCHS] [ACCURACY WANTED] [PROCESSES]
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +42,8 @@ static double test(Model& model, const ImageDataset& data, const ImageTransform&
   DataLoader loader(data, std::make_shared<SequentialSampler>(data.size()),
                     {.batch_size = 1000, .transform = normalize});
   int64_t correct = 0;
-  for (const Batch& batch : loader) correct += model(batch.data).argmax(1).eq(batch.target).sum().item<int64_t>();
+  for (const Batch& batch : loader)
+    correct += model(batch.data).argmax(1).eq(batch.target).sum().item<int64_t>();
   return static_cast<double>(correct) / static_cast<double>(data.size());
 }
 
@@ -49,7 +51,8 @@ static void train(const char* name, int epochs, double wanted) {  // on every ra
   ProcessGroup& group = process_group();
   const ImageTransform normalize = {.mean = {0.1307f}, .std = {0.3081f}};
   const ImageDataset data = load_dataset(name, Split::Train);
-  const auto sampler = std::make_shared<DistributedSampler>(data.size(), group.size(), group.rank());
+  const auto sampler =
+      std::make_shared<DistributedSampler>(data.size(), group.size(), group.rank());
   DataLoader loader(data, sampler, {.batch_size = 64, .transform = normalize});
 
   manual_seed(0);  // the same weights on every rank
@@ -72,7 +75,8 @@ static void train(const char* name, int epochs, double wanted) {  // on every ra
   for (const auto& [parameter_name, parameter] : model.named_parameters()) {
     const Tensor first = parameter.detach().clone();
     group.broadcast(first, 0);
-    if (!equal(first, parameter)) throw std::runtime_error(parameter_name + " differs from rank 0's");
+    if (!equal(first, parameter))
+      throw std::runtime_error(parameter_name + " differs from rank 0's");
   }
   if (group.rank() != 0) return;
   const double accuracy = test(model, load_dataset(name, Split::Test), normalize);
@@ -84,5 +88,6 @@ int main(int argc, char** argv) {
   const char* name = argc > 1 ? argv[1] : "digits";
   const int epochs = argc > 2 ? std::atoi(argv[2]) : 10;
   const double wanted = argc > 3 ? std::atof(argv[3]) : 0;
-  return launch([&] { train(name, epochs, wanted); }, {.num_processes = argc > 4 ? std::atoi(argv[4]) : 2});
+  return launch([&] { train(name, epochs, wanted); },
+                {.num_processes = argc > 4 ? std::atoi(argv[4]) : 2});
 }

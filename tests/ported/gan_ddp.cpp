@@ -1,5 +1,6 @@
-// A generative adversarial network whose two halves are both wrapped in DistributedDataParallel, on several processes:
-// numbers drawn from a normal distribution become points that are distributed like the data's.
+// A generative adversarial network whose two halves are both wrapped in DistributedDataParallel, on
+// several processes: numbers drawn from a normal distribution become points that are distributed
+// like the data's.
 //   gan_ddp [STEPS] [PROCESSES]
 #include <cmath>
 #include <cstdio>
@@ -13,12 +14,14 @@ using namespace ringgrad;
 constexpr int64_t kNoise = 8, kBatch = 128;
 
 static nn::Sequential make_network(int64_t inputs, int64_t outputs) {
-  return nn::Sequential(nn::Linear(inputs, 32), nn::LeakyReLU(0.2), nn::Linear(32, 32), nn::LeakyReLU(0.2),
-                        nn::Linear(32, outputs));
+  return nn::Sequential(nn::Linear(inputs, 32), nn::LeakyReLU(0.2), nn::Linear(32, 32),
+                        nn::LeakyReLU(0.2), nn::Linear(32, outputs));
 }
 
 // The data: means 2 and -1, standard deviations 0.5 and 1.5.
-static Tensor real_points(int64_t n) { return randn({n, 2}) * tensor<float>({0.5, 1.5}) + tensor<float>({2, -1}); }
+static Tensor real_points(int64_t n) {
+  return randn({n, 2}) * tensor<float>({0.5, 1.5}) + tensor<float>({2, -1});
+}
 
 static void freeze(nn::Module& module, bool frozen) {
   for (const Tensor& parameter : module.parameters()) parameter.requires_grad_(!frozen);
@@ -30,7 +33,8 @@ static void train(int steps) {  // on every rank
   nn::Sequential generator = make_network(kNoise, 2), discriminator = make_network(2, 1);
   DistributedDataParallel ddp_generator(generator, group), ddp_discriminator(discriminator, group);
   optim::Adam generator_optimizer(ddp_generator.parameters(), {.lr = 1e-3, .betas = {0.5, 0.999}});
-  optim::Adam discriminator_optimizer(ddp_discriminator.parameters(), {.lr = 1e-3, .betas = {0.5, 0.999}});
+  optim::Adam discriminator_optimizer(ddp_discriminator.parameters(),
+                                      {.lr = 1e-3, .betas = {0.5, 0.999}});
   const auto judge = [&](const Tensor& points, double label) {
     const Tensor logits = ddp_discriminator(points);
     return binary_cross_entropy_with_logits(logits, full_like(logits, label));
@@ -57,11 +61,13 @@ static void train(int steps) {  // on every rank
   if (!group.is_main_process()) return;
   NoGradGuard no_grad;
   const Tensor points = generator(randn({10'000, kNoise}));
-  const std::vector<float> mean = to_vector<float>(points.mean(0)), std = to_vector<float>(points.std(0));
+  const std::vector<float> mean = to_vector<float>(points.mean(0)),
+                           std = to_vector<float>(points.std(0));
   std::printf("means %.2f %.2f, standard deviations %.2f %.2f\n", mean[0], mean[1], std[0], std[1]);
-  const bool close = std::abs(mean[0] - 2) < 0.25f && std::abs(mean[1] + 1) < 0.25f && std[0] > 0.3f && std[0] < 0.8f &&
-                     std[1] > 0.9f && std[1] < 2.4f;
-  if (!close) throw std::runtime_error("expected 2 -1, 0.5 1.5");  // PyTorch: off by 0.12, and by a factor of 1.3
+  const bool close = std::abs(mean[0] - 2) < 0.25f && std::abs(mean[1] + 1) < 0.25f &&
+                     std[0] > 0.3f && std[0] < 0.8f && std[1] > 0.9f && std[1] < 2.4f;
+  // PyTorch: off by 0.12, and by a factor of 1.3.
+  if (!close) throw std::runtime_error("expected 2 -1, 0.5 1.5");
 }
 
 int main(int argc, char** argv) {

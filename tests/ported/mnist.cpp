@@ -38,7 +38,8 @@ static void train(int epoch, Net& model, DataLoader& loader, optim::Optimizer& o
     loss.backward();
     optimizer.step();
     if (done++ % 100 == 0)
-      std::printf("epoch %d: batch %ld of %ld, loss %.4f\n", epoch, done, loader.size(), loss.item<float>());
+      std::printf("epoch %d: batch %ld of %ld, loss %.4f\n", epoch, done, loader.size(),
+                  loss.item<float>());
   }
 }
 
@@ -53,7 +54,8 @@ static double test(Net& model, DataLoader& loader, int64_t samples) {
     correct += output.argmax(1).eq(batch.target).sum().item<int64_t>();
   }
   const double accuracy = static_cast<double>(correct) / static_cast<double>(samples);
-  std::printf("test: average loss %.4f, accuracy %.4f\n", loss / static_cast<double>(samples), accuracy);
+  std::printf("test: average loss %.4f, accuracy %.4f\n", loss / static_cast<double>(samples),
+              accuracy);
   return accuracy;
 }
 
@@ -65,7 +67,8 @@ int main(int argc, char** argv) {
   manual_seed(1);
   Net model;
   const ImageTransform normalize = {.mean = {0.1307f}, .std = {0.3081f}};
-  const ImageDataset train_set = load_dataset(name, Split::Train), test_set = load_dataset(name, Split::Test);
+  const ImageDataset train_set = load_dataset(name, Split::Train),
+                     test_set = load_dataset(name, Split::Test);
   DataLoader train_loader(train_set, std::make_shared<RandomSampler>(train_set.size()),
                           {.batch_size = 64, .transform = normalize});
   DataLoader test_loader(test_set, std::make_shared<SequentialSampler>(test_set.size()),

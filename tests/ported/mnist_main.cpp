@@ -1,6 +1,6 @@
 // The network of PyTorch's Python example mnist/main.py, with its options:
-//   mnist_main [--data NAME] [--epochs N] [--lr F] [--gamma F] [--seed N] [--steps N] [--save-model FILE] [--accuracy
-//   F]
+//   mnist_main [--data NAME] [--epochs N] [--lr F] [--gamma F] [--seed N] [--steps N] [--save-model
+//   FILE] [--accuracy F]
 #include <cstdio>
 #include <map>
 #include <string>
@@ -40,7 +40,8 @@ class Net : public nn::Module {
   nn::Linear fc1{9216, 128}, fc2{128, 10};
 };
 
-static void train(nn::Module& model, DataLoader& loader, optim::Optimizer& optimizer, int epoch, int64_t steps) {
+static void train(nn::Module& model, DataLoader& loader, optim::Optimizer& optimizer, int epoch,
+                  int64_t steps) {
   model.train();
   for (int64_t step = 0; const Batch& batch : loader) {
     if (step == steps) break;
@@ -48,7 +49,8 @@ static void train(nn::Module& model, DataLoader& loader, optim::Optimizer& optim
     const Tensor loss = nll_loss(model(batch.data), batch.target);
     loss.backward();
     optimizer.step();
-    if (step++ % 10 == 0) std::printf("epoch %d: step %ld, loss %.6f\n", epoch, step, loss.item<float>());
+    if (step++ % 10 == 0)
+      std::printf("epoch %d: step %ld, loss %.6f\n", epoch, step, loss.item<float>());
   }
 }
 
@@ -59,7 +61,8 @@ static double test(nn::Module& model, DataLoader& loader, int64_t samples) {
   for (const Batch& batch : loader) {
     const Tensor output = model(batch.data);
     loss += nll_loss(output, batch.target, {.reduction = Reduction::Sum}).item<double>();
-    correct += output.argmax(1, /*keepdim=*/true).eq(batch.target.view({-1, 1})).sum().item<double>();
+    correct +=
+        output.argmax(1, /*keepdim=*/true).eq(batch.target.view({-1, 1})).sum().item<double>();
   }
   const double n = static_cast<double>(samples);
   std::printf("test: average loss %.4f, accuracy %.4f\n", loss / n, correct / n);
@@ -67,9 +70,9 @@ static double test(nn::Module& model, DataLoader& loader, int64_t samples) {
 }
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> options = {{"--data", "digits"}, {"--epochs", "14"}, {"--lr", "1"},
-                                                {"--steps", "-1"},    {"--gamma", "0.7"}, {"--seed", "1"},
-                                                {"--accuracy", "0"}};
+  std::map<std::string, std::string> options = {
+      {"--data", "digits"}, {"--epochs", "14"}, {"--lr", "1"},      {"--steps", "-1"},
+      {"--gamma", "0.7"},   {"--seed", "1"},    {"--accuracy", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name) { return std::stod(options.at(name)); };
 
@@ -84,13 +87,15 @@ int main(int argc, char** argv) {
 
   Net model;
   optim::Adadelta optimizer(model.parameters(), {.lr = number("--lr")});
-  optim::LRScheduler scheduler(optimizer, optim::StepLR{.step_size = 1, .gamma = number("--gamma")});
+  optim::LRScheduler scheduler(optimizer,
+                               optim::StepLR{.step_size = 1, .gamma = number("--gamma")});
   double accuracy = 0;
   for (int epoch = 1; epoch <= std::stoi(options["--epochs"]); ++epoch) {
     train(model, train_loader, optimizer, epoch, std::stoll(options["--steps"]));
     accuracy = test(model, test_loader, dataset2.size());
     scheduler.step();
   }
-  if (options.contains("--save-model")) nn::save_safetensors(options["--save-model"], model.state_dict());
+  if (options.contains("--save-model"))
+    nn::save_safetensors(options["--save-model"], model.state_dict());
   return accuracy >= number("--accuracy") ? 0 : 1;
 }

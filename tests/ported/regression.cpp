@@ -1,4 +1,5 @@
-// Fits a polynomial of degree 4 whose coefficients are drawn, from 32 points at a time, until the loss is below 0.001:
+// Fits a polynomial of degree 4 whose coefficients are drawn, from 32 points at a time, until the
+// loss is below 0.001:
 //   regression [MOST STEPS]
 #include <cstdio>
 #include <cstdlib>
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
     optimizer.step();
   }
   const double furthest = (fc.weight - true_weight.t()).abs().max().item<double>();
-  std::printf("loss %.6f after %d steps; the coefficient furthest off is off by %.3f\n", loss, step, furthest);
+  std::printf("loss %.6f after %d steps; the coefficient furthest off is off by %.3f\n", loss, step,
+              furthest);
   return loss < 1e-3f && furthest < 0.2 ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// REINFORCE (Williams 1992): a policy learns to balance a pole on a cart, as PyTorch's example reinforcement_learning:
+// REINFORCE (Williams 1992): a policy learns to balance a pole on a cart, as PyTorch's example
+// reinforcement_learning:
 //   reinforce [EPISODES] [MEAN LENGTH WANTED]
 #include <algorithm>
 #include <array>
@@ -10,11 +11,12 @@
 
 using namespace ringgrad;
 
-// Barto, Sutton & Anderson 1983, with the constants of Gym's CartPole-v1: a push to the left or to the right every 20
-// ms.
+// Barto, Sutton & Anderson 1983, with the constants of Gym's CartPole-v1: a push to the left or to
+// the right every 20 ms.
 class CartPole {
  public:
-  using State = std::array<float, 4>;  // the cart's place and speed, the pole's angle and angular speed
+  // The cart's place and speed, the pole's angle and angular speed.
+  using State = std::array<float, 4>;
 
   Tensor reset() {
     const std::vector<float> start = to_vector<float>(rand({4}) * 0.1 - 0.05);
@@ -26,7 +28,8 @@ class CartPole {
     auto& [x, v, angle, w] = state_;
     const double force = action == 1 ? 10 : -10, cosine = std::cos(angle), sine = std::sin(angle);
     const double push = (force + kPole * w * w * sine) / kMass;
-    const double turn = (9.8 * sine - cosine * push) / (0.5 * (4.0 / 3 - 0.1 * cosine * cosine / kMass));
+    const double turn =
+        (9.8 * sine - cosine * push) / (0.5 * (4.0 / 3 - 0.1 * cosine * cosine / kMass));
     const double acceleration = push - kPole * turn * cosine / kMass;
     x += kTime * v;
     v += static_cast<float>(kTime * acceleration);
@@ -34,10 +37,13 @@ class CartPole {
     w += static_cast<float>(kTime * turn);
     return std::abs(x) <= 2.4f && std::abs(angle) <= 12 * 3.14159265f / 180;
   }
-  Tensor observe() const { return tensor(std::vector<float>(state_.begin(), state_.end()), {1, 4}); }
+  Tensor observe() const {
+    return tensor(std::vector<float>(state_.begin(), state_.end()), {1, 4});
+  }
 
  private:
-  static constexpr double kMass = 1.1, kPole = 0.05;  // of cart and pole; the pole's mass times half its length
+  // Of cart and pole; the pole's mass times half its length.
+  static constexpr double kMass = 1.1, kPole = 0.05;
   static constexpr float kTime = 0.02f;
   State state_{};
 };
@@ -52,7 +58,9 @@ struct Policy : nn::Module {
     register_module("dropout", dropout);
     register_module("affine2", affine2);
   }
-  Tensor forward(const Tensor& state) override { return softmax(affine2(relu(dropout(affine1(state)))), 1); }
+  Tensor forward(const Tensor& state) override {
+    return softmax(affine2(relu(dropout(affine1(state)))), 1);
+  }
   int64_t select_action(const Tensor& state) {
     const Tensor probabilities = (*this)(state), action = multinomial(probabilities, 1);
     saved_log_probs.push_back(probabilities.gather(1, action).log());
@@ -63,7 +71,8 @@ struct Policy : nn::Module {
 static void finish_episode(Policy& policy, optim::Optimizer& optimizer) {
   std::vector<float> returns(policy.rewards.size());
   double sum = 0;
-  for (size_t i = returns.size(); i-- > 0;) returns[i] = static_cast<float>(sum = policy.rewards[i] + 0.99 * sum);
+  for (size_t i = returns.size(); i-- > 0;)
+    returns[i] = static_cast<float>(sum = policy.rewards[i] + 0.99 * sum);
   Tensor scaled = tensor(returns);
   scaled = (scaled - scaled.mean()) / (scaled.std() + 1e-7);
   optimizer.zero_grad();
@@ -92,7 +101,8 @@ int main(int argc, char** argv) {
     }
     running_reward = 0.05 * static_cast<double>(length) + 0.95 * running_reward;
     finish_episode(policy, optimizer);
-    if (episode % 10 == 0) std::printf("episode %d: length %ld, running mean %.2f\n", episode, length, running_reward);
+    if (episode % 10 == 0)
+      std::printf("episode %d: length %ld, running mean %.2f\n", episode, length, running_reward);
   }
   return running_reward >= wanted ? 0 : 1;
 }

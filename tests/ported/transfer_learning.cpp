@@ -1,5 +1,6 @@
-// A network that knows the digits 0 to 4 learns 5 to 9 by a new last layer alone, as PyTorch's C++ example teaches a
-// ResNet to tell dogs from cats: what comes before is loaded from a file, and frozen.
+// A network that knows the digits 0 to 4 learns 5 to 9 by a new last layer alone, as PyTorch's C++
+// example teaches a ResNet to tell dogs from cats: what comes before is loaded from a file, and
+// frozen.
 //   transfer_learning [EPOCHS] [ACCURACY WANTED] [FILE]
 #include <cstdio>
 #include <cstdlib>
@@ -14,10 +15,10 @@ constexpr int64_t kFeatures = 64;
 
 // All but the last layer.
 static std::shared_ptr<nn::Sequential> make_features() {
-  return std::make_shared<nn::Sequential>(nn::Conv2d(1, 16, 5, {.bias = false}), nn::BatchNorm2d(16), nn::ReLU(),
-                                          nn::MaxPool2d(2), nn::Conv2d(16, kFeatures, 5, {.bias = false}),
-                                          nn::BatchNorm2d(kFeatures), nn::ReLU(), nn::AdaptiveAvgPool2d(1),
-                                          nn::Flatten());
+  return std::make_shared<nn::Sequential>(
+      nn::Conv2d(1, 16, 5, {.bias = false}), nn::BatchNorm2d(16), nn::ReLU(), nn::MaxPool2d(2),
+      nn::Conv2d(16, kFeatures, 5, {.bias = false}), nn::BatchNorm2d(kFeatures), nn::ReLU(),
+      nn::AdaptiveAvgPool2d(1), nn::Flatten());
 }
 
 struct Classifier : nn::Module {
@@ -33,7 +34,8 @@ struct Classifier : nn::Module {
 // The digits from `first` on, five of them, which become the classes 0 to 4.
 static ImageDataset five_digits(Split split, int64_t first) {
   const ImageDataset all = load_dataset("digits", split);
-  const Mask chosen = (all.labels >= static_cast<double>(first)) & (all.labels < static_cast<double>(first + 5));
+  const Mask chosen =
+      (all.labels >= static_cast<double>(first)) & (all.labels < static_cast<double>(first + 5));
   const Tensor places = masked_select(arange(all.size()), chosen);
   const auto begin = all.classes.begin() + first;
   return {"five digits",
@@ -47,7 +49,8 @@ static DataLoader make_loader(const ImageDataset& data) {
                     {.batch_size = 64, .transform = {.mean = {0.13f}, .std = {0.31f}}});
 }
 
-static void train(Classifier& model, const ImageDataset& data, optim::Optimizer& optimizer, int epochs) {
+static void train(Classifier& model, const ImageDataset& data, optim::Optimizer& optimizer,
+                  int epochs) {
   DataLoader loader = make_loader(data);
   for (int epoch = 1; epoch <= epochs; ++epoch) {
     double sum = 0;
@@ -67,7 +70,8 @@ static double test(Classifier& model, const ImageDataset& data) {
   model.eval();
   int64_t correct = 0;
   DataLoader loader = make_loader(data);
-  for (const Batch& batch : loader) correct += model(batch.data).argmax(1).eq(batch.target).sum().item<int64_t>();
+  for (const Batch& batch : loader)
+    correct += model(batch.data).argmax(1).eq(batch.target).sum().item<int64_t>();
   return static_cast<double>(correct) / static_cast<double>(data.size());
 }
 
@@ -89,7 +93,8 @@ int main(int argc, char** argv) {
   Classifier model(features);
   features->eval();  // its running statistics stay, too
   nn::NamedTensors before;
-  for (const auto& [name, tensor] : features->state_dict()) before.emplace_back(name, tensor.clone());
+  for (const auto& [name, tensor] : features->state_dict())
+    before.emplace_back(name, tensor.clone());
 
   optim::Adam optimizer(model.fc.parameters(), {.lr = 1e-2});
   train(model, five_digits(Split::Train, 5), optimizer, epochs);
@@ -97,6 +102,7 @@ int main(int argc, char** argv) {
   std::printf("5 to 9: accuracy %.4f\n", accuracy);
 
   bool kept = true;
-  for (size_t i = 0; i < before.size(); ++i) kept &= equal(before[i].second, features->state_dict()[i].second);
+  for (size_t i = 0; i < before.size(); ++i)
+    kept &= equal(before[i].second, features->state_dict()[i].second);
   return kept && accuracy >= wanted ? 0 : 1;
 }

@@ -6,11 +6,12 @@ Plan::Plan(uint64_t seed) : seed(seed) {
   Choices choices(seed);
   ranks = static_cast<int>(choices.between(2, 4));
   channel = choices.chance(70) ? "shm" : "tcp";
-  network.dtype = choices.of<DType>(
-      {DType::Float64, DType::Float64, DType::Float64, DType::Float32, DType::BFloat16, DType::Float16});
+  network.dtype = choices.of<DType>({DType::Float64, DType::Float64, DType::Float64, DType::Float32,
+                                     DType::BFloat16, DType::Float16});
   network.batch_norm = choices.chance(60);
   sync_batch_norm = network.dtype == DType::Float64 && choices.chance(60);
-  weighting = choices.of<Weighting>({Weighting::Samples, Weighting::Samples, Weighting::Ranks, Weighting::Given});
+  weighting = choices.of<Weighting>(
+      {Weighting::Samples, Weighting::Samples, Weighting::Ranks, Weighting::Given});
   hook = choices.of<Hook>({Hook::None, Hook::None, Hook::None, Hook::BFloat16, Hook::Float16});
   if (sync_batch_norm) hook = Hook::None;  // what each rank sends is no part of Expected then
   network.counts = !sync_batch_norm;
@@ -38,13 +39,15 @@ Plan::Plan(uint64_t seed) : seed(seed) {
 int64_t Plan::samples(int step, int pass, int rank) const {
   if (sync_batch_norm) pass = 0;  // passes are weighed exactly where ranks divide all of them alike
   Choices choices(seed, 1000 + static_cast<uint64_t>((step * 8 + pass) * 8 + rank));
-  if (rank == step % ranks || sync_batch_norm) return choices.between(1, 5);  // at least one rank has some
+  // At least one rank has some.
+  if (rank == step % ranks || sync_batch_norm) return choices.between(1, 5);
   return choices.chance(20) ? 0 : choices.between(1, 5);
 }
 
 double Plan::labels(int step, int rank) const {
   double sum = 0;
-  for (int pass = 0; pass < passes; ++pass) sum += loss_divisor(batch(step, pass, rank, DType::Float32).target);
+  for (int pass = 0; pass < passes; ++pass)
+    sum += loss_divisor(batch(step, pass, rank, DType::Float32).target);
   return sum;
 }
 
@@ -69,11 +72,12 @@ Tensor Plan::loss(const Tensor& y, const Batch3& batch, int step, int rank) cons
 }
 
 std::string Plan::text() const {
-  return str(ranks, " ranks ", channel, " ", network.dtype, sync_batch_norm ? " sync" : "", " weighting ",
-             static_cast<int>(weighting), " hook ", static_cast<int>(hook), " passes ", passes, " steps ", steps,
-             " optimizer ", optimizer, two_wrappers ? " two wrappers" : "", scaled ? " scaled" : "",
-             planned ? " planned" : "", clip > 0 ? " clipped" : "", " caps ", options.caps.first_bytes, " ",
-             options.caps.bytes, " usual ", options.usual_weight, ":", make_network()->description());
+  return str(
+      ranks, " ranks ", channel, " ", network.dtype, sync_batch_norm ? " sync" : "", " weighting ",
+      static_cast<int>(weighting), " hook ", static_cast<int>(hook), " passes ", passes, " steps ",
+      steps, " optimizer ", optimizer, two_wrappers ? " two wrappers" : "", scaled ? " scaled" : "",
+      planned ? " planned" : "", clip > 0 ? " clipped" : "", " caps ", options.caps.first_bytes,
+      " ", options.caps.bytes, " usual ", options.usual_weight, ":", make_network()->description());
 }
 
 }  // namespace ringgrad::test

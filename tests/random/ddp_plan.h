@@ -25,7 +25,9 @@ struct Plan {
 
   explicit Plan(uint64_t seed);
   int64_t samples(int step, int pass, int rank) const;
-  bool uses_branch(int step) const { return Choices(seed, 3000 + static_cast<uint64_t>(step)).chance(60); }
+  bool uses_branch(int step) const {
+    return Choices(seed, 3000 + static_cast<uint64_t>(step)).chance(60);
+  }
   Batch3 batch(int step, int pass, int rank, DType dtype) const {
     return random_batch(seed, (step * 8 + pass) * 8 + rank, samples(step, pass, rank), dtype,
                         weighting == Weighting::Given);

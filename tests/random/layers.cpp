@@ -8,7 +8,9 @@ using nlohmann::json;
 
 namespace {
 
-Pair pair(const json& args, const char* name) { return {args[name][0].get<int64_t>(), args[name][1].get<int64_t>()}; }
+Pair pair(const json& args, const char* name) {
+  return {args[name][0].get<int64_t>(), args[name][1].get<int64_t>()};
+}
 
 Reduction reduction(const json& args) {
   const std::string name = args["reduction"];
@@ -48,15 +50,20 @@ void add_images(ProgramOperations& all) {
                               .dilation = pair(args, "dilation"),
                               .groups = args["groups"]})};
   };
-  all["max_pool2d"] = [](const json& args, const Tensors& in) -> Tensors { return {max_pool2d(in[0], pooling(args))}; };
-  all["avg_pool2d"] = [](const json& args, const Tensors& in) -> Tensors { return {avg_pool2d(in[0], pooling(args))}; };
+  all["max_pool2d"] = [](const json& args, const Tensors& in) -> Tensors {
+    return {max_pool2d(in[0], pooling(args))};
+  };
+  all["avg_pool2d"] = [](const json& args, const Tensors& in) -> Tensors {
+    return {avg_pool2d(in[0], pooling(args))};
+  };
   all["adaptive_avg_pool2d"] = [](const json& args, const Tensors& in) -> Tensors {
     return {adaptive_avg_pool2d(in[0], pair(args, "size"))};
   };
   all["upsample"] = [](const json& args, const Tensors& in) -> Tensors {
-    return {upsample(in[0], pair(args, "size"),
-                     {.mode = args["mode"] == "bilinear" ? UpsampleMode::Bilinear : UpsampleMode::Nearest,
-                      .align_corners = args["align_corners"]})};
+    return {upsample(
+        in[0], pair(args, "size"),
+        {.mode = args["mode"] == "bilinear" ? UpsampleMode::Bilinear : UpsampleMode::Nearest,
+         .align_corners = args["align_corners"]})};
   };
 }
 
@@ -65,16 +72,18 @@ void add_norms(ProgramOperations& all) {
   all["batch_norm"] = [](const json& args, const Tensors& in) -> Tensors {
     const Tensor mean = clone(in[3]);
     const Tensor var = clone(in[4]);
-    return {batch_norm(in[0], in[1], in[2], mean, var,
-                       {.training = args["training"],
-                        .momentum = args["momentum"],
-                        .eps = args["eps"],
-                        .activation = args["relu"].get<bool>() ? Activation::Relu : Activation::None,
-                        .residual = at(in, 5)}),
-            mean, var};
+    return {
+        batch_norm(in[0], in[1], in[2], mean, var,
+                   {.training = args["training"],
+                    .momentum = args["momentum"],
+                    .eps = args["eps"],
+                    .activation = args["relu"].get<bool>() ? Activation::Relu : Activation::None,
+                    .residual = at(in, 5)}),
+        mean, var};
   };
   all["layer_norm"] = [](const json& args, const Tensors& in) -> Tensors {
-    return {layer_norm(in[0], args["shape"].get<std::vector<int64_t>>(), at(in, 1), at(in, 2), args["eps"])};
+    return {layer_norm(in[0], args["shape"].get<std::vector<int64_t>>(), at(in, 1), at(in, 2),
+                       args["eps"])};
   };
   all["group_norm"] = [](const json& args, const Tensors& in) -> Tensors {
     return {group_norm(in[0], args["groups"], at(in, 1), at(in, 2), args["eps"])};

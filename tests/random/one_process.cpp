@@ -5,7 +5,8 @@ namespace ringgrad::test {
 Values gradients_of(const nn::Module& module) {
   Values all;
   for (const Tensor& p : module.parameters())
-    all.push_back(p.grad() ? to_vector<double>(p.grad()) : std::vector<double>(static_cast<size_t>(p.numel())));
+    all.push_back(p.grad() ? to_vector<double>(p.grad())
+                           : std::vector<double>(static_cast<size_t>(p.numel())));
   return all;
 }
 
@@ -18,7 +19,8 @@ namespace {
 class OneProcess {
  public:
   OneProcess(const Plan& plan, RandomNetwork& net) : plan_(plan), net_(net) {
-    whole_ = plan.network.dtype == DType::Float64 && (plan.sync_batch_norm || !net.has_batch_norm());
+    whole_ =
+        plan.network.dtype == DType::Float64 && (plan.sync_batch_norm || !net.has_batch_norm());
   }
 
   Expected step(int step) {
@@ -54,7 +56,8 @@ class OneProcess {
     net_.zero_grad();
     for (int pass = 0; pass < plan_.passes; ++pass) {
       const Batch3 batch = plan_.batch(step, pass, rank, plan_.network.dtype);
-      if (batch.target.numel() > 0) (plan_.loss(net_(batch.x), batch, step, rank) * scale()).backward();
+      if (batch.target.numel() > 0)
+        (plan_.loss(net_(batch.x), batch, step, rank) * scale()).backward();
     }
     Values all = gradients_of(net_);
     for (auto& values : all)
@@ -110,10 +113,10 @@ class OneProcess {
   // the dtype in which gradients travel. If one process adds in another order, it may also differ
   // by roundings of the largest part of its tensor.
   void combine(int step, const std::vector<Values>& of_rank, Expected& expected) {
-    const double eps =
-        std::max(epsilon_of(plan_.network.dtype), plan_.hook == Hook::None       ? 0
-                                                  : plan_.hook == Hook::BFloat16 ? epsilon_of(DType::BFloat16)
-                                                                                 : epsilon_of(DType::Float16));
+    const double eps = std::max(epsilon_of(plan_.network.dtype), plan_.hook == Hook::None ? 0
+                                                                 : plan_.hook == Hook::BFloat16
+                                                                     ? epsilon_of(DType::BFloat16)
+                                                                     : epsilon_of(DType::Float16));
     const bool narrow_range = plan_.network.dtype == DType::Float16 || plan_.hook == Hook::Float16;
     for (size_t p = 0; p < of_rank[0].size(); ++p) {
       std::vector<double> sum(of_rank[0][p].size());
@@ -128,7 +131,8 @@ class OneProcess {
       double largest = 0;
       for (const double part : parts) largest = std::max(largest, part);
       for (double& part : parts)
-        part = (whole_ ? 1e-12 * (1 + largest) : 0) + 6 * eps * part + (narrow_range ? 8 * 0x1p-24 : 1e-37);
+        part = (whole_ ? 1e-12 * (1 + largest) : 0) + 6 * eps * part +
+               (narrow_range ? 8 * 0x1p-24 : 1e-37);
       expected.gradients.push_back(sum);
       expected.bounds.push_back(parts);
     }
@@ -172,6 +176,8 @@ class OneProcess {
 
 }  // namespace
 
-Expected expected_of(const Plan& plan, RandomNetwork& net, int step) { return OneProcess(plan, net).step(step); }
+Expected expected_of(const Plan& plan, RandomNetwork& net, int step) {
+  return OneProcess(plan, net).step(step);
+}
 
 }  // namespace ringgrad::test

@@ -74,13 +74,16 @@ void add_arithmetic(ProgramOperations& all) {
   all["leaky_relu"] = of_number([](const Tensor& x, auto c) { return leaky_relu(x, c); });
   all["elu"] = of_number([](const Tensor& x, auto c) { return elu(x, c); });
   all["softplus"] = of_number([](const Tensor& x, auto c) { return softplus(x, c); });
-  all["clamp"] =
-      of_x([](const Tensor& x, const json& args) { return clamp(x, real(args["low"]), real(args["high"])); });
+  all["clamp"] = of_x([](const Tensor& x, const json& args) {
+    return clamp(x, real(args["low"]), real(args["high"]));
+  });
   all["prelu"] = of_pair([](const Tensor& x, const Tensor& weight) { return prelu(x, weight); });
   const std::map<std::string, Tensor (*)(const Tensor&)> functions = {
-      {"neg", neg},   {"exp", exp},   {"log", log},         {"log1p", log1p},   {"sin", sin},
-      {"cos", cos},   {"sqrt", sqrt}, {"abs", abs},         {"square", square}, {"relu", relu},
-      {"gelu", gelu}, {"silu", silu}, {"sigmoid", sigmoid}, {"tanh", tanh},     {"logsigmoid", logsigmoid}};
+      {"neg", neg},         {"exp", exp},   {"log", log},
+      {"log1p", log1p},     {"sin", sin},   {"cos", cos},
+      {"sqrt", sqrt},       {"abs", abs},   {"square", square},
+      {"relu", relu},       {"gelu", gelu}, {"silu", silu},
+      {"sigmoid", sigmoid}, {"tanh", tanh}, {"logsigmoid", logsigmoid}};
   for (const auto& [name, f] : functions) all[name] = unary(f);
 }
 
@@ -98,42 +101,59 @@ void add_comparisons(ProgramOperations& all) {
   all["logical_and"] = of_pair([](const Tensor& a, const Tensor& b) { return logical_and(a, b); });
   all["logical_or"] = of_pair([](const Tensor& a, const Tensor& b) { return logical_or(a, b); });
   all["isnan"] = of_x([](const Tensor& x, const json&) { return isnan(x); });
-  all["any"] = of_x([](const Tensor& x, const json& args) { return any(x, dims(args), keepdim(args)); });
-  all["all"] = of_x([](const Tensor& x, const json& args) { return ringgrad::all(x, dims(args), keepdim(args)); });
-  all["where"] = [](const json&, const Tensors& in) -> Tensors { return {where(in[0], in[1], in[2])}; };
+  all["any"] =
+      of_x([](const Tensor& x, const json& args) { return any(x, dims(args), keepdim(args)); });
+  all["all"] = of_x([](const Tensor& x, const json& args) {
+    return ringgrad::all(x, dims(args), keepdim(args));
+  });
+  all["where"] = [](const json&, const Tensors& in) -> Tensors {
+    return {where(in[0], in[1], in[2])};
+  };
   all["where_number"] = [](const json& args, const Tensors& in) -> Tensors {
     return {with_number(args["c"], [&](auto c) { return where(in[0], in[1], c); })};
   };
   all["masked_fill"] = [](const json& args, const Tensors& in) -> Tensors {
     return {with_number(args["c"], [&](auto c) { return masked_fill(in[0], in[1], c); })};
   };
-  all["masked_select"] = of_pair([](const Tensor& x, const Tensor& mask) { return masked_select(x, mask); });
+  all["masked_select"] =
+      of_pair([](const Tensor& x, const Tensor& mask) { return masked_select(x, mask); });
   all["nonzero"] = of_x([](const Tensor& x, const json&) { return nonzero(x); });
 }
 
 void add_reductions(ProgramOperations& all) {
-  all["sum"] = of_x([](const Tensor& x, const json& args) { return sum(x, dims(args), keepdim(args)); });
-  all["mean"] = of_x([](const Tensor& x, const json& args) { return mean(x, dims(args), keepdim(args)); });
+  all["sum"] =
+      of_x([](const Tensor& x, const json& args) { return sum(x, dims(args), keepdim(args)); });
+  all["mean"] =
+      of_x([](const Tensor& x, const json& args) { return mean(x, dims(args), keepdim(args)); });
   all["var"] = of_x([](const Tensor& x, const json& args) {
     return var(x, dims(args), args["correction"].get<int>(), keepdim(args));
   });
   all["std"] = of_x([](const Tensor& x, const json& args) {
     return ringgrad::std(x, dims(args), args["correction"].get<int>(), keepdim(args));
   });
-  all["norm"] =
-      of_x([](const Tensor& x, const json& args) { return norm(x, real(args["p"]), dims(args), keepdim(args)); });
-  all["logsumexp"] = of_x([](const Tensor& x, const json& args) { return logsumexp(x, args["dim"], keepdim(args)); });
-  all["softmax"] = of_x([](const Tensor& x, const json& args) { return softmax(x, args["dim"].get<int>()); });
-  all["log_softmax"] = of_x([](const Tensor& x, const json& args) { return log_softmax(x, args["dim"].get<int>()); });
+  all["norm"] = of_x([](const Tensor& x, const json& args) {
+    return norm(x, real(args["p"]), dims(args), keepdim(args));
+  });
+  all["logsumexp"] = of_x(
+      [](const Tensor& x, const json& args) { return logsumexp(x, args["dim"], keepdim(args)); });
+  all["softmax"] =
+      of_x([](const Tensor& x, const json& args) { return softmax(x, args["dim"].get<int>()); });
+  all["log_softmax"] = of_x(
+      [](const Tensor& x, const json& args) { return log_softmax(x, args["dim"].get<int>()); });
   all["max_all"] = of_x([](const Tensor& x, const json&) { return max(x); });
   all["min_all"] = of_x([](const Tensor& x, const json&) { return min(x); });
   all["argmax_all"] = of_x([](const Tensor& x, const json&) { return argmax(x); });
   all["argmin_all"] = of_x([](const Tensor& x, const json&) { return argmin(x); });
-  all["max"] = with_indices([](const Tensor& x, const json& args) { return max(x, args["dim"], keepdim(args)); });
-  all["min"] = with_indices([](const Tensor& x, const json& args) { return min(x, args["dim"], keepdim(args)); });
-  all["argmax"] = of_x([](const Tensor& x, const json& args) { return argmax(x, args["dim"], keepdim(args)); });
-  all["argmin"] = of_x([](const Tensor& x, const json& args) { return argmin(x, args["dim"], keepdim(args)); });
-  all["cumsum"] = of_x([](const Tensor& x, const json& args) { return cumsum(x, args["dim"].get<int>()); });
+  all["max"] = with_indices(
+      [](const Tensor& x, const json& args) { return max(x, args["dim"], keepdim(args)); });
+  all["min"] = with_indices(
+      [](const Tensor& x, const json& args) { return min(x, args["dim"], keepdim(args)); });
+  all["argmax"] =
+      of_x([](const Tensor& x, const json& args) { return argmax(x, args["dim"], keepdim(args)); });
+  all["argmin"] =
+      of_x([](const Tensor& x, const json& args) { return argmin(x, args["dim"], keepdim(args)); });
+  all["cumsum"] =
+      of_x([](const Tensor& x, const json& args) { return cumsum(x, args["dim"].get<int>()); });
   all["argsort"] = of_x([](const Tensor& x, const json& args) {
     return argsort(x, args["dim"].get<int>(), args["descending"].get<bool>());
   });
@@ -186,8 +206,9 @@ void add_in_place(ProgramOperations& all) {
   all["fill_"] = in_place_number([](const Tensor& x, auto c) { x.fill_(c); });
   all["zero_"] = in_place([](const Tensors& in, const json&) { in[0].zero_(); });
   all["copy_"] = in_place([](const Tensors& in, const json&) { in[0].copy_(in[1]); });
-  all["clamp_"] =
-      in_place([](const Tensors& in, const json& args) { in[0].clamp_(real(args["low"]), real(args["high"])); });
+  all["clamp_"] = in_place([](const Tensors& in, const json& args) {
+    in[0].clamp_(real(args["low"]), real(args["high"]));
+  });
   all["masked_fill_"] = in_place([](const Tensors& in, const json& args) {
     with_number(args["c"], [&](auto c) { return in[0].masked_fill_(in[1], c), 0; });
   });
@@ -196,8 +217,8 @@ void add_in_place(ProgramOperations& all) {
 }  // namespace
 
 DType dtype_named(const std::string& wanted) {
-  for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64, DType::Int32,
-                            DType::UInt8, DType::Bool})
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16,
+                            DType::Int64, DType::Int32, DType::UInt8, DType::Bool})
     if (wanted == name(dtype)) return dtype;
   throw Error("no dtype is called " + wanted);
 }

@@ -1,12 +1,13 @@
 // Compares random data-parallel programs with one process.
 //
-//   random_ddp [SECONDS [FIRST_SEED]]     as many as fit; by default 10 seconds from another seed each time
-//   random_ddp --seed N                   one program: what failed prints this command
+//   random_ddp [SECONDS [FIRST_SEED]]     as many as fit; by default 10 seconds from another seed
+//   each time random_ddp --seed N                   one program: what failed prints this command
 //
-// A program is a random network (random_network.h) trained for some steps on 2 to 4 ranks, which are threads: uneven
-// batches, some of no samples, passes under no_sync(), weights in samples, in labelled rows or none, buckets of all
-// sizes, one or two wrappers, compressing hooks, loss scales, clipping, all optimizers. In every step one process has
-// the same weights and all ranks' batches, and computes what their gradients, buffers and weights should be.
+// A program is a random network (random_network.h) trained for some steps on 2 to 4 ranks, which
+// are threads: uneven batches, some of no samples, passes under no_sync(), weights in samples, in
+// labelled rows or none, buckets of all sizes, one or two wrappers, compressing hooks, loss scales,
+// clipping, all optimizers. In every step one process has the same weights and all ranks' batches,
+// and computes what their gradients, buffers and weights should be.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -34,23 +35,28 @@ std::vector<std::string> bits_of(const std::vector<Tensor>& tensors) {
   return all;
 }
 
-// Squares of small float16 gradients are 0, and a step of 1e-8 for a divisor diverges, as in PyTorch.
+// Squares of small float16 gradients are 0, and a step of 1e-8 for a divisor diverges, as in
+// PyTorch.
 constexpr double kEps = 1e-3;
 
 std::unique_ptr<optim::Optimizer> make_optimizer(int kind, const nn::NamedTensors& parameters) {
   switch (kind) {
     case 0: return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = 0.1});
     case 1:
-      return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true});
+      return std::make_unique<optim::SGD>(
+          parameters, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true});
     case 2:
-      return std::make_unique<optim::Adam>(parameters,
-                                           optim::AdamOptions{.lr = 0.01, .eps = kEps, .weight_decay = 0.01});
-    case 3: return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 0.01, .eps = kEps});
+      return std::make_unique<optim::Adam>(
+          parameters, optim::AdamOptions{.lr = 0.01, .eps = kEps, .weight_decay = 0.01});
+    case 3:
+      return std::make_unique<optim::AdamW>(parameters,
+                                            optim::AdamWOptions{.lr = 0.01, .eps = kEps});
     case 4:
-      return std::make_unique<optim::RMSprop>(parameters,
-                                              optim::RMSpropOptions{.lr = 0.01, .eps = kEps, .centered = true});
+      return std::make_unique<optim::RMSprop>(
+          parameters, optim::RMSpropOptions{.lr = 0.01, .eps = kEps, .centered = true});
     case 5: return std::make_unique<optim::Adagrad>(parameters, optim::AdagradOptions{.lr = 0.05});
-    default: return std::make_unique<optim::Adadelta>(parameters, optim::AdadeltaOptions{.lr = 0.5});
+    default:
+      return std::make_unique<optim::Adadelta>(parameters, optim::AdadeltaOptions{.lr = 0.5});
   }
 }
 
@@ -88,7 +94,8 @@ struct Wrapped {
   std::vector<std::unique_ptr<DistributedDataParallel>> wrappers;
 };
 
-void backward_passes(const Plan& plan, Wrapped& model, int step, int rank, optim::GradScaler* scaler) {
+void backward_passes(const Plan& plan, Wrapped& model, int step, int rank,
+                     optim::GradScaler* scaler) {
   if (plan.weighting == Weighting::Given)
     for (const auto& wrapper : model.wrappers) wrapper->set_weight(plan.weight(step, rank));
   for (int pass = 0; pass < plan.passes; ++pass) {
@@ -101,24 +108,28 @@ void backward_passes(const Plan& plan, Wrapped& model, int step, int rank, optim
       const Tensor loss = plan.loss(model(batch.x), batch, step, rank);
       (scaler != nullptr ? scaler->scale(loss) : loss).backward();
     } else if (last) {
-      for (size_t w = model.wrappers.size(); w-- > 0;) must(model.wrappers[w]->shadow_step(), "others have data");
+      for (size_t w = model.wrappers.size(); w-- > 0;)
+        must(model.wrappers[w]->shadow_step(), "others have data");
     }
   }
 }
 
-void compare_gradients(const Values& got, const Expected& expected, const nn::NamedTensors& names, int step) {
+void compare_gradients(const Values& got, const Expected& expected, const nn::NamedTensors& names,
+                       int step) {
   for (size_t p = 0; p < got.size(); ++p)
     for (size_t i = 0; i < got[p].size(); ++i)
       must(std::abs(got[p][i] - expected.gradients[p][i]) <= expected.bounds[p][i],
-           str("step ", step, ": the gradient of ", names[p].first, " at ", i, " is ", got[p][i], ", one process has ",
-               expected.gradients[p][i], ", which may differ by ", expected.bounds[p][i]));
+           str("step ", step, ": the gradient of ", names[p].first, " at ", i, " is ", got[p][i],
+               ", one process has ", expected.gradients[p][i], ", which may differ by ",
+               expected.bounds[p][i]));
 }
 
-void compare_values(const std::vector<Tensor>& got, const std::vector<Tensor>& want, double roundings,
-                    const std::string& what) {
+void compare_values(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
+                    double roundings, const std::string& what) {
   for (size_t b = 0; b < got.size(); ++b) {
     if (!is_floating(got[b].dtype())) {
-      must(bits_of({got[b]}) == bits_of({want[b]}), str(what, " ", b, " is ", got[b], ", one process has ", want[b]));
+      must(bits_of({got[b]}) == bits_of({want[b]}),
+           str(what, " ", b, " is ", got[b], ", one process has ", want[b]));
       continue;
     }
     const auto g = to_vector<double>(got[b]);
@@ -133,7 +144,8 @@ void compare_values(const std::vector<Tensor>& got, const std::vector<Tensor>& w
 // Computes the update with an optimizer of one process and the same gradients.
 struct Shadow {
   Shadow(const Plan& plan)
-      : net(plan.make_network()), optimizer(make_optimizer(plan.optimizer, net->named_parameters())) {}
+      : net(plan.make_network()),
+        optimizer(make_optimizer(plan.optimizer, net->named_parameters())) {}
   void step(const Plan& plan, const nn::Module& of) {
     optimizer->zero_grad();
     const auto own = net->parameters();
@@ -172,7 +184,8 @@ void train(const Plan& plan, ProcessGroup& group, Shown& shown) {
     must(skipped == (expected.weight == 0), str("step ", step, ": skipped is ", skipped));
     if (plan.scaled) scaler.unscale(*optimizer);
     compare_gradients(gradients_of(*net), expected, net->named_parameters(), step);
-    compare_values(net->buffers(), expected.buffers, plan.sync_batch_norm ? 1e4 : 16, str("step ", step, ": buffer"));
+    compare_values(net->buffers(), expected.buffers, plan.sync_batch_norm ? 1e4 : 16,
+                   str("step ", step, ": buffer"));
     shadow.step(plan, *net);
     if (plan.clip > 0) optim::clip_grad_norm_(net->parameters(), plan.clip);
     plan.scaled ? scaler.step(*optimizer) : optimizer->step();
@@ -186,8 +199,10 @@ void train(const Plan& plan, ProcessGroup& group, Shown& shown) {
       return all;
     }());
     group.barrier().wait();
-    must(shown.gradients[rank] == shown.gradients[0], str("step ", step, ": ranks have other gradients"));
-    must(shown.state[rank] == shown.state[0], str("step ", step, ": ranks have other weights or buffers"));
+    must(shown.gradients[rank] == shown.gradients[0],
+         str("step ", step, ": ranks have other gradients"));
+    must(shown.state[rank] == shown.state[0],
+         str("step ", step, ": ranks have other weights or buffers"));
     group.barrier().wait();
     copy_state(*net, *shadow.net);
   }
@@ -198,8 +213,8 @@ void train(const Plan& plan, ProcessGroup& group, Shown& shown) {
 std::string run_ddp(uint64_t seed) {
   const Plan plan(seed);
   Shown shown{std::vector<Values>(plan.ranks), std::vector<std::vector<std::string>>(plan.ranks)};
-  const auto errors =
-      errors_of_ranks(host_groups(plan.ranks, plan.channel), [&](ProcessGroup& group) { train(plan, group, shown); });
+  const auto errors = errors_of_ranks(host_groups(plan.ranks, plan.channel),
+                                      [&](ProcessGroup& group) { train(plan, group, shown); });
   std::string first;
   for (size_t r = 0; r < errors.size(); ++r)
     if (!errors[r].empty() && (first.empty() || errors[r].starts_with("step")))
@@ -220,8 +235,8 @@ std::string run_program(uint64_t seed) {
 volatile unsigned long long seed_under_way;  // names a program that does not end
 void tell_seed(int) {
   char text[96];
-  const int n =
-      std::snprintf(text, sizeof text, "HANGS %llu: random_ddp --seed %llu\n", seed_under_way, seed_under_way);
+  const int n = std::snprintf(text, sizeof text, "HANGS %llu: random_ddp --seed %llu\n",
+                              seed_under_way, seed_under_way);
   if (write(STDOUT_FILENO, text, static_cast<size_t>(n)) > 0) _exit(1);
   _exit(1);
 }
@@ -243,14 +258,16 @@ int main(int count, char** arguments) {
   setenv("RINGGRAD_CPU_DEVICES", "3", 1);  // for DataParallel; read at the first use
   setenv("OMP_NUM_THREADS", "1", 0);
   std::signal(SIGALRM, tell_seed);
-  if (count == 3 && std::strcmp(arguments[1], "--seed") == 0) return check(std::stoull(arguments[2])) ? 0 : 1;
+  if (count == 3 && std::strcmp(arguments[1], "--seed") == 0)
+    return check(std::stoull(arguments[2])) ? 0 : 1;
   const double seconds = count > 1 ? std::atof(arguments[1]) : 10;
   const uint64_t first = count > 2 ? std::stoull(arguments[2]) : std::random_device()();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   uint64_t seed = first;
   int wrong = 0;
   for (; std::chrono::steady_clock::now() < end; ++seed) wrong += check(seed) ? 0 : 1;
-  std::printf("%llu programs from seed %llu on, %d wrong\n", static_cast<unsigned long long>(seed - first),
-              static_cast<unsigned long long>(first), wrong);
+  std::printf("%llu programs from seed %llu on, %d wrong\n",
+              static_cast<unsigned long long>(seed - first), static_cast<unsigned long long>(first),
+              wrong);
   return wrong > 0;
 }

@@ -66,7 +66,8 @@ class Part : public nn::Module {
 
   void add_batch_norm() {
     const auto norm = add(std::make_shared<nn::BatchNorm2d>(
-        channels, nn::BatchNorm2dOptions{.momentum = choices_.of<double>({0.1, 0.5}), .affine = choices_.chance(80)}));
+        channels, nn::BatchNorm2dOptions{.momentum = choices_.of<double>({0.1, 0.5}),
+                                         .affine = choices_.chance(80)}));
     has_batch_norm = true;
     then("batch_norm", [norm](const Tensor& x) { return (*norm)(x); });
     if (choices_.chance(15)) norm->eval();
@@ -80,11 +81,13 @@ class Part : public nn::Module {
   void add_flatten() {
     const bool pool = choices_.chance(50);
     features = channels * (pool ? kSide * kSide / 4 : kSide * kSide);
-    then("flatten", [pool](const Tensor& x) { return flatten(pool ? max_pool2d(x, {.kernel = 2}) : x, 1); });
+    then("flatten",
+         [pool](const Tensor& x) { return flatten(pool ? max_pool2d(x, {.kernel = 2}) : x, 1); });
   }
 
   std::shared_ptr<nn::Linear> linear(int64_t out) {
-    const auto layer = add(std::make_shared<nn::Linear>(features, out, nn::LinearOptions{.bias = choices_.chance(70)}));
+    const auto layer = add(std::make_shared<nn::Linear>(
+        features, out, nn::LinearOptions{.bias = choices_.chance(70)}));
     features = out;
     return layer;
   }
@@ -215,9 +218,12 @@ Batch3 random_batch(uint64_t seed, int64_t number, int64_t samples, DType dtype,
   std::vector<int64_t> labels;
   RandomSequence sequence(seed, Purpose::Digits, static_cast<uint64_t>(number));
   for (int64_t i = 0; i < samples; ++i) {
-    for (int64_t k = 0; k < kChannels * kSide * kSide; ++k)  // whole eighths: the same in every dtype
+    // Whole eighths: the same in every dtype.
+    for (int64_t k = 0; k < kChannels * kSide * kSide; ++k)
       values.push_back(static_cast<double>(sequence.between(-16, 16)) / 8);
-    labels.push_back(unlabelled && sequence.below(3) == 0 ? -100 : static_cast<int64_t>(sequence.below(kClasses)));
+    labels.push_back(unlabelled && sequence.below(3) == 0
+                         ? -100
+                         : static_cast<int64_t>(sequence.below(kClasses)));
   }
   const Tensor x = tensor(values, {samples, kChannels, kSide, kSide});
   return {to(x, dtype), tensor(labels)};

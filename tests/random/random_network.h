@@ -16,7 +16,9 @@ namespace ringgrad::test {
 class Choices {
  public:
   explicit Choices(uint64_t seed, uint64_t stream = 0) : sequence_(seed, Purpose::Shapes, stream) {}
-  int64_t below(int64_t n) { return static_cast<int64_t>(sequence_.below(static_cast<uint64_t>(n))); }
+  int64_t below(int64_t n) {
+    return static_cast<int64_t>(sequence_.below(static_cast<uint64_t>(n)));
+  }
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
   bool chance(int percent) { return below(100) < percent; }
   template <class T>

@@ -1,13 +1,14 @@
-// Runs programs through the public API: each line of stdin is one, in JSON, and each line of stdout its results. The
-// other half is against_pytorch.py.
+// Runs programs through the public API: each line of stdin is one, in JSON, and each line of stdout
+// its results. The other half is against_pytorch.py.
 //
-//   {"tensors": {"a": {"dtype": "float32", "shape": [2], "bytes": "0000803f00000040"}},  little-endian, row-major
+//   {"tensors": {"a": {"dtype": "float32", "shape": [2], "bytes": "0000803f00000040"}},
+//   little-endian, row-major
 //    "leaves": ["a"],                                         those that require a gradient
 //    "steps": [{"op": "exp", "in": ["a"], "out": ["b"], "args": {}, "no_grad": false}],
-//    "captures": {"b": "hook"},                               whose gradients are wanted besides: hook, retain or input
-//    "tracked": true, "direct": false,                        whether anything is; convolutions by their definition
-//    "way": "backward",                                       or "grad": autograd::grad() of leaves and captures
-//    "roots": ["b"], "cotangents": {"b": {…}}}
+//    "captures": {"b": "hook"},                               whose gradients are wanted besides:
+//    hook, retain or input "tracked": true, "direct": false,                        whether
+//    anything is; convolutions by their definition "way": "backward", or "grad": autograd::grad()
+//    of leaves and captures "roots": ["b"], "cotangents": {"b": {…}}}
 //
 // gives {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}], "gradients": [{"a": {…}}],
 // "final": {…}, "error": "…"}: `written` has the new values of all tensors that share memory with
@@ -32,7 +33,8 @@ namespace {
 int from_hex(char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; }
 
 Tensor tensor_from(const json& value) {
-  const Tensor x = empty(Shape(value["shape"].get<std::vector<int64_t>>()), {.dtype = dtype_named(value["dtype"])});
+  const Tensor x = empty(Shape(value["shape"].get<std::vector<int64_t>>()),
+                         {.dtype = dtype_named(value["dtype"])});
   const std::string hex = value["bytes"];
   auto* bytes = static_cast<unsigned char*>(x.raw_data());
   for (size_t i = 0; 2 * i < hex.size(); ++i)
@@ -49,8 +51,9 @@ json json_of(const Tensor& x) {
     hex += "0123456789abcdef"[bytes[i] / 16];
     hex += "0123456789abcdef"[bytes[i] % 16];
   }
-  return {
-      {"dtype", name(x.dtype())}, {"shape", std::vector<int64_t>(x.shape().begin(), x.shape().end())}, {"bytes", hex}};
+  return {{"dtype", name(x.dtype())},
+          {"shape", std::vector<int64_t>(x.shape().begin(), x.shape().end())},
+          {"bytes", hex}};
 }
 
 struct Program {
@@ -83,7 +86,9 @@ struct Program {
     try {
       if (!writes_two) out = program_operations().at(op)(step["args"], in);
     } catch (const Error& error) {  // a tracked write to shared memory is refused: the value stays
-      if (op.back() != '_' || std::string_view(error.what()).find("seen by others") == std::string_view::npos) throw;
+      if (op.back() != '_' ||
+          std::string_view(error.what()).find("seen by others") == std::string_view::npos)
+        throw;
       result["refused"] = error.what();
       result["same"] = true;
       out = {in[0]};
@@ -103,7 +108,8 @@ struct Program {
   }
 
   int64_t names_of(const Tensor& x) const {
-    return std::count_if(tensors.begin(), tensors.end(), [&](const auto& named) { return named.second.is_same(x); });
+    return std::count_if(tensors.begin(), tensors.end(),
+                         [&](const auto& named) { return named.second.is_same(x); });
   }
 
   void add(const std::string& name, const Tensor& x, bool is_new) {
@@ -133,7 +139,8 @@ struct Program {
       for (const auto& [name, way] : captures) names.push_back(name);
       Tensors inputs;
       for (const std::string& name : names) inputs.push_back(tensors.at(name));
-      const Tensors all = autograd::grad(roots, inputs, {.grad_outputs = cotangents, .allow_unused = true});
+      const Tensors all =
+          autograd::grad(roots, inputs, {.grad_outputs = cotangents, .allow_unused = true});
       for (size_t i = 0; i < all.size(); ++i) passes[0][names[i]] = json_of(all[i]);
       return;
     }

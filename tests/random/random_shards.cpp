@@ -16,11 +16,14 @@ std::unique_ptr<RandomNetwork> make_network(uint64_t seed, const NetworkOptions&
   return std::make_unique<RandomNetwork>(seed, options);
 }
 
-Tensor rows(const Tensor& x, int64_t begin, int64_t end) { return contiguous(slice(x, 0, begin, end)); }
+Tensor rows(const Tensor& x, int64_t begin, int64_t end) {
+  return contiguous(slice(x, 0, begin, end));
+}
 
 NetworkOptions network_options(Choices& choices) {
-  return {.dtype = choices.of<DType>({DType::Float64, DType::Float32, DType::BFloat16, DType::Float16}),
-          .batch_norm = choices.chance(60)};
+  return {
+      .dtype = choices.of<DType>({DType::Float64, DType::Float32, DType::BFloat16, DType::Float16}),
+      .batch_norm = choices.chance(60)};
 }
 
 std::vector<std::string> bits_of(const nn::Module& module) {
@@ -36,7 +39,8 @@ std::vector<std::string> bits_of(const nn::Module& module) {
 std::vector<double> all_gradients(const nn::Module& module) {
   std::vector<double> all;
   for (const Tensor& p : module.parameters()) {
-    const auto values = p.grad() ? to_vector<double>(p.grad()) : std::vector<double>(static_cast<size_t>(p.numel()));
+    const auto values = p.grad() ? to_vector<double>(p.grad())
+                                 : std::vector<double>(static_cast<size_t>(p.numel()));
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
@@ -55,7 +59,8 @@ struct ShardPlan {
 
 // Returns weights, buffers and losses after all steps. `first` receives the gradient of the first
 // step.
-std::vector<std::string> train_shards(const ShardPlan& plan, ProcessGroup& group, std::vector<double>& first) {
+std::vector<std::string> train_shards(const ShardPlan& plan, ProcessGroup& group,
+                                      std::vector<double>& first) {
   const auto net = make_network(plan.seed, plan.network);
   VirtualRanks ranks(*net, group,
                      {.shards = plan.shards,
@@ -72,7 +77,8 @@ std::vector<std::string> train_shards(const ShardPlan& plan, ProcessGroup& group
     const Batch3 mine = {rows(batch.x, own.begin, own.end), rows(batch.target, own.begin, own.end)};
     const double loss = ranks.step(n, [&](const VirtualRanks::Shard& shard) {
       const Tensor y = (*net)(rows(mine.x, shard.begin, shard.end));
-      const Tensor sum = cross_entropy(y, rows(mine.target, shard.begin, shard.end), {.reduction = Reduction::Sum});
+      const Tensor sum = cross_entropy(y, rows(mine.target, shard.begin, shard.end),
+                                       {.reduction = Reduction::Sum});
       sum.backward();
       return sum;
     });
@@ -100,16 +106,17 @@ std::string run_shards(uint64_t seed) {
   std::vector<double> gradient;
   std::string wrong;
   for (int n = 3; n >= 1 && wrong.empty(); --n) {
-    const auto errors = errors_of_ranks(host_groups(n, choices.chance(50) ? "shm" : "tcp"), [&](ProcessGroup& group) {
-      std::vector<double> first;
-      const auto bits = train_shards(plan, group, first);
-      if (!group.is_main_process()) return;
-      if (n == 3) {
-        expected = bits;
-        gradient = first;
-      }
-      must(bits == expected, str("VirtualRanks: other bits on ", n, " ranks than on 3"));
-    });
+    const auto errors = errors_of_ranks(
+        host_groups(n, choices.chance(50) ? "shm" : "tcp"), [&](ProcessGroup& group) {
+          std::vector<double> first;
+          const auto bits = train_shards(plan, group, first);
+          if (!group.is_main_process()) return;
+          if (n == 3) {
+            expected = bits;
+            gradient = first;
+          }
+          must(bits == expected, str("VirtualRanks: other bits on ", n, " ranks than on 3"));
+        });
     for (const std::string& error : errors)
       if (wrong.empty()) wrong = error;
   }
@@ -121,7 +128,9 @@ std::string run_shards(uint64_t seed) {
     const double off = relative_difference(gradient, all_gradients(*net));
     if (!(off < 1e-11)) wrong = str("VirtualRanks: the gradient is off by ", off);
   }
-  return wrong.empty() ? "" : str(wrong, "\n  ", plan.shards, " shards, ", plan.network.dtype, ":", net->description());
+  return wrong.empty() ? ""
+                       : str(wrong, "\n  ", plan.shards, " shards, ", plan.network.dtype, ":",
+                             net->description());
 }
 
 namespace {
@@ -138,7 +147,8 @@ void in_pieces(RandomNetwork& net, const Batch3& batch, int64_t piece) {
     for (size_t b = 0; b < buffers.size(); ++b) copy_(buffers[b], before[b]);
     const int64_t end = std::min(n, begin + piece);
     const Tensor y = net(rows(batch.x, begin, end));
-    const Tensor sum = cross_entropy(y, rows(batch.target, begin, end), {.reduction = Reduction::Sum});
+    const Tensor sum =
+        cross_entropy(y, rows(batch.target, begin, end), {.reduction = Reduction::Sum});
     (sum * (1.0 / static_cast<double>(n))).backward();
     for (const Tensor& buffer : buffers)
       if (begin == 0) first.push_back(clone(buffer));
@@ -170,17 +180,17 @@ std::string run_data_parallel(uint64_t seed) {
     const double off = relative_difference(got, want);
     const double bound = 32 * epsilon_of(options.dtype);
     if (!(off < bound))
-      return str("DataParallel: step ", step, ": the gradient is off by ", off, "\n  ", count, " devices, ", n,
-                 " samples, ", options.dtype, ":", net->description());
+      return str("DataParallel: step ", step, ": the gradient is off by ", off, "\n  ", count,
+                 " devices, ", n, " samples, ", options.dtype, ":", net->description());
     const auto buffers = net->buffers();
     for (size_t b = 0; b < buffers.size(); ++b) {
       const auto got_values = to_vector<double>(buffers[b]);
       const auto want_values = to_vector<double>(alone->buffers()[b]);
       for (size_t i = 0; i < got_values.size(); ++i)
         if (std::abs(got_values[i] - want_values[i]) > 1e-5 * std::abs(want_values[i]) + 1e-6)
-          return str("DataParallel: step ", step, ": buffer ", b, " is ", buffers[b], ", one process has ",
-                     alone->buffers()[b], "\n  ", count, " devices, ", n, " samples, ", options.dtype, ":",
-                     net->description());
+          return str("DataParallel: step ", step, ": buffer ", b, " is ", buffers[b],
+                     ", one process has ", alone->buffers()[b], "\n  ", count, " devices, ", n,
+                     " samples, ", options.dtype, ":", net->description());
     }
   }
   return "";

@@ -1,14 +1,16 @@
-// Forward pass and data gradient on tiles. A unit of work (some images, some output rows) first copies the part of x
-// that it needs into a window, in which up to 32 channels of a pixel lie side by side: a row of a left tile. The 16
-// rows of such a tile are either 16 pixels of an output row, or the same pixel of 16 images, whichever gives the fuller
-// tile:
+// Forward pass and data gradient on tiles. A unit of work (some images, some output rows) first
+// copies the part of x that it needs into a window, in which up to 32 channels of a pixel lie side
+// by side: a row of a left tile. The 16 rows of such a tile are either 16 pixels of an output row,
+// or the same pixel of 16 images, whichever gives the fuller tile:
 //
 //   pixels   window [group of channels][row][column][channel], with columns of zeros for the border
-//   images   window [group of channels][row][column][image][channel]; a tap outside of the image is left out
+//   images   window [group of channels][row][column][image][channel]; a tap outside of the image is
+//   left out
 //
-// Right tiles are filters: 32 channels of x by 16 of y. Two left and two right ones are multiplied at a time into four
-// tiles of sums, over all channels and taps. (Measured on an Emerald Rapids: half of what the processor can do, with
-// all tiles in the first-level cache; at most every second may come from the second level.)
+// Right tiles are filters: 32 channels of x by 16 of y. Two left and two right ones are multiplied
+// at a time into four tiles of sums, over all channels and taps. (Measured on an Emerald Rapids:
+// half of what the processor can do, with all tiles in the first-level cache; at most every second
+// may come from the second level.)
 #include "ringgrad/core/cpu/amx/convolution.h"
 
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -51,7 +53,9 @@ class Convolution {
     pixel_bytes_ = images_ * depth_ * 2;
     row_stride_ = depth_ * 2 * (by_pixels_ ? step_ : 1);
     first_column_ = by_pixels_ ? p_.columns.begin() : 0;
-    columns_ = by_pixels_ ? (p_.columns.phase(0).outputs - 1) * step_ + p_.columns.end() - first_column_ : in_.w;
+    columns_ = by_pixels_
+                   ? (p_.columns.phase(0).outputs - 1) * step_ + p_.columns.end() - first_column_
+                   : in_.w;
     plan_bands();
     prepare_filters(w);
   }
@@ -96,7 +100,8 @@ class Convolution {
   int64_t panels() const { return (out_.blocks + 1) / 2; }
   int64_t panel_bytes() const { return groups_ * p_.filters.taps * 2 * tile_step_; }
 
-  // A band is so many output rows of each phase that the window fits; fewer where units would be too few to share.
+  // A band is so many output rows of each phase that the window fits; fewer where units would be
+  // too few to share.
   void plan_bands() {
     const int64_t outputs = p_.rows.phase(0).outputs, taps = p_.rows.end() - p_.rows.begin();
     const int64_t fitting = kWindowBytes / (groups_ * columns_ * pixel_bytes_);
@@ -107,7 +112,8 @@ class Convolution {
     zeros_ = kTileRows * row_stride_;
   }
 
-  // [panel of 32 channels of y][group of channels of x][phase, tap][two tiles][pair of channels of x][channel of y][2]
+  // [panel of 32 channels of y][group of channels of x][phase, tap][two tiles][pair of channels of
+  // x][channel of y][2]
   void prepare_filters(const float* w) {
     const int64_t taps = p_.filters.taps;
     auto* const filters = reinterpret_cast<char*>(filters_.data());
@@ -117,16 +123,19 @@ class Convolution {
       const ThreadWorkspaces::Slice slice(workspaces);
       float* const block = slice.data() + taps * kChannelBlock * kChannelBlock;
       for (int64_t row_block = 0; row_block < in_.blocks; ++row_block) {
-        load_filter_block(w, p_.filters, p_.direction, row_block, column_block, slice.data(), block);
+        load_filter_block(w, p_.filters, p_.direction, row_block, column_block, slice.data(),
+                          block);
         const int64_t channel = row_block * kChannelBlock;
-        char* const group = filters + column_block / 2 * panel_bytes() + channel / depth_ * taps * 2 * tile_step_ +
+        char* const group = filters + column_block / 2 * panel_bytes() +
+                            channel / depth_ * taps * 2 * tile_step_ +
                             column_block % 2 * tile_step_ + channel % depth_ / 2 * kTileRowBytes;
         for_each_phase(p_, [&](const Phase& phase) {
           for (int64_t i = 0; i < phase.rows.taps; ++i)
             for (int64_t j = 0; j < phase.columns.taps; ++j) {
               const int64_t tap = (phase.rows.first + i * phase.rows.tap_step) * p_.columns.filter +
                                   phase.columns.first + j * phase.columns.tap_step;
-              char* const tile = group + (phase.taps_before + i * phase.columns.taps + j) * 2 * tile_step_;
+              char* const tile =
+                  group + (phase.taps_before + i * phase.columns.taps + j) * 2 * tile_step_;
               store_pairs(block + tap * kChannelBlock, taps * kChannelBlock, tile);
             }
         });
@@ -142,13 +151,14 @@ class Convolution {
               pair_of(load(from + i * stride + lane), load(from + (i + 1) * stride + lane)));
   }
 
-  // -- one unit ---------------------------------------------------------------------------------------------------
+  // -- one unit -----------------------------------------------------------------------------------
 
   void run_unit(int64_t image, int64_t first, char* window, float* sums) const {
     const int64_t top = std::max<int64_t>(0, first * step_ + p_.rows.begin());
     const int64_t bottom = std::min(in_.h, (first + band_ - 1) * step_ + p_.rows.end());
     fill_window(image, top, bottom, window);
-    // A pair is written after the products of the next one have been issued: its sums are there by then.
+    // A pair is written after the products of the next one have been issued: its sums are there by
+    // then.
     Pair last;
     for (int64_t panel = 0; panel < panels(); ++panel)
       for_each_phase(p_, [&](const Phase& phase) {
@@ -165,7 +175,8 @@ class Convolution {
 
   template <class Body>
   void for_each_pair(const Phase& phase, int64_t first, Body&& body) const {
-    const int64_t last = std::min(first + band_, phase.rows.outputs), outputs = phase.columns.outputs;
+    const int64_t last = std::min(first + band_, phase.rows.outputs),
+                  outputs = phase.columns.outputs;
     Pair pair;
     for (int64_t i = first; i < last; ++i)
       for (int64_t j = 0; j < outputs; j += by_pixels_ ? rows_ : 1) {
@@ -199,19 +210,22 @@ class Convolution {
     for (int64_t group = 0; group < groups_; ++group)
       for (int64_t row = top; row < bottom; ++row)
         for (int64_t i = 0; i < images; ++i)
-          fill_row(image + i, group * depth_ / kChannelBlock, row,
-                   window + group * plane_ + (row - top) * columns_ * pixel_bytes_ + i * depth_ * 2);
+          fill_row(
+              image + i, group * depth_ / kChannelBlock, row,
+              window + group * plane_ + (row - top) * columns_ * pixel_bytes_ + i * depth_ * 2);
     std::fill_n(window + groups_ * plane_, zeros_, 0);
   }
 
   void fill_row(int64_t image, int64_t block, int64_t row, char* to) const {
     static constexpr int64_t kBlockBytes = kChannelBlock * 2;
-    const bfloat16* const from = x_ + ((image * in_.blocks + block) * in_.h + row) * in_.w * kChannelBlock;
+    const bfloat16* const from =
+        x_ + ((image * in_.blocks + block) * in_.h + row) * in_.w * kChannelBlock;
     const bool second = depth_ > kChannelBlock && block + 1 < in_.blocks;
     const int64_t before = std::clamp<int64_t>(-first_column_, 0, columns_);
     const int64_t end = std::clamp<int64_t>(in_.w - first_column_, before, columns_);
     const auto clear = [&](int64_t begin, int64_t count) {
-      for (int64_t j = begin; j < begin + count; ++j) std::fill_n(to + j * pixel_bytes_, depth_ * 2, 0);
+      for (int64_t j = begin; j < begin + count; ++j)
+        std::fill_n(to + j * pixel_bytes_, depth_ * 2, 0);
     };
     clear(0, before);
     for (int64_t j = before; j < end; ++j) {
@@ -225,8 +239,8 @@ class Convolution {
     clear(end, columns_ - end);
   }
 
-  // The sums of two tiles of outputs and up to 32 channels. Where only one of the two has a tap, the other one
-  // multiplies zeros.
+  // The sums of two tiles of outputs and up to 32 channels. Where only one of the two has a tap,
+  // the other one multiplies zeros.
   void multiply(const Phase& phase, const Pair& pair, const char* window, int64_t top) const {
     const bool wide = 2 * pair.panel + 1 < out_.blocks;
     const Tile &a = pair.tiles[0], &b = pair.tiles[1];
@@ -241,14 +255,17 @@ class Convolution {
     Unit::template zero<3>();
     for (int64_t group = 0; group < groups_; ++group) {
       const char* const plane = window + group * plane_;
-      const char* const filters = reinterpret_cast<const char*>(filters_.data()) + pair.panel * panel_bytes() +
+      const char* const filters = reinterpret_cast<const char*>(filters_.data()) +
+                                  pair.panel * panel_bytes() +
                                   (group * p_.filters.taps + phase.taps_before) * 2 * tile_step_;
       for (int64_t i = rows_begin; i < rows_end; ++i) {
         const auto row_of = [&](const Tile& tile) {
-          return plane + ((tile.top + i - top) * columns_ + tile.left - first_column_) * pixel_bytes_;
+          return plane +
+                 ((tile.top + i - top) * columns_ + tile.left - first_column_) * pixel_bytes_;
         };
         const char *const row_a = row_of(a), *const row_b = row_of(b);
-        const bool has_a = i >= a.first_row_tap && i < a.end_row_tap, has_b = i >= b.first_row_tap && i < b.end_row_tap;
+        const bool has_a = i >= a.first_row_tap && i < a.end_row_tap,
+                   has_b = i >= b.first_row_tap && i < b.end_row_tap;
         for (int64_t j = columns_begin; j < columns_end; ++j) {
           const bool in_a = has_a && j >= a.first_column_tap && j < a.end_column_tap;
           const bool in_b = has_b && j >= b.first_column_tap && j < b.end_column_tap;
@@ -276,7 +293,8 @@ class Convolution {
 
   void write(const Pair& pair, int64_t image, const float* sums) const {
     const int64_t rows = by_pixels_ ? rows_ : std::min(images_, p_.n - image);
-    const int64_t stride = by_pixels_ ? p_.columns.out_step() * kChannelBlock : out_.blocks * out_.plane();
+    const int64_t stride =
+        by_pixels_ ? p_.columns.out_step() * kChannelBlock : out_.blocks * out_.plane();
     for (int64_t block = 2 * pair.panel; block < std::min(out_.blocks, 2 * pair.panel + 2); ++block)
       for (int t = 0; t < pair.count; ++t) {
         const float* from = sums + (2 * t + block % 2) * kTileFloats;
@@ -284,19 +302,23 @@ class Convolution {
         bfloat16* to = y_ + (image * out_.blocks + block) * out_.plane() + pixel * kChannelBlock;
         for (int64_t i = 0; i < rows; ++i, from += kChannelBlock, to += stride)
           for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-            store(to + lane, load(from + lane) + bias_.load(block * kChannelBlock + lane) + addend_at(to + lane));
+            store(to + lane, load(from + lane) + bias_.load(block * kChannelBlock + lane) +
+                                 addend_at(to + lane));
       }
   }
 
-  Vector addend_at(const bfloat16* place) const { return addend_ ? load(addend_ + (place - y_)) : Vector{}; }
+  Vector addend_at(const bfloat16* place) const {
+    return addend_ ? load(addend_ + (place - y_)) : Vector{};
+  }
 
   const DirectProblem& p_;
   const bfloat16* x_;
   const bfloat16* addend_;
   bfloat16* y_;
   BlockedShape in_, out_;
-  int64_t step_;                      // inputs from output to output
-  int64_t depth_, groups_;            // channels in a row of a left tile; how many such groups there are
+  int64_t step_;  // inputs from output to output
+  // Channels in a row of a left tile; how many such groups there are.
+  int64_t depth_, groups_;
   int64_t image_groups_, images_;     // images of a unit
   int64_t pixels_, rows_;             // pixels that a tile could have, rows of a left tile
   bool by_pixels_;                    // rows are pixels, not images
@@ -311,8 +333,8 @@ class Convolution {
 
 }  // namespace
 
-void convolution(const DirectProblem& p, const bfloat16* x, const float* w, const float* bias, const bfloat16* addend,
-                 bfloat16* y) {
+void convolution(const DirectProblem& p, const bfloat16* x, const float* w, const float* bias,
+                 const bfloat16* addend, bfloat16* y) {
   if (p.out().numel() == 0) return;
   visit_tiles([&]<class Unit>() { Convolution<Unit>(p, x, w, bias, addend, y).run(); });
 }

@@ -1,10 +1,13 @@
-// Both operands are copied first, tile by tile as the processor reads them, with zeros behind their ends:
+// Both operands are copied first, tile by tile as the processor reads them, with zeros behind their
+// ends:
 //
 //   left    [batch][16 rows][32 terms]                 a tile: row, term
-//   right   [batch][16 columns][32 terms]              a tile: pair of terms, column, term of the pair
+//   right   [batch][16 columns][32 terms]              a tile: pair of terms, column, term of the
+//   pair
 //
-// A unit of work is a block of up to 128 × 128 elements of c, whose sums stay in the second-level cache while the terms
-// go by, 1,024 at a time. Two left and two right tiles are multiplied at a time into four tiles of sums.
+// A unit of work is a block of up to 128 × 128 elements of c, whose sums stay in the second-level
+// cache while the terms go by, 1,024 at a time. Two left and two right tiles are multiplied at a
+// time into four tiles of sums.
 #include "ringgrad/core/cpu/amx/matmul.h"
 
 #include <algorithm>
@@ -56,18 +59,22 @@ void pack_right(const Strided& b, int64_t columns, int64_t terms, bfloat16* tile
 class Packed {
  public:
   // pack(matrix, terms first…, first row or column, its tile) for each of `sides` × `depth` tiles.
-  Packed(Stream stream, const Tensor& x, int64_t across, int64_t along, int64_t length, int64_t terms, auto pack)
+  Packed(Stream stream, const Tensor& x, int64_t across, int64_t along, int64_t length,
+         int64_t terms, auto pack)
       : sides_(ceil_div(length, 2 * kSide) * 2),
         depth_(ceil_div(terms, kDepth)),
         repeated_(x.strides()[0] == 0),
         tiles_(stream, (repeated_ ? 1 : x.shape()[0]) * sides_ * depth_ * kTile) {
-    const int64_t batches = repeated_ ? 1 : x.shape()[0], row = x.strides()[1], column = x.strides()[2];
+    const int64_t batches = repeated_ ? 1 : x.shape()[0], row = x.strides()[1],
+                  column = x.strides()[2];
     parallel_for(stream, batches * sides_, 1, [&](int64_t unit, int64_t) {
       const int64_t side = unit % sides_ * kSide;
-      const bfloat16* const data = x.data<bfloat16>() + unit / sides_ * x.strides()[0] + side * across;
+      const bfloat16* const data =
+          x.data<bfloat16>() + unit / sides_ * x.strides()[0] + side * across;
       for (int64_t k = 0; k < depth_; ++k)
-        pack(Strided{data + k * kDepth * along, row, column}, std::clamp<int64_t>(length - side, 0, kSide),
-             std::min(kDepth, terms - k * kDepth), tiles_.data() + (unit * depth_ + k) * kTile);
+        pack(Strided{data + k * kDepth * along, row, column},
+             std::clamp<int64_t>(length - side, 0, kSide), std::min(kDepth, terms - k * kDepth),
+             tiles_.data() + (unit * depth_ + k) * kTile);
     });
   }
   int64_t depth() const { return depth_; }
@@ -97,15 +104,19 @@ class Product {
   void run() {
     const int64_t row_pairs = ceil_div(m_, 2 * kSide), column_pairs = ceil_div(n_, 2 * kSide);
     int64_t rows = kMostPairs, columns = kMostPairs;  // of a block, in pairs
-    const auto units = [&] { return batches_ * ceil_div(row_pairs, rows) * ceil_div(column_pairs, columns); };
+    const auto units = [&] {
+      return batches_ * ceil_div(row_pairs, rows) * ceil_div(column_pairs, columns);
+    };
     while (units() < kLeastUnits && rows * columns > 1) (rows >= columns ? rows : columns) /= 2;
-    const int64_t row_blocks = ceil_div(row_pairs, rows), column_blocks = ceil_div(column_pairs, columns);
+    const int64_t row_blocks = ceil_div(row_pairs, rows),
+                  column_blocks = ceil_div(column_pairs, columns);
     cpu::ThreadWorkspaces workspaces(stream_, rows * columns * 4 * kSums);
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile) shapes.set(tile, kSide, kTileRowBytes);
     parallel_for(stream_, units(), 1, [&](int64_t unit, int64_t) {
       const cpu::ThreadWorkspaces::Slice slice(workspaces);
-      const int64_t row = unit / column_blocks % row_blocks * rows, column = unit % column_blocks * columns;
+      const int64_t row = unit / column_blocks % row_blocks * rows,
+                    column = unit % column_blocks * columns;
       Unit::configure(shapes);
       run_block(unit / (row_blocks * column_blocks), row, std::min(row + rows, row_pairs), column,
                 std::min(column + columns, column_pairs), slice.data());
@@ -114,22 +125,24 @@ class Product {
   }
 
  private:
-  void run_block(int64_t batch, int64_t first_row, int64_t end_row, int64_t first_column, int64_t end_column,
-                 float* sums) const {
+  void run_block(int64_t batch, int64_t first_row, int64_t end_row, int64_t first_column,
+                 int64_t end_column, float* sums) const {
     const int64_t depth = left_.depth();
     for (int64_t k = 0; k == 0 || k < depth; k += kDepthBlock) {
       float* pair = sums;
       for (int64_t i = first_row; i < end_row; ++i)
         for (int64_t j = first_column; j < end_column; ++j, pair += 4 * kSums) {
-          multiply(left_.tile(batch, 2 * i, k), right_.tile(batch, 2 * j, k), (2 * j + 1) * kSide < n_, k == 0,
-                   std::min(kDepthBlock, depth - k), pair);
+          multiply(left_.tile(batch, 2 * i, k), right_.tile(batch, 2 * j, k),
+                   (2 * j + 1) * kSide < n_, k == 0, std::min(kDepthBlock, depth - k), pair);
           if (k + kDepthBlock >= depth) write(batch, i, j, pair);
         }
     }
   }
 
-  // Four tiles of sums over so many tiles of terms. Where c ends in the first column of tiles, two stay as they are.
-  void multiply(const bfloat16* left, const bfloat16* right, bool wide, bool first, int64_t count, float* sums) const {
+  // Four tiles of sums over so many tiles of terms. Where c ends in the first column of tiles, two
+  // stay as they are.
+  void multiply(const bfloat16* left, const bfloat16* right, bool wide, bool first, int64_t count,
+                float* sums) const {
     const int64_t next = left_.depth() * kTile;
     if (first) {
       Unit::template zero<0>();
@@ -162,7 +175,8 @@ class Product {
   void write(int64_t batch, int64_t row_pair, int64_t column_pair, const float* sums) const {
     const float* const bias = bias_.defined() ? bias_.data<float>() : nullptr;
     for (int64_t t = 0; t < 4; ++t, sums += kSums) {
-      const int64_t row = (2 * row_pair + t / 2) * kSide, column = (2 * column_pair + t % 2) * kSide;
+      const int64_t row = (2 * row_pair + t / 2) * kSide,
+                    column = (2 * column_pair + t % 2) * kSide;
       const int64_t rows = std::min(kSide, m_ - row), columns = std::min(kSide, n_ - column);
       for (int64_t i = 0; i < rows; ++i) {
         bfloat16* const to = c_ + (batch * m_ + row + i) * n_ + column;

@@ -5,9 +5,10 @@
 
 namespace ringgrad::amx {
 
-// c [B, M, N] = a [B, M, K] · b [B, K, N] + bias [N], where there is one, of any floating dtype; c is contiguous, a and
-// b have any strides. Products are exact, sums are float32 and rounded once. REQUIRES: bfloat16; tiles() is not None.
-// The result depends neither on the number of threads nor on whose tiles they are.
+// c [B, M, N] = a [B, M, K] · b [B, K, N] + bias [N], where there is one, of any floating dtype; c
+// is contiguous, a and b have any strides. Products are exact, sums are float32 and rounded once.
+// REQUIRES: bfloat16; tiles() is not None. The result depends neither on the number of threads nor
+// on whose tiles they are.
 void matmul(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);
 
 }  // namespace ringgrad::amx

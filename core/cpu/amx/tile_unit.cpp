@@ -13,25 +13,30 @@ namespace ringgrad::amx {
 namespace {
 
 #if defined(__x86_64__) && defined(__linux__)
-// Three must agree: the processor, the kernel, which must save tiles when it switches threads, and this process, which
-// asks once for the memory that this takes (threads and children inherit the permission).
+// Three must agree: the processor, the kernel, which must save tiles when it switches threads, and
+// this process, which asks once for the memory that this takes (threads and children inherit the
+// permission).
 std::string obstacle() {
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kOsXsave = 1u << 27, kTileState = 3u << 17;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kOsXsave = 1u << 27,
+                     kTileState = 3u << 17;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile)) return "the processor has none";
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile))
+    return "the processor has none";
   __get_cpuid(1, &a, &b, &c, &d);
   uint32_t low = 0, high = 0;
   if (c & kOsXsave) asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if ((low & kTileState) != kTileState) return "the kernel does not save them";
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return "";
-  return errno == ENOSPC ? "a signal stack of this process is too small for their state" : "the kernel refuses them";
+  return errno == ENOSPC ? "a signal stack of this process is too small for their state"
+                         : "the kernel refuses them";
 }
 #else
 std::string obstacle() { return "the processor has none"; }
 #endif
 
-// Asked when the program starts: a signal stack that somebody installs later may be too small for it to be granted.
+// Asked when the program starts: a signal stack that somebody installs later may be too small for
+// it to be granted.
 const std::string why_not = obstacle();
 std::atomic<Tiles> in_use{why_not.empty() ? Tiles::Hardware : Tiles::None};
 

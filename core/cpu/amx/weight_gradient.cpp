@@ -1,16 +1,18 @@
-// Weight gradient on tiles: dw[tap] = sum over pixels and images of x(the tap's pixel)ᵀ dy, reduced over the same pixel
-// of 32 images. A left tile is 16 channels of x by 32 images, a right one 16 pairs of images by 16 channels of dy, so a
-// tap is an address: no shift breaks a pair, strides cost nothing, and rows outside of the image are left out. Copying
-// images into tiles takes 15 to 35 % of the time, so three taps and 32 channels of dy share what they load: six tiles
-// of sums.
+// Weight gradient on tiles: dw[tap] = sum over pixels and images of x(the tap's pixel)ᵀ dy, reduced
+// over the same pixel of 32 images. A left tile is 16 channels of x by 32 images, a right one 16
+// pairs of images by 16 channels of dy, so a tap is an address: no shift breaks a pair, strides
+// cost nothing, and rows outside of the image are left out. Copying images into tiles takes 15 to
+// 35 % of the time, so three taps and 32 channels of dy share what they load: six tiles of sums.
 //
 //   x    [block of channels][row of a ring][column with borders of zeros][channel][image]
 //   dy   [block of channels][row of a band][column][pair of images][channel][2]
-//   sums [block of x][panel of 32 channels of dy][tap][block of the panel][channel of x][channel of dy]
+//   sums [block of x][panel of 32 channels of dy][tap][block of the panel][channel of x][channel of
+//   dy]
 //
-// A part of the images has sums of its own, which are added in the order of parts, so the result does not depend on the
-// number of threads. A part is 32 images, band by band of rows; or all of them at once where sums are so much larger
-// than images that reading and writing them would cost more.
+// A part of the images has sums of its own, which are added in the order of parts, so the result
+// does not depend on the number of threads. A part is 32 images, band by band of rows; or all of
+// them at once where sums are so much larger than images that reading and writing them would cost
+// more.
 #include "ringgrad/core/cpu/amx/convolution.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
 
@@ -48,8 +50,8 @@ class WeightGradient {
     const int64_t splits = std::clamp<int64_t>(thread_count(p_.stream) / parts_, 1, panels_);
     const int64_t finish_floats = p_.filters.taps * kChannelBlock * kChannelBlock;
     const Workspace<float> sums(p_.stream, parts_ * sums_floats_);
-    ThreadWorkspaces workspaces(p_.stream,
-                                std::max(kTileFloats + groups_ / parts_ * window_bytes() / 4, finish_floats));
+    ThreadWorkspaces workspaces(
+        p_.stream, std::max(kTileFloats + groups_ / parts_ * window_bytes() / 4, finish_floats));
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile) shapes.set(tile, kTileRows, kTileRowBytes);
     parallel_for(p_.stream, parts_ * splits, 1, [&](int64_t unit, int64_t) {
@@ -70,31 +72,37 @@ class WeightGradient {
   void set_band(int64_t rows) {
     band_ = rows;
     ring_ = (rows - 1) * p_.rows.stride + p_.rows.filter;
-    x_plane_ = ring_ * columns_ * kTileBytes + kTileRowBytes;  // not all planes in the same sets of a cache
+    // Not all planes in the same sets of a cache.
+    x_plane_ = ring_ * columns_ * kTileBytes + kTileRowBytes;
     dy_plane_ = band_ * out_.w * kTileBytes + kTileRowBytes;
   }
   int64_t window_bytes() const { return in_.blocks * x_plane_ + out_.blocks * dy_plane_; }
 
   // A part's groups of images lie one behind the other.
-  void run_part(int64_t part, int64_t first_panel, int64_t end_panel, float* scratch, float* sums) const {
+  void run_part(int64_t part, int64_t first_panel, int64_t end_panel, float* scratch,
+                float* sums) const {
     const int64_t groups = groups_ / parts_;
     char* const windows = reinterpret_cast<char*>(scratch + kTileFloats);
     for (int64_t g = 0; g < groups; ++g) clear_borders(windows + g * window_bytes());
     int64_t next = 0;  // the row of x to be copied
     for (int64_t first = 0; first < out_.h; first += band_) {
       const int64_t last = std::min(out_.h, first + band_);
-      const int64_t end = std::min(in_.h, (last - 1) * p_.rows.stride - p_.rows.padding + p_.rows.filter);
+      const int64_t end =
+          std::min(in_.h, (last - 1) * p_.rows.stride - p_.rows.padding + p_.rows.filter);
       for (int64_t g = 0; g < groups; ++g) {
         char* const window = windows + g * window_bytes();
         for (int64_t row = next; row < end; ++row)
           for (int64_t block = 0; block < in_.blocks; ++block)
             copy_row<true>(x_, in_, part + g, block, row,
-                           window + block * x_plane_ + (row % ring_ * columns_ + p_.columns.padding) * kTileBytes,
+                           window + block * x_plane_ +
+                               (row % ring_ * columns_ + p_.columns.padding) * kTileBytes,
                            scratch);
         for (int64_t row = first; row < last; ++row)
-          for (int64_t block = 2 * first_panel; block < std::min(out_.blocks, 2 * end_panel); ++block)
+          for (int64_t block = 2 * first_panel; block < std::min(out_.blocks, 2 * end_panel);
+               ++block)
             copy_row<false>(dy_, out_, part + g, block, row,
-                            window + in_.blocks * x_plane_ + block * dy_plane_ + (row - first) * out_.w * kTileBytes,
+                            window + in_.blocks * x_plane_ + block * dy_plane_ +
+                                (row - first) * out_.w * kTileBytes,
                             scratch);
       }
       next = std::max(next, end);
@@ -115,22 +123,27 @@ class WeightGradient {
 
   // A row of a block of channels, of 32 images; those beyond the last one are zeros.
   template <bool kTransposed>
-  void copy_row(const bfloat16* images, const BlockedShape& shape, int64_t group, int64_t block, int64_t row, char* to,
-                float* scratch) const {
+  void copy_row(const bfloat16* images, const BlockedShape& shape, int64_t group, int64_t block,
+                int64_t row, char* to, float* scratch) const {
     static constexpr bfloat16 kNone[kChannelBlock] = {};
     const int64_t stride = shape.blocks * shape.plane();
-    const bfloat16* const from = images + group * kImages * stride + (block * shape.h + row) * shape.w * kChannelBlock;
+    const bfloat16* const from =
+        images + group * kImages * stride + (block * shape.h + row) * shape.w * kChannelBlock;
     const int64_t count = std::min(kImages, shape.n - group * kImages);
     for (int64_t j = 0; j < shape.w; ++j, to += kTileBytes) {
-      float* const pairs = kTransposed ? scratch : reinterpret_cast<float*>(to);  // [pair of images][channel]
+      // [pair of images][channel].
+      float* const pairs = kTransposed ? scratch : reinterpret_cast<float*>(to);
       for (int64_t i = 0; i < kImages; i += 2) {
         const bfloat16* const first = i < count ? from + i * stride + j * kChannelBlock : kNone;
-        const bfloat16* const second = i + 1 < count ? from + (i + 1) * stride + j * kChannelBlock : kNone;
+        const bfloat16* const second =
+            i + 1 < count ? from + (i + 1) * stride + j * kChannelBlock : kNone;
         for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-          store(pairs + i / 2 * kChannelBlock + lane, pair_of(*reinterpret_cast<const Halves*>(first + lane),
-                                                              *reinterpret_cast<const Halves*>(second + lane)));
+          store(pairs + i / 2 * kChannelBlock + lane,
+                pair_of(*reinterpret_cast<const Halves*>(first + lane),
+                        *reinterpret_cast<const Halves*>(second + lane)));
       }
-      if (kTransposed) transpose_block(scratch, kChannelBlock, reinterpret_cast<float*>(to), kChannelBlock);
+      if (kTransposed)
+        transpose_block(scratch, kChannelBlock, reinterpret_cast<float*>(to), kChannelBlock);
     }
   }
 
@@ -146,7 +159,8 @@ class WeightGradient {
     for (int64_t block = 0; block < in_.blocks; ++block)
       for (int64_t r = 0; r < p_.rows.filter; ++r)
         for (int64_t s = 0; s < columns;) {
-          float* const at = sums + ((block * panels_ + panel) * p_.filters.taps + r * columns + s) * 2 * kTileFloats;
+          float* const at = sums + ((block * panels_ + panel) * p_.filters.taps + r * columns + s) *
+                                       2 * kTileFloats;
           const int64_t x = block * x_plane_ + s * kTileBytes;
           const int64_t dy = in_.blocks * x_plane_ + 2 * panel * dy_plane_;
           const auto run = [&]<int kTaps>() {
@@ -167,7 +181,8 @@ class WeightGradient {
     (body.template operator()<I>(), ...);
   }
 
-  // kTaps neighbouring taps times kBlocks blocks of channels of dy: sums [tap][block] in the first tiles.
+  // kTaps neighbouring taps times kBlocks blocks of channels of dy: sums [tap][block] in the first
+  // tiles.
   template <int kTaps, int kBlocks>
   void multiply(const Band& band, int64_t x, int64_t dy, int64_t r, float* sums) const {
     constexpr auto taps = std::make_integer_sequence<int, kTaps>{};
@@ -184,7 +199,8 @@ class WeightGradient {
         const char* const window = band.windows + group * window_bytes();
         const char* left = window + x + row % ring_ * columns_ * kTileBytes;
         const char* right = window + dy + (i - band.first) * out_.w * kTileBytes;
-        for (int64_t j = 0; j < out_.w; ++j, left += p_.columns.stride * kTileBytes, right += kTileBytes) {
+        for (int64_t j = 0; j < out_.w;
+             ++j, left += p_.columns.stride * kTileBytes, right += kTileBytes) {
           Unit::template load<6>(right, kTileRowBytes);
           each(taps, [&]<int Tap>() {
             if constexpr (kBlocks == 1) {
@@ -203,10 +219,12 @@ class WeightGradient {
     each(all, [&]<int I>() { Unit::template store<I>(place(I), kTileRowBytes); });
   }
 
-  // Adds the parts in their order and writes 16 x 16 filters, by way of block [channel of x][tap][channel of dy].
+  // Adds the parts in their order and writes 16 x 16 filters, by way of block [channel of
+  // x][tap][channel of dy].
   void finish(int64_t c_block, int64_t k_block, const float* sums, float* block) const {
     const int64_t taps = p_.filters.taps;
-    const float* from = sums + (c_block * panels_ + k_block / 2) * taps * 2 * kTileFloats + k_block % 2 * kTileFloats;
+    const float* from = sums + (c_block * panels_ + k_block / 2) * taps * 2 * kTileFloats +
+                        k_block % 2 * kTileFloats;
     for (int64_t tap = 0; tap < taps; ++tap, from += 2 * kTileFloats)
       for (int64_t i = 0; i < kTileFloats; i += kLanes) {
         Vector sum = load(from + i);

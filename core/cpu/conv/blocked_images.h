@@ -1,8 +1,9 @@
 // The sizes of a two-dimensional convolution, and how its images lie in memory.
 //
-// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16], float32 or bfloat16, so that a vector register holds neighbouring
-// channels of one pixel, whatever the size and stride of the window. The lanes of the last block beyond C hold zeros;
-// every kernel of this folder relies on that and keeps it so (for finite inputs). Filters are plain [K, C, R, S].
+// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16], float32 or bfloat16, so that a vector register
+// holds neighbouring channels of one pixel, whatever the size and stride of the window. The lanes
+// of the last block beyond C hold zeros; every kernel of this folder relies on that and keeps it so
+// (for finite inputs). Filters are plain [K, C, R, S].
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,9 @@
 
 namespace ringgrad::conv {
 
-inline int64_t channel_blocks(int64_t channels) { return (channels + kChannelBlock - 1) / kChannelBlock; }
+inline int64_t channel_blocks(int64_t channels) {
+  return (channels + kChannelBlock - 1) / kChannelBlock;
+}
 
 // y[n,k,p,q] = sum_{c,r,s} x[n, c, p stride + r - padding, q stride + s - padding] w[k,c,r,s]
 struct Conv2dGeometry {
@@ -22,10 +25,10 @@ struct Conv2dGeometry {
   bool operator==(const Conv2dGeometry&) const = default;
 };
 
-// Computes oh and ow. Throws ShapeError where a size is not positive (n may be 0), the padding is negative, or a filter
-// does not fit into the padded image.
-Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, int64_t r, int64_t s,
-                               int64_t stride, int64_t padding);
+// Computes oh and ow. Throws ShapeError where a size is not positive (n may be 0), the padding is
+// negative, or a filter does not fit into the padded image.
+Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, int64_t r,
+                               int64_t s, int64_t stride, int64_t padding);
 
 // The physical shape of a channel-blocked image.
 struct BlockedShape {
@@ -34,11 +37,18 @@ struct BlockedShape {
   int64_t numel() const { return n * blocks * plane(); }
   int64_t channels() const { return blocks * kChannelBlock; }  // padding included
 };
-inline BlockedShape input_shape(const Conv2dGeometry& g) { return {g.n, channel_blocks(g.c), g.h, g.w}; }
-inline BlockedShape output_shape(const Conv2dGeometry& g) { return {g.n, channel_blocks(g.k), g.oh, g.ow}; }
+inline BlockedShape input_shape(const Conv2dGeometry& g) {
+  return {g.n, channel_blocks(g.c), g.h, g.w};
+}
+inline BlockedShape output_shape(const Conv2dGeometry& g) {
+  return {g.n, channel_blocks(g.k), g.oh, g.ow};
+}
 
-// Between contiguous [N, C, H, W] and channel-blocked images, float32. The first puts zeros into the padding.
-void nchw_to_blocked(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* nchw, float* blocked);
-void blocked_to_nchw(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* blocked, float* nchw);
+// Between contiguous [N, C, H, W] and channel-blocked images, float32. The first puts zeros into
+// the padding.
+void nchw_to_blocked(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* nchw,
+                     float* blocked);
+void blocked_to_nchw(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w,
+                     const float* blocked, float* nchw);
 
 }  // namespace ringgrad::conv

@@ -9,7 +9,8 @@
 namespace ringgrad::conv {
 namespace {
 
-// Calls body.operator()<Scheme>() with the scheme of a forward pass. Its weight gradient has the same.
+// Calls body.operator()<Scheme>() with the scheme of a forward pass. Its weight gradient has the
+// same.
 template <class Body>
 void visit_forward_scheme(ConvMethod method, Body body) {
   if (method == ConvMethod::WinogradStride2)
@@ -23,8 +24,8 @@ void visit_forward_scheme(ConvMethod method, Body body) {
 }
 
 bool is_winograd(ConvMethod method) {
-  return method == ConvMethod::WinogradF43 || method == ConvMethod::WinogradF25 || method == ConvMethod::WinogradF45 ||
-         method == ConvMethod::WinogradStride2;
+  return method == ConvMethod::WinogradF43 || method == ConvMethod::WinogradF25 ||
+         method == ConvMethod::WinogradF45 || method == ConvMethod::WinogradStride2;
 }
 
 WinogradProblem winograd_problem(Stream stream, const Conv2dGeometry& g, Direction direction) {
@@ -41,8 +42,8 @@ WinogradProblem winograd_problem(Stream stream, const Conv2dGeometry& g, Directi
 }  // namespace
 
 template <class T>
-void convolve(Stream stream, const Conv2dGeometry& g, ConvMethod method, Direction direction, const T* x,
-              const float* w, const float* bias, const T* addend, T* y) {
+void convolve(Stream stream, const Conv2dGeometry& g, ConvMethod method, Direction direction,
+              const T* x, const float* w, const float* bias, const T* addend, T* y) {
   if (!is_winograd(method)) {
     const DirectProblem problem = direct_problem(stream, g, direction, InputLayout::Blocked);
     if constexpr (std::is_same_v<T, bfloat16>)
@@ -52,37 +53,47 @@ void convolve(Stream stream, const Conv2dGeometry& g, ConvMethod method, Directi
   const WinogradProblem problem = winograd_problem(stream, g, direction);
   if (g.stride == 2 && direction == Direction::BackwardInput)
     return winograd_convolution<Stride2Backward>(problem, x, w, bias, addend, y);
-  visit_forward_scheme(method, [&]<class Scheme>() { winograd_convolution<Scheme>(problem, x, w, bias, addend, y); });
+  visit_forward_scheme(method, [&]<class Scheme>() {
+    winograd_convolution<Scheme>(problem, x, w, bias, addend, y);
+  });
 }
 
 template <class T>
-void weight_gradient(Stream stream, const Conv2dGeometry& g, ConvMethod method, const T* x, const T* dy, float* dw) {
+void weight_gradient(Stream stream, const Conv2dGeometry& g, ConvMethod method, const T* x,
+                     const T* dy, float* dw) {
   if (!is_winograd(method)) {
-    const DirectProblem problem = direct_problem(stream, g, Direction::Forward, InputLayout::Blocked);
+    const DirectProblem problem =
+        direct_problem(stream, g, Direction::Forward, InputLayout::Blocked);
     if constexpr (std::is_same_v<T, bfloat16>)
       if (method == ConvMethod::Tiles) return amx::weight_gradient(problem, x, dy, dw);
     return direct_weight_gradient(problem, x, dy, dw);
   }
   const WinogradProblem problem = winograd_problem(stream, g, Direction::Forward);
-  visit_forward_scheme(method, [&]<class Scheme>() { winograd_weight_gradient<Scheme>(problem, x, dy, dw); });
+  visit_forward_scheme(
+      method, [&]<class Scheme>() { winograd_weight_gradient<Scheme>(problem, x, dy, dw); });
 }
 
 template <class T>
-void convolve_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const float* w, const float* bias, T* y) {
-  direct_convolution(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x, w, bias,
-                     static_cast<const T*>(nullptr), y);
+void convolve_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const float* w,
+                   const float* bias, T* y) {
+  direct_convolution(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x, w,
+                     bias, static_cast<const T*>(nullptr), y);
 }
 
 template <class T>
-void weight_gradient_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const T* dy, float* dw) {
-  direct_weight_gradient(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x, dy, dw);
+void weight_gradient_nchw(Stream stream, const Conv2dGeometry& g, const float* x, const T* dy,
+                          float* dw) {
+  direct_weight_gradient(direct_problem(stream, g, Direction::Forward, InputLayout::Contiguous), x,
+                         dy, dw);
 }
 
-#define INSTANTIATE(T)                                                                                               \
-  template void convolve(Stream, const Conv2dGeometry&, ConvMethod, Direction, const T*, const float*, const float*, \
-                         const T*, T*);                                                                              \
-  template void weight_gradient(Stream, const Conv2dGeometry&, ConvMethod, const T*, const T*, float*);              \
-  template void convolve_nchw(Stream, const Conv2dGeometry&, const float*, const float*, const float*, T*);          \
+#define INSTANTIATE(T)                                                                         \
+  template void convolve(Stream, const Conv2dGeometry&, ConvMethod, Direction, const T*,       \
+                         const float*, const float*, const T*, T*);                            \
+  template void weight_gradient(Stream, const Conv2dGeometry&, ConvMethod, const T*, const T*, \
+                                float*);                                                       \
+  template void convolve_nchw(Stream, const Conv2dGeometry&, const float*, const float*,       \
+                              const float*, T*);                                               \
   template void weight_gradient_nchw(Stream, const Conv2dGeometry&, const float*, const T*, float*)
 INSTANTIATE(float);
 INSTANTIATE(bfloat16);

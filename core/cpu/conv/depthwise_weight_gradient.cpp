@@ -1,4 +1,5 @@
-// The weight gradients of depthwise convolutions. Tiles of dy stay in registers, and every tap's sum takes what it saw.
+// The weight gradients of depthwise convolutions. Tiles of dy stay in registers, and every tap's
+// sum takes what it saw.
 #include "ringgrad/core/cpu/conv/depthwise.h"
 #include "ringgrad/core/cpu/conv/taps.h"
 
@@ -36,7 +37,8 @@ struct Products {
     Lanes<T> grad[kRows];
     RINGGRAD_UNROLL
     for (int i = 0; i < kRows; ++i)
-      grad[i] = kWhole ? load_lanes(first + i * dy_pitch) : load_lanes(first + i * dy_pitch, static_cast<int>(count));
+      grad[i] = kWhole ? load_lanes(first + i * dy_pitch)
+                       : load_lanes(first + i * dy_pitch, static_cast<int>(count));
     const T* const seen = x + row * taps.pitch() + column;
     Lanes<T>* sum = sums;
     for (const Run<T>* run = taps.begin(); run != taps.end();)
@@ -50,8 +52,8 @@ struct Products {
         add_runs<kRows, 1, kWhole>(sum, run, grad, seen, count);
   }
   template <int kRows, int kTaps, bool kWhole>
-  [[gnu::always_inline]] void add_runs(Lanes<T>*& sum, const Run<T>*& run, const Lanes<T>* grad, const T* seen,
-                                       int64_t count) const {
+  [[gnu::always_inline]] void add_runs(Lanes<T>*& sum, const Run<T>*& run, const Lanes<T>* grad,
+                                       const T* seen, int64_t count) const {
     const auto kept = are_first<T>(count);
     for (; run != taps.end() && run->count == kTaps; ++run, sum += kMostInRun) {
       Lanes<T> total[kTaps];
@@ -86,13 +88,16 @@ void fold(const ConvShape& shape, const Taps<T>& taps, Lanes<T>* lanes, double* 
 
 }  // namespace
 
-// Units are groups × parts of their planes' pieces. Each has sums of its own, which are added in order.
+// Units are groups × parts of their planes' pieces. Each has sums of its own, which are added in
+// order.
 template <class T>
-void depthwise_backward_weight(Stream stream, const ConvShape& shape, const T* x, const T* dy, T* dw) {
+void depthwise_backward_weight(Stream stream, const ConvShape& shape, const T* x, const T* dy,
+                               T* dw) {
   constexpr int64_t kUnits = 64;
   const Pieces pieces(shape.p, shape.q);
   const PaddedPlane most = seen_by(shape, pieces.largest(), pieces.largest().columns);
-  const int64_t taps = shape.r * shape.s, filters = shape.groups * shape.k, weights = filters * taps;
+  const int64_t taps = shape.r * shape.s, filters = shape.groups * shape.k,
+                weights = filters * taps;
   const int64_t count = shape.n * pieces.count();
   const int64_t parts = std::clamp<int64_t>(kUnits / shape.groups, 1, std::max<int64_t>(1, count));
   const Workspace<double> partial(stream, parts * weights);
@@ -113,12 +118,17 @@ void depthwise_backward_weight(Stream stream, const ConvShape& shape, const T* x
       if (i == first || i % shape.n == 0) std::fill_n(padded.data(), most.size<T>(), T{0});
       seen.copy(padded.data(), x + plane * shape.h * shape.w, shape.h, shape.w);
       for (int64_t k = 0; k < shape.k; ++k)
-        Products<T>{window,  padded.data(), dy + ((plane * shape.k + k) * shape.p + piece.row) * shape.q + piece.column,
-                    shape.q, piece,         lanes.data() + k * taps * kMostInRun}
+        Products<T>{window,
+                    padded.data(),
+                    dy + ((plane * shape.k + k) * shape.p + piece.row) * shape.q + piece.column,
+                    shape.q,
+                    piece,
+                    lanes.data() + k * taps * kMostInRun}
             .run();
       terms += piece.rows * piece.columns;
       if (terms < cpu::kMaxTerms && i + 1 < count * (part + 1) / parts) continue;
-      for (int64_t k = 0; k < shape.k; ++k) fold(shape, window, lanes.data() + k * taps * kMostInRun, sums + k * taps);
+      for (int64_t k = 0; k < shape.k; ++k)
+        fold(shape, window, lanes.data() + k * taps * kMostInRun, sums + k * taps);
       terms = 0;
     }
   });
@@ -131,7 +141,9 @@ void depthwise_backward_weight(Stream stream, const ConvShape& shape, const T* x
   });
 }
 
-template void depthwise_backward_weight(Stream, const ConvShape&, const float*, const float*, float*);
-template void depthwise_backward_weight(Stream, const ConvShape&, const double*, const double*, double*);
+template void depthwise_backward_weight(Stream, const ConvShape&, const float*, const float*,
+                                        float*);
+template void depthwise_backward_weight(Stream, const ConvShape&, const double*, const double*,
+                                        double*);
 
 }  // namespace ringgrad::conv

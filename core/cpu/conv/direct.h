@@ -1,5 +1,6 @@
-// Direct convolutions: every filter size, stride and padding, as matrix products whose left matrix is a window of the
-// image. 1 x 1 filters, first layers with one or three channels, and what the Winograd schemes do not cover.
+// Direct convolutions: every filter size, stride and padding, as matrix products whose left matrix
+// is a window of the image. 1 x 1 filters, first layers with one or three channels, and what the
+// Winograd schemes do not cover.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
@@ -9,16 +10,19 @@ namespace ringgrad::conv {
 // How the input of a direct convolution lies in memory.
 enum class InputLayout {
   Blocked,     // as everywhere in this folder
-  Contiguous,  // [N, C, H, W]: first layers, whose few channels would leave most lanes of a block empty
+  Contiguous,  // [N, C, H, W]: first layers, whose few channels would leave most lanes of a block
+               // empty
 };
 
-// The filter taps that contribute to one phase of the outputs along one axis. Outputs phase, phase + out_step, … use
-// the same taps: in the forward pass (out_step 1) all of them; in the data gradient of stride 2 every second one.
+// The filter taps that contribute to one phase of the outputs along one axis. Outputs phase, phase
+// + out_step, … use the same taps: in the forward pass (out_step 1) all of them; in the data
+// gradient of stride 2 every second one.
 struct AxisPhase {
-  int64_t outputs;          // how many outputs the phase has
-  int64_t taps;             // how many taps; their inputs are neighbours
-  int64_t offset;           // output i begins at input i in_step + offset
-  int64_t first, tap_step;  // the filter's taps in the order of the inputs: first, first + tap_step, …
+  int64_t outputs;  // how many outputs the phase has
+  int64_t taps;     // how many taps; their inputs are neighbours
+  int64_t offset;   // output i begins at input i in_step + offset
+  // The filter's taps in the order of the inputs: first, first + tap_step, …
+  int64_t first, tap_step;
 };
 
 // A convolution along one axis.
@@ -68,31 +72,36 @@ void for_each_phase(const DirectProblem& p, const Body& body) {
   }
 }
 
-DirectProblem direct_problem(Stream stream, const Conv2dGeometry& geometry, Direction direction, InputLayout layout);
+DirectProblem direct_problem(Stream stream, const Conv2dGeometry& geometry, Direction direction,
+                             InputLayout layout);
 
-// The words of a filter's tap row, for one group of channels: [tap column][channel of the group], see product.h.
+// The words of a filter's tap row, for one group of channels: [tap column][channel of the group],
+// see product.h.
 template <class Product>
 int64_t tap_row_words(const DirectProblem& problem, int64_t taps) {
   return (taps * problem.group() + Product::kTerms - 1) / Product::kTerms;
 }
 
-// Filters as right matrices: [panel of 32 columns][phase][group][tap row][word][column]; so many words to a column.
+// Filters as right matrices: [panel of 32 columns][phase][group][tap row][word][column]; so many
+// words to a column.
 template <class Product>
 int64_t filter_words(const DirectProblem& problem) {
   int64_t words = 0;
   for_each_phase(problem, [&](const Phase& phase) {
-    words += problem.groups() * phase.rows.taps * tap_row_words<Product>(problem, phase.columns.taps);
+    words +=
+        problem.groups() * phase.rows.taps * tap_row_words<Product>(problem, phase.columns.taps);
   });
   return words;
 }
 template <class Product>
 void prepare_direct_filters(const DirectProblem& problem, const float* w, float* prepared);
 
-// y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like y (null:
-// none). X and Y: float or bfloat16; a contiguous x is float. Y decides the product.
+// y (blocked) = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image
+// `addend` like y (null: none). X and Y: float or bfloat16; a contiguous x is float. Y decides the
+// product.
 template <class X, class Y>
-void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend,
-                        Y* y);
+void direct_convolution(const DirectProblem& problem, const X* x, const float* w, const float* bias,
+                        const Y* addend, Y* y);
 
 // dw [K, C, R, S] from x and dy (blocked); Y decides the product. REQUIRES: direction Forward.
 template <class X, class Y>

@@ -1,6 +1,7 @@
-// Forward pass and data gradient of direct convolutions. Per unit (some output rows of an image): the window is copied
-// into the second-level cache, then for each panel of 32 output channels one matrix product per output row, straight
-// from the window: its rows are pixels, its reduction runs over channels and taps.
+// Forward pass and data gradient of direct convolutions. Per unit (some output rows of an image):
+// the window is copied into the second-level cache, then for each panel of 32 output channels one
+// matrix product per output row, straight from the window: its rows are pixels, its reduction runs
+// over channels and taps.
 #include <algorithm>
 #include <type_traits>
 
@@ -19,14 +20,17 @@ constexpr int64_t kSumTerms = 192;
 template <class X, class Y, class Product = ProductOf<Y>>
 class DirectConvolution {
  public:
-  DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias, const Y* addend, Y* y)
+  DirectConvolution(const DirectProblem& problem, const X* x, const float* w, const float* bias,
+                    const Y* addend, Y* y)
       : p_(problem),
         x_(x),
         addend_(addend),
         y_(y),
         out_(p_.out()),
-        // Pixels of bfloat16 are half a cache line: phases would write halves of lines, each of which travels alone.
-        streams_(should_stream(y, out_.numel()) && (sizeof(Y) == sizeof(float) || p_.phases() == 1)),
+        // Pixels of bfloat16 are half a cache line: phases would write halves of lines, each of
+        // which travels alone.
+        streams_(should_stream(y, out_.numel()) &&
+                 (sizeof(Y) == sizeof(float) || p_.phases() == 1)),
         neighbours_(Product::kTerms > 1 && p_.layout == InputLayout::Contiguous),
         window_(p_,
                 Product::kTerms == 1 ? Pairs::None
@@ -60,37 +64,42 @@ class DirectConvolution {
     return segments_.data() + p_.groups() * phase.taps_before * segments_of_tap();
   }
 
-  // The inputs of a tap row are neighbours in the window: one segment for each group of channels and tap row. Words of
-  // neighbours overlap, and each is a segment: where their numbers are odd, the last word begins at the last but one,
-  // which is multiplied by zero there. What lies behind the row is not: it may be infinite, and times zero a NaN.
+  // The inputs of a tap row are neighbours in the window: one segment for each group of channels
+  // and tap row. Words of neighbours overlap, and each is a segment: where their numbers are odd,
+  // the last word begins at the last but one, which is multiplied by zero there. What lies behind
+  // the row is not: it may be infinite, and times zero a NaN.
   void fill_segments() {
     for_each_phase(p_, [&](const Phase& phase) {
       int64_t* next = segments(phase);
       const int64_t numbers = phase.columns.taps * p_.group();
       for (int64_t group = 0; group < p_.groups(); ++group)
         for (int64_t i = 0; i < phase.rows.taps; ++i) {
-          const int64_t begin =
-              group * window_.plane() + i * window_.pitch() + window_.offset(phase.rows, phase.columns);
+          const int64_t begin = group * window_.plane() + i * window_.pitch() +
+                                window_.offset(phase.rows, phase.columns);
           if (!neighbours_) *next++ = begin;
-          for (int64_t k = 0; neighbours_ && k < numbers; k += 2) *next++ = begin + std::min(k, numbers - 2);
+          for (int64_t k = 0; neighbours_ && k < numbers; k += 2)
+            *next++ = begin + std::min(k, numbers - 2);
         }
     });
   }
 
   // Computes the products of some neighbouring outputs, whose inputs begin at `from`, in parts of
   // kSumTerms terms.
-  void multiply_in_parts(const float* from, const Phase& phase, const RightMatrix& right, int64_t outputs,
-                         int64_t width, float* products) const {
+  void multiply_in_parts(const float* from, const Phase& phase, const RightMatrix& right,
+                         int64_t outputs, int64_t width, float* products) const {
     const int64_t tap_rows = phase.columns.taps ? p_.groups() * phase.rows.taps : 0;
     const int64_t words = tap_row_words<Product>(p_, phase.columns.taps);
     const int64_t steps = neighbours_ ? 1 : words;
     const int64_t all = neighbours_ ? tap_rows * words : tap_rows;
-    const int64_t most = std::max<int64_t>(1, kSumTerms / std::max<int64_t>(1, steps * Product::kTerms));
+    const int64_t most =
+        std::max<int64_t>(1, kSumTerms / std::max<int64_t>(1, steps * Product::kTerms));
     int64_t done = 0;
     do {
       const int64_t count = std::min(most, all - done);
-      const LeftMatrix left{from, window_.in_step() * window_.pixel(), 1, steps, segments(phase) + done, count};
-      const RightMatrix part{right.data + done * steps * right.stride, right.stride, right.block_stride};
+      const LeftMatrix left{
+          from, window_.in_step() * window_.pixel(), 1, steps, segments(phase) + done, count};
+      const RightMatrix part{right.data + done * steps * right.stride, right.stride,
+                             right.block_stride};
       multiply<Product>(left, outputs, part, width, products, width, done > 0);
       done += most;
     } while (done < all);
@@ -99,37 +108,44 @@ class DirectConvolution {
   // 32 (or 16) output channels of a unit, in all phases.
   void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
     const int64_t width = panel_width(panel, out_.blocks);
-    const RightMatrix packed = packed_panel(filters_.data() + panel * words_ * kPanel, words_, width);
+    const RightMatrix packed =
+        packed_panel(filters_.data() + panel * words_ * kPanel, words_, width);
     int64_t before = 0;  // words of the phases before this one
     const int64_t first = unit % window_.units_per_image() * window_.rows();
     for_each_phase(p_, [&](const Phase& phase) {
-      const int64_t count = std::min(window_.rows(), phase.rows.outputs - first), columns = phase.columns.outputs;
-      const int64_t steps = tap_row_words<Product>(p_, phase.columns.taps), tap_rows = p_.groups() * phase.rows.taps;
-      const RightMatrix right{packed.data + before * packed.stride, packed.stride, packed.block_stride};
+      const int64_t count = std::min(window_.rows(), phase.rows.outputs - first),
+                    columns = phase.columns.outputs;
+      const int64_t steps = tap_row_words<Product>(p_, phase.columns.taps),
+                    tap_rows = p_.groups() * phase.rows.taps;
+      const RightMatrix right{packed.data + before * packed.stride, packed.stride,
+                              packed.block_stride};
       before += tap_rows * steps;
       if (count <= 0) return;
       if (window_.joins_rows(phase.columns)) {
         multiply_in_parts(window, phase, right, count * columns, width, products);
       } else {
         for (int64_t i = 0; i < count; ++i)
-          multiply_in_parts(window + i * window_.in_step() * window_.pitch(), phase, right, columns, width,
-                            products + i * columns * width);
+          multiply_in_parts(window + i * window_.in_step() * window_.pitch(), phase, right, columns,
+                            width, products + i * columns * width);
       }
       for (int64_t block = 2 * panel; block < 2 * panel + width / kChannelBlock; ++block)
         for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-          write(unit, phase, first, count, block, lane, products + block % 2 * kChannelBlock + lane, width);
+          write(unit, phase, first, count, block, lane, products + block % 2 * kChannelBlock + lane,
+                width);
     });
   }
 
   // Some lanes of a block of output channels, from the products into the image.
-  void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block, int64_t lane,
-             const float* products, int64_t width) const {
+  void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block,
+             int64_t lane, const float* products, int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);
     const int64_t image = unit / window_.units_per_image(), step = p_.rows.out_step();
-    Y* const plane = y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kChannelBlock + lane;
+    Y* const plane =
+        y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kChannelBlock + lane;
     for (int64_t i = 0; i < count; ++i) {
       Y* to = plane + (phase.row + (first + i) * step) * out_.w * kChannelBlock;
-      for (int64_t j = 0; j < phase.columns.outputs; ++j, to += step * kChannelBlock, products += width) {
+      for (int64_t j = 0; j < phase.columns.outputs;
+           ++j, to += step * kChannelBlock, products += width) {
         Vector v = load(products) + bias;
         if (addend_) v += load(addend_ + (to - y_));
         store_or_stream(to, v, streams_);
@@ -143,7 +159,8 @@ class DirectConvolution {
   Y* y_;
   BlockedShape out_;
   bool streams_;
-  bool neighbours_;  // few channels: words hold two numbers of a row that follow each other, and overlap
+  // Few channels: words hold two numbers of a row that follow each other, and overlap.
+  bool neighbours_;
   DirectWindow window_;
   Workspace<int64_t> segments_;
   int64_t words_;  // of a column of filters
@@ -154,8 +171,10 @@ class DirectConvolution {
 }  // namespace
 
 template <class X, class Y>
-void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias, const Y* addend, Y* y) {
-  if constexpr (!std::is_same_v<X, Y>) {  // a row of one number has no neighbour that is multiplied, too
+void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias,
+                        const Y* addend, Y* y) {
+  // a row of one number has no neighbour that is multiplied, too.
+  if constexpr (!std::is_same_v<X, Y>) {
     bool single = false;
     for_each_phase(p, [&](const Phase& phase) { single |= phase.columns.taps * p.group() == 1; });
     if (single) return DirectConvolution<X, Y, Float32Product>(p, x, w, bias, addend, y).run();
@@ -163,8 +182,9 @@ void direct_convolution(const DirectProblem& p, const X* x, const float* w, cons
   DirectConvolution<X, Y>(p, x, w, bias, addend, y).run();
 }
 
-#define INSTANTIATE(X, Y) \
-  template void direct_convolution(const DirectProblem&, const X*, const float*, const float*, const Y*, Y*)
+#define INSTANTIATE(X, Y)                                                                      \
+  template void direct_convolution(const DirectProblem&, const X*, const float*, const float*, \
+                                   const Y*, Y*)
 INSTANTIATE(float, float);
 INSTANTIATE(float, bfloat16);
 INSTANTIATE(bfloat16, bfloat16);

@@ -7,7 +7,8 @@
 namespace ringgrad::conv {
 namespace {
 
-// A row of 16 columns: row `index` of the right matrix, or half a row of words, whose other half stays.
+// A row of 16 columns: row `index` of the right matrix, or half a row of words, whose other half
+// stays.
 template <class Product>
 void copy_row(const float* row, int64_t index, float* to, int64_t to_stride) {
   to += index / Product::kTerms * to_stride;
@@ -16,9 +17,10 @@ void copy_row(const float* row, int64_t index, float* to, int64_t to_stride) {
     if constexpr (Product::kTerms == 1) {
       store(to + lane, numbers);
     } else {
-      const Vector halves = index % 2 == 0 ? pair_of(numbers, Vector{}) : pair_of(Vector{}, numbers);
-      store(to + lane,
-            reinterpret_cast<Vector>(reinterpret_cast<Words>(halves) | reinterpret_cast<Words>(load(to + lane))));
+      const Vector halves =
+          index % 2 == 0 ? pair_of(numbers, Vector{}) : pair_of(Vector{}, numbers);
+      store(to + lane, reinterpret_cast<Vector>(reinterpret_cast<Words>(halves) |
+                                                reinterpret_cast<Words>(load(to + lane))));
     }
   }
 }
@@ -27,12 +29,13 @@ void copy_row(const float* row, int64_t index, float* to, int64_t to_stride) {
 
 AxisPhase Axis::phase(int64_t index) const {
   if (direction == Direction::Forward) return {output, filter, -padding, 0, 1};
-  // Input o meets output i stride + index through tap r where i stride + index + padding = o stride + r. So the taps
-  // are least, least + stride, …, and o falls as r rises.
+  // Input o meets output i stride + index through tap r where i stride + index + padding = o stride
+  // + r. So the taps are least, least + stride, …, and o falls as r rises.
   const int64_t least = (index + padding) % stride;
   const int64_t taps = least < filter ? (filter - 1 - least) / stride + 1 : 0;
   const int64_t outputs = index < output ? (output - 1 - index) / stride + 1 : 0;
-  return {outputs, taps, (index + padding - least) / stride - (taps - 1), least + stride * (taps - 1), -stride};
+  return {outputs, taps, (index + padding - least) / stride - (taps - 1),
+          least + stride * (taps - 1), -stride};
 }
 
 int64_t Axis::begin() const {
@@ -49,10 +52,12 @@ int64_t Axis::end() const {
   return most;
 }
 
-DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction direction, InputLayout layout) {
+DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction direction,
+                             InputLayout layout) {
   const bool forward = direction == Direction::Forward;
   const Axis rows{direction, forward ? g.h : g.oh, forward ? g.oh : g.h, g.r, g.stride, g.padding};
-  const Axis columns{direction, forward ? g.w : g.ow, forward ? g.ow : g.w, g.s, g.stride, g.padding};
+  const Axis columns{direction, forward ? g.w : g.ow, forward ? g.ow : g.w, g.s, g.stride,
+                     g.padding};
   return {stream, direction, layout, g.n, rows, columns, filter_shape(g)};
 }
 
@@ -73,18 +78,22 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
       load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kChannelBlock, rows - row_block * kChannelBlock);
       // where the block's rows lie among those of its group
-      const int64_t group = row_block * kChannelBlock / p.group(), first = row_block * kChannelBlock % p.group();
+      const int64_t group = row_block * kChannelBlock / p.group(),
+                    first = row_block * kChannelBlock % p.group();
       int64_t before = 0;  // words of the phases before this one
       for_each_phase(p, [&](const Phase& phase) {
         const int64_t row_words = tap_row_words<Product>(p, phase.columns.taps);
-        const int64_t numbers = phase.columns.taps * p.group();  // an odd one's last: see DirectConvolution's segments
+        // An odd one's last: see DirectConvolution's segments.
+        const int64_t numbers = phase.columns.taps * p.group();
         const int64_t last =
-            Product::kTerms > 1 && p.layout == InputLayout::Contiguous && numbers % 2 ? numbers - 1 : -1;
+            Product::kTerms > 1 && p.layout == InputLayout::Contiguous && numbers % 2 ? numbers - 1
+                                                                                      : -1;
         for (int64_t i = 0; i < phase.rows.taps; ++i)
           for (int64_t j = 0; j < phase.columns.taps; ++j) {
-            const int64_t tap = (phase.rows.first + i * phase.rows.tap_step) * p.columns.filter + phase.columns.first +
-                                j * phase.columns.tap_step;
-            const int64_t row = (before + (group * phase.rows.taps + i) * row_words) * Product::kTerms;
+            const int64_t tap = (phase.rows.first + i * phase.rows.tap_step) * p.columns.filter +
+                                phase.columns.first + j * phase.columns.tap_step;
+            const int64_t row =
+                (before + (group * phase.rows.taps + i) * row_words) * Product::kTerms;
             for (int64_t c = 0; c < channels; ++c) {
               const int64_t number = j * p.group() + first + c;
               const int64_t index = row + number + (number == last);

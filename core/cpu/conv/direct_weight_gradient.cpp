@@ -1,7 +1,8 @@
-// Weight gradient of direct convolutions. Per unit (some output rows of an image) the window of x is copied; then for
-// each group of channels and tap row one matrix product per panel of 32 output channels: its rows are the channels of
-// all taps of the row, which are neighbours in the window, and its reduction runs over pixels, or pairs of neighbours
-// in a row. dy is the right matrix, in float32 as it lies there.
+// Weight gradient of direct convolutions. Per unit (some output rows of an image) the window of x
+// is copied; then for each group of channels and tap row one matrix product per panel of 32 output
+// channels: its rows are the channels of all taps of the row, which are neighbours in the window,
+// and its reduction runs over pixels, or pairs of neighbours in a row. dy is the right matrix, in
+// float32 as it lies there.
 #include <algorithm>
 #include <type_traits>
 
@@ -12,7 +13,8 @@ namespace ringgrad::conv {
 namespace {
 
 constexpr int64_t kUnitPixels = 256;
-// Private sums, see Note [Who sums a weight gradient]; but a part keeps its accumulators, which are its gradient.
+// Private sums, see Note [Who sums a weight gradient]; but a part keeps its accumulators, which are
+// its gradient.
 constexpr int64_t kPartsBytes = 10 << 20;  // of all parts
 constexpr int64_t kMaxParts = 16;
 
@@ -37,16 +39,20 @@ class DirectWeightGradient {
         accumulators_(p_.stream, parts_ * part_floats_) {}
 
   void run() {
-    for (int64_t i = 0; i < window_.rows(); ++i) segments_[i] = i * window_.in_step() * window_.pitch();
-    ThreadWorkspaces workspaces(p_.stream, std::max(window_.floats() + window_.rows() * steps_ * kPanel,
-                                                    kChannelBlock * p_.filters.taps * kChannelBlock));
+    for (int64_t i = 0; i < window_.rows(); ++i)
+      segments_[i] = i * window_.in_step() * window_.pitch();
+    ThreadWorkspaces workspaces(p_.stream,
+                                std::max(window_.floats() + window_.rows() * steps_ * kPanel,
+                                         kChannelBlock * p_.filters.taps * kChannelBlock));
     parallel_for(p_.stream, parts_, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
       const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
       for (int64_t unit = first; unit < last; ++unit) {
-        const int64_t image = unit / window_.units_per_image(), index = unit % window_.units_per_image();
+        const int64_t image = unit / window_.units_per_image(),
+                      index = unit % window_.units_per_image();
         window_.load(x_, image, index, slice.data());
-        accumulate(image, index, slice.data(), slice.data() + window_.floats(), part, unit == first);
+        accumulate(image, index, slice.data(), slice.data() + window_.floats(), part,
+                   unit == first);
       }
     });
     parallel_for(p_.stream, out_.blocks, 1, [&](int64_t k_block, int64_t) {
@@ -62,11 +68,13 @@ class DirectWeightGradient {
            (group * p_.rows.filter + tap_row) * rows_ * panel_width(panel, out_.blocks);
   }
 
-  void accumulate(int64_t image, int64_t index, const float* window, float* scratch, int64_t part, bool first) const {
+  void accumulate(int64_t image, int64_t index, const float* window, float* scratch, int64_t part,
+                  bool first) const {
     const int64_t row = index * window_.rows(), count = std::min(window_.rows(), out_.h - row);
     for (int64_t panel = 0; panel < panels(out_.blocks); ++panel) {
       const int64_t width = panel_width(panel, out_.blocks);
-      const Y* const dy = dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kChannelBlock;
+      const Y* const dy =
+          dy_ + (image * out_.blocks + 2 * panel) * out_.plane() + row * out_.w * kChannelBlock;
       const RightMatrix right = right_matrix(dy, count, width, scratch);
       for (int64_t group = 0; group < p_.groups(); ++group)
         for (int64_t tap_row = 0; tap_row < p_.rows.filter; ++tap_row) {
@@ -76,8 +84,10 @@ class DirectWeightGradient {
                                 steps_,
                                 segments_.data(),
                                 count};
-          multiply<Product>(left, p_.columns.filter * p_.group(), right, width,
-                            accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width, !first);
+          multiply<Product>(
+              left, p_.columns.filter * p_.group(), right, width,
+              accumulators_.data() + part * part_floats_ + offset(panel, group, tap_row), width,
+              !first);
         }
     }
   }
@@ -96,7 +106,8 @@ class DirectWeightGradient {
             if constexpr (Product::kTerms == 1)
               store(to, first);
             else
-              store(to, pair_of(first, j + 1 < out_.w ? load(from + (j + 1) * kChannelBlock) : Vector{}));
+              store(to, pair_of(first,
+                                j + 1 < out_.w ? load(from + (j + 1) * kChannelBlock) : Vector{}));
           }
       }
       return {scratch, width, kChannelBlock};
@@ -107,15 +118,18 @@ class DirectWeightGradient {
   void finish(int64_t k_block, float* block) const {
     const int64_t panel = k_block / 2, width = panel_width(panel, out_.blocks);
     for (int64_t c_block = 0; c_block < channel_blocks(p_.filters.c); ++c_block) {
-      const int64_t group = c_block * kChannelBlock / p_.group(), first = c_block * kChannelBlock % p_.group();
+      const int64_t group = c_block * kChannelBlock / p_.group(),
+                    first = c_block * kChannelBlock % p_.group();
       for (int64_t c = 0; c < std::min(kChannelBlock, p_.group() - first); ++c)
         for (int64_t tap = 0; tap < p_.filters.taps; ++tap) {
-          const float* const from = accumulators_.data() + offset(panel, group, tap / p_.columns.filter) +
+          const float* const from = accumulators_.data() +
+                                    offset(panel, group, tap / p_.columns.filter) +
                                     (tap % p_.columns.filter * p_.group() + first + c) * width +
                                     k_block % 2 * kChannelBlock;
           for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
             Vector sum = load(from + lane);
-            for (int64_t part = 1; part < parts_; ++part) sum += load(from + part * part_floats_ + lane);
+            for (int64_t part = 1; part < parts_; ++part)
+              sum += load(from + part * part_floats_ + lane);
             store(block + (c * p_.filters.taps + tap) * kChannelBlock + lane, sum);
           }
         }
@@ -141,11 +155,13 @@ class DirectWeightGradient {
 
 template <class X, class Y>
 void direct_weight_gradient(const DirectProblem& p, const X* x, const Y* dy, float* dw) {
-  if (p.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
+  if (p.n == 0)
+    return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
   DirectWeightGradient<X, Y>(p, x, dy, dw).run();
 }
 
-#define INSTANTIATE(X, Y) template void direct_weight_gradient(const DirectProblem&, const X*, const Y*, float*)
+#define INSTANTIATE(X, Y) \
+  template void direct_weight_gradient(const DirectProblem&, const X*, const Y*, float*)
 INSTANTIATE(float, float);
 INSTANTIATE(float, bfloat16);
 INSTANTIATE(bfloat16, bfloat16);

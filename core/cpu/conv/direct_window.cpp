@@ -8,7 +8,9 @@
 
 namespace ringgrad::conv {
 DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pixels)
-    : problem_(problem), pairs_(pairs), pixel_(problem.group() / (pairs == Pairs::Channels ? 2 : 1)) {
+    : problem_(problem),
+      pairs_(pairs),
+      pixel_(problem.group() / (pairs == Pairs::Channels ? 2 : 1)) {
   const Axis &row = problem.rows, &column = problem.columns;
   const int64_t outputs = row.phase(0).outputs, width = column.phase(0).outputs;
   units_ = cpu::ceil_div(outputs, std::clamp<int64_t>(pixels / width, 1, outputs));
@@ -19,8 +21,10 @@ DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pi
   in_step_ = sparse ? 1 : row.in_step();
   height_ = (rows_ - 1) * in_step_ + row.end() - row.begin();
   columns_ = (width - 1) * in_step_ + column.end() - column.begin();
-  first_inside_ = std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-column.begin(), source_step_)));
-  last_inside_ = std::clamp(cpu::ceil_div(column.input - column.begin(), source_step_), first_inside_, columns_);
+  first_inside_ =
+      std::min(columns_, std::max<int64_t>(0, cpu::ceil_div(-column.begin(), source_step_)));
+  last_inside_ = std::clamp(cpu::ceil_div(column.input - column.begin(), source_step_),
+                            first_inside_, columns_);
   const int64_t lines = cpu::ceil_div(height_ * pitch(), kChannelBlock);
   plane_ = (lines + (lines + 1) % 2) * kChannelBlock;  // an odd number of cache lines
   apart_ = pairs == Pairs::Outputs ? in_step_ * pixel_ : 1;
@@ -28,7 +32,8 @@ DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pi
 
 template <class X>
 void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) const {
-  const int64_t h = problem_.rows.input, w = problem_.columns.input, left = problem_.columns.begin();
+  const int64_t h = problem_.rows.input, w = problem_.columns.input,
+                left = problem_.columns.begin();
   const int64_t top = unit * rows_ * in_step_ * source_step_ + problem_.rows.begin();
   for (int64_t group = 0; group < problem_.groups(); ++group) {
     const X* const image = x + (n * problem_.groups() + group) * problem_.group() * h * w;
@@ -69,11 +74,13 @@ void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride
       to[j * problem_.group() + c] = from[c * channel_stride + j * source_step_];
 }
 
-// The words of a row, in place of its numbers. Behind it are zeros: what lies there is loaded later, or never read.
+// The words of a row, in place of its numbers. Behind it are zeros: what lies there is loaded
+// later, or never read.
 void DirectWindow::pair_numbers(float* row) const {
   std::fill_n(row + pitch(), apart_, 0.0f);
   int64_t i = 0;
-  for (; i + kLanes <= pitch(); i += kLanes) store(row + i, pair_of(conv::load(row + i), conv::load(row + i + apart_)));
+  for (; i + kLanes <= pitch(); i += kLanes)
+    store(row + i, pair_of(conv::load(row + i), conv::load(row + i + apart_)));
   for (; i < pitch(); ++i) {
     const bfloat16 pair[] = {row[i], row[i + apart_]};
     std::memcpy(row + i, pair, sizeof(pair));

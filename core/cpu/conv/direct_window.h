@@ -1,5 +1,6 @@
-// The part of an image that a unit of work of a direct convolution needs, copied into scratch memory: the border's
-// zeros are there, and pixels between those a 1 x 1 filter of stride 2 visits are left out.
+// The part of an image that a unit of work of a direct convolution needs, copied into scratch
+// memory: the border's zeros are there, and pixels between those a 1 x 1 filter of stride 2 visits
+// are left out.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/direct.h"
@@ -34,10 +35,14 @@ class DirectWindow {
   int64_t floats() const { return problem_.groups() * plane_ + 4 * in_step_ * pixel(); }
   // Where the first tap of a phase lies in the window, for the unit's first output.
   int64_t offset(const AxisPhase& row, const AxisPhase& column) const {
-    return (row.offset - problem_.rows.begin()) * pitch() + (column.offset - problem_.columns.begin()) * pixel();
+    return (row.offset - problem_.rows.begin()) * pitch() +
+           (column.offset - problem_.columns.begin()) * pixel();
   }
-  // Whether a phase's outputs of all rows follow each other in the window (filters of one column, such as 1 x 1).
-  bool joins_rows(const AxisPhase& column) const { return in_step_ == 1 && columns_ == column.outputs; }
+  // Whether a phase's outputs of all rows follow each other in the window (filters of one column,
+  // such as 1 x 1).
+  bool joins_rows(const AxisPhase& column) const {
+    return in_step_ == 1 && columns_ == column.outputs;
+  }
 
   // Copies the window of a unit of image n.
   template <class X>
@@ -53,11 +58,14 @@ class DirectWindow {
   Pairs pairs_;
   int64_t pixel_;
   int64_t rows_, units_;
-  int64_t in_step_, source_step_;       // steps from output to output in the window, from window pixel to image pixel
-  int64_t height_, columns_;            // of the window
-  int64_t first_inside_, last_inside_;  // the columns of the window, from first to before last, that lie in the image
+  // Steps from output to output in the window, from window pixel to image pixel.
+  int64_t in_step_, source_step_;
+  int64_t height_, columns_;  // of the window
+  // The columns of the window, from first to before last, that lie in the image.
+  int64_t first_inside_, last_inside_;
   int64_t plane_;
-  int64_t apart_;  // of Neighbours and Outputs: a number's distance from the one that shares its word
+  // of Neighbours and Outputs: a number's distance from the one that shares its word.
+  int64_t apart_;
 };
 
 }  // namespace ringgrad::conv

@@ -6,22 +6,25 @@ namespace ringgrad::conv {
 namespace {
 
 // Note [Register tiles]
-// A tile of rows x vectors accumulators stays in registers for the whole reduction. Each step loads `vectors` vectors
-// of the right matrix and broadcasts one number per row. With 32 registers 12 x 2 leaves room for the operands, and 24
-// independent sums hide the latency of the multiply-add (4 cycles, two per cycle). With 16 registers 6 x 2. A narrow
-// tile is 16 x 1: its broadcasts, one for each multiply-add, just keep up.
+// A tile of rows x vectors accumulators stays in registers for the whole reduction. Each step loads
+// `vectors` vectors of the right matrix and broadcasts one number per row. With 32 registers 12 x 2
+// leaves room for the operands, and 24 independent sums hide the latency of the multiply-add (4
+// cycles, two per cycle). With 16 registers 6 x 2. A narrow tile is 16 x 1: its broadcasts, one for
+// each multiply-add, just keep up.
 constexpr int kWideRows = kRegisters == 32 ? 12 : 6, kNarrowRows = kRegisters == 32 ? 16 : 8;
 
-// The right matrix comes from the third-level cache for the first tile of its columns, and the processor does not fetch
-// beyond a page on its own. Measured on Cascade Lake, 256 x 256 factors: 12 rows +35 %, 48 rows +15 %. A narrow tile's
-// factors are few, and its loads as many as it can do.
+// The right matrix comes from the third-level cache for the first tile of its columns, and the
+// processor does not fetch beyond a page on its own. Measured on Cascade Lake, 256 x 256 factors:
+// 12 rows +35 %, 48 rows +15 %. A narrow tile's factors are few, and its loads as many as it can
+// do.
 constexpr int64_t kFetchAhead = 1024;  // floats
 
-// The rows from `row` on, and the columns from `column` on, which lie in the right matrix at `at`. A function of its
-// own: inlined, it shares the general registers with the loops around it (products of 16 channels +8 %).
+// The rows from `row` on, and the columns from `column` on, which lie in the right matrix at `at`.
+// A function of its own: inlined, it shares the general registers with the loops around it
+// (products of 16 channels +8 %).
 template <class Product, int kRows, int kVectors, bool kAccumulate>
-[[gnu::noinline]] void tile(const LeftMatrix& left, int64_t row, const RightMatrix& right, int64_t column,
-                            const int64_t* at, float* c, int64_t c_stride) {
+[[gnu::noinline]] void tile(const LeftMatrix& left, int64_t row, const RightMatrix& right,
+                            int64_t column, const int64_t* at, float* c, int64_t c_stride) {
   using Sum = typename Product::Sum;
   Sum sum[kRows][kVectors];
   RINGGRAD_UNROLL
@@ -33,8 +36,8 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   if constexpr (kAccumulate)  // wanted in the end
     for (int i = 0; i < kRows; ++i) prefetch(c + i * c_stride);
 
-  // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride would not fit into the
-  // general registers.
+  // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride
+  // would not fit into the general registers.
   constexpr int kGroups = (kRows + 3) / 4;
   const int64_t row_stride = left.row_stride, step_stride = left.step_stride, steps = left.steps;
   const int64_t b_stride = right.stride, b_next = kVectors > 1 ? at[1] - at[0] : 0;
@@ -48,7 +51,8 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
       if constexpr (kVectors > 1) {
         factor[1] = in_register(load(b + b_next));
         prefetch(b + kFetchAhead);
-        if constexpr (kLanes == kChannelBlock) prefetch(b + b_next + kFetchAhead);  // else in the same cache line
+        // Else in the same cache line.
+        if constexpr (kLanes == kChannelBlock) prefetch(b + b_next + kFetchAhead);
       }
       RINGGRAD_UNROLL
       for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
@@ -68,12 +72,14 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
     else
       total = sum[i][j];
     float* const to = c + i * c_stride + j * kLanes;
-    store(to, kAccumulate ? load(to) + total : total);  // a sum of sums: less error than one long one
+    // a sum of sums: less error than one long one.
+    store(to, kAccumulate ? load(to) + total : total);
   }
 }
 
-// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4 + 4, not 6 + 2.
-// Five are the taps of a row where filters of 5 x 5 see one channel, nine of 3 x 3 and three channels.
+// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4
+// + 4, not 6 + 2. Five are the taps of a row where filters of 5 x 5 see one channel, nine of 3 x 3
+// and three channels.
 template <int kMaxRows>
 int64_t next_rows(int64_t left) {
   if (kMaxRows == 12 && left > 12 && left <= 16) return 8;
@@ -83,14 +89,15 @@ int64_t next_rows(int64_t left) {
 }
 
 template <class Product, int kVectors, bool kAccumulate>
-void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t column, const int64_t* at,
-                  float* c, int64_t c_stride) {
+void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t column,
+                  const int64_t* at, float* c, int64_t c_stride) {
   constexpr int kMaxRows = kVectors == 2 ? kWideRows : kNarrowRows;
   for (int64_t row = 0; row < rows;) {
     const int64_t count = next_rows<kMaxRows>(rows - row);
     const auto run = [&]<int kRows>() {
       if constexpr (kRows <= kMaxRows)
-        if (count == kRows) tile<Product, kRows, kVectors, kAccumulate>(left, row, right, column, at, c, c_stride);
+        if (count == kRows)
+          tile<Product, kRows, kVectors, kAccumulate>(left, row, right, column, at, c, c_stride);
     };
     run.template operator()<4>();
     if constexpr (kMaxRows != 6) run.template operator()<5>();
@@ -104,11 +111,13 @@ void column_strip(const LeftMatrix& left, int64_t rows, const RightMatrix& right
 }
 
 template <class Product, bool kAccumulate>
-void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c,
-                    int64_t c_stride) {
+void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width,
+                    float* c, int64_t c_stride) {
   for (int64_t j = 0; j < width;) {
     // where the strip's vectors begin in a row of the right matrix
-    const auto offset = [&](int64_t at) { return at / kChannelBlock * right.block_stride + at % kChannelBlock; };
+    const auto offset = [&](int64_t at) {
+      return at / kChannelBlock * right.block_stride + at % kChannelBlock;
+    };
     const int64_t at[] = {offset(j), offset(j + kLanes)};
     if (j + 2 * kLanes <= width) {
       column_strip<Product, 2, kAccumulate>(left, rows, right, j, at, c, c_stride);
@@ -123,16 +132,19 @@ void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& rig
 }  // namespace
 
 template <class Product>
-void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width, float* c, int64_t c_stride,
-              bool accumulate) {
+void multiply(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width,
+              float* c, int64_t c_stride, bool accumulate) {
   if (accumulate)
     multiply_panel<Product, true>(left, rows, right, width, c, c_stride);
   else
     multiply_panel<Product, false>(left, rows, right, width, c, c_stride);
 }
 
-template void multiply<Float32Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
-template void multiply<BFloat16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
-template void multiply<Int16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t, float*, int64_t, bool);
+template void multiply<Float32Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t,
+                                       float*, int64_t, bool);
+template void multiply<BFloat16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t,
+                                        float*, int64_t, bool);
+template void multiply<Int16Product>(const LeftMatrix&, int64_t, const RightMatrix&, int64_t,
+                                     float*, int64_t, bool);
 
 }  // namespace ringgrad::conv

@@ -1,11 +1,12 @@
 // Columns of float32 numbers as columns of 16-bit integers, whose products are summed exactly.
 //
 // Note [Products of 16-bit integers]
-// A processor that multiplies pairs of 16-bit numbers does twice the products of float32. As bfloat16 such a number has
-// 8 bits; as an integer it has 15, if its scale is right. The numbers of a column share one, which makes the sum of
-// their squares kNorm²: so by the inequality of Cauchy and Schwarz no sum of products of two columns, nor any part of
-// it, exceeds kNorm², and 32 bits hold it whatever the numbers are. Rounding moves a number by 0.3 (rms), where the
-// column's root mean square is kNorm / √n: by 1e-4 of that for n = 100.
+// A processor that multiplies pairs of 16-bit numbers does twice the products of float32. As
+// bfloat16 such a number has 8 bits; as an integer it has 15, if its scale is right. The numbers of
+// a column share one, which makes the sum of their squares kNorm²: so by the inequality of Cauchy
+// and Schwarz no sum of products of two columns, nor any part of it, exceeds kNorm², and 32 bits
+// hold it whatever the numbers are. Rounding moves a number by 0.3 (rms), where the column's root
+// mean square is kNorm / √n: by 1e-4 of that for n = 100.
 #pragma once
 
 #include <array>
@@ -23,7 +24,8 @@ inline Vector root(Vector v) {
   return load(lanes);
 }
 
-// The Euclidean norm of a column of `count` vectors, lane by lane. Where numbers are not finite, it is not.
+// The Euclidean norm of a column of `count` vectors, lane by lane. Where numbers are not finite, it
+// is not.
 inline Vector column_norm(const float* column, int64_t count) {
   const auto reduce = [&](auto step) {
     Vector sum[4] = {};
@@ -35,23 +37,27 @@ inline Vector column_norm(const float* column, int64_t count) {
   };
   const auto squares = reduce([](Vector sum, Vector v) { return sum + v * v; });
   const Vector sum = (squares[0] + squares[1]) + (squares[2] + squares[3]);
-  if (all((sum > 1e-30f) & (sum < 1e30f))) return root(sum);  // no square has left the range of float32
+  // No square has left the range of float32.
+  if (all((sum > 1e-30f) & (sum < 1e30f))) return root(sum);
   const auto larger = [](Vector a, Vector b) { return a < b ? b : a; };
   const auto part = reduce([&](Vector most, Vector v) { return larger(most, larger(v, -v)); });
-  const Vector most = larger(Vector{} + 1e-37f, larger(larger(part[0], part[1]), larger(part[2], part[3])));
+  const Vector most =
+      larger(Vector{} + 1e-37f, larger(larger(part[0], part[1]), larger(part[2], part[3])));
   const Vector unit = 1.0f / most;
   const auto scaled = reduce([=](Vector sum, Vector v) { return sum + v * unit * (v * unit); });
   return most * root((scaled[0] + scaled[1]) + (scaled[2] + scaled[3]));
 }
 
-// Writes the column as pairs of neighbours, `stride` words from one pair to the next. Returns its scales: an integer
-// times its scale is the number. A column that is not finite has a scale that is not, and so has no finite product.
+// Writes the column as pairs of neighbours, `stride` words from one pair to the next. Returns its
+// scales: an integer times its scale is the number. A column that is not finite has a scale that is
+// not, and so has no finite product.
 inline Vector store_as_integers(const float* column, int64_t count, float* words, int64_t stride) {
   const Vector norm = column_norm(column, count), least = Vector{} + 1e-34f;
   const Vector divisor = norm < least ? least : norm, scale = kNorm / divisor;
   for (int64_t i = 0; i < count; i += 2, words += stride)
-    store(words, integer_pair_of(load(column + i * kLanes), i + 1 < count ? load(column + (i + 1) * kLanes) : Vector{},
-                                 scale));
+    store(words,
+          integer_pair_of(load(column + i * kLanes),
+                          i + 1 < count ? load(column + (i + 1) * kLanes) : Vector{}, scale));
   return divisor / kNorm;
 }
 

@@ -1,5 +1,5 @@
-// Pieces of a plane (one channel of one image) with zeros around it, so that loops over a window's taps know no border.
-// Private to core/cpu/conv.
+// Pieces of a plane (one channel of one image) with zeros around it, so that loops over a window's
+// taps know no border. Private to core/cpu/conv.
 #pragma once
 
 #include <cstring>
@@ -34,7 +34,8 @@ template <class T>
 Lanes<T> broadcast(T value) {
   return value - Lanes<T>{};  // a sum would turn -0 into 0, and so be one
 }
-// The first `count` of them, and zeros. Where it is no part of another function, it is one masked instruction.
+// The first `count` of them, and zeros. Where it is no part of another function, it is one masked
+// instruction.
 template <class T>
 [[gnu::noinline]] Lanes<T> load_lanes(const T* p, int count) {
   T v[kLanesOf<T>];
@@ -65,13 +66,17 @@ struct Pieces {
   int64_t count() const { return down * across; }
   Piece operator()(int64_t i) const {
     const int64_t row = height * (i / across) / down, column = width * (i % across) / across;
-    return {row, column, height * (i / across + 1) / down - row, width * (i % across + 1) / across - column};
+    return {row, column, height * (i / across + 1) / down - row,
+            width * (i % across + 1) / across - column};
   }
-  Piece largest() const { return {0, 0, cpu::ceil_div(height, down), cpu::ceil_div(width, across)}; }
+  Piece largest() const {
+    return {0, 0, cpu::ceil_div(height, down), cpu::ceil_div(width, across)};
+  }
 };
 
-// The rows of a plane from `top` on and its columns from `left` on, zeros where it has none. Columns lie in as many
-// phases as a window steps over: what neighbouring windows see through one tap is side by side, whatever the stride.
+// The rows of a plane from `top` on and its columns from `left` on, zeros where it has none.
+// Columns lie in as many phases as a window steps over: what neighbouring windows see through one
+// tap is side by side, whatever the stride.
 struct PaddedPlane {
   int64_t top, left, rows, columns;  // columns of each phase
   int64_t phases = 1;
@@ -90,19 +95,23 @@ struct PaddedPlane {
   // REQUIRES: `to` is zeros, or has been filled by a plane of the same size from the same place on.
   template <class T>
   void copy(T* to, const T* plane, int64_t h, int64_t w) const {
-    const int64_t first = std::clamp<int64_t>(-top, 0, rows), last = std::clamp(h - top, first, rows);
-    const int64_t begin = std::clamp<int64_t>(-left, 0, row_size()), end = std::clamp(w - left, begin, row_size());
+    const int64_t first = std::clamp<int64_t>(-top, 0, rows),
+                  last = std::clamp(h - top, first, rows);
+    const int64_t begin = std::clamp<int64_t>(-left, 0, row_size()),
+                  end = std::clamp(w - left, begin, row_size());
     T* const whole = to + rows * row_size();
     for (int64_t row = first; row < last && begin < end; ++row) {
       T* const start = to + row * row_size();
-      copy_row((phases > 1 ? whole : start) + begin, plane + (top + row) * w + left + begin, end - begin);
+      copy_row((phases > 1 ? whole : start) + begin, plane + (top + row) * w + left + begin,
+               end - begin);
       for (int64_t phase = 0; phase < phases && phases > 1; ++phase)
         cpu::copy_every(start + phase * columns, whole + phase, columns, phases);
     }
   }
 
  private:
-  // Rows are copied from the first to the last: zeros that one of few columns writes beyond its end are overwritten.
+  // Rows are copied from the first to the last: zeros that one of few columns writes beyond its end
+  // are overwritten.
   template <class T>
   static void copy_row(T* to, const T* from, int64_t n) {
     constexpr int kWidth = kLanesOf<T>;

@@ -23,11 +23,13 @@ bool for_vectors(DType dtype) { return dtype == DType::Float32 || dtype == DType
 bool sub_images_pay(const ConvProblem& p) {
   const auto fills_tiles = [](int64_t outputs, int64_t dilation) {
     constexpr int64_t kTile = 4;
-    return outputs > 0 && (outputs - 1) / (kTile * dilation) + 1 <= 3 * outputs / (2 * kTile * dilation);
+    return outputs > 0 &&
+           (outputs - 1) / (kTile * dilation) + 1 <= 3 * outputs / (2 * kTile * dilation);
   };
   const bool winograd = p.w[2] == p.w[3] && (p.w[2] == 3 || p.w[2] == 5);
   return winograd && p.options.stride == Pair(1) && p.x[1] >= kChannelBlock &&
-         fills_tiles(p.output().h, p.options.dilation.h) && fills_tiles(p.output().w, p.options.dilation.w);
+         fills_tiles(p.output().h, p.options.dilation.h) &&
+         fills_tiles(p.output().w, p.options.dilation.w);
 }
 
 bool fits_blocked_kernels(const ConvProblem& p) {
@@ -62,7 +64,8 @@ ConvMethod contiguous_method(const ConvProblem& p) {
 ConvMethod winograd_scheme(const ConvProblem& p) {
   if (p.options.stride.h == 2) return ConvMethod::WinogradStride2;
   if (p.w[2] == 3) return ConvMethod::WinogradF43;
-  return std::min(p.output().h, p.output().w) > 2 ? ConvMethod::WinogradF45 : ConvMethod::WinogradF25;
+  return std::min(p.output().h, p.output().w) > 2 ? ConvMethod::WinogradF45
+                                                  : ConvMethod::WinogradF25;
 }
 
 // Stride 1: Winograd is 2 to 3 times as fast as direct from 16 channels and images of 2 x 2 on.
@@ -78,7 +81,8 @@ bool winograd_pays(const ConvProblem& p) {
 ConvMethod blocked_method(const ConvProblem& p, bool tiles) {
   const bool on_tiles = tiles && (p.pass != ConvPass::BackwardWeight || p.x[0] >= 8);
   const bool fastest = p.wanted == ConvAlgorithm::Auto && !on_tiles && winograd_pays(p);
-  if (has_winograd(p) && (fastest || p.wanted == ConvAlgorithm::Winograd)) return winograd_scheme(p);
+  if (has_winograd(p) && (fastest || p.wanted == ConvAlgorithm::Winograd))
+    return winograd_scheme(p);
   return on_tiles ? ConvMethod::Tiles : ConvMethod::Direct;
 }
 
@@ -123,23 +127,29 @@ ConvPlan plan(const ConvProblem& p, bool tiles) {
   // with 13 zeros. Tiles multiply 16 channels at a time, and take fewer cycles even so.
   const bool few = p.x[1] < kChannelBlock && p.x_layout != Layout::ChannelBlocked;
   const bool bfloat16_tiles = tiles && p.dtype == DType::BFloat16;
-  ConvPlan chosen{.layout = Layout::ChannelBlocked, .x_layout = few ? Layout::Strided : Layout::ChannelBlocked};
+  ConvPlan chosen{.layout = Layout::ChannelBlocked,
+                  .x_layout = few ? Layout::Strided : Layout::ChannelBlocked};
   const bool first_layer = few && !bfloat16_tiles && p.pass != ConvPass::BackwardInput;
   chosen.method = first_layer ? ConvMethod::FirstLayer : blocked_method(p, bfloat16_tiles);
   return chosen;
 }
 
-ConvPlan plan(const ConvProblem& problem) { return plan(problem, amx::tiles() != amx::Tiles::None); }
+ConvPlan plan(const ConvProblem& problem) {
+  return plan(problem, amx::tiles() != amx::Tiles::None);
+}
 
 namespace {
 
 Tensor filters_as_they_are(const Tensor&, const Tensor& w) { return w; }
 
 Layout pool2d_layout(const Tensor& x) {
-  return for_vectors(x.dtype()) && x.is_channel_blocked() ? Layout::ChannelBlocked : Layout::Strided;
+  return for_vectors(x.dtype()) && x.is_channel_blocked() ? Layout::ChannelBlocked
+                                                          : Layout::Strided;
 }
 
-Layout batch_norm_layout(const Tensor& x) { return x.is_channel_blocked() ? x.layout() : Layout::Strided; }
+Layout batch_norm_layout(const Tensor& x) {
+  return x.is_channel_blocked() ? x.layout() : Layout::Strided;
+}
 
 // As the layout has its numbers: 16 bits for the channels of a block's pixel.
 Tensor batch_norm_positive(const Tensor& x) {
@@ -149,11 +159,12 @@ Tensor batch_norm_positive(const Tensor& x) {
   return empty({pixels * channel_blocks(x.size(1)), 2}, {DType::UInt8, x.device()});
 }
 
-BEFORE_MAIN(cpu_layouts, register_layout_policy(DeviceType::CPU, {.conv2d = plan,
-                                                                  .conv2d_filters = filters_as_they_are,
-                                                                  .pool2d = pool2d_layout,
-                                                                  .batch_norm = batch_norm_layout,
-                                                                  .batch_norm_positive = batch_norm_positive}));
+BEFORE_MAIN(cpu_layouts,
+            register_layout_policy(DeviceType::CPU, {.conv2d = plan,
+                                                     .conv2d_filters = filters_as_they_are,
+                                                     .pool2d = pool2d_layout,
+                                                     .batch_norm = batch_norm_layout,
+                                                     .batch_norm_positive = batch_norm_positive}));
 
 }  // namespace
 }  // namespace ringgrad::conv

@@ -1,5 +1,5 @@
-// How a convolution of contiguous images is cut: into strips of padded planes, in which a tap sees what it sees from
-// some offset on. Private to core/cpu/conv.
+// How a convolution of contiguous images is cut: into strips of padded planes, in which a tap sees
+// what it sees from some offset on. Private to core/cpu/conv.
 #pragma once
 
 #include <vector>
@@ -12,21 +12,28 @@ namespace ringgrad::conv {
 using cpu::ceil_div;
 using cpu::ConvShape;
 
-inline constexpr int64_t kTerms = 128;          // of one sum
-inline constexpr int64_t kStripFloats = 65536;  // of a strip's inputs, and of its outputs: half a second-level cache
+inline constexpr int64_t kTerms = 128;  // of one sum
+// Of a strip's inputs, and of its outputs: half a second-level cache.
+inline constexpr int64_t kStripFloats = 65536;
 
-// Along one dimension: output first + i step, for i below count, sees input offsets[t] + i stride through taps[t]. A
-// convolution is one such sight; in its adjoint neighbouring outputs see through different taps, so there are as many
-// as the stride.
+// Along one dimension: output first + i step, for i below count, sees input offsets[t] + i stride
+// through taps[t]. A convolution is one such sight; in its adjoint neighbouring outputs see through
+// different taps, so there are as many as the stride.
 struct Sight {
   int64_t first, step, count, stride;
   std::vector<int64_t> taps = {}, offsets = {};
 
-  int64_t least() const { return offsets.empty() ? 0 : *std::min_element(offsets.begin(), offsets.end()); }
-  int64_t most() const { return offsets.empty() ? 0 : *std::max_element(offsets.begin(), offsets.end()); }
-  int64_t extent(int64_t outputs) const { return (outputs - 1) * stride + most() - least() + 1; }  // inputs they see
+  int64_t least() const {
+    return offsets.empty() ? 0 : *std::min_element(offsets.begin(), offsets.end());
+  }
+  int64_t most() const {
+    return offsets.empty() ? 0 : *std::max_element(offsets.begin(), offsets.end());
+  }
+  // Inputs they see.
+  int64_t extent(int64_t outputs) const { return (outputs - 1) * stride + most() - least() + 1; }
 };
-inline Sight sight_of(int64_t taps, int64_t stride, int64_t padding, int64_t dilation, int64_t out) {
+inline Sight sight_of(int64_t taps, int64_t stride, int64_t padding, int64_t dilation,
+                      int64_t out) {
   Sight sight{0, 1, out, stride};
   for (int64_t tap = 0; tap < taps; ++tap) {
     sight.taps.push_back(tap);
@@ -39,11 +46,14 @@ inline Sight sight_of(int64_t taps, int64_t stride, int64_t padding, int64_t dil
 struct Images {
   int64_t n, groups, channels, h, w;  // channels of a group
   int64_t plane() const { return h * w; }
-  int64_t group_at(int64_t image, int64_t group) const { return (image * groups + group) * channels * plane(); }
+  int64_t group_at(int64_t image, int64_t group) const {
+    return (image * groups + group) * channels * plane();
+  }
 };
 
-// Outputs are cut into strips of whole rows. The inputs that one of them sees are copied plane by plane, zeros around
-// them: so what neighbouring outputs see through a tap lies equally far apart everywhere.
+// Outputs are cut into strips of whole rows. The inputs that one of them sees are copied plane by
+// plane, zeros around them: so what neighbouring outputs see through a tap lies equally far apart
+// everywhere.
 struct PlaneStrips {
   int64_t outputs, count;            // rows of outputs; strips of an image
   int64_t top, left, rows, columns;  // what the first strip sees of a plane
@@ -52,7 +62,8 @@ struct PlaneStrips {
   PlaneStrips(const Images& in, const Sight& p, const Sight& q)
       : top(p.least()), left(q.least()), columns(q.extent(q.count)) {
     const int64_t seen = kStripFloats / (std::max<int64_t>(1, in.channels) * columns);  // rows
-    const int64_t most = std::min((seen - p.extent(1)) / p.stride + 1, kStripFloats / (q.count * kPanel));
+    const int64_t most =
+        std::min((seen - p.extent(1)) / p.stride + 1, kStripFloats / (q.count * kPanel));
     count = ceil_div(p.count, std::clamp<int64_t>(most, 1, p.count));
     outputs = ceil_div(p.count, count);
     count = ceil_div(p.count, outputs);
@@ -63,7 +74,8 @@ struct PlaneStrips {
   int64_t floats(const Images& in, const Sight& q) const {
     return (in.channels + 3) * plane + 3 * q.stride + kChannelBlock;
   }
-  void copy(const Images& in, const Sight& p, int64_t strip, const float* group, float* planes) const {
+  void copy(const Images& in, const Sight& p, int64_t strip, const float* group,
+            float* planes) const {
     const Pair padding{-top - strip * outputs * p.stride, -left};
     const ConvShape one_tap{1, 1, 1, in.h, in.w, 1, 1, 1, rows, columns, Pair(1), padding, Pair(1)};
     for (int64_t c = 0; c < in.channels; ++c)
@@ -80,7 +92,11 @@ struct PlaneStrips {
 
 inline Images images_x(const ConvShape& s) { return {s.n, s.groups, s.c, s.h, s.w}; }
 inline Images images_y(const ConvShape& s) { return {s.n, s.groups, s.k, s.p, s.q}; }
-inline Sight rows_of(const ConvShape& s) { return sight_of(s.r, s.stride.h, s.padding.h, s.dilation.h, s.p); }
-inline Sight columns_of(const ConvShape& s) { return sight_of(s.s, s.stride.w, s.padding.w, s.dilation.w, s.q); }
+inline Sight rows_of(const ConvShape& s) {
+  return sight_of(s.r, s.stride.h, s.padding.h, s.dilation.h, s.p);
+}
+inline Sight columns_of(const ConvShape& s) {
+  return sight_of(s.s, s.stride.w, s.padding.w, s.dilation.w, s.q);
+}
 
 }  // namespace ringgrad::conv

@@ -5,20 +5,26 @@
 
 namespace ringgrad::conv {
 
-// Here the channels of padded planes are the rows of the left matrix and pixels the steps of the reduction; filters are
-// the columns, so the strips of dy are copied as [pixel][filter]. Units are groups x panels of filters x parts of the
-// strips. The number of parts follows from the shape, and their sums are added in order.
-void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, const float* dy, float* dw) {
+// Here the channels of padded planes are the rows of the left matrix and pixels the steps of the
+// reduction; filters are the columns, so the strips of dy are copied as [pixel][filter]. Units are
+// groups x panels of filters x parts of the strips. The number of parts follows from the shape, and
+// their sums are added in order.
+void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, const float* dy,
+                           float* dw) {
   constexpr int64_t kUnits = 64, kPartFloats = int64_t{1} << 22;
   const Images in = images_x(s), out = images_y(s);
   const Sight p = rows_of(s), q = columns_of(s);
   const PlaneStrips strips(in, p, q);
   const std::vector<int64_t> offsets = strips.offsets(p, q);
-  const int64_t taps = s.r * s.s, panels = ceil_div(s.k, kPanel), rows_of_sums = ceil_div(s.c, 4) * 4;
-  const int64_t sums_of_panel = taps * rows_of_sums * kPanel, sums_of_part = s.groups * panels * sums_of_panel;
-  const int64_t parts = std::clamp<int64_t>(std::min(kUnits / (s.groups * panels), kPartFloats / sums_of_part), 1,
-                                            std::max<int64_t>(1, s.n * strips.count));
-  const int64_t columns_at_once = std::min(s.q, kTerms), rows_at_once = std::max<int64_t>(1, kTerms / s.q);
+  const int64_t taps = s.r * s.s, panels = ceil_div(s.k, kPanel),
+                rows_of_sums = ceil_div(s.c, 4) * 4;
+  const int64_t sums_of_panel = taps * rows_of_sums * kPanel,
+                sums_of_part = s.groups * panels * sums_of_panel;
+  const int64_t parts =
+      std::clamp<int64_t>(std::min(kUnits / (s.groups * panels), kPartFloats / sums_of_part), 1,
+                          std::max<int64_t>(1, s.n * strips.count));
+  const int64_t columns_at_once = std::min(s.q, kTerms),
+                rows_at_once = std::max<int64_t>(1, kTerms / s.q);
   std::vector<int64_t> row_offsets;
   for (int64_t i = 0; i < rows_at_once; ++i) row_offsets.push_back(i * p.stride * strips.columns);
 
@@ -34,8 +40,10 @@ void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, co
     const cpu::ThreadWorkspaces::Slice memory(workspaces);
     float *const planes = memory.data(), *const turned = planes + planes_floats;
     bool accumulate = false;
-    for (int64_t i = s.n * strips.count * part / parts; i < s.n * strips.count * (part + 1) / parts; ++i) {
-      const int64_t image = i / strips.count, strip = i % strips.count, row = strip * strips.outputs;
+    for (int64_t i = s.n * strips.count * part / parts; i < s.n * strips.count * (part + 1) / parts;
+         ++i) {
+      const int64_t image = i / strips.count, strip = i % strips.count,
+                    row = strip * strips.outputs;
       const int64_t rows = std::min(strips.outputs, s.p - row);
       strips.copy(in, p, strip, x + in.group_at(image, group), planes);
       const float* const seen = dy + out.group_at(image, group) + first * out.plane() + row * s.q;
@@ -43,30 +51,35 @@ void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, co
       for (int64_t r = 0; r < rows; r += rows_at_once)
         for (int64_t c = 0; c < s.q; c += columns_at_once, accumulate = true)
           for (int64_t tap = 0; tap < taps; ++tap) {
-            const LeftMatrix left{planes + offsets[tap] + r * p.stride * strips.columns + c * q.stride,
-                                  strips.plane,
-                                  q.stride,
-                                  std::min(columns_at_once, s.q - c),
-                                  row_offsets.data(),
-                                  std::min(rows_at_once, rows - r)};
-            multiply<Float32Product>(left, s.c, {turned + (r * s.q + c) * width, width, kChannelBlock}, width,
+            const LeftMatrix left{
+                planes + offsets[tap] + r * p.stride * strips.columns + c * q.stride,
+                strips.plane,
+                q.stride,
+                std::min(columns_at_once, s.q - c),
+                row_offsets.data(),
+                std::min(rows_at_once, rows - r)};
+            multiply<Float32Product>(left, s.c,
+                                     {turned + (r * s.q + c) * width, width, kChannelBlock}, width,
                                      to + tap * rows_of_sums * kPanel, kPanel, accumulate);
           }
     }
   });
-  parallel_for(stream, s.groups * s.k, cpu::grain(s.c * taps * parts), [&](int64_t begin, int64_t end) {
-    for (int64_t filter = begin; filter < end; ++filter) {
-      const int64_t group = filter / s.k, k = filter % s.k;
-      const float* const from = sums.data() + (group * panels + k / kPanel) * sums_of_panel + k % kPanel;
-      for (int64_t c = 0; c < s.c; ++c)
-        for (int64_t tap = 0; tap < taps; ++tap) {
-          const float* const sum = from + (tap * rows_of_sums + c) * kPanel;
-          float total = *sum;
-          for (int64_t part = 1; part < parts; ++part) total += sum[part * sums_of_part];
-          dw[(filter * s.c + c) * taps + tap] = total;
-        }
-    }
-  });
+  parallel_for(stream, s.groups * s.k, cpu::grain(s.c * taps * parts),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t filter = begin; filter < end; ++filter) {
+                   const int64_t group = filter / s.k, k = filter % s.k;
+                   const float* const from =
+                       sums.data() + (group * panels + k / kPanel) * sums_of_panel + k % kPanel;
+                   for (int64_t c = 0; c < s.c; ++c)
+                     for (int64_t tap = 0; tap < taps; ++tap) {
+                       const float* const sum = from + (tap * rows_of_sums + c) * kPanel;
+                       float total = *sum;
+                       for (int64_t part = 1; part < parts; ++part)
+                         total += sum[part * sums_of_part];
+                       dw[(filter * s.c + c) * taps + tap] = total;
+                     }
+                 }
+               });
 }
 
 }  // namespace ringgrad::conv

@@ -1,8 +1,8 @@
-// The three kinds of products a matrix product can be made of. Matrices consist of 32-bit words: a word of a float32
-// product is one number, a word of the others holds two that are neighbours in the reduction, and a multiplication is a
-// dot product of two such pairs: of bfloat16 numbers, summed in float32, or of 16-bit integers, summed exactly and
-// scaled at the end (see Note [Products of 16-bit integers]). Everything else, the layout of all buffers included, is
-// the same.
+// The three kinds of products a matrix product can be made of. Matrices consist of 32-bit words: a
+// word of a float32 product is one number, a word of the others holds two that are neighbours in
+// the reduction, and a multiplication is a dot product of two such pairs: of bfloat16 numbers,
+// summed in float32, or of 16-bit integers, summed exactly and scaled at the end (see Note
+// [Products of 16-bit integers]). Everything else, the layout of all buffers included, is the same.
 #pragma once
 
 #include <type_traits>
@@ -24,7 +24,9 @@ struct BFloat16Product {
   using Sum = Vector;
   static constexpr bool kScaled = false;
   static constexpr int kTerms = 2;
-  static Vector multiply_add(Vector sum, const float* a, Vector b) { return add_pair_products(sum, a, b); }
+  static Vector multiply_add(Vector sum, const float* a, Vector b) {
+    return add_pair_products(sum, a, b);
+  }
   static bfloat16* neighbours(float* words) { return reinterpret_cast<bfloat16*>(words); }
 };
 
@@ -32,12 +34,16 @@ struct Int16Product {
   using Sum = Integers;
   static constexpr bool kScaled = true;
   static constexpr int kTerms = 2;
-  static Integers multiply_add(Integers sum, const float* a, Vector b) { return add_pair_products(sum, a, b); }
+  static Integers multiply_add(Integers sum, const float* a, Vector b) {
+    return add_pair_products(sum, a, b);
+  }
 };
 
-// In which images of type T are multiplied. A processor without products of pairs widens bfloat16 numbers: they take
-// half the memory, and as many operations. Winograd's algorithm may choose otherwise: WinogradProduct.
+// In which images of type T are multiplied. A processor without products of pairs widens bfloat16
+// numbers: they take half the memory, and as many operations. Winograd's algorithm may choose
+// otherwise: WinogradProduct.
 template <class T>
-using ProductOf = std::conditional_t<kMultipliesPairs && std::is_same_v<T, bfloat16>, BFloat16Product, Float32Product>;
+using ProductOf = std::conditional_t<kMultipliesPairs && std::is_same_v<T, bfloat16>,
+                                     BFloat16Product, Float32Product>;
 
 }  // namespace ringgrad::conv

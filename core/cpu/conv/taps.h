@@ -6,8 +6,8 @@
 
 namespace ringgrad::conv {
 
-// Taps of one column of a window, each one row of windows below the last: row i sees through the second tap what row
-// i + 1 sees through the first, and one load serves both.
+// Taps of one column of a window, each one row of windows below the last: row i sees through the
+// second tap what row i + 1 sees through the first, and one load serves both.
 inline constexpr int kMostInRun = 4;
 template <class T>
 struct Run {
@@ -15,8 +15,8 @@ struct Run {
   T weight[kMostInRun];
 };
 
-// body.operator()<height>(row) for blocks of at most 8 rows, about equally high: as many sums in registers as hide the
-// latency of one.
+// body.operator()<height>(row) for blocks of at most 8 rows, about equally high: as many sums in
+// registers as hide the latency of one.
 template <int kMost = 8, class Body>
 void for_block_of_rows(int64_t row, int64_t height, Body&& body) {
   if constexpr (kMost > 1)
@@ -54,7 +54,8 @@ class Taps {
   int64_t pitch_, size_ = 0;
 };
 
-// What the windows of a piece of y see of x, in rows as long as the largest piece needs; and their taps.
+// What the windows of a piece of y see of x, in rows as long as the largest piece needs; and their
+// taps.
 inline PaddedPlane seen_by(const cpu::ConvShape& shape, const Piece& piece, int64_t largest) {
   const int64_t columns = largest + (shape.s - 1) * shape.dilation.w / shape.stride.w;
   return {.top = piece.row * shape.stride.h - shape.padding.h,
@@ -63,7 +64,8 @@ inline PaddedPlane seen_by(const cpu::ConvShape& shape, const Piece& piece, int6
           .columns = shape.stride.w == 1 ? columns : cpu::ceil_div(columns, kLanes) * kLanes,
           .phases = shape.stride.w};
 }
-// body(r, s): windows in bands of as many rows as a run has, column by column, so that runs alike are neighbours.
+// body(r, s): windows in bands of as many rows as a run has, column by column, so that runs alike
+// are neighbours.
 template <class Body>
 void for_each_tap(const cpu::ConvShape& shape, Body&& body) {
   constexpr int64_t kBand = kMostInRun;

@@ -1,5 +1,5 @@
-// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond the border), written
-// (clipped at the border) and fetched ahead.
+// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond
+// the border), written (clipped at the border) and fetched ahead.
 #pragma once
 
 #include <algorithm>
@@ -39,9 +39,10 @@ class TileCursor {
 
 inline constexpr int64_t kMaxUnitTiles = 256;
 
-// The tiles of a unit, in an order that makes those which need one of the scheme's products a range. In the last column
-// or row of an image tiles may be ragged, with fewer outputs, which not all products reach: 7 x 7 pixels are 4 tiles of
-// 4 x 4, of which two do without 6 of F(4,3)'s 36 products, and the one in the corner without 11.
+// The tiles of a unit, in an order that makes those which need one of the scheme's products a
+// range. In the last column or row of an image tiles may be ragged, with fewer outputs, which not
+// all products reach: 7 x 7 pixels are 4 tiles of 4 x 4, of which two do without 6 of F(4,3)'s 36
+// products, and the one in the corner without 11.
 template <class Scheme>
 class TileOrder {
  public:
@@ -52,11 +53,14 @@ class TileOrder {
     int64_t begin, end;
   };
 
-  // Tiles first … first + count of the grid, at most kMaxUnitTiles, whose images have height x width outputs.
+  // Tiles first … first + count of the grid, at most kMaxUnitTiles, whose images have height x
+  // width outputs.
   TileOrder(const TileGrid& grid, int64_t first, int64_t count, int64_t height, int64_t width)
-      : last_row_((height - 1) % Scheme::kOutputStep), last_column_((width - 1) % Scheme::kOutputStep) {
+      : last_row_((height - 1) % Scheme::kOutputStep),
+        last_column_((width - 1) % Scheme::kOutputStep) {
     const auto kind = [&, ragged_rows = last_row_ + 1 < Scheme::kOutputStep,
-                       ragged_columns = last_column_ + 1 < Scheme::kOutputStep](const TileCursor& tile) {
+                       ragged_columns =
+                           last_column_ + 1 < Scheme::kOutputStep](const TileCursor& tile) {
       const bool below = ragged_rows && tile.row() == grid.rows - 1;
       const bool right = ragged_columns && tile.column() == grid.columns - 1;
       return below ? (right ? kCorner : kBelow) : right ? kRight : kWhole;
@@ -91,16 +95,17 @@ class TileOrder {
   std::array<Tile, kMaxUnitTiles> tiles_;
 };
 
-// The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels outside are zero.
-// `plane` points to the first of the lanes in question of pixel (0, 0).
+// The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels
+// outside are zero. `plane` points to the first of the lanes in question of pixel (0, 0).
 template <class F, class T, class Put>
-[[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w, int64_t top, int64_t left,
-                                                    const Put& put) {
+[[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w,
+                                                    int64_t top, int64_t left, const Put& put) {
   constexpr int kEdge = F::kIn;
   constexpr bool kCheapGet = std::is_same_v<T, float>;  // others are widened
   const T* const corner = plane + (top * w + left) * kChannelBlock;
   if (!kLoadsByMask && top >= 0 && left >= 0 && top + kEdge <= h && left + kEdge <= w) {
-    transform<F, kCheapGet>([&](int i, int j) { return load(corner + (i * w + j) * kChannelBlock); }, put);
+    transform<F, kCheapGet>(
+        [&](int i, int j) { return load(corner + (i * w + j) * kChannelBlock); }, put);
     return;
   }
   static constexpr T kOutside[kEdge * kChannelBlock] = {};
@@ -111,14 +116,15 @@ template <class F, class T, class Put>
     row[i] = top + i >= 0 && top + i < h ? corner + i * w * kChannelBlock : kOutside;
     column_inside[i] = left + i >= 0 && left + i < w;
   }
-  transform<F, kCheapGet>([&](int i, int j) { return load_if(column_inside[j], row[i] + j * kChannelBlock); }, put);
+  transform<F, kCheapGet>(
+      [&](int i, int j) { return load_if(column_inside[j], row[i] + j * kChannelBlock); }, put);
 }
 
-// The inverse: the transform F of vectors that get(i, j) yields, of which put(offset, v) takes the pixels inside the
-// image; offset is in numbers from the first pixel (top, left), which is inside.
+// The inverse: the transform F of vectors that get(i, j) yields, of which put(offset, v) takes the
+// pixels inside the image; offset is in numbers from the first pixel (top, left), which is inside.
 template <class F, class Get, class Put>
-[[gnu::always_inline]] inline void transform_clipped(int64_t h, int64_t w, int64_t top, int64_t left, const Get& get,
-                                                     const Put& put) {
+[[gnu::always_inline]] inline void transform_clipped(int64_t h, int64_t w, int64_t top,
+                                                     int64_t left, const Get& get, const Put& put) {
   constexpr int kEdge = F::kOut;
   if (top + kEdge <= h && left + kEdge <= w) {
     transform<F>(get, [&](int i, const Vector* row) {
@@ -129,18 +135,22 @@ template <class F, class Get, class Put>
   }
   Vector square[kEdge][kEdge];
   transform<F>(get, [&](int i, const Vector* row) { std::copy_n(row, kEdge, square[i]); });
-  const int64_t rows = std::min<int64_t>(kEdge, h - top), columns = std::min<int64_t>(kEdge, w - left);
+  const int64_t rows = std::min<int64_t>(kEdge, h - top),
+                columns = std::min<int64_t>(kEdge, w - left);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kChannelBlock, square[i][j]);
 }
 
-// Fetches 16 channels of a tile's own pixels, `step` x `step`: to be read, or, where T is not const, to be written.
+// Fetches 16 channels of a tile's own pixels, `step` x `step`: to be read, or, where T is not
+// const, to be written.
 template <class T>
-[[gnu::always_inline]] inline void fetch_tile(T* x, const BlockedShape& shape, int64_t step, int64_t image,
-                                              int64_t block, int64_t row, int64_t column) {
+[[gnu::always_inline]] inline void fetch_tile(T* x, const BlockedShape& shape, int64_t step,
+                                              int64_t image, int64_t block, int64_t row,
+                                              int64_t column) {
   const int64_t top = row * step, left = column * step;
   const int64_t height = std::min(step, shape.h - top), width = std::min(step, shape.w - left);
-  T* line = x + (image * shape.blocks + block) * shape.plane() + (top * shape.w + left) * kChannelBlock;
+  T* line =
+      x + (image * shape.blocks + block) * shape.plane() + (top * shape.w + left) * kChannelBlock;
   for (int64_t i = 0; i < height; ++i, line += shape.w * kChannelBlock)
     for (int64_t j = 0; j < width; j += sizeof(float) / sizeof(T)) {
       if constexpr (!std::is_const_v<T> && sizeof(T) < sizeof(float))
@@ -151,21 +161,22 @@ template <class T>
 }
 
 // Note [What is fetched when]
-// While matrix products leave the memory idle, what the next block of tiles will read is fetched into the second-level
-// cache, and what this one will write: a few lines at a time, since a core has few fetches under way, and the product
-// waits for what exceeds them. Measured on Zen 4: a prefetch for writing, which fills the first level as well, costs
-// float32 up to 15 %; for bfloat16, half as many lines, it is better by up to 8 % where it makes a difference.
-// Where a block's products read more than that cache holds, its pixels have left it by the time they are wanted, and
-// come from the third level: they are fetched again, 16 tiles ahead of the transform (64 to 256 channels: weight
-// gradient -4 to -8 %; smaller layers gain nothing).
+// While matrix products leave the memory idle, what the next block of tiles will read is fetched
+// into the second-level cache, and what this one will write: a few lines at a time, since a core
+// has few fetches under way, and the product waits for what exceeds them. Measured on Zen 4: a
+// prefetch for writing, which fills the first level as well, costs float32 up to 15 %; for
+// bfloat16, half as many lines, it is better by up to 8 % where it makes a difference. Where a
+// block's products read more than that cache holds, its pixels have left it by the time they are
+// wanted, and come from the third level: they are fetched again, 16 tiles ahead of the transform
+// (64 to 256 channels: weight gradient -4 to -8 %; smaller layers gain nothing).
 
-// The pixels of `count` tiles from `first` on, in all channels, in `parts` calls of fetch(). T: float or bfloat16,
-// const or not; x may be null, for nothing.
+// The pixels of `count` tiles from `first` on, in all channels, in `parts` calls of fetch(). T:
+// float or bfloat16, const or not; x may be null, for nothing.
 template <class T>
 class TilePrefetcher {
  public:
-  TilePrefetcher(T* x, const BlockedShape& shape, const TileGrid& grid, int64_t step, int64_t first, int64_t count,
-                 int64_t parts)
+  TilePrefetcher(T* x, const BlockedShape& shape, const TileGrid& grid, int64_t step, int64_t first,
+                 int64_t count, int64_t parts)
       : x_(x),
         shape_(shape),
         grid_(grid),
@@ -195,10 +206,12 @@ class TilePrefetcher {
   TileCursor tile_;  // number first_ + done_
 };
 
-// Fetches 16 channels of the tile that lies 16 behind number i of `tiles`; behind the last one, of the next channels.
+// Fetches 16 channels of the tile that lies 16 behind number i of `tiles`; behind the last one, of
+// the next channels.
 template <class Scheme, class T>
 [[gnu::always_inline]] inline void fetch_ahead(const T* x, const BlockedShape& shape, int64_t step,
-                                               const TileOrder<Scheme>& tiles, int64_t i, int64_t block) {
+                                               const TileOrder<Scheme>& tiles, int64_t i,
+                                               int64_t block) {
   if ((i += 16) >= tiles.count()) i -= tiles.count(), ++block;
   if (block >= shape.blocks || i >= tiles.count()) return;
   fetch_tile(x, shape, step, tiles[i].image, block, tiles[i].row, tiles[i].column);

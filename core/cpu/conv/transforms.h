@@ -1,15 +1,19 @@
-// The one-dimensional transforms of the Winograd schemes (Winograd 1980; Lavin & Gray 2016, "Fast Algorithms for
-// Convolutional Neural Networks"), each a linear map of a few vectors, 16 channels at a time.
+// The one-dimensional transforms of the Winograd schemes (Winograd 1980; Lavin & Gray 2016, "Fast
+// Algorithms for Convolutional Neural Networks"), each a linear map of a few vectors, 16 channels
+// at a time.
 //
 // A convolution of outputs y[0..m) with a filter w[0..r) needs m + r - 1 products in one dimension:
-//   y = Aᵀ [(G w) ⊙ (Bᵀ d)],  and for its gradients  dd = B [(G w) ⊙ (A dy)],  dw = Gᵀ [(Bᵀ d) ⊙ (A dy)]
-// where A and G evaluate polynomials at m + r - 2 points and at infinity, and Bᵀ interpolates. Bᵀ depends on the points
-// alone, so F(4,3) and F(2,5) share it: six products. In two dimensions each map is applied to rows and columns.
+//   y = Aᵀ [(G w) ⊙ (Bᵀ d)],  and for its gradients  dd = B [(G w) ⊙ (A dy)],  dw = Gᵀ [(Bᵀ d) ⊙ (A
+//   dy)]
+// where A and G evaluate polynomials at m + r - 2 points and at infinity, and Bᵀ interpolates. Bᵀ
+// depends on the points alone, so F(4,3) and F(2,5) share it: six products. In two dimensions each
+// map is applied to rows and columns.
 //
-// Each map has kIn and kOut vectors; group(i) is equal for outputs that share sums (see transform()).
+// Each map has kIn and kOut vectors; group(i) is equal for outputs that share sums (see
+// transform()).
 //
-// Six points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞, at the same cost.
-// Eight are 0, ±1/2, ±1, ±2, ∞, whose errors are four times those of six.
+// Six points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞,
+// at the same cost. Eight are 0, ±1/2, ±1, ±2, ∞, whose errors are four times those of six.
 #pragma once
 
 #include <array>
@@ -29,7 +33,8 @@ inline constexpr std::array<double, 2> kPoints<2> = {kP, kQ};
 template <>
 inline constexpr std::array<double, 3> kPoints<3> = {0.5, 1, 2};
 
-// The coefficients of the polynomial Π (z - x²) over the pairs' points x, of which number `without` is left out.
+// The coefficients of the polynomial Π (z - x²) over the pairs' points x, of which number `without`
+// is left out.
 template <int pairs>
 constexpr std::array<double, pairs + 1> product_of_squares(int without) {
   std::array<double, pairs + 1> c = {1};
@@ -37,7 +42,8 @@ constexpr std::array<double, pairs + 1> product_of_squares(int without) {
   for (int i = 0; i < pairs; ++i) {
     if (i == without) continue;
     const double root = kPoints<pairs>[i] * kPoints<pairs>[i];
-    for (int k = ++degree; k >= 0; --k) c[k] = (k > 0 ? c[k - 1] : 0) - (k < degree ? root * c[k] : 0);
+    for (int k = ++degree; k >= 0; --k)
+      c[k] = (k > 0 ? c[k - 1] : 0) - (k < degree ? root * c[k] : 0);
   }
   return c;
 }
@@ -56,13 +62,15 @@ inline constexpr auto kScales = [] {
   for (int i = 0; i <= pairs; ++i) {
     const double here = i < pairs ? kPoints<pairs>[i] * kPoints<pairs>[i] : 0;
     double product = 1;
-    for (int k = 0; k < pairs; ++k) product *= k == i ? 2 * here : here - kPoints<pairs>[k] * kPoints<pairs>[k];
+    for (int k = 0; k < pairs; ++k)
+      product *= k == i ? 2 * here : here - kPoints<pairs>[k] * kPoints<pairs>[k];
     scales[i] = 1 / product;
   }
   return scales;
 }();
 
-// c[first] + c[first + 2] x² + c[first + 4] x⁴ …, the even or odd part of a polynomial of n coefficients
+// c[first] + c[first + 2] x² + c[first + 4] x⁴ …, the even or odd part of a polynomial of n
+// coefficients
 template <int n, int first>
 inline Vector half_polynomial(const Vector* c, double x2) {
   constexpr int last = n - 1 - (n - 1 - first) % 2;
@@ -72,7 +80,8 @@ inline Vector half_polynomial(const Vector* c, double x2) {
   return sum;
 }
 
-// Values at the points of the polynomial with n coefficients: A. Scaled, as the filter's transform wants it: G.
+// Values at the points of the polynomial with n coefficients: A. Scaled, as the filter's transform
+// wants it: G.
 template <int n, int pairs, bool kScaled = false>
 struct Evaluate {
   static constexpr int kIn = n, kOut = 2 * pairs + 2;
@@ -112,7 +121,9 @@ struct Moments {
     }
     RINGGRAD_UNROLL
     for (int i = 0; i < n; ++i) {
-      const auto term = [&](int k) { return static_cast<float>(at[k]) * (i % 2 ? diff[k] : sum[k]); };
+      const auto term = [&](int k) {
+        return static_cast<float>(at[k]) * (i % 2 ? diff[k] : sum[k]);
+      };
       Vector total = term(pairs - 1);
       if (i == 0)
         total = static_cast<float>(Adjoint::scale(pairs)) * v[0] + total;
@@ -134,7 +145,8 @@ struct Interpolate {
   static constexpr int group(int i) { return (i + 1) / 2; }
 
   // Σ c[k] d[first + 2 k] with the coefficients c, the last of which, number `degree`, is 1
-  [[gnu::always_inline]] static Vector sum(const std::array<double, pairs + 1>& c, int degree, const Vector* d) {
+  [[gnu::always_inline]] static Vector sum(const std::array<double, pairs + 1>& c, int degree,
+                                           const Vector* d) {
     Vector total = d[2 * degree];
     RINGGRAD_UNROLL
     for (int k = degree - 1; k >= 0; --k) total += static_cast<float>(c[k]) * d[2 * k];
@@ -154,12 +166,14 @@ struct Interpolate {
   }
 };
 
-// X -> F X Fᵀ: get(i, j) yields a vector, put(i, row) takes a row of them. Always inlined: a closure passed in memory
-// would wait for the dozens of stores of the tile before it (measured: 340 cycles).
+// X -> F X Fᵀ: get(i, j) yields a vector, put(i, row) takes a row of them. Always inlined: a
+// closure passed in memory would wait for the dozens of stores of the tile before it (measured: 340
+// cycles).
 //
-// F X, 36 vectors for F(4,3), may be more than the registers hold; what does not fit is stored and loaded again, and a
-// store takes as long as two loads. So its rows are made in groups, of those that share sums, and X is read again for
-// each: no vector is stored but the results (Zen 4: 150 cycles instead of 185). Unless reading is more than a load.
+// F X, 36 vectors for F(4,3), may be more than the registers hold; what does not fit is stored and
+// loaded again, and a store takes as long as two loads. So its rows are made in groups, of those
+// that share sums, and X is read again for each: no vector is stored but the results (Zen 4: 150
+// cycles instead of 185). Unless reading is more than a load.
 template <class F, bool kCheapGet = true, class Get, class Put>
 [[gnu::always_inline]] inline void transform(const Get& get, const Put& put) {
   constexpr bool kInGroups = kCheapGet && F::kIn * F::kOut > kRegisters * 3 / 4;
@@ -187,24 +201,28 @@ template <class F, bool kCheapGet = true, class Get, class Put>
   }
 }
 
-// A scheme: its transforms, the edge of a tile's products, and the steps between tiles of the input and the output.
-// first_output: the first of a tile's outputs, in one dimension, that a product reaches.
+// A scheme: its transforms, the edge of a tile's products, and the steps between tiles of the input
+// and the output. first_output: the first of a tile's outputs, in one dimension, that a product
+// reaches.
 template <int kFilter, int pairs>
 struct Stride1 {
-  static constexpr int kEdge = 2 * pairs + 2, kOutputStep = kEdge + 1 - kFilter, kInputStep = kOutputStep;
+  static constexpr int kEdge = 2 * pairs + 2, kOutputStep = kEdge + 1 - kFilter,
+                       kInputStep = kOutputStep;
   using Input = Interpolate<pairs>;                     // x        -> products
   using Output = Moments<kOutputStep, pairs>;           // products -> y
   using OutputAdjoint = Evaluate<kOutputStep, pairs>;   // dy       -> products
   using Filter = Evaluate<kFilter, pairs, true>;        // w        -> factors
   using FilterAdjoint = Moments<kFilter, pairs, true>;  // factors  -> dw
-  static constexpr int first_output(int product) { return product == kEdge - 1 ? kOutputStep - 1 : 0; }
+  static constexpr int first_output(int product) {
+    return product == kEdge - 1 ? kOutputStep - 1 : 0;
+  }
 };
 using F43 = Stride1<3, 2>;  // 36 products for 16 outputs of a 3 x 3 filter: 2.25 instead of 9 each
 using F25 = Stride1<5, 2>;  // 36 products for 4 outputs of a 5 x 5 filter: 9 instead of 25 each
 using F45 = Stride1<5, 3>;  // 64 products for 16 outputs of a 5 x 5 filter: 4 instead of 25 each
 
-// Factors form a square. Where a scheme has more products (stride 2: 9 x 9 and 6 x 6 factors), those with a coordinate
-// beyond the last share its factors.
+// Factors form a square. Where a scheme has more products (stride 2: 9 x 9 and 6 x 6 factors),
+// those with a coordinate beyond the last share its factors.
 template <class Scheme>
 inline constexpr int kFactorEdge = Scheme::Filter::kOut;
 template <class Scheme>

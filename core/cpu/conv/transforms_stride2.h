@@ -1,9 +1,10 @@
 // The Winograd scheme for 3 x 3 filters with stride 2 and padding 1.
 //
-// In one dimension, output p = w0 x[2p-1] + w1 x[2p] + w2 x[2p+1]: the odd columns of x meet the outer taps, a stride-1
-// convolution of two taps, F(4,2), whose five products use the points ±1/√2, ±√2, ∞; the even columns meet the middle
-// tap, four products. So 4 outputs take 9 products instead of 12, and 4 x 4 take 81 instead of 144. The four products
-// with the middle tap share its factor: factors form a square of 6 x 6 as in the schemes for stride 1.
+// In one dimension, output p = w0 x[2p-1] + w1 x[2p] + w2 x[2p+1]: the odd columns of x meet the
+// outer taps, a stride-1 convolution of two taps, F(4,2), whose five products use the points ±1/√2,
+// ±√2, ∞; the even columns meet the middle tap, four products. So 4 outputs take 9 products instead
+// of 12, and 4 x 4 take 81 instead of 144. The four products with the middle tap share its factor:
+// factors form a square of 6 x 6 as in the schemes for stride 1.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/transforms.h"
@@ -22,7 +23,8 @@ inline void moments_of_five(const Vector* v, Vector* y) {
   y[3] = p3 * diff_p + (q3 * diff_q + v[4]);
 }
 
-// The input's transform: Bᵀ of F(4,2), five products from d[0], d[kStep], … d[4 kStep], and the four middle columns.
+// The input's transform: Bᵀ of F(4,2), five products from d[0], d[kStep], … d[4 kStep], and the
+// four middle columns.
 //   kStep 2   x -> products, from columns 2p - 1 … 2p + 7
 //   kStep 1   dy -> products for the data gradient, from columns p … p + 4
 template <int kStep>
@@ -102,11 +104,13 @@ struct Stride2 {
   using OutputAdjoint = OutputAdjointStride2;
   using Filter = FilterStride2;
   using FilterAdjoint = FilterAdjointStride2;
-  static constexpr int first_output(int product) { return product < 4 ? 0 : product == 4 ? 3 : product - 5; }
+  static constexpr int first_output(int product) {
+    return product < 4 ? 0 : product == 4 ? 3 : product - 5;
+  }
 };
 
-// The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer taps (turned: the
-// filters come so, see Direction).
+// The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer
+// taps (turned: the filters come so, see Direction).
 struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
   static constexpr int kIn = 9, kOut = 8;
   static constexpr int group(int i) { return i % 4; }
@@ -125,7 +129,9 @@ struct Stride2Backward {
   using Input = InputStride2<1>;
   using Output = OutputStride2Backward;
   using Filter = FilterStride2;
-  static constexpr int first_output(int product) { return product < 4 ? 1 : product == 4 ? 7 : 2 * (product - 5); }
+  static constexpr int first_output(int product) {
+    return product < 4 ? 1 : product == 4 ? 7 : 2 * (product - 5);
+  }
 };
 
 }  // namespace ringgrad::conv

@@ -1,6 +1,7 @@
-// Vectors of the width the compiler's target has, by GCC's vector extensions: one source for AVX-512, AVX2, SSE2 and
-// NEON. A block of 16 channels is 16 / kLanes vectors. What else kernels do in another way for other instructions is a
-// constant here; no other kernel asks the compiler what it compiles for.
+// Vectors of the width the compiler's target has, by GCC's vector extensions: one source for
+// AVX-512, AVX2, SSE2 and NEON. A block of 16 channels is 16 / kLanes vectors. What else kernels do
+// in another way for other instructions is a constant here; no other kernel asks the compiler what
+// it compiles for.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ inline constexpr int kLanes = 4, kRegisters = 16;
 #endif
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
-using UnalignedVector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4)));
+using UnalignedVector =
+    float __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4)));
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
 
 // Loops over the registers of a tile must vanish before register allocation.
@@ -46,8 +48,8 @@ using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), ma
 
 inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-// Loaded once, though used several times: g++ 12 would rather load it again each time than spend a register, and a core
-// that multiplies twice in a cycle loads two or three times.
+// Loaded once, though used several times: g++ 12 would rather load it again each time than spend a
+// register, and a core that multiplies twice in a cycle loads two or three times.
 template <class V>
 inline V in_register(V v) {
 #if defined(__x86_64__)
@@ -57,7 +59,8 @@ inline V in_register(V v) {
 }
 inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
 
-// A bit for each lane that is positive, the lowest for the first; and v where its bit is set, 0 elsewhere.
+// A bit for each lane that is positive, the lowest for the first; and v where its bit is set, 0
+// elsewhere.
 inline uint32_t positive_lanes(Vector v) {
 #if defined(__AVX512F__)
   return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(v), _mm512_setzero_ps(), _CMP_GT_OQ);
@@ -81,10 +84,13 @@ inline Vector keep_lanes(uint32_t bits, Vector v) {
 #endif
 }
 
-// bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays NaN).
-using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
+// bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays
+// NaN).
+using Halves =
+    uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
 using TwoHalves = uint16_t __attribute__((vector_size(2 * kLanes * sizeof(uint16_t)), may_alias));
-// (g++ 12 would widen each half of a register alone, and warns of what intrinsics without a mask leave undefined.)
+// (g++ 12 would widen each half of a register alone, and warns of what intrinsics without a mask
+// leave undefined.)
 inline Words widen(Halves v) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(v)));
@@ -92,27 +98,33 @@ inline Words widen(Halves v) {
   return __builtin_convertvector(v, Words);
 #endif
 }
-// Processors that multiply bfloat16 numbers move any halves of words to any place in one instruction.
+// Processors that multiply bfloat16 numbers move any halves of words to any place in one
+// instruction.
 inline Vector as_upper_halves(Halves v) {
 #if defined(__AVX512BF16__)
   constexpr TwoHalves from = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
                               0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
-  return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, reinterpret_cast<__m512i>(from),
-                                                                 _mm512_castsi256_si512(reinterpret_cast<__m256i>(v))));
+  return reinterpret_cast<Vector>(
+      _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, reinterpret_cast<__m512i>(from),
+                                     _mm512_castsi256_si512(reinterpret_cast<__m256i>(v))));
 #else
   return reinterpret_cast<Vector>(widen(v) << 16);
 #endif
 }
-inline Vector load(const bfloat16* p) { return as_upper_halves(*reinterpret_cast<const Halves*>(p)); }
+inline Vector load(const bfloat16* p) {
+  return as_upper_halves(*reinterpret_cast<const Halves*>(p));
+}
 
-// load(p), or zeros where it is not wanted: then nothing is read. With masks, no branch, at the cost of load().
+// load(p), or zeros where it is not wanted: then nothing is read. With masks, no branch, at the
+// cost of load().
 #if defined(__AVX512F__)
 inline constexpr bool kLoadsByMask = true;
 inline Vector load_if(bool wanted, const float* p) {
   return reinterpret_cast<Vector>(_mm512_maskz_loadu_ps(wanted ? 0xffff : 0, p));
 }
 inline Vector load_if(bool wanted, const bfloat16* p) {
-  return as_upper_halves(reinterpret_cast<Halves>(_mm256_maskz_loadu_epi16(wanted ? 0xffff : 0, p)));
+  return as_upper_halves(
+      reinterpret_cast<Halves>(_mm256_maskz_loadu_epi16(wanted ? 0xffff : 0, p)));
 }
 #else
 inline constexpr bool kLoadsByMask = false;
@@ -127,7 +139,8 @@ inline Halves round_exactly(Vector v) {
   const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
   return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
 }
-// In one instruction, where there is such a one; it takes numbers below 2^-126 for zeros, as products of pairs do.
+// In one instruction, where there is such a one; it takes numbers below 2^-126 for zeros, as
+// products of pairs do.
 inline Halves round_to_bfloat16(Vector v) {
 #if defined(__AVX512BF16__)
   return reinterpret_cast<Halves>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(v)));
@@ -147,8 +160,8 @@ inline void store_two(bfloat16* p, Vector v, bfloat16* q, Vector w) {
   const TwoHalves two = round_two(v, w);
   *reinterpret_cast<Halves*>(p) =
       __builtin_shufflevector(two, two, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  *reinterpret_cast<Halves*>(q) =
-      __builtin_shufflevector(two, two, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+  *reinterpret_cast<Halves*>(q) = __builtin_shufflevector(two, two, 16, 17, 18, 19, 20, 21, 22, 23,
+                                                          24, 25, 26, 27, 28, 29, 30, 31);
 }
 #else
 inline void store_two(bfloat16* p, Vector v, bfloat16* q, Vector w) { store(p, v), store(q, w); }
@@ -156,10 +169,11 @@ inline void store_two(bfloat16* p, Vector v, bfloat16* q, Vector w) { store(p, v
 
 inline Vector load(const float16* p) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<Vector>(
-      _mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(*reinterpret_cast<const Halves*>(p))));
+  return reinterpret_cast<Vector>(_mm512_maskz_cvtph_ps(
+      0xffff, reinterpret_cast<__m256i>(*reinterpret_cast<const Halves*>(p))));
 #elif defined(__F16C__)
-  return reinterpret_cast<Vector>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(*reinterpret_cast<const Halves*>(p))));
+  return reinterpret_cast<Vector>(
+      _mm256_cvtph_ps(reinterpret_cast<__m128i>(*reinterpret_cast<const Halves*>(p))));
 #else
   Vector v;
   for (int i = 0; i < kLanes; ++i) v[i] = p[i];
@@ -168,17 +182,18 @@ inline Vector load(const float16* p) {
 }
 inline void store(float16* p, Vector v) {
 #if defined(__AVX512F__)
-  *reinterpret_cast<Halves*>(p) =
-      reinterpret_cast<Halves>(_mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+  *reinterpret_cast<Halves*>(p) = reinterpret_cast<Halves>(
+      _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
-  *reinterpret_cast<Halves*>(p) =
-      reinterpret_cast<Halves>(_mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+  *reinterpret_cast<Halves*>(p) = reinterpret_cast<Halves>(
+      _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
 #else
   for (int i = 0; i < kLanes; ++i) p[i] = v[i];
 #endif
 }
 
-// y = x, n numbers, of which one type is float and the other has 16 bits. The same numbers on every processor.
+// y = x, n numbers, of which one type is float and the other has 16 bits. The same numbers on every
+// processor.
 template <class Y, class X>
 void convert(Y* y, const X* x, int64_t n) {
   int64_t i = 0;
@@ -192,8 +207,8 @@ void convert(Y* y, const X* x, int64_t n) {
   for (; i < n; ++i) y[i] = static_cast<Y>(static_cast<float>(x[i]));
 }
 
-// Words of pairs (first[i], second[i]) of bfloat16 numbers: neighbours in a reduction, where the processor multiplies
-// two at a time.
+// Words of pairs (first[i], second[i]) of bfloat16 numbers: neighbours in a reduction, where the
+// processor multiplies two at a time.
 inline Vector pair_of(Halves first, Halves second) {
   return reinterpret_cast<Vector>(widen(first) | widen(second) << 16);
 }
@@ -201,30 +216,32 @@ inline Vector pair_of(Vector first, Vector second) {
 #if defined(__AVX512BF16__)
   constexpr TwoHalves from = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                               8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(from),
-                                                                 reinterpret_cast<__m512i>(round_two(first, second))));
+  return reinterpret_cast<Vector>(
+      _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(from),
+                                     reinterpret_cast<__m512i>(round_two(first, second))));
 #else
   return pair_of(round_to_bfloat16(first), round_to_bfloat16(second));
 #endif
 }
 
-// Whether the processor multiplies them so. RINGGRAD_EMULATE_BFLOAT16: for measuring on any processor what products of
-// bfloat16 numbers do to accuracy.
+// Whether the processor multiplies them so. RINGGRAD_EMULATE_BFLOAT16: for measuring on any
+// processor what products of bfloat16 numbers do to accuracy.
 #if defined(__AVX512BF16__) || defined(RINGGRAD_EMULATE_BFLOAT16)
 inline constexpr bool kMultipliesPairs = true;
 #else
 inline constexpr bool kMultipliesPairs = false;
 #endif
-// sum + the dot products of the pairs at `a` (one pair, for all lanes) and in b. The instruction broadcasts the pair
-// itself; g++ 12 would do it beforehand, which Zen 4 can do three times in four cycles only: matrices of 16 columns
-// take 1.3 times as long then.
+// sum + the dot products of the pairs at `a` (one pair, for all lanes) and in b. The instruction
+// broadcasts the pair itself; g++ 12 would do it beforehand, which Zen 4 can do three times in four
+// cycles only: matrices of 16 columns take 1.3 times as long then.
 inline Vector add_pair_products(Vector sum, const float* a, Vector b) {
 #if defined(__AVX512BF16__)
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*a));
   return sum;
 #else
   using Word __attribute__((may_alias)) = uint32_t;
-  const Words left = Words{} + *reinterpret_cast<const Word*>(a), right = reinterpret_cast<Words>(b);
+  const Words left = Words{} + *reinterpret_cast<const Word*>(a),
+              right = reinterpret_cast<Words>(b);
   const auto first = [](Words pair) { return reinterpret_cast<Vector>(pair << 16); };
   const auto second = [](Words pair) { return reinterpret_cast<Vector>(pair & 0xffff0000); };
   return sum + second(left) * second(right) + first(left) * first(right);
@@ -244,9 +261,11 @@ inline bool all(Integers compared) {
   return every != 0;
 #endif
 }
-// Words of pairs (first[i] scale[i], second[i] scale[i]), rounded to integers. REQUIRES: they are below 2^15.
+// Words of pairs (first[i] scale[i], second[i] scale[i]), rounded to integers. REQUIRES: they are
+// below 2^15.
 inline Vector integer_pair_of(Vector first, Vector second, Vector scale) {
-  constexpr float kRound = 3 << 22;  // added to a number, it leaves the nearest integer in the lowest bits
+  // Added to a number, it leaves the nearest integer in the lowest bits.
+  constexpr float kRound = 3 << 22;
   const Words low = reinterpret_cast<Words>(first * scale + kRound);
   const Words high = reinterpret_cast<Words>(second * scale + kRound);
   return reinterpret_cast<Vector>((low & 0xffff) | high << 16);
@@ -257,16 +276,18 @@ inline Integers add_pair_products(Integers sum, const float* a, Vector b) {
   return sum;
 #else
   using Word __attribute__((may_alias)) = int32_t;
-  const Integers left = Integers{} + *reinterpret_cast<const Word*>(a), right = reinterpret_cast<Integers>(b);
+  const Integers left = Integers{} + *reinterpret_cast<const Word*>(a),
+                 right = reinterpret_cast<Integers>(b);
   return sum + (left >> 16) * (right >> 16) + (left << 16 >> 16) * (right << 16 >> 16);
 #endif
 }
 
-// A store that bypasses the caches, for outputs that will not be there anyway when they are read (from two million
-// numbers on: -5 % for convolutions of 64 channels at 32 x 32; from one million on a step of the MNIST network takes 3
-// % longer). Only where a pixel is one vector: of shorter ones a kernel writes all first halves, then all second ones,
-// and each half of a cache line would travel alone (AVX2, ResNet-20: steps took 1 to 10 % longer). REQUIRES: p is
-// aligned to a cache line; a stream_fence() by the same thread before others read.
+// A store that bypasses the caches, for outputs that will not be there anyway when they are read
+// (from two million numbers on: -5 % for convolutions of 64 channels at 32 x 32; from one million
+// on a step of the MNIST network takes 3 % longer). Only where a pixel is one vector: of shorter
+// ones a kernel writes all first halves, then all second ones, and each half of a cache line would
+// travel alone (AVX2, ResNet-20: steps took 1 to 10 % longer). REQUIRES: p is aligned to a cache
+// line; a stream_fence() by the same thread before others read.
 template <class T>
 bool should_stream(const T* p, int64_t count) {
   return kLanes == kChannelBlock && count >= (2 << 20) && reinterpret_cast<uintptr_t>(p) % 64 == 0;
@@ -280,7 +301,8 @@ inline void stream(float* p, Vector v) {
 }
 inline void stream(bfloat16* p, Vector v) {
 #if defined(__AVX512F__)
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(round_to_bfloat16(v)));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p),
+                      reinterpret_cast<__m256i>(round_to_bfloat16(v)));
 #else
   store(p, v);
 #endif
@@ -298,7 +320,8 @@ inline void stream_fence() {
 #endif
 }
 
-// Brings a cache line into the first-level cache, or into the second for later, or there to be written. (g++ 12 deletes
+// Brings a cache line into the first-level cache, or into the second for later, or there to be
+// written. (g++ 12 deletes
 // __builtin_prefetch in loops it believes empty.)
 #if defined(__x86_64__)
 #define RINGGRAD_PREFETCH(instruction, write, level) \
@@ -311,7 +334,8 @@ inline void prefetch_for_later(const void* p) { RINGGRAD_PREFETCH("prefetcht1", 
 inline void prefetch_for_writing(void* p) { RINGGRAD_PREFETCH("prefetchw", 1, 3); }
 #undef RINGGRAD_PREFETCH
 
-// One stage of a transposition by butterflies: exchanges the off-diagonal D x D blocks of rows i and i + D.
+// One stage of a transposition by butterflies: exchanges the off-diagonal D x D blocks of rows i
+// and i + D.
 template <int D, int... I>
 inline void exchange(Vector& a, Vector& b, std::integer_sequence<int, I...>) {
   const Vector x = a, y = b;

@@ -1,5 +1,5 @@
-// Winograd convolutions: the forward pass and data gradient (one routine), the weight gradient, and filters in the
-// Winograd domain.
+// Winograd convolutions: the forward pass and data gradient (one routine), the weight gradient, and
+// filters in the Winograd domain.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
@@ -8,12 +8,15 @@
 
 namespace ringgrad::conv {
 
-// In which a scheme multiplies the transforms of images of T. F45's error is four times F25's, too large for products
-// of bfloat16 pairs; but it makes 4 products for each output where F25 makes 9 (where tiles are half empty, as many).
+// In which a scheme multiplies the transforms of images of T. F45's error is four times F25's, too
+// large for products of bfloat16 pairs; but it makes 4 products for each output where F25 makes 9
+// (where tiles are half empty, as many).
 template <class Scheme, class T>
-using WinogradProduct = std::conditional_t<std::is_same_v<Scheme, F45>, Float32Product, ProductOf<T>>;
+using WinogradProduct =
+    std::conditional_t<std::is_same_v<Scheme, F45>, Float32Product, ProductOf<T>>;
 
-// A convolution as the routine sees it: the forward pass, or the data gradient with x and y exchanged.
+// A convolution as the routine sees it: the forward pass, or the data gradient with x and y
+// exchanged.
 struct WinogradProblem {
   Stream stream;
   BlockedShape in, out;
@@ -22,26 +25,30 @@ struct WinogradProblem {
   Direction direction;
 };
 
-// y = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like y (null: none). T:
-// float or bfloat16.
+// y = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like
+// y (null: none). T: float or bfloat16.
 template <class Scheme, class T>
-void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias,
-                          const T* addend, T* y);
+void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w,
+                          const float* bias, const T* addend, T* y);
 
-// dw [K, C, R, S] from x and dy, the input and output images of the forward pass. REQUIRES: direction Forward.
+// dw [K, C, R, S] from x and dy, the input and output images of the forward pass. REQUIRES:
+// direction Forward.
 template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw);
 
-// Transformed filters lie as [panel][factor][row][column of the panel], in words (see product.h): for each panel of 32
-// (the last may have 16) columns, 36 or 64 right matrices. Between the matrices lies one cache line: they would all
-// start in the same cache set if their distance were a power of two.
+// Transformed filters lie as [panel][factor][row][column of the panel], in words (see product.h):
+// for each panel of 32 (the last may have 16) columns, 36 or 64 right matrices. Between the
+// matrices lies one cache line: they would all start in the same cache set if their distance were a
+// power of two.
 struct FactorLayout {
   int64_t factors;
   int64_t rows;    // channels that are summed over, padding included, over the terms of a word
   int64_t blocks;  // column blocks
 
   FactorLayout(int factor_edge, FilterShape shape, Direction d, int terms)
-      : factors(factor_edge * factor_edge), rows(shape.rows(d) * kChannelBlock / terms), blocks(shape.columns(d)) {}
+      : factors(factor_edge * factor_edge),
+        rows(shape.rows(d) * kChannelBlock / terms),
+        blocks(shape.columns(d)) {}
   int64_t panel_count() const { return panels(blocks); }
   int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kChannelBlock; }
   int64_t panel_floats() const { return factors * plane(0); }  // of the widest panel
@@ -52,7 +59,7 @@ struct FactorLayout {
 // Transforms one panel to `factors`; `scratch` has kFilterScratch floats. Scheme: see transforms.h.
 inline constexpr int64_t kFilterScratch = 2 * 25 * kChannelBlock * kChannelBlock;
 template <class Scheme, class Product>
-void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
-                            float* factors);
+void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel,
+                            float* scratch, float* factors);
 
 }  // namespace ringgrad::conv

@@ -1,5 +1,6 @@
-// Forward pass and data gradient. Per block of tiles: input transform (say from 6 x 6 pixels of 16 channels in
-// registers to 36 planes), as many matrix products with the transformed filters, output transform.
+// Forward pass and data gradient. Per block of tiles: input transform (say from 6 x 6 pixels of 16
+// channels in registers to 36 planes), as many matrix products with the transformed filters, output
+// transform.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
@@ -9,11 +10,12 @@ namespace ringgrad::conv {
 namespace {
 
 // Note [Private and shared blocks]
-// Private: a thread takes a block of 12 to 48 tiles through all three stages. Its transforms, half a MiB, stay in the
-// second-level cache, and the filters' factors, made beforehand, stream from the third level.
-// Shared: where the factors are larger than the caches (512 channels; the images are small there), all threads work on
-// one large block. They divide the channels of the input transform, then the panels of outputs; and each panel of
-// filters is transformed just before its use, so that 38 MB of factors never reach memory.
+// Private: a thread takes a block of 12 to 48 tiles through all three stages. Its transforms, half
+// a MiB, stay in the second-level cache, and the filters' factors, made beforehand, stream from the
+// third level. Shared: where the factors are larger than the caches (512 channels; the images are
+// small there), all threads work on one large block. They divide the channels of the input
+// transform, then the panels of outputs; and each panel of filters is transformed just before its
+// use, so that 38 MB of factors never reach memory.
 struct Blocking {
   int64_t tiles;  // of a block; a multiple of 4
   bool shared;
@@ -39,13 +41,15 @@ class Convolution {
   static constexpr int kProducts = Scheme::kEdge * Scheme::kEdge;
 
  public:
-  Convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias, const T* addend, T* y)
+  Convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias,
+              const T* addend, T* y)
       : p_(problem),
         x_(x),
         w_(w),
         addend_(addend),
         y_(y),
-        grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
+        grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep),
+              cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
         layout_(kFactorEdge<Scheme>, p_.filters, p_.direction, Product::kTerms),
         blocking_(choose_blocking<Scheme>(layout_, grid_.count())),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
@@ -72,7 +76,8 @@ class Convolution {
       const Tiles tiles = tiles_of(unit);
       for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(tiles, block, inputs);
       const int64_t first = unit * blocking_.tiles, calls = kProducts * layout_.panel_count();
-      const auto prefetcher = [&](auto* image, const BlockedShape& shape, int64_t step, int64_t from) {
+      const auto prefetcher = [&](auto* image, const BlockedShape& shape, int64_t step,
+                                  int64_t from) {
         return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
       };
       auto next = prefetcher(x_, p_.in, Scheme::kInputStep, first + blocking_.tiles);
@@ -88,14 +93,17 @@ class Convolution {
 
   void run_shared() {
     const Workspace<float> inputs(p_.stream, kProducts * input_plane_);
-    ThreadWorkspaces workspaces(p_.stream, kProducts * product_plane_ + kFilterScratch + layout_.panel_floats());
+    ThreadWorkspaces workspaces(
+        p_.stream, kProducts * product_plane_ + kFilterScratch + layout_.panel_floats());
     for (int64_t unit = 0; unit < units_; ++unit) {
       const Tiles tiles = tiles_of(unit);
       parallel_for(p_.stream, p_.in.blocks, 1,
                    [&](int64_t block, int64_t) { transform_inputs(tiles, block, inputs.data()); });
       parallel_for(p_.stream, layout_.panel_count(), 1, [&](int64_t panel, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
-        float *const scratch = slice.data() + kProducts * product_plane_, *const factors = scratch + kFilterScratch;
+        float *const scratch = slice.data() + kProducts * product_plane_, *const factors =
+                                                                              scratch +
+                                                                              kFilterScratch;
         transform_panel(panel, scratch, factors);
         make_panel(tiles, panel, inputs.data(), factors, slice.data(), [] {});
         stream_fence();
@@ -117,7 +125,8 @@ class Convolution {
   using Tiles = TileOrder<Scheme>;
   Tiles tiles_of(int64_t unit) const {
     const int64_t first = unit * blocking_.tiles;
-    return Tiles(grid_, first, std::min(blocking_.tiles, grid_.count() - first), p_.out.h, p_.out.w);
+    return Tiles(grid_, first, std::min(blocking_.tiles, grid_.count() - first), p_.out.h,
+                 p_.out.w);
   }
 
   // 16 channels of all tiles of a unit: inputs[product][tile][channel].
@@ -127,37 +136,45 @@ class Convolution {
       float* to = inputs + (block * kChannelBlock + lane) / Product::kTerms;
       for (int64_t i = 0; i < tiles.count(); ++i, to += layout_.rows) {
         if (blocking_.shared) fetch_ahead(x_, p_.in, Scheme::kInputStep, tiles, i, block);
-        const auto at = [&](int i, int j) { return Product::neighbours(to + (i * kEdge + j) * input_plane_); };
-        transform_square<typename Scheme::Input>(x_ + (tiles[i].image * p_.in.blocks + block) * p_.in.plane() + lane,
-                                                 p_.in.h, p_.in.w, tiles[i].row * Scheme::kInputStep - p_.offset,
-                                                 tiles[i].column * Scheme::kInputStep - p_.offset,
-                                                 [&](int i, const Vector* row) {
-                                                   RINGGRAD_UNROLL
-                                                   for (int j = 0; j + 1 < kEdge; j += 2)
-                                                     store_two(at(i, j), row[j], at(i, j + 1), row[j + 1]);
-                                                   if constexpr (kEdge % 2) store(at(i, kEdge - 1), row[kEdge - 1]);
-                                                 });
+        const auto at = [&](int i, int j) {
+          return Product::neighbours(to + (i * kEdge + j) * input_plane_);
+        };
+        transform_square<typename Scheme::Input>(
+            x_ + (tiles[i].image * p_.in.blocks + block) * p_.in.plane() + lane, p_.in.h, p_.in.w,
+            tiles[i].row * Scheme::kInputStep - p_.offset,
+            tiles[i].column * Scheme::kInputStep - p_.offset, [&](int i, const Vector* row) {
+              RINGGRAD_UNROLL
+              for (int j = 0; j + 1 < kEdge; j += 2)
+                store_two(at(i, j), row[j], at(i, j + 1), row[j + 1]);
+              if constexpr (kEdge % 2) store(at(i, kEdge - 1), row[kEdge - 1]);
+            });
       }
     }
   }
 
-  // One panel of output channels for all tiles of a unit. between() is called between the matrix products.
+  // One panel of output channels for all tiles of a unit. between() is called between the matrix
+  // products.
   template <class Between>
-  void make_panel(const Tiles& tiles, int64_t panel, const float* inputs, const float* factors, float* products,
-                  Between between) const {
+  void make_panel(const Tiles& tiles, int64_t panel, const float* inputs, const float* factors,
+                  float* products, Between between) const {
     const int64_t width = panel_width(panel, layout_.blocks);
     const int64_t whole = 0;
     for (int product = 0; product < kProducts; ++product) {
       between();
       const auto [begin, end] = tiles.needing(product);
-      const int64_t first = begin / 4 * 4;  // so that multiply()'s last group of four ends within blocking_.tiles
-      const LeftMatrix left{
-          inputs + product * input_plane_ + first * layout_.rows, layout_.rows, 1, layout_.rows, &whole, 1};
-      const RightMatrix right =
-          packed_panel(factors + factor_of<Scheme>(product) * layout_.plane(panel), layout_.rows, width);
+      // So that multiply()'s last group of four ends within blocking_.tiles.
+      const int64_t first = begin / 4 * 4;
+      const LeftMatrix left{inputs + product * input_plane_ + first * layout_.rows,
+                            layout_.rows,
+                            1,
+                            layout_.rows,
+                            &whole,
+                            1};
+      const RightMatrix right = packed_panel(
+          factors + factor_of<Scheme>(product) * layout_.plane(panel), layout_.rows, width);
       if (begin < end)
-        multiply<Product>(left, end - first, right, width, products + product * product_plane_ + first * width, width,
-                          false);
+        multiply<Product>(left, end - first, right, width,
+                          products + product * product_plane_ + first * width, width, false);
     }
     for (int64_t block = 2 * panel; block < 2 * panel + width / kChannelBlock; ++block)
       for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
@@ -165,10 +182,12 @@ class Convolution {
   }
 
   // What no tile needs is what memory held before: it reaches no output inside the image.
-  void transform_outputs(const Tiles& tiles, int64_t block, int64_t lane, const float* from, int64_t width) const {
+  void transform_outputs(const Tiles& tiles, int64_t block, int64_t lane, const float* from,
+                         int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);
     for (int64_t i = 0; i < tiles.count(); ++i, from += width) {
-      const int64_t top = tiles[i].row * Scheme::kOutputStep, left = tiles[i].column * Scheme::kOutputStep;
+      const int64_t top = tiles[i].row * Scheme::kOutputStep,
+                    left = tiles[i].column * Scheme::kOutputStep;
       T* const to = y_ + (tiles[i].image * p_.out.blocks + block) * p_.out.plane() +
                     (top * p_.out.w + left) * kChannelBlock + lane;
       const T* const addend = addend_ ? addend_ + (to - y_) : nullptr;
@@ -200,13 +219,14 @@ class Convolution {
 }  // namespace
 
 template <class Scheme, class T>
-void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w, const float* bias,
-                          const T* addend, T* y) {
+void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w,
+                          const float* bias, const T* addend, T* y) {
   if (problem.in.n > 0) Convolution<Scheme, T>(problem, x, w, bias, addend, y).run();
 }
 
-#define INSTANTIATE(Scheme, T) \
-  template void winograd_convolution<Scheme>(const WinogradProblem&, const T*, const float*, const float*, const T*, T*)
+#define INSTANTIATE(Scheme, T)                                                               \
+  template void winograd_convolution<Scheme>(const WinogradProblem&, const T*, const float*, \
+                                             const float*, const T*, T*)
 #define INSTANTIATE_SCHEMES(T) \
   INSTANTIATE(F43, T);         \
   INSTANTIATE(F25, T);         \

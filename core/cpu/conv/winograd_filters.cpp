@@ -7,8 +7,8 @@
 namespace ringgrad::conv {
 
 template <class Scheme, class Product>
-void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel, float* scratch,
-                            float* factors) {
+void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel,
+                            float* scratch, float* factors) {
   constexpr int kEdge = Scheme::Filter::kIn, kTaps = kEdge * kEdge, kFactors = kFactorEdge<Scheme>;
   const FactorLayout layout(kFactors, shape, direction, Product::kTerms);
   const int64_t width = panel_width(panel, layout.blocks), plane = layout.plane(panel);
@@ -26,7 +26,8 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
   };
   for (int64_t column = 0; column < width; column += kChannelBlock)
     for (int64_t row_block = 0; row_block < shape.rows(direction); ++row_block) {
-      load_filter_block(w, shape, direction, row_block, (panel * kPanel + column) / kChannelBlock, scratch, block);
+      load_filter_block(w, shape, direction, row_block, (panel * kPanel + column) / kChannelBlock,
+                        scratch, block);
       float* to = factors + row_block * kChannelBlock / Product::kTerms * packed.stride +
                   column / kChannelBlock * packed.block_stride;
       for (int64_t row = 0; row < kChannelBlock; row += Product::kTerms, to += packed.stride)
@@ -34,11 +35,13 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
           if constexpr (Product::kTerms == 1) {
             transform_row(row, lane, [&](int i, const Vector* v) {
               RINGGRAD_UNROLL
-              for (int j = 0; j < kFactors; ++j) store(to + (i * kFactors + j) * plane + lane, v[j]);
+              for (int j = 0; j < kFactors; ++j)
+                store(to + (i * kFactors + j) * plane + lane, v[j]);
             });
           } else {
             Vector first[kFactors][kFactors];
-            transform_row(row, lane, [&](int i, const Vector* v) { std::copy_n(v, kFactors, first[i]); });
+            transform_row(row, lane,
+                          [&](int i, const Vector* v) { std::copy_n(v, kFactors, first[i]); });
             transform_row(row + 1, lane, [&](int i, const Vector* v) {
               RINGGRAD_UNROLL
               for (int j = 0; j < kFactors; ++j)
@@ -49,8 +52,9 @@ void transform_filter_panel(const float* w, FilterShape shape, Direction directi
     }
 }
 
-#define INSTANTIATE(Scheme, Product) \
-  template void transform_filter_panel<Scheme, Product>(const float*, FilterShape, Direction, int64_t, float*, float*)
+#define INSTANTIATE(Scheme, Product)                                                          \
+  template void transform_filter_panel<Scheme, Product>(const float*, FilterShape, Direction, \
+                                                        int64_t, float*, float*)
 #define INSTANTIATE_SCHEMES(Product) \
   INSTANTIATE(F43, Product);         \
   INSTANTIATE(F25, Product);         \

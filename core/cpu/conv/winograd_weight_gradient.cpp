@@ -1,7 +1,8 @@
-// Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both transforms, then for
-// each of the planes a matrix product over the tiles, added to accumulators [c][k]; Gᵀ … G at the end. Where
-// convolutions of bfloat16 images multiply pairs (WinogradProduct), integers are multiplied here, which costs 0.05 % of
-// a gradient: transforms rounded to bfloat16 again would cost 1 %. All else is in float32.
+// Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both
+// transforms, then for each of the planes a matrix product over the tiles, added to accumulators
+// [c][k]; Gᵀ … G at the end. Where convolutions of bfloat16 images multiply pairs
+// (WinogradProduct), integers are multiplied here, which costs 0.05 % of a gradient: transforms
+// rounded to bfloat16 again would cost 1 %. All else is in float32.
 #include <bit>
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -14,27 +15,33 @@ namespace ringgrad::conv {
 namespace {
 
 // Note [Who sums a weight gradient]
-// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of threads. A thread sums a
-// part in accumulators of its own, which stay in its cache from part to part, and transforms them back: the parts'
-// gradients, of a fourth of the numbers, are added in order at the end. Shared: where the accumulators are larger than
-// the caches (from 256 channels on), all threads work on one large block, dividing first the channels of the transforms
-// and then chunks of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache of its thread.
+// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of
+// threads. A thread sums a part in accumulators of its own, which stay in its cache from part to
+// part, and transforms them back: the parts' gradients, of a fourth of the numbers, are added in
+// order at the end. Shared: where the accumulators are larger than the caches (from 256 channels
+// on), all threads work on one large block, dividing first the channels of the transforms and then
+// chunks of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache of
+// its thread.
 struct Blocking {
   int64_t tiles;  // of a block
   int64_t parts;  // 0: shared
 };
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
-constexpr int64_t kNearAccumulators = 512 << 10;   // more than this: see Note [What is fetched when]
+// More than this: see Note [What is fetched when].
+constexpr int64_t kNearAccumulators = 512 << 10;
 constexpr int64_t kMinParts = 4, kMaxParts = 16;
 constexpr int64_t kMinTiles = 48;
-constexpr int64_t kGroup = 64;  // tiles of both operands that stay cached while a chunk's register tiles read them
+// Tiles of both operands that stay cached while a chunk's register tiles read them.
+constexpr int64_t kGroup = 64;
 
-// The transforms of one operand: [panel of channels][product][row][channel of the panel]. A row is a tile; or two, as a
-// word of integers, and before the words of each group of tiles is a row of their scales. Planes have an odd number of
-// cache lines, which keeps them out of one cache set.
+// The transforms of one operand: [panel of channels][product][row][channel of the panel]. A row is
+// a tile; or two, as a word of integers, and before the words of each group of tiles is a row of
+// their scales. Planes have an odd number of cache lines, which keeps them out of one cache set.
 struct Panels {
   int64_t blocks, rows, products;
-  int64_t plane(int64_t panel) const { return (rows * panel_width(panel, blocks) / kChannelBlock | 1) * kChannelBlock; }
+  int64_t plane(int64_t panel) const {
+    return (rows * panel_width(panel, blocks) / kChannelBlock | 1) * kChannelBlock;
+  }
   int64_t offset(int64_t panel) const { return panel * products * (rows * kPanel + kChannelBlock); }
   int64_t floats() const { return offset(panels(blocks)); }
 };
@@ -57,7 +64,8 @@ class WeightGradient {
         x_(x),
         dy_(dy),
         dw_(dw),
-        grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep), cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
+        grid_{p_.out.n, cpu::ceil_div(p_.out.h, Scheme::kOutputStep),
+              cpu::ceil_div(p_.out.w, Scheme::kOutputStep)},
         blocking_(choose_blocking()),
         units_(cpu::ceil_div(grid_.count(), blocking_.tiles)),
         x_panels_{p_.in.blocks, rows(), kProducts},
@@ -71,15 +79,20 @@ class WeightGradient {
   }
 
  private:
-  int64_t accumulator_bytes() const { return kFactors * p_.in.channels() * p_.out.channels() * int64_t{sizeof(float)}; }
+  int64_t accumulator_bytes() const {
+    return kFactors * p_.in.channels() * p_.out.channels() * int64_t{sizeof(float)};
+  }
 
-  // A block of T tiles reads and writes as many accumulators as there are factors, C K of each, and T (C + K) of each
-  // product: T makes them equally many, or half as many, where the accumulators are in a thread's cache.
+  // A block of T tiles reads and writes as many accumulators as there are factors, C K of each, and
+  // T (C + K) of each product: T makes them equally many, or half as many, where the accumulators
+  // are in a thread's cache.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
-    const int64_t equally_many = 2 * kFactors * c * k / (kProducts * (c + k)), least = kIntegers ? kGroup : kMinTiles;
+    const int64_t equally_many = 2 * kFactors * c * k / (kProducts * (c + k)),
+                  least = kIntegers ? kGroup : kMinTiles;
     const bool shared = accumulator_bytes() > kLargestAccumulators;
-    const int64_t wanted = std::clamp(shared ? equally_many : equally_many / 2, least, kMaxUnitTiles);
+    const int64_t wanted =
+        std::clamp(shared ? equally_many : equally_many / 2, least, kMaxUnitTiles);
     const int64_t blocks = cpu::ceil_div(tiles, wanted);
     if (shared) return {cpu::ceil_div(tiles, blocks), 0};
     // Two blocks or more to a part, of all parts equally many.
@@ -107,19 +120,25 @@ class WeightGradient {
     const int64_t part_floats = p_.in.blocks * p_.out.blocks * kFilterBlock;
     const Workspace<float> gradients(p_.stream, blocking_.parts * part_floats);
     const int64_t accumulators = chunk_count() * kChunkFloats;
-    ThreadWorkspaces workspaces(p_.stream, accumulators + x_panels_.floats() + dy_panels_.floats() + kScratch);
+    ThreadWorkspaces workspaces(p_.stream,
+                                accumulators + x_panels_.floats() + dy_panels_.floats() + kScratch);
     parallel_for(p_.stream, blocking_.parts, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
-      float *const sums = slice.data(), *const x = sums + accumulators, *const dy = x + x_panels_.floats();
+      float *const sums = slice.data(), *const x = sums + accumulators,
+                   *const dy = x + x_panels_.floats();
       float* const scratch = dy + dy_panels_.floats();
-      const int64_t first = units_ * part / blocking_.parts, last = units_ * (part + 1) / blocking_.parts;
+      const int64_t first = units_ * part / blocking_.parts,
+                    last = units_ * (part + 1) / blocking_.parts;
       for (int64_t unit = first; unit < last; ++unit) {
         const Tiles tiles = tiles_of(unit);
-        for (int64_t block = 0; block < p_.in.blocks; ++block) transform_x(tiles, block, x, scratch);
-        for (int64_t block = 0; block < p_.out.blocks; ++block) transform_dy(tiles, block, dy, scratch);
+        for (int64_t block = 0; block < p_.in.blocks; ++block)
+          transform_x(tiles, block, x, scratch);
+        for (int64_t block = 0; block < p_.out.blocks; ++block)
+          transform_dy(tiles, block, dy, scratch);
         const int64_t next = (unit + 1) * blocking_.tiles, calls = kProducts * chunk_count();
         TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, calls);
-        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles, calls);
+        TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles,
+                               calls);
         for (int product = 0; product < kProducts; ++product)
           for (int64_t i = 0; i < chunk_count(); ++i) {
             next_x.fetch(), next_dy.fetch();
@@ -144,7 +163,8 @@ class WeightGradient {
 
   void run_shared() {
     const Workspace<float> x(p_.stream, x_panels_.floats()), dy(p_.stream, dy_panels_.floats());
-    // With a single block of tiles a chunk is finished as soon as it is summed, and needs no memory of its own.
+    // With a single block of tiles a chunk is finished as soon as it is summed, and needs no memory
+    // of its own.
     const bool single = units_ == 1;
     const Workspace<float> accumulators(p_.stream, single ? 0 : chunk_count() * kChunkFloats);
     ThreadWorkspaces workspaces(p_.stream, std::max(single ? kChunkFloats : 0, kScratch));
@@ -172,38 +192,44 @@ class WeightGradient {
     }
   }
 
-  int64_t rows() const { return kIntegers ? cpu::ceil_div(blocking_.tiles, kGroup) * kGroupRows : blocking_.tiles; }
+  int64_t rows() const {
+    return kIntegers ? cpu::ceil_div(blocking_.tiles, kGroup) * kGroupRows : blocking_.tiles;
+  }
   using Tiles = TileOrder<Scheme>;
   Tiles tiles_of(int64_t unit) const {
     const int64_t first = unit * blocking_.tiles;
-    return Tiles(grid_, first, std::min(blocking_.tiles, grid_.count() - first), p_.out.h, p_.out.w);
+    return Tiles(grid_, first, std::min(blocking_.tiles, grid_.count() - first), p_.out.h,
+                 p_.out.w);
   }
 
   // 16 channels of all tiles of a unit; integers by way of `scratch`, [product][tile][lane].
   void transform_x(const Tiles& tiles, int64_t block, float* panels, float* scratch) const {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-      transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset, tiles, block, lane,
-                                                panels, scratch);
+      transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset,
+                                                tiles, block, lane, panels, scratch);
   }
   void transform_dy(const Tiles& tiles, int64_t block, float* panels, float* scratch) const {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
-      transform_operand<typename Scheme::OutputAdjoint>(dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, tiles, block,
-                                                        lane, panels, scratch);
+      transform_operand<typename Scheme::OutputAdjoint>(
+          dy_, p_.out, dy_panels_, Scheme::kOutputStep, 0, tiles, block, lane, panels, scratch);
   }
   template <class F>
-  void transform_operand(const T* image, const BlockedShape& shape, const Panels& layout, int64_t step, int64_t offset,
-                         const Tiles& tiles, int64_t block, int64_t lane, float* panels, float* scratch) const {
-    const int64_t panel = block / 2, width = panel_width(panel, shape.blocks), plane = layout.plane(panel);
+  void transform_operand(const T* image, const BlockedShape& shape, const Panels& layout,
+                         int64_t step, int64_t offset, const Tiles& tiles, int64_t block,
+                         int64_t lane, float* panels, float* scratch) const {
+    const int64_t panel = block / 2, width = panel_width(panel, shape.blocks),
+                  plane = layout.plane(panel);
     const bool fetches_ahead = accumulator_bytes() > kNearAccumulators;
     float* to = panels + layout.offset(panel) + block % 2 * kChannelBlock + lane;
     for (int64_t first = 0; first < tiles.count(); first += kGroup, to += kGroupRows * width) {
-      const int64_t count = std::min(kGroup, tiles.count() - first), next_plane = kIntegers ? kScratchPlane : plane;
+      const int64_t count = std::min(kGroup, tiles.count() - first),
+                    next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
       for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width) {
         if (fetches_ahead) fetch_ahead(image, shape, step, tiles, i, block);
-        transform_square<F>(image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane, shape.h, shape.w,
-                            tiles[i].row * step - offset, tiles[i].column * step - offset,
-                            [=](int i, const Vector* row) {
+        transform_square<F>(image + (tiles[i].image * shape.blocks + block) * shape.plane() + lane,
+                            shape.h, shape.w, tiles[i].row * step - offset,
+                            tiles[i].column * step - offset, [=](int i, const Vector* row) {
                               RINGGRAD_UNROLL
                               for (int j = 0; j < Scheme::kEdge; ++j)
                                 store(next + (i * Scheme::kEdge + j) * next_plane, row[j]);
@@ -211,37 +237,47 @@ class WeightGradient {
       }
       for (int product = 0; product < kProducts && kIntegers; ++product) {
         float* const scales = to + product * plane;
-        store(scales, store_as_integers(scratch + product * kScratchPlane, count, scales + width, width));
+        store(scales,
+              store_as_integers(scratch + product * kScratchPlane, count, scales + width, width));
       }
     }
   }
 
-  // One product of a chunk: sums += over the tiles of a unit, but for those where dy's transform is 0.
-  void accumulate(const Tiles& tiles, int product, const Chunk& chunk, const float* x, const float* dy, float* sums,
-                  bool first) const {
-    const float* left = x + x_panels_.offset(chunk.row_panel) + product * x_panels_.plane(chunk.row_panel);
-    const float* right = dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
+  // One product of a chunk: sums += over the tiles of a unit, but for those where dy's transform is
+  // 0.
+  void accumulate(const Tiles& tiles, int product, const Chunk& chunk, const float* x,
+                  const float* dy, float* sums, bool first) const {
+    const float* left =
+        x + x_panels_.offset(chunk.row_panel) + product * x_panels_.plane(chunk.row_panel);
+    const float* right =
+        dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
     const int64_t whole = 0;
     // several products may share a factor: the first of them starts its sum
     constexpr int kEdge = Scheme::kEdge;
-    bool starts = first && product / kEdge < kFactorEdge<Scheme> && product % kEdge < kFactorEdge<Scheme>;
+    bool starts =
+        first && product / kEdge < kFactorEdge<Scheme> && product % kEdge < kFactorEdge<Scheme>;
     float* const to = sums + factor_of<Scheme>(product) * chunk.plane();
     const auto [begin, end] = tiles.needing(product);
     for (int64_t group = begin / kGroup; begin < end && group * kGroup < end; ++group) {
-      const int64_t skipped = std::max<int64_t>(0, begin - group * kGroup) / Product::kTerms;  // words
-      const int64_t words = cpu::ceil_div(std::min(kGroup, end - group * kGroup), int64_t{Product::kTerms}) - skipped;
+      // words.
+      const int64_t skipped = std::max<int64_t>(0, begin - group * kGroup) / Product::kTerms;
+      const int64_t words =
+          cpu::ceil_div(std::min(kGroup, end - group * kGroup), int64_t{Product::kTerms}) - skipped;
       const float* const x_group = left + group * kGroupRows * chunk.rows;
       const float* const dy_group = right + group * kGroupRows * chunk.columns;
-      multiply<Product>({x_group + (kIntegers + skipped) * chunk.rows, 1, chunk.rows, words, &whole, 1, x_group},
-                        chunk.rows,
-                        {dy_group + (kIntegers + skipped) * chunk.columns, chunk.columns, kChannelBlock, dy_group},
-                        chunk.columns, to, chunk.columns, !starts);
+      multiply<Product>(
+          {x_group + (kIntegers + skipped) * chunk.rows, 1, chunk.rows, words, &whole, 1, x_group},
+          chunk.rows,
+          {dy_group + (kIntegers + skipped) * chunk.columns, chunk.columns, kChannelBlock,
+           dy_group},
+          chunk.columns, to, chunk.columns, !starts);
       starts = false;
     }
     if (starts) std::fill_n(to, chunk.rows * chunk.columns, 0.0f);
   }
 
-  // Calls body(c_block, k_block, offset) for each 16 x 16 filters of a chunk, whose accumulators begin at `offset`.
+  // Calls body(c_block, k_block, offset) for each 16 x 16 filters of a chunk, whose accumulators
+  // begin at `offset`.
   template <class Body>
   static void for_each_filter_block(const Chunk& chunk, const Body& body) {
     for (int64_t c = 0; c < chunk.rows; c += kChannelBlock)
@@ -252,13 +288,17 @@ class WeightGradient {
 
   // Transforms the accumulators of 16 x 16 filters back, into block[c][tap][k].
   static void finish(const float* sums, const Chunk& chunk, float* block) {
-    for (int64_t c = 0; c < kChannelBlock; ++c, sums += chunk.columns, block += kTaps * kChannelBlock)
+    for (int64_t c = 0; c < kChannelBlock;
+         ++c, sums += chunk.columns, block += kTaps * kChannelBlock)
       for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
         transform<typename Scheme::FilterAdjoint>(
-            [&](int i, int j) { return load(sums + (i * kFactorEdge<Scheme> + j) * chunk.plane() + lane); },
+            [&](int i, int j) {
+              return load(sums + (i * kFactorEdge<Scheme> + j) * chunk.plane() + lane);
+            },
             [&](int i, const Vector* row) {
               constexpr int kEdge = Scheme::FilterAdjoint::kOut;
-              for (int j = 0; j < kEdge; ++j) store(block + (i * kEdge + j) * kChannelBlock + lane, row[j]);
+              for (int j = 0; j < kEdge; ++j)
+                store(block + (i * kEdge + j) * kChannelBlock + lane, row[j]);
             });
   }
 
@@ -275,7 +315,8 @@ class WeightGradient {
 
 template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& p, const T* x, const T* dy, float* dw) {
-  if (p.in.n == 0) return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
+  if (p.in.n == 0)
+    return static_cast<void>(std::fill_n(dw, p.filters.k * p.filters.c * p.filters.taps, 0.0f));
   WeightGradient<Scheme, T>(p, x, dy, dw).run();
 }
 

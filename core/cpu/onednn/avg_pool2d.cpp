@@ -5,7 +5,8 @@
 namespace ringgrad::onednn {
 namespace {
 
-// The descriptors of both passes take the same window; 3.x has a dilation as well, which counts from 0.
+// The descriptors of both passes take the same window; 3.x has a dilation as well, which counts
+// from 0.
 struct Window {
   dnnl::algorithm algorithm;
   memory::dims strides, kernel, before, after;
@@ -20,16 +21,17 @@ struct Window {
               (y.size(3) - 1) * o.stride.w + o.kernel.w - x.size(3) - o.padding.w} {}
 
   dnnl::pooling_forward::primitive_desc forward(const Tensor& y, const Tensor& x) const {
-    return describe<dnnl::pooling_forward>(std::tuple<>(), dnnl::prop_kind::forward_training, algorithm, description(x),
-                                           description(y), strides, kernel,
+    return describe<dnnl::pooling_forward>(std::tuple<>(), dnnl::prop_kind::forward_training,
+                                           algorithm, description(x), description(y), strides,
+                                           kernel,
 #if DNNL_VERSION_MAJOR >= 3
                                            memory::dims{0, 0},
 #endif
                                            before, after);
   }
   dnnl::pooling_backward::primitive_desc backward(const Tensor& dy, const Tensor& dx) const {
-    return describe<dnnl::pooling_backward>(std::make_tuple(forward(dy, dx)), algorithm, description(dx),
-                                            description(dy), strides, kernel,
+    return describe<dnnl::pooling_backward>(std::make_tuple(forward(dy, dx)), algorithm,
+                                            description(dx), description(dy), strides, kernel,
 #if DNNL_VERSION_MAJOR >= 3
                                             memory::dims{0, 0},
 #endif
@@ -48,14 +50,17 @@ bool avg_pool2d_onednn(Stream stream, const Tensor& y, const Tensor& x, const Po
   return true;
 }
 
-bool avg_pool2d_backward_onednn(Stream stream, const Tensor& dx, const Tensor& dy, const Pool2dOptions& o) {
+bool avg_pool2d_backward_onednn(Stream stream, const Tensor& dx, const Tensor& dy,
+                                const Pool2dOptions& o) {
   if (!supports(dx) || !supports(dy)) return false;
-  const auto primitive = find(stream, call_signature("avg_pool2d_backward", dx, dy, o), [&]() -> Primitive {
-    const auto pass = Window(dy, dx, o).backward(dy, dx);
-    return {dnnl::pooling_backward(pass), pass.scratchpad_desc()};
-  });
+  const auto primitive =
+      find(stream, call_signature("avg_pool2d_backward", dx, dy, o), [&]() -> Primitive {
+        const auto pass = Window(dy, dx, o).backward(dy, dx);
+        return {dnnl::pooling_backward(pass), pass.scratchpad_desc()};
+      });
   if (!primitive) return false;
-  execute(stream, *primitive, {{DNNL_ARG_DIFF_DST, as_memory(dy)}, {DNNL_ARG_DIFF_SRC, as_memory(dx)}});
+  execute(stream, *primitive,
+          {{DNNL_ARG_DIFF_DST, as_memory(dy)}, {DNNL_ARG_DIFF_SRC, as_memory(dx)}});
   return true;
 }
 

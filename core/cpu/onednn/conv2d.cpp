@@ -1,4 +1,5 @@
-// oneDNN's convolutions. Channel-blocked images are its nChw16c, so nothing is reordered but the filters.
+// oneDNN's convolutions. Channel-blocked images are its nChw16c, so nothing is reordered but the
+// filters.
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/factory.h"
@@ -17,8 +18,8 @@ struct Call {
   const Conv2dOptions& o;
 };
 
-// The filters as the tensor holds them, and as the primitive may choose to have them: gradients are summed in float32
-// whatever the images' dtype.
+// The filters as the tensor holds them, and as the primitive may choose to have them: gradients are
+// summed in float32 whatever the images' dtype.
 memory::dims filter_sizes(const Call& c) {
   const Shape& s = c.w.shape();
   if (c.o.groups == 1) return {s[0], s[1], s[2], s[3]};
@@ -33,92 +34,112 @@ memory::desc any_filters(const Call& c, DType dtype) {
 }
 
 Primitive make(const Call& c) {
-  const auto algorithm = conv_algorithm() == ConvAlgorithm::Direct ? dnnl::algorithm::convolution_direct
-                                                                   : dnnl::algorithm::convolution_auto;
+  const auto algorithm = conv_algorithm() == ConvAlgorithm::Direct
+                             ? dnnl::algorithm::convolution_direct
+                             : dnnl::algorithm::convolution_auto;
   const Pair &stride = c.o.stride, &padding = c.o.padding, &dilation = c.o.dilation;
   const Shape &x = c.x.shape(), &w = c.w.shape(), &y = c.y.shape();
   const memory::dims strides = {stride.h, stride.w}, gaps = {dilation.h - 1, dilation.w - 1};
   const memory::dims before = {padding.h, padding.w};
-  const memory::dims after = {(y[2] - 1) * stride.h + dilation.h * (w[2] - 1) + 1 - x[2] - padding.h,
-                              (y[3] - 1) * stride.w + dilation.w * (w[3] - 1) + 1 - x[3] - padding.w};
-  const memory::desc images = description(c.x), outputs = description(c.y), filters = any_filters(c, c.x.dtype());
+  const memory::dims after = {
+      (y[2] - 1) * stride.h + dilation.h * (w[2] - 1) + 1 - x[2] - padding.h,
+      (y[3] - 1) * stride.w + dilation.w * (w[3] - 1) + 1 - x[3] - padding.w};
+  const memory::desc images = description(c.x), outputs = description(c.y),
+                     filters = any_filters(c, c.x.dtype());
   const memory::desc bias = c.bias.defined() ? description(c.bias) : memory::desc();
-  const auto forward =
-      describe<dnnl::convolution_forward>(std::tuple<>(), dnnl::prop_kind::forward_training, algorithm, images, filters,
-                                          bias, outputs, strides, gaps, before, after);
+  const auto forward = describe<dnnl::convolution_forward>(
+      std::tuple<>(), dnnl::prop_kind::forward_training, algorithm, images, filters, bias, outputs,
+      strides, gaps, before, after);
   if (c.pass == Pass::Forward)
     return {dnnl::convolution_forward(forward), forward.scratchpad_desc(), forward.weights_desc()};
   if (c.pass == Pass::BackwardInput) {
-    const auto backward = describe<dnnl::convolution_backward_data>(std::tie(forward), algorithm, images, filters,
-                                                                    outputs, strides, gaps, before, after);
-    return {dnnl::convolution_backward_data(backward), backward.scratchpad_desc(), backward.weights_desc()};
+    const auto backward = describe<dnnl::convolution_backward_data>(
+        std::tie(forward), algorithm, images, filters, outputs, strides, gaps, before, after);
+    return {dnnl::convolution_backward_data(backward), backward.scratchpad_desc(),
+            backward.weights_desc()};
   }
   const auto backward = describe<dnnl::convolution_backward_weights>(
-      std::tie(forward), algorithm, images, any_filters(c, DType::Float32), outputs, strides, gaps, before, after);
-  return {dnnl::convolution_backward_weights(backward), backward.scratchpad_desc(), backward.diff_weights_desc()};
+      std::tie(forward), algorithm, images, any_filters(c, DType::Float32), outputs, strides, gaps,
+      before, after);
+  return {dnnl::convolution_backward_weights(backward), backward.scratchpad_desc(),
+          backward.diff_weights_desc()};
 }
 
 bool run(Stream stream, const std::string& signature, const Call& c) {
   if (!supports(c.x) || c.w.numel() == 0 || c.y.numel() == 0) return false;
-  const std::shared_ptr<const Primitive> primitive = find(stream, signature, [&] { return make(c); });
+  const std::shared_ptr<const Primitive> primitive =
+      find(stream, signature, [&] { return make(c); });
   if (!primitive) return false;
 
   const memory plain(plain_filters(c), engine(), c.w.raw_data());
   const bool in_place = primitive->extra == plain.get_desc();
-  const cpu::Workspace<char> chosen(stream, in_place ? 0 : static_cast<int64_t>(primitive->extra.get_size()));
+  const cpu::Workspace<char> chosen(
+      stream, in_place ? 0 : static_cast<int64_t>(primitive->extra.get_size()));
   const memory filters = in_place ? plain : memory(primitive->extra, engine(), chosen.data());
   if (c.pass == Pass::BackwardWeight) {
     execute(stream, *primitive,
-            {{DNNL_ARG_SRC, as_memory(c.x)}, {DNNL_ARG_DIFF_WEIGHTS, filters}, {DNNL_ARG_DIFF_DST, as_memory(c.y)}});
+            {{DNNL_ARG_SRC, as_memory(c.x)},
+             {DNNL_ARG_DIFF_WEIGHTS, filters},
+             {DNNL_ARG_DIFF_DST, as_memory(c.y)}});
     if (!in_place) reorder(stream, filters, plain);
     return true;
   }
   if (!in_place) reorder(stream, plain, filters);
   if (c.pass == Pass::BackwardInput) {
     execute(stream, *primitive,
-            {{DNNL_ARG_DIFF_SRC, as_memory(c.x)}, {DNNL_ARG_WEIGHTS, filters}, {DNNL_ARG_DIFF_DST, as_memory(c.y)}});
+            {{DNNL_ARG_DIFF_SRC, as_memory(c.x)},
+             {DNNL_ARG_WEIGHTS, filters},
+             {DNNL_ARG_DIFF_DST, as_memory(c.y)}});
     return true;
   }
-  Arguments arguments = {{DNNL_ARG_SRC, as_memory(c.x)}, {DNNL_ARG_WEIGHTS, filters}, {DNNL_ARG_DST, as_memory(c.y)}};
+  Arguments arguments = {
+      {DNNL_ARG_SRC, as_memory(c.x)}, {DNNL_ARG_WEIGHTS, filters}, {DNNL_ARG_DST, as_memory(c.y)}};
   if (c.bias.defined()) arguments.insert({DNNL_ARG_BIAS, as_memory(c.bias)});
   execute(stream, *primitive, std::move(arguments));
   return true;
 }
 
-bool conv2d_onednn(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
-                   const Conv2dOptions& o) {
-  return run(stream, call_signature("conv2d", y, x, w, b, o), {Pass::Forward, x, w, y, in_dtype(b, DType::Float32), o});
+bool conv2d_onednn(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                   const Tensor& b, const Conv2dOptions& o) {
+  return run(stream, call_signature("conv2d", y, x, w, b, o),
+             {Pass::Forward, x, w, y, in_dtype(b, DType::Float32), o});
 }
-bool conv2d_backward_input_onednn(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                  const Tensor& addend, const Conv2dOptions& o) {
-  if (!run(stream, call_signature("conv2d_backward_input", dx, dy, w, o), {Pass::BackwardInput, dx, w, dy, {}, o}))
+bool conv2d_backward_input_onednn(Stream stream, const Tensor& dx, const Tensor& dy,
+                                  const Tensor& w, const Tensor& addend, const Conv2dOptions& o) {
+  if (!run(stream, call_signature("conv2d_backward_input", dx, dy, w, o),
+           {Pass::BackwardInput, dx, w, dy, {}, o}))
     return false;
   if (addend) kernels::add(dx, dx, addend);
   return true;
 }
 // Whether each of the kernel's numbers meets the image in some window, and not only the padding.
-bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride, int64_t padding,
+                 int64_t dilation) {
   for (int64_t r = 0; r < kernel; ++r) {
-    const int64_t before = padding - r * dilation;  // of the image's begin, seen from the first window
+    // Of the image's begin, seen from the first window.
+    const int64_t before = padding - r * dilation;
     const int64_t first = before > 0 ? (before + stride - 1) / stride : 0;
     if (first >= windows || first * stride >= before + image) return false;
   }
   return true;
 }
-bool conv2d_backward_weight_onednn(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                                   const Conv2dOptions& o) {
+bool conv2d_backward_weight_onednn(Stream stream, const Tensor& dw, const Tensor& dy,
+                                   const Tensor& x, const Conv2dOptions& o) {
   // Its bfloat16 kernels leave the gradient of what meets only padding uninitialised.
   const Shape &image = x.shape(), &kernel = dw.shape(), &windows = dy.shape();
   if (x.dtype() == DType::BFloat16 &&
       !(meets_image(image[2], windows[2], kernel[2], o.stride.h, o.padding.h, o.dilation.h) &&
         meets_image(image[3], windows[3], kernel[3], o.stride.w, o.padding.w, o.dilation.w)))
     return false;
-  return run(stream, call_signature("conv2d_backward_weight", dw, dy, x, o), {Pass::BackwardWeight, x, dw, dy, {}, o});
+  return run(stream, call_signature("conv2d_backward_weight", dw, dy, x, o),
+             {Pass::BackwardWeight, x, dw, dy, {}, o});
 }
 
 REGISTER_KERNEL(conv2d, DeviceType::CPU, Provider::Vendor, conv2d_onednn);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Vendor, conv2d_backward_input_onednn);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Vendor, conv2d_backward_weight_onednn);
+REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Vendor,
+                conv2d_backward_input_onednn);
+REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Vendor,
+                conv2d_backward_weight_onednn);
 
 }  // namespace
 }  // namespace ringgrad::onednn

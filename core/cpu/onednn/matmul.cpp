@@ -14,20 +14,28 @@ Tensor operand(const Tensor& x) {
   return x.as_strided({1, x.size(1), x.size(2)}, x.strides(), x.storage_offset());
 }
 
-bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tensor& b_, const Tensor& bias_) {
+bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tensor& b_,
+                   const Tensor& bias_) {
   const Tensor a = operand(a_), b = operand(b_);
-  if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;  // both repeat, which it refuses
-  if (!supports(c) || a.numel() == 0 || has_internal_overlap(a) || has_internal_overlap(b)) return false;
+  // Both repeat, which it refuses.
+  if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;
+  if (!supports(c) || a.numel() == 0 || has_internal_overlap(a) || has_internal_overlap(b))
+    return false;
   Tensor bias = in_dtype(bias_, DType::Float32);
-  if (bias) bias = bias.as_strided({1, 1, c.size(2)}, {c.size(2), c.size(2), bias.strides()[0]}, bias.storage_offset());
+  if (bias)
+    bias = bias.as_strided({1, 1, c.size(2)}, {c.size(2), c.size(2), bias.strides()[0]},
+                           bias.storage_offset());
   const auto primitive = find(stream, call_signature("matmul", c, a, b, bias), [&]() -> Primitive {
     const auto product =
-        bias ? describe<dnnl::matmul>(std::tuple<>(), description(a), description(b), description(bias), description(c))
-             : describe<dnnl::matmul>(std::tuple<>(), description(a), description(b), description(c));
+        bias ? describe<dnnl::matmul>(std::tuple<>(), description(a), description(b),
+                                      description(bias), description(c))
+             : describe<dnnl::matmul>(std::tuple<>(), description(a), description(b),
+                                      description(c));
     return {dnnl::matmul(product), product.scratchpad_desc()};
   });
   if (!primitive) return false;
-  Arguments arguments = {{DNNL_ARG_SRC, as_memory(a)}, {DNNL_ARG_WEIGHTS, as_memory(b)}, {DNNL_ARG_DST, as_memory(c)}};
+  Arguments arguments = {
+      {DNNL_ARG_SRC, as_memory(a)}, {DNNL_ARG_WEIGHTS, as_memory(b)}, {DNNL_ARG_DST, as_memory(c)}};
   if (bias) arguments.insert({DNNL_ARG_BIAS, as_memory(bias)});
   execute(stream, *primitive, std::move(arguments));
   return true;

@@ -15,12 +15,14 @@
 namespace ringgrad::onednn {
 namespace {
 
-// While it lives, OpenMP gives this thread as many threads as the stream has: primitives are made for a number of
-// threads, and run with as many.
+// While it lives, OpenMP gives this thread as many threads as the stream has: primitives are made
+// for a number of threads, and run with as many.
 class Threads {
  public:
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-  explicit Threads(Stream stream) : before_(omp_get_max_threads()) { omp_set_num_threads(thread_count(stream)); }
+  explicit Threads(Stream stream) : before_(omp_get_max_threads()) {
+    omp_set_num_threads(thread_count(stream));
+  }
   ~Threads() { omp_set_num_threads(before_); }
 
  private:
@@ -30,8 +32,9 @@ class Threads {
 #endif
 };
 
-BEFORE_MAIN(vendor, add_vendor_library(DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".",
-                                                            DNNL_VERSION_PATCH)));
+BEFORE_MAIN(vendor,
+            add_vendor_library(DeviceType::CPU, str("oneDNN ", DNNL_VERSION_MAJOR, ".",
+                                                    DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH)));
 
 memory::dims dims(const Shape& sizes) { return {sizes.begin(), sizes.end()}; }
 
@@ -51,18 +54,21 @@ memory::data_type data_type(DType dtype) {
 }
 
 memory::desc description(const Tensor& x) {
-  if (x.layout() == Layout::ChannelBlocked) return {dims(x.shape()), data_type(x.dtype()), memory::format_tag::nChw16c};
+  if (x.layout() == Layout::ChannelBlocked)
+    return {dims(x.shape()), data_type(x.dtype()), memory::format_tag::nChw16c};
   // The stride of a dimension of size 1 means nothing to us, and something to oneDNN.
-  return {dims(x.shape()), data_type(x.dtype()), dims(x.is_contiguous() ? contiguous_strides(x.shape()) : x.strides())};
+  return {dims(x.shape()), data_type(x.dtype()),
+          dims(x.is_contiguous() ? contiguous_strides(x.shape()) : x.strides())};
 }
 
 memory as_memory(const Tensor& x) { return memory(description(x), engine(), x.raw_data()); }
 
-std::shared_ptr<const Primitive> find(Stream stream, const std::string& call, const std::function<Primitive()>& make) {
+std::shared_ptr<const Primitive> find(Stream stream, const std::string& call,
+                                      const std::function<Primitive()>& make) {
   static std::mutex mutex;
   static auto* const made = new std::map<std::string, std::shared_ptr<const Primitive>>;
-  const std::string key =
-      str(call, " threads ", thread_count(stream), " convolution ", static_cast<int>(conv_algorithm()));
+  const std::string key = str(call, " threads ", thread_count(stream), " convolution ",
+                              static_cast<int>(conv_algorithm()));
   std::lock_guard lock(mutex);
   if (const auto at = made->find(key); at != made->end()) return at->second;
   const Threads threads(stream);

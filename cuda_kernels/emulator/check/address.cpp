@@ -21,10 +21,12 @@ void MemoryMap::add(const void* begin, size_t bytes, Memory memory) {
 void MemoryMap::begin_block(const Grid& grid, const Block& block) {
   if (block_ != &block) look_at_thread(block);
   ranges_[0] = {reinterpret_cast<uintptr_t>(block.dynamic_shared()),
-                reinterpret_cast<uintptr_t>(block.dynamic_shared()) + grid.shared_bytes, Memory::Shared};
+                reinterpret_cast<uintptr_t>(block.dynamic_shared()) + grid.shared_bytes,
+                Memory::Shared};
   ranges_[1] = {reinterpret_cast<uintptr_t>(grid.arguments),
                 reinterpret_cast<uintptr_t>(grid.arguments) + grid.argument_bytes, Memory::Private};
-  // The part of the stack on which kernels run. What called the launch is above: the host's, and none of theirs.
+  // The part of the stack on which kernels run. What called the launch is above: the host's, and
+  // none of theirs.
   ranges_.back().end = reinterpret_cast<uintptr_t>(&grid);
 }
 
@@ -56,8 +58,8 @@ void MemoryMap::look_at_thread(const Block& block) {
         map.add(info->dlpi_tls_data, info->dlpi_phdr[i].p_memsz, Memory::Shared);
     for (int i = 0; i < info->dlpi_phnum; ++i)
       if (info->dlpi_phdr[i].p_type == PT_LOAD)
-        map.add(reinterpret_cast<const void*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), info->dlpi_phdr[i].p_memsz,
-                Memory::Private);
+        map.add(reinterpret_cast<const void*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr),
+                info->dlpi_phdr[i].p_memsz, Memory::Private);
     return 0;
   };
   dl_iterate_phdr(add_module, this);
@@ -83,17 +85,20 @@ Place place_of(const void* pc) {
   Dl_info module;
   if (!dladdr(pc, &module)) return {};
   // The instruction before the return address is the call.
-  const auto offset = reinterpret_cast<uintptr_t>(pc) - reinterpret_cast<uintptr_t>(module.dli_fbase) - 1;
+  const auto offset =
+      reinterpret_cast<uintptr_t>(pc) - reinterpret_cast<uintptr_t>(module.dli_fbase) - 1;
   return {module.dli_fname, module.dli_sname ? module.dli_sname : "", offset};
 }
 
-// For each place its line, behind that the line where the function that this is in has been inlined, and so on. Empty
-// where that is not known. REQUIRES: all of one module.
+// For each place its line, behind that the line where the function that this is in has been
+// inlined, and so on. Empty where that is not known. REQUIRES: all of one module.
 std::vector<std::vector<std::string>> inlined_lines(const std::vector<Place>& places) {
   std::vector<std::vector<std::string>> lines;
   std::string command = "addr2line -a -i -e '" + places.front().module + "'";
   for (const Place& place : places) command += str(" 0x", std::hex, place.offset);
-  if (const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose); pipe)
+  if (const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
+          popen((command + " 2>/dev/null").c_str(), "r"), pclose);
+      pipe)
     for (char text[512]; std::fgets(text, sizeof text, pipe.get());) {
       std::string line = text;
       line = line.substr(0, line.find_first_of(" \n"));  // without "(discriminator 3)"
@@ -107,7 +112,8 @@ std::vector<std::vector<std::string>> inlined_lines(const std::vector<Place>& pl
 }
 
 std::string without_line(const Place& place) {
-  return place.symbol.empty() ? str("0x", std::hex, place.offset) : str(place.symbol, " + 0x", std::hex, place.offset);
+  return place.symbol.empty() ? str("0x", std::hex, place.offset)
+                              : str(place.symbol, " + 0x", std::hex, place.offset);
 }
 
 }  // namespace
@@ -122,7 +128,8 @@ std::vector<std::string> source_lines(const std::vector<const void*>& pcs) {
   std::vector<std::string> found;
   for (size_t first = 0; first < pcs.size(); first += kAtOnce) {
     std::vector<Place> places;
-    for (size_t i = first; i < std::min(pcs.size(), first + kAtOnce); ++i) places.push_back(place_of(pcs[i]));
+    for (size_t i = first; i < std::min(pcs.size(), first + kAtOnce); ++i)
+      places.push_back(place_of(pcs[i]));
     const auto lines = inlined_lines(places);
     for (size_t i = 0; i < places.size(); ++i)
       found.push_back(lines[i].empty() ? without_line(places[i]) : lines[i].back());

@@ -19,8 +19,8 @@ enum class Memory : uint8_t {
 
 class MemoryMap {
  public:
-  // Of the calling thread, whose block it is: its thread-local memory is where static shared memory lies. `grid` is on
-  // its stack.
+  // Of the calling thread, whose block it is: its thread-local memory is where static shared memory
+  // lies. `grid` is on its stack.
   void begin_block(const Grid& grid, const Block& block);
   Memory find(const void* address) const;
 
@@ -36,10 +36,11 @@ class MemoryMap {
   const Block* block_ = nullptr;
 };
 
-// The line that an instruction comes from: "softmax.cu:42", or "function + 0x1f" where debug information or addr2line
-// are missing. `pc` is a return address.
+// The line that an instruction comes from: "softmax.cu:42", or "function + 0x1f" where debug
+// information or addr2line are missing. `pc` is a return address.
 std::string source_line(const void* pc);
-// The lines of the kernels themselves which have called what is inlined there, asked for all at once.
+// The lines of the kernels themselves which have called what is inlined there, asked for all at
+// once.
 std::vector<std::string> source_lines(const std::vector<const void*>& pcs);
 
 }  // namespace ringgrad::emulator

@@ -62,10 +62,14 @@ void Checker::check_bounds(const Access& access) {
   const Allocation* allocation = runtime.find(access.address, &first);
   if (!allocation) return report(access, "memory that no allocation contains", nullptr);
   if (end > first + allocation->bytes)
-    return report(access, str(end - first - allocation->bytes, " bytes beyond an allocation of ", allocation->bytes),
-                  nullptr);
+    return report(
+        access,
+        str(end - first - allocation->bytes, " bytes beyond an allocation of ", allocation->bytes),
+        nullptr);
   if (allocation->device != device_)
-    return report(access, str("memory of device ", allocation->device, " by device ", device_, " without peer access"),
+    return report(access,
+                  str("memory of device ", allocation->device, " by device ", device_,
+                      " without peer access"),
                   nullptr);
   known_begin_ = first;
   known_end_ = first + allocation->bytes;
@@ -91,35 +95,41 @@ void Checker::check_races(const Access& access, Memory memory) {
     uint8_t bytes = 0;
     for (uintptr_t i = 0; i < 4; ++i)
       if (word_begin + i >= begin && word_begin + i < end) bytes |= static_cast<uint8_t>(1u << i);
-    const Trace now{access.pc, block_, thread, barrier_, warp_barriers_[thread / kWarpSize], bytes, access.atomic};
+    const Trace now{access.pc, block_,       thread, barrier_, warp_barriers_[thread / kWarpSize],
+                    bytes,     access.atomic};
     Word& word = shadow_.word(word_begin, launch_);
     const auto races = [&](const Trace& earlier) {
-      return (earlier.bytes & bytes) && !(access.atomic && earlier.atomic) && !ordered(earlier, memory);
+      return (earlier.bytes & bytes) && !(access.atomic && earlier.atomic) &&
+             !ordered(earlier, memory);
     };
     const char* kind = memory == Memory::Shared ? "shared" : "global";
     if (memory == Memory::Shared && !access.write && (!word.write.pc || word.write.block != block_))
       report(access, "shared memory that the block has not written", nullptr);
     if (races(word.write))
-      report(access, str("race in ", kind, " memory: ", access.write ? "write after write" : "read after write"),
+      report(access,
+             str("race in ", kind,
+                 " memory: ", access.write ? "write after write" : "read after write"),
              &word.write);
     if (access.write && races(word.read))
       report(access, str("race in ", kind, " memory: write after read"), &word.read);
     if (access.write)
       word.write = now;
-    else if (ordered(word.read, memory))  // of unordered readers the first is kept: any of them will do
+    else if (ordered(word.read,
+                     memory))  // of unordered readers the first is kept: any of them will do
       word.read = now;
   }
 }
 
 void Checker::report(const Access& access, const std::string& problem, const Trace* other) {
-  if (!reported_.insert({access.pc, other ? other->pc : nullptr}).second || ++found_ > kListed) return;
+  if (!reported_.insert({access.pc, other ? other->pc : nullptr}).second || ++found_ > kListed)
+    return;
   const uint3 t = threadIdx, b = blockIdx;
-  reports_ +=
-      str("\n  ", source_line(access.pc), ": ", access.write ? "write" : "read", " of ", access.bytes,
-          " bytes by block (", b.x, ", ", b.y, ", ", b.z, "), thread (", t.x, ", ", t.y, ", ", t.z, "): ", problem);
+  reports_ += str("\n  ", source_line(access.pc), ": ", access.write ? "write" : "read", " of ",
+                  access.bytes, " bytes by block (", b.x, ", ", b.y, ", ", b.z, "), thread (", t.x,
+                  ", ", t.y, ", ", t.z, "): ", problem);
   if (other)
-    reports_ += str("; the other access is at ", source_line(other->pc), " by thread ", other->thread, " of block ",
-                    other->block);
+    reports_ += str("; the other access is at ", source_line(other->pc), " by thread ",
+                    other->thread, " of block ", other->block);
 }
 
 }  // namespace ringgrad::emulator

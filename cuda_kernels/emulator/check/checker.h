@@ -1,10 +1,12 @@
-// Finds, in every access of a kernel: global memory outside every allocation, or of another device; and races, that is
-// two accesses of one byte by two threads, at least one of them a write and not both atomic, that nothing orders.
+// Finds, in every access of a kernel: global memory outside every allocation, or of another device;
+// and races, that is two accesses of one byte by two threads, at least one of them a write and not
+// both atomic, that nothing orders.
 //
-// What orders accesses: the program order of a thread, __syncthreads in a block, __syncwarp in a warp. Of two blocks of
-// a launch a pair of fences does: one writes, waits at a barrier, passes __threadfence and says so by an atomic
-// function; the other, which has learnt of it by an atomic function, passes __threadfence and reads.
-// (compute-sanitizer's memcheck and racecheck do this on a device, the latter for shared memory only.)
+// What orders accesses: the program order of a thread, __syncthreads in a block, __syncwarp in a
+// warp. Of two blocks of a launch a pair of fences does: one writes, waits at a barrier, passes
+// __threadfence and says so by an atomic function; the other, which has learnt of it by an atomic
+// function, passes __threadfence and reads. (compute-sanitizer's memcheck and racecheck do this on
+// a device, the latter for shared memory only.)
 #pragma once
 
 #include <array>
@@ -82,9 +84,11 @@ class Checker {
   uint32_t launch_ = 0;
   int64_t block_ = 0;
   uint32_t barrier_ = 0, warp_barriers_[32] = {};
-  // Of this launch: how many barriers each block had passed at the fence before its first atomic function.
+  // Of this launch: how many barriers each block had passed at the fence before its first atomic
+  // function.
   std::unordered_map<int64_t, uint32_t> released_;
-  // Of this block: whether it has passed a fence before an atomic function, such a function, and a fence behind it.
+  // Of this block: whether it has passed a fence before an atomic function, such a function, and a
+  // fence behind it.
   bool fenced_ = false, told_ = false, acquired_ = false;
   uint32_t fenced_at_ = 0;
   uintptr_t known_begin_ = 0, known_end_ = 0;  // the allocation that was accessed last

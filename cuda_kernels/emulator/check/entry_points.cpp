@@ -1,18 +1,20 @@
-// Where kernels report their accesses: g++ and clang++ insert these calls into code compiled with -fsanitize=thread.
-// Here they are defined by us instead of the ThreadSanitizer library, so that each load and store of a kernel, with its
-// address and its place in the program, reaches the observer.
+// Where kernels report their accesses: g++ and clang++ insert these calls into code compiled with
+// -fsanitize=thread. Here they are defined by us instead of the ThreadSanitizer library, so that
+// each load and store of a kernel, with its address and its place in the program, reaches the
+// observer.
 #include <cstdint>
 
 #include "ringgrad/cuda_kernels/emulator/block.h"
 
 namespace {
 
-inline void report(const volatile void* address, size_t bytes, bool write, bool atomic, const void* pc,
-                   bool aligned = false) {
+inline void report(const volatile void* address, size_t bytes, bool write, bool atomic,
+                   const void* pc, bool aligned = false) {
   using namespace ringgrad::emulator;
   if (!observing) return;
   observing = false;  // the observer's own accesses are not the kernel's
-  observer->access({const_cast<const void*>(address), bytes, write, atomic, pc, AsyncCopy::None, aligned});
+  observer->access(
+      {const_cast<const void*>(address), bytes, write, atomic, pc, AsyncCopy::None, aligned});
   observing = true;
 }
 
@@ -48,28 +50,31 @@ PLAIN(16)
     report(p, BITS / 8, true, true, PC);                        \
     return BUILTIN(p, value, __ATOMIC_SEQ_CST);                 \
   }
-#define ATOMIC(BITS, T)                                                                                \
-  T __tsan_atomic##BITS##_load(const volatile T* p, int) {                                             \
-    report(p, BITS / 8, false, true, PC);                                                              \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                       \
-  }                                                                                                    \
-  void __tsan_atomic##BITS##_store(volatile T* p, T value, int) {                                      \
-    report(p, BITS / 8, true, true, PC);                                                               \
-    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                      \
-  }                                                                                                    \
-  FETCH(BITS, T, exchange, __atomic_exchange_n)                                                        \
-  FETCH(BITS, T, fetch_add, __atomic_fetch_add)                                                        \
-  FETCH(BITS, T, fetch_sub, __atomic_fetch_sub)                                                        \
-  FETCH(BITS, T, fetch_and, __atomic_fetch_and)                                                        \
-  FETCH(BITS, T, fetch_or, __atomic_fetch_or)                                                          \
-  FETCH(BITS, T, fetch_xor, __atomic_fetch_xor)                                                        \
-  int __tsan_atomic##BITS##_compare_exchange_strong(volatile T* p, T* expected, T value, int, int) {   \
-    report(p, BITS / 8, true, true, PC);                                                               \
-    return __atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-  }                                                                                                    \
-  int __tsan_atomic##BITS##_compare_exchange_weak(volatile T* p, T* expected, T value, int, int) {     \
-    report(p, BITS / 8, true, true, PC);                                                               \
-    return __atomic_compare_exchange_n(p, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
+#define ATOMIC(BITS, T)                                                                            \
+  T __tsan_atomic##BITS##_load(const volatile T* p, int) {                                         \
+    report(p, BITS / 8, false, true, PC);                                                          \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
+  }                                                                                                \
+  void __tsan_atomic##BITS##_store(volatile T* p, T value, int) {                                  \
+    report(p, BITS / 8, true, true, PC);                                                           \
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                  \
+  }                                                                                                \
+  FETCH(BITS, T, exchange, __atomic_exchange_n)                                                    \
+  FETCH(BITS, T, fetch_add, __atomic_fetch_add)                                                    \
+  FETCH(BITS, T, fetch_sub, __atomic_fetch_sub)                                                    \
+  FETCH(BITS, T, fetch_and, __atomic_fetch_and)                                                    \
+  FETCH(BITS, T, fetch_or, __atomic_fetch_or)                                                      \
+  FETCH(BITS, T, fetch_xor, __atomic_fetch_xor)                                                    \
+  int __tsan_atomic##BITS##_compare_exchange_strong(volatile T* p, T* expected, T value, int,      \
+                                                    int) {                                         \
+    report(p, BITS / 8, true, true, PC);                                                           \
+    return __atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST,                \
+                                       __ATOMIC_SEQ_CST);                                          \
+  }                                                                                                \
+  int __tsan_atomic##BITS##_compare_exchange_weak(volatile T* p, T* expected, T value, int, int) { \
+    report(p, BITS / 8, true, true, PC);                                                           \
+    return __atomic_compare_exchange_n(p, expected, value, true, __ATOMIC_SEQ_CST,                 \
+                                       __ATOMIC_SEQ_CST);                                          \
   }
 ATOMIC(8, uint8_t)
 ATOMIC(16, uint16_t)

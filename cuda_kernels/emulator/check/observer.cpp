@@ -1,6 +1,6 @@
-// The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the checker off,
-// RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the program. count_accesses() has one of
-// its own.
+// The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the
+// checker off, RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the
+// program. count_accesses() has one of its own.
 
 #include <cstdio>
 #include <cstdlib>

@@ -89,12 +89,16 @@ void Profile::end_block() {
 }
 
 KernelCounts Profile::counts() const {
-  KernelCounts result{
-      .launches = launches_, .blocks = all_blocks_, .threads = threads_, .accesses = {}, .instructions = instructions_};
+  KernelCounts result{.launches = launches_,
+                      .blocks = all_blocks_,
+                      .threads = threads_,
+                      .accesses = {},
+                      .instructions = instructions_};
   std::vector<const void*> places;
   for (const auto& [place, site] : sites_) places.push_back(place.first);
   const std::vector<std::string> lines = source_lines(places);
-  std::map<std::tuple<std::string, bool, bool>, AccessCount> by_line;  // an unrolled loop has a line at many places
+  // An unrolled loop has a line at many places.
+  std::map<std::tuple<std::string, bool, bool>, AccessCount> by_line;
   size_t next = 0;
   for (const auto& [place, site] : sites_) {
     AccessCount& count = by_line[{lines[next], site.count.shared, site.count.write}];
@@ -112,16 +116,22 @@ std::string table_of(const KernelCounts& counts) {
   std::string text = "line                            access        requests  per request\n";
   for (const AccessCount& count : counts.accesses) {
     const double requests = static_cast<double>(count.requests);
-    const auto fixed = [](double value, int digits) { return formatted(value, std::chars_format::fixed, digits); };
+    const auto fixed = [](double value, int digits) {
+      return formatted(value, std::chars_format::fixed, digits);
+    };
     TextOutput line;
-    line << std::left << std::setw(30) << count.line << (count.shared ? "  shared " : "  global ") << std::setw(5)
-         << (count.write ? "store" : "load") << std::right << std::setw(10) << count.requests << "  " << std::setw(5);
+    line << std::left << std::setw(30) << count.line << (count.shared ? "  shared " : "  global ")
+         << std::setw(5) << (count.write ? "store" : "load") << std::right << std::setw(10)
+         << count.requests << "  " << std::setw(5);
     if (count.shared)
       line << fixed(static_cast<double>(count.passes) / requests, 2) << " passes, "
            << fixed(static_cast<double>(count.least_passes) / requests, 2) << " at least\n";
     else
-      line << fixed(static_cast<double>(count.sectors) / requests, 2) << " sectors, " << std::setw(3)
-           << fixed(100.0 * static_cast<double>(count.bytes) / static_cast<double>(count.sectors * int64_t{kSector}), 0)
+      line << fixed(static_cast<double>(count.sectors) / requests, 2) << " sectors, "
+           << std::setw(3)
+           << fixed(100.0 * static_cast<double>(count.bytes) /
+                        static_cast<double>(count.sectors * int64_t{kSector}),
+                    0)
            << " % used\n";
     text += line.str();
   }

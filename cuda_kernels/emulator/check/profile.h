@@ -1,5 +1,6 @@
-// How well the accesses of each source line use the memory, and what else a warp executes: what a device's profiler
-// calls sectors per request and bank conflicts, counted instead of measured (core/device/access_counter.h).
+// How well the accesses of each source line use the memory, and what else a warp executes: what a
+// device's profiler calls sectors per request and bank conflicts, counted instead of measured
+// (core/device/access_counter.h).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ class Profile {
   KernelCounts counts() const;
 
  private:
-  // The accesses that the lanes of a warp make with one instruction: each lane's k-th execution of it belongs together.
+  // The accesses that the lanes of a warp make with one instruction: each lane's k-th execution of
+  // it belongs together.
   struct LaneAccess {
     int lane;
     uintptr_t address;
@@ -51,8 +53,9 @@ class Profile {
   std::map<std::string, int64_t> instructions_;
 };
 
-// A line for each of the accesses: requests, and for global memory the 32-byte sectors per request and which part of
-// them was asked for; for shared memory the passes per request, and the least that would do.
+// A line for each of the accesses: requests, and for global memory the 32-byte sectors per request
+// and which part of them was asked for; for shared memory the passes per request, and the least
+// that would do.
 std::string table_of(const KernelCounts& counts);
 
 }  // namespace ringgrad::emulator

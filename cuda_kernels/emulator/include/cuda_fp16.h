@@ -1,12 +1,13 @@
-// Stand-in for the CUDA toolkit's header of this name: __half with the bits and rounding of the device's. Like CUDA's,
-// it is included by cuda_bf16.h, which has the other type of 16 bits.
+// Stand-in for the CUDA toolkit's header of this name: __half with the bits and rounding of the
+// device's. Like CUDA's, it is included by cuda_bf16.h, which has the other type of 16 bits.
 #pragma once
 
 #include "ringgrad/core/dtype.h"
 
 namespace ringgrad::emulator {
 
-// Arithmetic in 16 bits as the device does it: computed exactly enough in float, rounded after every operation.
+// Arithmetic in 16 bits as the device does it: computed exactly enough in float, rounded after
+// every operation.
 template <class Storage>
 struct SixteenBit {
   Storage value;

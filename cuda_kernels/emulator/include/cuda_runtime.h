@@ -1,6 +1,7 @@
-// Stand-in for the CUDA toolkit's header of this name, on the include path only when CUDA is emulated: the language for
-// kernels, and the part of the runtime API that ringgrad uses, with CUDA's names, values and rules. Where CUDA would
-// corrupt or deadlock silently, the emulated calls return an error whose cudaGetErrorString says what happened.
+// Stand-in for the CUDA toolkit's header of this name, on the include path only when CUDA is
+// emulated: the language for kernels, and the part of the runtime API that ringgrad uses, with
+// CUDA's names, values and rules. Where CUDA would corrupt or deadlock silently, the emulated calls
+// return an error whose cudaGetErrorString says what happened.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +28,16 @@ enum cudaError_t {
   cudaErrorCapturedEvent = 907,
 };
 const char* cudaGetErrorName(cudaError_t error);
-const char* cudaGetErrorString(cudaError_t error);  // with details, for the calling thread's last error
-cudaError_t cudaGetLastError();                     // and forgets it
+// With details, for the calling thread's last error.
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();  // and forgets it
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphExec_t = struct CUgraphExec_st*;
 
-// ---- devices ------------------------------------------------------------------------------------------------------
+// ---- devices ------------------------------------------------------------------------------------
 struct cudaDeviceProp {
   char name[256];
 };
@@ -47,7 +49,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
-// ---- memory -------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);  // waits for the device
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
@@ -62,8 +64,9 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
 
-// ---- streams and events -------------------------------------------------------------------------------------------
-inline constexpr unsigned cudaStreamNonBlocking = 1;  // the one kind there is: the null stream waits for no other
+// ---- streams and events -------------------------------------------------------------------------
+inline constexpr unsigned cudaStreamNonBlocking =
+    1;  // the one kind there is: the null stream waits for no other
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
@@ -77,7 +80,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
-// ---- capture and graphs -------------------------------------------------------------------------------------------
+// ---- capture and graphs -------------------------------------------------------------------------
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal = 0,
   cudaStreamCaptureModeThreadLocal = 1,
@@ -88,13 +91,15 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count);  // `nodes` must be nullptr: counts only
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+// `nodes` must be nullptr: counts only.
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
-// ---- launches -----------------------------------------------------------------------------------------------------
+// ---- launches -----------------------------------------------------------------------------------
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -104,23 +109,28 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 namespace ringgrad::emulator {
 
-// Queues a launch of body(call) on the configuration's stream; the `bytes` at `call` are copied. `kernel` is what body
-// calls.
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*), const void* call,
-                   size_t bytes);
+// Queues a launch of body(call) on the configuration's stream; the `bytes` at `call` are copied.
+// `kernel` is what body calls.
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*),
+                   const void* call, size_t bytes);
 cudaError_t allow_shared_bytes(const void* kernel, int bytes);  // on the current device
 
 }  // namespace ringgrad::emulator
 
 // Packs a kernel and its arguments for the stream, as CUDA does.
 template <class... Params, class... Args>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
+                               Args&&... args) {
   static_assert((std::is_trivially_copyable_v<Params> && ...),
                 "kernel arguments are copied to the device byte by byte");
-  // A closure instead of a tuple: it is instantiated for every kernel, and compiles in half the time.
-  const auto call = [kernel, ... values = static_cast<Params>(static_cast<Args&&>(args))] { kernel(values...); };
+  // A closure instead of a tuple: it is instantiated for every kernel, and compiles in half the
+  // time.
+  const auto call = [kernel, ... values = static_cast<Params>(static_cast<Args&&>(args))] {
+    kernel(values...);
+  };
   const auto run = [](const void* copied) { (*static_cast<const decltype(call)*>(copied))(); };
-  return ringgrad::emulator::launch(*config, reinterpret_cast<const void*>(kernel), run, &call, sizeof call);
+  return ringgrad::emulator::launch(*config, reinterpret_cast<const void*>(kernel), run, &call,
+                                    sizeof call);
 }
 
 // More than 48 KiB of dynamic shared memory have to be asked for.

@@ -14,10 +14,12 @@ inline constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";
 
 struct BenchAllReduceOptions {
   int ranks = 2;
-  std::string device = "cpu", backend;                     // backend "": as the device is
-  std::string transport = "auto";                          // shm, tcp
-  std::string algorithm = "auto";                          // gather, exchange, ring, segmented, shared
-  uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB
+  std::string device = "cpu", backend;  // backend "": as the device is
+  std::string transport = "auto";       // shm, tcp
+  // Gather, exchange, ring, segmented, shared.
+  std::string algorithm = "auto";
+  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
+  uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;
   int factor = 2;
   double seconds = 0.5;  // for each size
   int iterations = 0;    // 0: as many as `seconds` allow
@@ -35,7 +37,7 @@ struct BenchKernelOptions {
   std::string kernel;         // "": says which there are, and their steps
   std::string step;           // its number or its name; "": all
   std::vector<int64_t> size;  // as the kernel's ladder names them; empty: its own
-  std::string dtype;          // fp32, bf16, fp16; "": bf16, and fp32 for steps that take nothing else
+  std::string dtype;  // fp32, bf16, fp16; "": bf16, and fp32 for steps that take nothing else
 };
 int bench_kernel(const BenchKernelOptions& options);
 
@@ -62,8 +64,10 @@ struct BenchDdpOptions : WorkloadOptions {
   double seconds = 3;  // a row and round
   int rounds = 3;
   bool force = false;
-  std::vector<std::string> buckets;  // --bucket-mb: the first one is ddp's, the others have rows of their own
-  std::vector<int> predict, nodes;   // numbers of ranks to extrapolate to, and of the nodes they are spread over
+  // --bucket-mb: the first one is ddp's, the others have rows of their own.
+  std::vector<std::string> buckets;
+  // Numbers of ranks to extrapolate to, and of the nodes they are spread over.
+  std::vector<int> predict, nodes;
   double network_us = 30, network_gbit = 25;  // between nodes
   std::string from;                           // explain what was measured then; "" : measure
   std::string out;                            // the run directory; "" : runs/NNNN-bench-ddp-MODEL

@@ -1,6 +1,7 @@
-// `ringgrad bench allreduce`: float32 sums between ranks of this machine, in nccl-tests' table. In place means in
-// memory that the ranks share where they can, as gradients are; out of place, from one tensor of a rank's own to
-// another. On a GPU a time ends when the device has done what was queued.
+// `ringgrad bench allreduce`: float32 sums between ranks of this machine, in nccl-tests' table. In
+// place means in memory that the ranks share where they can, as gradients are; out of place, from
+// one tensor of a rank's own to another. On a GPU a time ends when the device has done what was
+// queued.
 #include <sched.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBoundFrom = 1 << 20;  // below, the bound would measure how threads meet
 
-// Ranks and threads stay on a core of their own, as mpirun puts them: two on one core would measure the scheduler.
+// Ranks and threads stay on a core of their own, as mpirun puts them: two on one core would measure
+// the scheduler.
 void stay_on_core(int i) {
   static const cpu_set_t allowed = [] {
     cpu_set_t set;
@@ -62,11 +64,13 @@ int64_t wrong_elements(const Tensor& x, int ranks) {
   const float factor = static_cast<float>(ranks * (ranks + 1) / 2);
   const Tensor host = to(x, Device());
   int64_t wrong = 0;
-  for (int64_t i = 0; i < x.numel(); ++i) wrong += host.data<float>()[i] == factor * pattern(i) ? 0 : 1;
+  for (int64_t i = 0; i < x.numel(); ++i)
+    wrong += host.data<float>()[i] == factor * pattern(i) ? 0 : 1;
   return wrong;
 }
 
-// The same sums without ranks: thread t of `ranks` adds slice t of as many buffers and stores it into all of them.
+// The same sums without ranks: thread t of `ranks` adds slice t of as many buffers and stores it
+// into all of them.
 std::vector<double> threads_of_one_process(const std::vector<Tensor>& buffers, int repetitions) {
   const int threads = static_cast<int>(buffers.size());
   std::vector<void*> data;
@@ -83,7 +87,9 @@ std::vector<double> threads_of_one_process(const std::vector<Tensor>& buffers, i
   std::vector<double> seconds;
   const auto work = [&](int thread) {
     stay_on_core(thread);
-    const auto edge = [&](int t) { return count * static_cast<size_t>(t) / static_cast<size_t>(threads) / 16 * 16; };
+    const auto edge = [&](int t) {
+      return count * static_cast<size_t>(t) / static_cast<size_t>(threads) / 16 * 16;
+    };
     for (int repetition = 0, meetings = 0; repetition < repetitions; ++repetition) {
       meet(meetings);
       const auto start = Clock::now();
@@ -112,7 +118,8 @@ class Measurement {
   Measurement(ProcessGroup& group, const BenchAllReduceOptions& options, int64_t bytes)
       : group_(group), options_(options), count_(bytes / 4) {
     const Device device = group.device();
-    x_ = Tensor(group.allocate_shared(static_cast<size_t>(bytes), device), {count_}, {1}, 0, DType::Float32);
+    x_ = Tensor(group.allocate_shared(static_cast<size_t>(bytes), device), {count_}, {1}, 0,
+                DType::Float32);
     in_ = zeros({count_}, {.device = device});
     out_ = zeros({count_}, {.device = device});
     if (options.bound && bytes >= kBoundFrom && group.is_main_process())
@@ -177,8 +184,9 @@ class Measurement {
 
   int agree_on_repetitions() {
     const double once = in_place() + out_of_place();
-    const int wanted = options_.iterations > 0 ? options_.iterations
-                                               : std::clamp(static_cast<int>(options_.seconds / once), 10, 100'000);
+    const int wanted = options_.iterations > 0
+                           ? options_.iterations
+                           : std::clamp(static_cast<int>(options_.seconds / once), 10, 100'000);
     const Tensor agreed = full({1}, wanted, {.dtype = DType::Int64});
     group_.broadcast(agreed, 0).wait();
     return static_cast<int>(agreed.data<int64_t>()[0]);
@@ -193,18 +201,20 @@ class Measurement {
 
 std::string cells(double microseconds, int64_t bytes, int ranks, int64_t wrong) {
   const double bandwidth = static_cast<double>(bytes) / microseconds / 1e3;
-  return fmt::format("{:>9}{:>8.2f}{:>8.2f}{:>7}", fmt::format("{:.{}f}", microseconds, microseconds < 100 ? 2 : 1),
-                     bandwidth, bandwidth * 2 * (ranks - 1) / ranks, wrong);
+  return fmt::format("{:>9}{:>8.2f}{:>8.2f}{:>7}",
+                     fmt::format("{:.{}f}", microseconds, microseconds < 100 ? 2 : 1), bandwidth,
+                     bandwidth * 2 * (ranks - 1) / ranks, wrong);
 }
 
 void print_head(const ProcessGroup& group, const BenchAllReduceOptions& options) {
-  result("# nranks {} backend {} algorithm {} warmup iters: {} check: on, medians on rank 0", group.size(),
-         group.backend(), options.algorithm, options.warmup);
+  result("# nranks {} backend {} algorithm {} warmup iters: {} check: on, medians on rank 0",
+         group.size(), group.backend(), options.algorithm, options.warmup);
   result("#");
   result("#{:>57}{:>39}", "out-of-place", "in-place");
   const std::string names = fmt::format("{:>9}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
   const std::string units = fmt::format("{:>9}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
-  result("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "size", "count", "type", "redop", "root", names, names);
+  result("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "size", "count", "type", "redop", "root", names,
+         names);
   result("#{:>11}{:>14}{:>10}{:>8}{:>8}{}{}", "(B)", "(elements)", "", "", "", units, units);
 }
 
@@ -213,8 +223,9 @@ void print_row(const SizeRow& row, int ranks) {
          cells(row.out_of_place.median, row.bytes, ranks, row.wrong_out_of_place),
          cells(row.in_place.median, row.bytes, ranks, row.wrong));
   if (row.bound.median > 0)
-    result("#{:>11} the same sums by {} threads of one process: {:.1f} us, {:.0f} % of the time above", "", ranks,
-           row.bound.median, 100 * row.bound.median / row.in_place.median);
+    result(
+        "#{:>11} the same sums by {} threads of one process: {:.1f} us, {:.0f} % of the time above",
+        "", ranks, row.bound.median, 100 * row.bound.median / row.in_place.median);
 }
 
 nlohmann::json to_json(const SizeRow& row, int ranks) {
@@ -239,7 +250,8 @@ std::vector<int64_t> sizes(const BenchAllReduceOptions& options) {
     return sizes;
   }
   const auto factor = static_cast<uint64_t>(options.factor);
-  for (uint64_t bytes = std::max<uint64_t>(options.min_bytes, 4); bytes <= options.max_bytes; bytes *= factor) {
+  for (uint64_t bytes = std::max<uint64_t>(options.min_bytes, 4); bytes <= options.max_bytes;
+       bytes *= factor) {
     sizes.push_back(static_cast<int64_t>(bytes / 4 * 4));
     if (bytes > options.max_bytes / factor) break;  // the next one might not fit into 64 bits
   }
@@ -264,8 +276,12 @@ void measure(const BenchAllReduceOptions& options) {
   }
   if (!main) return;
   result("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED");
-  result("# Avg bus bandwidth    : {:.4g}", rows.empty() ? 0 : bus_bandwidths / static_cast<double>(rows.size()));
-  print_json({{"ranks", group.size()}, {"backend", group.backend()}, {"device", str(group.device())}, {"rows", rows}});
+  result("# Avg bus bandwidth    : {:.4g}",
+         rows.empty() ? 0 : bus_bandwidths / static_cast<double>(rows.size()));
+  print_json({{"ranks", group.size()},
+              {"backend", group.backend()},
+              {"device", str(group.device())},
+              {"rows", rows}});
   if (wrong > 0) throw Error(fmt::format("bench allreduce: {} wrong elements", wrong));
 }
 
@@ -279,20 +295,25 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
       {"ring", AllReduceAlgorithm::Ring},
       {"segmented", AllReduceAlgorithm::SegmentedRing},
       {"shared", AllReduceAlgorithm::SharedMemory}};
-  const auto algorithm = std::find_if(algorithms.begin(), algorithms.end(),
-                                      [&](const auto& known) { return known.first == options.algorithm; });
+  const auto algorithm = std::find_if(algorithms.begin(), algorithms.end(), [&](const auto& known) {
+    return known.first == options.algorithm;
+  });
   if (algorithm == algorithms.end())
     throw UsageError("bench allreduce: no algorithm '" + options.algorithm +
                      "'; auto, gather, exchange, ring, segmented or shared");
   if (!is_transport(options.transport))
-    throw UsageError("bench allreduce: no transport '" + options.transport + "'; " + transport_choices());
+    throw UsageError("bench allreduce: no transport '" + options.transport + "'; " +
+                     transport_choices());
   const ChannelKind* kind = find_channel_kind(options.transport);
   if (kind && kind->reach != Reach::Memory && algorithm->second == AllReduceAlgorithm::SharedMemory)
-    throw UsageError("bench allreduce: --algorithm shared works in memory that ranks share, not over --transport {}",
-                     options.transport);
+    throw UsageError(
+        "bench allreduce: --algorithm shared works in memory that ranks share, not over "
+        "--transport {}",
+        options.transport);
   if (sizes(options).empty())
     throw UsageError(
-        "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and without -b at least 1K",
+        "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and "
+        "without -b at least 1K",
         options.min_bytes, options.max_bytes);
   const RankEnvironment here = rank_environment();
   const int ranks = here.source.empty() ? options.ranks : here.size;
@@ -300,13 +321,17 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   InitOptions group = group_options_for(options.device, options.backend);
   if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
     throw UsageError(
-        "bench allreduce: --transport and --algorithm are the ring's, and the backend is {}; leave them out",
+        "bench allreduce: --transport and --algorithm are the ring's, and the backend is {}; leave "
+        "them out",
         group.backend);
   if (options.bound && !Device(options.device).is_cpu())
-    throw UsageError("bench allreduce: --bound times the CPU's threads; leave it out with --device " + options.device);
+    throw UsageError(
+        "bench allreduce: --bound times the CPU's threads; leave it out with --device " +
+        options.device);
   group.transport = options.transport;
   group.algorithm = algorithm->second;
-  return report_end(launch_or_throw([&] { measure(options); }, {.num_processes = ranks, .group = group}));
+  return report_end(
+      launch_or_throw([&] { measure(options); }, {.num_processes = ranks, .group = group}));
 }
 
 }  // namespace ringgrad::program

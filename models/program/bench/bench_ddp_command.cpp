@@ -1,4 +1,5 @@
-// `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the same cores or GPUs.
+// `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the
+// same cores or GPUs.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -46,13 +47,17 @@ struct RowPlan {
 std::vector<RowPlan> rows_on(Device device, const std::vector<std::string>& buckets) {
   std::vector<RowPlan> rows = {{"none", "none"}, {"dp", "dp"}};
   if (!connects_ranks_on(device)) return rows;
-  const auto mb = [&](size_t i) { return buckets[i] == "0" ? kUsualBuckets : bucket_mb_from(buckets[i]); };
+  const auto mb = [&](size_t i) {
+    return buckets[i] == "0" ? kUsualBuckets : bucket_mb_from(buckets[i]);
+  };
   const double first = buckets.empty() ? kUsualBuckets : mb(0);
   rows.push_back({"ddp_no_overlap", "ddp_no_overlap", first});
   rows.push_back({"ddp", "ddp", first});
-  for (size_t i = 1; i < buckets.size(); ++i) rows.push_back({"ddp " + buckets[i] + " MB", "ddp", mb(i)});
+  for (size_t i = 1; i < buckets.size(); ++i)
+    rows.push_back({"ddp " + buckets[i] + " MB", "ddp", mb(i)});
   for (RowPlan& row : rows)
-    if (row.bucket_mb == kPlannedBuckets && row.name != "ddp" && row.method == "ddp") row.name = "ddp auto";
+    if (row.bucket_mb == kPlannedBuckets && row.name != "ddp" && row.method == "ddp")
+      row.name = "ddp auto";
   return rows;
 }
 
@@ -71,17 +76,21 @@ int run_row(const BenchDdpOptions& options) {
   return launch_or_throw(
       [&] {
         const std::string path = variable(kFileVariable);
-        const json row = measure_row(own, process_group(), path.empty() ? fs::path() : parameters_beside(path));
+        const json row =
+            measure_row(own, process_group(), path.empty() ? fs::path() : parameters_beside(path));
         if (!process_group().is_main_process() || path.empty()) return;
         std::ofstream file(path);
         file << row << std::flush;
-        if (!file) throw IoError(fmt::format("bench ddp: cannot write {}: {}", path, std::strerror(errno)));
+        if (!file)
+          throw IoError(fmt::format("bench ddp: cannot write {}: {}", path, std::strerror(errno)));
       },
       {.group = group});
 }
 
-// The row, measured in processes of its own, which write it to this file; throws what went wrong there.
-json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row, const fs::path& file) {
+// The row, measured in processes of its own, which write it to this file; throws what went wrong
+// there.
+json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row,
+                          const fs::path& file) {
   setenv(kFileVariable, file.c_str(), 1);
   SupervisorOptions job;
   job.num_processes = row.method.starts_with("ddp") ? options.ranks : 1;
@@ -99,7 +108,8 @@ json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row, co
   if (row.bucket_mb != kUsualBuckets) pass("--bucket-mb", bucket_words(row.bucket_mb));
   const JobResult result = supervise(job);
   if (result.exit_code != kOk)
-    throw JobFailed(result.exit_code, fmt::format("bench ddp: row {}: {}", row.name, result.report));
+    throw JobFailed(result.exit_code,
+                    fmt::format("bench ddp: row {}: {}", row.name, result.report));
   return json::parse(std::ifstream(file));
 }
 
@@ -127,8 +137,9 @@ json compare_results(bool with_ddp, const TemporaryDirectory& files) {
 }
 
 void print_comparison(const json& compared) {
-  std::string text = fmt::format("same result: after {} steps max |Δ| to one process: dp {:.1e}",
-                                 compared.at("steps").get<int>(), compared.at("none_dp").get<double>());
+  std::string text =
+      fmt::format("same result: after {} steps max |Δ| to one process: dp {:.1e}",
+                  compared.at("steps").get<int>(), compared.at("none_dp").get<double>());
   if (compared.contains("none_ddp"))
     text += fmt::format(", ddp {:.1e};\n  between the two {:.1e} · ddp's ranks are bit-identical",
                         compared["none_ddp"].get<double>(), compared.at("dp_ddp").get<double>());
@@ -138,7 +149,9 @@ void print_comparison(const json& compared) {
       "        one process only, compare dp and ddp");
 }
 
-Prediction prediction_of(const BenchDdpOptions& o) { return {o.predict, o.nodes, o.network_us, o.network_gbit}; }
+Prediction prediction_of(const BenchDdpOptions& o) {
+  return {o.predict, o.nodes, o.network_us, o.network_gbit};
+}
 
 // Throws what makes these options impossible.
 void check_options(const BenchDdpOptions& options) {
@@ -148,35 +161,41 @@ void check_options(const BenchDdpOptions& options) {
   check_backend(options.backend, options.device);
   const Device first(options.device);
   check_device("bench ddp", first);
-  if (first.is_cuda()) check_device("bench ddp", Device(first.type, first.index + options.ranks - 1));
+  if (first.is_cuda())
+    check_device("bench ddp", Device(first.type, first.index + options.ranks - 1));
   if (first.is_cpu() && options.ranks > cpu_cores() && !options.force)
-    throw UsageError("bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
-                     options.ranks, cpu_cores());
+    throw UsageError(
+        "bench ddp: {} ranks on {} cores: the rows would measure the scheduler; --force to run",
+        options.ranks, cpu_cores());
 }
 
-// Rounds of all rows, in turn, so that a slow minute hits all of them. What ddp_explanation.h explains.
+// Rounds of all rows, in turn, so that a slow minute hits all of them. What ddp_explanation.h
+// explains.
 json measure(const BenchDdpOptions& options) {
   const Device first(options.device);
   double load = 0;
   if (getloadavg(&load, 1) == 1 && load > 0.5)
     message("load {:.1f}: other work is running, and shares the cores with what is measured", load);
   const std::string processor = device_backend(first.type).describe(first.index);
-  if (processor.starts_with("emulated")) message("{} is {}, and its times mean nothing", options.device, processor);
+  if (processor.starts_with("emulated"))
+    message("{} is {}, and its times mean nothing", options.device, processor);
   const std::vector<RowPlan> rows = rows_on(first, options.buckets);
   if (rows.size() == 2)
-    message("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out", options.device);
+    message("the ranks of ddp on {} need NCCL between processes, which this build lacks: left out",
+            options.device);
 
   const TemporaryDirectory files("bench ddp");
   json names = json::array(), rounds = json::array();
   for (const RowPlan& row : rows) names.push_back(row.name);
-  message("{} rows in turn, {} times {} s each and what it takes to start them", rows.size(), options.rounds,
-          options.seconds);
+  message("{} rows in turn, {} times {} s each and what it takes to start them", rows.size(),
+          options.rounds, options.seconds);
   Progress progress("bench ddp", static_cast<int64_t>(rows.size()) * options.rounds);
   int64_t done = 0;
   for (int round = 0; round < options.rounds; ++round) {
     json& measured = rounds.emplace_back(json::object());
     for (const RowPlan& row : rows) {
-      progress.update(done, [&] { return fmt::format("round {}, measuring {}", round + 1, row.name); });
+      progress.update(done,
+                      [&] { return fmt::format("round {}, measuring {}", round + 1, row.name); });
       measured[row.name] = measure_in_processes(options, row, files.of(row.name));
       ++done;
       if (!on_terminal())
@@ -226,9 +245,11 @@ json read_measurements(const std::string& path) {
   if (kind_of(from) != RunKind::None) check_kind(from, RunKind::BenchDdp);
   const fs::path file = fs::is_directory(from) ? from / "measurements.json" : from;
   std::ifstream in(file);
-  CHECK_AS(DataError, in.good(), "bench ddp: cannot read ", file.string(), ", where --from expects what was measured");
+  CHECK_AS(DataError, in.good(), "bench ddp: cannot read ", file.string(),
+           ", where --from expects what was measured");
   json measured = json::parse(in, nullptr, false);
-  CHECK_AS(DataError, measured.is_object() && measured.contains("rounds") && !measured["rounds"].empty(),
+  CHECK_AS(DataError,
+           measured.is_object() && measured.contains("rounds") && !measured["rounds"].empty(),
            "bench ddp: ", file.string(), " is damaged, or no measurements.json of bench ddp");
   return measured;
 }
@@ -237,10 +258,12 @@ json explained(const json& measured, const BenchDdpOptions& options) {
   try {
     json document = explain_rounds(measured);
     predict_rows(document);
-    if (!options.predict.empty()) document["prediction"] = predict_clusters(document, prediction_of(options));
+    if (!options.predict.empty())
+      document["prediction"] = predict_clusters(document, prediction_of(options));
     return document;
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("bench ddp: the measurements lack something: {}", without_number(error)));
+    throw DataError(
+        fmt::format("bench ddp: the measurements lack something: {}", without_number(error)));
   }
 }
 
@@ -254,12 +277,14 @@ int bench_ddp(const BenchDdpOptions& options) {
     if (words != "0") (void)bucket_mb_from(words);
   const bool measures = options.from.empty();
   if (measures) check_options(options);
-  const fs::path run = measures ? make_result_directory(options.out, "bench-ddp-" + options.model) : fs::path();
+  const fs::path run =
+      measures ? make_result_directory(options.out, "bench-ddp-" + options.model) : fs::path();
   const json measured = measures ? measure_into(run, options) : read_measurements(options.from);
   json document = explained(measured, options);
 
   const std::string device = document.at("device"), processor = document.value("processor", "");
-  result("{} · batch {} · {} · {}", document.at("model").get<std::string>(), document.at("batch").get<int64_t>(),
+  result("{} · batch {} · {} · {}", document.at("model").get<std::string>(),
+         document.at("batch").get<int64_t>(),
          counted(static_cast<int64_t>(measured["rounds"].size()), "round"),
          Device(device).is_cpu() ? counted(document.at("cores").get<int>(), "core") + " in all"
                                  : device + ": " + processor);

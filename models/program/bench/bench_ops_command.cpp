@@ -1,5 +1,6 @@
-// `ringgrad bench ops`: what one operation costs when the arithmetic is nothing, on one thread. A chain of 1,000
-// operations on one float measures the tape itself: allocation, node, closure, engine.
+// `ringgrad bench ops`: what one operation costs when the arithmetic is nothing, on one thread. A
+// chain of 1,000 operations on one float measures the tape itself: allocation, node, closure,
+// engine.
 #include <chrono>
 #include <functional>
 
@@ -40,8 +41,9 @@ int bench_ops(const BenchOpsOptions& options) {
       {"relu", [](const Tensor& x, const Tensor&) { return relu(x); }},
   };
   nlohmann::json report = {{"chain", kChain}, {"repetitions", options.repetitions}};
-  result("chain of {} operations on one float, one thread; median of {} (quartiles), ns per operation", kChain,
-         options.repetitions);
+  result(
+      "chain of {} operations on one float, one thread; median of {} (quartiles), ns per operation",
+      kChain, options.repetitions);
   result("{:<8}{:>28}{:>28}{:>28}", "", "forward, no tape", "forward", "forward + backward");
   for (const Operation& operation : operations) {
     const auto chain = [&] {
@@ -68,8 +70,8 @@ int bench_ops(const BenchOpsOptions& options) {
     }
     std::string row = fmt::format("{:<8}", operation.name);
     const auto add_cell = [&](const char* key, const std::vector<double>& samples) {
-      row += fmt::format("{:>28}", fmt::format("{:.0f} ({:.0f}–{:.0f})", median(samples), quantile(samples, 0.25),
-                                               quantile(samples, 0.75)));
+      row += fmt::format("{:>28}", fmt::format("{:.0f} ({:.0f}–{:.0f})", median(samples),
+                                               quantile(samples, 0.25), quantile(samples, 0.75)));
       report[fmt::format("{}_{}_ns", operation.name, key)] = median(samples);
     };
     add_cell("untracked", untracked);

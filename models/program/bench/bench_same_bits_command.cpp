@@ -1,5 +1,6 @@
-// `ringgrad bench same-bits`: what the same bits on any number of ranks cost: steps of VirtualRanks against those of
-// DistributedDataParallel, or of the network alone in one process, in turn, in the same processes.
+// `ringgrad bench same-bits`: what the same bits on any number of ranks cost: steps of VirtualRanks
+// against those of DistributedDataParallel, or of the network alone in one process, in turn, in the
+// same processes.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -33,7 +34,8 @@ struct Noise {
   Tensor images, labels;
 };
 
-// A network and its optimizer. `shards` 0: plain; on several ranks with DistributedDataParallel then.
+// A network and its optimizer. `shards` 0: plain; on several ranks with DistributedDataParallel
+// then.
 class Trained {
  public:
   Trained(const std::string& name, int shards, ProcessGroup& group) {
@@ -51,7 +53,8 @@ class Trained {
     if (virtual_) {
       virtual_->step(batch, [&](const VirtualRanks::Shard& shard) {
         const auto rows = [&](const Tensor& x) { return slice(x, 0, shard.begin, shard.end); };
-        const Tensor sum = cross_entropy((*model_)(rows(own.images)), rows(own.labels), {.reduction = Reduction::Sum});
+        const Tensor sum = cross_entropy((*model_)(rows(own.images)), rows(own.labels),
+                                         {.reduction = Reduction::Sum});
         sum.backward();
         return sum;
       });
@@ -77,7 +80,8 @@ Noise noise(const std::string& model, int64_t count) {
 }
 
 // Collective. Both take turns, so that whatever else happens on the machine happens to both.
-json measure(const BenchSameBitsOptions& options, const std::string& model, int shards, ProcessGroup& group) {
+json measure(const BenchSameBitsOptions& options, const std::string& model, int shards,
+             ProcessGroup& group) {
   Trained plain(model, 0, group), same_bits(model, shards, group);
   const int64_t batch = options.batch;
   const Noise own = noise(model, batch / group.size());
@@ -91,10 +95,12 @@ json measure(const BenchSameBitsOptions& options, const std::string& model, int 
   block(same_bits, 2);
   block(plain, 2);
   const double step = block(plain, 2);
-  const auto at_least = [](double n, int64_t least) { return std::max(least, static_cast<int64_t>(n)); };
+  const auto at_least = [](double n, int64_t least) {
+    return std::max(least, static_cast<int64_t>(n));
+  };
   const int64_t steps = at_least(kBlockSeconds / step, 1);
-  const Tensor agreed =
-      tensor<int64_t>({steps, at_least(options.seconds / (2 * step * static_cast<double>(steps)), 3)});
+  const Tensor agreed = tensor<int64_t>(
+      {steps, at_least(options.seconds / (2 * step * static_cast<double>(steps)), 3)});
   group.broadcast(agreed, 0).wait();
 
   std::vector<double> of_plain, of_same_bits, ratios;
@@ -117,7 +123,8 @@ json measure(const BenchSameBitsOptions& options, const std::string& model, int 
 // Of each network, on the ranks of the group.
 json measure_all(const BenchSameBitsOptions& options, int shards) {
   json rows = json::array();
-  for (const std::string& model : options.models) rows.push_back(measure(options, model, shards, process_group()));
+  for (const std::string& model : options.models)
+    rows.push_back(measure(options, model, shards, process_group()));
   return rows;
 }
 
@@ -148,24 +155,28 @@ int bench_same_bits(const BenchSameBitsOptions& options) {
   for (const std::string& model : options.models) recipe_field("model").check_choice(model);
   if (options.batch % options.ranks != 0 || options.batch < options.shards)
     throw UsageError(
-        "bench same-bits: a batch of {} for {} ranks and {} shards, expected a multiple of the ranks, and "
+        "bench same-bits: a batch of {} for {} ranks and {} shards, expected a multiple of the "
+        "ranks, and "
         "an image for each shard",
         options.batch, options.ranks, options.shards);
   json rows = options.ranks > 1 ? measure_on_ranks(options) : json::array();
   launch_or_throw([&] {
     for (const json& row : measure_all(options, options.shards)) rows.push_back(row);
   });
-  result("{:<12}{:>7}{:>8}{:>12}{:>12}   {}", "batch " + std::to_string(options.batch), "ranks", "shards",
-         "plain img/s", "img/s", "as fast as plain (quartiles)");
+  result("{:<12}{:>7}{:>8}{:>12}{:>12}   {}", "batch " + std::to_string(options.batch), "ranks",
+         "shards", "plain img/s", "img/s", "as fast as plain (quartiles)");
   for (const json& row : rows) {
     const auto number = [&](const char* key) { return row[key].get<double>(); };
-    result("{:<12}{:>7}{:>8}{:>12}{:>12}   {:.1f} % ({:.1f}–{:.1f})", row["model"].get<std::string>(),
-           row["ranks"].get<int>(), row["shards"].get<int>(),
+    result("{:<12}{:>7}{:>8}{:>12}{:>12}   {:.1f} % ({:.1f}–{:.1f})",
+           row["model"].get<std::string>(), row["ranks"].get<int>(), row["shards"].get<int>(),
            with_commas(static_cast<int64_t>(number("plain_images_per_second"))),
            with_commas(static_cast<int64_t>(number("images_per_second"))), 100 * number("ratio"),
-           100 * row["ratio_quartiles"][0].get<double>(), 100 * row["ratio_quartiles"][1].get<double>());
+           100 * row["ratio_quartiles"][0].get<double>(),
+           100 * row["ratio_quartiles"][1].get<double>());
   }
-  message("plain: DistributedDataParallel on ranks, the network alone in one process. Blocks of steps take turns.");
+  message(
+      "plain: DistributedDataParallel on ranks, the network alone in one process. Blocks of steps "
+      "take turns.");
   print_json({{"rows", rows}});
   return kOk;
 }

@@ -1,5 +1,6 @@
-// `ringgrad bench train`: what a training step costs on synthetic data: no reading, no augmentation, no schedule. The
-// counterpart of bench/peers/train_pytorch.py, with the same models, batches and optimizer.
+// `ringgrad bench train`: what a training step costs on synthetic data: no reading, no
+// augmentation, no schedule. The counterpart of bench/peers/train_pytorch.py, with the same models,
+// batches and optimizer.
 #include <sys/resource.h>
 #include <time.h>
 
@@ -32,7 +33,8 @@
 namespace ringgrad::program {
 namespace {
 
-// Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward pass, optimizer.
+// Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward
+// pass, optimizer.
 constexpr std::array<const char*, 4> kPhases = {"zero_grad", "forward", "backward", "optimizer"};
 using StepTimes = std::array<double, kPhases.size()>;
 
@@ -51,12 +53,14 @@ class TrainWorkload {
     labels_ = to(tensor(labels), device_);
     images_ = to(images_, device_);
     model_->to(device_);
-    optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
-                                              optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
+    optimizer_ = std::make_unique<optim::SGD>(
+        model_->named_parameters(),
+        optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
     if (CapturedStep::possible(device_)) captured_step_.emplace(device_, [this] { compute(); });
   }
 
-  // As `train` runs it: captured where that is possible, and then all its time counts as the first phase's.
+  // As `train` runs it: captured where that is possible, and then all its time counts as the first
+  // phase's.
   StepTimes step() {
     if (!captured_step_) return step_by_phases();
     return {milliseconds([&] {
@@ -76,7 +80,8 @@ class TrainWorkload {
     profile_ = nullptr;
     std::vector<KernelTable::Phase> phases;
     for (size_t i = 0, begin = 0; i < kPhases.size(); begin = calls_[i++])
-      phases.push_back({kPhases[i], times[i], std::span(profile.calls()).subspan(begin, calls_[i] - begin)});
+      phases.push_back(
+          {kPhases[i], times[i], std::span(profile.calls()).subspan(begin, calls_[i] - begin)});
     table.add_step(phases);
   }
   bool captured() const { return captured_step_.has_value(); }
@@ -91,7 +96,9 @@ class TrainWorkload {
       if (profile_) calls_[i] = profile_->calls().size();
     };
     phase(0, [&] { optimizer_->zero_grad(); });
-    phase(1, [&] { loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_); });
+    phase(1, [&] {
+      loss = cross_entropy(to(model_->forward(to(images_, dtype_)), DType::Float32), labels_);
+    });
     phase(2, [&] { loss.backward(); });
     phase(3, [&] { optimizer_->step(); });
     loss_ = loss.detach();
@@ -102,7 +109,8 @@ class TrainWorkload {
   static double milliseconds(Body&& body) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+        .count();
   }
 
   Device device_;
@@ -111,7 +119,8 @@ class TrainWorkload {
   std::unique_ptr<optim::SGD> optimizer_;
   Tensor images_, labels_, loss_;
   std::optional<CapturedStep> captured_step_;
-  const KernelProfile* profile_ = nullptr;  // of the step under way; it has so many calls at the end of each phase:
+  // Of the step under way; it has so many calls at the end of each phase:
+  const KernelProfile* profile_ = nullptr;
   std::array<size_t, kPhases.size()> calls_ = {};
 };
 
@@ -120,13 +129,16 @@ double milliseconds_since_start() {
   std::ifstream file("/proc/self/stat");
   std::stringstream text;
   text << file.rdbuf();
-  std::istringstream fields(text.str().substr(text.str().rfind(')') + 1));  // the name in front may hold spaces
+  // The name in front may hold spaces.
+  std::istringstream fields(text.str().substr(text.str().rfind(')') + 1));
   std::string field;
   for (int i = 3; i <= 22; ++i) fields >> field;  // 22: start time, in ticks since boot
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const double ticks = std::strtod(field.c_str(), nullptr), per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
-  return (static_cast<double>(now.tv_sec) - ticks / per_second) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+  const double ticks = std::strtod(field.c_str(), nullptr),
+               per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  return (static_cast<double>(now.tv_sec) - ticks / per_second) * 1e3 +
+         static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
 int64_t peak_resident_bytes() {
@@ -143,7 +155,8 @@ int bench_train(const BenchTrainOptions& options) {
   check_device("bench train", device);
   const std::string processor = device_backend(device.type).describe(device.index);
   if (processor.starts_with("emulated"))
-    throw DeviceError(fmt::format("bench train: {} is {}, and its times mean nothing", str(device), processor));
+    throw DeviceError(
+        fmt::format("bench train: {} is {}, and its times mean nothing", str(device), processor));
   set_conv_algorithm(conv_algorithm_named(options.conv));
   set_provider(provider_named(options.provider));
   recipe_field("float32_matmul_precision").check_choice(options.float32_matmul_precision);
@@ -169,42 +182,46 @@ int bench_train(const BenchTrainOptions& options) {
   };
   const std::vector<double> totals =
       samples([](const StepTimes& step) { return std::accumulate(step.begin(), step.end(), 0.0); });
-  const double step_ms = median(totals), low = quantile(totals, 0.25), high = quantile(totals, 0.75);
+  const double step_ms = median(totals), low = quantile(totals, 0.25),
+               high = quantile(totals, 0.75);
   const double rate = static_cast<double>(options.batch) / step_ms * 1e3;
-  nlohmann::json report = {{"model", options.model},
-                           {"batch", options.batch},
-                           {"dtype", options.dtype},
-                           {"conv", options.conv},
-                           {"provider", options.provider},
-                           {"float32_matmul_precision", options.float32_matmul_precision},
-                           {"device", str(device)},
-                           {"processor", processor},
-                           {"isa", isa()},
-                           {"threads", cpu_cores()},
-                           {"captured", workload.captured()},
-                           {"steps", options.steps},
-                           {"images_per_second", rate},
-                           {"median_ms", step_ms},
-                           {"quartiles_ms", {low, high}},
-                           {"first_step_ms", first_step},
-                           {"peak_bytes", std::max(before.peak_bytes, after.peak_bytes)},
-                           {"tensor_bytes", after.peak_bytes},  // in a step, scratch of kernels included
-                           {"peak_resident_bytes", peak_resident_bytes()},
-                           {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
-                           {"system_allocations", after.cache_misses - before.cache_misses},
-                           {"loss", workload.loss()}};
+  nlohmann::json report = {
+      {"model", options.model},
+      {"batch", options.batch},
+      {"dtype", options.dtype},
+      {"conv", options.conv},
+      {"provider", options.provider},
+      {"float32_matmul_precision", options.float32_matmul_precision},
+      {"device", str(device)},
+      {"processor", processor},
+      {"isa", isa()},
+      {"threads", cpu_cores()},
+      {"captured", workload.captured()},
+      {"steps", options.steps},
+      {"images_per_second", rate},
+      {"median_ms", step_ms},
+      {"quartiles_ms", {low, high}},
+      {"first_step_ms", first_step},
+      {"peak_bytes", std::max(before.peak_bytes, after.peak_bytes)},
+      {"tensor_bytes", after.peak_bytes},  // in a step, scratch of kernels included
+      {"peak_resident_bytes", peak_resident_bytes()},
+      {"allocations_per_step", (after.allocations - before.allocations) / options.steps},
+      {"system_allocations", after.cache_misses - before.cache_misses},
+      {"loss", workload.loss()}};
   result("{}, batch {}, {}, {}: {:.0f} images/s", options.model, options.batch, options.dtype,
          counted(cpu_cores(), "thread"), rate);
-  result("{} {:.2f} ms ({:.2f}–{:.2f}), median of {}", workload.captured() ? "captured step" : "step", step_ms, low,
-         high, options.steps);
-  for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {  // on CUDA the host runs ahead of the device
+  result("{} {:.2f} ms ({:.2f}–{:.2f}), median of {}",
+         workload.captured() ? "captured step" : "step", step_ms, low, high, options.steps);
+  // on CUDA the host runs ahead of the device.
+  for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {
     const double phase = median(samples([i](const StepTimes& step) { return step[i]; }));
     report["phases_ms"][kPhases[i]] = phase;
     result("  {:<10}{:>9.2f} ms", kPhases[i], phase);
   }
-  result("memory {} in tensors, {} in all · first step after {:.0f} ms", human_bytes(after.peak_bytes),
-         human_bytes(peak_resident_bytes()), first_step);
-  result("       {} allocations a step, {} from the system", (after.allocations - before.allocations) / options.steps,
+  result("memory {} in tensors, {} in all · first step after {:.0f} ms",
+         human_bytes(after.peak_bytes), human_bytes(peak_resident_bytes()), first_step);
+  result("       {} allocations a step, {} from the system",
+         (after.allocations - before.allocations) / options.steps,
          after.cache_misses - before.cache_misses);
   if (options.profile) {
     KernelTable table;

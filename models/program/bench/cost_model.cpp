@@ -15,14 +15,18 @@ namespace {
 
 using nlohmann::json;
 
-int rounds_of_tree(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }  // ⌈log2 n⌉
+// ⌈log2 n⌉.
+int rounds_of_tree(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
 
 // Reduce-scatter, or all-gather: half of a ring's way.
-double half_ring(const LinkModel& hop, int ranks, double bytes) { return (ranks - 1) * hop.seconds(bytes / ranks); }
+double half_ring(const LinkModel& hop, int ranks, double bytes) {
+  return (ranks - 1) * hop.seconds(bytes / ranks);
+}
 
 LinkModel line_through(const json& row) {
   std::vector<LinkSample> samples;
-  for (const json& point : row.value("samples", json::array())) samples.push_back({point.at(0), point.at(1)});
+  for (const json& point : row.value("samples", json::array()))
+    samples.push_back({point.at(0), point.at(1)});
   return fit(samples);
 }
 
@@ -70,7 +74,8 @@ double ring(const Cluster& c, double bytes) {
 }
 
 double tree(const Cluster& c, double bytes) {
-  return 2 * (rounds_of_tree(c.local) * c.near.seconds(bytes) + rounds_of_tree(c.nodes) * c.far.seconds(bytes));
+  return 2 * (rounds_of_tree(c.local) * c.near.seconds(bytes) +
+              rounds_of_tree(c.nodes) * c.far.seconds(bytes));
 }
 
 double hierarchy(const Cluster& c, double bytes) {
@@ -96,7 +101,8 @@ void predict_rows(json& document) {
   const json* ddp = row_of(document, "ddp");
   if (!ddp) return;
   const int ranks = document.at("ranks");
-  const double hidden_costs = hidden_costs_of(document), alone = ddp->at("no_communication_ms").get<double>() / 1e3;
+  const double hidden_costs = hidden_costs_of(document),
+               alone = ddp->at("no_communication_ms").get<double>() / 1e3;
   const LinkModel link = line_through(*ddp);
   const auto average = [&](double bytes) { return link.seconds(bytes); };
   json costs = {{"latency_us", link.latency * 1e6},
@@ -105,7 +111,8 @@ void predict_rows(json& document) {
   for (json& row : document["rows"]) {
     const std::string name = row.at("row");
     double seconds = alone;
-    if (name == "none" && !document.at("device").get<std::string>().starts_with("cpu")) seconds = alone * ranks;
+    if (name == "none" && !document.at("device").get<std::string>().starts_with("cpu"))
+      seconds = alone * ranks;
     if (name.starts_with("ddp")) {
       const StepModel step = step_of(row, hidden_costs, average);
       seconds = name == "ddp_no_overlap" ? one_after_the_other(step) : overlapped(step);
@@ -113,19 +120,23 @@ void predict_rows(json& document) {
     if (name == "dp") {
       const LinkModel copy = line_through(row);
       if (!row.contains("copies")) continue;
-      seconds += row.at("copies").get<double>() * copy.latency + row.at("moved_bytes").get<double>() * copy.per_byte;
+      seconds += row.at("copies").get<double>() * copy.latency +
+                 row.at("moved_bytes").get<double>() * copy.per_byte;
       costs["copy_us"] = copy.latency * 1e6;
       costs["copy_GBps"] = copy.per_byte > 0 ? 1e-9 / copy.per_byte : 0;
     }
     row["predicted_ms"] = seconds * 1e3;
   }
   costs["assumptions"] = {
-      fmt::format("an all-reduce of S bytes takes α + βS (Hockney 1994): α {:.1f} µs, 1/β {:.2f} GB/s, measured here",
+      fmt::format("an all-reduce of S bytes takes α + βS (Hockney 1994): α {:.1f} µs, 1/β {:.2f} "
+                  "GB/s, measured here",
                   link.latency * 1e6, link.per_byte > 0 ? 1e-9 / link.per_byte : 0),
       "buckets are averaged one after the other, each when it is ready, as it was measured",
-      hidden_costs > 0 ? "what backward hides still costs its time: the ranks use all cores, which do the sums, too"
+      hidden_costs > 0 ? "what backward hides still costs its time: the ranks use all cores, which "
+                         "do the sums, too"
                        : "what backward hides costs nothing",
-      "computing takes as long as without communication; DataParallel adds its copies, one after the other"};
+      "computing takes as long as without communication; DataParallel adds its copies, one after "
+      "the other"};
   document["costs"] = costs;
 }
 
@@ -140,7 +151,9 @@ std::vector<int> nodes_of(const Prediction& wanted, int measured_ranks) {
     while (ranks % nodes != 0) ++nodes;
     if (!wanted.nodes.empty()) nodes = wanted.nodes[std::min(i, wanted.nodes.size() - 1)];
     if (ranks % nodes != 0)
-      throw UsageError("bench ddp: --predict {} ranks on {} nodes: every node must have equally many", ranks, nodes);
+      throw UsageError(
+          "bench ddp: --predict {} ranks on {} nodes: every node must have equally many", ranks,
+          nodes);
     all.push_back(nodes);
   }
   return all;
@@ -155,7 +168,8 @@ json predict_clusters(const json& document, const Prediction& wanted) {
   const std::vector<int> nodes = nodes_of(wanted, measured);
   const LinkModel near = hop_of(line_through(*ddp), measured);
   const LinkModel far{wanted.network_us / 1e6, 8 / (wanted.network_gbit * 1e9)};
-  const double own_batch = document.at("batch").get<double>() / measured, bytes = ddp->at("gradient_bytes");
+  const double own_batch = document.at("batch").get<double>() / measured,
+               bytes = ddp->at("gradient_bytes");
   json rows = json::array();
   for (size_t i = 0; i < wanted.ranks.size(); ++i) {
     const int p = wanted.ranks[i];
@@ -165,8 +179,8 @@ json predict_clusters(const json& document, const Prediction& wanted) {
     json row = {{"ranks", p}, {"nodes", cluster.nodes}};
     double best = INFINITY;
     for (const auto& [name, way] : ways) {
-      const StepModel step =
-          step_of(*ddp, document["costs"].at("hidden_costs"), [&, way = way](double b) { return way(cluster, b); });
+      const StepModel step = step_of(*ddp, document["costs"].at("hidden_costs"),
+                                     [&, way = way](double b) { return way(cluster, b); });
       const double seconds = overlapped(step);
       row[std::string(name) + "_ms"] = way(cluster, bytes) * 1e3;
       if (seconds >= best) continue;
@@ -178,22 +192,25 @@ json predict_clusters(const json& document, const Prediction& wanted) {
     }
     rows.push_back(row);
   }
-  return {
-      {"rows", rows},
-      {"assumptions",
-       {fmt::format("within a node: {:.1f} µs and {:.2f} GB/s a message, from the all-reduces that were measured here",
-                    near.latency * 1e6, near.per_byte > 0 ? 1e-9 / near.per_byte : 0),
-        fmt::format(
-            "between nodes: {:g} µs and {:g} Gbit/s for all ranks of a node together (--network-us, --network-gbit)",
-            wanted.network_us, wanted.network_gbit),
-        "ring: 2(p-1)α + 2(p-1)/p Sβ, at the slowest hop's pace (Patarasuk & Yuan 2009)",
-        "tree: 2⌈log2 p⌉(α + Sβ), a binomial reduce and broadcast (Thakur, Rabenseifner & Gropp 2005)",
-        "hierarchy: reduce-scatter in the node, a ring of nodes, all-gather in the node",
-        fmt::format("each rank keeps its batch of {:g} and computes as fast as here; buckets of {} are ready as here",
-                    own_batch,
-                    human_bytes(static_cast<int64_t>(bytes / static_cast<double>(std::max<size_t>(
-                                                                 1, ddp->value("buckets", json::array()).size()))))),
-        "no rank is slower than another, and nobody else uses the network"}}};
+  return {{"rows", rows},
+          {"assumptions",
+           {fmt::format("within a node: {:.1f} µs and {:.2f} GB/s a message, from the all-reduces "
+                        "that were measured here",
+                        near.latency * 1e6, near.per_byte > 0 ? 1e-9 / near.per_byte : 0),
+            fmt::format("between nodes: {:g} µs and {:g} Gbit/s for all ranks of a node together "
+                        "(--network-us, --network-gbit)",
+                        wanted.network_us, wanted.network_gbit),
+            "ring: 2(p-1)α + 2(p-1)/p Sβ, at the slowest hop's pace (Patarasuk & Yuan 2009)",
+            "tree: 2⌈log2 p⌉(α + Sβ), a binomial reduce and broadcast (Thakur, Rabenseifner & "
+            "Gropp 2005)",
+            "hierarchy: reduce-scatter in the node, a ring of nodes, all-gather in the node",
+            fmt::format("each rank keeps its batch of {:g} and computes as fast as here; buckets "
+                        "of {} are ready as here",
+                        own_batch,
+                        human_bytes(static_cast<int64_t>(
+                            bytes / static_cast<double>(std::max<size_t>(
+                                        1, ddp->value("buckets", json::array()).size()))))),
+            "no rank is slower than another, and nobody else uses the network"}}};
 }
 
 }  // namespace ringgrad::program

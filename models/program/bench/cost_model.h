@@ -1,5 +1,5 @@
-// What a step of data-parallel training costs by a model, α–β, of what travels: of the rows that were measured, and of
-// clusters that nobody has here.
+// What a step of data-parallel training costs by a model, α–β, of what travels: of the rows that
+// were measured, and of clusters that nobody has here.
 #pragma once
 
 #include <string>
@@ -11,45 +11,51 @@
 
 namespace ringgrad::program {
 
-// One message between two neighbours, where an all-reduce of n ranks was measured as α + βS: as if by a ring, whose
-// 2(n - 1) messages are S/n each (Patarasuk & Yuan 2009).
+// One message between two neighbours, where an all-reduce of n ranks was measured as α + βS: as if
+// by a ring, whose 2(n - 1) messages are S/n each (Patarasuk & Yuan 2009).
 LinkModel hop_of(const LinkModel& all_reduce, int ranks);
 
-// Seconds of an all-reduce of so many bytes by nodes of `local` ranks each; `near` is a message within a node, `far`
-// one between two, whose wire the ranks of a node share.
+// Seconds of an all-reduce of so many bytes by nodes of `local` ranks each; `near` is a message
+// within a node, `far` one between two, whose wire the ranks of a node share.
 struct Cluster {
   int nodes = 1, local = 1;
   LinkModel near, far;
   int ranks() const { return nodes * local; }
 };
-// Reduce-scatter and all-gather around all ranks, at the pace of the slowest hop: 2(p-1)α + 2(p-1)/p Sβ.
+// Reduce-scatter and all-gather around all ranks, at the pace of the slowest hop: 2(p-1)α +
+// 2(p-1)/p Sβ.
 double ring(const Cluster& cluster, double bytes);
-// A binomial tree up and down again: 2⌈log2 p⌉ messages of S (Thakur et al. 2005), first within nodes.
+// A binomial tree up and down again: 2⌈log2 p⌉ messages of S (Thakur et al. 2005), first within
+// nodes.
 double tree(const Cluster& cluster, double bytes);
-// Reduce-scatter within nodes, rings of the pieces between nodes, all-gather within: most bytes stay in the node.
+// Reduce-scatter within nodes, rings of the pieces between nodes, all-gather within: most bytes
+// stay in the node.
 double hierarchy(const Cluster& cluster, double bytes);
 
-// How long a step is, in seconds: what it computes alone, and for each bucket when it is ready (seconds since backward
-// began) and what its average takes. `hidden_costs`: the part of an average's time that the cores lack meanwhile for
-// computing, where backward hides it.
+// How long a step is, in seconds: what it computes alone, and for each bucket when it is ready
+// (seconds since backward began) and what its average takes. `hidden_costs`: the part of an
+// average's time that the cores lack meanwhile for computing, where backward hides it.
 struct StepModel {
-  double alone = 0, computed = 0;                // the step without communication; in its backward, the last gradient
+  // The step without communication; in its backward, the last gradient.
+  double alone = 0, computed = 0;
   std::vector<double> ready = {}, seconds = {};  // by bucket
-  double after = 0;                              // what follows the buckets: buffers, and the ranks' numbers
+  // What follows the buckets: buffers, and the ranks' numbers.
+  double after = 0;
   double hidden_costs = 0;
 };
 double overlapped(const StepModel& step);
 double one_after_the_other(const StepModel& step);
 
-// Adds "predicted_ms" to the rows of an explained document (ddp_explanation.h), and "costs": α and β of the link and of
-// copies, assumptions.
+// Adds "predicted_ms" to the rows of an explained document (ddp_explanation.h), and "costs": α and
+// β of the link and of copies, assumptions.
 void predict_rows(nlohmann::json& document);
 
-// Of an explained document with costs: rows of {ranks, nodes, ring_ms, tree_ms, hierarchy_ms, best, step_ms,
-// kept_of_no_communication, images_per_second}, with the assumptions in words. Every rank keeps its batch, and nodes
-// are as many as said, all equally large.
+// Of an explained document with costs: rows of {ranks, nodes, ring_ms, tree_ms, hierarchy_ms, best,
+// step_ms, kept_of_no_communication, images_per_second}, with the assumptions in words. Every rank
+// keeps its batch, and nodes are as many as said, all equally large.
 struct Prediction {
-  std::vector<int> ranks, nodes;  // nodes: as many, one for all, or none: nodes as large as this machine's group
+  // nodes: as many, one for all, or none: nodes as large as this machine's group.
+  std::vector<int> ranks, nodes;
   double network_us, network_gbit;
 };
 // How many nodes each has. Throws UsageError where ranks do not divide by them.

@@ -20,8 +20,10 @@ double kept_in(const json& round, const std::string& name) {
   return round.at("ddp").at("no_communication_ms").get<double>() / row.at("step_ms").get<double>();
 }
 
-// From the lowest of `key`'s two numbers to the highest, over the rounds; without them of `otherwise`.
-json interval(const json& rounds, const std::string& name, const char* key, const std::vector<double>& otherwise) {
+// From the lowest of `key`'s two numbers to the highest, over the rounds; without them of
+// `otherwise`.
+json interval(const json& rounds, const std::string& name, const char* key,
+              const std::vector<double>& otherwise) {
   double low = INFINITY, high = -INFINITY;
   for (size_t i = 0; i < rounds.size(); ++i) {
     const json& row = rounds[i].at(name);
@@ -45,8 +47,10 @@ void divide_step(json& row) {
   } else {
     exposed = std::clamp(step - alone, 0.0, step);  // nobody has looked inside
   }
-  row["parts_ms"] = {
-      {"compute", step - exposed - copies - waiting}, {"exposed", exposed}, {"copies", copies}, {"waiting", waiting}};
+  row["parts_ms"] = {{"compute", step - exposed - copies - waiting},
+                     {"exposed", exposed},
+                     {"copies", copies},
+                     {"waiting", waiting}};
   if (row.at("row") != "none") row["exposed_ms"] = exposed + copies + waiting;
 }
 
@@ -58,7 +62,8 @@ json explain_row(const json& rounds, const std::string& name) {
     if (communicates) kept.push_back(kept_in(round, name));
   }
   const double step = median(steps);
-  const auto middle = static_cast<size_t>(std::find(steps.begin(), steps.end(), step) - steps.begin());
+  const auto middle =
+      static_cast<size_t>(std::find(steps.begin(), steps.end(), step) - steps.begin());
   json row = rounds[middle].at(name);
   row["row"] = name;
   row["step_interval_ms"] = interval(rounds, name, "step_quartiles_ms", steps);
@@ -84,18 +89,22 @@ json explain_rounds(const json& measured) {
   document.erase("rounds");
   document["rows"] = json::array();
   const json& rounds = measured.at("rounds");
-  for (const json& name : measured.at("rows")) document["rows"].push_back(explain_row(rounds, name));
-  const json *none = find_row(document, "none"), *dp = find_row(document, "dp"), *ddp = find_row(document, "ddp");
+  for (const json& name : measured.at("rows"))
+    document["rows"].push_back(explain_row(rounds, name));
+  const json *none = find_row(document, "none"), *dp = find_row(document, "dp"),
+             *ddp = find_row(document, "ddp");
   for (json& row : document["rows"])
     if (none) row["speed_up"] = none->at("step_ms").get<double>() / row.at("step_ms").get<double>();
   if (!dp || !ddp) return document;
   std::vector<double> ratios;
   for (const json& round : rounds)
-    ratios.push_back(round.at("dp").at("step_ms").get<double>() / round.at("ddp").at("step_ms").get<double>());
-  document["ddp_over_dp"] = {{"ratio", dp->at("step_ms").get<double>() / ddp->at("step_ms").get<double>()},
-                             {"low", quantile(ratios, 0)},
-                             {"high", quantile(ratios, 1)},
-                             {"rounds", ratios.size()}};
+    ratios.push_back(round.at("dp").at("step_ms").get<double>() /
+                     round.at("ddp").at("step_ms").get<double>());
+  document["ddp_over_dp"] = {
+      {"ratio", dp->at("step_ms").get<double>() / ddp->at("step_ms").get<double>()},
+      {"low", quantile(ratios, 0)},
+      {"high", quantile(ratios, 1)},
+      {"rounds", ratios.size()}};
   document["kept_of_no_communication"] = ddp->at("kept_of_no_communication");
   return document;
 }
@@ -105,12 +114,14 @@ std::string headline_of(const json& document) {
   const json& r = document["ddp_over_dp"];
   const double ratio = r.at("ratio"), low = r.at("low"), high = r.at("high");
   const size_t rounds = r.at("rounds");
-  if (rounds == 1) return fmt::format("DDP is {:.2f}× as fast as DataParallel (one round: no interval).", ratio);
+  if (rounds == 1)
+    return fmt::format("DDP is {:.2f}× as fast as DataParallel (one round: no interval).", ratio);
   if (low <= 1 && high >= 1)
-    return fmt::format("{} rounds cannot tell whether DDP or DataParallel is faster: {:.2f}× ({:.2f} to {:.2f}).",
-                       rounds, ratio, low, high);
-  return fmt::format("DDP is {:.2f}× as fast as DataParallel ({:.2f} to {:.2f} in {} rounds).", ratio, low, high,
-                     rounds);
+    return fmt::format(
+        "{} rounds cannot tell whether DDP or DataParallel is faster: {:.2f}× ({:.2f} to {:.2f}).",
+        rounds, ratio, low, high);
+  return fmt::format("DDP is {:.2f}× as fast as DataParallel ({:.2f} to {:.2f} in {} rounds).",
+                     ratio, low, high, rounds);
 }
 
 bool is_decided(const json& document) {
@@ -127,7 +138,8 @@ std::string payoff_of(const json& document) {
     const json* row = find_row(document, name);
     if (!none || !row) continue;
     if (!fastest || row->at("step_ms") < fastest->at("step_ms")) fastest = row;
-    words += fmt::format("{}{} {:.2f}×", words.empty() ? "" : ", ", called, row->at("speed_up").get<double>());
+    words += fmt::format("{}{} {:.2f}×", words.empty() ? "" : ", ", called,
+                         row->at("speed_up").get<double>());
   }
   if (!fastest) return "";
   const json &alone = none->at("step_interval_ms"), &divided = fastest->at("step_interval_ms");
@@ -143,15 +155,18 @@ std::vector<std::pair<std::string, std::string>> reasons_of(const json& document
   for (const json& row : document.at("rows")) {
     if (!row.contains("kept_of_no_communication")) continue;
     const json& parts = row.at("parts_ms");
-    const double step = row.at("step_ms"), alone = row.at("no_communication_ms"), compute = parts.at("compute");
+    const double step = row.at("step_ms"), alone = row.at("no_communication_ms"),
+                 compute = parts.at("compute");
     std::string why;
     const auto add = [&](double ms, const std::string& what) {
-      if (ms >= 0.005 * step) why += fmt::format("{}{:.2f} ms {}", why.empty() ? "" : ", ", ms, what);
+      if (ms >= 0.005 * step)
+        why += fmt::format("{}{:.2f} ms {}", why.empty() ? "" : ", ", ms, what);
     };
     add(parts.at("exposed"), "averaging that backward does not hide");
     add(parts.at("copies"), "copies through the first device");
-    add(parts.at("waiting"), row.at("row") == "dp" ? "waiting for replicas, and what the first device does alone"
-                                                   : "waiting for the slower rank");
+    add(parts.at("waiting"), row.at("row") == "dp"
+                                 ? "waiting for replicas, and what the first device does alone"
+                                 : "waiting for the slower rank");
     add(compute - alone, "computing more slowly, as averaging takes the same cores");
     reasons.emplace_back(row.at("row"), why.empty() ? "no part above 0.5 % of its step" : why);
   }

@@ -1,5 +1,5 @@
-// What the rounds of `ringgrad bench ddp` come to. Everything that is printed, drawn and written follows from this, so
-// that no sentence can say another thing than the rows.
+// What the rounds of `ringgrad bench ddp` come to. Everything that is printed, drawn and written
+// follows from this, so that no sentence can say another thing than the rows.
 #pragma once
 
 #include <string>
@@ -10,18 +10,20 @@
 
 namespace ringgrad::program {
 
-// `measured`: {model, batch, ranks, device, processor, cores, rows: names in order, rounds: [{name: a row of
-// measure_row()}, …]}. The document: these but for the rounds; `rows`, each that of the round with its median step, and
+// `measured`: {model, batch, ranks, device, processor, cores, rows: names in order, rounds: [{name:
+// a row of measure_row()}, …]}. The document: these but for the rounds; `rows`, each that of the
+// round with its median step, and
 //   step_interval_ms, kept_interval      from the lowest quartile of a round to the highest
-//   kept_of_no_communication             the median of the rounds; dp's against ddp's of the same round
-//   no_communication_ms                  kept times the step
-//   speed_up                             over none
-//   parts_ms {compute, exposed, copies, waiting}   add up to the step, and none is negative: exposed: on its way, seen
-//   by
-//                                        the rank that came last; waiting: for slower ranks, or replicas
+//   kept_of_no_communication             the median of the rounds; dp's against ddp's of the same
+//   round no_communication_ms                  kept times the step speed_up over none parts_ms
+//   {compute, exposed, copies, waiting}   add up to the step, and none is negative: exposed: on its
+//   way, seen by
+//                                        the rank that came last; waiting: for slower ranks, or
+//                                        replicas
 //   exposed_ms                           all of these but compute
-// and `ddp_over_dp` {ratio, low, high, rounds}: of the rows' steps, with the least and the largest of a round, between
-// which it lies; kept_of_no_communication: the ddp row's. Throws nlohmann's exceptions where something lacks.
+// and `ddp_over_dp` {ratio, low, high, rounds}: of the rows' steps, with the least and the largest
+// of a round, between which it lies; kept_of_no_communication: the ddp row's. Throws nlohmann's
+// exceptions where something lacks.
 nlohmann::json explain_rounds(const nlohmann::json& measured);
 
 // "DDP is 1.14× as fast as DataParallel (1.10 to 1.18 in 3 rounds)."; empty without both rows.

@@ -64,9 +64,12 @@ std::string where_the_time_goes(const json& document) {
   json reasons = json::array();
   for (const auto& [row, why] : reasons_of(document)) reasons.push_back(row + ": " + why);
   return titled("Where a step's time goes") + svg_lanes(lanes, longest) + legend + "</p>\n" +
-         html_table({"ms", "compute", "exposed", "copies", "waiting", "step", "by the model"}, rows) +
-         "<p>Exposed: gradients on their way while nobody computes. Waiting: for slower ranks or replicas. Compute, "
-         "exposed, copies and waiting are the step. By the model: what the step should take, as predicted from "
+         html_table({"ms", "compute", "exposed", "copies", "waiting", "step", "by the model"},
+                    rows) +
+         "<p>Exposed: gradients on their way while nobody computes. Waiting: for slower ranks or "
+         "replicas. Compute, "
+         "exposed, copies and waiting are the step. By the model: what the step should take, as "
+         "predicted from "
          "the costs below.</p>\n" +
          bulleted(reasons);
 }
@@ -77,20 +80,23 @@ std::string how_fast(const json& document) {
     std::string kept, between;
     if (row.contains("kept_of_no_communication")) {
       kept = percent_text(row["kept_of_no_communication"]);
-      between = percent_text(row["kept_interval"][0]) + " to " + percent_text(row["kept_interval"][1]);
+      between =
+          percent_text(row["kept_interval"][0]) + " to " + percent_text(row["kept_interval"][1]);
     }
     std::vector<int64_t> memory = row.at("memory_bytes");
     std::sort(memory.rbegin(), memory.rend());
     rows.push_back({row.at("row").get<std::string>(), std::to_string(row.at("ranks").get<int>()),
                     with_commas(static_cast<int64_t>(row.at("images_per_second").get<double>())),
-                    fmt::format("{:.2f}×", row.value("speed_up", 1.0)), kept, between, human_bytes(memory.front()),
-                    human_bytes(memory.back()), human_bytes(row.at("moved_bytes"))});
+                    fmt::format("{:.2f}×", row.value("speed_up", 1.0)), kept, between,
+                    human_bytes(memory.front()), human_bytes(memory.back()),
+                    human_bytes(row.at("moved_bytes"))});
   }
   return titled("How fast") +
-         html_table(
-             {"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most", "least", "moved in a step"},
-             rows) +
-         "<p>Kept: throughput, as a share of what the same ranks reach when they do not communicate; dp's, of what "
+         html_table({"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most",
+                     "least", "moved in a step"},
+                    rows) +
+         "<p>Kept: throughput, as a share of what the same ranks reach when they do not "
+         "communicate; dp's, of what "
          "ddp's ranks reach. Quartiles: from the lowest of a round to the highest.</p>\n";
 }
 
@@ -98,31 +104,40 @@ std::string clusters(const json& prediction) {
   std::vector<Row> rows;
   Curve kept{"kept", {}, true};
   for (const json& row : prediction.at("rows")) {
-    rows.push_back({std::to_string(row.at("ranks").get<int>()), std::to_string(row.at("nodes").get<int>()),
-                    ms_text(row.at("ring_ms")), ms_text(row.at("tree_ms")), ms_text(row.at("hierarchy_ms")),
+    rows.push_back({std::to_string(row.at("ranks").get<int>()),
+                    std::to_string(row.at("nodes").get<int>()), ms_text(row.at("ring_ms")),
+                    ms_text(row.at("tree_ms")), ms_text(row.at("hierarchy_ms")),
                     row.at("best").get<std::string>(), ms_text(row.at("step_ms")),
                     percent_text(row.at("kept_of_no_communication"))});
-    kept.points.push_back({row.at("ranks").get<double>(), row.at("kept_of_no_communication").get<double>()});
+    kept.points.push_back(
+        {row.at("ranks").get<double>(), row.at("kept_of_no_communication").get<double>()});
   }
   return titled("On a cluster, by the model") +
-         html_table({"ranks", "nodes", "ring ms", "tree ms", "hierarchy ms", "best", "step ms", "kept"}, rows) +
-         svg_curves({kept}, {"ranks", "kept", Axes::FromZero, true}) + bulleted(prediction.at("assumptions"));
+         html_table(
+             {"ranks", "nodes", "ring ms", "tree ms", "hierarchy ms", "best", "step ms", "kept"},
+             rows) +
+         svg_curves({kept}, {"ranks", "kept", Axes::FromZero, true}) +
+         bulleted(prediction.at("assumptions"));
 }
 
 }  // namespace
 
 void write_ddp_page(const json& document, const std::filesystem::path& file) {
-  const std::string title = fmt::format("{}, batch {}, {} ranks", document.at("model").get<std::string>(),
-                                        document.at("batch").get<int64_t>(), document.at("ranks").get<int>());
+  const std::string title =
+      fmt::format("{}, batch {}, {} ranks", document.at("model").get<std::string>(),
+                  document.at("batch").get<int64_t>(), document.at("ranks").get<int>());
   std::string body = "<h1>" + escaped(title) + "</h1>\n";
   if (const std::string headline = headline_of(document); !headline.empty())
-    body += fmt::format("<div class=\"verdict{}\">{} {}</div>\n", is_decided(document) ? " healthy" : "",
-                        escaped(headline), escaped(payoff_of(document)));
+    body += fmt::format("<div class=\"verdict{}\">{} {}</div>\n",
+                        is_decided(document) ? " healthy" : "", escaped(headline),
+                        escaped(payoff_of(document)));
   body += how_fast(document) + where_the_time_goes(document);
-  if (document.contains("costs")) body += titled("The model") + bulleted(document["costs"].at("assumptions"));
+  if (document.contains("costs"))
+    body += titled("The model") + bulleted(document["costs"].at("assumptions"));
   if (document.contains("prediction")) body += clusters(document["prediction"]);
-  body += titled("What was run") + "<p><code>" + escaped(document.value("command", "")) + "</code><br/>" +
-          escaped(document.value("machine", "")) + " " + escaped(document.value("commit", "")) + "</p>\n";
+  body += titled("What was run") + "<p><code>" + escaped(document.value("command", "")) +
+          "</code><br/>" + escaped(document.value("machine", "")) + " " +
+          escaped(document.value("commit", "")) + "</p>\n";
   const std::string html = html_document(title, body, true);
   AtomicFile out(file);
   out.write(std::span(reinterpret_cast<const uint8_t*>(html.data()), html.size()));

@@ -7,7 +7,8 @@
 
 namespace ringgrad::program {
 
-// `document`: as explain_rounds() and predict_rows() have made it, and with "prediction" predict_clusters().
+// `document`: as explain_rounds() and predict_rows() have made it, and with "prediction"
+// predict_clusters().
 void print_ddp(const nlohmann::json& document);
 
 // One HTML file. Atomic. Throws IoError.

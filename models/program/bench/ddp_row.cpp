@@ -23,12 +23,14 @@ constexpr int kSamples = 15;  // of each size
 std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, ProcessGroup& group) {
   std::vector<int64_t> own;
   for (const Device device : work.devices())
-    own.push_back(memory_stats(device).peak_bytes + (shared_gradients && device.is_cpu() ? work.gradient_bytes() : 0));
+    own.push_back(memory_stats(device).peak_bytes +
+                  (shared_gradients && device.is_cpu() ? work.gradient_bytes() : 0));
   return all_gather_values(group, own);
 }
 
-// DDP: each of n ranks reads (n - 1) / n of the gradients of others and writes as much to them. DP: parameters, buffers
-// and inputs go out through the first device, outputs and gradients come in, gradients of outputs go out.
+// DDP: each of n ranks reads (n - 1) / n of the gradients of others and writes as much to them. DP:
+// parameters, buffers and inputs go out through the first device, outputs and gradients come in,
+// gradients of outputs go out.
 void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann::json& row) {
   const int64_t n = options.ranks, gradients = work.gradient_bytes();
   int64_t moved = 0, busiest = 0;
@@ -92,8 +94,8 @@ class Logs {
   std::vector<Times> buckets_;
 };
 
-// Times every copy from one device to another that this thread makes: DataParallel makes all of them in the first
-// one's.
+// Times every copy from one device to another that this thread makes: DataParallel makes all of
+// them in the first one's.
 class Copies : private KernelObserver {
  public:
   Copies() { set_current(this); }
@@ -106,7 +108,9 @@ class Copies : private KernelObserver {
             const std::function<void()>& run) override {
     const auto start = std::chrono::steady_clock::now();
     run();
-    if (tensors.size() < 2 || !tensors[0] || !tensors[1] || tensors[0]->device() == tensors[1]->device()) return;
+    if (tensors.size() < 2 || !tensors[0] || !tensors[1] ||
+        tensors[0]->device() == tensors[1]->device())
+      return;
     ++count;
     seconds += seconds_since(start);
   }
@@ -123,7 +127,8 @@ nlohmann::json medians_by_size(const std::vector<LinkSample>& samples) {
 // From 4 KiB to the size of all gradients.
 std::vector<int64_t> sizes_up_to(int64_t gradients) {
   std::vector<int64_t> sizes;
-  for (int64_t bytes = 4 << 10; bytes < std::max<int64_t>(gradients, 1 << 20); bytes *= 8) sizes.push_back(bytes);
+  for (int64_t bytes = 4 << 10; bytes < std::max<int64_t>(gradients, 1 << 20); bytes *= 8)
+    sizes.push_back(bytes);
   sizes.push_back(std::max<int64_t>(gradients, 1 << 20));
   return sizes;
 }
@@ -158,9 +163,12 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
   work.block(kComparedSteps / 2);
   const double estimate = work.block(kComparedSteps / 2);
   if (work.ddp()) work.ddp()->check_identical();
-  if (group.is_main_process() && !parameters_file.empty()) nn::save_safetensors(parameters_file, work.parameters());
+  if (group.is_main_process() && !parameters_file.empty())
+    nn::save_safetensors(parameters_file, work.parameters());
   for (const Device device : work.devices()) reset_peak_memory(device);
-  const auto at_least = [](double n, int64_t least) { return std::max(least, static_cast<int64_t>(n)); };
+  const auto at_least = [](double n, int64_t least) {
+    return std::max(least, static_cast<int64_t>(n));
+  };
   const int64_t own_steps = at_least(kBlockSeconds / estimate, 1);
   const double pair_seconds = estimate * static_cast<double>(own_steps) * (work.ddp() ? 2 : 1);
   const Tensor agreed = tensor<int64_t>({own_steps, at_least(options.seconds / pair_seconds, 3)});
@@ -179,13 +187,14 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
     kept.push_back(without.back() / with.back());
   }
   const double step = median(with);
-  nlohmann::json row = {{"row", options.row},
-                        {"ranks", options.row == "none" ? 1 : options.ranks},
-                        {"images_per_second", static_cast<double>(options.batch) / step},
-                        {"step_ms", step * 1e3},
-                        {"step_quartiles_ms", {quantile(with, 0.25) * 1e3, quantile(with, 0.75) * 1e3}},
-                        {"steps", static_cast<int64_t>(with.size()) * steps},
-                        {"memory_bytes", peak_memory(work, work.ddp() != nullptr, group)}};
+  nlohmann::json row = {
+      {"row", options.row},
+      {"ranks", options.row == "none" ? 1 : options.ranks},
+      {"images_per_second", static_cast<double>(options.batch) / step},
+      {"step_ms", step * 1e3},
+      {"step_quartiles_ms", {quantile(with, 0.25) * 1e3, quantile(with, 0.75) * 1e3}},
+      {"steps", static_cast<int64_t>(with.size()) * steps},
+      {"memory_bytes", peak_memory(work, work.ddp() != nullptr, group)}};
   count_bytes(options, work, row);
   const bool on_cpu = work.devices().front().is_cpu();
   if (options.row == "dp" && on_cpu) measure_copies(work, row);
@@ -195,7 +204,8 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
   row["kept_quartiles"] = {quantile(kept, 0.25), quantile(kept, 0.75)};
   row["gradient_bytes"] = work.gradient_bytes();
   row["buffer_bytes"] = work.buffer_bytes();
-  row["samples"] = medians_by_size(sample_all_reduce(group, sizes_up_to(work.gradient_bytes()), kSamples));
+  row["samples"] =
+      medians_by_size(sample_all_reduce(group, sizes_up_to(work.gradient_bytes()), kSamples));
   if (on_cpu) logs.put_into(row, group, work.ddp()->log());
   return row;
 }

@@ -21,13 +21,16 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 
 }  // namespace
 
-Workload::Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group) : group_(group) {
+Workload::Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group)
+    : group_(group) {
   manual_seed(0);
   const models::ModelOptions sizes = models::usual_images(options.model);
   const auto make = [=, model = options.model] { return models::make_model(model, sizes); };
   const Device device = group.device().is_cuda() ? group.device() : Device(options.device);
   const int64_t batch = options.batch / group.size(), first = group.rank() * batch;
-  const auto images = [&](int64_t n) { return Shape{n, sizes.in_channels, sizes.image_size, sizes.image_size}; };
+  const auto images = [&](int64_t n) {
+    return Shape{n, sizes.in_channels, sizes.image_size, sizes.image_size};
+  };
   const Tensor whole_batch = empty(images(options.batch));
   normal_(whole_batch, 0, 1);
   images_ = empty(images(batch), {.device = device});
@@ -54,8 +57,9 @@ Workload::Workload(const WorkloadOptions& options, const std::string& method, Pr
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, group, ddp);
     network_ = ddp_.get();
   }
-  optimizer_ = std::make_unique<optim::SGD>(model_->named_parameters(),
-                                            optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
+  optimizer_ = std::make_unique<optim::SGD>(
+      model_->named_parameters(),
+      optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
 }
 
 // The devices have done what was queued, on all ranks.
@@ -112,7 +116,9 @@ Communication communication_of(const ReductionLog& log) {
 std::string first_and_last(const std::string& names) {
   const std::string listed = names.substr(0, names.find(" ("));
   const size_t space = listed.find(' ');
-  return space == std::string::npos ? listed : listed.substr(0, space) + " … " + listed.substr(listed.rfind(' ') + 1);
+  return space == std::string::npos
+             ? listed
+             : listed.substr(0, space) + " … " + listed.substr(listed.rfind(' ') + 1);
 }
 
 nlohmann::json log_as_json(const ReductionLog& log) {

@@ -58,8 +58,8 @@ double StepResult::moved() const {
   return static_cast<double>(sectors * kSectorBytes) / bytes;
 }
 
-StepResult run_step(const LadderProblem& problem, int step, Device device, DType dtype, const Card* card,
-                    bool emulated) {
+StepResult run_step(const LadderProblem& problem, int step, Device device, DType dtype,
+                    const Card* card, bool emulated) {
   StepResult result{.step = step,
                     .dtype = dtype,
                     .shapes = problem.shapes,
@@ -68,7 +68,8 @@ StepResult run_step(const LadderProblem& problem, int step, Device device, DType
                     .counts = {}};
   if (card) {
     const double rate = dtype == DType::Float32 ? card->operations_32 : card->operations_16;
-    const double by_bytes = 1e6 * problem.bytes / card->bytes, by_operations = 1e6 * problem.operations / rate;
+    const double by_bytes = 1e6 * problem.bytes / card->bytes,
+                 by_operations = 1e6 * problem.operations / rate;
     result.floor_us = std::max(by_bytes, by_operations);
     result.by_operations = by_operations > by_bytes;
   }
@@ -79,7 +80,8 @@ StepResult run_step(const LadderProblem& problem, int step, Device device, DType
       synchronize(stream);
     });
   } else {
-    result.microseconds = 1e6 * seconds_per_call(device, [&](Stream stream) { problem.run(step, stream); });
+    result.microseconds =
+        1e6 * seconds_per_call(device, [&](Stream stream) { problem.run(step, stream); });
   }
   return result;
 }

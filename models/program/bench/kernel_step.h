@@ -1,5 +1,5 @@
-// One step of a kernel's ladder, run alone: the least time that its operands allow a GPU, and either what it takes, or,
-// where it is emulated, what it asks of the memory.
+// One step of a kernel's ladder, run alone: the least time that its operands allow a GPU, and
+// either what it takes, or, where it is emulated, what it asks of the memory.
 #pragma once
 
 #include <string>
@@ -38,8 +38,8 @@ struct StepResult {
 };
 
 // REQUIRES: problem.supports(step). `card` may be nullptr. Counts where the device is emulated.
-StepResult run_step(const LadderProblem& problem, int step, Device device, DType dtype, const Card* card,
-                    bool emulated);
+StepResult run_step(const LadderProblem& problem, int step, Device device, DType dtype,
+                    const Card* card, bool emulated);
 
 // `ladder`'s step as numbers, for --json.
 nlohmann::json as_json(const Ladder& ladder, const StepResult& result);

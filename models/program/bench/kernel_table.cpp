@@ -18,13 +18,15 @@ double billions(double count, double ms) { return ms > 0 ? count / ms * 1e-6 : 0
 
 KernelTable::KernelTable() {
   const Stream stream = current_stream({});
-  for (const DType dtype : {DType::Float32, DType::BFloat16}) peak_[dtype] = cpu::peak_operations(stream, dtype);
+  for (const DType dtype : {DType::Float32, DType::BFloat16})
+    peak_[dtype] = cpu::peak_operations(stream, dtype);
   bandwidth_ = cpu::peak_bandwidth(stream);
 }
 
 void KernelTable::add(Row& row, const KernelCall& call) const {
   const double peak = peak_.at(call.dtype == DType::BFloat16 ? DType::BFloat16 : DType::Float32);
-  const double operations_ms = 1e3 * call.operations / peak, bytes_ms = 1e3 * call.bytes / bandwidth_;
+  const double operations_ms = 1e3 * call.operations / peak,
+               bytes_ms = 1e3 * call.bytes / bandwidth_;
   ++row.calls;
   row.operations += call.operations;
   row.bytes += call.bytes;
@@ -73,8 +75,9 @@ std::vector<KernelTable::Line> KernelTable::lines(const Rows& rows) {
 
 void KernelTable::print(const Line& line) const {
   const auto& [name, row, ms] = line;
-  result("{:<28}{:>5}{:>8.3f}{:>6.1f}%{:>8.3f}{:>9.3f}{:>8.0f}{:>7.1f}", name, row.calls, ms, 100 * ms / step_ms(),
-         row.operations_ms, row.bytes_ms, billions(row.operations, ms), billions(row.bytes, ms));
+  result("{:<28}{:>5}{:>8.3f}{:>6.1f}%{:>8.3f}{:>9.3f}{:>8.0f}{:>7.1f}", name, row.calls, ms,
+         100 * ms / step_ms(), row.operations_ms, row.bytes_ms, billions(row.operations, ms),
+         billions(row.bytes, ms));
 }
 
 void KernelTable::print() const {
@@ -83,14 +86,15 @@ void KernelTable::print() const {
       "operations take at {:.0f} GFLOP/s ({:.0f} in bf16) and their bytes at {:.1f} GB/s, which\n"
       "is the most here. Operations are those of the definition, which Winograd's\n"
       "algorithm undercuts; bytes are the arguments', which caches may hold.",
-      steps_ms_.size(), step_ms(), peak_.at(DType::Float32) * 1e-9, peak_.at(DType::BFloat16) * 1e-9,
-      bandwidth_ * 1e-9);
-  result("{:<28}{:>5}{:>8}{:>7}{:>8}{:>9}{:>8}{:>7}", "", "calls", "ms", "share", "op. ms", "bytes ms", "GFLOP/s",
-         "GB/s");
+      steps_ms_.size(), step_ms(), peak_.at(DType::Float32) * 1e-9,
+      peak_.at(DType::BFloat16) * 1e-9, bandwidth_ * 1e-9);
+  result("{:<28}{:>5}{:>8}{:>7}{:>8}{:>9}{:>8}{:>7}", "", "calls", "ms", "share", "op. ms",
+         "bytes ms", "GFLOP/s", "GB/s");
   for (const Line& line : lines(phases_)) print(line);
   result("");
   for (const Line& line : lines(kernels_)) print(line);
-  result("{:<33}{:>8.3f}{:>6.1f}%", "outside kernels", outside_ms(), 100 * outside_ms() / step_ms());
+  result("{:<33}{:>8.3f}{:>6.1f}%", "outside kernels", outside_ms(),
+         100 * outside_ms() / step_ms());
 }
 
 nlohmann::json KernelTable::to_json(const char* key, const Rows& rows) {

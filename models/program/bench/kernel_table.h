@@ -1,5 +1,5 @@
-// The phases of a training step and its kernels, the longest first, each beside the least time that its operations and
-// that its bytes need on this machine: what is left to gain, and where.
+// The phases of a training step and its kernels, the longest first, each beside the least time that
+// its operations and that its bytes need on this machine: what is left to gain, and where.
 #pragma once
 
 #include <map>

@@ -54,7 +54,8 @@ nlohmann::json show_sizes(const std::vector<Seen>& seen) {
     gray += s.channels == 1;
   }
   if (sizes.empty()) return {};
-  std::sort(sizes.begin(), sizes.end(), [](auto a, auto b) { return a.first * a.second < b.first * b.second; });
+  std::sort(sizes.begin(), sizes.end(),
+            [](auto a, auto b) { return a.first * a.second < b.first * b.second; });
   const auto words = [](auto size) { return fmt::format("{}×{}", size.first, size.second); };
   const std::string smallest = words(sizes.front()), median = words(sizes[sizes.size() / 2]),
                     largest = words(sizes.back());
@@ -76,24 +77,29 @@ int check_pictures(const std::string& path) {
   for (size_t i = 0; i < all.size(); ++i) {
     if (seen[i].wrong.empty())
       ++counts[all[i].label][i >= own.train.size()];
-    else if (broken.push_back({{"file", all[i].file.string()}, {"error", seen[i].wrong}}); broken.size() <= kMostNames)
+    else if (broken.push_back({{"file", all[i].file.string()}, {"error", seen[i].wrong}});
+             broken.size() <= kMostNames)
       result("broken  {}", seen[i].wrong);
   }
-  if (broken.size() > kMostNames) result("broken  … and {} more; --json has all", broken.size() - kMostNames);
-  const auto train = static_cast<int64_t>(own.train.size()), test = static_cast<int64_t>(own.test.size());
+  if (broken.size() > kMostNames)
+    result("broken  … and {} more; --json has all", broken.size() - kMostNames);
+  const auto train = static_cast<int64_t>(own.train.size()),
+             test = static_cast<int64_t>(own.test.size());
   for (size_t label = 0; label < own.classes.size(); ++label) {
     const auto [of_train, of_test] = counts[label];
     if (label < kMostNames)
-      result("class   {:<40}{:>9} train{:>9} test", own.classes[label].substr(0, 39), with_commas(of_train),
-             with_commas(of_test));
+      result("class   {:<40}{:>9} train{:>9} test", own.classes[label].substr(0, 39),
+             with_commas(of_train), with_commas(of_test));
     classes.push_back({{"name", own.classes[label]}, {"train", of_train}, {"test", of_test}});
   }
-  if (own.classes.size() > kMostNames) result("class   … {} in all; --json has them", own.classes.size());
+  if (own.classes.size() > kMostNames)
+    result("class   … {} in all; --json has them", own.classes.size());
   const nlohmann::json sizes = show_sizes(seen);
   result("split   {}", own.division);
   nlohmann::json left_out = nlohmann::json::array();
   for (const auto& [kind, count, first] : own.left_out) {
-    result("without {:<40}{:>9} {}{}", kind, with_commas(count), count > 1 ? "the first is " : "", first.string());
+    result("without {:<40}{:>9} {}{}", kind, with_commas(count), count > 1 ? "the first is " : "",
+           first.string());
     left_out.push_back({{"kind", kind}, {"count", count}, {"first", first.string()}});
   }
   result("{} of {}, {} of them broken", counted(train + test, "picture"),

@@ -1,5 +1,6 @@
-// The commands of the program, and what each can be told. Each prints its result, throws on failure, and returns an
-// exit code (exit_code.h). Those that only measure are in bench/, and explain/ is one of its own.
+// The commands of the program, and what each can be told. Each prints its result, throws on
+// failure, and returns an exit code (exit_code.h). Those that only measure are in bench/, and
+// explain/ is one of its own.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +27,25 @@ struct TrainOptions {
   Division division;
   std::string data_dir;
   std::optional<uint64_t> seed;
-  std::string out;           // the run directory; "" : runs/NNNN-data-model
-  std::string resume;        // a run directory to continue
-  std::string init;          // a run directory or file whose weights to begin with; "" : random ones
-  int workers = 1;           // data loader threads
-  std::string checksums;     // of what travels between ranks: auto (over a network), on, off; "" : RINGGRAD_CHECKSUMS
-  int64_t max_steps = 0;     // stop after so many steps of this call; 0: never
-  int64_t save_every = 0;    // checkpoint every so many steps, besides every epoch; 0: never
-  int64_t log_every = 0;     // a line in metrics.jsonl every so many steps, besides every epoch; 0: never
+  std::string out;         // the run directory; "" : runs/NNNN-data-model
+  std::string resume;      // a run directory to continue
+  std::string init;        // a run directory or file whose weights to begin with; "" : random ones
+  int workers = 1;         // data loader threads
+  std::string checksums;   // of what travels between ranks: auto (over a network), on, off; "" :
+                           // RINGGRAD_CHECKSUMS
+  int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
+  int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
+  // a line in metrics.jsonl every so many steps, besides every epoch; 0: never.
+  int64_t log_every = 0;
   bool tensorboard = false;  // the same lines also as TensorBoard reads them
   std::string trace_steps;   // "FIRST:LAST": trace.json and timeline.svg of these steps; "" : none
   bool report = true;        // write report.html at the end
-  std::string preset;        // speedrun: a recipe with a network and optimizers of its own; "": the recipe above
+  std::string
+      preset;  // speedrun: a recipe with a network and optimizers of its own; "": the recipe above
 };
 int train(const TrainOptions& options);
-// `train --preset speedrun`: as fast as we can to a known accuracy, on one process (models/speedrun.h).
+// `train --preset speedrun`: as fast as we can to a known accuracy, on one process
+// (models/speedrun.h).
 int speedrun(const TrainOptions& options);
 
 struct CheckpointOptions {
@@ -53,8 +58,9 @@ struct EvalOptions : CheckpointOptions {
   std::string provider = "auto";
   bool confusion = false;
   bool skip_broken = false;  // of one's own pictures
-  int worst = 0;             // so many of the images with the highest loss, as a table and a picture …
-  std::string out;           // … in this file; "" : worst.png beside the weights
+  // So many of the images with the highest loss, as a table and a picture …
+  int worst = 0;
+  std::string out;  // … in this file; "" : worst.png beside the weights
 };
 int eval(const EvalOptions& options);
 
@@ -113,7 +119,8 @@ struct ReinforceOptions {
   int64_t max_steps = 0;      // stop after so many episodes of this call; 0: never
 };
 void each_setting(ReinforceOptions& o, const auto& visit) {
-  visit("lr", o.lr), visit("seed", o.seed), visit("episodes", o.episodes), visit("shards", o.shards);
+  visit("lr", o.lr), visit("seed", o.seed), visit("episodes", o.episodes),
+      visit("shards", o.shards);
 }
 int reinforce(const ReinforceOptions& options);
 

@@ -17,15 +17,17 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kLossPoints = 120;        // of a whole run
-constexpr int64_t kLeastProfileSteps = 10;  // from one step that is looked at to the next: looking costs a percent
-constexpr int64_t kMeasured = 10;           // steps that say something
+constexpr int64_t kLossPoints = 120;  // of a whole run
+// From one step that is looked at to the next: looking costs a percent.
+constexpr int64_t kLeastProfileSteps = 10;
+constexpr int64_t kMeasured = 10;  // steps that say something
 constexpr int64_t kMostTraced = 50;
 
 std::string digest_of(const ImageDataset& set) {
   const Tensor& images = set.images;
-  return fmt::format("{} images, {:016x}", set.size(),
-                     hash_of(images.raw_data(), static_cast<size_t>(images.numel()) * itemsize(images.dtype())));
+  return fmt::format(
+      "{} images, {:016x}", set.size(),
+      hash_of(images.raw_data(), static_cast<size_t>(images.numel()) * itemsize(images.dtype())));
 }
 
 std::pair<int64_t, int64_t> steps_to_trace(const std::string& asked, const Training& training) {
@@ -33,14 +35,18 @@ std::pair<int64_t, int64_t> steps_to_trace(const std::string& asked, const Train
   const size_t colon = std::min(asked.find(':'), asked.size() - 1);
   const int64_t first = parse_number<int64_t>(asked.substr(0, colon)).value_or(0);
   const int64_t last = parse_number<int64_t>(asked.substr(colon + 1)).value_or(0);
-  if (first < 1 || last < first) throw UsageError("--trace-steps is '{}', expected FIRST:LAST, such as 20:22", asked);
+  if (first < 1 || last < first)
+    throw UsageError("--trace-steps is '{}', expected FIRST:LAST, such as 20:22", asked);
   if (last - first >= kMostTraced)
-    throw UsageError("--trace-steps {}: {} steps, expected at most {}", asked, last - first + 1, kMostTraced);
+    throw UsageError("--trace-steps {}: {} steps, expected at most {}", asked, last - first + 1,
+                     kMostTraced);
   if (last > training.planned_steps() || first <= training.step())
     throw UsageError("--trace-steps {}: the run takes steps {} to {}", asked, training.step() + 1,
                      training.planned_steps());
   if (!training.can_be_watched())
-    throw UsageError("--trace-steps sees nothing of steps with --parallel dp, with --shards, or that are captured");
+    throw UsageError(
+        "--trace-steps sees nothing of steps with --parallel dp, with --shards, or that are "
+        "captured");
   return {first, last};
 }
 
@@ -52,8 +58,8 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
-Course::Course(const TrainOptions& options, const RunConfig& config, const Data& data, Training& training,
-               const RunDirectory* run, ProcessGroup* group)
+Course::Course(const TrainOptions& options, const RunConfig& config, const Data& data,
+               Training& training, const RunDirectory* run, ProcessGroup* group)
     : options_(options),
       config_(config),
       data_(data),
@@ -64,7 +70,9 @@ Course::Course(const TrainOptions& options, const RunConfig& config, const Data&
       loss_steps_(std::max<int64_t>(1, training.planned_steps() / kLossPoints)),
       profile_steps_(std::max(kLeastProfileSteps, loss_steps_)) {
   std::tie(trace_first_, trace_last_) = steps_to_trace(options.trace_steps, training);
-  if (run) logbook_.emplace(*run, training, config.recipe.step_batch(), options.log_every, options.tensorboard);
+  if (run)
+    logbook_.emplace(*run, training, config.recipe.step_batch(), options.log_every,
+                     options.tensorboard);
   training.set_on_part([this](Part part) {
     if (recorder_) recorder_->begins(kParts[static_cast<size_t>(part)]);
   });
@@ -73,7 +81,8 @@ Course::Course(const TrainOptions& options, const RunConfig& config, const Data&
 Course::~Course() { training_.set_on_part({}); }
 
 void Course::save_so_far() {
-  const bool known = !now_.ranks.empty() || training_.clock().steps() < kMeasured;  // of all ranks, by the last epoch
+  // Of all ranks, by the last epoch.
+  const bool known = !now_.ranks.empty() || training_.clock().steps() < kMeasured;
   if (!run_ || known) return;
   now_ = {training_.clock().steps(), {own_measurements()}};
   save_summary({});
@@ -95,7 +104,8 @@ void Course::begin_epoch() {
 void Course::after_step(bool stops) {
   ++steps;
   const int64_t step = training_.step();
-  const bool traced = step >= trace_first_ && step <= trace_last_, over = stops || training_.at_epoch_end();
+  const bool traced = step >= trace_first_ && step <= trace_last_,
+             over = stops || training_.at_epoch_end();
   if (recorder_) recorder_->end_step();
   if (recorder_ && !traced) {
     recorder_->pause();
@@ -105,7 +115,8 @@ void Course::after_step(bool stops) {
   if (traced && over) recorder_->pause();
   if (run_ && device_.is_cpu() && (step % loss_steps_ == 0 || over))
     if (const auto loss = loss_.look(training_))
-      loss_curve_.push_back({static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch()), *loss});
+      loss_curve_.push_back(
+          {static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch()), *loss});
   if (logbook_) logbook_->after_step();
   if (traced && (step == trace_last_ || stops)) write_trace();
   if (stops && step < trace_first_)
@@ -113,12 +124,14 @@ void Course::after_step(bool stops) {
   look_at_next_step(over);
 }
 
-// A step that is traced is noted on all ranks, others on the first one alone, and without their buckets.
+// A step that is traced is noted on all ranks, others on the first one alone, and without their
+// buckets.
 void Course::look_at_next_step(bool stops) {
   const int64_t next = training_.step() + 1;
   if (stops) return;
   if (next >= trace_first_ && next <= trace_last_) {
-    if (!recorder_) recorder_ = std::make_unique<StepRecorder>(training_.model(), training_.distributed());
+    if (!recorder_)
+      recorder_ = std::make_unique<StepRecorder>(training_.model(), training_.distributed());
     training_.loading().set_on(true);
     recorder_->start();
   } else if (run_ && device_.is_cpu() && next % profile_steps_ == 0 && training_.can_be_watched()) {
@@ -133,14 +146,17 @@ void Course::write_trace() {
   recorder_.reset();
   training_.loading().set_on(false);
   own.loading = slices_of(training_.loading());
-  const std::vector<StepRecord> records = group_ ? on_one_clock(std::move(own), *group_) : std::vector{std::move(own)};
+  const std::vector<StepRecord> records =
+      group_ ? on_one_clock(std::move(own), *group_) : std::vector{std::move(own)};
   if (!run_) return;
-  const std::string title = fmt::format("{} on {} · batch {} on {} rank{} · steps {} to {}", config_.recipe.model,
-                                        config_.recipe.data, config_.recipe.step_batch(), records.size(),
-                                        records.size() > 1 ? "s" : "", trace_first_, training_.step());
+  const std::string title =
+      fmt::format("{} on {} · batch {} on {} rank{} · steps {} to {}", config_.recipe.model,
+                  config_.recipe.data, config_.recipe.step_batch(), records.size(),
+                  records.size() > 1 ? "s" : "", trace_first_, training_.step());
   write_text(run_->path() / "trace.json", perfetto_trace(records).dump() + "\n");
   write_text(run_->path() / "timeline.svg", timeline_svg(title, records));
-  message("trace   {} (open it in ui.perfetto.dev), timeline.svg", (run_->path() / "trace.json").string());
+  message("trace   {} (open it in ui.perfetto.dev), timeline.svg",
+          (run_->path() / "trace.json").string());
 }
 
 RankSummary Course::own_measurements() const {
@@ -151,10 +167,12 @@ RankSummary Course::own_measurements() const {
     for (int i = 0; i < replicas; ++i)
       own.device_bytes.push_back(memory_stats(Device(device_.type, device_.index + i)).peak_bytes);
     for (const Tensor& parameter : training_.model().parameters())  // out, and their gradients in
-      own.sent_bytes += 2 * (replicas - 1) * parameter.numel() * static_cast<int64_t>(itemsize(parameter.dtype()));
+      own.sent_bytes += 2 * (replicas - 1) * parameter.numel() *
+                        static_cast<int64_t>(itemsize(parameter.dtype()));
   }
   if (const DistributedDataParallel* ddp = training_.distributed(); ddp && ddp->totals().steps > 0)
-    own.sent_bytes = 2 * (group_->size() - 1) * (ddp->totals().bytes / ddp->totals().steps) / group_->size();
+    own.sent_bytes =
+        2 * (group_->size() - 1) * (ddp->totals().bytes / ddp->totals().steps) / group_->size();
   return own;
 }
 
@@ -172,16 +190,20 @@ void Course::gather() {
 double Course::throttled() const {
   const ProcessorQuota now = processor_quota();
   const int64_t periods = now.periods - quota_before_.periods;
-  return periods > 0 ? static_cast<double>(now.throttled - quota_before_.throttled) / static_cast<double>(periods) : 0;
+  return periods > 0 ? static_cast<double>(now.throttled - quota_before_.throttled) /
+                           static_cast<double>(periods)
+                     : 0;
 }
 
 // Means are over all steps by now: those since the line before are what they have grown by.
 void Course::end_epoch(nlohmann::json line, const Evaluation& test) {
   const int64_t steps_since = now_.steps - before_.steps;
   for (size_t r = 0; r < now_.ranks.size() && steps_since > 0; ++r) {
-    const RankSummary none, &now = now_.ranks[r], &before = r < before_.ranks.size() ? before_.ranks[r] : none;
+    const RankSummary none, &now = now_.ranks[r],
+                            &before = r < before_.ranks.size() ? before_.ranks[r] : none;
     const auto since = [&](double mean, double mean_before) {
-      const double sum = mean * static_cast<double>(now_.steps) - mean_before * static_cast<double>(before_.steps);
+      const double sum =
+          mean * static_cast<double>(now_.steps) - mean_before * static_cast<double>(before_.steps);
       return std::round(std::max(0.0, sum / static_cast<double>(steps_since)) * 1e6) / 1e3;
     };
     for (size_t p = 0; p < kParts.size(); ++p)

@@ -1,5 +1,5 @@
-// The course of a call of `train` on one rank: what it counts and looks at from its first step to its last, and what of
-// that goes into the run's directory on the way.
+// The course of a call of `train` on one rank: what it counts and looks at from its first step to
+// its last, and what of that goes into the run's directory on the way.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ namespace ringgrad::program {
 // thread-safe.
 class Course {
  public:
-  // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there is one process.
-  // Throws UsageError where --trace-steps cannot be.
+  // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there
+  // is one process. Throws UsageError where --trace-steps cannot be.
   Course(const TrainOptions& options, const RunConfig& config, const Data& data, Training& training,
          const RunDirectory* run, ProcessGroup* group);
   ~Course();
@@ -33,10 +33,11 @@ class Course {
   // Collective: what all ranks have measured, on the first of them.
   void gather();
 
-  // The line of an epoch, with what its steps took on each rank, and summary.json as of now: what is left of a run that
-  // does not get to its end.
+  // The line of an epoch, with what its steps took on each rank, and summary.json as of now: what
+  // is left of a run that does not get to its end.
   void end_epoch(nlohmann::json line, const Evaluation& test);
-  // Where an exception ends the run in its first epoch: what this rank alone has measured goes into summary.json.
+  // Where an exception ends the run in its first epoch: what this rank alone has measured goes into
+  // summary.json.
   void save_so_far();
   // What is known by now. `last`: of the latest test, if it was not interrupted.
   RunSummary summarize(const Evaluation& last, bool ended);
@@ -44,7 +45,9 @@ class Course {
 
   int64_t steps = 0, images = 0;
   double train_seconds = 0, test_seconds = 0, save_seconds = 0;
-  double images_per_second() const { return train_seconds > 0 ? static_cast<double>(images) / train_seconds : 0; }
+  double images_per_second() const {
+    return train_seconds > 0 ? static_cast<double>(images) / train_seconds : 0;
+  }
 
  private:
   struct Measured {
@@ -70,7 +73,8 @@ class Course {
   LossSince loss_;
   std::vector<std::array<double, 2>> loss_curve_;
   ProcessorQuota quota_before_ = processor_quota();
-  RunSummary fixed_;  // what does not change: machine, command, digest …; without a version: not filled in yet
+  // What does not change: machine, command, digest …; without a version: not filled in yet.
+  RunSummary fixed_;
   std::optional<RunSummary> earlier_;  // of the calls before this one
   Measured before_, now_;
   std::optional<Logbook> logbook_;
@@ -78,7 +82,8 @@ class Course {
 
   KernelTimes kernels_;
   int64_t trace_first_ = 0, trace_last_ = 0;  // steps; 0: none
-  std::unique_ptr<StepRecorder> recorder_;    // of the step that is looked at, or of those that are traced
+  // Of the step that is looked at, or of those that are traced.
+  std::unique_ptr<StepRecorder> recorder_;
 };
 
 }  // namespace ringgrad::program

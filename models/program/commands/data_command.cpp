@@ -20,7 +20,8 @@ const DatasetInfo& named(const std::string& name) {
     if (info.name == name) return info;
     names.push_back(info.name);
   }
-  throw UsageError("no data set '{}' among {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  throw UsageError("no data set '{}' among {}{}", name, fmt::join(names, ", "),
+                   did_you_mean(name, names));
 }
 
 int list(const DataPlace& place) {
@@ -44,14 +45,17 @@ int list(const DataPlace& place) {
 
 int make_or_get(const DatasetInfo& info, const std::string& directory, bool download) {
   if (download && info.draw)
-    throw UsageError("{} is drawn, not downloaded: {}", info.name, program_command("data make " + info.name));
+    throw UsageError("{} is drawn, not downloaded: {}", info.name,
+                     program_command("data make " + info.name));
   if (!download && !info.draw)
-    throw UsageError("{} cannot be drawn: {} downloads it", info.name, program_command("data get " + info.name));
+    throw UsageError("{} cannot be drawn: {} downloads it", info.name,
+                     program_command("data get " + info.name));
   std::optional<Progress> progress;
   std::string current;
   catch_interrupts();
   const auto show = [&](const std::string& file, uint64_t received, uint64_t total) {
-    if (interrupted()) throw JobFailed(128 + interrupted(), "data get: interrupted; nothing was kept of " + file);
+    if (interrupted())
+      throw JobFailed(128 + interrupted(), "data get: interrupted; nothing was kept of " + file);
     if (file != current) {
       progress.reset();
       progress.emplace(file, static_cast<int64_t>(total));
@@ -71,15 +75,17 @@ int check(const DatasetInfo& info, const std::string& directory) {
   const CheckedDataset checked = check_dataset(info, directory);
   nlohmann::json files = nlohmann::json::array();
   for (const CheckedFile& file : checked.files) {
-    result("{}  {:>12}  {}  {}", file.sha256.substr(0, 16), human_bytes(static_cast<int64_t>(file.bytes)),
-           file.as_published ? "as published" : "well formed, but not the published bytes", file.file.string());
+    result("{}  {:>12}  {}  {}", file.sha256.substr(0, 16),
+           human_bytes(static_cast<int64_t>(file.bytes)),
+           file.as_published ? "as published" : "well formed, but not the published bytes",
+           file.file.string());
     files.push_back({{"file", file.file.string()},
                      {"bytes", file.bytes},
                      {"sha256", file.sha256},
                      {"as_published", file.as_published}});
   }
-  result("{}: {} training and {} test images, all well formed", info.title, with_commas(checked.train_size),
-         with_commas(checked.test_size));
+  result("{}: {} training and {} test images, all well formed", info.title,
+         with_commas(checked.train_size), with_commas(checked.test_size));
   print_json({{"name", info.name},
               {"folder", checked.folder.string()},
               {"train", checked.train_size},

@@ -32,10 +32,12 @@ std::string value_in(const char* path, const std::string& key) {
   return "unknown";
 }
 
-// "v3 of v2, v3 and, beyond this machine, v4": those for which the kernels in use are compiled, and which there are.
+// "v3 of v2, v3 and, beyond this machine, v4": those for which the kernels in use are compiled, and
+// which there are.
 std::string instructions_in_use() {
   std::vector<std::string> here, beyond;
-  for (const BuiltIsa& built : built_isas()) (built.on_this_machine ? here : beyond).push_back(built.name);
+  for (const BuiltIsa& built : built_isas())
+    (built.on_this_machine ? here : beyond).push_back(built.name);
   std::string text = isa();
   if (here.size() > 1) text += fmt::format(", of {} (RINGGRAD_ISA)", fmt::join(here, ", "));
   if (!beyond.empty()) text += fmt::format(", not for this machine: {}", fmt::join(beyond, ", "));
@@ -52,14 +54,17 @@ int kernels_with(DeviceType device, Provider provider) {
 // What became of the CUDA kernels in this build.
 std::string cuda_build(int kernels) {
   if (kernels == 0)
-    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; for GPUs: cmake --preset cuda";
+    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; for GPUs: "
+           "cmake --preset cuda";
   if (device_count(DeviceType::CUDA) == 0) return "no GPU: " + why_no_device(DeviceType::CUDA);
   const std::string first = device_backend(DeviceType::CUDA).describe(0);
-  return first.starts_with("emulated") ? first + ", for tests; for GPUs: cmake --preset cuda" : "compiled for GPUs";
+  return first.starts_with("emulated") ? first + ", for tests; for GPUs: cmake --preset cuda"
+                                       : "compiled for GPUs";
 }
 
 // One library that can stand in for native kernels: its version, or why it is not there.
-void report_vendor(nlohmann::json& report, DeviceType device, const std::string& library, const char* why_not) {
+void report_vendor(nlohmann::json& report, DeviceType device, const std::string& library,
+                   const char* why_not) {
   std::string found;
   for (const std::string& name : vendor_libraries(device))
     if (name.starts_with(library)) found = name;
@@ -72,12 +77,14 @@ void report_vendor(nlohmann::json& report, DeviceType device, const std::string&
 // What was measured on a device, and where that can be read.
 void report_autotune(nlohmann::json& report, Device device) {
   const std::vector<TunedCall> tuned = tuned_calls(device);
-  const auto native_wins =
-      std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) { return call.native_us <= call.vendor_us; });
+  const auto native_wins = std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) {
+    return call.native_us <= call.vendor_us;
+  });
   const std::string file = autotune_file(device);
-  report["autotune"][str(device)] = {{"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
-  result("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device), tuned.size(),
-         native_wins, file);
+  report["autotune"][str(device)] = {
+      {"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
+  result("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device),
+         tuned.size(), native_wins, file);
 }
 
 }  // namespace
@@ -86,7 +93,8 @@ int doctor() {
   const int native = kernels_with(DeviceType::CPU, Provider::Native),
             vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
   const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
-            cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor), gpus = device_count(DeviceType::CUDA);
+            cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor),
+            gpus = device_count(DeviceType::CUDA);
   std::error_code ignored;
   const auto space = std::filesystem::space(".", ignored);
 
@@ -103,7 +111,10 @@ int doctor() {
       {"bfloat16_products", bfloat16_products()},
       {"backends", available_backends()},
       {"kernels",
-       {{"cpu_native", native}, {"cpu_vendor", vendor}, {"cuda_native", cuda}, {"cuda_vendor", cuda_vendor}}},
+       {{"cpu_native", native},
+        {"cpu_vendor", vendor},
+        {"cuda_native", cuda},
+        {"cuda_vendor", cuda_vendor}}},
       {"download", can_download()},
       {"png", reads_png()},
       {"jpeg", reads_jpeg()},
@@ -114,23 +125,29 @@ int doctor() {
   result("ringgrad {}", RINGGRAD_VERSION);
   result("cpu        {}, {}", report["cpu"].get<std::string>(), counted(cpu_cores(), "core"));
   result("kernels    for {}", instructions_in_use());
-  result("           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's library", native, cuda,
-         vendor, cuda_vendor);
-  result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here", isa());
+  result(
+      "           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's "
+      "library",
+      native, cuda, vendor, cuda_vendor);
+  result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here",
+         isa());
   result("memory     {} available", report["memory_available"].get<std::string>());
   result("disk       {} available here", human_bytes(static_cast<int64_t>(space.available)));
-  result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)", device_count(DeviceType::CPU),
-         gpus);
+  result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
+         device_count(DeviceType::CPU), gpus);
   result("bfloat16   convolutions multiply it {}", bfloat16_products());
   result("cuda       {}", cuda_build(cuda));
-  result("backends   {} (--backend)", fmt::join(report["backends"].get<std::vector<std::string>>(), ", "));
+  result("backends   {} (--backend)",
+         fmt::join(report["backends"].get<std::vector<std::string>>(), ", "));
   std::string why;
   const bool mpi = find_group_backend("mpi", &why) != nullptr;
   result("mpi        " + on(mpi, why.c_str()));
   report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
   if (cuda > 0) {
-    report_vendor(report, DeviceType::CUDA, "cuBLAS", "needs a build for GPUs (cmake --preset cuda)");
-    report_vendor(report, DeviceType::CUDA, "cuDNN", "needs a build for GPUs and its header (libcudnn9-dev)");
+    report_vendor(report, DeviceType::CUDA, "cuBLAS",
+                  "needs a build for GPUs (cmake --preset cuda)");
+    report_vendor(report, DeviceType::CUDA, "cuDNN",
+                  "needs a build for GPUs and its header (libcudnn9-dev)");
   }
   report_autotune(report, {});
   for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
@@ -138,7 +155,8 @@ int doctor() {
   report["data_dir"] = place.directory;
   result("data       {} ({})", place.directory, place.why);
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
-  result("png        " + on(report["png"], "built without libpng (libpng-dev); pictures in PGM and PPM are read"));
+  result("png        " +
+         on(report["png"], "built without libpng (libpng-dev); pictures in PGM and PPM are read"));
   result("jpeg       " + on(report["jpeg"], "built without libjpeg (libjpeg-dev)"));
   print_json(report);
   return kOk;

@@ -24,7 +24,8 @@ Picture gray(const Tensor& image) {
   p.pixels.assign(p.height * p.width, 0);
   const uint8_t* in = image.data<uint8_t>();
   for (int64_t i = 0; i < image.numel(); ++i)
-    p.pixels[i % (p.height * p.width)] += static_cast<float>(in[i]) / static_cast<float>(image.size(0));
+    p.pixels[i % (p.height * p.width)] +=
+        static_cast<float>(in[i]) / static_cast<float>(image.size(0));
   return p;
 }
 
@@ -33,12 +34,15 @@ float background(const Picture& p) {
   std::vector<float> edge;
   for (int64_t y = 0; y < p.height; ++y)
     for (int64_t x = 0; x < p.width; ++x)
-      if (y == 0 || x == 0 || y == p.height - 1 || x == p.width - 1) edge.push_back(p.pixels[y * p.width + x]);
-  std::nth_element(edge.begin(), edge.begin() + static_cast<ptrdiff_t>(edge.size() / 2), edge.end());
+      if (y == 0 || x == 0 || y == p.height - 1 || x == p.width - 1)
+        edge.push_back(p.pixels[y * p.width + x]);
+  std::nth_element(edge.begin(), edge.begin() + static_cast<ptrdiff_t>(edge.size() / 2),
+                   edge.end());
   return edge[edge.size() / 2];
 }
 
-// The ink alone, on a square of its own: its larger side is 20/28 of the square's, its centre of mass the centre.
+// The ink alone, on a square of its own: its larger side is 20/28 of the square's, its centre of
+// mass the centre.
 Tensor cut_out(const Picture& ink) {
   double mass = 0, sum_y = 0, sum_x = 0;
   int64_t top = ink.height, bottom = -1, left = ink.width, right = -1;
@@ -46,12 +50,15 @@ Tensor cut_out(const Picture& ink) {
     for (int64_t x = 0; x < ink.width; ++x) {
       const float value = ink.pixels[y * ink.width + x];
       if (value == 0) continue;
-      mass += value, sum_y += value * static_cast<double>(y), sum_x += value * static_cast<double>(x);
-      top = std::min(top, y), bottom = std::max(bottom, y), left = std::min(left, x), right = std::max(right, x);
+      mass += value, sum_y += value * static_cast<double>(y),
+          sum_x += value * static_cast<double>(x);
+      top = std::min(top, y), bottom = std::max(bottom, y), left = std::min(left, x),
+      right = std::max(right, x);
     }
   const auto centre_y = std::lround(sum_y / mass), centre_x = std::lround(sum_x / mass);
   const int64_t larger = std::max(bottom - top, right - left) + 1;
-  const int64_t reach = std::max({centre_y - top, bottom - centre_y, centre_x - left, right - centre_x}) + 1;
+  const int64_t reach =
+      std::max({centre_y - top, bottom - centre_y, centre_x - left, right - centre_x}) + 1;
   const int64_t side = std::max((larger * kSize + kInkSize - 1) / kInkSize, 2 * reach);
   Tensor square = zeros({1, side, side}, {.dtype = DType::UInt8});
   for (int64_t y = top; y <= bottom; ++y)
@@ -80,11 +87,14 @@ Tensor like_mnist(const Tensor& image, std::string* done) {
   const bool light = paper >= 128;
   if (!light && picture.height == kSize && picture.width == kSize) return image;
   float strongest = 0;
-  for (float& value : picture.pixels) strongest = std::max(strongest, value = light ? paper - value : value - paper);
+  for (float& value : picture.pixels)
+    strongest = std::max(strongest, value = light ? paper - value : value - paper);
   if (strongest < kLeastContrast) return image;
-  for (float& value : picture.pixels) value = value < kGrain * strongest ? 0 : value / strongest * 255;
-  *done = light ? "dark ink on a light background: inverted, cut out and centred, as MNIST's digits are"
-                : "cut out and centred, as MNIST's digits are";
+  for (float& value : picture.pixels)
+    value = value < kGrain * strongest ? 0 : value / strongest * 255;
+  *done =
+      light ? "dark ink on a light background: inverted, cut out and centred, as MNIST's digits are"
+            : "cut out and centred, as MNIST's digits are";
   return stretched(fit_image(cut_out(picture), 1, kSize));
 }
 

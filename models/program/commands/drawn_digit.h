@@ -1,5 +1,6 @@
-// What people draw: black ink on white paper, anywhere on it and of any size, where MNIST's digits are white on black,
-// 20 pixels tall or wide, with their centre of mass in the middle of 28 x 28 (LeCun et al. 1998, and MNIST's own page).
+// What people draw: black ink on white paper, anywhere on it and of any size, where MNIST's digits
+// are white on black, 20 pixels tall or wide, with their centre of mass in the middle of 28 x 28
+// (LeCun et al. 1998, and MNIST's own page).
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace ringgrad::program {
 
-// `image`, uint8 [C, H, W], as MNIST would show it: uint8 [1, 28, 28]; what is so already, and what has no ink, comes
-// back as it is. `*done` says what was done, "" if nothing.
+// `image`, uint8 [C, H, W], as MNIST would show it: uint8 [1, 28, 28]; what is so already, and what
+// has no ink, comes back as it is. `*done` says what was done, "" if nothing.
 Tensor like_mnist(const Tensor& image, std::string* done);
 
 }  // namespace ringgrad::program

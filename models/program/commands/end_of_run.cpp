@@ -7,8 +7,8 @@
 
 namespace ringgrad::program {
 
-Verdict end_run(const TrainOptions& options, const Data& data, const RunDirectory& run, Course& course,
-                const Evaluation& last) {
+Verdict end_run(const TrainOptions& options, const Data& data, const RunDirectory& run,
+                Course& course, const Evaluation& last) {
   RunRecord record = read_run(run.path());
   record.notes.clear();
   record.state = RunRecord::Ended;  // as it will be read
@@ -17,7 +17,8 @@ Verdict end_run(const TrainOptions& options, const Data& data, const RunDirector
   const std::filesystem::path report = run.path() / "report.html";
   try {
     write_summary(run.path(), *record.summary);
-    if (options.report) write_report({record}, report, [&](const RunRecord&) { return &data.test_set; });
+    if (options.report)
+      write_report({record}, report, [&](const RunRecord&) { return &data.test_set; });
     if (options.report) news("report  {}", report.string());
   } catch (const IoError& error) {
     complain(fmt::format("note    the run is saved, its report is not: {}", error.what()));
@@ -25,7 +26,8 @@ Verdict end_run(const TrainOptions& options, const Data& data, const RunDirector
   news("verdict {}{}", verdict.name,
        verdict.also.empty() ? "" : fmt::format(" (also {})", fmt::join(verdict.also, ", ")));
   news("why     {}", verdict.why);
-  if (verdict.next != resume_command(run)) message("next    {}", verdict.next);  // that has been said
+  // That has been said.
+  if (verdict.next != resume_command(run)) message("next    {}", verdict.next);
   return verdict;
 }
 

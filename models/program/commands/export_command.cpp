@@ -1,4 +1,5 @@
-// `ringgrad export --python`: the lines of Python with which PyTorch loads a file of weights and sees what we see.
+// `ringgrad export --python`: the lines of Python with which PyTorch loads a file of weights and
+// sees what we see.
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -71,7 +72,8 @@ model = nn.Sequential(OrderedDict(
     pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), fc=nn.Linear(64, {classes})))
 )";
 
-// The network as torchvision or torch has it, with our names of parameters; its kind shows in these.
+// The network as torchvision or torch has it, with our names of parameters; its kind shows in
+// these.
 std::string network(const std::string& name, const Shapes& shapes, size_t classes) {
   using fmt::arg;
   const auto has = [&](const std::string& parameter) { return shapes.contains(parameter); };
@@ -83,14 +85,15 @@ std::string network(const std::string& name, const Shapes& shapes, size_t classe
                        arg("whitened", shapes.at("whiten.weight")[0]), arg("classes", classes));
   const Shape stem = shapes.at("conv1.weight");
   if (has("fc3.weight"))
-    return fmt::format(kLeNet, arg("channels", stem[1]), arg("features", shapes.at("fc1.weight")[1]),
-                       arg("classes", classes));
+    return fmt::format(kLeNet, arg("channels", stem[1]),
+                       arg("features", shapes.at("fc1.weight")[1]), arg("classes", classes));
   if (has("fc2.weight"))
-    return fmt::format(kQuickNet, arg("channels", stem[1]), arg("features", shapes.at("fc1.weight")[1]),
-                       arg("classes", classes));
+    return fmt::format(kQuickNet, arg("channels", stem[1]),
+                       arg("features", shapes.at("fc1.weight")[1]), arg("classes", classes));
   if (has("layer4.0.conv1.weight")) {
     const bool small_images = stem[2] == 3;
-    return fmt::format(kResNet, arg("name", name), arg("classes", classes), arg("channels", stem[1]),
+    return fmt::format(kResNet, arg("name", name), arg("classes", classes),
+                       arg("channels", stem[1]),
                        arg("stem", small_images ? "3, padding=1" : "7, stride=2, padding=3")) +
            (small_images ? "model.maxpool = nn.Identity()\n" : "");
   }
@@ -98,8 +101,9 @@ std::string network(const std::string& name, const Shapes& shapes, size_t classe
   while (has(fmt::format("layer1.{}.conv1.weight", blocks))) ++blocks;
   const char* const projection =
       "nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))";
-  return fmt::format(kCifarResNet, arg("blocks", blocks), arg("channels", stem[1]), arg("classes", classes),
-                     arg("shortcut", has("layer2.0.downsample.0.weight") ? projection : "Padding()"));
+  return fmt::format(
+      kCifarResNet, arg("blocks", blocks), arg("channels", stem[1]), arg("classes", classes),
+      arg("shortcut", has("layer2.0.downsample.0.weight") ? projection : "Padding()"));
 }
 
 // A checkpoint's names have a prefix, and other things stand beside its weights.
@@ -119,7 +123,8 @@ int export_python(const CheckpointOptions& options) {
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const DataFacts& info = saved.facts;
   Shapes shapes;
-  for (const auto& [name, parameter] : saved.module->named_parameters()) shapes[name] = parameter.shape();
+  for (const auto& [name, parameter] : saved.module->named_parameters())
+    shapes[name] = parameter.shape();
   const std::string model = network(saved.model, shapes, info.classes.size());
   const auto uses = [&](const char* word) { return model.find(word) != std::string::npos; };
 
@@ -127,13 +132,16 @@ int export_python(const CheckpointOptions& options) {
   if (uses("OrderedDict")) text += "from collections import OrderedDict\n";
   text += uses("torchvision") ? "import torch, torchvision\n" : "import torch\n";
   text += "from safetensors import safe_open\nfrom torch import nn\n\n" + model;
-  text += fmt::format("with safe_open({}, \"pt\") as file:\n    model.load_state_dict({})\nmodel.eval()\n",
-                      nlohmann::json(saved.file).dump(), weights_in_python(saved.file));
+  text += fmt::format(
+      "with safe_open({}, \"pt\") as file:\n    model.load_state_dict({})\nmodel.eval()\n",
+      nlohmann::json(saved.file).dump(), weights_in_python(saved.file));
   text += fmt::format("classes = {}\n", nlohmann::json(info.classes).dump());
-  text += fmt::format("mean, std = torch.tensor([{}]).view(-1, 1, 1), torch.tensor([{}]).view(-1, 1, 1)\n",
-                      fmt::join(info.mean, ", "), fmt::join(info.std, ", "));
-  text += fmt::format("predict = lambda images: model((images / 255 - mean) / std)  # of uint8 [N, {0}, {1}, {1}]",
-                      info.channels, info.image_size);
+  text += fmt::format(
+      "mean, std = torch.tensor([{}]).view(-1, 1, 1), torch.tensor([{}]).view(-1, 1, 1)\n",
+      fmt::join(info.mean, ", "), fmt::join(info.std, ", "));
+  text += fmt::format(
+      "predict = lambda images: model((images / 255 - mean) / std)  # of uint8 [N, {0}, {1}, {1}]",
+      info.channels, info.image_size);
   result("{}", text);
   print_json({{"python", text}, {"model", saved.model}, {"data", saved.data}});
   return kOk;

@@ -1,5 +1,5 @@
-// `ringgrad gan`: a GAN on one of the data sets, on one process or several ranks, with a page of its drawings per
-// epoch.
+// `ringgrad gan`: a GAN on one of the data sets, on one process or several ranks, with a page of
+// its drawings per epoch.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -25,9 +25,10 @@ namespace {
 
 using nlohmann::json;
 
-// How a batch's images divide among the ranks: neighbouring ones, as the GAN says. A last batch that is not full is
-// left out.
-std::shared_ptr<Sampler> make_sampler(int64_t images, const GanOptions& options, const models::Gan& gan) {
+// How a batch's images divide among the ranks: neighbouring ones, as the GAN says. A last batch
+// that is not full is left out.
+std::shared_ptr<Sampler> make_sampler(int64_t images, const GanOptions& options,
+                                      const models::Gan& gan) {
   const auto part = [&gan, whole = options.batch](int64_t batch) {
     const RowRange rows = batch == whole ? gan.own_rows(batch) : RowRange{};
     return BatchPartSampler::Part{rows.begin, rows.end};
@@ -58,27 +59,30 @@ class GanTraining {
                  .num_workers = 1,
                  .drop_last = true,
                  .transform = {.mean = {0.5}, .std = {0.5}}}) {
-    CHECK(loader_.size() > 0, "gan: a batch of ", options.batch, " is more than the ", images_.size(), " images of ",
-          options.data);
+    CHECK(loader_.size() > 0, "gan: a batch of ", options.batch, " is more than the ",
+          images_.size(), " images of ", options.data);
     if (!options.resume.empty()) load();
   }
 
   int train() {
-    message("gan     {} · {} · batch {} on {}{} · {} an epoch", options_.data, counted(images_.size(), "image"),
-            options_.batch, counted(ranks(), "rank"),
-            options_.shards > 0 ? ", in " + counted(options_.shards, "shard") : "", counted(loader_.size(), "step"));
+    message("gan     {} · {} · batch {} on {}{} · {} an epoch", options_.data,
+            counted(images_.size(), "image"), options_.batch, counted(ranks(), "rank"),
+            options_.shards > 0 ? ", in " + counted(options_.shards, "shard") : "",
+            counted(loader_.size(), "step"));
     while (loader_.state().epoch < options_.epochs) {
       const int64_t epoch = loader_.state().epoch + 1, steps_before = epoch_.steps;
       const auto begin = std::chrono::steady_clock::now();
       Progress progress(fmt::format("epoch {}/{}", epoch, options_.epochs), loader_.size());
       for (const Batch& batch : loader_) {
         step(batch.data);
-        progress.update(epoch_.steps, [&] { return fmt::format("generator {:.3f}", mean(epoch_.generator)); });
+        progress.update(epoch_.steps,
+                        [&] { return fmt::format("generator {:.3f}", mean(epoch_.generator)); });
         if (stop_) break;
       }
       progress.clear();
       const bool whole = epoch_.steps == loader_.size();
-      if (whole) report(epoch, static_cast<double>(epoch_.steps - steps_before) / seconds_since(begin));
+      if (whole)
+        report(epoch, static_cast<double>(epoch_.steps - steps_before) / seconds_since(begin));
       if (whole) epoch_ = {};
       save();
       if (stop_) break;
@@ -99,7 +103,9 @@ class GanTraining {
 
  private:
   int64_t ranks() const { return group_ ? group_->size() : 1; }
-  double mean(double sum) const { return sum / static_cast<double>(std::max<int64_t>(1, epoch_.steps)); }
+  double mean(double sum) const {
+    return sum / static_cast<double>(std::max<int64_t>(1, epoch_.steps));
+  }
 
   // A signal may have reached one rank only: all stop after the same step.
   void step(const Tensor& real) {
@@ -126,8 +132,9 @@ class GanTraining {
                        {"images_per_second", images},
                        {"samples", page.string()}});
     run_->append_metrics(epochs_.back());
-    news("epoch {:>3}  discriminator {:.3f}  generator {:.3f}  {:>6} images/s  {}", epoch, mean(epoch_.discriminator),
-         mean(epoch_.generator), with_commas(static_cast<int64_t>(images)), page.string());
+    news("epoch {:>3}  discriminator {:.3f}  generator {:.3f}  {:>6} images/s  {}", epoch,
+         mean(epoch_.discriminator), mean(epoch_.generator),
+         with_commas(static_cast<int64_t>(images)), page.string());
   }
 
   void save() {
@@ -173,17 +180,24 @@ class GanTraining {
 int gan(const GanOptions& asked) {
   GanOptions options = asked;
   restore_settings(RunKind::Gan, options);
-  if (!options.resume.empty() && RunDirectory::open(options.resume, RunKind::Gan).has_all(options.epochs)) {
-    nothing_to_go_on_with(RunKind::Gan, options.resume, fmt::format("all its {}", counted(options.epochs, "epoch")));
+  if (!options.resume.empty() &&
+      RunDirectory::open(options.resume, RunKind::Gan).has_all(options.epochs)) {
+    nothing_to_go_on_with(RunKind::Gan, options.resume,
+                          fmt::format("all its {}", counted(options.epochs, "epoch")));
     return kOk;
   }
-  const std::string data_dir = asked.data_dir.empty() ? options.data_dir : asked.data_dir;  // they may have moved
-  options.data_dir = std::filesystem::absolute(data_directory(data_dir)).lexically_normal().string();
+  // They may have moved.
+  const std::string data_dir = asked.data_dir.empty() ? options.data_dir : asked.data_dir;
+  options.data_dir =
+      std::filesystem::absolute(data_directory(data_dir)).lexically_normal().string();
   // What is missing is said once, drawn once, and leaves no directory of a run.
-  if (const int64_t images = load_dataset(options.data, Split::Train, options.data_dir).size(); options.batch > images)
-    throw UsageError("gan: --batch {} is more than the {} images of {}", options.batch, images, options.data);
+  if (const int64_t images = load_dataset(options.data, Split::Train, options.data_dir).size();
+      options.batch > images)
+    throw UsageError("gan: --batch {} is more than the {} images of {}", options.batch, images,
+                     options.data);
   if (const int parts = std::max(options.shards, options.ranks); options.batch < parts)
-    throw UsageError("gan: --batch is {} for {} parts, and each needs an image at least", options.batch, parts);
+    throw UsageError("gan: --batch is {} for {} parts, and each needs an image at least",
+                     options.batch, parts);
   return train_on_ranks({.kind = RunKind::Gan,
                          .name = options.data + "-gan",
                          .out = options.out,

@@ -35,13 +35,17 @@ FirstBatch first_batch(const GraphOptions& options) {
             zeros({batch}, {.dtype = DType::Int64})};
   }
   const DataFacts facts = facts_of_dataset(options.data);
-  const ImageDataset images = load_dataset(options.data, Split::Train, data_directory(options.data_dir));
+  const ImageDataset images =
+      load_dataset(options.data, Split::Train, data_directory(options.data_dir));
   if (batch > images.size())
-    throw Error(str("graph: a batch of ", batch, " images, and ", options.data, " has ", images.size()));
+    throw Error(
+        str("graph: a batch of ", batch, " images, and ", options.data, " has ", images.size()));
   std::vector<int64_t> first(static_cast<size_t>(batch));
   std::iota(first.begin(), first.end(), 0);
   const Batch made = image_batches(images, normalization_of(facts))(first, 0);
-  return {{facts.channels, static_cast<int64_t>(facts.classes.size()), facts.image_size}, made.data, made.target};
+  return {{facts.channels, static_cast<int64_t>(facts.classes.size()), facts.image_size},
+          made.data,
+          made.target};
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ std::string final_message(const JobResult& result) {
   if (code == kOk) return result.report;
   // Other exit codes mean whatever the program that was started means by them.
   const bool ours = code == kRankDied || code == kOutOfStep || code > 128;
-  return result.report + (ours ? failure_line(code) : fmt::format("ringgrad: failed (exit {})", code)) + '\n';
+  return result.report +
+         (ours ? failure_line(code) : fmt::format("ringgrad: failed (exit {})", code)) + '\n';
 }
 
 // The usual ones, where the program uses ringgrad; `ringgrad lint` makes them errors.
@@ -29,10 +30,11 @@ nlohmann::json warn_of_mistakes(const std::filesystem::path& written) {
   std::vector<Mistake> findings;
   try {
     findings = find_mistakes(read_observations(written));
-  } catch (
-      const std::exception&) {  // the program has another version of the library: it has done its work all the same
+  } catch (const std::exception&) {  // the program has another version of the library: it has done
+                                     // its work all the same
   }
-  if (!findings.empty()) message("launch: the program did its work, and something in it looks like a mistake:");
+  if (!findings.empty())
+    message("launch: the program did its work, and something in it looks like a mistake:");
   tell(findings, [](const std::string& line) { message(line); });
   return to_json(findings);
 }
@@ -42,20 +44,26 @@ nlohmann::json warn_of_mistakes(const std::filesystem::path& written) {
 int launch_program(const LaunchCommandOptions& options) {
   SupervisorOptions job = options.job;
   if (job.machine_rank >= job.num_machines)
-    throw UsageError("launch: --node-rank {} does not exist with --nnodes {}; the first is 0", job.machine_rank,
-                     job.num_machines);
+    throw UsageError("launch: --node-rank {} does not exist with --nnodes {}; the first is 0",
+                     job.machine_rank, job.num_machines);
   if (job.num_machines > 1 && (options.master_address.empty() || job.port == 0))
-    throw UsageError("launch: several machines need --master-addr and --master-port, the same on all of them");
-  const bool secret = !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
+    throw UsageError(
+        "launch: several machines need --master-addr and --master-port, the same on all of them");
+  const bool secret =
+      !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
   if (job.num_machines > 1 && !secret)
     throw UsageError(
-        "launch: several machines need a secret, the same on all of them, so that no stranger can join:\n"
-        "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export RINGGRAD_SECRET_FILE=job.secret");
-  if (options.timeout_seconds > 0) setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
+        "launch: several machines need a secret, the same on all of them, so that no stranger can "
+        "join:\n"
+        "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export "
+        "RINGGRAD_SECRET_FILE=job.secret");
+  if (options.timeout_seconds > 0)
+    setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
   std::error_code error;
   if (!job.log_directory.empty()) std::filesystem::create_directories(job.log_directory, error);
-  if (error) throw IoError(fmt::format("launch: --log-dir {}: {}", job.log_directory, error.message()));
+  if (error)
+    throw IoError(fmt::format("launch: --log-dir {}: {}", job.log_directory, error.message()));
 
   if (!options.master_address.empty()) job.host = options.master_address;
   job.final_message = final_message;

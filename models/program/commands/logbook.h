@@ -13,13 +13,15 @@
 
 namespace ringgrad::program {
 
-// The norm of each layer's gradient as the optimizer got it: averaged over the ranks, unscaled, clipped.
+// The norm of each layer's gradient as the optimizer got it: averaged over the ranks, unscaled,
+// clipped.
 std::map<std::string, double> gradient_norms(nn::Module& model);
 
 // The mean loss of this rank's images since the last look. Looking waits for the device.
 class LossSince {
  public:
-  std::optional<double> look(const Training& training);  // none: there were no images, or it is not finite
+  // none: there were no images, or it is not finite.
+  std::optional<double> look(const Training& training);
 
  private:
   int64_t images_ = 0;
@@ -30,7 +32,8 @@ class LossSince {
 class Logbook {
  public:
   // `every`: steps from line to line, 0: epochs only. Throws IoError.
-  Logbook(const RunDirectory& run, Training& training, int64_t step_batch, int64_t every, bool tensorboard);
+  Logbook(const RunDirectory& run, Training& training, int64_t step_batch, int64_t every,
+          bool tensorboard);
 
   void begin_epoch();  // times are those of training alone
   void after_step();

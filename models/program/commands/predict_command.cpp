@@ -22,7 +22,8 @@ namespace {
 constexpr int kTop = 5;  // classes shown
 
 bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+  return !text.empty() && text.size() < 10 &&
+         text.find_first_not_of("0123456789") == std::string::npos;
 }
 
 // The gray values as characters, two columns to a pixel, which is about square on a terminal.
@@ -32,7 +33,8 @@ void draw(const Tensor& image) {
   for (int64_t y = 0; y < 28; ++y) {
     std::string line;
     for (int64_t x = 0; x < 28; ++x) {
-      const auto level = static_cast<size_t>(gray.data<float>()[y * 28 + x] / 256 * static_cast<float>(kInk.size()));
+      const auto level = static_cast<size_t>(gray.data<float>()[y * 28 + x] / 256 *
+                                             static_cast<float>(kInk.size()));
       line += std::string(2, kInk[level]);
     }
     result(line);
@@ -49,11 +51,14 @@ int predict(const PredictOptions& options) {
   Tensor image;
   std::string label;
   if (is_number(options.image)) {
-    const std::string directory = data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
-    const ImageDataset test_set = load_images(saved.data, Split::Test, info, saved.skip_broken, directory);
+    const std::string directory =
+        data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
+    const ImageDataset test_set =
+        load_images(saved.data, Split::Test, info, saved.skip_broken, directory);
     const int64_t index = parse_number<int64_t>(options.image).value_or(test_set.size());
     if (index >= test_set.size())
-      throw UsageError("test image {} of {} does not exist, expected 0 to {}", index, saved.data, test_set.size() - 1);
+      throw UsageError("test image {} of {} does not exist, expected 0 to {}", index, saved.data,
+                       test_set.size() - 1);
     image = select(test_set.images, 0, index);
     label = info.classes[test_set.labels.data<int64_t>()[index]];
   } else {
@@ -76,7 +81,8 @@ int predict(const PredictOptions& options) {
 
   std::vector<size_t> order(probability.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return probability[a] > probability[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return probability[a] > probability[b]; });
   draw(image);
   nlohmann::json probabilities;
   for (size_t i = 0; i < order.size(); ++i) {

@@ -1,4 +1,5 @@
-// `ringgrad reinforce`: learns to balance a pole on a cart, on one process or several ranks with an environment each.
+// `ringgrad reinforce`: learns to balance a pole on a cart, on one process or several ranks with an
+// environment each.
 #include <algorithm>
 #include <deque>
 #include <numeric>
@@ -52,15 +53,17 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
   }
   const bool finished = window.solved() || agent.episodes() >= o.episodes;
   if (finished) {
-    const std::string all = window.solved() ? "solved it" : fmt::format("all its {}", counted(o.episodes, "episode"));
+    const std::string all =
+        window.solved() ? "solved it" : fmt::format("all its {}", counted(o.episodes, "episode"));
     if (run && !std::filesystem::exists(run->model()))  // it was killed before
       nn::save_safetensors(run->model(), agent.policy().state_dict());
     nothing_to_go_on_with(RunKind::Reinforce, o.resume, all);
     return kOk;
   }
-  const int64_t ranks = group ? group->size() : 1, environments = agent.environments(), first = agent.episodes();
-  message("cart    solved when {} episodes on end last {:.0f} of {} pushes on average · {}", kWindow, kSolved,
-          models::CartPole::kMaxSteps, counted(environments, "environment"));
+  const int64_t ranks = group ? group->size() : 1, environments = agent.environments(),
+                first = agent.episodes();
+  message("cart    solved when {} episodes on end last {:.0f} of {} pushes on average · {}",
+          kWindow, kSolved, models::CartPole::kMaxSteps, counted(environments, "environment"));
   json curve = json::array();
   int signal = 0;
   bool stop = false;
@@ -70,10 +73,12 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
     stop = signal > 0 || (o.max_steps > 0 && agent.episodes() - first >= o.max_steps);
     const bool last = stop || agent.episodes() >= o.episodes || window.solved();
     if (!run || (agent.episodes() % kWindow >= environments && !last)) continue;
-    curve.push_back({{"episodes", agent.episodes()}, {"pushes", agent.pushes()}, {"mean_length", window.mean()}});
+    curve.push_back({{"episodes", agent.episodes()},
+                     {"pushes", agent.pushes()},
+                     {"mean_length", window.mean()}});
     run->append_metrics(curve.back());
-    news("episode {:>5}  mean of the last {:>3}: {:6.1f} pushes", agent.episodes(), window.lengths.size(),
-         window.mean());
+    news("episode {:>5}  mean of the last {:>3}: {:6.1f} pushes", agent.episodes(),
+         window.lengths.size(), window.mean());
   }
   agent.check_identical();
   if (!run) return signal > 0 ? 128 + signal : kOk;
@@ -83,9 +88,11 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
     news("stopped at episode {} · resume: {}", agent.episodes(),
          program_command("reinforce --resume " + shell_word(run->path().string())));
   else if (window.solved())
-    news("solved  after {} episodes, {} pushes on each rank", agent.episodes(), with_commas(agent.pushes() / ranks));
+    news("solved  after {} episodes, {} pushes on each rank", agent.episodes(),
+         with_commas(agent.pushes() / ranks));
   else
-    news("not solved in {} episodes; --episodes gives it more, or try another --seed", agent.episodes());
+    news("not solved in {} episodes; --episodes gives it more, or try another --seed",
+         agent.episodes());
   print_json({{"run", run->path().string()},
               {"solved", window.solved()},
               {"episodes", agent.episodes()},

@@ -31,7 +31,8 @@ namespace {
 
 constexpr int64_t kTestBatch = 250;
 
-// Field 22 of /proc/self/stat, in ticks since the machine started; the second field is a name, and may hold anything.
+// Field 22 of /proc/self/stat, in ticks since the machine started; the second field is a name, and
+// may hold anything.
 double seconds_since_process_start() {
   std::ifstream stat("/proc/self/stat");
   std::string text(std::istreambuf_iterator<char>(stat), {});
@@ -44,32 +45,37 @@ double seconds_since_process_start() {
          std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// What the recipe fixes cannot be asked for; of --model only what it is, and there is no report to leave out.
+// What the recipe fixes cannot be asked for; of --model only what it is, and there is no report to
+// leave out.
 Recipe recipe_of(const TrainOptions& o) {
-  static const std::set<std::string> taken = {"--preset", "--data", "--data-dir", "--model",    "--epochs",
-                                              "--dtype",  "--seed", "--out",      "--no-report"};
+  static const std::set<std::string> taken = {"--preset", "--data",   "--data-dir",
+                                              "--model",  "--epochs", "--dtype",
+                                              "--seed",   "--out",    "--no-report"};
   for (const std::set<std::string>* options : {&o.given, &o.named})
     for (const std::string& option : *options)
       if (!taken.contains(option))
         throw UsageError(
-            "--preset speedrun is a recipe, and runs once, on one process: it takes --data, --data-dir, --epochs, "
+            "--preset speedrun is a recipe, and runs once, on one process: it takes --data, "
+            "--data-dir, --epochs, "
             "--dtype, --seed and --out, not {}",
             option);
   Recipe recipe = o.recipe;
   if (recipe.dtype == "fp16")
     throw UsageError("--preset speedrun: --dtype fp16 would need a scaled loss; use bf16 or fp32");
   if (!o.given.contains("--data")) recipe.data = "mnist";
-  if (is_own_data(recipe.data)) throw UsageError("--preset speedrun knows its data sets, and {} is none", recipe.data);
+  if (is_own_data(recipe.data))
+    throw UsageError("--preset speedrun knows its data sets, and {} is none", recipe.data);
   recipe_field("data").check_choice(recipe.data);
   const bool colour = facts_of_dataset(recipe.data).channels == 3;
   const std::string network = colour ? "airbench" : "quick";
   if (o.given.contains("--model") && recipe.model != network)
-    throw UsageError("--preset speedrun trains {} on {}, not {}; leave --model out", network, recipe.data,
-                     recipe.model);
+    throw UsageError("--preset speedrun trains {} on {}, not {}; leave --model out", network,
+                     recipe.data, recipe.model);
   recipe.model = network;
   if (!o.given.contains("--epochs")) recipe.epochs = colour ? 8 : 1;
   if (const auto range = recipe_field("epochs").range;
-      static_cast<double>(recipe.epochs) < range.low || static_cast<double>(recipe.epochs) > range.high)
+      static_cast<double>(recipe.epochs) < range.low ||
+      static_cast<double>(recipe.epochs) > range.high)
     throw UsageError("--epochs is {}, expected {} to {}", recipe.epochs, range.low, range.high);
   return recipe;
 }
@@ -85,7 +91,8 @@ Tested test(const ImageDataset& test_set, const ImageTransform& normalize, DType
   Tested sums;
   for (const Batch& batch : loader) {
     const Tensor answer = answer_of(to(batch.data, dtype));
-    sums.accuracy += static_cast<double>(sum(to(eq(argmax(answer, 1), batch.target), DType::Int64)).item<int64_t>());
+    sums.accuracy += static_cast<double>(
+        sum(to(eq(argmax(answer, 1), batch.target), DType::Int64)).item<int64_t>());
     sums.loss += cross_entropy(answer, batch.target, {.reduction = Reduction::Sum}).item<float>();
   }
   const auto images = static_cast<double>(test_set.size());
@@ -99,7 +106,8 @@ struct Taken {
 };
 
 // What `runs`, `report` and `compare` go by. Its steps are not measured one by one.
-RunSummary summary_of(const ImageDataset& train_set, const Taken& taken, double train_seconds, double test_seconds) {
+RunSummary summary_of(const ImageDataset& train_set, const Taken& taken, double train_seconds,
+                      double test_seconds) {
   RunSummary summary;
   summary.steps_per_epoch = taken.per_epoch;
   summary.train_seconds = train_seconds;
@@ -133,18 +141,23 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
     progress->update(step, [&] { return fmt::format("loss {:.3f}", loss); });
     const int64_t per_epoch = steps / recipe.epochs;
     taken = {step, per_epoch, loss, (step - 1) % per_epoch == 0 ? loss : taken.sum + loss};
-    CHECK(std::isfinite(loss), "speedrun: the loss of step ", step, " is not finite: the run diverged");
+    CHECK(std::isfinite(loss), "speedrun: the loss of step ", step,
+          " is not finite: the run diverged");
     return interrupted() == 0;
   };
   const models::SpeedrunOptions asked{.epochs = recipe.epochs, .seed = config.seed, .dtype = dtype};
-  std::function<Tensor(const Tensor&)> answer = [&](const Tensor& images) { return models::answer(*network, images); };
+  std::function<Tensor(const Tensor&)> answer = [&](const Tensor& images) {
+    return models::answer(*network, images);
+  };
   const auto train = [&](auto& known, bool by_views) {
-    if (by_views) answer = [&known](const Tensor& images) { return models::answer_by_views(known, images); };
+    if (by_views)
+      answer = [&known](const Tensor& images) { return models::answer_by_views(known, images); };
     return models::speedrun(known, train_set, normalize, asked, told);
   };
   auto* const airbench = dynamic_cast<models::Airbench*>(network.get());
-  const bool whole = airbench != nullptr ? train(*airbench, true)
-                                         : train(dynamic_cast<models::QuickNet&>(*network), recipe.epochs > 1);
+  const bool whole = airbench != nullptr
+                         ? train(*airbench, true)
+                         : train(dynamic_cast<models::QuickNet&>(*network), recipe.epochs > 1);
   progress.reset();
   if (!whole) return 128 + interrupted();
   const double trained = seconds_since_process_start();
@@ -164,7 +177,8 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
   save_model(run.model(), *network, recipe, config.facts);
   write_summary(run.path(), summary_of(train_set, taken, trained - loaded, seconds - trained));
   news(
-      "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training began, {:.2f} s of "
+      "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training "
+      "began, {:.2f} s of "
       "training, {:.2f} s of testing",
       100 * tested.accuracy, seconds, loaded, trained - loaded, seconds - trained);
   print_json({{"preset", "speedrun"},
@@ -185,7 +199,8 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
 }  // namespace
 
 int speedrun(const TrainOptions& options) {
-  RunConfig config{recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  RunConfig config{
+      recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
   config.facts = facts_of_dataset(config.recipe.data);
   config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
   (void)dtype_named(config.recipe.dtype);  // what cannot be is said before there is a directory

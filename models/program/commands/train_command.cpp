@@ -35,17 +35,21 @@ namespace {
 void check_resume(const TrainOptions& o) {
   if (!o.resume.empty() && (!o.given.empty() || o.seed || !o.out.empty() || !o.init.empty()))
     throw UsageError(
-        "--resume takes model, data, seed, recipe and directory from the run; leave those options out, or train on "
+        "--resume takes model, data, seed, recipe and directory from the run; leave those options "
+        "out, or train on "
         "with others: --init {}",
         shell_word(o.resume));
 }
 
 RunConfig fresh_config(const TrainOptions& options) {
-  RunConfig config{
-      make_recipe(options.recipe, options.given), data_directory(options.data_dir), options.seed.value_or(1), {}};
+  RunConfig config{make_recipe(options.recipe, options.given),
+                   data_directory(options.data_dir),
+                   options.seed.value_or(1),
+                   {}};
   const Recipe& recipe = config.recipe;
   if (recipe.freeze != "none" && options.init.empty())
-    throw UsageError("--freeze {} leaves weights as --init has them, and there is no --init", recipe.freeze);
+    throw UsageError("--freeze {} leaves weights as --init has them, and there is no --init",
+                     recipe.freeze);
   if (!is_own_data(recipe.data)) config.facts = facts_of_dataset(recipe.data);
   config.init = options.init;
   return config;
@@ -55,8 +59,10 @@ RunConfig config_to_go_on_with(const std::string& resume) {
   const RunDirectory run = RunDirectory::open(resume);
   RunConfig config = read_config(run);
   if (!config.preset.empty())
-    throw UsageError("--resume: {} is a run of --preset {}, which keeps no checkpoint to go on from; begin another",
-                     run.path().string(), config.preset);
+    throw UsageError(
+        "--resume: {} is a run of --preset {}, which keeps no checkpoint to go on from; begin "
+        "another",
+        run.path().string(), config.preset);
   check_version(config.other, run.path().string());
   return config;
 }
@@ -64,9 +70,12 @@ RunConfig config_to_go_on_with(const std::string& resume) {
 // Says that the run has been trained to its end. The run is not changed.
 int say_finished(const RunDirectory& run) {
   const RunRecord record = read_run(run.path().string());
-  const std::string epochs = counted(record.recipe.epochs, "epoch"), init = "--init " + shell_word(record.path);
-  news("done    {} has all its {}, {:.2f} % test accuracy; to train on, begin a run with its weights", record.path,
-       epochs, 100 * record.accuracy());
+  const std::string epochs = counted(record.recipe.epochs, "epoch"),
+                    init = "--init " + shell_word(record.path);
+  news(
+      "done    {} has all its {}, {:.2f} % test accuracy; to train on, begin a run with its "
+      "weights",
+      record.path, epochs, 100 * record.accuracy());
   const std::string more = fmt::format("{} --epochs {}", init, record.recipe.epochs);
   const std::string next = train_with(record, more);
   message("next    {}", next);
@@ -87,14 +96,15 @@ RunConfig configure(const TrainOptions& options) {
   else
     config = config_to_go_on_with(options.resume);
   if (!options.data_dir.empty()) config.data_dir = options.data_dir;
-  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();  // it is read again from elsewhere
+  // It is read again from elsewhere.
+  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
   return config;
 }
 
 RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   if (!options.resume.empty()) return RunDirectory::resume(options.resume);
-  RunDirectory run =
-      RunDirectory::create(options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model));
+  RunDirectory run = RunDirectory::create(
+      options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model));
   try {
     run.write_config(to_json(config));
   } catch (...) {  // the disk is full
@@ -104,18 +114,21 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   return run;
 }
 
-// After a failure: what is left of the run. Ranks that were interrupted have said it themselves, and a checkpoint that
-// cannot be read is nothing to go on from.
+// After a failure: what is left of the run. Ranks that were interrupted have said it themselves,
+// and a checkpoint that cannot be read is nothing to go on from.
 void leave(const TrainOptions& options, const RunDirectory& run, int code, const std::string& why) {
-  const bool unreadable = code == kBadData && !options.resume.empty();  // the run was refused, and is as it was
+  // The run was refused, and is as it was.
+  const bool unreadable = code == kBadData && !options.resume.empty();
   if (code < 128 && !unreadable) run.note_failure(why);
   if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
-    complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(), resume_command(run)));
+    complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(),
+                         resume_command(run)));
   else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
     run.discard();
 }
 
-int leaving_run(const TrainOptions& options, const RunDirectory& run, const std::function<int()>& body) {
+int leaving_run(const TrainOptions& options, const RunDirectory& run,
+                const std::function<int()>& body) {
   try {
     const int code = body();
     if (code != kOk) leave(options, run, code, describe(code));
@@ -130,9 +143,10 @@ uint64_t hash_of(const Tensor& x) {
   return ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
 }
 
-// Ranks that another launcher has started may have different options, or files: that is found by these lines, not after
-// an epoch.
-std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& config, const Data& data) {
+// Ranks that another launcher has started may have different options, or files: that is found by
+// these lines, not after an epoch.
+std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& config,
+                                 const Data& data) {
   std::vector<std::string> lines = {fmt::format("--seed {}", config.seed),
                                     fmt::format("--max-steps {}", options.max_steps),
                                     fmt::format("--save-every {}", options.save_every),
@@ -145,7 +159,8 @@ std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& c
                                 set == &data.train_set ? "training" : "test", hash_of(set->images),
                                 hash_of(set->labels)));
   const nlohmann::json recipe = to_json(config.recipe);
-  for (const auto& [key, value] : recipe.items()) lines.push_back(fmt::format("{} {}", key, value.dump()));
+  for (const auto& [key, value] : recipe.items())
+    lines.push_back(fmt::format("{} {}", key, value.dump()));
   return lines;
 }
 
@@ -159,19 +174,22 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
   if (!group.is_main_process()) return train_rank(options, own, data, nullptr, &group);
   const std::string launchers = variable(kRunVariable);
-  const RunDirectory run = launchers.empty() ? open_run(options, config) : RunDirectory::open(launchers);
+  const RunDirectory run =
+      launchers.empty() ? open_run(options, config) : RunDirectory::open(launchers);
   const auto body = [&] { return train_rank(options, own, data, &run, &group); };
   if (launchers.empty()) return leaving_run(options, run, body);
   try {
     return body();
   } catch (const std::exception& error) {  // the launcher knows less of it
-    const bool unreadable = exit_code_of(std::current_exception()) == kBadData && !options.resume.empty();
+    const bool unreadable =
+        exit_code_of(std::current_exception()) == kBadData && !options.resume.empty();
     if (!unreadable) run.note_failure(error.what());
     throw;
   }
 }
 
-// The same in a job whose ranks may go and come: once for every generation of them, of whatever size.
+// The same in a job whose ranks may go and come: once for every generation of them, of whatever
+// size.
 int train_elastically(const TrainOptions& options, const RunConfig& config, const Data& data) {
   check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
   std::vector<std::string> work = work_of(options, config, data);
@@ -200,15 +218,16 @@ int cores_allowed() {
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_parts(*config.division, config.recipe, ranks);
   if (config.division->device == "cpu" && ranks > cores_allowed())
-    message("note    {} share {}, and wait for each other more than they compute", counted(ranks, "rank"),
-            counted(cores_allowed(), "core"));
+    message("note    {} share {}, and wait for each other more than they compute",
+            counted(ranks, "rank"), counted(cores_allowed(), "core"));
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config);
   setenv(kRunVariable, run.path().c_str(), 1);
   return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
     const ElasticRange elastic = elastic_range(*config.division, ranks);
-    return interrupted() ? 128 + interrupted() : launch_or_throw([] {}, {.num_processes = ranks, .elastic = elastic});
+    return interrupted() ? 128 + interrupted()
+                         : launch_or_throw([] {}, {.num_processes = ranks, .elastic = elastic});
   }));
 }
 
@@ -217,7 +236,8 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
 TrainOptions with_runs_resolved(TrainOptions options, bool is_rank) {
   const std::string held_by_launcher = is_rank ? variable(kRunVariable) : "";
   if (!options.resume.empty())
-    options.resume = held_by_launcher.empty() ? RunDirectory::open(options.resume).path().string() : held_by_launcher;
+    options.resume = held_by_launcher.empty() ? RunDirectory::open(options.resume).path().string()
+                                              : held_by_launcher;
   if (!options.init.empty() && !held_by_launcher.empty())
     options.init = read_config(RunDirectory::open(held_by_launcher)).init;
   else if (!options.init.empty())
@@ -225,20 +245,25 @@ TrainOptions with_runs_resolved(TrainOptions options, bool is_rank) {
   return options;
 }
 
-// A rank that another launcher has started trains with all the others: their number is not an option of its own.
+// A rank that another launcher has started trains with all the others: their number is not an
+// option of its own.
 void check_launched(const Division& asked, const RankEnvironment& here) {
-  const std::string launched = fmt::format("this is one of {}, as {} says", counted(here.size, "rank"), here.source);
+  const std::string launched =
+      fmt::format("this is one of {}, as {} says", counted(here.size, "rank"), here.source);
   if (asked.one_process() && here.size > 1)
-    throw UsageError("--parallel {} is for one process, and {}; leave one of them out", asked.parallel, launched);
+    throw UsageError("--parallel {} is for one process, and {}; leave one of them out",
+                     asked.parallel, launched);
   if (OwnSeat::exists()) return;  // an elastic job has seats for more ranks than it begins with
   if (!asked.elastic.empty())
-    throw UsageError("--elastic is for ranks that ringgrad starts itself, and {}; leave one of them out", launched);
+    throw UsageError(
+        "--elastic is for ranks that ringgrad starts itself, and {}; leave one of them out",
+        launched);
   if (!asked.one_process() && asked.ranks > 0 && asked.ranks != here.size)
     throw UsageError("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched);
 }
 
-// Threads are counted at their first use. Our launcher has divided the cores already, by RINGGRAD_THREADS; mpirun and
-// Slurm bind each rank to its own, or leave them all to all.
+// Threads are counted at their first use. Our launcher has divided the cores already, by
+// RINGGRAD_THREADS; mpirun and Slurm bind each rank to its own, or leave them all to all.
 void share_cores(int ranks_here) {
   const int allowed = cores_allowed(),
             share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
@@ -263,7 +288,8 @@ int train(const TrainOptions& asked) {
   if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
     return say_finished(RunDirectory::open(options.resume));
   check_division(division);
-  if (division.parallel == "dp" && division.device == "cpu" && variable("RINGGRAD_CPU_DEVICES").empty())
+  if (division.parallel == "dp" && division.device == "cpu" &&
+      variable("RINGGRAD_CPU_DEVICES").empty())
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
   check_device("train", Device(division.device));
   if (!division.transport.empty()) setenv("RINGGRAD_TRANSPORT", division.transport.c_str(), 1);
@@ -272,25 +298,30 @@ int train(const TrainOptions& asked) {
   int ranks = ranks_for(division, config.recipe.batch);
   if (meets_others && !OwnSeat::exists()) ranks = here.size;
   config.division = settle(division, ranks);
-  const bool left_open = division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
+  const bool left_open =
+      division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
   if (!is_rank && left_open && ranks == 1 && cpu_cores() > 1)
-    message("note    one process trains: a batch of {} cannot be divided by two ranks", config.recipe.batch);
+    message("note    one process trains: a batch of {} cannot be divided by two ranks",
+            config.recipe.batch);
   const bool starts_ranks = !meets_others && (ranks > 1 || !division.elastic.empty());
-  std::optional<Data> data;  // pictures of one's own are made ready, and what is wrong with them said, once
+  // Pictures of one's own are made ready, and what is wrong with them said, once.
+  std::optional<Data> data;
   if (!starts_ranks || is_own_data(config.recipe.data)) data = read_data(config, options.init);
   if (starts_ranks) {
     data.reset();
     return start_ranks(options, config, ranks);
   }
   if (before && *before != *config.division && here.rank == 0)
-    message("note    the run began with {}; from here on {}", as_words(*before), as_words(*config.division));
+    message("note    the run began with {}; from here on {}", as_words(*before),
+            as_words(*config.division));
   // It was read before the ranks meet: what is missing here is missing for all of them.
   if (OwnSeat::exists()) {
     int code = kOk;
     launch_or_throw([&] { code = train_elastically(options, config, *data); });
     return code;
   }
-  if (meets_others || division.shards > 0) {  // shards have a group also where this process has all of them
+  // Shards have a group also where this process has all of them.
+  if (meets_others || division.shards > 0) {
     if (!meets_others) catch_interrupts();
     int code = kOk;
     launch_or_throw([&] { code = train_as_rank(options, config, *data); },
@@ -300,7 +331,8 @@ int train(const TrainOptions& asked) {
   }
   catch_interrupts();  // from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config);
-  return leaving_run(options, run, [&] { return train_rank(options, config, *data, &run, nullptr); });
+  return leaving_run(options, run,
+                     [&] { return train_rank(options, config, *data, &run, nullptr); });
 }
 
 }  // namespace ringgrad::program

@@ -12,11 +12,14 @@ Data read_data(RunConfig& config, const std::string& init) {
     return {load_dataset(recipe.data, Split::Train, config.data_dir),
             load_dataset(recipe.data, Split::Test, config.data_dir),
             {}};
-  OwnData own =
-      load_own_data(recipe.data, {.image_size = recipe.image_size, .skip_broken = recipe.skip_broken}, config.data_dir);
+  OwnData own = load_own_data(recipe.data,
+                              {.image_size = recipe.image_size, .skip_broken = recipe.skip_broken},
+                              config.data_dir);
   const bool goes_on = !config.facts.digest.empty();
-  CHECK_AS(DataError, !goes_on || config.facts.digest == own.facts.digest, "train: the pictures of ", recipe.data,
-           " are not those that the run began with: files were added, removed or changed; bring them back, or begin "
+  CHECK_AS(DataError, !goes_on || config.facts.digest == own.facts.digest,
+           "train: the pictures of ", recipe.data,
+           " are not those that the run began with: files were added, removed or changed; bring "
+           "them back, or begin "
            "anew with --init");
   if (!goes_on) {
     config.facts = own.facts;

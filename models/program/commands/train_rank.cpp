@@ -37,25 +37,28 @@ std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int
   if (recipe.accumulate > 1 || group) text += " =";
   if (recipe.accumulate > 1) text += fmt::format(" {} ×", recipe.accumulate);
   if (shards > 0) return text + " " + counted(shards, "shard");
-  if (group) return text + fmt::format(" {} × {}", recipe.batch / group->size(), counted(group->size(), "rank"));
+  if (group)
+    return text +
+           fmt::format(" {} × {}", recipe.batch / group->size(), counted(group->size(), "rank"));
   return recipe.accumulate > 1 ? text + fmt::format(" {}", recipe.batch) : text;
 }
 
-void print_header(const RunConfig& config, Training& training, const Data& data, const ProcessGroup* group) {
+void print_header(const RunConfig& config, Training& training, const Data& data,
+                  const ProcessGroup* group) {
   const auto& shape = data.train_set.images.shape();
   headline("ringgrad " RINGGRAD_VERSION,
            fmt::format(" · {} · seed {}", describe(*config.division, group), config.seed));
-  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.facts.name, with_commas(data.train_set.size()),
-          with_commas(data.test_set.size()), shape[2], shape[3], shape[1],
-          training.data_on_device() ? " · on the device, augmented there" : "",
+  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.facts.name,
+          with_commas(data.train_set.size()), with_commas(data.test_set.size()), shape[2], shape[3],
+          shape[1], training.data_on_device() ? " · on the device, augmented there" : "",
           training.step_captured() ? " · steps are captured" : "");
   for (const std::string& note : data.notes) message("        {}", note);
   const int64_t trained = training.trained_parameters(), all = training.model().num_parameters();
   message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
           trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
   message("recipe  {} · batch {} · {} × {}", summary(config.recipe),
-          effective_batch(config.recipe, group, config.division->shards), counted(training.steps_per_epoch(), "step"),
-          counted(config.recipe.epochs, "epoch"));
+          effective_batch(config.recipe, group, config.division->shards),
+          counted(training.steps_per_epoch(), "step"), counted(config.recipe.epochs, "epoch"));
 }
 
 // How fast an epoch went, on this rank.
@@ -73,34 +76,37 @@ struct EpochReport {
   Evaluation test;
 };
 
-// An epoch's line in a table of 80 columns, for people, under the table's head where it is the first.
+// An epoch's line in a table of 80 columns, for people, under the table's head where it is the
+// first.
 void print_row(const nlohmann::json& metrics) {
   static bool first = true;
   if (std::exchange(first, false))
-    news("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss", "img/s",
-         "wait: data", "ranks", "time");
+    news("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss",
+         "img/s", "wait: data", "ranks", "time");
   const auto share = [&](const char* name) {
     return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * metrics[name].get<double>()) : "";
   };
   const double pace = metrics.value("images_per_second", 0.0);
   news("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
-       metrics["loss"].get<double>(), fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
+       metrics["loss"].get<double>(),
+       fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
        metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
        share("waiting_for_data"), share("waiting_for_communication"),
        metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
 }
 
 void report_epoch(Course& course, const Training& training, const EpochReport& epoch) {
-  std::string line = fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
-                                 training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
+  std::string line =
+      fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
+                  training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
   nlohmann::json metrics = {{"epoch", training.epoch()},
                             {"step", training.step()},
                             {"loss", epoch.loss},
                             {"test_accuracy", epoch.test.accuracy()},
                             {"test_loss", epoch.test.loss}};
   if (const auto& pace = epoch.pace) {
-    line += fmt::format(" img_s={:.0f} sec={:.2f} data_wait={:.3f}", pace->images_per_second, pace->seconds,
-                        pace->data_wait);
+    line += fmt::format(" img_s={:.0f} sec={:.2f} data_wait={:.3f}", pace->images_per_second,
+                        pace->seconds, pace->data_wait);
     metrics["images_per_second"] = pace->images_per_second;
     metrics["seconds"] = pace->seconds;
     metrics["waiting_for_data"] = pace->data_wait;
@@ -129,8 +135,8 @@ int stopped_by_signal(const RunDirectory* run, const Training& training, Process
   return 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
-// A run that was stopped between an epoch's last checkpoint and the end of its evaluation owes the epoch's line. All
-// ranks hear it from the one that writes.
+// A run that was stopped between an epoch's last checkpoint and the end of its evaluation owes the
+// epoch's line. All ranks hear it from the one that writes.
 bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup* group) {
   const bool lacks_line = run && training.at_epoch_end() && run->last_epoch() < training.epoch();
   const Tensor owes = full({}, lacks_line, {.dtype = DType::Int64});
@@ -141,7 +147,9 @@ bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup*
 // Keeps what training has come to for the next generation, however this one ends.
 class Keeping {
  public:
-  Keeping(Training& training, ElasticRun& run) : training_(training), run_(run) { training.load(run.kept); }
+  Keeping(Training& training, ElasticRun& run) : training_(training), run_(run) {
+    training.load(run.kept);
+  }
   ~Keeping() { run_.kept = training_.state(); }
   Keeping(const Keeping&) = delete;
 
@@ -153,8 +161,8 @@ class Keeping {
     run_.begun_at = parse_number<int64_t>(broadcast_text(group, std::to_string(run_.begun_at), 0))
                         .value();  // rank 0 is no newcomer
     if (run_.job.generation() > 1)
-      message("note    generation {}: {} {} on after step {}", run_.job.generation(), counted(group.size(), "rank"),
-              group.size() == 1 ? "goes" : "go", training_.step());
+      message("note    generation {}: {} {} on after step {}", run_.job.generation(),
+              counted(group.size(), "rank"), group.size() == 1 ? "goes" : "go", training_.step());
   }
 
  private:
@@ -162,11 +170,12 @@ class Keeping {
   ElasticRun& run_;
 };
 
-// The epochs of a run, from where training stands to the end of the recipe, or of the steps that were asked for.
+// The epochs of a run, from where training stands to the end of the recipe, or of the steps that
+// were asked for.
 class Epochs {
  public:
-  Epochs(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
-         ProcessGroup* group, ElasticRun* elastic, Training& training)
+  Epochs(const TrainOptions& options, const RunConfig& config, const Data& data,
+         const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic, Training& training)
       : options_(options),
         config_(config),
         data_(data),
@@ -194,7 +203,8 @@ class Epochs {
     const bool leaves = elastic_ && elastic_->job.is_last();
     if (goes_on_ && training_.step() > 0 && (leaves || stop_ || training_.at_epoch_end())) save();
     if (leaves) return kRankDied;
-    if ((goes_on_ || !options_.resume.empty()) && owes_epoch(run_, training_, group_) && !end_epoch({}))
+    if ((goes_on_ || !options_.resume.empty()) && owes_epoch(run_, training_, group_) &&
+        !end_epoch({}))
       return stopped();
     while (training_.epoch() < config_.recipe.epochs && !stop_) {
       const Pace pace = train_epoch();
@@ -205,11 +215,14 @@ class Epochs {
     return end();
   }
 
-  bool enough() const { return options_.max_steps > 0 && training_.step() - begun_at_ >= options_.max_steps; }
+  bool enough() const {
+    return options_.max_steps > 0 && training_.step() - begun_at_ >= options_.max_steps;
+  }
 
   // To write what outlives this rank.
   std::unique_ptr<OwnSeat::WritePermit> permit() const {
-    return elastic_ && run_ ? std::make_unique<OwnSeat::WritePermit>(elastic_->job.seat()) : nullptr;
+    return elastic_ && run_ ? std::make_unique<OwnSeat::WritePermit>(elastic_->job.seat())
+                            : nullptr;
   }
 
   void save() {
@@ -224,7 +237,8 @@ class Epochs {
     Progress progress(fmt::format("{:5}", training_.epoch() + 1), training_.steps_per_epoch());
     const auto start = Clock::now();
     const int64_t images_before = training_.at_epoch_end() ? 0 : training_.images();
-    const double data_before = training_.waited_for_data(), ranks_before = training_.waited_for_ranks();
+    const double data_before = training_.waited_for_data(),
+                 ranks_before = training_.waited_for_ranks();
     last_.reset();
     course_.begin_epoch();
     training_.run_epoch([&] { return after_step(progress); });
@@ -233,8 +247,10 @@ class Epochs {
     const int64_t images = training_.images() - images_before;
     course_.train_seconds += seconds;
     course_.images += images;
-    Pace pace{
-        static_cast<double>(images) / seconds, seconds, (training_.waited_for_data() - data_before) / seconds, {}};
+    Pace pace{static_cast<double>(images) / seconds,
+              seconds,
+              (training_.waited_for_data() - data_before) / seconds,
+              {}};
     if (group_) pace.comm_wait = (training_.waited_for_ranks() - ranks_before) / seconds;
     return pace;
   }
@@ -250,7 +266,8 @@ class Epochs {
       course_.after_step(stop_);
     }
     if (goes_on_ && course_.steps == 1)
-      message("note    generation {}: step {} is done", elastic_->job.generation(), training_.step());
+      message("note    generation {}: step {} is done", elastic_->job.generation(),
+              training_.step());
     if (elastic_ && !stop_) elastic_->job.check();
     return stop_;
   }
@@ -260,8 +277,9 @@ class Epochs {
     Evaluation test = evaluate(training_.model(), data_.test_set, normalization_of(config_.facts),
                                Device(config_.division->device), group_, config_.division->shards);
     course_.test_seconds += seconds_since(start);
-    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ", test.loss,
-          " after step ", training_.step(), ": the run diverged. A lower --lr helps, or --clip-norm 1");
+    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ",
+          test.loss, " after step ", training_.step(),
+          ": the run diverged. A lower --lr helps, or --clip-norm 1");
     return test;
   }
 
@@ -295,20 +313,23 @@ class Epochs {
   int end() {
     const Evaluation test = last_ ? last_->test : tested();
     if (test.interrupted) return stopped();
-    const uint64_t hash = last_ && last_->hash ? *last_->hash : group_ ? training_.check_identical() : 0;
+    const uint64_t hash = last_ && last_->hash ? *last_->hash
+                          : group_             ? training_.check_identical()
+                                               : 0;
     course_.gather();
     if (!run_) return kOk;
     const auto may_write = permit();
     save_model(run_->model(), training_.model(), config_.recipe, config_.facts);
 
-    news("done    {:.2f} % test accuracy, loss {:.4f} · {} in {} · {} img/s", 100 * test.accuracy(), test.loss,
-         counted(course_.steps, "step"), human_time(course_.train_seconds),
+    news("done    {:.2f} % test accuracy, loss {:.4f} · {} in {} · {} img/s", 100 * test.accuracy(),
+         test.loss, counted(course_.steps, "step"), human_time(course_.train_seconds),
          with_commas(static_cast<int64_t>(course_.images_per_second())));
-    news("batch   {} · {} an epoch", effective_batch(config_.recipe, group_, config_.division->shards),
+    news("batch   {} · {} an epoch",
+         effective_batch(config_.recipe, group_, config_.division->shards),
          counted(training_.steps_per_epoch(), "step"));
     if (group_)
-      news("ranks   parameters bit-identical on {} of {} ({:016x})", group_->size(), counted(group_->size(), "rank"),
-           hash);
+      news("ranks   parameters bit-identical on {} of {} ({:016x})", group_->size(),
+           counted(group_->size(), "rank"), hash);
     news("saved   {} (loads in PyTorch)", run_->model().string());
     if (training_.epoch() < config_.recipe.epochs)
       news("stopped after step {} of {} · resume: {}", training_.step(),
@@ -324,7 +345,8 @@ class Epochs {
          {"shards", config_.division->shards},
          {"seconds", course_.train_seconds},
          {"images_per_second", course_.images_per_second()},
-         {"waiting_for_data", course_.train_seconds > 0 ? training_.waited_for_data() / course_.train_seconds : 0},
+         {"waiting_for_data",
+          course_.train_seconds > 0 ? training_.waited_for_data() / course_.train_seconds : 0},
          {"parameters", training_.model().num_parameters()},
          {"parameters_sha256", sha256_of_state(training_.model())},
          {"data_on_device", training_.data_on_device()},
@@ -351,21 +373,25 @@ class Epochs {
 
 }  // namespace
 
-int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data, const RunDirectory* run,
-               ProcessGroup* group, ElasticRun* elastic) {
+int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data,
+               const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic) {
   silence_console(group && !group->is_main_process());
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider));
   set_float32_matmul_precision(config.recipe.float32_matmul_precision);
   Training training(config, data.train_set, group, options.workers, options.init);
   const bool has_state = elastic && elastic->kept.step > 0;
-  if (!options.resume.empty() && !has_state) training.load(RunDirectory::open(options.resume).checkpoint());
+  if (!options.resume.empty() && !has_state)
+    training.load(RunDirectory::open(options.resume).checkpoint());
   std::optional<Keeping> keeping;
   if (elastic) keeping.emplace(training, *elastic).catch_up(*group);
-  if (group) check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
+  if (group)
+    check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
   if (!elastic || elastic->job.generation() == 1) print_header(config, training, data, group);
-  catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once" : nullptr);
-  if (elastic) signal(SIGTERM, SIG_DFL);  // it asks this rank alone to leave: the launcher asks all by another one
+  catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once"
+                       : nullptr);
+  // It asks this rank alone to leave: the launcher asks all by another one.
+  if (elastic) signal(SIGTERM, SIG_DFL);
   return Epochs(options, config, data, run, group, elastic, training).train();
 }
 

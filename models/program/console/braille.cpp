@@ -18,7 +18,8 @@ constexpr int kLabel = 9;  // columns
 // Which dots of each character are set, and the colour of the curve that has set the last one.
 class Dots {
  public:
-  Dots(int columns, int rows) : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns) * rows) {}
+  Dots(int columns, int rows)
+      : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns) * rows) {}
   int width() const { return 2 * columns_; }
   int height() const { return 4 * rows_; }
 
@@ -41,7 +42,8 @@ class Dots {
     for (int c = 0; c < columns_; ++c) {
       const Cell& cell = cells_[static_cast<size_t>(r) * columns_ + c];
       const int code = 0x2800 + cell.dots;
-      const std::string glyph = {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
+      const std::string glyph = {static_cast<char>(0xE0 | code >> 12),
+                                 static_cast<char>(0x80 | (code >> 6 & 0x3F)),
                                  static_cast<char>(0x80 | (code & 0x3F))};
       text += cell.dots ? in_colour(cell.colour, glyph) : " ";
     }
@@ -61,8 +63,10 @@ class Dots {
 
 ScreenSize screen_size() {
   winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
-  return known ? ScreenSize{std::max<int>(20, size.ws_col), std::max<int>(8, size.ws_row)} : ScreenSize{80, 24};
+  const bool known =
+      ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
+  return known ? ScreenSize{std::max<int>(20, size.ws_col), std::max<int>(8, size.ws_row)}
+               : ScreenSize{80, 24};
 }
 
 std::vector<std::string> BraillePlot::lines() const {

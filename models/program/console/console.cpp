@@ -23,7 +23,9 @@ bool silent = false;
 
 bool is_quiet() { return silent || options.quiet; }
 
-bool understands_escapes(int stream) { return isatty(stream) && variable("TERM", "dumb") != "dumb"; }
+bool understands_escapes(int stream) {
+  return isatty(stream) && variable("TERM", "dumb") != "dumb";
+}
 
 bool fancy() {  // stderr is a terminal where lines may be redrawn
   static const bool capable = understands_escapes(STDERR_FILENO);
@@ -41,8 +43,8 @@ int columns(int stream) {
   return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// Progress in the title bar or the dock (OSC 9;4, of ConEmu), where the terminal is one that knows it: others may print
-// what they do not know.
+// Progress in the title bar or the dock (OSC 9;4, of ConEmu), where the terminal is one that knows
+// it: others may print what they do not know.
 void show_percent(int state, int64_t percent) {
   static const bool known = [] {
     const std::string program = variable("TERM_PROGRAM");
@@ -83,8 +85,10 @@ bool on_terminal() { return !options.plain && understands_escapes(STDOUT_FILENO)
 int line_width() { return std::clamp(columns(STDOUT_FILENO), 40, 200); }
 
 std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent) {
-  const auto columns_of = [](const std::string& line) {  // that UTF-8 takes: every character here is one wide
-    return static_cast<int>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  // that UTF-8 takes: every character here is one wide.
+  const auto columns_of = [](const std::string& line) {
+    return static_cast<int>(
+        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
   };
   std::vector<std::string> lines{""};
   std::istringstream words(text);
@@ -100,11 +104,14 @@ std::vector<std::string> wrapped(const std::string& text, int width, const std::
   return lines;
 }
 
-std::string in_colour(const char* code, const std::string& text) { return styled(on_terminal(), code, text); }
+std::string in_colour(const char* code, const std::string& text) {
+  return styled(on_terminal(), code, text);
+}
 
 std::string with_commas(int64_t n) {
   std::string digits = std::to_string(n);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (n < 0 ? 1 : 0); at -= 3) digits.insert(at, ",");
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (n < 0 ? 1 : 0); at -= 3)
+    digits.insert(at, ",");
   return digits;
 }
 
@@ -138,13 +145,15 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
   if (is_quiet() || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
   drawn_ = now;
   const double elapsed = seconds_between(start_, now);
-  const double left = done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
+  const double left =
+      done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
   const auto text = fmt::format("{}/{}  {}  {} left", done, total_, detail(), human_time(left));
   if (!fancy()) {
     std::cerr << label_ << ' ' << text << std::endl;
     return;
   }
-  const int width = std::clamp(columns(STDERR_FILENO) - 42, 0, 24);  // a line that wraps could not be drawn over
+  // a line that wraps could not be drawn over.
+  const int width = std::clamp(columns(STDERR_FILENO) - 42, 0, 24);
   const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";
@@ -169,7 +178,8 @@ int edit_distance(const std::string& a, const std::string& b) {
   for (size_t j = 0; j <= b.size(); ++j) d[0][j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i)
     for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      d[i][j] =
+          std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
@@ -180,7 +190,8 @@ int edit_distance(const std::string& a, const std::string& b) {
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
-  int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;  // a third of the letters may be wrong
+  // a third of the letters may be wrong.
+  int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
     const bool cut_short = word.size() > 2 && candidate.starts_with(word);
     const int distance = cut_short ? 1 : edit_distance(word, candidate);

@@ -18,14 +18,17 @@ struct ConsoleOptions {
   bool plain = false;  // no bar and no colour, even on a terminal
 };
 void configure_console(const ConsoleOptions& options);
-void silence_console(bool silent = true);  // from now on nothing is printed: of several ranks only one speaks
+// From now on nothing is printed: of several ranks only one speaks.
+void silence_console(bool silent = true);
 
 // All of these spell out what would steer a terminal (printable() in distributed/failure.h).
-void result(const std::string& line);             // a line of the answer
-void result_in_colours(const std::string& line);  // that in_colour() has made: nothing in it is spelt out
-void news(const std::string& line);               // a line of how a run gets on, for stdout, too
-void message(const std::string& line);            // a line about what is going on
-void headline(const std::string& title, const std::string& rest);  // a message with the title in bold
+void result(const std::string& line);  // a line of the answer
+// That in_colour() has made: nothing in it is spelt out.
+void result_in_colours(const std::string& line);
+void news(const std::string& line);     // a line of how a run gets on, for stdout, too
+void message(const std::string& line);  // a line about what is going on
+// a message with the title in bold.
+void headline(const std::string& title, const std::string& rest);
 void complain(const std::string& line);  // a line about a failure, also where the console is quiet
 // The same lines, put together as by fmt::format: result("{} of {} correct", right, all).
 template <class First, class... Rest>
@@ -40,12 +43,16 @@ template <class First, class... Rest>
 void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
   message(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
-void print_json(const nlohmann::json& document);  // with --json, when the program ends; else nothing
+// with --json, when the program ends; else nothing.
+void print_json(const nlohmann::json& document);
 bool on_terminal();  // results are read by a person there, and --plain does not forbid tables
-int line_width();    // of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere
+// Of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere.
+int line_width();
 
-// Lines of at most `width` columns, broken between words; what follows the first begins with `indent`.
-std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent = "");
+// Lines of at most `width` columns, broken between words; what follows the first begins with
+// `indent`.
+std::vector<std::string> wrapped(const std::string& text, int width,
+                                 const std::string& indent = "");
 
 // With an SGR code, such as "32" for green, where results go to a terminal that may have colours.
 std::string in_colour(const char* code, const std::string& text);
@@ -56,7 +63,8 @@ std::string counted(int64_t n, const std::string& noun);  // "1 step", "2 steps"
 std::string human_bytes(int64_t bytes);
 std::string human_time(double seconds);
 
-// One line that is redrawn at most ten times a second, with the time left; off a terminal, a line every 30 seconds.
+// One line that is redrawn at most ten times a second, with the time left; off a terminal, a line
+// every 30 seconds.
 class Progress {
  public:
   Progress(std::string label, int64_t total);

@@ -21,7 +21,8 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr const char* kVariable = "RINGGRAD_DOCUMENT";  // tells ranks the path of what they hand over
+// Tells ranks the path of what they hand over.
+constexpr const char* kVariable = "RINGGRAD_DOCUMENT";
 
 FileDescriptor out;          // what stdout was
 FileDescriptor handed_over;  // a file in memory
@@ -73,13 +74,15 @@ void hand_over(const std::string& file, int code, const std::string& error) {
   if (kept.empty() && error.empty()) return;
   const FileDescriptor launchers(open(file.c_str(), O_RDWR | O_CLOEXEC));
   if (!launchers || (kept.empty() && !text_of(launchers.get()).empty())) return;
-  if (ftruncate(launchers.get(), 0) == 0) write_all(launchers.get(), error.empty() ? kept : end_as_json(code, error));
+  if (ftruncate(launchers.get(), 0) == 0)
+    write_all(launchers.get(), error.empty() ? kept : end_as_json(code, error));
 }
 
 }  // namespace
 
 nlohmann::json failure_document(int code, const std::string& message) {
-  return {{"error", {{"message", message.empty() ? describe(code) : message}, {"exit_code", code}}}};
+  return {
+      {"error", {{"message", message.empty() ? describe(code) : message}, {"exit_code", code}}}};
 }
 
 bool asks_for_document(int argc, char** argv) {
@@ -89,10 +92,12 @@ bool asks_for_document(int argc, char** argv) {
 
 void open_document() {
   out = FileDescriptor(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  CHECK_AS(IoError, out && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0, "standard output: ", std::strerror(errno));
+  CHECK_AS(IoError, out && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0,
+           "standard output: ", std::strerror(errno));
   if (!launchers_file().empty()) return;
   handed_over = FileDescriptor(memfd_create("document", MFD_CLOEXEC));
-  if (handed_over) setenv(kVariable, fmt::format("/proc/{}/fd/{}", getpid(), handed_over.get()).c_str(), 1);
+  if (handed_over)
+    setenv(kVariable, fmt::format("/proc/{}/fd/{}", getpid(), handed_over.get()).c_str(), 1);
 }
 
 bool document_is_open() { return static_cast<bool>(out); }

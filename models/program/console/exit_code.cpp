@@ -11,22 +11,25 @@
 namespace ringgrad::program {
 
 const char* describe(int code) {
-  static constexpr std::pair<int, const char*> kWords[] = {{kOk, "success"},
-                                                           {kTrainingFailed, "training failed"},
-                                                           {kUsage, "usage"},
-                                                           {kEnvironment, "the environment lacks something"},
-                                                           {kBadData, "bad data or checkpoint"},
-                                                           {kRankDied, "a rank died"},
-                                                           {kOutOfStep, "timeout, or ranks out of step"},
-                                                           {kOutOfMemory, "out of memory"},
-                                                           {kDiskFull, "disk or file system"},
-                                                           {kInterrupted, "interrupted"}};
+  static constexpr std::pair<int, const char*> kWords[] = {
+      {kOk, "success"},
+      {kTrainingFailed, "training failed"},
+      {kUsage, "usage"},
+      {kEnvironment, "the environment lacks something"},
+      {kBadData, "bad data or checkpoint"},
+      {kRankDied, "a rank died"},
+      {kOutOfStep, "timeout, or ranks out of step"},
+      {kOutOfMemory, "out of memory"},
+      {kDiskFull, "disk or file system"},
+      {kInterrupted, "interrupted"}};
   for (const auto& [known, words] : kWords)
     if (known == code) return words;
   return code > 128 ? strsignal(code - 128) : "unknown";
 }
 
-std::string failure_line(int code) { return fmt::format("ringgrad: failed (exit {}: {})", code, describe(code)); }
+std::string failure_line(int code) {
+  return fmt::format("ringgrad: failed (exit {}: {})", code, describe(code));
+}
 
 int exit_code_of(std::exception_ptr error) {
   try {
@@ -46,8 +49,8 @@ std::atomic<int> signal_seen = 0;
 std::atomic<int64_t> seen_at = 0;  // milliseconds
 std::atomic<const char*> said_at_signal = nullptr;
 
-// timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks, which hear of it twice then:
-// a signal within half a second is the same order.
+// timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks, which
+// hear of it twice then: a signal within half a second is the same order.
 void on_signal(int signal) {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);  // a signal handler may
@@ -55,7 +58,8 @@ void on_signal(int signal) {
   if (signal_seen != 0 && now - seen_at > 500) _exit(128 + signal);
   if (signal_seen == 0) seen_at = now;
   if (const char* text = said_at_signal.exchange(nullptr))
-    for (const char* part : {"\n", text, "\n"}) (void)!write(STDERR_FILENO, part, std::strlen(part));
+    for (const char* part : {"\n", text, "\n"})
+      (void)!write(STDERR_FILENO, part, std::strlen(part));
   signal_seen = signal;
 }
 

@@ -19,10 +19,12 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
   template <class First, class... Rest>
   UsageError(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest)
-      : std::runtime_error(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
+      : std::runtime_error(
+            fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
-// What ends with a code of its own: a job of ranks, with its first cause's code and words, or after a signal.
+// What ends with a code of its own: a job of ranks, with its first cause's code and words, or after
+// a signal.
 struct JobFailed : std::runtime_error {
   JobFailed(int code, const std::string& report) : std::runtime_error(report), exit_code(code) {}
   int exit_code;
@@ -31,12 +33,14 @@ struct JobFailed : std::runtime_error {
 // The code for an exception that reached main: ringgrad::exit_code_of(), or one of the above.
 int exit_code_of(std::exception_ptr error);
 
-// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved, which may take a while, so
-// `said`, which must live on, is printed at once. A second one, half a second later or more, ends at once.
+// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved, which may
+// take a while, so `said`, which must live on, is printed at once. A second one, half a second
+// later or more, ends at once.
 void catch_interrupts(const char* said = nullptr);
 int interrupted();  // the signal that asked for the end, or 0
 
-// While it lives, such signals wait, so that none is lost between asking interrupted() and a launcher that takes over.
+// While it lives, such signals wait, so that none is lost between asking interrupted() and a
+// launcher that takes over.
 class InterruptsHeld {
  public:
   InterruptsHeld();

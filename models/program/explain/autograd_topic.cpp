@@ -1,4 +1,5 @@
-// `explain autograd`: micrograd's example (Karpathy 2020), with every gradient as the engine passes it on.
+// `explain autograd`: micrograd's example (Karpathy 2020), with every gradient as the engine passes
+// it on.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -45,7 +46,9 @@ class Tape {
 
  private:
   void walk(const std::shared_ptr<Node>& node) {
-    if (!node || node->sequence == kLeafSequence || !nodes_.emplace(node->sequence, node.get()).second) return;
+    if (!node || node->sequence == kLeafSequence ||
+        !nodes_.emplace(node->sequence, node.get()).second)
+      return;
     node->backward = [this, node = node.get(), own = node->backward](std::span<const Tensor> dy) {
       Gradients grads = own(dy);
       Event event{node, dy[0].item<double>(), {}};
@@ -63,17 +66,22 @@ class Tape {
 std::string joined(const std::vector<double>& parts) {
   std::string sum;
   for (const double x : parts)
-    sum += fmt::format("{}{:.4f}", sum.empty() ? "" : x < 0 ? " - " : " + ", sum.empty() ? x : std::abs(x));
+    sum += fmt::format("{}{:.4f}",
+                       sum.empty() ? ""
+                       : x < 0     ? " - "
+                                   : " + ",
+                       sum.empty() ? x : std::abs(x));
   return sum;
 }
 
 // Level at both ends, so that it can be followed past other nodes.
 std::string curve_between(int from_x, int from_y, int to_x, int to_y) {
-  return fmt::format("<path class=\"line\" d=\"M{0} {1}C{2} {1} {3} {4} {5} {4}\"/>\n", from_x, from_y, from_x + 20,
-                     to_x - 20, to_y, to_x);
+  return fmt::format("<path class=\"line\" d=\"M{0} {1}C{2} {1} {3} {4} {5} {4}\"/>\n", from_x,
+                     from_y, from_x + 20, to_x - 20, to_y, to_x);
 }
 
-// The graph from the leaves at the left to the loss at the right, with value-free boxes: operation and gradient.
+// The graph from the leaves at the left to the loss at the right, with value-free boxes: operation
+// and gradient.
 std::string drawing(const Tape& tape) {
   std::map<const Node*, int> depth;
   std::map<int, int> used;
@@ -84,26 +92,32 @@ std::string drawing(const Tape& tape) {
   std::string boxes, lines;
   for (const Node* node : tape.nodes()) {
     for (const Edge& edge : node->next)
-      if (edge.node && depth.contains(edge.node.get())) depth[node] = std::max(depth[node], depth[edge.node.get()] + 1);
+      if (edge.node && depth.contains(edge.node.get()))
+        depth[node] = std::max(depth[node], depth[edge.node.get()] + 1);
     const int x = 10 + 116 * depth[node], y = 10 + 58 * used[depth[node]]++;
     at[node] = {x, y};
     for (const Edge& edge : node->next)
       if (edge.node && at.contains(edge.node.get()))
-        lines += curve_between(at[edge.node.get()].first + 78, at[edge.node.get()].second + 20, x, y + 20);
+        lines += curve_between(at[edge.node.get()].first + 78, at[edge.node.get()].second + 20, x,
+                               y + 20);
     boxes += fmt::format(
-        "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"78\" height=\"40\" rx=\"4\"/><text x=\"{}\" y=\"{}\">#{} "
+        "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"78\" height=\"40\" rx=\"4\"/><text x=\"{}\" "
+        "y=\"{}\">#{} "
         "{}</text>"
         "<text x=\"{}\" y=\"{}\">{:.2f}</text>\n",
         x, y, x + 5, y + 16, tape.number(node), escaped(node->name), x + 5, y + 33, grads[node]);
     width = std::max(width, x + 90);
     height = std::max(height, y + 50);
   }
-  return fmt::format("<svg width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n{2}{3}</svg>\n", width,
-                     height, lines, boxes);
+  return fmt::format(
+      "<svg width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n{2}{3}</svg>\n",
+      width, height, lines, boxes);
 }
 
 void tell(Page& page, const ExplainOptions&) {
-  const auto leaf = [](double value) { return scalar(value, {.dtype = DType::Float64}).set_requires_grad(); };
+  const auto leaf = [](double value) {
+    return scalar(value, {.dtype = DType::Float64}).set_requires_grad();
+  };
   const Tensor a = leaf(-4), b = leaf(2);
   std::vector<Line> lines;
   const auto line = [&](const char* code, const Tensor& x) {
@@ -123,8 +137,10 @@ void tell(Page& page, const ExplainOptions&) {
   g = line("g += 10 / f", g + 10.0 / f);
 
   page.text(
-      "An operation that needs a gradient puts a node on the tape: what it was, whose gradients it must compute, and "
-      "a closure that does. Nothing else happens in forward. This is the example in micrograd's README, in tensors "
+      "An operation that needs a gradient puts a node on the tape: what it was, whose gradients it "
+      "must compute, and "
+      "a closure that does. Nothing else happens in forward. This is the example in micrograd's "
+      "README, in tensors "
       "of one float64 each.");
   Tape tape(g);
   std::vector<Row> rows;
@@ -138,10 +154,10 @@ void tell(Page& page, const ExplainOptions&) {
 
   // The hooks of the leaves fire once, when all parts of their gradients have come.
   std::vector<std::pair<std::string, size_t>> fired;  // and how many nodes had run by then
-  const HookHandle of_a =
-      register_post_accumulate_grad_hook(a, [&](const Tensor&) { fired.emplace_back("a", tape.events().size()); });
-  const HookHandle of_b =
-      register_post_accumulate_grad_hook(b, [&](const Tensor&) { fired.emplace_back("b", tape.events().size()); });
+  const HookHandle of_a = register_post_accumulate_grad_hook(
+      a, [&](const Tensor&) { fired.emplace_back("a", tape.events().size()); });
+  const HookHandle of_b = register_post_accumulate_grad_hook(
+      b, [&](const Tensor&) { fired.emplace_back("b", tape.events().size()); });
   const std::map<const Node*, std::string> leaves = {{gradient_edge(a).node.get(), "a"},
                                                      {gradient_edge(b).node.get(), "b"}};
   std::map<const Node*, std::vector<std::pair<int, std::string>>>
@@ -156,8 +172,10 @@ void tell(Page& page, const ExplainOptions&) {
 
   page.section("Backward: the tape, newest node first");
   page.text(
-      "backward() begins with dg/dg = 1. A node runs when all parts of its own gradient have arrived, and delivers "
-      "one part to each of its inputs. The engine alone adds parts up: `arrived` is a sum wherever a value was used "
+      "backward() begins with dg/dg = 1. A node runs when all parts of its own gradient have "
+      "arrived, and delivers "
+      "one part to each of its inputs. The engine alone adds parts up: `arrived` is a sum wherever "
+      "a value was used "
       "twice.");
   rows.clear();
   std::map<std::string, std::vector<double>> parts;
@@ -167,7 +185,8 @@ void tell(Page& page, const ExplainOptions&) {
     for (size_t k = 0; k < event.delivered.size(); ++k) {
       const std::string& to = edges[event.node][k].second;
       if (to.empty()) continue;
-      delivers += fmt::format("{}{:.4f} to {}", delivers.empty() ? "" : ", ", event.delivered[k], to);
+      delivers +=
+          fmt::format("{}{:.4f} to {}", delivers.empty() ? "" : ", ", event.delivered[k], to);
       parts[to].push_back(event.delivered[k]);
     }
     rows.push_back({fmt::format("#{} {}", tape.number(event.node), event.node->name),
@@ -180,20 +199,25 @@ void tell(Page& page, const ExplainOptions&) {
 
   page.section("What came together in the leaves");
   for (const auto& [name, x] : {std::pair("a", a), std::pair("b", b)}) {
-    page.listing(fmt::format("{}.grad = {} = {:.4f}", name, joined(parts[name]), x.grad().item<double>()));
+    page.listing(
+        fmt::format("{}.grad = {} = {:.4f}", name, joined(parts[name]), x.grad().item<double>()));
     page.facts[name] = {{"grad", x.grad().item<double>()}, {"parts", parts[name]}};
   }
   page.facts["g"] = g.item<double>();
   page.facts["nodes"] = tape.events().size();
   page.text(
-      "A hook fires once, the moment when the last part of its leaf's gradient has come. Here that is the last node, "
-      "because the first line uses both leaves; in a network the last layer's weights are complete while the first "
+      "A hook fires once, the moment when the last part of its leaf's gradient has come. Here that "
+      "is the last node, "
+      "because the first line uses both leaves; in a network the last layer's weights are complete "
+      "while the first "
       "layers still wait, and data parallelism may begin to send them: see `explain buckets`.");
-  page.read("autograd/engine.cpp", "void BackwardPass::deliver(", "the one place where gradients are summed");
+  page.read("autograd/engine.cpp", "void BackwardPass::deliver(",
+            "the one place where gradients are summed");
 }
 
 }  // namespace
 }  // namespace ringgrad::program::autograd_topic
 
 const ringgrad::program::Topic ringgrad::program::kAutograd{
-    "autograd", "the tape of one expression, and each gradient as it is delivered", autograd_topic::tell};
+    "autograd", "the tape of one expression, and each gradient as it is delivered",
+    autograd_topic::tell};

@@ -1,4 +1,5 @@
-// `explain buckets`: which gradients travel together, in which order they are ready, and what another size changes.
+// `explain buckets`: which gradients travel together, in which order they are ready, and what
+// another size changes.
 #include <fmt/format.h>
 
 #include "ringgrad/autograd/accumulate_grad.h"
@@ -47,40 +48,50 @@ void on_rank(const std::string&) {
 
 void tell(Page& page, const ExplainOptions&) {
   const nlohmann::json runs = answers_of_ranks(page, "caps", 2)[0];
-  page.text(fmt::format(
-      "A network of {} linear layers of {} × {}, on two ranks: {} parameters, {} of gradients a layer. To average "
-      "each parameter by itself would cost a round trip each; to wait for all of them would leave nothing to hide "
-      "behind backward. So gradients travel in buckets: ranges of one flat array, in the order in which backward "
-      "completes them.",
-      kLayers, kWidth, kWidth, 2 * kLayers, human_bytes(kLayerBytes)));
+  page.text(
+      fmt::format("A network of {} linear layers of {} × {}, on two ranks: {} parameters, {} of "
+                  "gradients a layer. To average "
+                  "each parameter by itself would cost a round trip each; to wait for all of them "
+                  "would leave nothing to hide "
+                  "behind backward. So gradients travel in buckets: ranges of one flat array, in "
+                  "the order in which backward "
+                  "completes them.",
+                  kLayers, kWidth, kWidth, 2 * kLayers, human_bytes(kLayerBytes)));
 
   page.section("The order in which the hooks fired");
   std::string order;
   for (const std::string name : runs[0]["ready"]) order += (order.empty() ? "" : " → ") + name;
   page.listing(order);
-  page.text(fmt::format(
-      "The first step is planned by the order of registration reversed, for lack of anything better, and then the "
-      "observed order replaces it, rank 0's on all ranks: plans made here: {}.",
-      runs[0]["plans"].get<int>()));
+  page.text(
+      fmt::format("The first step is planned by the order of registration reversed, for lack of "
+                  "anything better, and then the "
+                  "observed order replaces it, rank 0's on all ranks: plans made here: {}.",
+                  runs[0]["plans"].get<int>()));
 
   for (const auto& run : runs) {
     const auto cap = run["cap"].get<int64_t>();
-    page.section(
-        fmt::format("At most {} in a bucket: {}", human_bytes(cap),
-                    run["buckets"].size() == 1 ? "one bucket" : fmt::format("{} buckets", run["buckets"].size())));
+    page.section(fmt::format("At most {} in a bucket: {}", human_bytes(cap),
+                             run["buckets"].size() == 1
+                                 ? "one bucket"
+                                 : fmt::format("{} buckets", run["buckets"].size())));
     std::vector<Row> rows;
     for (size_t b = 0; b < run["buckets"].size(); ++b) {
       const auto& bucket = run["buckets"][b];
-      const auto ms = [&](const char* when) { return fmt::format("{:.2f}", bucket[when].get<double>()); };
-      rows.push_back({fmt::format("{}", b), human_bytes(bucket["bytes"]), ms("ready_ms"), ms("launched_ms"),
-                      ms("completed_ms"), first_and_last(bucket["parameters"])});
+      const auto ms = [&](const char* when) {
+        return fmt::format("{:.2f}", bucket[when].get<double>());
+      };
+      rows.push_back({fmt::format("{}", b), human_bytes(bucket["bytes"]), ms("ready_ms"),
+                      ms("launched_ms"), ms("completed_ms"), first_and_last(bucket["parameters"])});
     }
     page.table({"bucket", "size", "ready", "launched", "completed", "parameters"}, rows);
   }
   page.text(
-      "Milliseconds since backward began, on rank 0. Small buckets begin to travel early, but each costs a message; "
-      "with one bucket nothing travels before the last gradient is complete. A tensor that is larger than the cap is "
-      "cut, where PyTorch lets the bucket grow. The last bucket is launched after backward: there is nothing left to "
+      "Milliseconds since backward began, on rank 0. Small buckets begin to travel early, but each "
+      "costs a message; "
+      "with one bucket nothing travels before the last gradient is complete. A tensor that is "
+      "larger than the cap is "
+      "cut, where PyTorch lets the bucket grow. The last bucket is launched after backward: there "
+      "is nothing left to "
       "hide it behind.");
   page.facts["runs"] = runs;
   page.facts["layer_bytes"] = kLayerBytes;
@@ -92,5 +103,5 @@ void tell(Page& page, const ExplainOptions&) {
 }  // namespace ringgrad::program::buckets_topic
 
 const ringgrad::program::Topic ringgrad::program::kBuckets{
-    "buckets", "which gradients travel together, when they are ready, other sizes", buckets_topic::tell,
-    buckets_topic::on_rank};
+    "buckets", "which gradients travel together, when they are ready, other sizes",
+    buckets_topic::tell, buckets_topic::on_rank};

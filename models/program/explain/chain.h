@@ -1,4 +1,5 @@
-// The network of most topics, small enough to print: linear layers of one width, "fc1" … "fcN", with ReLU between them.
+// The network of most topics, small enough to print: linear layers of one width, "fc1" … "fcN",
+// with ReLU between them.
 #pragma once
 
 #include <memory>
@@ -16,14 +17,16 @@ class Chain : public nn::Module {
  public:
   Chain(int layers, int64_t width) {
     for (int i = 1; i <= layers; ++i) {
-      layers_.push_back(register_module("fc" + std::to_string(i), std::make_shared<nn::Linear>(width, width)));
+      layers_.push_back(
+          register_module("fc" + std::to_string(i), std::make_shared<nn::Linear>(width, width)));
     }
   }
 
   // x [N, width] → [N, width]
   Tensor forward(const Tensor& x) override {
     Tensor y = x;
-    for (size_t i = 0; i < layers_.size(); ++i) y = after_layer(i, i == 0 ? (*layers_[i])(y) : (*layers_[i])(relu(y)));
+    for (size_t i = 0; i < layers_.size(); ++i)
+      y = after_layer(i, i == 0 ? (*layers_[i])(y) : (*layers_[i])(relu(y)));
     return y;
   }
 

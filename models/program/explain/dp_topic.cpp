@@ -1,4 +1,5 @@
-// `explain dp`: what DataParallel copies between devices in one step, counted as it is copied, beside DDP's.
+// `explain dp`: what DataParallel copies between devices in one step, counted as it is copied,
+// beside DDP's.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +24,8 @@ constexpr int64_t kWidth = 256, kSamples = 128;
 
 int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<int64_t>(itemsize(x.dtype())); }
 
-// Sees every copy from one device to another that this thread makes: DataParallel makes all of them in the first one's.
+// Sees every copy from one device to another that this thread makes: DataParallel makes all of them
+// in the first one's.
 class Copies : private KernelObserver {
  public:
   struct Copy {
@@ -40,9 +42,11 @@ class Copies : private KernelObserver {
   void call(const KernelBase&, Stream, std::span<const Tensor* const> tensors,
             const std::function<void()>& run) override {
     run();
-    if (tensors.size() < 2 || !tensors[0] || !tensors[1] || tensors[0]->device() == tensors[1]->device()) return;
-    seen.push_back(
-        {tensors[1]->device().index, tensors[0]->device().index, tensors[0]->shape(), bytes_of(*tensors[0])});
+    if (tensors.size() < 2 || !tensors[0] || !tensors[1] ||
+        tensors[0]->device() == tensors[1]->device())
+      return;
+    seen.push_back({tensors[1]->device().index, tensors[0]->device().index, tensors[0]->shape(),
+                    bytes_of(*tensors[0])});
   }
 };
 
@@ -52,7 +56,9 @@ void on_rank(const std::string&) {
   InitOptions options;
   options.transport = "tcp";  // gradients are in this process's own account then
   options.algorithm = AllReduceAlgorithm::Ring;
-  options.on_send = [&](int, std::span<const std::byte> payload) { sent += static_cast<int64_t>(payload.size()); };
+  options.on_send = [&](int, std::span<const std::byte> payload) {
+    sent += static_cast<int64_t>(payload.size());
+  };
   play(
       [&](ProcessGroup& group) {
         Chain network(kLayers, kWidth);
@@ -73,7 +79,8 @@ void on_rank(const std::string&) {
 }
 
 void tell(Page& page, const ExplainOptions&) {
-  setenv("RINGGRAD_CPU_DEVICES", std::to_string(kDevices).c_str(), 1);  // before anybody has asked how many there are
+  // Before anybody has asked how many there are.
+  setenv("RINGGRAD_CPU_DEVICES", std::to_string(kDevices).c_str(), 1);
   const auto make = [] { return std::make_shared<Chain>(kLayers, kWidth); };
   const auto network = make();
   std::vector<Device> devices;
@@ -94,9 +101,12 @@ void tell(Page& page, const ExplainOptions&) {
   }
 
   page.text(fmt::format(
-      "DataParallel is one process with a replica of the network on each of {} devices, here two halves of the "
-      "processor with their own memory; {} linear layers of {} × {}, a batch of {}. In every step the first device "
-      "scatters the batch, copies all parameters to the others, gathers their outputs, computes the loss, and "
+      "DataParallel is one process with a replica of the network on each of {} devices, here two "
+      "halves of the "
+      "processor with their own memory; {} linear layers of {} × {}, a batch of {}. In every step "
+      "the first device "
+      "scatters the batch, copies all parameters to the others, gathers their outputs, computes "
+      "the loss, and "
       "collects their gradients; it alone takes the optimizer's step. These copies were just made:",
       kDevices, kLayers, kWidth, kWidth, kSamples));
   const auto what = [](const Copies::Copy& copy) -> std::string {
@@ -105,12 +115,14 @@ void tell(Page& page, const ExplainOptions&) {
     return "parameters (replicate)";
   };
   const auto what_back = [](const Copies::Copy& copy) -> std::string {
-    return copy.shape == Shape{kSamples / kDevices, kWidth} ? "gradients of outputs" : "gradients of parameters";
+    return copy.shape == Shape{kSamples / kDevices, kWidth} ? "gradients of outputs"
+                                                            : "gradients of parameters";
   };
   std::vector<Row> rows;
   nlohmann::json counted = nlohmann::json::object();
   int64_t through_first = 0;
-  const auto add = [&](const std::vector<Copies::Copy>& copies, const char* phase, const auto& name) {
+  const auto add = [&](const std::vector<Copies::Copy>& copies, const char* phase,
+                       const auto& name) {
     std::vector<std::string> order;
     std::map<std::string, std::vector<Copies::Copy>> groups;
     for (const Copies::Copy& copy : copies) {
@@ -122,7 +134,8 @@ void tell(Page& page, const ExplainOptions&) {
       for (const Copies::Copy& copy : groups[kind]) bytes += copy.bytes;
       through_first += bytes;
       counted[kind] = bytes;
-      rows.push_back({phase, kind, fmt::format("cpu:{} → cpu:{}", groups[kind][0].from, groups[kind][0].to),
+      rows.push_back({phase, kind,
+                      fmt::format("cpu:{} → cpu:{}", groups[kind][0].from, groups[kind][0].to),
                       std::to_string(groups[kind].size()), with_commas(bytes)});
     }
   };
@@ -132,17 +145,22 @@ void tell(Page& page, const ExplainOptions&) {
 
   const auto ddp = answers_of_ranks(page, "ddp", kDevices);
   page.section("Beside DDP");
-  page.text(
-      fmt::format("The same network and batch on {} ranks with a ring between them. Bytes out of and into the "
-                  "busiest device, in a step:",
-                  kDevices));
-  const auto ring = 2 * ddp[0]["sent"].get<int64_t>();  // what leaves one of two arrives at the other
+  page.text(fmt::format(
+      "The same network and batch on {} ranks with a ring between them. Bytes out of and into the "
+      "busiest device, in a step:",
+      kDevices));
+  // What leaves one of two arrives at the other.
+  const auto ring = 2 * ddp[0]["sent"].get<int64_t>();
   const double most = static_cast<double>(std::max(through_first, ring));
-  page.chart({{"DP, cpu:0", {{0, static_cast<double>(through_first), Span::Communicate}}, human_bytes(through_first)},
-              {"DDP, rank 0", {{0, static_cast<double>(ring), Span::Communicate}}, human_bytes(ring)}},
-             most);
+  page.chart(
+      {{"DP, cpu:0",
+        {{0, static_cast<double>(through_first), Span::Communicate}},
+        human_bytes(through_first)},
+       {"DDP, rank 0", {{0, static_cast<double>(ring), Span::Communicate}}, human_bytes(ring)}},
+      most);
   page.text(
-      "With n devices DP's first one moves (n - 1) times as much, while a rank of DDP never moves more than 4 times "
+      "With n devices DP's first one moves (n - 1) times as much, while a rank of DDP never moves "
+      "more than 4 times "
       "the gradients, and does so during backward.");
   page.text("Memory at its peak, from the allocator's accounts:");
   std::vector<Lane> bars;
@@ -156,7 +174,8 @@ void tell(Page& page, const ExplainOptions&) {
   for (size_t r = 0; r < ddp.size(); ++r) bar(fmt::format("DDP, rank {}", r), ddp[r]["peak"]);
   page.chart(bars, peak);
   page.text(
-      "DP's first device holds optimizer, outputs and loss of all; the others idle while it works alone. DDP's ranks "
+      "DP's first device holds optimizer, outputs and loss of all; the others idle while it works "
+      "alone. DDP's ranks "
       "are alike.");
   int64_t parameters = 0;
   for (const Tensor& p : network->parameters()) parameters += bytes_of(p);
@@ -164,12 +183,14 @@ void tell(Page& page, const ExplainOptions&) {
   page.facts["copies"] = counted;
   page.facts["dp_busiest_bytes"] = through_first;
   page.facts["ddp_sent_bytes"] = ddp[0]["sent"];
-  page.read("distributed/data_parallel.cpp", "Tensor DataParallel::forward(",
-            "scatter, replicate, apply and gather, in that order; broadcast() above it has the way back");
+  page.read(
+      "distributed/data_parallel.cpp", "Tensor DataParallel::forward(",
+      "scatter, replicate, apply and gather, in that order; broadcast() above it has the way back");
 }
 
 }  // namespace
 }  // namespace ringgrad::program::dp_topic
 
-const ringgrad::program::Topic ringgrad::program::kDp{"dp", "what DataParallel moves and holds in a step, beside DDP",
-                                                      dp_topic::tell, dp_topic::on_rank};
+const ringgrad::program::Topic ringgrad::program::kDp{
+    "dp", "what DataParallel moves and holds in a step, beside DDP", dp_topic::tell,
+    dp_topic::on_rank};

@@ -1,5 +1,5 @@
-// `ringgrad explain TOPIC`: how something works, told with the numbers of a run that the real engine makes then and
-// there.
+// `ringgrad explain TOPIC`: how something works, told with the numbers of a run that the real
+// engine makes then and there.
 #pragma once
 
 #include <set>
@@ -16,12 +16,12 @@ struct ExplainOptions {
   std::string html;             // also write the page to this file
   std::set<std::string> named;  // the options that were given
 };
-// Throws UsageError where there is no such topic, IoError where the file cannot be written, JobFailed where the ranks
-// fail otherwise than the topic means them to.
+// Throws UsageError where there is no such topic, IoError where the file cannot be written,
+// JobFailed where the ranks fail otherwise than the topic means them to.
 int explain(const ExplainOptions& options);
 
-// A topic. tell() writes the page, and runs what it tells about; one that needs ranks starts them (ranks.h), each of
-// which calls on_rank() with the name of the part that it is to play.
+// A topic. tell() writes the page, and runs what it tells about; one that needs ranks starts them
+// (ranks.h), each of which calls on_rank() with the name of the part that it is to play.
 struct Topic {
   const char* name;
   const char* summary;

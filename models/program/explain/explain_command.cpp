@@ -12,8 +12,9 @@
 namespace ringgrad::program {
 namespace {
 
-const Topic* const kTopics[] = {&kAutograd, &kRing, &kBuckets, &kOverlap, &kDp,   &kMemory,   &kSyncBn,
-                                &kSameBits, &kHang, &kUnused,  &kNan,     &kKill, &kMismatch, &kStraggler};
+const Topic* const kTopics[] = {&kAutograd, &kRing,   &kBuckets,  &kOverlap,  &kDp,
+                                &kMemory,   &kSyncBn, &kSameBits, &kHang,     &kUnused,
+                                &kNan,      &kKill,   &kMismatch, &kStraggler};
 
 int list_topics() {
   nlohmann::json listed = nlohmann::json::array();
@@ -31,7 +32,8 @@ const Topic& topic_named(const std::string& name) {
     if (topic->name == name) return *topic;
     names.push_back(topic->name);
   }
-  throw UsageError("explain: no topic '{}'{}\nThere are {}", name, did_you_mean(name, names), fmt::join(names, ", "));
+  throw UsageError("explain: no topic '{}'{}\nThere are {}", name, did_you_mean(name, names),
+                   fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -44,9 +46,12 @@ int explain(const ExplainOptions& options) {
     return kOk;
   }
   if (options.named.contains("--ranks") && &topic != &kRing)
-    throw UsageError("explain {}: --ranks is for ring alone; the others have the ranks that they need", topic.name);
+    throw UsageError(
+        "explain {}: --ranks is for ring alone; the others have the ranks that they need",
+        topic.name);
   std::optional<AtomicFile> file;
-  if (!options.html.empty()) file.emplace(options.html);  // one that cannot be written is an error before the run
+  // One that cannot be written is an error before the run.
+  if (!options.html.empty()) file.emplace(options.html);
   Page page(topic.name, topic.summary);
   topic.tell(page, options);
   page.facts["topic"] = topic.name;

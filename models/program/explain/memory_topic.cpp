@@ -1,4 +1,5 @@
-// `explain memory`: what a training step holds, predicted from shapes before it and read from the allocator after it.
+// `explain memory`: what a training step holds, predicted from shapes before it and read from the
+// allocator after it.
 #include <functional>
 
 #include <fmt/format.h>
@@ -21,7 +22,8 @@ constexpr int64_t kBatch = 32, kFloat = 4, kTarget = 8, kIndex = 4;
 
 int64_t live() { return memory_stats({}).live_bytes; }
 
-// Two convolutions and a linear layer. `measured` sees how much memory each step of forward has left behind.
+// Two convolutions and a linear layer. `measured` sees how much memory each step of forward has
+// left behind.
 struct Net : nn::Module {
   nn::Conv2d conv1{16, 32, 3, {.padding = 1}}, conv2{32, 32, 3, {.padding = 1}};
   nn::Linear fc{32 * 8 * 8, 10};
@@ -39,8 +41,9 @@ struct Net : nn::Module {
       const int64_t before = live();
       y = layer();
       const auto& shape = y.shape();
-      measured.push_back(
-          {{"what", what}, {"shape", std::vector<int64_t>(shape.begin(), shape.end())}, {"bytes", live() - before}});
+      measured.push_back({{"what", what},
+                          {"shape", std::vector<int64_t>(shape.begin(), shape.end())},
+                          {"bytes", live() - before}});
     };
     then("conv1", [&] { return conv1(y); });
     then("relu", [&] { return relu(y); });
@@ -74,8 +77,8 @@ void on_rank(const std::string&) {
           target = zeros({kBatch}, {.dtype = DType::Int64});
         });
         measure("optimizer", [&] {
-          optimizer =
-              std::make_unique<optim::SGD>(ddp->named_parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+          optimizer = std::make_unique<optim::SGD>(ddp->named_parameters(),
+                                                   optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
         });
         for (int step = 0; step < 3; ++step) {  // the first ones tune, and make what is then kept
           loss = {};
@@ -83,7 +86,8 @@ void on_rank(const std::string&) {
           measure("freed by backward", [&] { loss.backward(); });
           measure("optimizer's step", [&] { optimizer->step(); });
           if (step == 0)
-            answer["optimizer"] = answer["optimizer"].get<int64_t>() + answer["optimizer's step"].get<int64_t>();
+            answer["optimizer"] =
+                answer["optimizer"].get<int64_t>() + answer["optimizer's step"].get<int64_t>();
         }
         answer["layers"] = net->measured;
         answer["buckets are the gradients' memory"] =
@@ -97,22 +101,28 @@ void on_rank(const std::string&) {
 void tell(Page& page, const ExplainOptions&) {
   Net net;
   const int64_t parameters = net.num_parameters() * kFloat;
-  page.text(fmt::format(
-      "conv 16→32, relu, pool, conv 32→32, relu, linear 2048→10; {} images of 16 × 16 × 16 on each of two ranks; SGD "
-      "with momentum. What a step will hold follows from the shapes: float32 has 4 bytes, and max_pool keeps where "
-      "each maximum was, an int32. Then rank 0 runs it, and asks its allocator. (Blocks are rounded up; the ring is "
-      "over TCP, because gradients that ranks share belong to no process's account.)",
-      kBatch));
+  page.text(
+      fmt::format("conv 16→32, relu, pool, conv 32→32, relu, linear 2048→10; {} images of 16 × 16 "
+                  "× 16 on each of two ranks; SGD "
+                  "with momentum. What a step will hold follows from the shapes: float32 has 4 "
+                  "bytes, and max_pool keeps where "
+                  "each maximum was, an int32. Then rank 0 runs it, and asks its allocator. "
+                  "(Blocks are rounded up; the ring is "
+                  "over TCP, because gradients that ranks share belong to no process's account.)",
+                  kBatch));
   const auto rank = answers_of_ranks(page, "step", 2)[0];
 
   std::vector<Row> rows;
-  const auto row = [&](const std::string& what, int64_t predicted, int64_t measured, const char* why) {
+  const auto row = [&](const std::string& what, int64_t predicted, int64_t measured,
+                       const char* why) {
     rows.push_back({what, with_commas(predicted), with_commas(measured), why});
-    page.facts["rows"].push_back({{"what", what}, {"predicted", predicted}, {"measured", measured}});
+    page.facts["rows"].push_back(
+        {{"what", what}, {"predicted", predicted}, {"measured", measured}});
   };
   row("parameters", parameters, rank["parameters"], "");
   row("gradients", parameters, rank["gradients"], "one array, as the parameters");
-  row("buckets", 0, rank["buckets are the gradients' memory"].get<bool>() ? 0 : parameters, "ranges of that array");
+  row("buckets", 0, rank["buckets are the gradients' memory"].get<bool>() ? 0 : parameters,
+      "ranges of that array");
   row("momentum", parameters, rank["optimizer"], "made in the first step");
   row("batch", kBatch * (16 * 16 * 16 * kFloat + kTarget), rank["batch"], "");
   page.section("Before the step");
@@ -142,12 +152,14 @@ void tell(Page& page, const ExplainOptions&) {
   }
   page.table({"layer", "predicted", "measured", "is"}, rows);
   page.chart(bars, static_cast<double>(most));
+  page.text(fmt::format(
+      "Backward frees each layer's as soon as it has used it, from the last layer on: {} were "
+      "given back "
+      "by the end. The peak was {}.",
+      human_bytes(-rank["freed by backward"].get<int64_t>()), human_bytes(rank["peak"])));
   page.text(
-      fmt::format("Backward frees each layer's as soon as it has used it, from the last layer on: {} were given back "
-                  "by the end. The peak was {}.",
-                  human_bytes(-rank["freed by backward"].get<int64_t>()), human_bytes(rank["peak"])));
-  page.text(
-      "Activations grow with the batch, everything else with the network: halving the batch, or bfloat16, halves the "
+      "Activations grow with the batch, everything else with the network: halving the batch, or "
+      "bfloat16, halves the "
       "former.");
   page.facts["num_parameters"] = net.num_parameters();
   page.facts["rank"] = rank;
@@ -159,4 +171,5 @@ void tell(Page& page, const ExplainOptions&) {
 }  // namespace ringgrad::program::memory_topic
 
 const ringgrad::program::Topic ringgrad::program::kMemory{
-    "memory", "what a training step holds: predicted, then measured", memory_topic::tell, memory_topic::on_rank};
+    "memory", "what a training step holds: predicted, then measured", memory_topic::tell,
+    memory_topic::on_rank};

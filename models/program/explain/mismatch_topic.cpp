@@ -27,18 +27,23 @@ void on_rank(const std::string&) {
 
 void tell(Page& page, const ExplainOptions&) {
   show_failure(page,
-               "Rank 1 has read another configuration: its first layer has 48 outputs instead of 32. Summed by "
+               "Rank 1 has read another configuration: its first layer has 48 outputs instead of "
+               "32. Summed by "
                "position, gradients of different weights would meet.",
-               "rank 1 says \"params[0] … appears not to match\", an index without a name; rank 0 says \"Connection "
+               "rank 1 says \"params[0] … appears not to match\", an index without a name; rank 0 "
+               "says \"Connection "
                "closed by peer\".");
   page.text(
-      "The ranks compare names, shapes, dtypes and which parameters are trained when the network is wrapped, and "
+      "The ranks compare names, shapes, dtypes and which parameters are trained when the network "
+      "is wrapped, and "
       "later, with every message, a hash of the plan of the buckets.");
-  page.read("distributed/ddp/parameter_check.cpp", "void check_same_signature(", "what is compared");
+  page.read("distributed/ddp/parameter_check.cpp", "void check_same_signature(",
+            "what is compared");
 }
 
 }  // namespace
 }  // namespace ringgrad::program::mismatch_topic
 
-const ringgrad::program::Topic ringgrad::program::kMismatch{"mismatch", "two ranks have built different networks",
-                                                            mismatch_topic::tell, mismatch_topic::on_rank};
+const ringgrad::program::Topic ringgrad::program::kMismatch{
+    "mismatch", "two ranks have built different networks", mismatch_topic::tell,
+    mismatch_topic::on_rank};

@@ -1,5 +1,5 @@
-// `explain overlap`: one step of two ranks as a timeline, with buckets that travel during backward and with such that
-// wait.
+// `explain overlap`: one step of two ranks as a timeline, with buckets that travel during backward
+// and with such that wait.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ constexpr int kLayers = 6, kSteps = 15;
 constexpr int64_t kWidth = 512, kSamples = 256;
 constexpr int64_t kCap = 4 * kWidth * (kWidth + 1);  // a layer
 
-// The step whose time from the first gradient to the averaged ones is the median of some; the ways take turns, so that
-// what else the machine does falls on both.
+// The step whose time from the first gradient to the averaged ones is the median of some; the ways
+// take turns, so that what else the machine does falls on both.
 void on_rank(const std::string&) {
   play([](ProcessGroup& group) {
     std::vector<nlohmann::json> steps[2];
@@ -29,11 +29,13 @@ void on_rank(const std::string&) {
     for (int way = 0; way < 2; ++way)
       ways.push_back(std::make_unique<DistributedDataParallel>(
           networks[way], group,
-          DistributedDataParallelOptions{.caps = {.first_bytes = kCap, .bytes = kCap}, .overlap = way == 0}));
+          DistributedDataParallelOptions{.caps = {.first_bytes = kCap, .bytes = kCap},
+                                         .overlap = way == 0}));
     for (int step = 0; step < kSteps; ++step)
       for (int way = 0; way < 2; ++way) {
         loss_on_noise(*ways[way], kSamples, kWidth, group.rank()).backward();
-        if (step >= 2) steps[way].push_back(log_as_json(ways[way]->log()));  // after those that plan and tune
+        // After those that plan and tune.
+        if (step >= 2) steps[way].push_back(log_as_json(ways[way]->log()));
       }
     nlohmann::json all = {{"with", steps[0]}, {"without", steps[1]}};
     return all;
@@ -51,14 +53,17 @@ size_t middle(const nlohmann::json& steps) {
 
 void tell(Page& page, const ExplainOptions&) {
   const auto ranks = answers_of_ranks(page, "steps", 2);
-  page.text(
-      fmt::format("Two ranks train {} linear layers of {} × {}, {} of gradients each, and every layer is a bucket. "
-                  "Below is the median of {} steps each way, from the moment when backward begins. ▒ backward, █ a "
-                  "bucket's all-reduce, waiting for the other rank included, ░ ready, but held back.",
-                  kLayers, kWidth, kWidth, human_bytes(kCap), kSteps - 2));
+  page.text(fmt::format(
+      "Two ranks train {} linear layers of {} × {}, {} of gradients each, and every layer is a "
+      "bucket. "
+      "Below is the median of {} steps each way, from the moment when backward begins. ▒ backward, "
+      "█ a "
+      "bucket's all-reduce, waiting for the other rank included, ░ ready, but held back.",
+      kLayers, kWidth, kWidth, human_bytes(kCap), kSteps - 2));
   double end = 0;
   for (const char* way : {"with", "without"})
-    for (const auto& rank : ranks) end = std::max(end, rank[way][middle(ranks[0][way])]["averaged_ms"].get<double>());
+    for (const auto& rank : ranks)
+      end = std::max(end, rank[way][middle(ranks[0][way])]["averaged_ms"].get<double>());
   for (const char* way : {"with", "without"}) {
     const size_t shown = middle(ranks[0][way]);
     page.section(way == std::string("with") ? "With overlap: a bucket leaves when it is full"
@@ -77,24 +82,29 @@ void tell(Page& page, const ExplainOptions&) {
       }
     }
     page.chart(lanes, end);
-    const auto ms = [&, step = ranks[0][way][shown]](const char* what) { return step[what].get<double>(); };
+    const auto ms = [&, step = ranks[0][way][shown]](const char* what) {
+      return step[what].get<double>();
+    };
     page.text(fmt::format(
-        "Rank 0: backward took {:.2f} ms, and the gradients were averaged {:.2f} ms after it. Of {:.2f} ms of "
+        "Rank 0: backward took {:.2f} ms, and the gradients were averaged {:.2f} ms after it. Of "
+        "{:.2f} ms of "
         "communication backward hid {:.2f} ms, {:.0f} %.",
-        ms("backward_ms"), ms("averaged_ms") - ms("backward_ms"), ms("communication_ms"), ms("hidden_ms"),
-        100 * ms("hidden_ms") / ms("communication_ms")));
+        ms("backward_ms"), ms("averaged_ms") - ms("backward_ms"), ms("communication_ms"),
+        ms("hidden_ms"), 100 * ms("hidden_ms") / ms("communication_ms")));
     page.facts[way] = ranks[0][way][shown];
   }
   page.text(
-      "What is hidden is not free where ranks share cores: an all-reduce in shared memory is additions, which take a "
+      "What is hidden is not free where ranks share cores: an all-reduce in shared memory is "
+      "additions, which take a "
       "core's time from backward. On GPUs, or between machines, the network card does the work.");
-  page.read("distributed/ddp/reducer.cpp", "void Reducer::all_reduce_ready_buckets(",
-            "called from a parameter's hook, in the middle of backward: there a full bucket leaves");
+  page.read(
+      "distributed/ddp/reducer.cpp", "void Reducer::all_reduce_ready_buckets(",
+      "called from a parameter's hook, in the middle of backward: there a full bucket leaves");
 }
 
 }  // namespace
 }  // namespace ringgrad::program::overlap_topic
 
-const ringgrad::program::Topic ringgrad::program::kOverlap{"overlap",
-                                                           "one measured step as a timeline, with and without overlap",
-                                                           overlap_topic::tell, overlap_topic::on_rank};
+const ringgrad::program::Topic ringgrad::program::kOverlap{
+    "overlap", "one measured step as a timeline, with and without overlap", overlap_topic::tell,
+    overlap_topic::on_rank};

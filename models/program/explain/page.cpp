@@ -15,7 +15,8 @@ int width_of_page() { return std::min(line_width(), 80); }
 
 // Columns that UTF-8 takes: every character here is one wide.
 int width_of(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<int>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string repeated(const char* glyph, int times) {
@@ -87,15 +88,21 @@ void Page::chart(const std::vector<Lane>& lanes, double end) {
     std::string drawn;
     int at = 0;
     for (const Span& span : lane.spans) {
-      const auto column = [&](double x) { return std::clamp(static_cast<int>(x / end * width + 0.5), at, width); };
+      const auto column = [&](double x) {
+        return std::clamp(static_cast<int>(x / end * width + 0.5), at, width);
+      };
       const int from = column(span.begin);
       if (span.kind == Span::Wait && column(span.end) == from) continue;
       const int until = std::max(column(span.end), std::min(from + 1, width));
       drawn += repeated(" ", from - at);
-      drawn += repeated(span.kind == Span::Communicate ? "█" : span.kind == Span::Wait ? "░" : "▒", until - from);
+      drawn += repeated(span.kind == Span::Communicate ? "█"
+                        : span.kind == Span::Wait      ? "░"
+                                                       : "▒",
+                        until - from);
       at = until;
     }
-    result_in_colours("  " + padded(lane.label, labels) + "  " + drawn + (lane.note.empty() ? "" : " " + lane.note));
+    result_in_colours("  " + padded(lane.label, labels) + "  " + drawn +
+                      (lane.note.empty() ? "" : " " + lane.note));
   }
   html_ += svg_lanes(lanes, end);
 }
@@ -113,14 +120,17 @@ void Page::picture(const std::string& svg) { html_ += "<div class=\"wide\">" + s
 
 void Page::read(const std::string& file, const std::string& text, const std::string& why) {
   const std::vector<Anchor>& all = anchors();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Anchor& a) { return a.file == file && a.text == text; });
+  const auto found = std::find_if(
+      all.begin(), all.end(), [&](const Anchor& a) { return a.file == file && a.text == text; });
   ASSERT(found != all.end());
   const std::string place = fmt::format("{}:{}", file, found->line);
-  const std::string name = text.ends_with('(') ? text.substr(0, text.size() - 1) : text;  // of a function
+  // Of a function.
+  const std::string name = text.ends_with('(') ? text.substr(0, text.size() - 1) : text;
   result_in_colours("\nread  " + in_colour("1", place) + "\n      " + name);
-  for (const std::string& line : wrapped(why, width_of_page() - 6)) result_in_colours("      " + line);
-  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(name) + "</code>: " + prose(why) + "</p>\n";
+  for (const std::string& line : wrapped(why, width_of_page() - 6))
+    result_in_colours("      " + line);
+  html_ += "<p>Read <b>" + escaped(place) + "</b>, <code>" + escaped(name) +
+           "</code>: " + prose(why) + "</p>\n";
   facts["read"] = {{"file", file}, {"line", found->line}, {"text", text}};
 }
 

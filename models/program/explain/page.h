@@ -1,4 +1,5 @@
-// A page of `ringgrad explain`. The same calls write it to the terminal, at once and in 80 columns, and for a browser.
+// A page of `ringgrad explain`. The same calls write it to the terminal, at once and in 80 columns,
+// and for a browser.
 #pragma once
 
 #include <string>
@@ -19,9 +20,12 @@ class Page {
   void text(const std::string& paragraph);
   void table(const Row& header, const std::vector<Row>& rows);
   void chart(const std::vector<Lane>& lanes, double end);  // of time, or bars from 0 on
-  void listing(const std::string& lines);                  // as they are, but for lines that are too long
-  void picture(const std::string& svg);                    // in a browser only, which scrolls a wide one
-  // The last words: where the sources say it. `file` and `text` are literals, which anchors.cmake finds.
+  // As they are, but for lines that are too long.
+  void listing(const std::string& lines);
+  // In a browser only, which scrolls a wide one.
+  void picture(const std::string& svg);
+  // The last words: where the sources say it. `file` and `text` are literals, which anchors.cmake
+  // finds.
   void read(const std::string& file, const std::string& text, const std::string& why);
 
   const std::string& topic() const { return topic_; }

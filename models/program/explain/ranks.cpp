@@ -13,7 +13,8 @@ namespace ringgrad::program {
 namespace {
 
 constexpr const char* kPart = "RINGGRAD_EXPLAIN_PART";
-constexpr const char* kAnswers = "RINGGRAD_EXPLAIN_FILE";  // where rank 0 writes what all ranks answer
+// Where rank 0 writes what all ranks answer.
+constexpr const char* kAnswers = "RINGGRAD_EXPLAIN_FILE";
 
 constexpr int kSignal = 128;  // exit codes above it: somebody wants the end
 

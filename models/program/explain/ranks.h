@@ -1,5 +1,5 @@
-// The ranks of a topic: processes of this program, `explain TOPIC` again, each of which knows by the environment which
-// part it plays and where its answer goes.
+// The ranks of a topic: processes of this program, `explain TOPIC` again, each of which knows by
+// the environment which part it plays and where its answer goes.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace ringgrad::program {
 
 class Page;
 
-// -- in the process that tells ---------------------------------------------------------------------------------------
+// -- in the process that tells --------------------------------------------------------------------
 
 struct JobEnd {
   int exit_code = 0;
@@ -27,10 +27,11 @@ JobEnd run_ranks(const Page& page, const std::string& part, int ranks);
 // The answers of ranks that are not to fail. Throws JobFailed where they do.
 std::vector<nlohmann::json> answers_of_ranks(const Page& page, const std::string& part, int ranks);
 
-// A failure of the gallery: says what happens and what PyTorch does then, makes two ranks do it, and shows the end.
+// A failure of the gallery: says what happens and what PyTorch does then, makes two ranks do it,
+// and shows the end.
 void show_failure(Page& page, const std::string& what_happens, const std::string& pytorch);
 
-// -- in a rank --------------------------------------------------------------------------------------------------------
+// -- in a rank ------------------------------------------------------------------------------------
 
 std::string own_part();  // "" in the process that tells
 // Meets the other ranks, and calls body(), which returns this rank's answer.

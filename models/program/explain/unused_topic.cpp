@@ -12,7 +12,8 @@ namespace {
 
 // One weight for each branch, and one that nobody uses; y = x · weight.
 struct Branches : nn::Module {
-  nn::Parameter left{register_parameter("left", scalar(1))}, right{register_parameter("right", scalar(1))};
+  nn::Parameter left{register_parameter("left", scalar(1))},
+      right{register_parameter("right", scalar(1))};
   nn::Parameter nobody{register_parameter("nobody", scalar(1))};
   bool goes_left = true;
   Tensor forward(const Tensor& x) override { return mul(x, goes_left ? left : right); }
@@ -29,7 +30,8 @@ void on_rank(const std::string&) {
       mean(ddp(full({2}, group.rank() == 0 ? 3.0 : 5.0))).backward();
       nlohmann::json grads;
       for (const auto& [name, parameter] : network.named_parameters())
-        grads[name] = parameter.grad() ? nlohmann::json(parameter.grad().item<float>()) : nlohmann::json();
+        grads[name] =
+            parameter.grad() ? nlohmann::json(parameter.grad().item<float>()) : nlohmann::json();
       steps.push_back(grads);
     }
     return nlohmann::json{{"steps", steps}, {"hash", ddp.check_identical()}};
@@ -38,24 +40,32 @@ void on_rank(const std::string&) {
 
 void tell(Page& page, const ExplainOptions&) {
   page.text(
-      "Three weights. In the same step rank 0's loss is the mean of 3 · left, rank 1's that of 5 · right, and nobody "
-      "uses the third. A bucket is launched when all of its gradients are complete; some of these never will be.");
+      "Three weights. In the same step rank 0's loss is the mean of 3 · left, rank 1's that of 5 · "
+      "right, and nobody "
+      "uses the third. A bucket is launched when all of its gradients are complete; some of these "
+      "never will be.");
   page.text(
-      "PyTorch: RuntimeError \"Expected to have finished reduction in the prior iteration before starting a new "
-      "one\", one step too late, unless find_unused_parameters=True, which walks the whole graph in every step.");
+      "PyTorch: RuntimeError \"Expected to have finished reduction in the prior iteration before "
+      "starting a new "
+      "one\", one step too late, unless find_unused_parameters=True, which walks the whole graph "
+      "in every step.");
   page.section("Here, just now");
   const auto ranks = answers_of_ranks(page, "mistake", 2);
   std::vector<Row> rows;
   const auto& last = ranks[0]["steps"].back();
   const char* meant[][3] = {{"left", "3", "-"}, {"right", "-", "5"}, {"nobody", "-", "-"}};
   for (const auto& [name, on_0, on_1] : meant)
-    rows.push_back({name, on_0, on_1, last[name].is_null() ? "-" : fmt::format("{}", last[name].get<double>())});
+    rows.push_back({name, on_0, on_1,
+                    last[name].is_null() ? "-" : fmt::format("{}", last[name].get<double>())});
   page.table({"weight", "rank 0's part", "rank 1's part", "averaged, on both"}, rows);
-  page.text(fmt::format(
-      "{} steps, no flag, no error, the same gradients on both ranks ({}). A rank that has not used a weight counts "
-      "with zero: (3 + 0) / 2 and (0 + 5) / 2, the gradient of the mean over all samples. The bucket waits until "
-      "backward is over, and leaves then.",
-      ranks[0]["steps"].size(), ranks[0]["steps"] == ranks[1]["steps"] ? "compared" : "they differ!"));
+  page.text(
+      fmt::format("{} steps, no flag, no error, the same gradients on both ranks ({}). A rank that "
+                  "has not used a weight counts "
+                  "with zero: (3 + 0) / 2 and (0 + 5) / 2, the gradient of the mean over all "
+                  "samples. The bucket waits until "
+                  "backward is over, and leaves then.",
+                  ranks[0]["steps"].size(),
+                  ranks[0]["steps"] == ranks[1]["steps"] ? "compared" : "they differ!"));
   page.facts["ranks"] = ranks;
   page.facts["exit_code"] = 0;
   page.read("distributed/ddp/reducer.cpp", "void Reducer::finalize_backward(",
@@ -65,5 +75,5 @@ void tell(Page& page, const ExplainOptions&) {
 }  // namespace
 }  // namespace ringgrad::program::unused_topic
 
-const ringgrad::program::Topic ringgrad::program::kUnused{"unused", "weights that take no part in the loss",
-                                                          unused_topic::tell, unused_topic::on_rank};
+const ringgrad::program::Topic ringgrad::program::kUnused{
+    "unused", "weights that take no part in the loss", unused_topic::tell, unused_topic::on_rank};

@@ -23,7 +23,8 @@ struct Layer {
 Layer layer_of(int64_t n, int64_t in, int64_t out, DType dtype) {
   const auto filled = [&](const Shape& shape, double step) {
     Tensor x = empty(shape, {.dtype = DType::Float64});
-    for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = std::sin(static_cast<double>(i + 1) * step);
+    for (int64_t i = 0; i < x.numel(); ++i)
+      x.data<double>()[i] = std::sin(static_cast<double>(i + 1) * step);
     return x.to(dtype);
   };
   return {filled({n, in}, 0.7), filled({out, in}, 1.3), filled({out}, 2.1)};
@@ -35,23 +36,26 @@ std::vector<double> numbers(const Tensor& x) { return to_vector<double>(x.to(DTy
 Tensor loss_of(Linear* linear, const Layer& layer) {
   const Tensor y = linear(layer.x, layer.w, layer.b);
   Tensor factors = empty(y.shape(), {.dtype = DType::Float64});
-  for (int64_t i = 0; i < y.numel(); ++i) factors.data<double>()[i] = static_cast<double>(i % 7) - 2.5;
+  for (int64_t i = 0; i < y.numel(); ++i)
+    factors.data<double>()[i] = static_cast<double>(i % 7) - 2.5;
   return sum(mul(y, factors.to(y.dtype())));
 }
 
-void compare(const char* name, const Tensor& got, const std::vector<double>& want, const Shape& shape,
-             double tolerance) {
+void compare(const char* name, const Tensor& got, const std::vector<double>& want,
+             const Shape& shape, double tolerance) {
   if (!got.defined()) throw Wrong(fmt::format("{} was wanted, and is undefined", name));
-  if (got.shape() != shape) throw Wrong(str(name, " has shape ", got.shape(), ", expected ", shape));
+  if (got.shape() != shape)
+    throw Wrong(str(name, " has shape ", got.shape(), ", expected ", shape));
   const auto values = numbers(got);
   for (size_t i = 0; i < want.size(); ++i)
     if (!(std::abs(values[i] - want[i]) <= tolerance * std::max(1.0, std::abs(want[i]))))
-      throw Wrong(
-          fmt::format("{}[{}] of shape {} is {:.6g}, expected {:.6g}", name, i, str(shape), values[i], want[i]));
+      throw Wrong(fmt::format("{}[{}] of shape {} is {:.6g}, expected {:.6g}", name, i, str(shape),
+                              values[i], want[i]));
 }
 
 // Three loops, in double precision.
-void check_gradients(Linear* linear, int64_t n, int64_t in, int64_t out, DType dtype, double tolerance) {
+void check_gradients(Linear* linear, int64_t n, int64_t in, int64_t out, DType dtype,
+                     double tolerance) {
   const Layer layer = layer_of(n, in, out, dtype);
   for (const Tensor* leaf : {&layer.x, &layer.w, &layer.b}) leaf->set_requires_grad(true);
   loss_of(linear, layer).backward();
@@ -61,7 +65,8 @@ void check_gradients(Linear* linear, int64_t n, int64_t in, int64_t out, DType d
     for (int64_t o = 0; o < out; ++o) {
       const double dy = static_cast<double>((row * out + o) % 7) - 2.5;
       db[o] += dy;
-      for (int64_t i = 0; i < in; ++i) dx[row * in + i] += dy * w[o * in + i], dw[o * in + i] += dy * x[row * in + i];
+      for (int64_t i = 0; i < in; ++i)
+        dx[row * in + i] += dy * w[o * in + i], dw[o * in + i] += dy * x[row * in + i];
     }
   compare("dx", layer.x.grad(), dx, {n, in}, tolerance);
   compare("dw", layer.w.grad(), dw, {out, in}, tolerance);
@@ -84,8 +89,9 @@ void check_by_differences(Linear* linear) {
     };
     const double slope = (moved(1e-4) - moved(-1e-4)) / 2e-4;
     if (std::abs(slope - gradient[i]) > 1e-6)
-      throw Wrong(fmt::format("when w[{}] grows by a little ε, the loss grows by {:.6f} · ε, and dw[{}] is {:.6f}", i,
-                              slope, i, gradient[i]));
+      throw Wrong(fmt::format(
+          "when w[{}] grows by a little ε, the loss grows by {:.6f} · ε, and dw[{}] is {:.6f}", i,
+          slope, i, gradient[i]));
   }
 }
 
@@ -99,10 +105,11 @@ void check_one_wanted(Linear* linear) {
     try {
       loss_of(linear, layer).backward();
     } catch (const std::exception& error) {
-      throw Wrong(fmt::format(
-          "only {} requires a gradient; backward threw: {}\nWhat is saved is only what the wanted gradients "
-          "need: an empty SavedTensor stands for the rest.",
-          names[wanted], error.what()));
+      throw Wrong(
+          fmt::format("only {} requires a gradient; backward threw: {}\nWhat is saved is only what "
+                      "the wanted gradients "
+                      "need: an empty SavedTensor stands for the rest.",
+                      names[wanted], error.what()));
     }
     if (!leaves[wanted]->grad().defined())
       throw Wrong(fmt::format("only {} requires a gradient, and has none", names[wanted]));
@@ -115,7 +122,8 @@ void grade(Grading& grading, const LearnersCode& code) {
                 [=] { check_gradients(learners, 4, 3, 2, DType::Float64, 1e-12); });
   grading.check("as many inputs as outputs, where shapes tell nothing",
                 [=] { check_gradients(learners, 3, 3, 3, DType::Float64, 1e-12); });
-  grading.check("against what happens when a weight changes a little", [=] { check_by_differences(learners); });
+  grading.check("against what happens when a weight changes a little",
+                [=] { check_by_differences(learners); });
   grading.check("a wider layer in float32 and bfloat16", [=] {
     check_gradients(learners, 32, 70, 33, DType::Float32, 1e-4);
     check_gradients(learners, 8, 16, 8, DType::BFloat16, 0.05);

@@ -35,9 +35,11 @@ struct Fate {
 // A rank of the job: it reports, and ends when it is told to.
 class DoomedRank {
  public:
-  DoomedRank(const Fate& fate, const JobStatus& status) : fate_(fate), started_(std::chrono::steady_clock::now()) {
+  DoomedRank(const Fate& fate, const JobStatus& status)
+      : fate_(fate), started_(std::chrono::steady_clock::now()) {
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw LimitError("learn: no socket for a rank");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      throw LimitError("learn: no socket for a rank");
     ours_ = FileDescriptor(ends[0]);
     const FileDescriptor its(ends[1]);
     pid_ = fork();
@@ -51,7 +53,13 @@ class DoomedRank {
     (void)!write(ours_.get(), "", 1);
     int status = 0;
     waitpid(pid_, &status, 0);
-    return {fate_.rank, fate_.rank, pid_, status, fate_.by_us, started_, std::chrono::steady_clock::now()};
+    return {fate_.rank,
+            fate_.rank,
+            pid_,
+            status,
+            fate_.by_us,
+            started_,
+            std::chrono::steady_clock::now()};
   }
 
  private:
@@ -81,18 +89,20 @@ class DoomedRank {
 std::string described(const std::vector<Fate>& fates) {
   std::string text;
   for (const Fate& f : fates)
-    text += fmt::format(
-        "  rank {}  {}{}{}\n", f.rank,
-        f.signal != 0 ? fmt::format("killed by signal {}", f.signal) : fmt::format("exit code {}", f.exit_code),
-        f.by_us ? ", when the launcher ended the job" : "",
-        f.says.empty() ? ""
-                       : fmt::format("; it {}said{}: {}", f.reports_first ? "had long " : "",
-                                     f.noticed ? ", of another rank" : "", f.says));
+    text += fmt::format("  rank {}  {}{}{}\n", f.rank,
+                        f.signal != 0 ? fmt::format("killed by signal {}", f.signal)
+                                      : fmt::format("exit code {}", f.exit_code),
+                        f.by_us ? ", when the launcher ended the job" : "",
+                        f.says.empty()
+                            ? ""
+                            : fmt::format("; it {}said{}: {}", f.reports_first ? "had long " : "",
+                                          f.noticed ? ", of another rank" : "", f.says));
   return text;
 }
 
 // The ranks end in this order, and the launcher's report must begin with `culprit`.
-void check_job(decltype(&first_cause) find, const std::vector<Fate>& fates, int culprit, int exit_code) {
+void check_job(decltype(&first_cause) find, const std::vector<Fate>& fates, int culprit,
+               int exit_code) {
   const JobStatus status(static_cast<int>(fates.size()));
   std::map<int, DoomedRank> ranks;
   for (const bool early : {true, false})
@@ -103,10 +113,11 @@ void check_job(decltype(&first_cause) find, const std::vector<Fate>& fates, int 
   const JobResult result = find(ends, status, 0, std::chrono::steady_clock::now());
   const std::string named = fmt::format("[rank {}]", culprit);
   if (!result.report.starts_with(named) || result.exit_code != exit_code)
-    throw Wrong(fmt::format(
-        "They ended one after the other:\n{}the report should begin with {}, and the job end with exit code "
-        "{}; it ends with {}, and says:\n{}",
-        described(fates), named, exit_code, result.exit_code, result.report));
+    throw Wrong(
+        fmt::format("They ended one after the other:\n{}the report should begin with {}, and the "
+                    "job end with exit code "
+                    "{}; it ends with {}, and says:\n{}",
+                    described(fates), named, exit_code, result.exit_code, result.report));
 }
 
 void grade(Grading& grading, const LearnersCode& code) {

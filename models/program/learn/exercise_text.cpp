@@ -11,15 +11,17 @@
 namespace ringgrad::program {
 namespace {
 
-// The source without the body of the function whose definition begins with `blank`. clang-format sees to it that a body
-// of several lines ends with a brace at a line's beginning, and a short one with its line.
+// The source without the body of the function whose definition begins with `blank`. clang-format
+// sees to it that a body of several lines ends with a brace at a line's beginning, and a short one
+// with its line.
 std::string without_body(const std::string& source, const std::string& blank) {
   const size_t begin = source.find("\n" + blank);
   ASSERT(begin != std::string::npos);
   const size_t body = source.find('{', begin), several = source.find("\n}\n", begin) + 3;
   const size_t end = source[body + 1] == '\n' ? several : source.find('\n', body) + 1;
   return source.substr(0, body) +
-         "{\n  throw std::logic_error(\"this function is not written yet\");  // yours to write\n}\n" +
+         "{\n  throw std::logic_error(\"this function is not written yet\");  // yours to "
+         "write\n}\n" +
          source.substr(end);
 }
 
@@ -55,9 +57,11 @@ std::string stub_of(const Exercise& exercise, int number) {
   std::string source = engine_source(exercise.source);
   for (const char* blank : exercise.blanks) source = without_body(source, blank);
   std::string text = fmt::format("// Exercise {}: {}.\n//\n", number, exercise.name);
-  for (const std::string& line : paragraphs(exercise.task, 116)) text += (line.empty() ? "//" : "// " + line) + "\n";
+  for (const std::string& line : paragraphs(exercise.task, 116))
+    text += (line.empty() ? "//" : "// " + line) + "\n";
   text += fmt::format(
-      "//\n// This is {}, without what you write. When you have written it:\n//   {}\n#include <stdexcept>\n\n",
+      "//\n// This is {}, without what you write. When you have written it:\n//   {}\n#include "
+      "<stdexcept>\n\n",
       exercise.source, program_command(fmt::format("learn check {}", number)));
   return text + source;
 }

@@ -1,4 +1,5 @@
-// The two texts of an exercise: the engine's file, and the same without the bodies that the learner writes.
+// The two texts of an exercise: the engine's file, and the same without the bodies that the learner
+// writes.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace ringgrad::program {
 
-// "distributed/…/ring_reduce_scatter.cpp" as it was when this program was built (sources.cmake), so that an installed
-// program has it, too.
+// "distributed/…/ring_reduce_scatter.cpp" as it was when this program was built (sources.cmake), so
+// that an installed program has it, too.
 const char* engine_source(const std::string& path);
 
 // "learn/01_ring_reduce_scatter.cpp"

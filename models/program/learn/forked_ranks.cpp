@@ -24,8 +24,10 @@ using Links = std::vector<std::vector<Link>>;
 
 std::pair<FileDescriptor, FileDescriptor> both_ends(bool of_a_pipe) {
   int ends[2];
-  const int made = of_a_pipe ? pipe2(ends, O_CLOEXEC) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
-  if (made != 0) throw LimitError(std::string("learn: no connection between ranks: ") + std::strerror(errno));
+  const int made =
+      of_a_pipe ? pipe2(ends, O_CLOEXEC) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+  if (made != 0)
+    throw LimitError(std::string("learn: no connection between ranks: ") + std::strerror(errno));
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
@@ -57,7 +59,8 @@ void write_all(int descriptor, const std::string& text) {
 std::string read_all(int descriptor) {
   std::string text;
   char piece[4096];
-  for (ssize_t n; (n = read(descriptor, piece, sizeof piece)) > 0;) text.append(piece, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(descriptor, piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<size_t>(n));
   return text;
 }
 
@@ -81,7 +84,8 @@ std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
   for (int r = 0; r < size; ++r) {
     auto [says, answer] = both_ends(/*of_a_pipe=*/true);
     const pid_t id = fork();
-    if (id < 0) throw LimitError(std::string("learn: no process for a rank: ") + std::strerror(errno));
+    if (id < 0)
+      throw LimitError(std::string("learn: no process for a rank: ") + std::strerror(errno));
     if (id == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       write_all(answer.get(), answer_of(r, links, rank).dump());
@@ -98,7 +102,8 @@ std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
     int status = 0;
     waitpid(process.id, &status, 0);
     RankResult result;
-    if (const auto said = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false); !said.is_discarded()) {
+    if (const auto said = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+        !said.is_discarded()) {
       result.answer = said.value("answer", nlohmann::json());
       result.error = said.value("error", "");
       result.noticed = said.value("noticed", false);

@@ -43,11 +43,12 @@ struct Failed {};  // has been said
   _exit(0);
 }
 
-// Reads lines until the child has ended, or the time is over. Returns what came, and whether it was in time.
+// Reads lines until the child has ended, or the time is over. Returns what came, and whether it was
+// in time.
 bool read_until(int pipe, std::chrono::steady_clock::time_point deadline, std::string& text) {
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
     pollfd ready{pipe, POLLIN, 0};
     if (poll(&ready, 1, static_cast<int>(left.count())) <= 0) continue;
@@ -61,9 +62,9 @@ bool read_until(int pipe, std::chrono::steady_clock::time_point deadline, std::s
 }  // namespace
 
 void Grading::say(const char* kind, const std::string& text) const {
-  const std::string line =
-      nlohmann::json{{"kind", kind}, {"text", text}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-      "\n";
+  const std::string line = nlohmann::json{{"kind", kind}, {"text", text}}.dump(
+                               -1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
   (void)!write(pipe_, line.data(), line.size());
 }
 
@@ -84,7 +85,8 @@ void Grading::check(const std::string& what, const std::function<void()>& look) 
 
 Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw LimitError(std::string("learn: no pipe: ") + std::strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw LimitError(std::string("learn: no pipe: ") + std::strerror(errno));
   const FileDescriptor from_child(ends[0]);
   FileDescriptor to_parent(ends[1]);
   std::fflush(nullptr);  // or the child would write it again
@@ -94,8 +96,8 @@ Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   setpgid(child, child);
   to_parent.reset();
   std::string said;
-  const bool in_time =
-      read_until(from_child.get(), std::chrono::steady_clock::now() + std::chrono::seconds(seconds), said);
+  const bool in_time = read_until(
+      from_child.get(), std::chrono::steady_clock::now() + std::chrono::seconds(seconds), said);
   kill(-child, SIGKILL);
   int status = 0;
   waitpid(child, &status, 0);
@@ -121,9 +123,11 @@ Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
 
 std::string describe_end(int wait_status) {
   if (WIFSIGNALED(wait_status))
-    return "was killed by signal " + std::to_string(WTERMSIG(wait_status)) + " (" + strsignal(WTERMSIG(wait_status)) +
-           ")";
-  return WEXITSTATUS(wait_status) == 0 ? "" : "ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+    return "was killed by signal " + std::to_string(WTERMSIG(wait_status)) + " (" +
+           strsignal(WTERMSIG(wait_status)) + ")";
+  return WEXITSTATUS(wait_status) == 0
+             ? ""
+             : "ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
 }
 
 }  // namespace ringgrad::program

@@ -1,4 +1,5 @@
-// Grading: a process of its own runs the learner's code, so that what crashes, loops or never answers is graded, too.
+// Grading: a process of its own runs the learner's code, so that what crashes, loops or never
+// answers is graded, too.
 #pragma once
 
 #include <functional>
@@ -17,8 +18,8 @@ class Grading {
  public:
   explicit Grading(int pipe) : pipe_(pipe) {}
 
-  // One thing that is asked for: look() throws Wrong, or what the learner's code throws. The first that fails is the
-  // last that is looked at.
+  // One thing that is asked for: look() throws Wrong, or what the learner's code throws. The first
+  // that fails is the last that is looked at.
   void check(const std::string& what, const std::function<void()>& look);
 
  private:

@@ -34,7 +34,8 @@ class Leaf {
     return tensor.grad().defined() ? to_vector<float>(tensor.grad()) : std::vector<float>();
   }
   HookHandle hook(std::function<void()> does) const {
-    return register_post_accumulate_grad_hook(tensor, [does = std::move(does)](const Tensor&) { does(); });
+    return register_post_accumulate_grad_hook(tensor,
+                                              [does = std::move(does)](const Tensor&) { does(); });
   }
 
   const Tensor tensor;
@@ -47,7 +48,8 @@ Leaf leaf_of(Sink* sink, const std::vector<float>& values) { return Leaf(sink, t
 
 void expect_grad(const char* when, const Leaf& leaf, const std::vector<float>& want) {
   if (const auto got = leaf.grad(); got != want)
-    throw Wrong(fmt::format("{}, grad() is [{}], expected [{}]", when, fmt::join(got, ", "), fmt::join(want, ", ")));
+    throw Wrong(fmt::format("{}, grad() is [{}], expected [{}]", when, fmt::join(got, ", "),
+                            fmt::join(want, ", ")));
 }
 
 void check_sum(Sink* sink) {
@@ -59,7 +61,8 @@ void check_sum(Sink* sink) {
   expect_grad("after another backward, of Σ x, which adds to it", x, {4, 6, 8});
   if (x.tensor.grad().raw_data() != place)
     throw Wrong(
-        "the second backward has put grad() elsewhere in memory; it is added to in place: an optimizer, and the "
+        "the second backward has put grad() elsewhere in memory; it is added to in place: an "
+        "optimizer, and the "
         "buckets of all ranks, look at the array of all gradients that it is a part of");
 }
 
@@ -69,9 +72,11 @@ void check_own(Sink* sink) {
   sum(add(a.tensor, b.tensor)).backward();
   if (a.tensor.grad().defined() && a.tensor.grad().raw_data() == b.tensor.grad().raw_data())
     throw Wrong(
-        "after the backward of Σ a + b, a.grad() and b.grad() are one and the same memory: what is added to one "
+        "after the backward of Σ a + b, a.grad() and b.grad() are one and the same memory: what is "
+        "added to one "
         "changes "
-        "the other. The first gradient may become the leaf's own only where nobody else holds it; else copy it");
+        "the other. The first gradient may become the leaf's own only where nobody else holds it; "
+        "else copy it");
   expect_grad("after the backward of Σ a + b", a, {1, 1});
   sum(a.tensor).backward();
   expect_grad("after a backward of Σ a alone", b, {1, 1});
@@ -87,10 +92,11 @@ void check_hooks(Sink* sink) {
   mul(x.tensor, x.tensor).sum().backward();
   const std::vector<std::string> want = {"first:4", "second:4"};
   if (seen != want)
-    throw Wrong(fmt::format(
-        "two hooks on x, and the backward of x·x at 2: they saw grad() as [{}], expected [{}]: each once, in "
-        "the order of registration, when the gradient is complete",
-        fmt::join(seen, ", "), fmt::join(want, ", ")));
+    throw Wrong(
+        fmt::format("two hooks on x, and the backward of x·x at 2: they saw grad() as [{}], "
+                    "expected [{}]: each once, in "
+                    "the order of registration, when the gradient is complete",
+                    fmt::join(seen, ", "), fmt::join(want, ", ")));
 }
 
 void check_changing_hooks(Sink* sink) {
@@ -109,22 +115,25 @@ void check_changing_hooks(Sink* sink) {
   seen += '|';
   sum(x.tensor).backward();
   if (seen != "ol|la")
-    throw Wrong(
-        fmt::format("the first of three hooks (o, r, l) removes itself and r, and adds a: over two backward passes ran "
-                    "{}, expected ol|la: a removed one never runs, an added one from the next pass on",
-                    seen));
+    throw Wrong(fmt::format(
+        "the first of three hooks (o, r, l) removes itself and r, and adds a: over two backward "
+        "passes ran "
+        "{}, expected ol|la: a removed one never runs, an added one from the next pass on",
+        seen));
 }
 
 void check_throwing_hook(Sink* sink) {
   const Leaf x = leaf_of(sink, {2});
   bool later = false;
-  const HookHandle throws = x.hook([] { throw Error("a hook's error"); }), after = x.hook([&] { later = true; });
+  const HookHandle throws = x.hook([] { throw Error("a hook's error"); }),
+                   after = x.hook([&] { later = true; });
   try {
     sum(x.tensor).backward();
   } catch (const Error& error) {
     if (std::string(error.what()).find("a hook's error") != std::string::npos && !later) return;
   }
-  throw Wrong(later ? "a hook threw, and the one behind it ran even so" : "a hook threw, and backward() did not");
+  throw Wrong(later ? "a hook threw, and the one behind it ran even so"
+                    : "a hook threw, and backward() did not");
 }
 
 constexpr int64_t kWidth = 32;
@@ -134,7 +143,8 @@ class Layers : public nn::Module {
  public:
   Layers() {
     for (int i = 1; i <= 4; ++i)
-      layers_.push_back(register_module(fmt::format("fc{}", i), std::make_shared<nn::Linear>(kWidth, kWidth)));
+      layers_.push_back(
+          register_module(fmt::format("fc{}", i), std::make_shared<nn::Linear>(kWidth, kWidth)));
   }
   Tensor forward(const Tensor& x) override {
     Tensor y = x;
@@ -170,8 +180,9 @@ nlohmann::json train_in_parallel(Sink* sink, ProcessGroup& group) {
   manual_seed(1);
   Layers network;
   const auto expected = mean_gradients(network);
-  DistributedDataParallel ddp(network, group,
-                              {.caps = {.first_bytes = 4096, .bytes = 4096}, .weighting = Weighting::Ranks});
+  DistributedDataParallel ddp(
+      network, group,
+      {.caps = {.first_bytes = 4096, .bytes = 4096}, .weighting = Weighting::Ranks});
   std::vector<std::shared_ptr<Node>> sinks;
   for (const Tensor& parameter : network.parameters()) {
     sinks.push_back(sink(parameter));
@@ -184,12 +195,13 @@ nlohmann::json train_in_parallel(Sink* sink, ProcessGroup& group) {
     for (size_t p = 0; p < expected.size(); ++p) {
       const auto got = to_vector<float>(network.parameters()[p].grad());
       for (size_t i = 0; i < got.size(); ++i)
-        worst = std::max(
-            worst, std::abs(got[i] - expected[p][i]) / std::max(1.0, static_cast<double>(std::abs(expected[p][i]))));
+        worst = std::max(worst, std::abs(got[i] - expected[p][i]) /
+                                    std::max(1.0, static_cast<double>(std::abs(expected[p][i]))));
     }
   }
   int early = 0;
-  for (const BucketLog& bucket : ddp.log().buckets) early += bucket.ready > 0 && bucket.launched < ddp.log().computed;
+  for (const BucketLog& bucket : ddp.log().buckets)
+    early += bucket.ready > 0 && bucket.launched < ddp.log().computed;
   return {{"worst", worst}, {"early", early}, {"buckets", ddp.log().buckets.size()}};
 }
 
@@ -201,15 +213,17 @@ void check_data_parallel(Sink* sink) {
   for (size_t r = 0; r < answers.size(); ++r) {
     const int early = answers[r]["early"], buckets = answers[r]["buckets"];
     if (const double worst = answers[r]["worst"]; worst > 1e-4)
-      throw Wrong(fmt::format(
-          "DistributedDataParallel on two ranks: rank {}'s gradients are {:.3g} away from the mean over both "
-          "ranks' batches, relative to their size",
-          r, worst));
+      throw Wrong(
+          fmt::format("DistributedDataParallel on two ranks: rank {}'s gradients are {:.3g} away "
+                      "from the mean over both "
+                      "ranks' batches, relative to their size",
+                      r, worst));
     if (early + 1 < buckets)
-      throw Wrong(fmt::format(
-          "DistributedDataParallel on two ranks: {} of rank {}'s {} buckets were launched while backward ran, "
-          "expected all but the last: its hook tells that a gradient is ready",
-          early, r, buckets));
+      throw Wrong(
+          fmt::format("DistributedDataParallel on two ranks: {} of rank {}'s {} buckets were "
+                      "launched while backward ran, "
+                      "expected all but the last: its hook tells that a gradient is ready",
+                      early, r, buckets));
   }
 }
 
@@ -217,10 +231,12 @@ void grade(Grading& grading, const LearnersCode& code) {
   Sink* const sink = code.instead_of(&make_accumulate_grad);
   grading.check("gradients are added up, in place", [=] { check_sum(sink); });
   grading.check("no gradient is shared with another leaf", [=] { check_own(sink); });
-  grading.check("hooks run once each, in order, when the gradient is complete", [=] { check_hooks(sink); });
+  grading.check("hooks run once each, in order, when the gradient is complete",
+                [=] { check_hooks(sink); });
   grading.check("hooks that remove and add hooks", [=] { check_changing_hooks(sink); });
   grading.check("a hook that throws ends backward", [=] { check_throwing_hook(sink); });
-  grading.check("two ranks: buckets travel while backward runs, and average", [=] { check_data_parallel(sink); });
+  grading.check("two ranks: buckets travel while backward runs, and average",
+                [=] { check_data_parallel(sink); });
 }
 
 }  // namespace

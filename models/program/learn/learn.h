@@ -1,5 +1,6 @@
-// `ringgrad learn`: exercises with the real engine. Of one of its source files the body of a function is taken out; the
-// learner writes it, and the program compiles that file alone, runs the function in the engine and grades what it does.
+// `ringgrad learn`: exercises with the real engine. Of one of its source files the body of a
+// function is taken out; the learner writes it, and the program compiles that file alone, runs the
+// function in the engine and grades what it does.
 //
 // The solution is the engine's own file, so an exercise cannot come apart from the engine.
 #pragma once
@@ -17,21 +18,24 @@ struct LearnOptions {
   int number = 0;      // of the exercise, from 1 on
   std::string file;    // check: the learner's; "" : where `start` has written it
 };
-// `check` returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws UsageError where there is
-// no such exercise or a file is in the way, IoError where one cannot be written or no compiler is found.
+// `check` returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws
+// UsageError where there is no such exercise or a file is in the way, IoError where one cannot be
+// written or no compiler is found.
 int learn(const LearnOptions& options);
 
 struct Exercise {
-  const char* name;                 // "ring reduce-scatter"
-  const char* source;               // the engine's file: "distributed/collectives/ring_reduce_scatter.cpp"
-  std::vector<const char*> blanks;  // how the functions begin whose bodies are taken out, each at a line's beginning
-  const char* task;                 // what to write, and what counts: paragraphs, with empty lines between them
+  const char* name;    // "ring reduce-scatter"
+  const char* source;  // the engine's file: "distributed/collectives/ring_reduce_scatter.cpp"
+  // How the functions begin whose bodies are taken out, each at a line's beginning.
+  std::vector<const char*> blanks;
+  // What to write, and what counts: paragraphs, with empty lines between them.
+  const char* task;
   void (*grade)(Grading&, const LearnersCode&);
 };
 
 namespace exercises {
-extern const Exercise kRingReduceScatter, kRingAllGather, kBucketPlan, kHook, kBackward, kSampler, kWeighting,
-    kDeadRank, kSyncBatchNorm, kOverlap;
+extern const Exercise kRingReduceScatter, kRingAllGather, kBucketPlan, kHook, kBackward, kSampler,
+    kWeighting, kDeadRank, kSyncBatchNorm, kOverlap;
 }  // namespace exercises
 
 }  // namespace ringgrad::program

@@ -22,10 +22,11 @@ namespace {
 
 constexpr int kSeconds = 8;  // that the checks may take, beside the compiler
 
-const Exercise* const kExercises[] = {
-    &exercises::kRingReduceScatter, &exercises::kRingAllGather, &exercises::kBucketPlan, &exercises::kHook,
-    &exercises::kBackward,          &exercises::kSampler,       &exercises::kWeighting,  &exercises::kDeadRank,
-    &exercises::kSyncBatchNorm,     &exercises::kOverlap};
+const Exercise* const kExercises[] = {&exercises::kRingReduceScatter, &exercises::kRingAllGather,
+                                      &exercises::kBucketPlan,        &exercises::kHook,
+                                      &exercises::kBackward,          &exercises::kSampler,
+                                      &exercises::kWeighting,         &exercises::kDeadRank,
+                                      &exercises::kSyncBatchNorm,     &exercises::kOverlap};
 constexpr int kLast = static_cast<int>(std::size(kExercises));
 
 std::string command(const char* action, int number) {
@@ -37,8 +38,10 @@ int list() {
   for (int number = 1; number <= kLast; ++number) {
     const Exercise& exercise = *kExercises[number - 1];
     const std::string file = file_of(exercise, number);
-    result("{:>3}  {:<28} {}{}", number, exercise.name, file, std::filesystem::exists(file) ? "" : " (not begun)");
-    listed.push_back({{"number", number}, {"name", exercise.name}, {"file", file}, {"source", exercise.source}});
+    result("{:>3}  {:<28} {}{}", number, exercise.name, file,
+           std::filesystem::exists(file) ? "" : " (not begun)");
+    listed.push_back(
+        {{"number", number}, {"name", exercise.name}, {"file", file}, {"source", exercise.source}});
   }
   message("Begin with {}: it writes the file.", command("start", 1));
   print_json({{"exercises", listed}});
@@ -48,16 +51,18 @@ int list() {
 int start(const Exercise& exercise, int number) {
   const std::filesystem::path file = file_of(exercise, number);
   if (std::filesystem::exists(std::filesystem::symlink_status(file)))
-    throw UsageError("learn: {} is there already, and stays as it is; move it away to begin again, or check it: {}",
-                     file.string(), command("check", number));
+    throw UsageError(
+        "learn: {} is there already, and stays as it is; move it away to begin again, or check it: "
+        "{}",
+        file.string(), command("check", number));
   std::filesystem::create_directories(file.parent_path());
   const std::string text = stub_of(exercise, number);
   AtomicFile out(file);
   out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
   out.commit();
   result("wrote {}: {}", file.string(), exercise.name);
-  message("{}\n\nWrite what is missing there, then: {}", fmt::join(paragraphs(exercise.task, 80), "\n"),
-          command("check", number));
+  message("{}\n\nWrite what is missing there, then: {}",
+          fmt::join(paragraphs(exercise.task, 80), "\n"), command("check", number));
   print_json({{"number", number}, {"name", exercise.name}, {"file", file.string()}});
   return kOk;
 }
@@ -68,8 +73,10 @@ Grade grade(const Exercise& exercise, int number, const std::string& file) {
   if (!in)
     return {{},
             "the file",
-            fmt::format("there is no {}; {} writes {}", file, command("start", number), file_of(exercise, number))};
-  if (text == stub_of(exercise, number)) return {{}, "the file", "it is as it was: nothing is written there yet"};
+            fmt::format("there is no {}; {} writes {}", file, command("start", number),
+                        file_of(exercise, number))};
+  if (text == stub_of(exercise, number))
+    return {{}, "the file", "it is as it was: nothing is written there yet"};
   const TemporaryDirectory directory("learn");
   const std::string library = directory.of("learner");
   try {
@@ -113,10 +120,11 @@ int check(const Exercise& exercise, int number, const std::string& given_file) {
 int learn(const LearnOptions& options) {
   if (options.action == "list") return list();
   if (options.number < 1 || options.number > kLast)
-    throw UsageError("learn: no exercise {}, expected 1 to {}; {} shows them", options.number, kLast,
-                     program_command("learn list"));
+    throw UsageError("learn: no exercise {}, expected 1 to {}; {} shows them", options.number,
+                     kLast, program_command("learn list"));
   const Exercise& exercise = *kExercises[options.number - 1];
-  return options.action == "start" ? start(exercise, options.number) : check(exercise, options.number, options.file);
+  return options.action == "start" ? start(exercise, options.number)
+                                   : check(exercise, options.number, options.file);
 }
 
 }  // namespace ringgrad::program

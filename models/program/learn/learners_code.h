@@ -13,18 +13,20 @@ struct DoesNotCompile : Error {
   using Error::Error;
 };
 
-// Compiles the file alone into the shared library `library`, against the headers of the engine that this program was
-// built from, or that are installed beside it. The compiler's warnings go to stderr. Throws DoesNotCompile, and
-// ExecuteError where no compiler is found: $CXX, or where that is not set the one that built this program, or c++.
+// Compiles the file alone into the shared library `library`, against the headers of the engine that
+// this program was built from, or that are installed beside it. The compiler's warnings go to
+// stderr. Throws DoesNotCompile, and ExecuteError where no compiler is found: $CXX, or where that
+// is not set the one that built this program, or c++.
 void compile(const std::string& file, const std::string& library);
 
 class LearnersCode {
  public:
-  // Loads a library into this process, for good: what its functions make may outlive this. What it uses but does not
-  // define is the engine's, in this program. Throws DoesNotCompile.
+  // Loads a library into this process, for good: what its functions make may outlive this. What it
+  // uses but does not define is the engine's, in this program. Throws DoesNotCompile.
   explicit LearnersCode(const std::string& library);
 
-  // The learner's function of the engine's name and signature. Throws DoesNotCompile where there is none.
+  // The learner's function of the engine's name and signature. Throws DoesNotCompile where there is
+  // none.
   template <class Function>
   Function* instead_of(Function* engines) const {
     return reinterpret_cast<Function*>(find(reinterpret_cast<void*>(engines)));

@@ -23,7 +23,8 @@ struct Overlap {
   decltype(&launchable) may_launch;
 };
 
-// A backward: parameters become ready one after the other, a tick each; what was launched and when, by bucket.
+// A backward: parameters become ready one after the other, a tick each; what was launched and when,
+// by bucket.
 struct Pass {
   std::vector<int> launched;  // the order
   std::vector<int> at;        // by bucket: the tick; -1: left to the end of backward
@@ -39,14 +40,18 @@ Pass run(const Overlap& overlap, const Lists& buckets, const std::vector<int>& r
   for (int tick = 0; tick < static_cast<int>(ready_order.size()); ++tick) {
     std::vector<int> reaches_into;
     for (int b = 0; b < count; ++b)
-      if (std::count(buckets[b].begin(), buckets[b].end(), ready_order[tick]) > 0) reaches_into.push_back(b);
+      if (std::count(buckets[b].begin(), buckets[b].end(), ready_order[tick]) > 0)
+        reaches_into.push_back(b);
     for (const int b : overlap.completed(pending, reaches_into)) {
-      if (b < 0 || b >= count) throw Wrong(fmt::format("buckets_completed() returned bucket {} of {}", b, count));
+      if (b < 0 || b >= count)
+        throw Wrong(fmt::format("buckets_completed() returned bucket {} of {}", b, count));
       pass.complete[b] = tick;
       const size_t end = overlap.may_launch(pending, next);
       if (end < next || end > buckets.size())
-        throw Wrong(fmt::format("launchable() returned {} when {} of {} buckets had been launched", end, next, count));
-      for (; next < end; ++next) pass.launched.push_back(static_cast<int>(next)), pass.at[next] = tick;
+        throw Wrong(fmt::format("launchable() returned {} when {} of {} buckets had been launched",
+                                end, next, count));
+      for (; next < end; ++next)
+        pass.launched.push_back(static_cast<int>(next)), pass.at[next] = tick;
     }
   }
   return pass;
@@ -56,7 +61,8 @@ Pass run(const Overlap& overlap, const Lists& buckets, const std::vector<int>& r
 std::string drawing(const Lists& buckets, const std::vector<int>& ready_order, const Pass& pass) {
   std::string text = fmt::format("parameter ready  {}\n", fmt::join(ready_order, " "));
   for (size_t b = 0; b < buckets.size(); ++b) {
-    std::string line = fmt::format("bucket {} of {:<6}", b, fmt::format("{}", fmt::join(buckets[b], " ")));
+    std::string line =
+        fmt::format("bucket {} of {:<6}", b, fmt::format("{}", fmt::join(buckets[b], " ")));
     for (int tick = 0; tick < static_cast<int>(ready_order.size()); ++tick)
       line += tick == pass.at[b]                     ? "L "
               : tick == pass.complete[b]             ? "c "
@@ -73,11 +79,13 @@ void expect_times(const Overlap& overlap, const Lists& buckets, const std::vecto
   if (pass.at != at) {
     Pass right = pass;
     right.at = at;
-    throw Wrong("what happened:\n" + drawing(buckets, order, pass) + "expected:\n" + drawing(buckets, order, right));
+    throw Wrong("what happened:\n" + drawing(buckets, order, pass) + "expected:\n" +
+                drawing(buckets, order, right));
   }
 }
 
-// Of the time of an all-reduce that takes a tick for each bucket, one after the other: how much backward hides.
+// Of the time of an all-reduce that takes a tick for each bucket, one after the other: how much
+// backward hides.
 double hidden(const Pass& pass, int ticks) {
   int until = 0, hidden = 0;
   for (const int at : pass.at) {
@@ -97,11 +105,11 @@ void check_overlap(const Overlap& overlap) {
   const Pass pass = run(overlap, buckets, order);
   const double got = hidden(pass, static_cast<int>(order.size()));
   if (got < 0.85)
-    throw Wrong(
-        fmt::format("8 buckets that take half as long as backward: backward hides {:.0f} % of it, expected 88 % (all "
-                    "but the last bucket)\n",
-                    100 * got) +
-        drawing(buckets, order, pass));
+    throw Wrong(fmt::format("8 buckets that take half as long as backward: backward hides {:.0f} % "
+                            "of it, expected 88 % (all "
+                            "but the last bucket)\n",
+                            100 * got) +
+                drawing(buckets, order, pass));
 }
 
 // Ranks whose gradients become ready in other orders must issue the same collectives.
@@ -113,26 +121,29 @@ void check_any_order(const Overlap& overlap) {
     const Pass pass = run(overlap, buckets, order);
     for (size_t i = 0; i < pass.launched.size(); ++i)
       if (pass.launched[i] != static_cast<int>(i))
-        throw Wrong(
-            fmt::format(
-                "gradients ready in the order {}: buckets left in the order {}, and on another rank in another: "
-                "they would add up different things\n",
-                fmt::join(order, " "), fmt::join(pass.launched, " ")) +
-            drawing(buckets, order, pass));
+        throw Wrong(fmt::format("gradients ready in the order {}: buckets left in the order {}, "
+                                "and on another rank in another: "
+                                "they would add up different things\n",
+                                fmt::join(order, " "), fmt::join(pass.launched, " ")) +
+                    drawing(buckets, order, pass));
     for (size_t b = 0; b < buckets.size(); ++b) {
-      int complete = 0, may = 0;  // the last of its parameters; the last of those of all buckets up to it
+      // The last of its parameters; the last of those of all buckets up to it.
+      int complete = 0, may = 0;
       for (size_t k = 0; k <= b; ++k)
         for (const int p : buckets[k]) {
-          const auto at = static_cast<int>(std::find(order.begin(), order.end(), p) - order.begin());
+          const auto at =
+              static_cast<int>(std::find(order.begin(), order.end(), p) - order.begin());
           may = std::max(may, at);
           if (k == b) complete = std::max(complete, at);
         }
       const bool last = b + 1 == buckets.size();
       if (pass.complete[b] != complete || pass.at[b] != (last ? -1 : may))
-        throw Wrong(fmt::format("gradients ready in the order {}: bucket {} is complete at {}, and may leave {}\n",
-                                fmt::join(order, " "), b, complete,
-                                last ? "after backward" : fmt::format("at {}", may)) +
-                    drawing(buckets, order, pass));
+        throw Wrong(
+            fmt::format(
+                "gradients ready in the order {}: bucket {} is complete at {}, and may leave {}\n",
+                fmt::join(order, " "), b, complete,
+                last ? "after backward" : fmt::format("at {}", may)) +
+            drawing(buckets, order, pass));
     }
   } while (std::next_permutation(order.begin(), order.end()));
 }

@@ -16,19 +16,20 @@ namespace {
 
 using nlohmann::json;
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 using AllGather = decltype(ring_all_gather);
 
-// Rank r gives counts[r] numbers: r · 1000, r · 1000 + 1, …; or, where there is one each, its digit.
+// Rank r gives counts[r] numbers: r · 1000, r · 1000 + 1, …; or, where there is one each, its
+// digit.
 int32_t given(int rank, size_t i, bool digits) {
   return digits ? digit(rank, rank) : rank * 1000 + static_cast<int32_t>(i);
 }
 
-std::vector<json> all_gather(AllGather* function, const std::vector<size_t>& counts, size_t segment, bool in_place,
-                             bool digits = false) {
-  return answers_of(
-      run_forked_ranks(static_cast<int>(counts.size()), [&](std::unique_ptr<Transport> transport) -> json {
+std::vector<json> all_gather(AllGather* function, const std::vector<size_t>& counts, size_t segment,
+                             bool in_place, bool digits = false) {
+  return answers_of(run_forked_ranks(
+      static_cast<int>(counts.size()), [&](std::unique_ptr<Transport> transport) -> json {
         Transport& t = *transport;
         std::vector<std::vector<int32_t>> y;
         std::vector<std::span<std::byte>> places;
@@ -39,22 +40,28 @@ std::vector<json> all_gather(AllGather* function, const std::vector<size_t>& cou
         if (in_place) y[t.rank()] = x;
         Watched watched;
         auto messages = messenger(t, Operation::AllGather, counts[0], watched.observer);
-        function(messages, places,
-                 in_place ? std::span<const std::byte>(places[t.rank()]) : std::as_bytes(std::span(x)), segment);
+        function(
+            messages, places,
+            in_place ? std::span<const std::byte>(places[t.rank()]) : std::as_bytes(std::span(x)),
+            segment);
         return {{"y", y}, {"sent", watched.messages}};
       }));
 }
 
-void check_gathered(AllGather* function, const std::vector<size_t>& counts, size_t segment, bool in_place) {
+void check_gathered(AllGather* function, const std::vector<size_t>& counts, size_t segment,
+                    bool in_place) {
   const auto answers = all_gather(function, counts, segment, in_place);
   for (size_t r = 0; r < counts.size(); ++r)
     for (size_t part = 0; part < counts.size(); ++part)
       for (size_t i = 0; i < counts[part]; ++i)
-        if (const int got = answers[r]["y"][part][i]; got != given(static_cast<int>(part), i, false))
-          throw Wrong(
-              fmt::format("{} ranks that give [{}] numbers{}: on rank {}, places[{}] has {} at {}, expected {}{}",
-                          counts.size(), fmt::join(counts, ", "), in_place ? ", x being its place" : "", r, part, got,
-                          i, given(static_cast<int>(part), i, false), got == -1 ? "; nothing was put there" : ""));
+        if (const int got = answers[r]["y"][part][i];
+            got != given(static_cast<int>(part), i, false))
+          throw Wrong(fmt::format(
+              "{} ranks that give [{}] numbers{}: on rank {}, places[{}] has {} at {}, expected "
+              "{}{}",
+              counts.size(), fmt::join(counts, ", "), in_place ? ", x being its place" : "", r,
+              part, got, i, given(static_cast<int>(part), i, false),
+              got == -1 ? "; nothing was put there" : ""));
 }
 
 void check_four_places(AllGather* function) {
@@ -64,16 +71,19 @@ void check_four_places(AllGather* function) {
   std::vector<json> has;
   bool right = true;
   for (int r = 0; r < 4; ++r) {
-    expected.push_back({all[r], all[ringgrad::wrapped(r - 1, 4)], all[ringgrad::wrapped(r - 2, 4)]});
+    expected.push_back(
+        {all[r], all[ringgrad::wrapped(r - 1, 4)], all[ringgrad::wrapped(r - 2, 4)]});
     json places = json::array();
     for (const json& place : answers[r]["y"]) places.push_back(place[0]);
     has.push_back(places);
     right = right && places == all;
   }
   if (!right)
-    throw Wrong("Rank 0 gives 1, rank 1 gives 20, rank 2 gives 300, rank 3 gives 4000; -1: nothing was put there.\n" +
-                drawing("what happened:", numbers_sent(answers), has) +
-                drawing("expected:", expected, std::vector<json>(4, all)));
+    throw Wrong(
+        "Rank 0 gives 1, rank 1 gives 20, rank 2 gives 300, rank 3 gives 4000; -1: nothing was put "
+        "there.\n" +
+        drawing("what happened:", numbers_sent(answers), has) +
+        drawing("expected:", expected, std::vector<json>(4, all)));
 }
 
 void grade_all_gather(Grading& grading, const LearnersCode& code) {
@@ -88,7 +98,9 @@ void grade_all_gather(Grading& grading, const LearnersCode& code) {
     check_gathered(function, {3, 0, 100}, 64, false);
     check_gathered(function, {0, 1, 2, 50}, kWholeChunk, false);
   });
-  grading.check("x may be its own place", [=] { check_gathered(function, {5, 5, 5}, kWholeChunk, true); });
+  grading.check("x may be its own place", [=] {
+    check_gathered(function, {5, 5, 5}, kWholeChunk, true);
+  });
   grading.check("bytes: a rank sends all but one of the places, (n-1)/n · S", [=] {
     check_traffic(all_gather(function, {1000, 1000, 1000, 1000}, 512, false), 3 * 4000, 512);
   });

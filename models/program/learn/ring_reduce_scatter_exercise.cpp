@@ -22,8 +22,8 @@ using ReduceScatter = decltype(ring_reduce_scatter);
 
 // What rank r has: its y, whether x is what it was, and its messages.
 template <class T, class Element>
-std::vector<json> reduce_scatter(ReduceScatter* function, int size, size_t count, ReduceOp op, size_t segment,
-                                 const Element& element) {
+std::vector<json> reduce_scatter(ReduceScatter* function, int size, size_t count, ReduceOp op,
+                                 size_t segment, const Element& element) {
   return answers_of(run_forked_ranks(size, [&](std::unique_ptr<Transport> transport) -> json {
     Transport& t = *transport;
     std::vector<T> x(static_cast<size_t>(size) * count), y(count);
@@ -31,7 +31,8 @@ std::vector<json> reduce_scatter(ReduceScatter* function, int size, size_t count
     const std::vector<T> before = x;
     Watched watched;
     auto messages = messenger(t, Operation::ReduceScatter, count, watched.observer);
-    function(messages, y.data(), x.data(), count, reduction("reduce_scatter", dtype_of<T>, op), segment);
+    function(messages, y.data(), x.data(), count, reduction("reduce_scatter", dtype_of<T>, op),
+             segment);
     json values = json::array();
     for (const T value : y) values.push_back(static_cast<double>(value));
     const bool kept = std::memcmp(x.data(), before.data(), x.size() * sizeof(T)) == 0;
@@ -53,27 +54,32 @@ void check_sums(ReduceScatter* function, int size, size_t count, ReduceOp op, si
       if (op == ReduceOp::Average) want /= size;
       if (const double got = answers[r]["y"][i]; got != want)
         throw Wrong(
-            fmt::format("{} ranks, {} elements each of {}, segments of {} bytes: rank {}'s element {} is {}, expected "
+            fmt::format("{} ranks, {} elements each of {}, segments of {} bytes: rank {}'s element "
+                        "{} is {}, expected "
                         "{}, the {} of all ranks' elements there",
                         size, count, name(dtype_of<T>), segment, r, i, got, want, name(op)));
     }
     if (!answers[r]["kept"])
-      throw Wrong(fmt::format("rank {}'s x has changed; it is the caller's, and stays as it is", r));
+      throw Wrong(
+          fmt::format("rank {}'s x has changed; it is the caller's, and stays as it is", r));
   }
 }
 
 void check_four_numbers(ReduceScatter* function) {
   constexpr int kRanks = 4;
-  const auto answers = reduce_scatter<int32_t>(function, kRanks, 1, ReduceOp::Sum, kWholeChunk,
-                                               [](int rank, size_t i) { return digit(rank, static_cast<int>(i)); });
+  const auto answers =
+      reduce_scatter<int32_t>(function, kRanks, 1, ReduceOp::Sum, kWholeChunk,
+                              [](int rank, size_t i) { return digit(rank, static_cast<int>(i)); });
   std::vector<std::vector<int>> expected(kRanks);
   std::vector<json> has, sums;
   bool right = true;
   for (int r = 0; r < kRanks; ++r) {
-    for (int step = 0; step < kRanks - 1; ++step) {  // chunk r - 1 - step, with what ranks r - step … r have added
+    // Chunk r - 1 - step, with what ranks r - step … r have added.
+    for (int step = 0; step < kRanks - 1; ++step) {
       const int chunk = static_cast<int>(ringgrad::wrapped(r - 1 - step, kRanks));
       int partial = 0;
-      for (int k = 0; k <= step; ++k) partial += digit(static_cast<int>(ringgrad::wrapped(r - k, kRanks)), chunk);
+      for (int k = 0; k <= step; ++k)
+        partial += digit(static_cast<int>(ringgrad::wrapped(r - k, kRanks)), chunk);
       expected[r].push_back(partial);
     }
     sums.push_back(json::array({1111 * (r + 1)}));
@@ -83,8 +89,11 @@ void check_four_numbers(ReduceScatter* function) {
     right = right && whole == sums.back();
   }
   if (!right)
-    throw Wrong("Rank 0 has 1 2 3 4, rank 1 has 10 20 30 40, rank 2 has 100 …: each rank has a digit in a sum.\n" +
-                drawing("what happened:", numbers_sent(answers), has) + drawing("expected:", expected, sums));
+    throw Wrong(
+        "Rank 0 has 1 2 3 4, rank 1 has 10 20 30 40, rank 2 has 100 …: each rank has a digit in a "
+        "sum.\n" +
+        drawing("what happened:", numbers_sent(answers), has) +
+        drawing("expected:", expected, sums));
 }
 
 void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
@@ -104,26 +113,30 @@ void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
   grading.check("16-bit floats are added up in 32 bits, and rounded once", [=] {
     // Of either sign in turn, which no bytes that happen to lie in memory are.
     const auto sign = [](size_t i) { return i % 2 == 0 ? 1.0f : -1.0f; };
-    const auto answers = reduce_scatter<bfloat16>(function, 3, 6, ReduceOp::Sum, kWholeChunk, [=](int rank, size_t i) {
-      return (rank == 1 ? 256.0f : 1.0f) * sign(i);
-    });
+    const auto answers = reduce_scatter<bfloat16>(
+        function, 3, 6, ReduceOp::Sum, kWholeChunk,
+        [=](int rank, size_t i) { return (rank == 1 ? 256.0f : 1.0f) * sign(i); });
     for (size_t i = 0; i < 3 * 6; ++i)
       if (const double got = answers[i / 6]["y"][i % 6].get<double>() * sign(i); got != 258)
-        throw Wrong(
-            fmt::format("256 + 1 + 1 is {} on rank {}, expected 258: with the 8 bits of a bfloat16, 256 + 1 is 256. "
-                        "What comes in from the second step on, and what goes out, are partial results "
-                        "(combine_wide, wide_bytes)",
-                        got, i / 6));
+        throw Wrong(fmt::format(
+            "256 + 1 + 1 is {} on rank {}, expected 258: with the 8 bits of a bfloat16, 256 + 1 is "
+            "256. "
+            "What comes in from the second step on, and what goes out, are partial results "
+            "(combine_wide, wide_bytes)",
+            got, i / 6));
   });
   grading.check("bytes: a rank sends (n-1)/n of its S, so with the all-gather 2(n-1)/n · S", [=] {
     const auto ones = [](int, size_t) { return 1.0f; };
-    check_traffic(reduce_scatter<float>(function, 4, 1000, ReduceOp::Sum, 512, ones), 3 * 4000, 512);
-    check_traffic(reduce_scatter<float>(function, 5, 1000, ReduceOp::Sum, kWholeChunk, ones), 4 * 4000, kWholeChunk);
+    check_traffic(reduce_scatter<float>(function, 4, 1000, ReduceOp::Sum, 512, ones), 3 * 4000,
+                  512);
+    check_traffic(reduce_scatter<float>(function, 5, 1000, ReduceOp::Sum, kWholeChunk, ones),
+                  4 * 4000, kWholeChunk);
   });
   grading.check("a rank is killed in the middle", [=] {
     check_killed_rank(Operation::ReduceScatter, 64, [=](Messenger& messages, int) {
       std::vector<float> x(3 * 64), y(64);
-      function(messages, y.data(), x.data(), 64, reduction("reduce_scatter", DType::Float32, ReduceOp::Sum), 32);
+      function(messages, y.data(), x.data(), 64,
+               reduction("reduce_scatter", DType::Float32, ReduceOp::Sum), 32);
     });
   });
 }

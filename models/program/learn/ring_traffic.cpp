@@ -12,7 +12,8 @@ namespace ringgrad::program {
 
 using nlohmann::json;
 
-Messenger messenger(Transport& t, Operation operation, uint64_t count, const SendObserver& observer) {
+Messenger messenger(Transport& t, Operation operation, uint64_t count,
+                    const SendObserver& observer) {
   Frame frame;
   frame.operation = operation;
   frame.sequence = t.ranks().position().frame.sequence + 1;
@@ -27,13 +28,14 @@ int32_t digit(int rank, int c) {
   return n;
 }
 
-std::string drawing(const char* title, const std::vector<std::vector<int>>& sent, const std::vector<json>& has) {
+std::string drawing(const char* title, const std::vector<std::vector<int>>& sent,
+                    const std::vector<json>& has) {
   std::string text = fmt::format("{}\n", title);
   for (size_t r = 0; r < sent.size(); ++r) {
     std::vector<std::string> words;
     for (const int number : sent[r]) words.push_back(fmt::format("{:>4}", number));
-    text +=
-        fmt::format("  rank {}  sends {:<24} has {}\n", r, fmt::format("{}", fmt::join(words, ", ")), has[r].dump());
+    text += fmt::format("  rank {}  sends {:<24} has {}\n", r,
+                        fmt::format("{}", fmt::join(words, ", ")), has[r].dump());
   }
   return text;
 }
@@ -53,12 +55,14 @@ void check_traffic(const std::vector<json>& answers, size_t bytes, size_t segmen
     size_t sum = 0;
     for (const json& message : answers[r]["sent"]) {
       if (const int to = message["to"]; to != (r + 1) % size)
-        throw Wrong(fmt::format("rank {} sent something to rank {}; in a ring of {} it sends to rank {} only", r, to,
-                                size, (r + 1) % size));
+        throw Wrong(fmt::format(
+            "rank {} sent something to rank {}; in a ring of {} it sends to rank {} only", r, to,
+            size, (r + 1) % size));
       const size_t piece = message["bytes"];
       sum += piece;
       if (piece > segment)
-        throw Wrong(fmt::format("rank {} sent {} bytes in one message; a segment has at most {}", r, piece, segment));
+        throw Wrong(fmt::format("rank {} sent {} bytes in one message; a segment has at most {}", r,
+                                piece, segment));
     }
     if (sum != bytes) throw Wrong(fmt::format("rank {} sent {} bytes, expected {}", r, sum, bytes));
   }
@@ -80,12 +84,14 @@ void check_killed_rank(Operation operation, uint64_t count,
     const RankResult& result = results[r];
     if (!result.answer.is_null())
       throw Wrong(
-          fmt::format("rank 1 was killed in the middle, and rank {} returned as if nothing had happened, with wrong "
+          fmt::format("rank 1 was killed in the middle, and rank {} returned as if nothing had "
+                      "happened, with wrong "
                       "numbers; what send() and recv() throw must reach the caller",
                       r));
     if (result.error.find("rank 1") == std::string::npos)
-      throw Wrong(fmt::format("rank 1 was killed, and rank {} {}, expected an error that names rank 1", r,
-                              result.error.empty() ? result.killed : "threw: " + result.error));
+      throw Wrong(
+          fmt::format("rank 1 was killed, and rank {} {}, expected an error that names rank 1", r,
+                      result.error.empty() ? result.killed : "threw: " + result.error));
   }
 }
 

@@ -1,4 +1,5 @@
-// What the exercises on rings look at: each message of each rank, how many bytes they are, and how a failure spreads.
+// What the exercises on rings look at: each message of each rank, how many bytes they are, and how
+// a failure spreads.
 #pragma once
 
 #include <cstring>
@@ -23,9 +24,11 @@ struct Watched {
 };
 
 // For the next collective of a transport.
-Messenger messenger(Transport& t, Operation operation, uint64_t count, const SendObserver& observer);
+Messenger messenger(Transport& t, Operation operation, uint64_t count,
+                    const SendObserver& observer);
 
-// Rank r's number c: (c + 1) · 10^r. In a sum each rank has a digit of its own, which tells whether it is in.
+// Rank r's number c: (c + 1) · 10^r. In a sum each rank has a digit of its own, which tells whether
+// it is in.
 int32_t digit(int rank, int c);
 
 // One line per rank: the numbers that it sent, and what it ended up with.
@@ -33,11 +36,12 @@ std::string drawing(const char* title, const std::vector<std::vector<int>>& sent
                     const std::vector<nlohmann::json>& has);
 std::vector<std::vector<int>> numbers_sent(const std::vector<nlohmann::json>& answers);
 
-// Throws Wrong unless each rank's bytes are that many, in messages to its right neighbour of at most `segment` bytes.
+// Throws Wrong unless each rank's bytes are that many, in messages to its right neighbour of at
+// most `segment` bytes.
 void check_traffic(const std::vector<nlohmann::json>& answers, size_t bytes, size_t segment);
 
-// collective(messages, rank) on three ranks, of which rank 1 is killed when it sends its third message. Throws Wrong
-// unless the others end with an error that names it.
+// collective(messages, rank) on three ranks, of which rank 1 is killed when it sends its third
+// message. Throws Wrong unless the others end with an error that names it.
 void check_killed_rank(Operation operation, uint64_t count,
                        const std::function<void(Messenger&, int rank)>& collective);
 

@@ -27,26 +27,32 @@ std::vector<int64_t> order_of(int64_t size) {  // 100, 101, …: no place is its
 
 Shares shares_of(Share* share, int64_t size, int64_t position, int ranks, const Options& options) {
   Shares shares;
-  for (int r = 0; r < ranks; ++r) shares.push_back(share(order_of(size), position, ranks, r, options));
+  for (int r = 0; r < ranks; ++r)
+    shares.push_back(share(order_of(size), position, ranks, r, options));
   return shares;
 }
 
 std::string drawing(const char* title, const Shares& shares) {
   std::string text = fmt::format("{}\n", title);
-  for (size_t r = 0; r < shares.size(); ++r) text += fmt::format("  rank {}: {}\n", r, fmt::join(shares[r], " "));
+  for (size_t r = 0; r < shares.size(); ++r)
+    text += fmt::format("  rank {}: {}\n", r, fmt::join(shares[r], " "));
   return text;
 }
 
-void check_shares(Share* share, int64_t size, int64_t position, const Options& options, const Shares& expected) {
+void check_shares(Share* share, int64_t size, int64_t position, const Options& options,
+                  const Shares& expected) {
   const Shares got = shares_of(share, size, position, static_cast<int>(expected.size()), options);
   if (got != expected)
-    throw Wrong(fmt::format("The order is 100 … {}, {} of them are used; pad is {}, drop_last is {}.\n", 99 + size,
-                            position, options.pad, options.drop_last) +
-                drawing("your shares:", got) + drawing("expected:", expected));
+    throw Wrong(
+        fmt::format("The order is 100 … {}, {} of them are used; pad is {}, drop_last is {}.\n",
+                    99 + size, position, options.pad, options.drop_last) +
+        drawing("your shares:", got) + drawing("expected:", expected));
 }
 
-// All ranks together: every sample that is left, but for the last ones, as often as the options say.
-void check_together(Share* share, int64_t size, int64_t position, int ranks, const Options& options) {
+// All ranks together: every sample that is left, but for the last ones, as often as the options
+// say.
+void check_together(Share* share, int64_t size, int64_t position, int ranks,
+                    const Options& options) {
   const Shares shares = shares_of(share, size, position, ranks, options);
   const int64_t left = size - position;
   std::vector<int64_t> rounds;  // as the ranks use them, one after the other
@@ -54,13 +60,16 @@ void check_together(Share* share, int64_t size, int64_t position, int ranks, con
     for (const auto& mine : shares)
       if (i < mine.size()) rounds.push_back(mine[i]);
   const int64_t even = left / ranks * ranks;
-  const int64_t count = options.drop_last ? even : options.pad ? (left + ranks - 1) / ranks * ranks : left;
+  const int64_t count = options.drop_last ? even
+                        : options.pad     ? (left + ranks - 1) / ranks * ranks
+                                          : left;
   std::vector<int64_t> expected;
   const auto order = order_of(size);
   for (int64_t i = 0; i < count; ++i) expected.push_back(order[(position + i) % size]);
   if (rounds != expected)
     throw Wrong(
-        fmt::format("{} samples from 100 on, {} used, {} ranks, pad {}, drop_last {}: taken in turn, the ranks use "
+        fmt::format("{} samples from 100 on, {} used, {} ranks, pad {}, drop_last {}: taken in "
+                    "turn, the ranks use "
                     "{}, expected {}\n{}",
                     size, position, ranks, options.pad, options.drop_last, fmt::join(rounds, " "),
                     fmt::join(expected, " "), drawing("your shares:", shares)));
@@ -74,7 +83,8 @@ void check_counts(decltype(samples_of_rank)* count, Share* share) {
         const auto has = static_cast<int64_t>(share(order_of(left), 0, 4, rank, options).size());
         if (said != has)
           throw Wrong(
-              fmt::format("{} samples for 4 ranks, pad {}, drop_last {}: samples_of_rank says {} for rank {}, whose "
+              fmt::format("{} samples for 4 ranks, pad {}, drop_last {}: samples_of_rank says {} "
+                          "for rank {}, whose "
                           "share has {}",
                           left, options.pad, options.drop_last, said, rank, has));
       }
@@ -100,9 +110,11 @@ void grade(Grading& grading, const LearnersCode& code) {
     for (const Options options : {Options{.drop_last = true}, Options{}, Options{.pad = false}})
       for (int64_t size = 1; size < 12; ++size)
         for (int64_t position = 0; position <= size; ++position)
-          for (int ranks = 1; ranks < 6; ++ranks) check_together(share, size, position, ranks, options);
+          for (int ranks = 1; ranks < 6; ++ranks)
+            check_together(share, size, position, ranks, options);
   });
-  grading.check("samples_of_rank counts what share_of_rank gives", [=] { check_counts(count, share); });
+  grading.check("samples_of_rank counts what share_of_rank gives",
+                [=] { check_counts(count, share); });
 }
 
 }  // namespace

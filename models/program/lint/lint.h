@@ -1,5 +1,6 @@
-// `ringgrad lint`: the usual mistakes of training on several ranks, found in a user's program by what it did. The
-// library writes that down where RINGGRAD_LINT says (distributed/lint/); here it is judged.
+// `ringgrad lint`: the usual mistakes of training on several ranks, found in a user's program by
+// what it did. The library writes that down where RINGGRAD_LINT says (distributed/lint/); here it
+// is judged.
 #pragma once
 
 #include <filesystem>
@@ -19,24 +20,25 @@ struct Mistake {
   std::string why, fix;
 };
 
-// What ranks have written to a directory, by rank; empty where nothing was. Throws DataError, naming the file, on one
-// that is damaged.
+// What ranks have written to a directory, by rank; empty where nothing was. Throws DataError,
+// naming the file, on one that is damaged.
 std::vector<nlohmann::json> read_observations(const std::filesystem::path& directory);
 
-// Each mistake once, however many ranks make it. The ranks are those of one job. Throws nlohmann's exceptions where an
-// observation lacks something.
+// Each mistake once, however many ranks make it. The ranks are those of one job. Throws nlohmann's
+// exceptions where an observation lacks something.
 std::vector<Mistake> find_mistakes(const std::vector<nlohmann::json>& ranks);
 
 nlohmann::json to_json(const std::vector<Mistake>& findings);
 // Says them to people, as mistakes or as warnings.
-void tell(const std::vector<Mistake>& findings, const std::function<void(const std::string& line)>& say);
+void tell(const std::vector<Mistake>& findings,
+          const std::function<void(const std::string& line)>& say);
 
 struct LintOptions {
   SupervisorOptions job;  // num_processes 0: the program is started as it is
   std::string from;       // judge what was written here instead
 };
-// 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws UsageError where there
-// is neither a program nor --from, or both.
+// 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws
+// UsageError where there is neither a program nor --from, or both.
 int lint(const LintOptions& options);
 
 }  // namespace ringgrad::program

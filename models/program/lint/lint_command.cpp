@@ -27,7 +27,8 @@ namespace {
 
 constexpr int kFound = 1;
 
-// As a shell would: the program may start ranks itself. Returns its exit code, above 128 after a signal.
+// As a shell would: the program may start ranks itself. Returns its exit code, above 128 after a
+// signal.
 int run_as_it_is(const std::vector<std::string>& command) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
@@ -62,10 +63,12 @@ std::vector<nlohmann::json> read_observations(const fs::path& directory) {
     if (entry.path().extension() != ".json") continue;
     auto rank = nlohmann::json::parse(std::ifstream(entry.path()), nullptr, false);
     CHECK_AS(DataError, rank.is_object() && rank.value("rank", nlohmann::json()).is_number(),
-             "lint: ", entry.path().string(), " is not what a rank has written, or only a part of it");
+             "lint: ", entry.path().string(),
+             " is not what a rank has written, or only a part of it");
     ranks.push_back(std::move(rank));
   }
-  std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a["rank"] < b["rank"]; });
+  std::sort(ranks.begin(), ranks.end(),
+            [](const auto& a, const auto& b) { return a["rank"] < b["rank"]; });
   return ranks;
 }
 
@@ -76,27 +79,31 @@ nlohmann::json to_json(const std::vector<Mistake>& findings) {
   return list;
 }
 
-void tell(const std::vector<Mistake>& findings, const std::function<void(const std::string&)>& say) {
+void tell(const std::vector<Mistake>& findings,
+          const std::function<void(const std::string&)>& say) {
   for (const Mistake& finding : findings) {
     say(finding.name);
-    for (const auto& [what, words] : {std::pair("where", &finding.where), {"why", &finding.why}, {"fix", &finding.fix}})
+    for (const auto& [what, words] :
+         {std::pair("where", &finding.where), {"why", &finding.why}, {"fix", &finding.fix}})
       say(fmt::format("  {:<6} {}", what, *words));
   }
 }
 
 int lint(const LintOptions& options) {
   if (options.job.command.empty() == options.from.empty())
-    throw UsageError("lint: expected a program, as in `{}`, or --from DIRECTORY with what ranks have written",
-                     program_command("lint --ranks 2 -- ./train --epochs 1"));
+    throw UsageError(
+        "lint: expected a program, as in `{}`, or --from DIRECTORY with what ranks have written",
+        program_command("lint --ranks 2 -- ./train --epochs 1"));
   std::error_code error;
-  CHECK_AS(DataError, options.from.empty() || fs::is_directory(options.from, error), "lint: there is no directory ",
-           options.from);
+  CHECK_AS(DataError, options.from.empty() || fs::is_directory(options.from, error),
+           "lint: there is no directory ", options.from);
   const TemporaryDirectory written("lint");
   const int code = options.from.empty() ? run_watched(options.job, written.path()) : kOk;
-  const auto ranks = read_observations(options.from.empty() ? written.path() : fs::path(options.from));
+  const auto ranks =
+      read_observations(options.from.empty() ? written.path() : fs::path(options.from));
   if (code != kOk) {
-    const std::string said =
-        fmt::format("lint: the program ended with exit code {}, so nothing can be said of it", code);
+    const std::string said = fmt::format(
+        "lint: the program ended with exit code {}, so nothing can be said of it", code);
     result(said);
     print_json(failure_document(code, said));
     return code;
@@ -105,13 +112,16 @@ int lint(const LintOptions& options) {
   try {
     findings = find_mistakes(ranks);
   } catch (const nlohmann::json::exception& lacking) {
-    throw DataError(fmt::format("lint: {} lacks what a rank writes: {}", options.from, without_number(lacking)));
+    throw DataError(fmt::format("lint: {} lacks what a rank writes: {}", options.from,
+                                without_number(lacking)));
   }
   tell(findings, [](const std::string& line) { result(line); });
   result("lint: {} in {} that trained", counted(static_cast<int64_t>(findings.size()), "finding"),
          counted(static_cast<int64_t>(ranks.size()), "process"));
   if (ranks.empty())
-    message("Nothing was seen: the program does not use ringgrad, has trained nothing, or ended by _exit()");
+    message(
+        "Nothing was seen: the program does not use ringgrad, has trained nothing, or ended by "
+        "_exit()");
   print_json({{"processes", ranks.size()}, {"findings", to_json(findings)}});
   return findings.empty() ? kOk : kFound;
 }

@@ -20,10 +20,13 @@ std::string further_options(const RunRecord& run, const std::string& others) {
     if (!names(others, option)) words += fmt::format(" {} {}", option, shell_word(value));
   };
   const auto usual = std::filesystem::absolute(data_directory("")).lexically_normal();
-  if (!run.data_dir.empty() && run.data_dir != usual && !is_own_data(run.recipe.data)) add("--data-dir", run.data_dir);
+  if (!run.data_dir.empty() && run.data_dir != usual && !is_own_data(run.recipe.data))
+    add("--data-dir", run.data_dir);
   const nlohmann::json& config = run.config;
-  if (const auto seed = config.find("seed"); seed != config.end() && *seed != 1) add("--seed", seed->dump());
-  if (const auto init = config.find("init"); init != config.end() && init->is_string()) add("--init", *init);
+  if (const auto seed = config.find("seed"); seed != config.end() && *seed != 1)
+    add("--seed", seed->dump());
+  if (const auto init = config.find("init"); init != config.end() && init->is_string())
+    add("--init", *init);
   if (run.parallel != "ddp" && config.contains("division")) add("--parallel", run.parallel);
   const bool usual_ranks = run.parallel == "none" || run.ranks == 2;
   if (!usual_ranks) add("--ranks", std::to_string(run.ranks));
@@ -34,11 +37,15 @@ std::string further_options(const RunRecord& run, const std::string& others) {
 }  // namespace
 
 std::string train_with(const RunRecord& run, const std::string& options) {
-  return program_command(
-      fmt::format("train {}{} {}", options_of(run.recipe, options), further_options(run, options), options));
+  return program_command(fmt::format("train {}{} {}", options_of(run.recipe, options),
+                                     further_options(run, options), options));
 }
 
-std::string resume_of(const RunRecord& run) { return program_command("train --resume " + shell_word(run.path)); }
-std::string eval_of(const RunRecord& run) { return program_command("eval " + shell_word(run.path) + " --confusion"); }
+std::string resume_of(const RunRecord& run) {
+  return program_command("train --resume " + shell_word(run.path));
+}
+std::string eval_of(const RunRecord& run) {
+  return program_command("eval " + shell_word(run.path) + " --confusion");
+}
 
 }  // namespace ringgrad::program

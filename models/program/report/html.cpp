@@ -45,13 +45,16 @@ h1 { font-size: clamp(1.3em, 5vw, 2em); }
 body.wide-page { max-width: 76em; }
 )";
 
-const char* css_class(Cell::Mark mark) { return mark == Cell::New ? "new" : mark == Cell::Done ? "done" : ""; }
+const char* css_class(Cell::Mark mark) {
+  return mark == Cell::New ? "new" : mark == Cell::Done ? "done" : "";
+}
 
 }  // namespace
 
 bool Cell::is_number() const {
   const bool several = std::count(text.begin(), text.end(), ' ') > 1;
-  return text == "-" || (text.find_first_of("0123456789") <= 1 && !text.starts_with('#') && !several);
+  return text == "-" ||
+         (text.find_first_of("0123456789") <= 1 && !text.starts_with('#') && !several);
 }
 
 std::string escaped(const std::string& text) {
@@ -71,14 +74,17 @@ std::string escaped(const std::string& text) {
 }
 
 std::string prose(const std::string& text) {
-  static const std::pair<const char*, const char*> colours[] = {{"▒", "compute"}, {"█", "communicate"}, {"░", "wait"}};
+  static const std::pair<const char*, const char*> colours[] = {
+      {"▒", "compute"}, {"█", "communicate"}, {"░", "wait"}};
   std::string html = escaped(text);
   for (const auto& [glyph, colour] : colours)
-    for (size_t at = 0; (at = html.find(glyph, at)) != std::string::npos;) html.replace(at, 3, html_key(colour));
+    for (size_t at = 0; (at = html.find(glyph, at)) != std::string::npos;)
+      html.replace(at, 3, html_key(colour));
   for (size_t from = 0; (from = html.find('`', from)) != std::string::npos;) {
     const size_t to = html.find('`', from + 1);
     if (to == std::string::npos) break;
-    html = html.substr(0, from) + "<code>" + html.substr(from + 1, to - from - 1) + "</code>" + html.substr(to + 1);
+    html = html.substr(0, from) + "<code>" + html.substr(from + 1, to - from - 1) + "</code>" +
+           html.substr(to + 1);
   }
   return html;
 }
@@ -95,12 +101,14 @@ std::string Cell::marked() const { return text + (mark == Done ? "*" : mark == N
 std::string html_table(const Row& header, const std::vector<Row>& rows) {
   std::vector<const char*> classes;  // a column of numbers stands to the right, its head too
   for (size_t c = 0; c < header.size(); ++c)
-    classes.push_back(
-        std::all_of(rows.begin(), rows.end(),
-                    [&](const Row& row) { return c < row.size() && (row[c].is_number() || row[c].text.empty()); }) &&
-                c > 0
-            ? "number"
-            : "");
+    classes.push_back(std::all_of(rows.begin(), rows.end(),
+                                  [&](const Row& row) {
+                                    return c < row.size() &&
+                                           (row[c].is_number() || row[c].text.empty());
+                                  }) &&
+                              c > 0
+                          ? "number"
+                          : "");
   std::string html = "<table><tr>";
   for (size_t c = 0; c < header.size(); ++c)
     html += fmt::format("<th class=\"{}\">{}</th>", classes[c], escaped(header[c].text));
@@ -108,7 +116,8 @@ std::string html_table(const Row& header, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     html += "<tr>";
     for (size_t c = 0; c < row.size(); ++c)
-      html += fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark), escaped(row[c].marked()));
+      html += fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark),
+                          escaped(row[c].marked()));
     html += "</tr>\n";
   }
   return html + "</table>\n";
@@ -117,11 +126,12 @@ std::string html_table(const Row& header, const std::vector<Row>& rows) {
 std::string html_document(const std::string& title, const std::string& body, bool wide) {
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+         "'unsafe-inline'; "
          "img-src data:\"/>\n"
          "<title>" +
-         escaped(title) + "</title><style>" + kStyle + "</style></head>\n<body" + (wide ? " class=\"wide-page\"" : "") +
-         ">\n" + body + "</body></html>\n";
+         escaped(title) + "</title><style>" + kStyle + "</style></head>\n<body" +
+         (wide ? " class=\"wide-page\"" : "") + ">\n" + body + "</body></html>\n";
 }
 
 }  // namespace ringgrad::program

@@ -1,4 +1,5 @@
-// The parts of a page as HTML, which any XML parser reads, too. No scripts, and nothing from elsewhere.
+// The parts of a page as HTML, which any XML parser reads, too. No scripts, and nothing from
+// elsewhere.
 #pragma once
 
 #include <string>
@@ -21,7 +22,8 @@ using Row = std::vector<Cell>;
 // `text` with what HTML takes for its own replaced, and bytes that no page may have spelt out.
 std::string escaped(const std::string& text);
 
-// The same with words in `backticks` as code, and the terminal's ▒ █ ░ as squares of the colours that pictures have.
+// The same with words in `backticks` as code, and the terminal's ▒ █ ░ as squares of the colours
+// that pictures have.
 std::string prose(const std::string& text);
 std::string html_key(const char* css_class);  // such a square
 

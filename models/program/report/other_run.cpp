@@ -16,7 +16,8 @@ std::string value_text(const nlohmann::json& value) {
 }
 
 std::string what_was_measured(const std::string& path) {
-  const auto results = nlohmann::json::parse(std::ifstream(path + "/measurements.json"), nullptr, false);
+  const auto results =
+      nlohmann::json::parse(std::ifstream(path + "/measurements.json"), nullptr, false);
   if (!results.is_object()) return "measurements.json is damaged";
   std::string words;
   for (const char* key : {"model", "batch", "ranks", "device"})
@@ -30,7 +31,8 @@ std::string what_was_measured(const std::string& path) {
 std::string as_pairs(const nlohmann::json& line) {
   std::string text;
   for (const auto& [key, value] : line.items())
-    if (value.is_primitive()) text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value_text(value));
+    if (value.is_primitive())
+      text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value_text(value));
   return text;
 }
 
@@ -53,7 +55,9 @@ OtherRun read_other_run(const std::string& called, RunKind kind) {
   for (std::string text; std::getline(in, text) && !in.eof();) {
     const auto line = nlohmann::json::parse(text, nullptr, false);
     if (!line.is_object()) continue;
-    run.failure = line.contains("failed") && line["failed"].is_string() ? line["failed"].get<std::string>() : "";
+    run.failure = line.contains("failed") && line["failed"].is_string()
+                      ? line["failed"].get<std::string>()
+                      : "";
     if (run.failure.empty()) run.lines.push_back(line);
   }
   return run;

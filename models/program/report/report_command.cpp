@@ -19,16 +19,20 @@ namespace {
 
 constexpr size_t kMostRuns = 6;  // beside each other
 
-// The test images of runs' data sets, each read once; a set that is missing costs a report only its pictures.
+// The test images of runs' data sets, each read once; a set that is missing costs a report only its
+// pictures.
 class TestSets {
  public:
   const ImageDataset* of(RunRecord& run) {
-    const std::string key = fmt::format("{} {} {}", run.recipe.data, run.recipe.image_size, run.data_dir);
-    if (const auto found = sets_.find(key); found != sets_.end()) return found->second ? &*found->second : nullptr;
+    const std::string key =
+        fmt::format("{} {} {}", run.recipe.data, run.recipe.image_size, run.data_dir);
+    if (const auto found = sets_.find(key); found != sets_.end())
+      return found->second ? &*found->second : nullptr;
     std::optional<ImageDataset>& set = sets_[key];
     try {
       const DataFacts facts = read_config(RunDirectory::open(run.path)).facts;
-      set = load_images(run.recipe.data, Split::Test, facts, run.recipe.skip_broken, data_directory(run.data_dir));
+      set = load_images(run.recipe.data, Split::Test, facts, run.recipe.skip_broken,
+                        data_directory(run.data_dir));
     } catch (const Error& error) {
       run.notes.push_back(std::string("without pictures: ") + error.what());
     }
@@ -56,7 +60,8 @@ void test_again(RunRecord& run, const ImageDataset& set) {
 
 int report(const ReportOptions& options) {
   if (options.runs.size() > kMostRuns)
-    throw UsageError("report: {} runs, expected at most {}; `runs` lists many", options.runs.size(), kMostRuns);
+    throw UsageError("report: {} runs, expected at most {}; `runs` lists many", options.runs.size(),
+                     kMostRuns);
   std::vector<RunRecord> records;
   for (const std::string& path : options.runs) records.push_back(read_run(path));
   TestSets sets;
@@ -70,9 +75,11 @@ int report(const ReportOptions& options) {
     for (const std::string& note : run.notes) message("note    {}: {}", run.path, note);
     listed.push_back({{"run", run.path}, {"verdict", to_json(verdict)}, {"notes", run.notes}});
   }
-  const std::filesystem::path out =
-      options.out.empty() ? std::filesystem::path(records[0].path) / "report.html" : std::filesystem::path(options.out);
-  const int64_t bytes = write_report(records, out, [&](const RunRecord& run) { return set_of[run.path]; });
+  const std::filesystem::path out = options.out.empty()
+                                        ? std::filesystem::path(records[0].path) / "report.html"
+                                        : std::filesystem::path(options.out);
+  const int64_t bytes =
+      write_report(records, out, [&](const RunRecord& run) { return set_of[run.path]; });
   result("report  {} ({})", out.string(), human_bytes(bytes));
   print_json({{"file", out.string()}, {"bytes", bytes}, {"runs", listed}});
   return kOk;

@@ -1,4 +1,5 @@
-// The page of `report`: what two runs have in common is drawn in one picture, everything else side by side.
+// The page of `report`: what two runs have in common is drawn in one picture, everything else side
+// by side.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -22,7 +23,9 @@ constexpr Span::Kind kKinds[] = {Span::Data,        Span::Forward,   Span::Compu
 
 // A part of the grid; `whole`: as wide as the page.
 std::string section(const std::string& html, bool whole = false) {
-  return html.empty() ? "" : fmt::format("<section class=\"{}\">\n", whole ? "whole" : "") + html + "</section>\n";
+  return html.empty() ? ""
+                      : fmt::format("<section class=\"{}\">\n", whole ? "whole" : "") + html +
+                            "</section>\n";
 }
 std::string heading(const std::string& words) { return "<h2>" + escaped(words) + "</h2>\n"; }
 std::string paragraph(const std::string& words) { return "<p>" + escaped(words) + "</p>\n"; }
@@ -38,8 +41,8 @@ std::string verdict_box(const RunRecord& run, const std::string& letter) {
   std::string notes;
   for (const std::string& note : run.notes) notes += "<br/>Note: " + escaped(note);
   return fmt::format("<div class=\"verdict{}\">{}<b>{}</b>: {}<br/>Next: <code>{}</code>{}</div>\n",
-                     verdict.name == "healthy" ? " healthy" : "", letter, escaped(verdict.name), escaped(verdict.why),
-                     escaped(verdict.next), notes);
+                     verdict.name == "healthy" ? " healthy" : "", letter, escaped(verdict.name),
+                     escaped(verdict.why), escaped(verdict.next), notes);
 }
 
 std::string headline_table(const std::vector<RunRecord>& runs) {
@@ -51,29 +54,36 @@ std::string headline_table(const std::vector<RunRecord>& runs) {
     for (const RunRecord& run : runs) rows.back().push_back(std::string(of(run)));
   };
   row("model", [](const RunRecord& r) { return r.recipe.model + " on " + r.recipe.data; });
-  row("test accuracy",
-      [](const RunRecord& r) { return r.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * r.accuracy()); });
-  row("test loss",
-      [](const RunRecord& r) { return r.epochs.empty() ? "" : fmt::format("{:.4f}", r.epochs.back().test_loss); });
+  row("test accuracy", [](const RunRecord& r) {
+    return r.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * r.accuracy());
+  });
+  row("test loss", [](const RunRecord& r) {
+    return r.epochs.empty() ? "" : fmt::format("{:.4f}", r.epochs.back().test_loss);
+  });
   row("epochs", [](const RunRecord& r) {
     return fmt::format("{} of {}", r.epochs.empty() ? 0 : r.epochs.back().epoch, r.recipe.epochs);
   });
   row("training", [](const RunRecord& r) { return human_time(r.train_seconds()); });
-  row("images per second", [](const RunRecord& r) { return with_commas(static_cast<int64_t>(r.images_per_second())); });
+  row("images per second",
+      [](const RunRecord& r) { return with_commas(static_cast<int64_t>(r.images_per_second())); });
   row("divided", [](const RunRecord& r) {
-    return r.parallel == "none" ? "one process" : fmt::format("{}, {}", r.parallel, counted(r.ranks, "rank"));
+    return r.parallel == "none" ? "one process"
+                                : fmt::format("{}, {}", r.parallel, counted(r.ranks, "rank"));
   });
   return html_table(header, rows);
 }
 
 // A name for each curve: the run's, where there are several.
-std::string label(const std::vector<RunRecord>& runs, size_t i, const char* alone) { return letter(runs, i) + alone; }
+std::string label(const std::vector<RunRecord>& runs, size_t i, const char* alone) {
+  return letter(runs, i) + alone;
+}
 
 // 0: it is not known.
 double steps_per_epoch(const RunRecord& run) {
   if (run.summary) return static_cast<double>(run.summary->steps_per_epoch);
   if (run.epochs.empty()) return 0;
-  return static_cast<double>(run.epochs.back().step / std::max<int64_t>(1, run.epochs.back().epoch));
+  return static_cast<double>(run.epochs.back().step /
+                             std::max<int64_t>(1, run.epochs.back().epoch));
 }
 
 std::string learning(const std::vector<RunRecord>& runs) {
@@ -104,7 +114,8 @@ std::string learning(const std::vector<RunRecord>& runs) {
     const int64_t steps = each * run.recipe.epochs;
     for (int64_t k = 0; k <= 120; ++k) {
       const int64_t step = std::min(steps - 1, steps * k / 120);
-      lr.points.push_back({static_cast<double>(step) / static_cast<double>(each), schedule(run.recipe.lr, step)});
+      lr.points.push_back(
+          {static_cast<double>(step) / static_cast<double>(each), schedule(run.recipe.lr, step)});
     }
     rate.push_back(lr);
   }
@@ -130,8 +141,8 @@ std::string where_time_goes(const RunRecord& run) {
     Lane lane{fmt::format("rank {}", r), {}, milliseconds(rank.step()) + " ms"};
     double at = 0;
     for (size_t p = 0; p < kParts.size(); ++p) {
-      lane.spans.push_back(
-          {at, at + rank.seconds[p], kKinds[p], fmt::format("{}: {} ms", kParts[p], milliseconds(rank.seconds[p]))});
+      lane.spans.push_back({at, at + rank.seconds[p], kKinds[p],
+                            fmt::format("{}: {} ms", kParts[p], milliseconds(rank.seconds[p]))});
       at += rank.seconds[p];
     }
     lanes.push_back(lane);
@@ -139,7 +150,8 @@ std::string where_time_goes(const RunRecord& run) {
   }
   std::string html = heading("Where the time goes") + svg_lanes(lanes, std::max(longest, 1e-9));
   std::string legend = "<p>";
-  constexpr const char* classes[] = {"data", "forward", "compute", "communicate", "optimizer", "wait"};
+  constexpr const char* classes[] = {"data",        "forward",   "compute",
+                                     "communicate", "optimizer", "wait"};
   for (size_t p = 0; p < kParts.size(); ++p) {
     rows.push_back({kParts[p]});
     for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.seconds[p]));
@@ -147,14 +159,17 @@ std::string where_time_goes(const RunRecord& run) {
   }
   rows.push_back({"of which waiting for a core"});
   for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.starved));
-  if (run.device != "cpu") legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
+  if (run.device != "cpu")
+    legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
   return html + legend + "</p>\n" + html_table(header, rows) +
          paragraph(
-             "Waiting: from a rank's last gradient to the averaged ones, which backward did not hide. Rest: between "
+             "Waiting: from a rank's last gradient to the averaged ones, which backward did not "
+             "hide. Rest: between "
              "two steps.");
 }
 
-// A row for each layer, or where those are many for each block of layers: "layer1.0.conv1" is of "layer1".
+// A row for each layer, or where those are many for each block of layers: "layer1.0.conv1" is of
+// "layer1".
 std::string gradient_norms(const RunRecord& run) {
   constexpr size_t kMostRows = 16;
   const bool many = run.gradient_norms.size() > kMostRows;
@@ -165,7 +180,8 @@ std::string gradient_norms(const RunRecord& run) {
   std::vector<Curve> curves;
   for (const auto& [row, of_steps] : squares) {
     curves.push_back({row, {}});
-    for (const auto& [step, square] : of_steps) curves.back().points.push_back({step, std::sqrt(square)});
+    for (const auto& [step, square] : of_steps)
+      curves.back().points.push_back({step, std::sqrt(square)});
   }
   if (curves.empty()) return "";
   return heading("Gradient norm by layer") + svg_sparklines(curves) +
@@ -185,16 +201,20 @@ std::string layers_and_kernels(const RunSummary& s) {
     std::sort(order.rbegin(), order.rend());
     std::vector<Row> rows;
     for (size_t i = 0; i < std::min(kMostRows, order.size()); ++i)
-      rows.push_back(
-          {order[i].second, milliseconds(order[i].first), fmt::format("{:.1f} %", 100 * order[i].first / whole)});
+      rows.push_back({order[i].second, milliseconds(order[i].first),
+                      fmt::format("{:.1f} %", 100 * order[i].first / whole)});
     return html_table({title, "ms", "share"}, rows);
   };
   if (whole <= 0) return "";
   return heading("Layers and kernels") +
          table("layer",
-               [](const KernelTime& k) { return (k.layer.empty() ? "outside layers" : k.layer) + ", " + k.phase; }) +
+               [](const KernelTime& k) {
+                 return (k.layer.empty() ? "outside layers" : k.layer) + ", " + k.phase;
+               }) +
          table("kernel", [](const KernelTime& k) { return k.kernel; }) +
-         paragraph("Time in kernels, in a step of rank 0: the median of the steps that were looked at closely.");
+         paragraph(
+             "Time in kernels, in a step of rank 0: the median of the steps that were looked at "
+             "closely.");
 }
 
 std::string one_step(const RunSummary& s) {
@@ -202,7 +222,8 @@ std::string one_step(const RunSummary& s) {
   double end = 0;
   for (size_t r = 0; r < s.ranks.size(); ++r) {
     const RankSummary& rank = s.ranks[r];
-    const double backward = rank.part(Part::Backward), averaged = backward + rank.part(Part::Waiting);
+    const double backward = rank.part(Part::Backward),
+                 averaged = backward + rank.part(Part::Waiting);
     lanes.push_back({fmt::format("rank {} backward", r),
                      {{0, backward, Span::Compute}, {backward, averaged, Span::Wait}},
                      milliseconds(averaged) + " ms"});
@@ -217,7 +238,8 @@ std::string one_step(const RunSummary& s) {
   }
   if (s.ranks.front().buckets.empty()) return "";
   return heading("Backward and its buckets") + svg_lanes(lanes, std::max(end, 1e-9)) +
-         paragraph("Means over the measured steps, on each rank from the beginning of its backward.");
+         paragraph(
+             "Means over the measured steps, on each rank from the beginning of its backward.");
 }
 
 std::string memory_and_bytes(const RunSummary& s) {
@@ -233,20 +255,25 @@ std::string memory_and_bytes(const RunSummary& s) {
                        {0, static_cast<double>(rank.tensor_bytes), Span::Compute}},
                       human_bytes(rank.resident_bytes)});
     most = std::max(most, static_cast<double>(std::max(rank.resident_bytes, rank.tensor_bytes)));
-    rows.push_back(
-        {name, human_bytes(rank.tensor_bytes), human_bytes(rank.resident_bytes), human_bytes(rank.sent_bytes)});
+    rows.push_back({name, human_bytes(rank.tensor_bytes), human_bytes(rank.resident_bytes),
+                    human_bytes(rank.sent_bytes)});
   }
   for (size_t d = 0; d < s.ranks.front().device_bytes.size(); ++d) {  // DataParallel
     const int64_t bytes = s.ranks.front().device_bytes[d];
-    memory.push_back(
-        {fmt::format("device {}", d), {{0, static_cast<double>(bytes), Span::Compute}}, human_bytes(bytes)});
+    memory.push_back({fmt::format("device {}", d),
+                      {{0, static_cast<double>(bytes), Span::Compute}},
+                      human_bytes(bytes)});
   }
   return heading("Memory and bytes by rank") + svg_lanes(memory, most) + html_table(header, rows) +
-         paragraph("The darker part is in tensors, at most; data sets, code and shared memory are in the rest.");
+         paragraph(
+             "The darker part is in tensors, at most; data sets, code and shared memory are in the "
+             "rest.");
 }
 
 std::string confusion(const RunRecord& run) {
-  return run.confusion.empty() ? "" : heading("Confusion matrix") + svg_matrix(run.confusion, run.classes);
+  return run.confusion.empty()
+             ? ""
+             : heading("Confusion matrix") + svg_matrix(run.confusion, run.classes);
 }
 
 // Of a few dozen pixels a side: with large ones the page would not be small.
@@ -266,13 +293,15 @@ std::string worst_images(const RunRecord& run, const ImageDataset* set) {
   const auto classes = static_cast<int64_t>(std::min(run.classes.size(), set->classes.size()));
   for (const ImageResult& image : run.worst) {
     if (image.index >= set->size() || std::max(image.label, image.answer) >= classes) continue;
-    html +=
-        fmt::format("<figure><img alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>no. {}</figcaption></figure>\n",
-                    small_picture(*set, image.index), escaped(set->classes[image.label]),
-                    image.answer == image.label ? "" : ", not " + escaped(set->classes[image.answer]),
-                    fmt::format("{:.2g}", 100 * std::exp(-image.loss)), image.index);
+    html += fmt::format(
+        "<figure><img alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>no. "
+        "{}</figcaption></figure>\n",
+        small_picture(*set, image.index), escaped(set->classes[image.label]),
+        image.answer == image.label ? "" : ", not " + escaped(set->classes[image.answer]),
+        fmt::format("{:.2g}", 100 * std::exp(-image.loss)), image.index);
   }
-  return html + "</div>\n" + paragraph("The label, what the network says instead, and how likely it thinks the label.");
+  return html + "</div>\n" +
+         paragraph("The label, what the network says instead, and how likely it thinks the label.");
 }
 
 // "batch 128 · crop 0 · …"
@@ -289,7 +318,8 @@ std::string in_words(const nlohmann::json& settings) {
 std::string facts(const RunRecord& run) {
   std::string list = "<dl>";
   const auto fact = [&](const std::string& name, const std::string& value) {
-    if (!value.empty()) list += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(name), escaped(value));
+    if (!value.empty())
+      list += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(name), escaped(value));
   };
   fact("run", run.path);
   if (const auto& s = run.summary) {
@@ -308,10 +338,13 @@ std::string facts(const RunRecord& run) {
 
 std::string step_times(const RunSummary& s) {
   return heading("Step times") +
-         svg_histogram(s.histogram.bins, s.histogram.low * 1e3, s.histogram.high * 1e3, "milliseconds of a step") +
-         paragraph(fmt::format("{} steps: {} ms in the median, {} ms the 95th percentile; the last bar holds what is "
-                               "longer.",
-                               with_commas(s.steps), milliseconds(s.histogram.median), milliseconds(s.histogram.p95)));
+         svg_histogram(s.histogram.bins, s.histogram.low * 1e3, s.histogram.high * 1e3,
+                       "milliseconds of a step") +
+         paragraph(fmt::format(
+             "{} steps: {} ms in the median, {} ms the 95th percentile; the last bar holds what is "
+             "longer.",
+             with_commas(s.steps), milliseconds(s.histogram.median),
+             milliseconds(s.histogram.p95)));
 }
 
 std::string column(const RunRecord& run, const ImageDataset* set) {
@@ -320,16 +353,19 @@ std::string column(const RunRecord& run, const ImageDataset* set) {
     html += section(where_time_goes(run)) + section(step_times(*s)) + section(one_step(*s)) +
             section(layers_and_kernels(*s)) + section(memory_and_bytes(*s));
   html += section(gradient_norms(run));
-  html += section(confusion(run)) + section(worst_images(run, set), true) + section(facts(run), true);
+  html +=
+      section(confusion(run)) + section(worst_images(run, set), true) + section(facts(run), true);
   return "<div class=\"runs\">\n" + html + "</div>\n";
 }
 
 }  // namespace
 
-int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file, const TestSetOf& test_set) {
+int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file,
+                     const TestSetOf& test_set) {
   std::string title = "ringgrad";
   for (const RunRecord& run : runs)
-    title += (&run == &runs.front() ? ": " : " and ") + std::filesystem::path(run.path).filename().string();
+    title += (&run == &runs.front() ? ": " : " and ") +
+             std::filesystem::path(run.path).filename().string();
   std::string html = "<h1>" + escaped(title) + "</h1>\n";
   for (size_t i = 0; i < runs.size(); ++i) html += verdict_box(runs[i], letter(runs, i));
   html += "<div class=\"facts\">" + headline_table(runs) + "</div>\n";
@@ -341,8 +377,9 @@ int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::
   }
   html += learning(runs) + "<div class=\"runs\">\n";
   for (size_t i = 0; i < runs.size(); ++i)
-    html += section((runs.size() > 1 ? "<h1>" + letter(runs, i) + escaped(runs[i].path) + "</h1>\n" : "") +
-                    column(runs[i], test_set(runs[i])));
+    html += section(
+        (runs.size() > 1 ? "<h1>" + letter(runs, i) + escaped(runs[i].path) + "</h1>\n" : "") +
+        column(runs[i], test_set(runs[i])));
   html = html_document(title, html + "</div>\n", true);
   AtomicFile out(file);
   out.write(std::span(reinterpret_cast<const uint8_t*>(html.data()), html.size()));

@@ -35,15 +35,18 @@ void read_config_of(RunRecord& run) {
     OtherVersion other;
     run.recipe = recipe_from_json(run.config.at("recipe"), other);
     other.lacking.clear();  // no training uses it here
-    for (const std::string& sentence : sentences(other, "config.json")) run.notes.push_back(sentence);
+    for (const std::string& sentence : sentences(other, "config.json"))
+      run.notes.push_back(sentence);
     OtherVersion ignored;  // only further training needs all of it
     run.version = read_setting<std::string>(run.config, "version", "", ignored);
     run.data_dir = read_setting<std::string>(run.config, "data_dir", "", ignored);
     if (!run.config.contains("division")) return;
     const auto& division = run.config["division"];
-    if (!division.is_object()) throw UsageError("division is {}, expected a group of settings", division.dump());
+    if (!division.is_object())
+      throw UsageError("division is {}, expected a group of settings", division.dump());
     run.ranks = read_setting(division, "ranks", 1, ignored);
-    run.parallel = read_setting<std::string>(division, "parallel", run.ranks > 1 ? "ddp" : "none", ignored);
+    run.parallel =
+        read_setting<std::string>(division, "parallel", run.ranks > 1 ? "ddp" : "none", ignored);
     run.transport = read_setting<std::string>(division, "transport", "", ignored);
     run.device = read_setting<std::string>(division, "device", "cpu", ignored);
   } catch (const nlohmann::json::parse_error& error) {
@@ -67,24 +70,26 @@ void take_norms(RunRecord& run, const nlohmann::json& line, int64_t step) {
 }
 
 void take_epoch(RunRecord& run, const nlohmann::json& json) {
-  EpochLine line{json.at("epoch"), json.value("step", int64_t{0}), json.at("loss"), json.value("test_loss", 0.0),
-                 json.at("test_accuracy")};
+  EpochLine line{json.at("epoch"), json.value("step", int64_t{0}), json.at("loss"),
+                 json.value("test_loss", 0.0), json.at("test_accuracy")};
   line.images_per_second = json.value("images_per_second", 0.0);
   line.seconds = json.value("seconds", 0.0);
   line.data_wait = json.value("waiting_for_data", 0.0);
   line.comm_wait = json.value("waiting_for_communication", 0.0);
   const int64_t expected = run.epochs.empty() ? 1 : run.epochs.back().epoch + 1;
   if (line.epoch > expected && !run.has_preset())  // a speedrun has a line for the last one
-    run.notes.push_back(line.epoch == expected + 1
-                            ? fmt::format("metrics.jsonl: epoch {} has no line", expected)
-                            : fmt::format("metrics.jsonl: epochs {} to {} have no line", expected, line.epoch - 1));
+    run.notes.push_back(
+        line.epoch == expected + 1
+            ? fmt::format("metrics.jsonl: epoch {} has no line", expected)
+            : fmt::format("metrics.jsonl: epochs {} to {} have no line", expected, line.epoch - 1));
   take_norms(run, json, line.step);
   run.epochs.push_back(line);
 }
 
 void take_step(RunRecord& run, const nlohmann::json& json) {
-  StepLine line{json.at("step"), json.value("loss", double{NAN}), json.value("images_per_second", 0.0),
-                json.value("waiting_for_data", 0.0), json.value("waiting_for_communication", 0.0)};
+  StepLine line{json.at("step"), json.value("loss", double{NAN}),
+                json.value("images_per_second", 0.0), json.value("waiting_for_data", 0.0),
+                json.value("waiting_for_communication", 0.0)};
   while (!run.steps.empty() && run.steps.back().step >= line.step) run.steps.pop_back();
   take_norms(run, json, line.step);
   run.steps.push_back(line);
@@ -107,7 +112,8 @@ void read_metrics_of(RunRecord& run) {
       run.notes.push_back(fmt::format("metrics.jsonl: line {} is damaged, and left out", number));
     }
   }
-  if (run.epochs.empty() && run.state != RunRecord::Running) run.notes.push_back("metrics.jsonl has no whole epoch");
+  if (run.epochs.empty() && run.state != RunRecord::Running)
+    run.notes.push_back("metrics.jsonl has no whole epoch");
 }
 
 void read_summary_of(RunRecord& run) {
@@ -115,7 +121,8 @@ void read_summary_of(RunRecord& run) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) {
     if (run.state != RunRecord::Running)
-      run.notes.push_back("there is no summary.json: the run was killed, or is of an older version");
+      run.notes.push_back(
+          "there is no summary.json: the run was killed, or is of an older version");
     return;
   }
   try {
@@ -134,8 +141,10 @@ void read_saved_step_of(RunRecord& run) {
     const InputFile file(fs::path(run.path) / "checkpoint.safetensors");
     const auto metadata = nn::read_safetensors_header(file).metadata;
     const auto progress = metadata.find("progress");
-    if (progress != metadata.end()) nlohmann::json::parse(progress->second).at("step").get_to(run.saved_step);
-  } catch (const std::exception&) {  // there is none, or it is damaged, which is said where it is needed
+    if (progress != metadata.end())
+      nlohmann::json::parse(progress->second).at("step").get_to(run.saved_step);
+  } catch (
+      const std::exception&) {  // there is none, or it is damaged, which is said where it is needed
   }
 }
 
@@ -168,7 +177,8 @@ double RunRecord::train_seconds() const {
 }
 
 int64_t RunRecord::last_step() const {
-  return std::max({epochs.empty() ? 0 : epochs.back().step, steps.empty() ? 0 : steps.back().step, saved_step});
+  return std::max(
+      {epochs.empty() ? 0 : epochs.back().step, steps.empty() ? 0 : steps.back().step, saved_step});
 }
 
 RunRecord read_run(const std::string& path) {

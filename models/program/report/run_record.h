@@ -1,5 +1,5 @@
-// Everything that a run's directory says, for those who compare and report: they take what is there, and say what is
-// not.
+// Everything that a run's directory says, for those who compare and report: they take what is
+// there, and say what is not.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,8 @@ namespace ringgrad::program {
 struct EpochLine {  // of metrics.jsonl; what an older version has not written is 0
   int64_t epoch = 0, step = 0;
   double loss = 0, test_loss = 0, test_accuracy = 0;
-  double images_per_second = 0, seconds = 0, data_wait = 0, comm_wait = 0;  // these two are parts of the time
+  // These two are parts of the time.
+  double images_per_second = 0, seconds = 0, data_wait = 0, comm_wait = 0;
 };
 
 struct StepLine {  // with --log-every; a loss that was none is NaN
@@ -46,7 +47,8 @@ struct RunRecord {
   std::string failure;
   std::vector<EpochLine> epochs;
   std::vector<StepLine> steps;
-  std::map<std::string, std::vector<std::array<double, 2>>> gradient_norms;  // by layer: (step, norm)
+  // By layer: (step, norm).
+  std::map<std::string, std::vector<std::array<double, 2>>> gradient_norms;
   std::optional<RunSummary> summary;  // none: an older version's run, or one that was killed
   std::vector<std::string> classes;   // what the test at the end found, as RunSummary has it
   std::vector<int64_t> confusion;
@@ -55,7 +57,8 @@ struct RunRecord {
   std::vector<std::string> notes;  // what is missing or damaged, in words
 
   void take(RunSummary measured);
-  bool has_preset() const { return config.contains("preset"); }  // whose steps are not measured one by one
+  // Whose steps are not measured one by one.
+  bool has_preset() const { return config.contains("preset"); }
   nlohmann::json told() const;  // its recipe; of one with a preset what that leaves open
 
   double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
@@ -66,8 +69,8 @@ struct RunRecord {
   bool is_complete() const { return epochs_done() >= recipe.epochs; }
 };
 
-// Throws DataError where there is no config.json, or none that can be read. Damaged lines of metrics.jsonl, and a
-// summary.json that cannot be, are left out, with a note.
+// Throws DataError where there is no config.json, or none that can be read. Damaged lines of
+// metrics.jsonl, and a summary.json that cannot be, are left out, with a note.
 RunRecord read_run(const std::string& path);
 
 // What two runs were told differently, in words: {"lr", "0.05", "0.1"}.

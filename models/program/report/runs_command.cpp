@@ -60,12 +60,13 @@ void sort_by(std::vector<RunRecord>& runs, const std::string& order) {
 
 int runs(const RunsOptions& options) {
   std::error_code error;
-  CHECK_AS(DataError, fs::is_directory(options.directory, error), "runs: there is no directory ", options.directory,
-           "; train makes runs/, and `runs DIRECTORY` lists another");
+  CHECK_AS(DataError, fs::is_directory(options.directory, error), "runs: there is no directory ",
+           options.directory, "; train makes runs/, and `runs DIRECTORY` lists another");
   std::vector<RunRecord> records;
   std::vector<OtherRun> others;
   nlohmann::json listed = nlohmann::json::array(), unreadable = nlohmann::json::array();
-  for (const auto& entry : fs::directory_iterator(options.directory, fs::directory_options::skip_permission_denied)) {
+  for (const auto& entry :
+       fs::directory_iterator(options.directory, fs::directory_options::skip_permission_denied)) {
     const RunKind kind = kind_of(entry.path());
     if (entry.is_symlink() || kind == RunKind::None) continue;
     try {
@@ -78,21 +79,26 @@ int runs(const RunsOptions& options) {
     }
   }
   sort_by(records, options.sort);
-  std::sort(others.begin(), others.end(), [](const OtherRun& a, const OtherRun& b) { return a.path < b.path; });
+  std::sort(others.begin(), others.end(),
+            [](const OtherRun& a, const OtherRun& b) { return a.path < b.path; });
   const std::vector<std::string> peculiar = peculiarities(records);
   size_t width = 4;
-  for (const RunRecord& run : records) width = std::max(width, fs::path(run.path).filename().string().size());
-  for (const OtherRun& run : others) width = std::max(width, fs::path(run.path).filename().string().size());
+  for (const RunRecord& run : records)
+    width = std::max(width, fs::path(run.path).filename().string().size());
+  for (const OtherRun& run : others)
+    width = std::max(width, fs::path(run.path).filename().string().size());
   width = std::min<size_t>(width, 26);
   if (!records.empty())
-    result("{:<{}}{:>10}{:>9}{:>10}{:>11}  verdict", "run", width, "test acc", "epochs", "img/s", "time");
+    result("{:<{}}{:>10}{:>9}{:>10}{:>11}  verdict", "run", width, "test acc", "epochs", "img/s",
+           "time");
   for (size_t i = 0; i < records.size(); ++i) {
     const RunRecord& run = records[i];
     const Verdict verdict = judge(run);
     const int64_t done = run.epochs_done();
     result("{:<{}}{:>10}{:>9}{:>10}{:>11}  {}", fs::path(run.path).filename().string(), width,
            run.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * run.accuracy()),
-           fmt::format("{}/{}", done, run.recipe.epochs), with_commas(static_cast<int64_t>(run.images_per_second())),
+           fmt::format("{}/{}", done, run.recipe.epochs),
+           with_commas(static_cast<int64_t>(run.images_per_second())),
            human_time(run.train_seconds()), verdict.name);
     if (!peculiar[i].empty()) result("  {}", peculiar[i]);
     listed.push_back({{"run", run.path},
@@ -107,14 +113,18 @@ int runs(const RunsOptions& options) {
                       {"verdict", to_json(verdict)},
                       {"notes", run.notes}});
   }
-  for (const auto& run : unreadable) result("{}: {}", run["run"].get<std::string>(), run["error"].get<std::string>());
+  for (const auto& run : unreadable)
+    result("{}: {}", run["run"].get<std::string>(), run["error"].get<std::string>());
   if (!records.empty() && !others.empty()) result("");
   nlohmann::json list_of_others = nlohmann::json::array();
   for (const OtherRun& run : others) {
-    result("{:<{}}  {:<11}{}", fs::path(run.path).filename().string(), width, command_of(run.kind), run.summary());
-    list_of_others.push_back({{"run", run.path}, {"command", command_of(run.kind)}, {"summary", run.summary()}});
+    result("{:<{}}  {:<11}{}", fs::path(run.path).filename().string(), width, command_of(run.kind),
+           run.summary());
+    list_of_others.push_back(
+        {{"run", run.path}, {"command", command_of(run.kind)}, {"summary", run.summary()}});
   }
-  if (records.empty() && others.empty() && unreadable.empty()) result("no runs in {}", options.directory);
+  if (records.empty() && others.empty() && unreadable.empty())
+    result("no runs in {}", options.directory);
   print_json({{"runs", listed}, {"others", list_of_others}, {"unreadable", unreadable}});
   return kOk;
 }

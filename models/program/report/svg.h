@@ -1,4 +1,5 @@
-// Pictures in SVG, for a page of html.h, whose style gives them their colours, in the light and in the dark.
+// Pictures in SVG, for a page of html.h, whose style gives them their colours, in the light and in
+// the dark.
 #pragma once
 
 #include <array>
@@ -9,7 +10,8 @@ namespace ringgrad::program {
 
 // A line of a chart: pieces between 0 and the chart's end, and words behind them.
 struct Span {
-  enum Kind { Compute, Communicate, Wait, Data, Forward, Optimizer };  // on the terminal ▒ █ ░; others ▒
+  // On the terminal ▒ █ ░; others ▒.
+  enum Kind { Compute, Communicate, Wait, Data, Forward, Optimizer };
   double begin, end;
   Kind kind = Compute;
   std::string name = "";  // shown where the pointer rests
@@ -36,13 +38,16 @@ struct Axes {
 // Empty where no curve has a point.
 std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes);
 
-// A row for each curve, on a logarithmic scale of its own, with its name and its first, highest and last value.
+// A row for each curve, on a logarithmic scale of its own, with its name and its first, highest and
+// last value.
 std::string svg_sparklines(const std::vector<Curve>& rows);
 
 // Bars of equal widths between two ends of an axis.
-std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high, const std::string& x);
+std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high,
+                          const std::string& x);
 
-// Counts of (row, column), darker where there are more of their row; [n · n]. Names and numbers where they have room.
+// Counts of (row, column), darker where there are more of their row; [n · n]. Names and numbers
+// where they have room.
 std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std::string>& names);
 
 }  // namespace ringgrad::program

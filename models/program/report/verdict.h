@@ -1,4 +1,5 @@
-// What kept a run from being faster or better, in a name, a reason with numbers, and a command that may help.
+// What kept a run from being faster or better, in a name, a reason with numbers, and a command that
+// may help.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ struct Verdict {
   std::vector<std::string> also = {};  // what else was found, by name
 };
 
-// There always is one. A function of the record alone: what is wrong with the learning counts most, then what costs the
-// most time.
+// There always is one. A function of the record alone: what is wrong with the learning counts most,
+// then what costs the most time.
 Verdict judge(const RunRecord& run);
 
 nlohmann::json to_json(const Verdict& verdict);  // {name, why, next, also}

@@ -36,7 +36,8 @@ class Screen {
 
   static void show(const std::vector<std::string>& lines) {
     std::string frame = "\033[H";
-    for (const std::string& line : lines) frame += (&line == &lines.front() ? "" : "\n") + line + "\033[K";
+    for (const std::string& line : lines)
+      frame += (&line == &lines.front() ? "" : "\n") + line + "\033[K";
     std::cout << frame << "\033[J" << std::flush;
   }
 };
@@ -47,7 +48,8 @@ std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   for (size_t from = 0; from < text.size();) {
     const size_t to = std::min(text.find(' ', from), text.size());
     const std::string word = text.substr(from, to - from);
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > columns) lines.emplace_back();
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > columns)
+      lines.emplace_back();
     lines.back() += (lines.back().empty() ? "" : " ") + word;
     from = to + 1;
   }
@@ -62,12 +64,15 @@ std::string of_all_steps(const RunRecord& run) {
 }
 
 std::string now_of(const RunRecord& run) {
-  const double pace = run.steps.empty() || (!run.epochs.empty() && run.epochs.back().step > run.steps.back().step)
-                          ? run.images_per_second()
-                          : run.steps.back().images_per_second;
-  const int64_t under_way = std::min(run.epochs_done() + (run.state == RunRecord::Running ? 1 : 0), run.recipe.epochs);
-  std::string text = fmt::format("epoch {} of {}, step {}{} · {} img/s", under_way, run.recipe.epochs, run.last_step(),
-                                 of_all_steps(run), with_commas(static_cast<int64_t>(pace)));
+  const double pace =
+      run.steps.empty() || (!run.epochs.empty() && run.epochs.back().step > run.steps.back().step)
+          ? run.images_per_second()
+          : run.steps.back().images_per_second;
+  const int64_t under_way =
+      std::min(run.epochs_done() + (run.state == RunRecord::Running ? 1 : 0), run.recipe.epochs);
+  std::string text =
+      fmt::format("epoch {} of {}, step {}{} · {} img/s", under_way, run.recipe.epochs,
+                  run.last_step(), of_all_steps(run), with_commas(static_cast<int64_t>(pace)));
   if (!run.epochs.empty()) text += fmt::format(" · {:.2f} % test accuracy", 100 * run.accuracy());
   return text;
 }
@@ -77,7 +82,8 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
   loss.curves = {{"36", {}}, {"33", {}}};
   accuracy.curves = {{"32", {}}};
   for (const StepLine& line : run.steps)
-    if (std::isfinite(line.loss)) loss.curves[0].points.push_back({static_cast<double>(line.step), line.loss});
+    if (std::isfinite(line.loss))
+      loss.curves[0].points.push_back({static_cast<double>(line.step), line.loss});
   for (const EpochLine& line : run.epochs) {
     const auto step = static_cast<double>(line.step);
     if (run.steps.empty()) loss.curves[0].points.push_back({step, line.loss});
@@ -85,16 +91,19 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
     accuracy.curves[0].points.push_back({step, line.test_accuracy});
   }
   const Verdict verdict = judge(run);
-  std::vector<std::string> below = wrapped(fmt::format("{}: {}", verdict.name, printable(verdict.why)), size.columns);
+  std::vector<std::string> below =
+      wrapped(fmt::format("{}: {}", verdict.name, printable(verdict.why)), size.columns);
   below.resize(std::min<size_t>(below.size(), 2));
   const int room = size.rows - 6 - static_cast<int>(below.size());
   loss.logarithmic = accuracy.percent = true;
-  loss.columns = accuracy.columns = size.columns - 1;  // what is cleared behind the last one would be it
+  // What is cleared behind the last one would be it.
+  loss.columns = accuracy.columns = size.columns - 1;
   loss.rows = run.epochs.size() > 1 ? room * 3 / 5 : room;
   accuracy.rows = room - loss.rows;
 
-  std::vector<std::string> lines = {printable(run.path).substr(0, size.columns - 12) + "  " + words_of(run.state),
-                                    now_of(run).substr(0, size.columns), ""};
+  std::vector<std::string> lines = {
+      printable(run.path).substr(0, size.columns - 12) + "  " + words_of(run.state),
+      now_of(run).substr(0, size.columns), ""};
   const auto add = [&](const std::string& title, const BraillePlot& plot) {
     const std::vector<std::string> drawn = plot.lines();
     if (drawn.empty()) return;
@@ -113,18 +122,21 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
 // What is new since so many lines, for a pipe. Returns how many there are now.
 std::pair<size_t, size_t> print_new(const RunRecord& run, std::pair<size_t, size_t> shown) {
   auto [steps, epochs] = shown;
-  if (steps > run.steps.size() || epochs > run.epochs.size()) steps = epochs = 0;  // it has been resumed
+  // It has been resumed.
+  if (steps > run.steps.size() || epochs > run.epochs.size()) steps = epochs = 0;
   while (steps < run.steps.size() || epochs < run.epochs.size()) {
     const bool step_first =
-        steps < run.steps.size() && (epochs == run.epochs.size() || run.steps[steps].step <= run.epochs[epochs].step);
+        steps < run.steps.size() &&
+        (epochs == run.epochs.size() || run.steps[steps].step <= run.epochs[epochs].step);
     if (step_first) {
       const StepLine& line = run.steps[steps++];
-      result("step={} loss={:.4f} img_s={:.0f} data_wait={:.3f} comm_wait={:.3f}", line.step, line.loss,
-             line.images_per_second, line.data_wait, line.comm_wait);
+      result("step={} loss={:.4f} img_s={:.0f} data_wait={:.3f} comm_wait={:.3f}", line.step,
+             line.loss, line.images_per_second, line.data_wait, line.comm_wait);
     } else {
       const EpochLine& line = run.epochs[epochs++];
-      result("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f}", line.epoch, line.step,
-             line.loss, line.test_accuracy, line.test_loss, line.images_per_second);
+      result("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f}",
+             line.epoch, line.step, line.loss, line.test_accuracy, line.test_loss,
+             line.images_per_second);
     }
   }
   return {steps, epochs};
@@ -158,8 +170,10 @@ int watch_other(const std::string& path, RunKind kind) {
     run = read_other_run(run.path, kind);
   }
   const char* const state = run.running ? "training" : run.failure.empty() ? "ended" : "failed";
-  result("{:<8}{}", state, run.failure.empty() ? "a run of " + std::string(command_of(kind)) : run.failure);
-  print_json({{"run", run.path}, {"command", command_of(kind)}, {"state", state}, {"lines", run.lines}});
+  result("{:<8}{}", state,
+         run.failure.empty() ? "a run of " + std::string(command_of(kind)) : run.failure);
+  print_json(
+      {{"run", run.path}, {"command", command_of(kind)}, {"state", state}, {"lines", run.lines}});
   return interrupted() ? 128 + interrupted() : kOk;
 }
 
@@ -177,8 +191,9 @@ int watch(const WatchOptions& options) {
   if (run.state == RunRecord::Running) {
     message("the run goes on; `watch` looks again");
   } else {
-    result("{:<8}after step {} ({} of {}){}", words_of(run.state), run.last_step(), run.epochs_done(),
-           counted(run.recipe.epochs, "epoch"), run.failure.empty() ? "" : ": " + run.failure);
+    result("{:<8}after step {} ({} of {}){}", words_of(run.state), run.last_step(),
+           run.epochs_done(), counted(run.recipe.epochs, "epoch"),
+           run.failure.empty() ? "" : ": " + run.failure);
     result("verdict {}", verdict.name);
     result("why     {}", verdict.why);
     message("next    {}", verdict.next);

@@ -1,5 +1,6 @@
-// What a network must know of its images, whether a data set of the catalog says it or a folder of one's own. It goes
-// along with the weights, so that nobody needs the catalog or the folder to use them.
+// What a network must know of its images, whether a data set of the catalog says it or a folder of
+// one's own. It goes along with the weights, so that nobody needs the catalog or the folder to use
+// them.
 #pragma once
 
 #include <map>
@@ -17,14 +18,17 @@ struct DataFacts {
   int64_t channels = 0, image_size = 0;
   std::vector<float> mean, std;
   std::vector<std::string> classes;
-  std::string digest = "";  // of one's own images, as they are trained on; "" : of a data set of the catalog
+  std::string digest =
+      "";  // of one's own images, as they are trained on; "" : of a data set of the catalog
 
   bool operator==(const DataFacts&) const = default;
 };
 
-// Whether --data names no data set, but pictures of one's own: a folder that is there, a path, or a .csv.
+// Whether --data names no data set, but pictures of one's own: a folder that is there, a path, or a
+// .csv.
 bool is_own_data(const std::string& data);
-DataFacts facts_of_dataset(const std::string& name);  // of the catalog; throws Error where there is none
+// Of the catalog; throws Error where there is none.
+DataFacts facts_of_dataset(const std::string& name);
 ImageTransform normalization_of(const DataFacts& facts);
 
 // As a weights file's metadata: in JSON input_size [C, H, W], mean, std and classes.

@@ -14,7 +14,9 @@
 namespace ringgrad::program {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 // Little-endian, as every machine is on which this is built.
 template <class T>
@@ -38,7 +40,9 @@ std::string varint(uint64_t value) {
   return bytes + static_cast<char>(value);
 }
 std::string tag(int field, Kind kind) { return varint(static_cast<uint64_t>(field << 3 | kind)); }
-std::string field(int number, const std::string& bytes) { return tag(number, Bytes) + varint(bytes.size()) + bytes; }
+std::string field(int number, const std::string& bytes) {
+  return tag(number, Bytes) + varint(bytes.size()) + bytes;
+}
 
 // Event.wall_time = 1, and what follows it.
 std::string event(const std::string& rest) { return tag(1, Fixed64) + bytes_of(now()) + rest; }
@@ -51,14 +55,16 @@ std::string host() {
 }  // namespace
 
 EventFile::EventFile(const std::filesystem::path& directory)
-    : file_(directory / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(now()), host(), getpid())),
+    : file_(directory / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(now()),
+                                    host(), getpid())),
       out_(file_, std::ios::binary | std::ios::app) {
   write(event(field(3, "brain.Event:2")));  // Event.file_version, with which every such file begins
 }
 
 void EventFile::add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
   std::string summary;
-  for (const auto& [name, value] : scalars)  // Summary.value = 1: Value.tag = 1, Value.simple_value = 2
+  // Summary.value = 1: Value.tag = 1, Value.simple_value = 2.
+  for (const auto& [name, value] : scalars)
     summary += field(1, field(1, name) + tag(2, Fixed32) + bytes_of(static_cast<float>(value)));
   // Event.step = 2, Event.summary = 5
   write(event(tag(2, Varint) + varint(static_cast<uint64_t>(step)) + field(5, summary)));

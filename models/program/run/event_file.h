@@ -9,12 +9,14 @@
 
 namespace ringgrad::program {
 
-// A record is its length (8 bytes, little-endian), the masked CRC-32C of these (4), the event, and that one's masked
-// CRC (tensorflow/core/lib/io/record_writer.h). The messages are tensorflow/core/util/event.proto and summary.proto, of
-// which this needs five fields. Not thread-safe.
+// A record is its length (8 bytes, little-endian), the masked CRC-32C of these (4), the event, and
+// that one's masked CRC (tensorflow/core/lib/io/record_writer.h). The messages are
+// tensorflow/core/util/event.proto and summary.proto, of which this needs five fields. Not
+// thread-safe.
 class EventFile {
  public:
-  // Makes DIRECTORY/events.out.tfevents.SECONDS.HOST.PID, where `tensorboard --logdir` finds it. Throws IoError.
+  // Makes DIRECTORY/events.out.tfevents.SECONDS.HOST.PID, where `tensorboard --logdir` finds it.
+  // Throws IoError.
   explicit EventFile(const std::filesystem::path& directory);
 
   // Those of one step. Readers see them at once. Throws IoError.

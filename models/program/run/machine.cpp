@@ -19,8 +19,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A file of this process's control group: of the one hierarchy of version 2, or of a controller's own of version 1.
-std::ifstream group_file(const std::string& controller, const std::string& name_1, const std::string& name_2) {
+// A file of this process's control group: of the one hierarchy of version 2, or of a controller's
+// own of version 1.
+std::ifstream group_file(const std::string& controller, const std::string& name_1,
+                         const std::string& name_2) {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "4:cpu,cpuacct:/path", "0::/path"
     const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -30,7 +32,8 @@ std::ifstream group_file(const std::string& controller, const std::string& name_
     if (controllers == ",,") {
       if (std::ifstream file("/sys/fs/cgroup" + path + "/" + name_2); file) return file;
     } else if (controllers.find("," + controller + ",") != std::string::npos) {
-      if (std::ifstream file("/sys/fs/cgroup/" + controller + path + "/" + name_1); file) return file;
+      if (std::ifstream file("/sys/fs/cgroup/" + controller + path + "/" + name_1); file)
+        return file;
     }
   }
   return std::ifstream();
@@ -48,7 +51,8 @@ std::string first_line(const fs::path& file) {
 std::string checkout() {
   std::error_code none;
   fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path();
-  while (folder != folder.parent_path() && !fs::exists(folder / ".git", none)) folder = folder.parent_path();
+  while (folder != folder.parent_path() && !fs::exists(folder / ".git", none))
+    folder = folder.parent_path();
   fs::path git = folder / ".git";
   if (const std::string elsewhere = first_line(git); elsewhere.starts_with("gitdir: "))
     git = folder / elsewhere.substr(8);
@@ -56,7 +60,8 @@ std::string checkout() {
   if (!head.starts_with("ref: ")) return head.substr(0, 12);
   const std::string name = head.substr(5), shared = first_line(git / "commondir");
   const fs::path common = shared.empty() ? git : git / shared;
-  if (const std::string commit = first_line(common / name); !commit.empty()) return commit.substr(0, 12);
+  if (const std::string commit = first_line(common / name); !commit.empty())
+    return commit.substr(0, 12);
   std::ifstream packed(common / "packed-refs");
   for (std::string line; std::getline(packed, line);)
     if (line.ends_with(" " + name)) return line.substr(0, 12);
@@ -72,7 +77,8 @@ std::string command_line() {
   std::ifstream in("/proc/self/cmdline");
   std::string line;
   for (std::string word; std::getline(in, word, '\0');) {
-    const bool plain = !word.empty() && word.find_first_of(" \t\n\"'\\$&|;<>()*?#~`") == std::string::npos;
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n\"'\\$&|;<>()*?#~`") == std::string::npos;
     if (line.empty())
       line = variable("RINGGRAD_CALLED_AS", word.c_str());
     else

@@ -8,14 +8,15 @@ namespace ringgrad::program {
 
 std::string machine_name();  // "AMD EPYC 9R14, 2 cores, kernels for v4_bf16"
 std::string command_line();  // as it was typed
-std::string checkout();      // the commit of the checkout in which this program lies, now; "" : it lies in none
+std::string
+checkout();  // the commit of the checkout in which this program lies, now; "" : it lies in none
 
 // The bytes that this machine has, or that the process's control group may take where that is less.
 int64_t memory_limit();
 int64_t resident_bytes();  // that this process has taken at most, shared memory included
 
-// How often the scheduler has looked at the quota of this process's control group, and found it spent. Zeros where
-// there is none.
+// How often the scheduler has looked at the quota of this process's control group, and found it
+// spent. Zeros where there is none.
 struct ProcessorQuota {
   int64_t periods = 0, throttled = 0;
 };

@@ -27,13 +27,14 @@ std::string without_number(const nlohmann::json::exception& error);
 
 // Notes the keys of a group of settings that `known` does not have. `within` precedes them in the
 // note: "recipe.".
-void note_unknown(const nlohmann::json& group, const nlohmann::json& known, const std::string& within,
-                  OtherVersion& other);
+void note_unknown(const nlohmann::json& group, const nlohmann::json& known,
+                  const std::string& within, OtherVersion& other);
 
 // Returns a setting's value. If the setting is missing, returns `otherwise` and notes it. Throws
 // UsageError if the value has another type: a fraction would become a whole number, and `true` a 1.
 template <class T>
-T read_setting(const nlohmann::json& group, const std::string& key, const T& otherwise, OtherVersion& other) {
+T read_setting(const nlohmann::json& group, const std::string& key, const T& otherwise,
+               OtherVersion& other) {
   const auto found = group.find(key);
   if (found == group.end()) {
     other.lacking.push_back(key + " (taken as " + nlohmann::json(otherwise).dump() + ")");

@@ -25,14 +25,17 @@ namespace {
 using Pictures = std::vector<LabelledPictures::Picture>;
 constexpr int64_t kAtOnce = 64;  // pictures between two steps of the bar
 
-// What the cache was made of: the same text, the same images. The number in front counts what reading has changed.
+// What the cache was made of: the same text, the same images. The number in front counts what
+// reading has changed.
 std::string fingerprint(const OwnPictures& own, const OwnDataOptions& options) {
-  std::string text = fmt::format("2 {} {} {}\n", options.channels, options.image_size, fmt::join(own.classes, "\n"));
+  std::string text = fmt::format("2 {} {} {}\n", options.channels, options.image_size,
+                                 fmt::join(own.classes, "\n"));
   for (const Pictures* part : {&own.train, &own.test})
     for (const auto& [file, label] : *part) {
       std::error_code none;
-      text += fmt::format("{} {} {} {} {}\n", part == &own.test, label, fs::file_size(file, none),
-                          fs::last_write_time(file, none).time_since_epoch().count(), file.string());
+      text +=
+          fmt::format("{} {} {} {} {}\n", part == &own.test, label, fs::file_size(file, none),
+                      fs::last_write_time(file, none).time_since_epoch().count(), file.string());
     }
   return sha256_hex(text);
 }
@@ -43,17 +46,19 @@ struct Broken {
 };
 
 // Reads and resizes, on all threads. Those that cannot be read are counted, and left out.
-ImageDataset read_all(const Pictures& pictures, const OwnDataOptions& options, Progress& progress, int64_t done_before,
-                      Broken& broken) {
+ImageDataset read_all(const Pictures& pictures, const OwnDataOptions& options, Progress& progress,
+                      int64_t done_before, Broken& broken) {
   const auto count = static_cast<int64_t>(pictures.size());
   const int64_t bytes = options.channels * options.image_size * options.image_size;
-  const Tensor images =
-      empty({count, options.channels, options.image_size, options.image_size}, {.dtype = DType::UInt8});
+  const Tensor images = empty({count, options.channels, options.image_size, options.image_size},
+                              {.dtype = DType::UInt8});
   std::vector<std::string> wrong(pictures.size());
   const auto read_one = [&](int64_t i) {
     try {
-      const Tensor fitted = read_fitted_image(pictures[i].file.string(), options.channels, options.image_size);
-      std::transform(fitted.data<float>(), fitted.data<float>() + bytes, images.data<uint8_t>() + i * bytes,
+      const Tensor fitted =
+          read_fitted_image(pictures[i].file.string(), options.channels, options.image_size);
+      std::transform(fitted.data<float>(), fitted.data<float>() + bytes,
+                     images.data<uint8_t>() + i * bytes,
                      [](float value) { return static_cast<uint8_t>(std::lround(value)); });
     } catch (const DataError& error) {
       wrong[i] = error.what();
@@ -73,18 +78,21 @@ ImageDataset read_all(const Pictures& pictures, const OwnDataOptions& options, P
       continue;
     }
     const auto place = static_cast<int64_t>(labels.size());
-    std::copy_n(images.data<uint8_t>() + i * bytes, place == i ? 0 : bytes, images.data<uint8_t>() + place * bytes);
+    std::copy_n(images.data<uint8_t>() + i * bytes, place == i ? 0 : bytes,
+                images.data<uint8_t>() + place * bytes);
     labels.push_back(pictures[i].label);
   }
-  const Shape shape{static_cast<int64_t>(labels.size()), images.size(1), images.size(2), images.size(3)};
+  const Shape shape{static_cast<int64_t>(labels.size()), images.size(1), images.size(2),
+                    images.size(3)};
   return {"", images.as_strided(shape, contiguous_strides(shape), 0), tensor(labels), {}};
 }
 
-fs::path cache_of(const std::string& path, const OwnDataOptions& options, const std::string& directory) {
+fs::path cache_of(const std::string& path, const OwnDataOptions& options,
+                  const std::string& directory) {
   const uint64_t place = hash_of(path.data(), path.size());
   return fs::path(directory) / "cache" /
-         fmt::format("{}-{:016x}-{}x{}.safetensors", fs::path(path).stem().string(), place, options.image_size,
-                     options.channels);
+         fmt::format("{}-{:016x}-{}x{}.safetensors", fs::path(path).stem().string(), place,
+                     options.image_size, options.channels);
 }
 
 struct Cached {
@@ -123,36 +131,43 @@ void write_cache(const fs::path& file, const std::string& made_of, const Cached&
   }
 }
 
-Cached read_or_cached(const std::string& path, const OwnPictures& own, const OwnDataOptions& options,
-                      const std::string& directory) {
+Cached read_or_cached(const std::string& path, const OwnPictures& own,
+                      const OwnDataOptions& options, const std::string& directory) {
   const fs::path file = cache_of(path, options, directory);
   const std::string made_of = fingerprint(own, options);
   if (std::optional<Cached> cached = read_cache(file, made_of)) return std::move(*cached);
   Cached fresh;
-  const auto train = static_cast<int64_t>(own.train.size()), test = static_cast<int64_t>(own.test.size());
+  const auto train = static_cast<int64_t>(own.train.size()),
+             test = static_cast<int64_t>(own.test.size());
   Progress progress("data", train + test);
   fresh.train = read_all(own.train, options, progress, 0, fresh.broken);
   fresh.test = read_all(own.test, options, progress, train, fresh.broken);
-  if (fresh.broken.count == 0) write_cache(file, made_of, fresh);  // why a picture cannot be read may pass
+  // Why a picture cannot be read may pass.
+  if (fresh.broken.count == 0) write_cache(file, made_of, fresh);
   return fresh;
 }
 
 std::string classes_in_words(const std::vector<std::string>& classes) {
   constexpr size_t kMost = 12;
   const size_t shown = std::min(classes.size(), kMost);
-  const std::string rest = shown < classes.size() ? fmt::format(" … and {} more", classes.size() - shown) : "";
-  return fmt::format("{} classes: {}{}", classes.size(),
-                     fmt::join(classes.begin(), classes.begin() + static_cast<ptrdiff_t>(shown), ", "), rest);
+  const std::string rest =
+      shown < classes.size() ? fmt::format(" … and {} more", classes.size() - shown) : "";
+  return fmt::format(
+      "{} classes: {}{}", classes.size(),
+      fmt::join(classes.begin(), classes.begin() + static_cast<ptrdiff_t>(shown), ", "), rest);
 }
 
 // In words, "" where all could be read. Throws where that is not to be passed over.
-std::string left_out(const Broken& broken, const std::string& path, const OwnPictures& own, bool skip) {
+std::string left_out(const Broken& broken, const std::string& path, const OwnPictures& own,
+                     bool skip) {
   if (broken.count == 0) return "";
-  const std::string some = fmt::format("{} of {} pictures cannot be read, the first of them: {}", broken.count,
-                                       own.train.size() + own.test.size(), broken.first);
+  const std::string some =
+      fmt::format("{} of {} pictures cannot be read, the first of them: {}", broken.count,
+                  own.train.size() + own.test.size(), broken.first);
   if (skip) return "left out: " + some;
-  throw DataError(fmt::format("data: {}\n  see all    {}\n  go on      --skip-broken leaves them out", some,
-                              program_command("data check " + shell_word(path))));
+  throw DataError(
+      fmt::format("data: {}\n  see all    {}\n  go on      --skip-broken leaves them out", some,
+                  program_command("data check " + shell_word(path))));
 }
 
 // With four digits, as they are published of others.
@@ -165,7 +180,8 @@ void measure(const ImageDataset& set, DataFacts& facts) {
       const uint8_t* in = set.images.data<uint8_t>() + (n * facts.channels + c) * pixels;
       for (int64_t i = 0; i < pixels; ++i) sum += in[i], squares += int64_t{in[i]} * in[i];
     }
-    const double count = static_cast<double>(set.size() * pixels), mean = static_cast<double>(sum) / count / 255;
+    const double count = static_cast<double>(set.size() * pixels),
+                 mean = static_cast<double>(sum) / count / 255;
     const double variance = static_cast<double>(squares) / count / 255 / 255 - mean * mean;
     facts.mean.push_back(rounded(mean));
     facts.std.push_back(variance < 1e-6 ? 1 : rounded(std::sqrt(variance)));
@@ -182,14 +198,16 @@ void check_classes(const ImageDataset& train, const std::string& path) {
 
 }  // namespace
 
-OwnData load_own_data(const std::string& path, const OwnDataOptions& options, const std::string& directory) {
+OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
+                      const std::string& directory) {
   const OwnPictures own = find_own_pictures(path);
   Cached cached = read_or_cached(path, own, options, directory);
   const std::string without = left_out(cached.broken, path, own, options.skip_broken);
-  OwnData data{{fs::path(path).stem().string(), options.channels, options.image_size, {}, {}, own.classes},
-               std::move(cached.train),
-               std::move(cached.test),
-               {classes_in_words(own.classes), own.division}};
+  OwnData data{
+      {fs::path(path).stem().string(), options.channels, options.image_size, {}, {}, own.classes},
+      std::move(cached.train),
+      std::move(cached.test),
+      {classes_in_words(own.classes), own.division}};
   for (const std::string& words : {in_words(own.left_out), without})
     if (!words.empty()) data.notes.push_back(words);
   for (ImageDataset* set : {&data.train, &data.test}) {
@@ -197,16 +215,18 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options, co
     set->classes = own.classes;
     check_dataset_invariants(*set);
     for (const Tensor& part : {set->images, set->labels})
-      data.facts.digest += fmt::format("{:016x}", hash_of(part.raw_data(), part.numel() * itemsize(part.dtype())));
+      data.facts.digest +=
+          fmt::format("{:016x}", hash_of(part.raw_data(), part.numel() * itemsize(part.dtype())));
   }
   check_classes(data.train, path);
-  CHECK_AS(DataError, data.test.size() > 0, "data: ", path, ": no picture for the test can be read");
+  CHECK_AS(DataError, data.test.size() > 0, "data: ", path,
+           ": no picture for the test can be read");
   measure(data.train, data.facts);
   return data;
 }
 
-ImageDataset load_images(const std::string& data, Split split, const DataFacts& known, bool skip_broken,
-                         const std::string& directory) {
+ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
+                         bool skip_broken, const std::string& directory) {
   if (!is_own_data(data)) return load_dataset(data, split, directory);
   OwnData own = load_own_data(data, {known.channels, known.image_size, skip_broken}, directory);
   ImageDataset set = split == Split::Train ? own.train : own.test;

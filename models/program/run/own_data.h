@@ -1,4 +1,5 @@
-// A folder of pictures, or a .csv of them, as a data set: read and resized once, and kept below the data directory.
+// A folder of pictures, or a .csv of them, as a data set: read and resized once, and kept below the
+// data directory.
 #pragma once
 
 #include "ringgrad/data/image_dataset.h"
@@ -15,18 +16,22 @@ struct OwnDataOptions {
 struct OwnData {
   DataFacts facts;  // normalised by the training images' mean and deviation
   ImageDataset train, test;
-  std::vector<std::string> notes;  // for people: the classes, how they are divided, and what was left out
+  // For people: the classes, how they are divided, and what was left out.
+  std::vector<std::string> notes;
 };
 
-// Pictures lie in DIRECTORY/cache/NAME-….safetensors as they are after resizing: whole or not at all, one file for each
-// path and size. A file that was added, removed or changed (its size or time) makes it anew, as does a damaged cache.
-// Throws DataError, naming the first picture that cannot be read and their number, also where a class has none left,
-// and what find_own_pictures() throws.
-OwnData load_own_data(const std::string& path, const OwnDataOptions& options, const std::string& directory);
+// Pictures lie in DIRECTORY/cache/NAME-….safetensors as they are after resizing: whole or not at
+// all, one file for each path and size. A file that was added, removed or changed (its size or
+// time) makes it anew, as does a damaged cache. Throws DataError, naming the first picture that
+// cannot be read and their number, also where a class has none left, and what find_own_pictures()
+// throws.
+OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
+                      const std::string& directory);
 
-// One split of either kind of data set, for a network that knows these classes: pictures of one's own are labelled with
-// their numbers there. Throws DataError where there is a picture of another class, and the above.
-ImageDataset load_images(const std::string& data, Split split, const DataFacts& known, bool skip_broken,
-                         const std::string& directory);
+// One split of either kind of data set, for a network that knows these classes: pictures of one's
+// own are labelled with their numbers there. Throws DataError where there is a picture of another
+// class, and the above.
+ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
+                         bool skip_broken, const std::string& directory);
 
 }  // namespace ringgrad::program

@@ -24,10 +24,12 @@ std::vector<std::string> dataset_names() {
 }
 
 using Range = RecipeField::Range;
-constexpr double kAboveZero = std::numeric_limits<double>::denorm_min(), kLargest = std::numeric_limits<double>::max(),
+constexpr double kAboveZero = std::numeric_limits<double>::denorm_min(),
+                 kLargest = std::numeric_limits<double>::max(),
                  kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
 constexpr Range kFraction{0, kBelowOne, "a number in [0, 1)"};
-constexpr double kMany = 1'000'000;  // far beyond use, and products of such numbers are far from where integers end
+// Far beyond use, and products of such numbers are far from where integers end.
+constexpr double kMany = 1'000'000;
 
 template <class T>
 void check_value(const RecipeField& field, const T& value) {
@@ -35,7 +37,8 @@ void check_value(const RecipeField& field, const T& value) {
     field.check_choice(value);
   } else if constexpr (!std::is_same_v<T, bool>) {
     const auto& [low, high, words] = field.range;
-    if (static_cast<double>(value) >= low && static_cast<double>(value) <= high) return;  // NaN is not
+    // NaN is not.
+    if (static_cast<double>(value) >= low && static_cast<double>(value) <= high) return;
     throw UsageError("{} is {}, expected {}", field.option(), value,
                      words ? words : fmt::format("{} to {}", low, high));
   }
@@ -85,14 +88,17 @@ const std::vector<RecipeField>& recipe_fields() {
   using R = Recipe;
   using F = RecipeField;
   static const std::vector<RecipeField> fields = {
-      F::word("model", &R::model, "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152 (default: as the data needs)",
+      F::word("model", &R::model,
+              "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152 (default: as the data needs)",
               models::model_names()),
       F::word("data", &R::data,
-              "digits, shapes, mnist, cifar10, cifar100, a folder of pictures, or a .csv of paths and labels",
+              "digits, shapes, mnist, cifar10, cifar100, a folder of pictures, or a .csv of paths "
+              "and labels",
               dataset_names()),
       F::number("epochs", &R::epochs, "passes over the training set", {1, kMany}),
       F::number("batch", &R::batch, "global batch size, of all ranks together", {1, kMany}),
-      F::number("accumulate", &R::accumulate, "batches whose gradients come together in a step", {1, kMany}),
+      F::number("accumulate", &R::accumulate, "batches whose gradients come together in a step",
+                {1, kMany}),
       F::word("optimizer", &R::optimizer, "sgd, adam or adamw", {"sgd", "adam", "adamw"}),
       F::number("lr", &R::lr, "peak learning rate", {kAboveZero, kLargest, "a positive number"}),
       F::number("momentum", &R::momentum, "of sgd", kFraction),
@@ -106,32 +112,41 @@ const std::vector<RecipeField>& recipe_fields() {
                 {0, kLargest, "zero (never) or more"}),
       F::number("crop", &R::crop, "random crop after padding by so many pixels", {0, 16}),
       F::flag("flip", &R::flip, "random horizontal flips"),
-      F::number("image_size", &R::image_size, "one's own pictures: pixels a side, 32 to 224, to which they are resized",
+      F::number("image_size", &R::image_size,
+                "one's own pictures: pixels a side, 32 to 224, to which they are resized",
                 {0, static_cast<double>(kLargestSize)}),
-      F::flag("skip_broken", &R::skip_broken, "one's own pictures: leave out those that cannot be read"),
-      F::word("freeze", &R::freeze, "backbone: train the last layer alone, on what --init has learnt",
+      F::flag("skip_broken", &R::skip_broken,
+              "one's own pictures: leave out those that cannot be read"),
+      F::word("freeze", &R::freeze,
+              "backbone: train the last layer alone, on what --init has learnt",
               {"none", "backbone"}),
       F::number("cutout", &R::cutout, "a random square of this size set to the mean", {0, 32}),
-      F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations", {"fp32", "bf16", "fp16"}),
-      F::word("amp", &R::amp, "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without",
-              {"O0", "O1", "O2", "O3"}),
+      F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations",
+              {"fp32", "bf16", "fp16"}),
+      F::word(
+          "amp", &R::amp,
+          "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without",
+          {"O0", "O1", "O2", "O3"}),
       F::word("conv", &R::conv, "direct: exact sums; auto and winograd: how else the CPU convolves",
               {"auto", "direct", "winograd"}),  // in the order of ConvAlgorithm
       F::word("float32_matmul_precision", &R::float32_matmul_precision,
-              "highest: float32 by float32; high, medium: by TF32 where cuBLAS and cuDNN compute; ignored elsewhere",
+              "highest: float32 by float32; high, medium: by TF32 where cuBLAS and cuDNN compute; "
+              "ignored elsewhere",
               {"highest", "high", "medium"}),
-      F::word(
-          "provider", &R::provider,
-          "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and remembered), reference "
-          "(the formulas as plain loops; slow, on the CPU alone) or auto: native on the CPU, fastest on CUDA",
-          {"auto", "native", "vendor", "fastest", "reference"}),
+      F::word("provider", &R::provider,
+              "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and "
+              "remembered), reference "
+              "(the formulas as plain loops; slow, on the CPU alone) or auto: native on the CPU, "
+              "fastest on CUDA",
+              {"auto", "native", "vendor", "fastest", "reference"}),
   };
   return fields;
 }
 
 const RecipeField& recipe_field(const std::string& name) {
   const auto& fields = recipe_fields();
-  return *std::find_if(fields.begin(), fields.end(), [&](const RecipeField& field) { return field.name == name; });
+  return *std::find_if(fields.begin(), fields.end(),
+                       [&](const RecipeField& field) { return field.name == name; });
 }
 
 std::string RecipeField::option() const {
@@ -145,7 +160,8 @@ void RecipeField::check_choice(const std::string& value) const {
   const bool data = member == Member(&Recipe::data);
   if (data && is_own_data(value)) return;
   throw UsageError("{} is '{}', expected one of {}{}{}", option(), value, fmt::join(choices, ", "),
-                   data ? ", or a folder of pictures that exists" : "", did_you_mean(value, choices));
+                   data ? ", or a folder of pictures that exists" : "",
+                   did_you_mean(value, choices));
 }
 
 Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
@@ -158,7 +174,8 @@ Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
   if (!given.contains("--amp")) recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
 
   if (recipe.optimizer != "sgd" && (given.contains("--momentum") || given.contains("--nesterov")))
-    throw UsageError("--momentum and --nesterov belong to sgd; {} has moments of its own", recipe.optimizer);
+    throw UsageError("--momentum and --nesterov belong to sgd; {} has moments of its own",
+                     recipe.optimizer);
   if (asked.nesterov && recipe.momentum == 0)
     throw UsageError("--nesterov with --momentum 0: Nesterov's momentum needs some");
   if (recipe.momentum == 0) recipe.nesterov = false;
@@ -188,26 +205,34 @@ void check_recipe(const Recipe& r) {
   for (const RecipeField& field : recipe_fields())
     std::visit([&](auto member) { check_value(field, r.*member); }, field.member);
   if (!is_own_data(r.data) && (r.image_size != 0 || r.skip_broken))
-    throw UsageError("--image-size and --skip-broken are for pictures of one's own; {} has its images as they are",
-                     r.data);
+    throw UsageError(
+        "--image-size and --skip-broken are for pictures of one's own; {} has its images as they "
+        "are",
+        r.data);
   if (is_own_data(r.data) && r.image_size < kLeastSize)
-    throw UsageError("--image-size is {}, expected {} to {}", r.image_size, kLeastSize, kLargestSize);
+    throw UsageError("--image-size is {}, expected {} to {}", r.image_size, kLeastSize,
+                     kLargestSize);
   if ((r.amp == "O0") != (r.dtype == "fp32"))
-    throw UsageError("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not", r.amp, r.dtype);
+    throw UsageError("--amp {} and --dtype {} exclude each other: O0 is fp32, the others are not",
+                     r.amp, r.dtype);
   if (r.warmup > 0 && r.schedule == "onecycle")
     throw UsageError(
-        "--warmup goes with --schedule constant, step or cosine; onecycle, the default, warms up by itself");
+        "--warmup goes with --schedule constant, step or cosine; onecycle, the default, warms up "
+        "by itself");
 }
 
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {
   const auto warmup = std::llround(recipe.warmup * static_cast<double>(steps_per_epoch));
   const int64_t total = std::max<int64_t>(recipe.epochs * steps_per_epoch - warmup, 2);
   optim::Schedule schedule = [](double lr, int64_t) { return lr; };
-  if (recipe.schedule == "onecycle") schedule = optim::OneCycleLR{.max_lr = recipe.lr, .total_steps = total};
+  if (recipe.schedule == "onecycle")
+    schedule = optim::OneCycleLR{.max_lr = recipe.lr, .total_steps = total};
   if (recipe.schedule == "cosine") schedule = optim::CosineAnnealingLR{.t_max = total};
-  if (recipe.schedule == "step") schedule = optim::MultiStepLR{.milestones = {total / 2, total * 3 / 4}};
+  if (recipe.schedule == "step")
+    schedule = optim::MultiStepLR{.milestones = {total / 2, total * 3 / 4}};
   if (warmup == 0) return schedule;
-  const optim::LinearLR rise{.start_factor = 1.0 / static_cast<double>(warmup), .total_iters = warmup};
+  const optim::LinearLR rise{.start_factor = 1.0 / static_cast<double>(warmup),
+                             .total_iters = warmup};
   return optim::SequentialLR{.schedules = {rise, schedule}, .milestones = {warmup}};
 }
 
@@ -225,7 +250,8 @@ ConvAlgorithm conv_algorithm_named(const std::string& name) {
 
 std::optional<Provider> provider_named(const std::string& name) {
   recipe_field("provider").check_choice(name);
-  for (const Provider provider : {Provider::Native, Provider::Vendor, Provider::Reference, Provider::Fastest})
+  for (const Provider provider :
+       {Provider::Native, Provider::Vendor, Provider::Reference, Provider::Fastest})
     if (name == ringgrad::name(provider)) return provider;
   return {};
 }
@@ -240,10 +266,14 @@ nlohmann::json to_json(const Recipe& recipe) {
 Recipe recipe_from_json(const nlohmann::json& json, OtherVersion& other) {
   Recipe recipe;
   for (const char* key : {"model", "data"})
-    if (!json.is_object() || !json.contains(key)) throw UsageError("the recipe lacks what no run is without: {}", key);
+    if (!json.is_object() || !json.contains(key))
+      throw UsageError("the recipe lacks what no run is without: {}", key);
   for (const RecipeField& field : recipe_fields())
-    std::visit([&](auto member) { recipe.*member = read_setting(json, field.name, recipe.*member, other); },
-               field.member);
+    std::visit(
+        [&](auto member) {
+          recipe.*member = read_setting(json, field.name, recipe.*member, other);
+        },
+        field.member);
   note_unknown(json, to_json(recipe), "recipe.", other);
   return recipe;
 }
@@ -264,7 +294,8 @@ std::string summary(const Recipe& r) {
   if (r.freeze != "none") text += fmt::format(" {} frozen", r.freeze);
   if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
-  if (r.float32_matmul_precision != "highest") text += fmt::format(" float32 {}", r.float32_matmul_precision);
+  if (r.float32_matmul_precision != "highest")
+    text += fmt::format(" float32 {}", r.float32_matmul_precision);
   if (r.provider != "auto") text += fmt::format(" provider {}", r.provider);
   return text;
 }

@@ -1,5 +1,5 @@
-// How a model is trained on a data set: every hyperparameter, its defaults, and what it may be. All of it can be set on
-// the command line, and the whole recipe is printed and saved with the run.
+// How a model is trained on a data set: every hyperparameter, its defaults, and what it may be. All
+// of it can be set on the command line, and the whole recipe is printed and saved with the run.
 #pragma once
 
 #include <optional>
@@ -30,23 +30,28 @@ struct Recipe {
   double clip_norm = 0;
   int64_t crop = 0, cutout = 0;
   bool flip = false;
-  int64_t image_size = 0;         // pixels a side, to which pictures of one's own are resized; 0: a data set's
-  bool skip_broken = false;       // of one's own pictures
-  std::string freeze = "none";    // or backbone: all but the last layer stays as --init has it
-  std::string dtype = "fp32";     // of images and activations; or bf16, fp16
-  std::string amp = "O0";         // what else has that dtype; see mixed_precision.h
-  std::string conv = "auto";      // see core/kernels/geometry.h
-  std::string provider = "auto";  // or native, vendor, reference, fastest; see core/kernels/kernel.h
+  // Pixels a side, to which pictures of one's own are resized; 0: a data set's.
+  int64_t image_size = 0;
+  bool skip_broken = false;     // of one's own pictures
+  std::string freeze = "none";  // or backbone: all but the last layer stays as --init has it
+  std::string dtype = "fp32";   // of images and activations; or bf16, fp16
+  std::string amp = "O0";       // what else has that dtype; see mixed_precision.h
+  std::string conv = "auto";    // see core/kernels/geometry.h
+  // Or native, vendor, reference, fastest; see core/kernels/kernel.h.
+  std::string provider = "auto";
 
   std::string float32_matmul_precision = "highest";  // see core/kernels/float32_precision.h
 
-  int64_t step_batch() const { return batch * accumulate; }  // images whose mean loss a step goes down
+  // Images whose mean loss a step goes down.
+  int64_t step_batch() const { return batch * accumulate; }
 };
 
-// A hyperparameter is declared in two places: in Recipe, and as a row of this table. The command line and its help, the
-// checks, config.json and checkpoints, and the comparison of launched ranks go by the table.
+// A hyperparameter is declared in two places: in Recipe, and as a row of this table. The command
+// line and its help, the checks, config.json and checkpoints, and the comparison of launched ranks
+// go by the table.
 struct RecipeField {
-  using Member = std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;
+  using Member =
+      std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;
   using Names = std::vector<std::string>;
   struct Range {
     double low = 0, high = 0;
@@ -62,36 +67,38 @@ struct RecipeField {
   static RecipeField number(std::string name, Member of, std::string help, Range range) {
     return {std::move(name), of, std::move(help), range, {}};
   }
-  static RecipeField word(std::string name, std::string Recipe::*of, std::string help, Names choices) {
+  static RecipeField word(std::string name, std::string Recipe::*of, std::string help,
+                          Names choices) {
     return {std::move(name), of, std::move(help), {}, std::move(choices)};
   }
   static RecipeField flag(std::string name, bool Recipe::*of, std::string help) {
     return {std::move(name), of, std::move(help), {}, {}};
   }
   std::string option() const;  // "--label-smoothing"
-  // Throws UsageError, in the option's name and with a suggestion, where this is none of the choices. Data may also be
-  // one's own, by their path.
+  // Throws UsageError, in the option's name and with a suggestion, where this is none of the
+  // choices. Data may also be one's own, by their path.
   void check_choice(const std::string& value) const;
 };
 const std::vector<RecipeField>& recipe_fields();
 const RecipeField& recipe_field(const std::string& name);  // REQUIRES: there is one
 
-// The defaults for the model and data, with those of `asked` in their place whose options are `given`. Throws
-// UsageError on a name or a value that cannot be.
+// The defaults for the model and data, with those of `asked` in their place whose options are
+// `given`. Throws UsageError on a name or a value that cannot be.
 Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given);
 
-// The options that lead to this recipe: "--data digits --model cnn --batch 64"; without those in `others`, which are
-// to be given beside them. What is not plain is quoted for a shell.
+// The options that lead to this recipe: "--data digits --model cnn --batch 64"; without those in
+// `others`, which are to be given beside them. What is not plain is quoted for a shell.
 std::string options_of(const Recipe& recipe, const std::string& others);
 
 // Throws UsageError on a name or value that cannot be, also in a recipe from a file.
 void check_recipe(const Recipe& recipe);
 
-// The learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up rises from nothing to the
-// peak; what follows counts from there.
+// The learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up rises
+// from nothing to the peak; what follows counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
-// What the names of --dtype, --conv and --provider stand for. Throw UsageError, in the option's name.
+// What the names of --dtype, --conv and --provider stand for. Throw UsageError, in the option's
+// name.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);
 std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt

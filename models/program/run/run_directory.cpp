@@ -27,8 +27,8 @@ namespace {
 bool make_directory(const fs::path& path) {
   std::error_code error;
   const bool made = fs::create_directories(path, error);
-  CHECK_AS(IoError, !error, "train: cannot make the directory ", path.string(), ": ", error.message(),
-           "; choose another with --out");
+  CHECK_AS(IoError, !error, "train: cannot make the directory ", path.string(), ": ",
+           error.message(), "; choose another with --out");
   return made;
 }
 
@@ -49,14 +49,15 @@ fs::path next_run(const std::string& name) {
   for (int number = newest_run().first;;) {  // another process may take the number first
     const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
     if (fs::create_directory(path, error)) return path;
-    CHECK_AS(IoError, fs::exists(path, ignored), "train: cannot make the directory ", path.string(), ": ",
-             error.message(), "; choose another with --out");
+    CHECK_AS(IoError, fs::exists(path, ignored), "train: cannot make the directory ", path.string(),
+             ": ", error.message(), "; choose another with --out");
   }
 }
 
 void point_latest_at(const fs::path& name) {
   std::error_code ignored;  // a convenience: a file system without links does without
-  const fs::path latest = fs::path(kRuns) / "latest", fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
+  const fs::path latest = fs::path(kRuns) / "latest",
+                 fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
   fs::create_directory_symlink(name, fresh, ignored);
   fs::rename(fresh, latest, ignored);
   fs::remove(fresh, ignored);  // where it could not be renamed
@@ -72,8 +73,10 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   run.made_ = made;
   run.hold();
   if (fs::exists(run.checkpoint()))
-    throw UsageError("train: {0} already holds a run; continue it with --resume {0}, or choose another directory",
-                     path);
+    throw UsageError(
+        "train: {0} already holds a run; continue it with --resume {0}, or choose another "
+        "directory",
+        path);
   run.check_free();
   if (!named) point_latest_at(run.path_.filename());
   return run;
@@ -87,7 +90,8 @@ fs::path make_result_directory(const std::string& path, const std::string& name)
 RunDirectory RunDirectory::open(const std::string& called, RunKind kind) {
   const std::string path = find_run(called, kind);
   check_kind(path, kind);
-  const fs::path real = fs::canonical(path);  // a link on the way there may lead elsewhere by the next look
+  // a link on the way there may lead elsewhere by the next look.
+  const fs::path real = fs::canonical(path);
   return RunDirectory(real == fs::absolute(path) ? fs::path(path) : real);
 }
 
@@ -97,12 +101,13 @@ RunDirectory RunDirectory::resume(const std::string& path, RunKind kind) {
   return run;
 }
 
-// Files that are no run's are not written over: a run that stopped before its first checkpoint has left a config.json
-// with a recipe, and what it had measured, which go.
+// Files that are no run's are not written over: a run that stopped before its first checkpoint has
+// left a config.json with a recipe, and what it had measured, which go.
 void RunDirectory::check_free() const {
   const auto refuse = [&](const char* file) {
-    throw UsageError("train: {} holds a {} already, which is no unfinished run's; choose another directory",
-                     path_.string(), file);
+    throw UsageError(
+        "train: {} holds a {} already, which is no unfinished run's; choose another directory",
+        path_.string(), file);
   };
   if (fs::exists(path_ / "model.safetensors")) refuse("model.safetensors");
   if (fs::exists(path_ / "config.json")) {
@@ -118,12 +123,17 @@ void RunDirectory::check_free() const {
 }
 
 void RunDirectory::hold() {
-  held_ = std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ", path_.string());
+  held_ =
+      std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ",
+                        path_.string());
   int tries = 5;  // one who only looks, in_use(), holds it for some microseconds
-  while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0) usleep(10'000);
+  while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0)
+    usleep(10'000);
   if (tries == 0)
-    throw UsageError("train: another process is training in {}; wait for it, or choose another --out", path_.string());
+    throw UsageError(
+        "train: another process is training in {}; wait for it, or choose another --out",
+        path_.string());
 }
 
 bool RunDirectory::in_use() const {
@@ -154,7 +164,8 @@ void RunDirectory::write_config(const nlohmann::json& config) const {
 
 namespace {
 
-// The bytes of a file that are whole lines: all but half of one, which a process that was killed has left.
+// The bytes of a file that are whole lines: all but half of one, which a process that was killed
+// has left.
 uintmax_t bytes_of_lines(const fs::path& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in) return 0;
@@ -179,7 +190,9 @@ void for_each_line(const fs::path& file, const auto& look) {
 
 }  // namespace
 
-bool RunDirectory::has_all(int64_t epochs) const { return last_epoch() >= epochs && fs::exists(model()); }
+bool RunDirectory::has_all(int64_t epochs) const {
+  return last_epoch() >= epochs && fs::exists(model());
+}
 
 bool RunDirectory::has_measured() const {
   return fs::exists(path_ / "metrics.jsonl") || fs::exists(path_ / "summary.json");
@@ -195,8 +208,10 @@ int64_t RunDirectory::last_epoch() const {
 
 void RunDirectory::note_failure(const std::string& why) const {
   try {
-    bool noted = !has_measured() && !fs::exists(checkpoint());  // nothing is left then that anybody would ask about
-    for_each_line(path_ / "metrics.jsonl", [&](const nlohmann::json& line) { noted = line.contains("failed"); });
+    // Nothing is left then that anybody would ask about.
+    bool noted = !has_measured() && !fs::exists(checkpoint());
+    for_each_line(path_ / "metrics.jsonl",
+                  [&](const nlohmann::json& line) { noted = line.contains("failed"); });
     if (!noted) append_metrics({{"failed", why}});
   } catch (const std::exception&) {  // the failure itself is what counts
   }
@@ -221,10 +236,12 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
 namespace {
 
 // Reads a setting that is a whole number within bounds.
-int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise, OtherVersion& other) {
+int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise,
+          OtherVersion& other) {
   if (const auto found = group.find(key); found != group.end())
     if (!found->is_number_integer() || *found < low || *found > high)
-      throw UsageError("{} is {}, expected a whole number from {} to {}", key, found->dump(), low, high);
+      throw UsageError("{} is {}, expected a whole number from {} to {}", key, found->dump(), low,
+                       high);
   return read_setting(group, key, otherwise, other);
 }
 
@@ -286,10 +303,13 @@ RunConfig config_from(const nlohmann::json& json) {
   if (json.contains("division")) config.division = division_from(group_of(json, "division"), other);
 
   nlohmann::json known = to_json(config);
-  for (const char* key : {"images", "division", "init", "preset"}) known.emplace(key, nlohmann::json::object());
+  for (const char* key : {"images", "division", "init", "preset"})
+    known.emplace(key, nlohmann::json::object());
   note_unknown(json, known, "", other);
-  if (json.contains("division")) note_unknown(json["division"], known["division"], "division.", other);
-  if (is_own_data(config.recipe.data)) note_unknown(json["images"], known["images"], "images.", other);
+  if (json.contains("division"))
+    note_unknown(json["division"], known["division"], "division.", other);
+  if (is_own_data(config.recipe.data))
+    note_unknown(json["images"], known["images"], "images.", other);
   return config;
 }
 

@@ -32,7 +32,8 @@ fs::path numbered_run(int wanted, RunKind kind) {
     const size_t digits = name.find_first_not_of("0123456789");
     if (digits == 0 || digits != name.find('-')) continue;
     const int number = std::atoi(name.c_str());
-    if (wanted >= 0 ? number == wanted : takes(kind, entry.path())) newest = std::max(newest, {number, entry.path()});
+    if (wanted >= 0 ? number == wanted : takes(kind, entry.path()))
+      newest = std::max(newest, {number, entry.path()});
   }
   return newest.second;
 }
@@ -44,8 +45,8 @@ std::string latest_run(RunKind kind) {
   if (other.empty()) return latest;
   const RunKind newest = kind_of(latest);
   if (newest != RunKind::None)
-    message("note    the latest run is one of {}; of {} it is {}", command_of(newest), command_of(kind),
-            other.string());
+    message("note    the latest run is one of {}; of {} it is {}", command_of(newest),
+            command_of(kind), other.string());
   return other;
 }
 
@@ -55,9 +56,11 @@ RunKind kind_of(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::exists(directory / "config.json", ignored))
     return fs::exists(directory / "measurements.json", ignored) ? RunKind::BenchDdp : RunKind::None;
-  const auto config = nlohmann::json::parse(std::ifstream(directory / "config.json"), nullptr, false);
+  const auto config =
+      nlohmann::json::parse(std::ifstream(directory / "config.json"), nullptr, false);
   for (const RunKind kind : {RunKind::Gan, RunKind::Reinforce})
-    if (config.is_object() && config.contains(command_of(kind)) && !config.contains("recipe")) return kind;
+    if (config.is_object() && config.contains(command_of(kind)) && !config.contains("recipe"))
+      return kind;
   return RunKind::Training;  // also one that is damaged, which is said where it is read
 }
 
@@ -86,14 +89,17 @@ void check_kind(const fs::path& directory, RunKind wanted) {
   std::error_code error;
   const bool is_there = fs::exists(directory / "config.json", error);
   CHECK_AS(IoError, is_there || !error, "run: ", path, " cannot be read: ", error.message());
-  CHECK_AS(DataError, found != RunKind::None, "run: ", path, " is not a run directory: it has no config.json");
+  CHECK_AS(DataError, found != RunKind::None, "run: ", path,
+           " is not a run directory: it has no config.json");
   std::string there = "`" + program_command("watch " + shell_word(path)) + "` shows its lines";
   if (found == RunKind::Gan) there += ", and its drawings are samples-*.png there";
   if (found == RunKind::BenchDdp)
-    there = "`" + program_command("bench ddp --from " + shell_word(path)) + "` shows it again, as does its report.html";
-  if (found == RunKind::Training) there = "`" + program_command("report " + shell_word(path)) + "` is about it";
-  throw DataError(
-      fmt::format("run: {} is no run of `{}`, but of `{}`: {}", path, command_of(wanted), command_of(found), there));
+    there = "`" + program_command("bench ddp --from " + shell_word(path)) +
+            "` shows it again, as does its report.html";
+  if (found == RunKind::Training)
+    there = "`" + program_command("report " + shell_word(path)) + "` is about it";
+  throw DataError(fmt::format("run: {} is no run of `{}`, but of `{}`: {}", path,
+                              command_of(wanted), command_of(found), there));
 }
 
 }  // namespace ringgrad::program

@@ -15,15 +15,16 @@ namespace {
 
 void check_ranks_of(const RunOfRanks& job, int ranks) {
   if (job.shards > 0 && job.shards < ranks)
-    throw UsageError("{}: --shards is {}, and there are {} ranks: each needs a shard at least", command_of(job.kind),
-                     job.shards, ranks);
+    throw UsageError("{}: --shards is {}, and there are {} ranks: each needs a shard at least",
+                     command_of(job.kind), job.shards, ranks);
 }
 
 // The run's directory, for the process that opens it; taken back where nothing was saved there.
 class OwnRun {
  public:
   explicit OwnRun(const RunOfRanks& job)
-      : run_(job.resume.empty() ? RunDirectory::create(job.out, job.name) : RunDirectory::resume(job.resume, job.kind)),
+      : run_(job.resume.empty() ? RunDirectory::create(job.out, job.name)
+                                : RunDirectory::resume(job.resume, job.kind)),
         is_new_(job.resume.empty()) {
     if (is_new_) run_.write_config(job.config);
   }
@@ -102,10 +103,10 @@ void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::stri
 void check_version(const OtherVersion& other, const std::string& run) {
   const std::string file = run + "/config.json";
   if (!other.unknown.empty())
-    throw DataError(
-        fmt::format("run: {} has what this version does not know: {}; the run would not go on as it began: "
-                    "continue it with the version that began it",
-                    file, fmt::join(other.unknown, ", ")));
+    throw DataError(fmt::format(
+        "run: {} has what this version does not know: {}; the run would not go on as it began: "
+        "continue it with the version that began it",
+        file, fmt::join(other.unknown, ", ")));
   if (!rank_environment().source.empty()) return;  // the starter of the ranks has said it
   for (const std::string& sentence : sentences(other, file)) message("note    {}", sentence);
 }

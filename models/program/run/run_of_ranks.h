@@ -2,14 +2,16 @@
 //
 //   int gan(const GanOptions& asked) {
 //     GanOptions options = asked;
-//     restore_settings(RunKind::Gan, options);  // a run that goes on keeps those that it began with
-//     return train_on_ranks({.kind = RunKind::Gan, .config = {{"gan", settings_of(options)}}, …},
+//     restore_settings(RunKind::Gan, options);  // a run that goes on keeps those that it began
+//     with return train_on_ranks({.kind = RunKind::Gan, .config = {{"gan", settings_of(options)}},
+//     …},
 //                           [&](const RunDirectory* run, ProcessGroup* group) { … });
 //   }
 //
 // A command lists its settings once, beside its options, for every function that visits them:
 //
-//   void each_setting(GanOptions& o, const auto& visit) { visit("batch", o.batch); visit("lr", o.lr); … }
+//   void each_setting(GanOptions& o, const auto& visit) { visit("batch", o.batch); visit("lr",
+//   o.lr); … }
 #pragma once
 
 #include <functional>
@@ -27,17 +29,19 @@ struct RunOfRanks {
   std::string out, resume;  // the directory of a new run, or "" ; of the run that goes on, or ""
   int ranks = 1, shards = 0;
   int64_t max_steps = 0;
-  nlohmann::json config;  // config.json: the settings under the command's name, which must be the same on all ranks
+  // config.json: the settings under the command's name, which must be the same on all ranks.
+  nlohmann::json config;
 };
 
-// What each rank does; it returns the exit code. `run` is nullptr on ranks that write nothing; `group` where a process
-// trains alone: of one rank, and without shards.
+// What each rank does; it returns the exit code. `run` is nullptr on ranks that write nothing;
+// `group` where a process trains alone: of one rank, and without shards.
 using TrainRank = std::function<int(const RunDirectory* run, ProcessGroup* group)>;
 
-// Opens the run's directory, and calls `train` here, or in ranks that it starts and waits for; or in this one of the
-// ranks that another launcher has started. Returns the exit code. A run that fails before its first checkpoint leaves
-// no directory. Throws UsageError where there are fewer shards than ranks, OutOfStepError where ranks have other
-// settings, and what `train` and RunDirectory throw.
+// Opens the run's directory, and calls `train` here, or in ranks that it starts and waits for; or
+// in this one of the ranks that another launcher has started. Returns the exit code. A run that
+// fails before its first checkpoint leaves no directory. Throws UsageError where there are fewer
+// shards than ranks, OutOfStepError where ranks have other settings, and what `train` and
+// RunDirectory throw.
 int train_on_ranks(const RunOfRanks& job, const TrainRank& train);
 
 // Returns a run's settings in config.json. Throws DataError if there are none.
@@ -72,7 +76,8 @@ void restore_settings(RunKind kind, Options& options) {
       value = read_setting(settings, name, std::remove_cvref_t<decltype(value)>(value), other);
     });
   } catch (const UsageError& error) {
-    throw DataError(fmt::format("{}: {}/config.json cannot be: {}", command_of(kind), options.resume, error.what()));
+    throw DataError(fmt::format("{}: {}/config.json cannot be: {}", command_of(kind),
+                                options.resume, error.what()));
   }
   check_version(other, options.resume);
 }

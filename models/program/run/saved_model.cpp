@@ -28,7 +28,8 @@ Metadata described(const Metadata& metadata) {
   Metadata about = metadata;
   if (!json.is_object() || !json.contains("recipe")) return about;
   for (const char* key : {"model", "data"})
-    if (const auto found = json["recipe"].find(key); found != json["recipe"].end() && found->is_string())
+    if (const auto found = json["recipe"].find(key);
+        found != json["recipe"].end() && found->is_string())
       about[key] = *found;
   return about;
 }
@@ -41,7 +42,8 @@ fs::path weights_of(const std::string& path) {
   const RunDirectory run = RunDirectory::open(path);
   CHECK_AS(DataError, fs::exists(run.model()), "load: there is no ", run.model().string(),
            fs::exists(run.checkpoint())
-               ? "; the run has not finished: continue it with " + program_command("train --resume " + shell_word(path))
+               ? "; the run has not finished: continue it with " +
+                     program_command("train --resume " + shell_word(path))
                : "; the run stopped before its first checkpoint, and can be trained anew");
   return run.model();
 }
@@ -50,20 +52,26 @@ fs::path weights_of(const std::string& path) {
 void check_usable(const nn::NamedTensors& weights, const fs::path& file) {
   for (const auto& [name, tensor] : weights) {
     if (!is_floating(tensor.dtype())) continue;
-    CHECK_AS(DataError, std::isfinite(sum(to(tensor, DType::Float64)).item<double>()), "load: ", file.string(), ": ",
-             name, " holds values that are not finite: the run that saved it diverged, or the file is damaged");
-    const auto values = name.ends_with("running_var") ? to_vector<double>(tensor) : std::vector<double>();
+    CHECK_AS(DataError, std::isfinite(sum(to(tensor, DType::Float64)).item<double>()),
+             "load: ", file.string(), ": ", name,
+             " holds values that are not finite: the run that saved it diverged, or the file is "
+             "damaged");
+    const auto values =
+        name.ends_with("running_var") ? to_vector<double>(tensor) : std::vector<double>();
     CHECK_AS(DataError, std::none_of(values.begin(), values.end(), [](double v) { return v < 0; }),
              "load: ", file.string(), ": ", name, " holds negative variances: the file is damaged");
   }
 }
 
-void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file, const std::string& what) {
+void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file,
+          const std::string& what) {
   check_usable(saved.tensors, file);
   try {
     if (module.load_state_dict(saved.tensors).stripped_module_prefix)
-      message("note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which was left out",
-              file.string());
+      message(
+          "note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which "
+          "was left out",
+          file.string());
   } catch (const Error& error) {
     throw DataError(fmt::format("load: {} does not fit {}: {}", file.string(), what, error.what()));
   }
@@ -94,7 +102,8 @@ std::string sha256_of_state(const nn::Module& module) {
   return hash.hex();
 }
 
-void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe, const DataFacts& facts) {
+void save_model(const fs::path& path, const nn::Module& model, const Recipe& recipe,
+                const DataFacts& facts) {
   Metadata metadata = to_metadata(facts);
   metadata["model"] = recipe.model;
   metadata["data"] = recipe.data;
@@ -106,15 +115,16 @@ namespace {
 void check_stem(const nn::NamedTensors& weights, const nn::Module& module, const fs::path& file) {
   const auto side = [](const nn::NamedTensors& state) {
     for (const auto& [name, tensor] : state)
-      if (name.ends_with("conv1.weight") && name.find("layer") == std::string::npos && tensor.dim() == 4)
+      if (name.ends_with("conv1.weight") && name.find("layer") == std::string::npos &&
+          tensor.dim() == 4)
         return tensor.size(2);
     return int64_t{0};
   };
   if (side(weights) == 7 && side(module.state_dict()) == 3)
-    throw DataError(
-        fmt::format("load: {} begins with a convolution of 7×7, as torchvision's networks do and those here "
-                    "for images of 64 pixels or more: --image-size 64",
-                    file.string()));
+    throw DataError(fmt::format(
+        "load: {} begins with a convolution of 7×7, as torchvision's networks do and those here "
+        "for images of 64 pixels or more: --image-size 64",
+        file.string()));
 }
 
 // Weights of another number of classes do for all but the last layer.
@@ -123,10 +133,12 @@ void keep_own_head(nn::NamedTensors& weights, const nn::Module& module, const fs
   for (const auto& [own_name, own] : module.named_parameters()) {
     if (!own_name.starts_with(head + ".")) continue;
     for (auto& [name, given] : weights) {
-      if (!name.ends_with(own_name) || given.dim() != own.dim() || given.size(0) == own.size(0)) continue;
+      if (!name.ends_with(own_name) || given.dim() != own.dim() || given.size(0) == own.size(0))
+        continue;
       if (own.dim() == 2)
-        message("note    {} has {} classes; its last layer ({}) is replaced by a new one for these {}", file.string(),
-                given.size(0), head, own.size(0));
+        message(
+            "note    {} has {} classes; its last layer ({}) is replaced by a new one for these {}",
+            file.string(), given.size(0), head, own.size(0));
       given = own;
     }
   }
@@ -145,7 +157,8 @@ void load_weights(nn::Module& module, const std::string& called) {
 ImageTransform normalization_of_weights(const std::string& called, int64_t channels) {
   const Metadata about = described(nn::load_weights(weights_of(find_run(called))).metadata);
   const ImageTransform imagenet{.mean = {0.485f, 0.456f, 0.406f}, .std = {0.229f, 0.224f, 0.225f}};
-  const ImageTransform used = tells_facts(about) ? normalization_of(facts_from_metadata(about, "")) : imagenet;
+  const ImageTransform used =
+      tells_facts(about) ? normalization_of(facts_from_metadata(about, "")) : imagenet;
   return static_cast<int64_t>(used.mean.size()) == channels ? used : ImageTransform();
 }
 
@@ -157,13 +170,15 @@ DataFacts facts_for(const std::string& data, const Metadata& about, const fs::pa
   try {
     return facts_from_metadata(about, fs::path(data).stem().string());
   } catch (const DataError& error) {
-    throw DataError(fmt::format("load: {} does not say which classes it knows: {}", file.string(), error.what()));
+    throw DataError(fmt::format("load: {} does not say which classes it knows: {}", file.string(),
+                                error.what()));
   }
 }
 
 }  // namespace
 
-SavedModel load_model(const std::string& called, const std::string& model, const std::string& data) {
+SavedModel load_model(const std::string& called, const std::string& model,
+                      const std::string& data) {
   const std::string path = find_run(called);
   const fs::path file = weights_of(path);
   const nn::SafetensorsFile saved = nn::load_weights(file);
@@ -172,16 +187,19 @@ SavedModel load_model(const std::string& called, const std::string& model, const
     if (!given.empty()) return given;
     const auto found = about.find(key);
     if (found == about.end())
-      throw UsageError("{0} does not say which {1} it is for; name it with --{1}", file.string(), key);
+      throw UsageError("{0} does not say which {1} it is for; name it with --{1}", file.string(),
+                       key);
     return found->second;
   };
-  SavedModel loaded{nullptr, said("model", model), said("data", data), "", file.string(), {}, false};
+  SavedModel loaded{nullptr, said("model", model), said("data", data), "", file.string(), {},
+                    false};
   recipe_field("data").check_choice(loaded.data);
   loaded.facts = facts_for(loaded.data, about, file);
   if (is_own_data(loaded.data)) loaded.data = fs::absolute(loaded.data).lexically_normal();
   if (fs::is_directory(path)) {
     const RunConfig config = read_config(RunDirectory::open(path));
-    for (const std::string& sentence : sentences(config.other, path + "/config.json")) message("note    {}", sentence);
+    for (const std::string& sentence : sentences(config.other, path + "/config.json"))
+      message("note    {}", sentence);
     loaded.data_dir = config.data_dir;
     loaded.skip_broken = config.recipe.skip_broken;
   }

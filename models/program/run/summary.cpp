@@ -21,7 +21,8 @@ StepHistogram histogram_of(std::vector<float> seconds) {
   const auto at = [&](double part) {
     return seconds[static_cast<size_t>(part * static_cast<double>(seconds.size() - 1))];
   };
-  StepHistogram histogram{seconds.front(), std::max(at(0.98), seconds.front() * 1.01f), {}, at(0.5), at(0.95)};
+  StepHistogram histogram{
+      seconds.front(), std::max(at(0.98), seconds.front() * 1.01f), {}, at(0.5), at(0.95)};
   histogram.bins.resize(kBins);
   for (const float x : seconds) {
     const double place = (x - histogram.low) / (histogram.high - histogram.low) * kBins;
@@ -52,7 +53,8 @@ namespace {
 // Of a time or a number of something.
 double number(const nlohmann::json& json, const char* key) {
   const double value = json.at(key).get<double>();
-  CHECK_AS(DataError, std::isfinite(value) && value >= 0, key, " is ", value, ", expected 0 or more");
+  CHECK_AS(DataError, std::isfinite(value) && value >= 0, key, " is ", value,
+           ", expected 0 or more");
   return value;
 }
 double seconds(const nlohmann::json& json, const char* key) { return number(json, key) / 1e3; }
@@ -61,7 +63,8 @@ double seconds(const nlohmann::json& json, const char* key) { return number(json
 
 RankSummary rank_from_json(const nlohmann::json& json) {
   RankSummary rank;
-  for (size_t i = 0; i < kParts.size(); ++i) rank.seconds[i] = seconds(json.at("step_ms"), kParts[i]);
+  for (size_t i = 0; i < kParts.size(); ++i)
+    rank.seconds[i] = seconds(json.at("step_ms"), kParts[i]);
   rank.starved = seconds(json, "starved_ms");
   rank.processor = seconds(json, "processor_ms");
   rank.machine = seconds(json, "machine_ms");
@@ -71,18 +74,24 @@ RankSummary rank_from_json(const nlohmann::json& json) {
   json.at("sent_bytes").get_to(rank.sent_bytes);
   rank.device_bytes = json.value("device_bytes", rank.device_bytes);
   for (const auto& bucket : json.at("buckets"))
-    rank.buckets.push_back({bucket.at("parameters"), bucket.at("bytes"), seconds(bucket, "ready_ms"),
-                            seconds(bucket, "launched_ms"), seconds(bucket, "completed_ms")});
+    rank.buckets.push_back({bucket.at("parameters"), bucket.at("bytes"),
+                            seconds(bucket, "ready_ms"), seconds(bucket, "launched_ms"),
+                            seconds(bucket, "completed_ms")});
   return rank;
 }
 
 nlohmann::json to_json(const RunSummary& s) {
-  nlohmann::json ranks = nlohmann::json::array(), worst = nlohmann::json::array(), kernels = nlohmann::json::array();
+  nlohmann::json ranks = nlohmann::json::array(), worst = nlohmann::json::array(),
+                 kernels = nlohmann::json::array();
   for (const KernelTime& k : s.kernels)
-    kernels.push_back({{"phase", k.phase}, {"layer", k.layer}, {"kernel", k.kernel}, {"ms", k.seconds * 1e3}});
+    kernels.push_back(
+        {{"phase", k.phase}, {"layer", k.layer}, {"kernel", k.kernel}, {"ms", k.seconds * 1e3}});
   for (const RankSummary& rank : s.ranks) ranks.push_back(to_json(rank));
   for (const ImageResult& image : s.worst)
-    worst.push_back({{"index", image.index}, {"label", image.label}, {"answer", image.answer}, {"loss", image.loss}});
+    worst.push_back({{"index", image.index},
+                     {"label", image.label},
+                     {"answer", image.answer},
+                     {"loss", image.loss}});
   return {{"ended", s.ended},
           {"version", s.version},
           {"commit", s.commit},
@@ -143,13 +152,16 @@ RunSummary summary_from_json(const nlohmann::json& json) {
   json.at("classes").get_to(s.classes);
   json.at("confusion").get_to(s.confusion);
   const auto classes = static_cast<int64_t>(s.classes.size());
-  CHECK_AS(DataError, s.confusion.empty() || static_cast<int64_t>(s.confusion.size()) == classes * classes,
+  CHECK_AS(DataError,
+           s.confusion.empty() || static_cast<int64_t>(s.confusion.size()) == classes * classes,
            "confusion has ", s.confusion.size(), " numbers, expected ", classes * classes);
   for (const auto& image : json.at("worst")) {
-    s.worst.push_back({image.at("index"), image.at("label"), image.at("answer"), number(image, "loss")});
+    s.worst.push_back(
+        {image.at("index"), image.at("label"), image.at("answer"), number(image, "loss")});
     const ImageResult& last = s.worst.back();
     CHECK_AS(DataError,
-             std::min({last.index, last.label, last.answer}) >= 0 && std::max(last.label, last.answer) < classes,
+             std::min({last.index, last.label, last.answer}) >= 0 &&
+                 std::max(last.label, last.answer) < classes,
              "worst has an image of a class that there is not");
   }
   return s;

@@ -1,5 +1,5 @@
-// summary.json: what a run has measured of itself, on all its ranks. The verdict at its end, `report`, `compare` and
-// `runs` go by this file, metrics.jsonl and config.json.
+// summary.json: what a run has measured of itself, on all its ranks. The verdict at its end,
+// `report`, `compare` and `runs` go by this file, metrics.jsonl and config.json.
 #pragma once
 
 #include <array>
@@ -13,10 +13,11 @@
 
 namespace ringgrad::program {
 
-// What a rank's step is made of. Waiting: from the rank's last gradient to the averaged ones, what backward did not
-// hide. Rest: what happens between two steps.
+// What a rank's step is made of. Waiting: from the rank's last gradient to the averaged ones, what
+// backward did not hide. Rest: what happens between two steps.
 enum class Part { Data, Forward, Backward, Waiting, Optimizer, Rest };
-inline constexpr std::array<const char*, 6> kParts = {"data", "forward", "backward", "waiting", "optimizer", "rest"};
+inline constexpr std::array<const char*, 6> kParts = {"data",    "forward",   "backward",
+                                                      "waiting", "optimizer", "rest"};
 
 // Means over the measured steps, in seconds since the rank's backward began: ReductionLog's.
 struct BucketSummary {
@@ -26,14 +27,17 @@ struct BucketSummary {
 };
 
 struct RankSummary {
-  std::array<double, kParts.size()> seconds{};  // of a step, by Part: the mean over the measured steps
-  double starved = 0;      // of these: it could have run, and had no core, as others had them or a quota was spent
+  // Of a step, by Part: the mean over the measured steps.
+  std::array<double, kParts.size()> seconds{};
+  // Of these: it could have run, and had no core, as others had them or a quota was spent.
+  double starved = 0;
   double processor = 0;    // of cores that it used in a step, with all its threads
   double machine = 0;      // and that all programs of the machine used meanwhile
   double page_faults = 0;  // of a step: pages that came from the disk
   int64_t tensor_bytes = 0, resident_bytes = 0;  // at most
   int64_t sent_bytes = 0;                        // of gradients, for a step
-  std::vector<int64_t> device_bytes;             // DataParallel: in tensors on each of its devices, at most
+  // DataParallel: in tensors on each of its devices, at most.
+  std::vector<int64_t> device_bytes;
   std::vector<BucketSummary> buckets;
 
   double part(Part p) const { return seconds[static_cast<size_t>(p)]; }
@@ -48,10 +52,12 @@ struct StepHistogram {
   double median = 0, p95 = 0;
 };
 
-// What a kernel takes in a step of the first rank: the median of those steps that were looked at closely.
+// What a kernel takes in a step of the first rank: the median of those steps that were looked at
+// closely.
 struct KernelTime {
-  std::string phase, layer, kernel;  // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss
-  double seconds = 0;                // of all its calls there
+  std::string phase, layer,
+      kernel;  // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss
+  double seconds = 0;  // of all its calls there
 };
 
 struct ImageResult {  // of a test image
@@ -60,18 +66,22 @@ struct ImageResult {  // of a test image
 };
 
 struct RunSummary {
-  bool ended = true;  // false: as of the last epoch, or of a failure, which not all ranks have lived to see
+  // false: as of the last epoch, or of a failure, which not all ranks have lived to see.
+  bool ended = true;
   int64_t steps = 0;  // that were measured: all of this call but the first ones, which tune
   int64_t steps_per_epoch = 0;
   double train_seconds = 0, test_seconds = 0, save_seconds = 0;  // of this call
   double images_per_second = 0;
   int cores = 0, threads = 0, workers = 0;  // of the machine; of a rank
-  double throttled = 0;                     // the part of the scheduler's periods in which a quota was spent
-  int64_t memory_limit = 0;                 // bytes that this machine has, or its control group may take
+  // The part of the scheduler's periods in which a quota was spent.
+  double throttled = 0;
+  // Bytes that this machine has, or its control group may take.
+  int64_t memory_limit = 0;
   std::vector<RankSummary> ranks;
   StepHistogram histogram;
   std::vector<KernelTime> kernels;
-  std::vector<std::array<double, 2>> loss_curve;  // epochs done, and the mean loss since the point before
+  // Epochs done, and the mean loss since the point before.
+  std::vector<std::array<double, 2>> loss_curve;
   std::vector<std::string> classes;
   std::vector<int64_t> confusion;  // as Evaluation has it
   std::vector<ImageResult> worst;  // of the test images, the worst first
@@ -79,7 +89,8 @@ struct RunSummary {
 };
 
 nlohmann::json to_json(const RunSummary& summary);
-// Throws nlohmann's exceptions where something lacks or is of another type, DataError where numbers cannot be.
+// Throws nlohmann's exceptions where something lacks or is of another type, DataError where numbers
+// cannot be.
 RunSummary summary_from_json(const nlohmann::json& json);
 nlohmann::json to_json(const RankSummary& rank);
 RankSummary rank_from_json(const nlohmann::json& json);

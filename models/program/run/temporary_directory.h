@@ -1,4 +1,5 @@
-// A directory that goes with its object: where the ranks of a job leave an answer for the process that started them.
+// A directory that goes with its object: where the ranks of a job leave an answer for the process
+// that started them.
 #pragma once
 
 #include <cerrno>
@@ -18,7 +19,8 @@ class TemporaryDirectory {
   explicit TemporaryDirectory(const char* command) {
     std::string name = (std::filesystem::temp_directory_path() / "ringgrad-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
-      throw IoError(fmt::format("{}: cannot make the directory {}: {}", command, name, std::strerror(errno)));
+      throw IoError(
+          fmt::format("{}: cannot make the directory {}: {}", command, name, std::strerror(errno)));
     path_ = name;
   }
   ~TemporaryDirectory() {

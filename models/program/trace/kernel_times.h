@@ -1,4 +1,5 @@
-// From steps that were looked at to what each kernel takes in each layer: what `compare` and `report` go by.
+// From steps that were looked at to what each kernel takes in each layer: what `compare` and
+// `report` go by.
 #pragma once
 
 #include <array>

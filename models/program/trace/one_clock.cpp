@@ -38,11 +38,13 @@ void answer(ProcessGroup& group) {
 }
 
 void shift(StepRecord& record, int64_t by) {
-  for (auto* slices : {&record.phases, &record.layers, &record.kernels, &record.gradients, &record.waits})
+  for (auto* slices :
+       {&record.phases, &record.layers, &record.kernels, &record.gradients, &record.waits})
     for (Slice& slice : *slices) slice.begin += by, slice.end += by;
   for (auto& thread : record.loading)
     for (Slice& slice : thread) slice.begin += by, slice.end += by;
-  for (BucketSlice& bucket : record.buckets) bucket.launched += by, bucket.begin += by, bucket.end += by;
+  for (BucketSlice& bucket : record.buckets)
+    bucket.launched += by, bucket.begin += by, bucket.end += by;
 }
 
 }  // namespace

@@ -12,8 +12,13 @@ using nlohmann::json;
 
 // Behind the last one come the loader's threads.
 enum Thread { kStep = 1, kLayers, kKernels, kGradients, kBuckets, kLoading };
-const char* const kThreadNames[] = {
-    "", "step", "layers", "kernels", "gradients ready (hooks)", "buckets (all-reduce)", "data loading"};
+const char* const kThreadNames[] = {"",
+                                    "step",
+                                    "layers",
+                                    "kernels",
+                                    "gradients ready (hooks)",
+                                    "buckets (all-reduce)",
+                                    "data loading"};
 
 class Writer {
  public:
@@ -25,11 +30,13 @@ class Writer {
     for (int thread = kStep; thread < kLoading + static_cast<int>(loaders); ++thread) {
       const std::string number = thread > kLoading ? fmt::format(" {}", thread - kLoading) : "";
       add("M", rank, thread,
-          {{"name", "thread_name"}, {"args", {{"name", kThreadNames[std::min<int>(thread, kLoading)] + number}}}});
+          {{"name", "thread_name"},
+           {"args", {{"name", kThreadNames[std::min<int>(thread, kLoading)] + number}}}});
       add("M", rank, thread, {{"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
     }
   }
-  void slice(int rank, int thread, const std::string& name, int64_t begin, int64_t end, json args = json::object()) {
+  void slice(int rank, int thread, const std::string& name, int64_t begin, int64_t end,
+             json args = json::object()) {
     add("X", rank, thread,
         {{"name", name},
          {"cat", kThreadNames[std::min<int>(thread, kLoading)]},
@@ -102,8 +109,11 @@ json perfetto_trace(const std::vector<StepRecord>& records) {
                       {"error_bound_us", static_cast<double>(record.clock_bound) / 1e3}});
   }
   Writer out(zero);
-  for (size_t rank = 0; rank < records.size(); ++rank) write(out, static_cast<int>(rank), records[rank]);
-  return {{"traceEvents", out.events()}, {"displayTimeUnit", "ms"}, {"otherData", {{"clocks", clocks}}}};
+  for (size_t rank = 0; rank < records.size(); ++rank)
+    write(out, static_cast<int>(rank), records[rank]);
+  return {{"traceEvents", out.events()},
+          {"displayTimeUnit", "ms"},
+          {"otherData", {{"clocks", clocks}}}};
 }
 
 }  // namespace ringgrad::program

@@ -1,5 +1,5 @@
-// What one rank did in a training step, or several, in nanoseconds of a steady clock: its own, until it is moved to
-// rank 0's.
+// What one rank did in a training step, or several, in nanoseconds of a steady clock: its own,
+// until it is moved to rank 0's.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,17 @@
 
 namespace ringgrad::program {
 
-inline int64_t steady_nanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+inline int64_t steady_nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
 
 struct Slice {
   std::string name;
   int64_t begin = 0, end = 0;
 };
 
-// An all-reduce. They run one after the other, so `begin` is `launched`, or the end of the one before.
+// An all-reduce. They run one after the other, so `begin` is `launched`, or the end of the one
+// before.
 struct BucketSlice {
   int64_t launched = 0, begin = 0, end = 0, bytes = 0;
   std::vector<std::string> parameters;  // that reach into it
@@ -26,11 +29,14 @@ struct BucketSlice {
 
 struct StepRecord {
   // Those of one list do not overlap, but for kernels, which lie in the kernels that call them.
-  std::vector<Slice> phases;                // data, zero_grad, forward, backward, optimizer, rest
-  std::vector<Slice> layers;                // until a layer's output, or its last gradient, was there
-  std::vector<Slice> kernels;               // that the thread of the step called
-  std::vector<Slice> gradients;             // by parameter: from its complete gradient to the end of its hooks
-  std::vector<Slice> waits;                 // in backward, after the last gradient: what overlap did not hide
+  std::vector<Slice> phases;  // data, zero_grad, forward, backward, optimizer, rest
+  // Until a layer's output, or its last gradient, was there.
+  std::vector<Slice> layers;
+  std::vector<Slice> kernels;  // that the thread of the step called
+  // By parameter: from its complete gradient to the end of its hooks.
+  std::vector<Slice> gradients;
+  // In backward, after the last gradient: what overlap did not hide.
+  std::vector<Slice> waits;
   std::vector<std::vector<Slice>> loading;  // of batches, by the loader's threads
   std::vector<BucketSlice> buckets;
   int64_t clock_offset = 0;  // of the rank's clock against rank 0's
@@ -39,7 +45,7 @@ struct StepRecord {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Slice, name, begin, end)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BucketSlice, launched, begin, end, bytes, parameters)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepRecord, phases, layers, kernels, gradients, waits, loading, buckets,
-                                   clock_offset, clock_bound)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepRecord, phases, layers, kernels, gradients, waits, loading,
+                                   buckets, clock_offset, clock_bound)
 
 }  // namespace ringgrad::program

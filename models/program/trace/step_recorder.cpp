@@ -7,12 +7,16 @@
 namespace ringgrad::program {
 namespace {
 
-std::string layer_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+std::string layer_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
 
 }  // namespace
 
 std::vector<std::vector<Slice>> slices_of(LoadingLog& log) {
-  const auto nanoseconds = [](LoadingLog::Clock::time_point time) { return time.time_since_epoch().count(); };
+  const auto nanoseconds = [](LoadingLog::Clock::time_point time) {
+    return time.time_since_epoch().count();
+  };
   std::vector<std::vector<Slice>> all;
   for (const auto& thread : log.take()) {
     all.emplace_back();
@@ -26,7 +30,9 @@ StepRecorder::StepRecorder(nn::Module& model, DistributedDataParallel* ddp) : dd
   for (const auto& [name, module] : model.named_modules()) {
     if (!module->children().empty()) continue;
     module_hooks_.push_back(module->register_forward_hook(
-        [this, name = name](nn::Module&, const Tensor&, const Tensor&) { return layer_is_done(name), Tensor(); }));
+        [this, name = name](nn::Module&, const Tensor&, const Tensor&) {
+          return layer_is_done(name), Tensor();
+        }));
   }
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (!parameter.requires_grad()) continue;
@@ -35,11 +41,13 @@ StepRecorder::StepRecorder(nn::Module& model, DistributedDataParallel* ddp) : dd
       if (recording_) record_.gradients.push_back({name, steady_nanoseconds(), 0});
       return Tensor();
     }));
-    after_hooks_.push_back(register_post_accumulate_grad_hook(parameter, [this, name = name](const Tensor&) {
-      if (!recording_) return;
-      record_.gradients.back().end = steady_nanoseconds();  // the hooks of DistributedDataParallel came first
-      layer_is_done(layer_of(name));
-    }));
+    after_hooks_.push_back(
+        register_post_accumulate_grad_hook(parameter, [this, name = name](const Tensor&) {
+          if (!recording_) return;
+          // The hooks of DistributedDataParallel came first.
+          record_.gradients.back().end = steady_nanoseconds();
+          layer_is_done(layer_of(name));
+        }));
   }
   if (!ddp_) return;
   ddp_->register_comm_hook([this](const GradBucket& bucket) {
@@ -76,12 +84,15 @@ void StepRecorder::pause() {
 }
 
 void StepRecorder::end_phase() {
-  if (!record_.phases.empty() && record_.phases.back().end == 0) record_.phases.back().end = steady_nanoseconds();
+  if (!record_.phases.empty() && record_.phases.back().end == 0)
+    record_.phases.back().end = steady_nanoseconds();
 }
 
 void StepRecorder::begins(const std::string& phase) {
   if (!recording_) return;
-  if (!record_.phases.empty() && record_.phases.back().end == 0 && record_.phases.back().name == phase) return;
+  if (!record_.phases.empty() && record_.phases.back().end == 0 &&
+      record_.phases.back().name == phase)
+    return;
   end_phase();
   since_ = steady_nanoseconds();
   record_.phases.push_back({phase, since_, 0});
@@ -107,7 +118,8 @@ void StepRecorder::call(const KernelBase& kernel, Stream, std::span<const Tensor
   record_.kernels[at].end = steady_nanoseconds();
 }
 
-// The log counts seconds from the beginning of backward, which is where the buckets' launches, noted here as well, say.
+// The log counts seconds from the beginning of backward, which is where the buckets' launches,
+// noted here as well, say.
 void StepRecorder::end_step() {
   const size_t first = std::exchange(buckets_before_, record_.buckets.size());
   if (!recording_ || !ddp_ || first == record_.buckets.size()) return;
@@ -115,7 +127,8 @@ void StepRecorder::end_step() {
   const auto nanoseconds = [](double seconds) { return static_cast<int64_t>(seconds * 1e9); };
   int64_t begun = std::numeric_limits<int64_t>::max(), until = 0;
   const auto each = [&](auto what) {
-    for (size_t b = first; b < record_.buckets.size(); ++b) what(record_.buckets[b], log.buckets[b - first]);
+    for (size_t b = first; b < record_.buckets.size(); ++b)
+      what(record_.buckets[b], log.buckets[b - first]);
   };
   each([&](const BucketSlice& bucket, const BucketLog& of) {
     begun = std::min(begun, bucket.launched - nanoseconds(of.launched));
@@ -124,8 +137,8 @@ void StepRecorder::end_step() {
     bucket.begin = std::max(bucket.launched, until);
     bucket.end = until = std::max(bucket.begin, begun + nanoseconds(of.completed));
   });
-  record_.waits.push_back(
-      {"waiting for gradients", begun + nanoseconds(log.computed), begun + nanoseconds(log.finished)});
+  record_.waits.push_back({"waiting for gradients", begun + nanoseconds(log.computed),
+                           begun + nanoseconds(log.finished)});
 }
 
 StepRecord StepRecorder::take() {

@@ -15,9 +15,9 @@ namespace ringgrad::program {
 
 std::vector<std::vector<Slice>> slices_of(LoadingLog& log);  // since the last call, by thread
 
-// The hooks that it needs stay as long as it lives; it notes things between start() and pause() only. With
-// DistributedDataParallel it must be made and go on all ranks between the same two steps: it puts a communication hook
-// in, which averages plainly.
+// The hooks that it needs stay as long as it lives; it notes things between start() and pause()
+// only. With DistributedDataParallel it must be made and go on all ranks between the same two
+// steps: it puts a communication hook in, which averages plainly.
 class StepRecorder : private KernelObserver {
  public:
   // Both must outlive this. `ddp`: nullptr where there is none, or its buckets are not asked for.

@@ -11,7 +11,8 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84, kLoadingLane = 20;
+constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84,
+                 kLoadingLane = 20;
 
 constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .page { fill: #ffffff; } .title { font-size: 15px; font-weight: 600; } .quiet { fill: #59636e; } .grid { stroke: #d1d9e0; }
@@ -39,20 +40,27 @@ double grid_step(double whole) {
 class Picture {
  public:
   Picture(double width, int64_t begin, int64_t end)
-      : begin_(begin), end_(end), scale_((width - kLeft - kRight) / static_cast<double>(end - begin)) {}
+      : begin_(begin),
+        end_(end),
+        scale_((width - kLeft - kRight) / static_cast<double>(end - begin)) {}
 
   // Loaders are ahead of the steps: what is not in the picture is at its edge.
-  double x(int64_t time) const { return kLeft + static_cast<double>(std::clamp(time, begin_, end_) - begin_) * scale_; }
-  void text(double x, double y, const std::string& words, const char* of = "", const char* anchor = "start") {
-    shapes_ += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", of, x, y,
-                           anchor, escaped(words));
+  double x(int64_t time) const {
+    return kLeft + static_cast<double>(std::clamp(time, begin_, end_) - begin_) * scale_;
+  }
+  void text(double x, double y, const std::string& words, const char* of = "",
+            const char* anchor = "start") {
+    shapes_ +=
+        fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
+                    of, x, y, anchor, escaped(words));
   }
   // A bar over that time, with its name in it where there is room.
-  void bar(const std::string& of, double y, double height, int64_t from, int64_t to, const std::string& label,
-           const std::string& tip) {
+  void bar(const std::string& of, double y, double height, int64_t from, int64_t to,
+           const std::string& label, const std::string& tip) {
     const double width = std::max(x(to) - x(from), 1.5);
     shapes_ += fmt::format(
-        "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\"><title>{}"
+        "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
+        "rx=\"2\"><title>{}"
         "</title></rect>\n",
         of, x(from), y, width, height, escaped(tip));
     if (width > 7.0 * static_cast<double>(label.size()) + 6)
@@ -60,8 +68,9 @@ class Picture {
   }
   void line(const char* of, double x1, double y1, double y2, const std::string& tip = "") {
     shapes_ += fmt::format(
-        "<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"><title>{}</title></line>\n", of, x1,
-        y1, x1, y2, escaped(tip));
+        "<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" "
+        "y2=\"{:.1f}\"><title>{}</title></line>\n",
+        of, x1, y1, x1, y2, escaped(tip));
   }
   const std::string& shapes() const { return shapes_; }
 
@@ -72,7 +81,8 @@ class Picture {
 };
 
 // Returns where the next one has its top.
-double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& record, int64_t zero) {
+double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& record,
+                 int64_t zero) {
   double below = top + kLane + 6;
   picture.text(12, top + 17, fmt::format("rank {}", rank));
   picture.text(12, below + 17, "all-reduce", "quiet");
@@ -94,10 +104,10 @@ double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& re
   for (size_t b = 0; b < record.buckets.size(); ++b) {
     const BucketSlice& bucket = record.buckets[b];
     const std::string last = bucket.parameters.size() > 1 ? " … " + bucket.parameters.back() : "";
-    picture.bar(
-        "bucket", below, kLane, bucket.begin, bucket.end, std::to_string(b),
-        fmt::format("bucket {}, {:.1f} kB, {}{}: {}, launched at {:.2f}", b, static_cast<double>(bucket.bytes) / 1e3,
-                    bucket.parameters.front(), last, times(bucket.begin, bucket.end), ms(bucket.launched - zero)));
+    picture.bar("bucket", below, kLane, bucket.begin, bucket.end, std::to_string(b),
+                fmt::format("bucket {}, {:.1f} kB, {}{}: {}, launched at {:.2f}", b,
+                            static_cast<double>(bucket.bytes) / 1e3, bucket.parameters.front(),
+                            last, times(bucket.begin, bucket.end), ms(bucket.launched - zero)));
   }
   below += kLane + 6;
   for (const auto& thread : record.loading) {
@@ -113,17 +123,20 @@ double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& re
 }  // namespace
 
 std::string timeline_svg(const std::string& title, const std::vector<StepRecord>& records) {
-  int64_t zero = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min(), bound = 0;
+  int64_t zero = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min(),
+          bound = 0;
   for (const StepRecord& record : records) {
     zero = std::min(zero, record.phases.front().begin);
     end = std::max(end, record.phases.back().end);
     bound = std::max(bound, record.clock_bound);
   }
-  const auto steps = static_cast<double>(std::ranges::count(records.front().phases, "optimizer", &Slice::name));
+  const auto steps =
+      static_cast<double>(std::ranges::count(records.front().phases, "optimizer", &Slice::name));
   const double width = kWidth * std::max(1.0, steps / 2), whole = ms(end - zero);
   Picture picture(width, zero, std::max(end, zero + 1));
   double bottom = kTop;
-  for (const StepRecord& record : records) bottom += kRank + kLoadingLane * static_cast<double>(record.loading.size());
+  for (const StepRecord& record : records)
+    bottom += kRank + kLoadingLane * static_cast<double>(record.loading.size());
   picture.text(12, 24, title, "title");
   for (double at = 0, step = grid_step(std::max(whole, 1e-3)); at <= whole; at += step) {
     const double x = picture.x(zero + static_cast<int64_t>(at * 1e6));
@@ -131,18 +144,20 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
     picture.text(x, kTop - 18, fmt::format("{:g}{}", at, at == 0 ? " ms" : ""), "quiet", "middle");
   }
   double top = kTop;
-  for (size_t rank = 0; rank < records.size(); ++rank) top = draw_rank(picture, top, rank, records[rank], zero);
-  picture.text(
-      12, bottom + 12,
-      fmt::format(
-          "short strokes: a parameter's gradient is ready · pale: a bucket waits for the one before · clocks of the "
-          "ranks agree within {:.0f} µs",
-          static_cast<double>(bound) / 1e3),
-      "quiet");
+  for (size_t rank = 0; rank < records.size(); ++rank)
+    top = draw_rank(picture, top, rank, records[rank], zero);
+  picture.text(12, bottom + 12,
+               fmt::format("short strokes: a parameter's gradient is ready · pale: a bucket waits "
+                           "for the one before · clocks of the "
+                           "ranks agree within {:.0f} µs",
+                           static_cast<double>(bound) / 1e3),
+               "quiet");
   const double height = bottom + 26;
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\">"
-      "<title>{2}</title>\n<style>\n{3}\n</style>\n<rect class=\"page\" width=\"{0}\" height=\"{1}\"/>\n{4}</svg>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+      "height=\"{1}\" role=\"img\">"
+      "<title>{2}</title>\n<style>\n{3}\n</style>\n<rect class=\"page\" width=\"{0}\" "
+      "height=\"{1}\"/>\n{4}</svg>\n",
       width, height, escaped(title), kStyle, picture.shapes());
 }
 

@@ -8,8 +8,8 @@
 
 namespace ringgrad::program {
 
-// An SVG that refers to nothing outside, in the colours of a light or a dark page; what things are is said when the
-// pointer rests on them.
+// An SVG that refers to nothing outside, in the colours of a light or a dark page; what things are
+// is said when the pointer rests on them.
 std::string timeline_svg(const std::string& title, const std::vector<StepRecord>& records);
 
 }  // namespace ringgrad::program

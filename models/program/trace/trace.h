@@ -1,5 +1,5 @@
-// `ringgrad trace`: when each bucket of gradients was ready, launched and complete, beside backward, in a step that all
-// ranks take then and there.
+// `ringgrad trace`: when each bucket of gradients was ready, launched and complete, beside
+// backward, in a step that all ranks take then and there.
 #pragma once
 
 #include <string>
@@ -10,10 +10,12 @@
 namespace ringgrad::program {
 
 struct TraceOptions : WorkloadOptions {
-  std::vector<double> bucket_caps = {0.25};  // a small network, too, has several buckets then; each is shown
-  int steps = 10;                            // the last one is shown
-  std::string perfetto;                      // also write the step of all ranks to this file, for ui.perfetto.dev
-  std::string svg;                           // also draw it to this file
+  // a small network, too, has several buckets then; each is shown.
+  std::vector<double> bucket_caps = {0.25};
+  int steps = 10;  // the last one is shown
+  // Also write the step of all ranks to this file, for ui.perfetto.dev.
+  std::string perfetto;
+  std::string svg;  // also draw it to this file
 };
 int trace(const TraceOptions& options);
 

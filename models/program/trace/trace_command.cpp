@@ -40,7 +40,8 @@ std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
 // "layer3.2.conv1.weight", or where that is too long ".conv1.weight".
 std::string within(const std::string& name, size_t columns) {
   size_t from = 0;
-  while (name.size() - from > columns && name.find('.', from + 1) != std::string::npos) from = name.find('.', from + 1);
+  while (name.size() - from > columns && name.find('.', from + 1) != std::string::npos)
+    from = name.find('.', from + 1);
   return name.substr(from, columns);
 }
 
@@ -48,8 +49,9 @@ std::string within(const std::string& name, size_t columns) {
 std::pair<std::string, std::string> ends_of(const BucketLog& bucket) {
   const std::string names = first_and_last(*bucket.parameters);
   const size_t space = names.find(' ');
-  return space == std::string::npos ? std::pair(names, names)
-                                    : std::pair(names.substr(0, space), names.substr(names.rfind(' ') + 1));
+  return space == std::string::npos
+             ? std::pair(names, names)
+             : std::pair(names.substr(0, space), names.substr(names.rfind(' ') + 1));
 }
 
 // Returns the first and the last parameter. If both do not fit, returns the first and how many more
@@ -65,29 +67,35 @@ std::string parameters_of(const BucketLog& bucket, size_t columns) {
 }
 
 void print(const ReductionLog& log) {
-  result("\n{:>6}{:>10}{:>8}{:>10}{:>10}  parameters", "bucket", "size", "ready", "launched", "completed");
+  result("\n{:>6}{:>10}{:>8}{:>10}{:>10}  parameters", "bucket", "size", "ready", "launched",
+         "completed");
   const auto columns = static_cast<size_t>(line_width() - 46);
   for (size_t b = 0; b < log.buckets.size(); ++b) {
     const BucketLog& bucket = log.buckets[b];
-    result("{:>6}{:>10}{:>8.2f}{:>10.2f}{:>10.2f}  {}", b, human_bytes(bucket.bytes), bucket.ready * 1e3,
-           bucket.launched * 1e3, bucket.completed * 1e3, parameters_of(bucket, columns));
+    result("{:>6}{:>10}{:>8.2f}{:>10.2f}{:>10.2f}  {}", b, human_bytes(bucket.bytes),
+           bucket.ready * 1e3, bucket.launched * 1e3, bucket.completed * 1e3,
+           parameters_of(bucket, columns));
   }
   const int width = line_width() - 8;
   const int end = static_cast<int>(log.computed / log.finished * (width - 1));
   result("\nbackward{:─>{}}┤", "", end);
-  for (size_t b = 0; b < log.buckets.size(); ++b) result("{:>6}  {}", b, bar(log.buckets[b], log, width));
+  for (size_t b = 0; b < log.buckets.size(); ++b)
+    result("{:>6}  {}", b, bar(log.buckets[b], log, width));
   const Communication seconds = communication_of(log);
-  result("\nBackward took {:.2f} ms; the gradients were averaged {:.2f} ms after it.", log.computed * 1e3,
-         log.exposed() * 1e3);
-  result("Of {:.2f} ms of communication {:.2f} ms were hidden behind backward: {:.0f} %.", seconds.all * 1e3,
-         seconds.hidden * 1e3, seconds.all > 0 ? 100 * seconds.hidden / seconds.all : 0.0);
+  result("\nBackward took {:.2f} ms; the gradients were averaged {:.2f} ms after it.",
+         log.computed * 1e3, log.exposed() * 1e3);
+  result("Of {:.2f} ms of communication {:.2f} ms were hidden behind backward: {:.0f} %.",
+         seconds.all * 1e3, seconds.hidden * 1e3,
+         seconds.all > 0 ? 100 * seconds.hidden / seconds.all : 0.0);
 }
 
 // Of several steps: the middle, and what it varied between.
 struct Spread {
   double middle, least, most;
 };
-Spread spread_of(const std::vector<double>& ms) { return {median(ms), quantile(ms, 0), quantile(ms, 1)}; }
+Spread spread_of(const std::vector<double>& ms) {
+  return {median(ms), quantile(ms, 0), quantile(ms, 1)};
+}
 
 // What a step takes beside the one that is shown, without the first ones, which measure and plan.
 nlohmann::json print_steps(const std::vector<ReductionLog>& logs) {
@@ -112,7 +120,8 @@ nlohmann::json print_steps(const std::vector<ReductionLog>& logs) {
 nlohmann::json explain_split(const ReductionLog& log) {
   nlohmann::json split = nlohmann::json::object();
   for (size_t b = 0; b + 1 < log.buckets.size(); ++b)
-    if (const std::string name = ends_of(log.buckets[b]).second; name == ends_of(log.buckets[b + 1]).first)
+    if (const std::string name = ends_of(log.buckets[b]).second;
+        name == ends_of(log.buckets[b + 1]).first)
       split[name] = split.value(name, 1) + 1;
   for (const auto& [name, buckets] : split.items())
     result("{} is larger than a bucket, and travels in {}.", within(name, 40), buckets.get<int>());
@@ -126,7 +135,8 @@ void write_file(AtomicFile& file, const std::string& text) {
 
 // What rank 0 says of it; null on others.
 nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
-  std::optional<AtomicFile> perfetto, svg;  // one that cannot be written is an error before the steps
+  // One that cannot be written is an error before the steps.
+  std::optional<AtomicFile> perfetto, svg;
   if (group.is_main_process() && !options.perfetto.empty()) perfetto.emplace(options.perfetto);
   if (group.is_main_process() && !options.svg.empty()) svg.emplace(options.svg);
   Workload work(options, "ddp_traced", group);
@@ -148,9 +158,11 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
   if (!group.is_main_process()) return nullptr;
 
   const ReductionLog& log = logs.back();
-  const std::string title = fmt::format("{} · batch {} on {} ranks ({}) · step {}", options.model, options.batch,
-                                        group.size(), group.backend(), log.step);
-  result("{}{}", title, options.bucket_caps.size() > 1 ? fmt::format("\nbuckets of {} MB", options.bucket_mb) : "");
+  const std::string title = fmt::format("{} · batch {} on {} ranks ({}) · step {}", options.model,
+                                        options.batch, group.size(), group.backend(), log.step);
+  result(
+      "{}{}", title,
+      options.bucket_caps.size() > 1 ? fmt::format("\nbuckets of {} MB", options.bucket_mb) : "");
   print(log);
   nlohmann::json document = log_as_json(log);
   document.update({{"model", options.model},
@@ -165,7 +177,9 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
       "█ its all-reduce, waiting for other ranks included; │ backward has ended.\n"
       "The last bucket is always launched after that.");
   if (group.device().is_cuda())
-    message("The host waits for the GPU wherever a time is noted, so the step is slower than in\ntraining.");
+    message(
+        "The host waits for the GPU wherever a time is noted, so the step is slower than "
+        "in\ntraining.");
   if (perfetto) {
     write_file(*perfetto, perfetto_trace(records).dump() + "\n");
     message("wrote {} (open it in ui.perfetto.dev)", options.perfetto);
@@ -181,7 +195,8 @@ void warn_of_load() {
   double load = 0;
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());  // of all ranks
   if (getloadavg(&load, 1) == 1 && load > 0.5 * cores)
-    message("note    load {:.1f} on {}: other programs run, too, and are in these times", load, counted(cores, "core"));
+    message("note    load {:.1f} on {}: other programs run, too, and are in these times", load,
+            counted(cores, "core"));
 }
 
 // The same steps with each cap, below each other.
@@ -206,17 +221,19 @@ int trace(const TraceOptions& options) {
   const RankEnvironment here = rank_environment();
   const bool is_rank = !here.source.empty();
   const int ranks = is_rank ? here.size : options.ranks;
-  if (ranks < 2) throw UsageError("trace: one rank has nobody to average gradients with; --ranks 2 or more");
+  if (ranks < 2)
+    throw UsageError("trace: one rank has nobody to average gradients with; --ranks 2 or more");
   check_ranks("trace", ranks, options.device, options.backend);
   check_divisible(options.batch, ranks);
   if (options.bucket_caps.size() > 1 && !(options.perfetto + options.svg).empty())
-    throw UsageError("trace: --perfetto and --svg show one --bucket-mb, not {}", options.bucket_caps.size());
+    throw UsageError("trace: --perfetto and --svg show one --bucket-mb, not {}",
+                     options.bucket_caps.size());
   if (!is_rank && ranks > cpu_cores())
     message("{} on {} take turns: the times tell of the scheduler, too", counted(ranks, "rank"),
             counted(cpu_cores(), "core"));
-  return report_end(
-      launch_or_throw([&] { trace_each(options, process_group()); },
-                      {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
+  return report_end(launch_or_throw(
+      [&] { trace_each(options, process_group()); },
+      {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
 }
 
 }  // namespace ringgrad::program

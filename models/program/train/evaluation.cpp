@@ -15,7 +15,8 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kEvaluationBatch = 100;  // no more memory than training; larger ones were no faster
+// No more memory than training; larger ones were no faster.
+constexpr int64_t kEvaluationBatch = 100;
 
 // −log softmax(logits)[label], in double.
 double loss_of(const float* logits, int64_t classes, int64_t label) {
@@ -47,11 +48,13 @@ void gather_worst(ProcessGroup& group, std::vector<ImageResult>& images) {
   losses = all_gather_values(group, losses);
   images.clear();
   for (size_t i = 0; i < losses.size(); ++i)
-    if (losses[i] >= 0) images.push_back({numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2], losses[i]});
+    if (losses[i] >= 0)
+      images.push_back({numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2], losses[i]});
   keep_worst(images);
 }
 
-// `losses`: of each share, zero where another rank has it, so that a sum over the ranks adds nothing to any.
+// `losses`: of each share, zero where another rank has it, so that a sum over the ranks adds
+// nothing to any.
 void sum_over_ranks(ProcessGroup& group, std::vector<double>& losses, Evaluation& evaluation) {
   const Tensor loss = tensor(losses);
   std::vector<int64_t> numbers = evaluation.confusion;
@@ -68,8 +71,8 @@ void sum_over_ranks(ProcessGroup& group, std::vector<double>& losses, Evaluation
 
 }  // namespace
 
-Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
-                    ProcessGroup* group, int shards) {
+Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform,
+                    Device device, ProcessGroup* group, int shards) {
   set_phase(Phase::Evaluation);
   NoGradGuard no_grad;
   model.eval();
@@ -83,18 +86,23 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
   std::vector<double> losses(static_cast<size_t>(shares));
   for (int share = own.begin; share < own.end && !evaluation.interrupted; ++share) {
     const DistributedSamplerOptions exact{.shuffle = false, .pad = false};
-    DataLoader loader(dataset, std::make_shared<DistributedSampler>(dataset.size(), shares, share, exact),
+    DataLoader loader(dataset,
+                      std::make_shared<DistributedSampler>(dataset.size(), shares, share, exact),
                       {.batch_size = kEvaluationBatch, .num_workers = 1, .transform = transform});
     for (const Batch& batch : loader) {
       if ((evaluation.interrupted = interrupted() != 0)) break;
       const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
-      const auto target = to_vector<int64_t>(batch.target), answer = to_vector<int64_t>(argmax(logits, 1));
-      losses[share] += cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum}).item<float>();
+      const auto target = to_vector<int64_t>(batch.target),
+                 answer = to_vector<int64_t>(argmax(logits, 1));
+      losses[share] +=
+          cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum})
+              .item<float>();
       const auto values = to_vector<float>(logits);
       for (int64_t i = 0; i < batch.size(); ++i) {
         ++evaluation.confusion[target[i] * classes + answer[i]];
         const double loss = loss_of(values.data() + i * classes, classes, target[i]);
-        if (std::isfinite(loss)) evaluation.worst.push_back({batch.indices[i], target[i], answer[i], loss});
+        if (std::isfinite(loss))
+          evaluation.worst.push_back({batch.indices[i], target[i], answer[i], loss});
       }
       keep_worst(evaluation.worst);
     }
@@ -106,8 +114,8 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
     for (int64_t answer = 0; answer < classes; ++answer)
       evaluation.total += evaluation.confusion[label * classes + answer];
   }
-  CHECK(evaluation.interrupted || evaluation.total == dataset.size(), "evaluate: ", evaluation.total,
-        " images were counted, expected ", dataset.size());
+  CHECK(evaluation.interrupted || evaluation.total == dataset.size(),
+        "evaluate: ", evaluation.total, " images were counted, expected ", dataset.size());
   evaluation.loss /= static_cast<double>(std::max<int64_t>(evaluation.total, 1));
   return evaluation;
 }

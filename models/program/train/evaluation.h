@@ -16,15 +16,19 @@ inline constexpr size_t kWorst = 25;
 struct Evaluation {
   double loss = 0;  // mean over the images
   int64_t correct = 0, total = 0;
-  bool interrupted = false;        // a signal asked some rank to stop: the numbers are of a part of the images
+  // a signal asked some rank to stop: the numbers are of a part of the images.
+  bool interrupted = false;
   std::vector<int64_t> confusion;  // [classes · classes], row: the label, column: the answer
   std::vector<ImageResult> worst;  // the kWorst images of the highest loss, the worst first
-  double accuracy() const { return total ? static_cast<double>(correct) / static_cast<double>(total) : 0; }
+  double accuracy() const {
+    return total ? static_cast<double>(correct) / static_cast<double>(total) : 0;
+  }
 };
 
-// The whole data set in order, in evaluation mode, without a graph. With a group each rank takes its share, unpadded,
-// and all return the sum. In shards each of those is a share, on whatever rank, so that the sum has the same bits.
-Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform, Device device,
-                    ProcessGroup* group = nullptr, int shards = 0);
+// The whole data set in order, in evaluation mode, without a graph. With a group each rank takes
+// its share, unpadded, and all return the sum. In shards each of those is a share, on whatever
+// rank, so that the sum has the same bits.
+Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageTransform& transform,
+                    Device device, ProcessGroup* group = nullptr, int shards = 0);
 
 }  // namespace ringgrad::program

@@ -1,4 +1,5 @@
-// When the loader's threads have made batches, for a trace: two looks at the clock for each batch while it is on.
+// When the loader's threads have made batches, for a trace: two looks at the clock for each batch
+// while it is on.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,8 @@ class LoadingLog {
 
   // The same batches, noted here.
   static MakeBatch watched(MakeBatch make, std::shared_ptr<LoadingLog> log) {
-    return [make = std::move(make), log = std::move(log)](std::span<const int64_t> indices, int64_t epoch) {
+    return [make = std::move(make), log = std::move(log)](std::span<const int64_t> indices,
+                                                          int64_t epoch) {
       if (!log->on_) return make(indices, epoch);
       const auto begin = Clock::now();
       Batch batch = make(indices, epoch);

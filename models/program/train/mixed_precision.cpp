@@ -34,7 +34,8 @@ void MixedPrecision::step(optim::Optimizer& optimizer, double clip_norm) {
   if (masters_) masters_->take_gradients();
   if (scaler_) scaler_->unscale(optimizer);
   if (clip_norm > 0)
-    optim::clip_grad_norm_(masters_ ? nn::tensors_of(masters_->parameters()) : model_.parameters(), clip_norm);
+    optim::clip_grad_norm_(masters_ ? nn::tensors_of(masters_->parameters()) : model_.parameters(),
+                           clip_norm);
   if (scaler_) {
     scaler_->step(optimizer);
     scaler_->update();
@@ -47,16 +48,19 @@ void MixedPrecision::step(optim::Optimizer& optimizer, double clip_norm) {
 nn::NamedTensors MixedPrecision::state_dict() const {
   nn::NamedTensors state;
   if (masters_)
-    for (const auto& [name, tensor] : masters_->parameters()) state.emplace_back(kMaster + name, tensor.detach());
+    for (const auto& [name, tensor] : masters_->parameters())
+      state.emplace_back(kMaster + name, tensor.detach());
   if (scaler_)
-    for (const auto& [name, tensor] : scaler_->state_dict()) state.emplace_back(kScaler + name, tensor);
+    for (const auto& [name, tensor] : scaler_->state_dict())
+      state.emplace_back(kScaler + name, tensor);
   return state;
 }
 
 nn::NamedTensors MixedPrecision::load(const nn::NamedTensors& state) {
   nn::NamedTensors own, rest;
   for (const auto& entry : state)
-    (entry.first.starts_with(kMaster) || entry.first.starts_with(kScaler) ? own : rest).push_back(entry);
+    (entry.first.starts_with(kMaster) || entry.first.starts_with(kScaler) ? own : rest)
+        .push_back(entry);
   nn::copy_by_name("mixed_precision", state_dict(), own, true);
   return rest;
 }

@@ -1,7 +1,9 @@
 // What --dtype and --amp mean for a training step. The levels are apex's:
-//   O0  float32 throughout                         O2  16-bit parameters with float32 copies that the optimizer steps
-//   O1  16-bit activations, float32 parameters     O3  16-bit parameters, and nothing else
-// Batch norm's parameters and statistics and the loss are float32 at every level. With float16 the loss is scaled.
+//   O0  float32 throughout                         O2  16-bit parameters with float32 copies that
+//   the optimizer steps O1  16-bit activations, float32 parameters     O3  16-bit parameters, and
+//   nothing else
+// Batch norm's parameters and statistics and the loss are float32 at every level. With float16 the
+// loss is scaled.
 #pragma once
 
 #include <memory>
@@ -23,13 +25,17 @@ class MixedPrecision {
 
   void zero_grad(optim::Optimizer& optimizer);
   Tensor scale(const Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
-  // Clips the gradients' norm where clip_norm > 0, then steps; a step whose gradients overflowed is skipped.
+  // Clips the gradients' norm where clip_norm > 0, then steps; a step whose gradients overflowed is
+  // skipped.
   void step(optim::Optimizer& optimizer, double clip_norm);
-  bool may_overflow() const { return scaler_.has_value(); }  // then gradients that are not finite are no mistake
+  // Then gradients that are not finite are no mistake.
+  bool may_overflow() const { return scaler_.has_value(); }
 
-  // "master.NAME" and "scaler.NAME", beside what the optimizer saves; empty at O0 and O1 without float16.
+  // "master.NAME" and "scaler.NAME", beside what the optimizer saves; empty at O0 and O1 without
+  // float16.
   nn::NamedTensors state_dict() const;
-  // Takes its part out of the state; the rest is the optimizer's. Throws DataError where something lacks.
+  // Takes its part out of the state; the rest is the optimizer's. Throws DataError where something
+  // lacks.
   nn::NamedTensors load(const nn::NamedTensors& state);
 
  private:

@@ -14,13 +14,15 @@ namespace {
 
 constexpr int64_t kTuningSteps = 3;
 
-// RINGGRAD_SLOW=PART:MILLISECONDS, or RANK:PART:MILLISECONDS: trouble to put into a run, for what is to find it.
+// RINGGRAD_SLOW=PART:MILLISECONDS, or RANK:PART:MILLISECONDS: trouble to put into a run, for what
+// is to find it.
 double planted_seconds(Part part) {
   static const std::string planted = variable("RINGGRAD_SLOW");
   if (planted.empty()) return 0;
   const std::string name = kParts[static_cast<size_t>(part)];
   for (const std::string& before : {name + ":", variable("RANK", "0") + ":" + name + ":"})
-    if (planted.starts_with(before)) return parse_number<double>(planted.substr(before.size())).value_or(0) / 1e3;
+    if (planted.starts_with(before))
+      return parse_number<double>(planted.substr(before.size())).value_or(0) / 1e3;
   return 0;
 }
 
@@ -32,7 +34,8 @@ StepClock::StepClock() { durations_.reserve(4096); }
 StepClock::Pressure StepClock::pressure() {
   Pressure now;
   double ran = 0, queued = 0;
-  if (std::ifstream("/proc/thread-self/schedstat") >> ran >> queued) now.starved_seconds = queued / 1e9;
+  if (std::ifstream("/proc/thread-self/schedstat") >> ran >> queued)
+    now.starved_seconds = queued / 1e9;
   rusage used{};
   if (getrusage(RUSAGE_SELF, &used) == 0) {
     const auto seconds = [](const timeval& t) {
@@ -41,7 +44,8 @@ StepClock::Pressure StepClock::pressure() {
     now.processor_seconds = seconds(used.ru_utime) + seconds(used.ru_stime);
     now.page_faults = used.ru_majflt;
   }
-  std::ifstream machine("/proc/stat");  // "cpu  user nice system idle iowait irq softirq steal …", in ticks
+  std::ifstream machine(
+      "/proc/stat");  // "cpu  user nice system idle iowait irq softirq steal …", in ticks
   machine.ignore(5);
   double ticks = 0, all = 0;
   for (int i = 0; i < 8 && machine >> ticks; ++i)
@@ -90,7 +94,8 @@ void StepClock::count_buckets(const ReductionLog& log) {
   if (!as_before) {
     buckets_.clear();
     bucket_steps_ = 0;
-    for (const BucketLog& bucket : log.buckets) buckets_.push_back({*bucket.parameters, bucket.bytes});
+    for (const BucketLog& bucket : log.buckets)
+      buckets_.push_back({*bucket.parameters, bucket.bytes});
   }
   ++bucket_steps_;
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -106,7 +111,8 @@ RankSummary StepClock::means() const {
   const auto steps = static_cast<double>(durations_.size());
   for (size_t i = 0; i < sums_.size(); ++i) rank.seconds[i] = std::max(0.0, sums_[i] / steps);
   const Pressure now = pressure();
-  const double passed = seconds_since(measured_since_);  // tests and checkpoints included: as a part of all of it
+  // Tests and checkpoints included: as a part of all of it.
+  const double passed = seconds_since(measured_since_);
   const double per_step = rank.step() / std::max(passed, 1e-9);
   rank.starved = std::max(0.0, now.starved_seconds - before_.starved_seconds) * per_step;
   rank.processor = std::max(0.0, now.processor_seconds - before_.processor_seconds) * per_step;
@@ -114,7 +120,8 @@ RankSummary StepClock::means() const {
   rank.page_faults = static_cast<double>(now.page_faults - before_.page_faults) / steps;
   rank.buckets = buckets_;
   for (BucketSummary& bucket : rank.buckets)
-    for (double* sum : {&bucket.ready, &bucket.launched, &bucket.completed}) *sum /= static_cast<double>(bucket_steps_);
+    for (double* sum : {&bucket.ready, &bucket.launched, &bucket.completed})
+      *sum /= static_cast<double>(bucket_steps_);
   return rank;
 }
 

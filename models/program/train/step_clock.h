@@ -1,4 +1,5 @@
-// Where a rank's time goes, step by step: what it costs to know is a look at the clock at each part's beginning.
+// Where a rank's time goes, step by step: what it costs to know is a look at the clock at each
+// part's beginning.
 #pragma once
 
 #include <chrono>
@@ -16,8 +17,8 @@ class StepClock {
 
   // The part under way ends, and another begins. RINGGRAD_SLOW may make it last.
   void enter(Part part);
-  // A step is done: what backward and `log` (nullptr: one rank) say of it counts, unless it is one of the first steps,
-  // which tune kernels and plan buckets.
+  // A step is done: what backward and `log` (nullptr: one rank) say of it counts, unless it is one
+  // of the first steps, which tune kernels and plan buckets.
   void end_step(const ReductionLog* log);
   // No step is under way, until enter(): what came after the last one belongs to none.
   void pause() {
@@ -27,7 +28,8 @@ class StepClock {
 
   int64_t steps() const { return static_cast<int64_t>(durations_.size()); }  // that were measured
   const std::vector<float>& durations() const { return durations_; }         // in seconds
-  // Means over the measured steps; zeros where there are none. Memory and bytes are the caller's to add.
+  // Means over the measured steps; zeros where there are none. Memory and bytes are the caller's to
+  // add.
   RankSummary means() const;
 
  private:

@@ -17,7 +17,8 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kLossCheckSteps = 50;  // how often the loss is looked at: looking waits for the device
+// How often the loss is looked at: looking waits for the device.
+constexpr int64_t kLossCheckSteps = 50;
 
 std::vector<int64_t> numbers_of(const ShardDigest& digest) {
   return {static_cast<int64_t>(digest.low), static_cast<int64_t>(digest.high)};
@@ -30,23 +31,25 @@ ShardDigest sum_of(const std::vector<int64_t>& numbers) {
   return sum;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, const nn::NamedTensors& parameters) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
+                                                 const nn::NamedTensors& parameters) {
   if (recipe.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = recipe.lr,
-                                                                      .momentum = recipe.momentum,
-                                                                      .weight_decay = recipe.weight_decay,
-                                                                      .nesterov = recipe.nesterov});
+    return std::make_unique<optim::SGD>(parameters,
+                                        optim::SGDOptions{.lr = recipe.lr,
+                                                          .momentum = recipe.momentum,
+                                                          .weight_decay = recipe.weight_decay,
+                                                          .nesterov = recipe.nesterov});
   if (recipe.optimizer == "adam")
-    return std::make_unique<optim::Adam>(parameters,
-                                         optim::AdamOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
-  return std::make_unique<optim::AdamW>(parameters,
-                                        optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
+    return std::make_unique<optim::Adam>(
+        parameters, optim::AdamOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
+  return std::make_unique<optim::AdamW>(
+      parameters, optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
 }
 
 }  // namespace
 
-Training::Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
-                   const std::string& init)
+Training::Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group,
+                   int workers, const std::string& init)
     : recipe_(config.recipe),
       facts_(config.facts),
       device_(config.division->device),
@@ -72,7 +75,8 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
     captured_step_.emplace(device_, [this] { compute(own_batch_); });
 }
 
-// --freeze backbone: all but the last layer has no gradients, so nothing of it travels between ranks either.
+// --freeze backbone: all but the last layer has no gradients, so nothing of it travels between
+// ranks either.
 void Training::freeze() {
   if (recipe_.freeze == "none") return;
   const std::string head = head_of(*model_) + ".";
@@ -87,8 +91,8 @@ int64_t Training::trained_parameters() const {
   return elements;
 }
 
-// What is frozen stays as it was learnt: its batch norms, too, use the averages that came with them and leave them
-// alone.
+// What is frozen stays as it was learnt: its batch norms, too, use the averages that came with them
+// and leave them alone.
 void Training::set_modes() {
   network_->train();
   if (recipe_.freeze != "none") model_->eval();  // the last layer has no modes
@@ -99,16 +103,18 @@ void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
   const Division& division = *config.division;
   std::vector<Device> devices;
-  for (int i = 0; i < division.replicas(); ++i) devices.emplace_back(device_.type, device_.index + i);
+  for (int i = 0; i < division.replicas(); ++i)
+    devices.emplace_back(device_.type, device_.index + i);
   const auto make_replica = [this] { return make_model_for(recipe_.model, facts_); };
   if (division.shards > 0) {
-    virtual_ = std::make_unique<VirtualRanks>(*model_, *group_,
-                                              VirtualRanksOptions{.shards = shards_of_step(config),
-                                                                  .seed = config.seed,
-                                                                  .sync_batch_norm = *division.sync_bn,
-                                                                  .check_finite = !precision_->may_overflow(),
-                                                                  .devices = devices,
-                                                                  .make_replica = make_replica});
+    virtual_ = std::make_unique<VirtualRanks>(
+        *model_, *group_,
+        VirtualRanksOptions{.shards = shards_of_step(config),
+                            .seed = config.seed,
+                            .sync_batch_norm = *division.sync_bn,
+                            .check_finite = !precision_->may_overflow(),
+                            .devices = devices,
+                            .make_replica = make_replica});
   } else if (group_) {
     if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
@@ -120,14 +126,16 @@ void Training::wrap(const RunConfig& config) {
     options.broadcast_buffers = recipe_.freeze == "none";  // frozen ones never change
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
-    if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));  // other neurons drop out
+    // Other neurons drop out.
+    if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));
   } else if (division.replicas() > 1) {
     dp_ = std::make_unique<DataParallel>(*model_, make_replica, devices);
     network_ = dp_.get();
   }
 }
 
-// A rank whose part of the epoch has one batch less than others' takes part in the last step without images.
+// A rank whose part of the epoch has one batch less than others' takes part in the last step
+// without images.
 void Training::run_epoch(const AfterStep& after_step) {
   set_modes();
   if (!elastic_) begin_sums();
@@ -139,8 +147,9 @@ void Training::run_epoch(const AfterStep& after_step) {
     if (on_part_) on_part_(Part::Rest);
     if (at_epoch_end() || step_ % kLossCheckSteps == 0) check_loss();
     if (at_epoch_end())
-      CHECK(used_images() == complete_digest(train_size_), "train: epoch ", epoch(), " did not use each of the ",
-            train_size_, " images exactly once; the ranks' shares overlap or have gaps");
+      CHECK(used_images() == complete_digest(train_size_), "train: epoch ", epoch(),
+            " did not use each of the ", train_size_,
+            " images exactly once; the ranks' shares overlap or have gaps");
     if (after_step()) break;
     enter(Part::Data);
     batches_->advance();
@@ -165,11 +174,12 @@ void Training::enter(Part part) {
 }
 
 // Note [Which steps are captured]
-// Those of full batches, on CUDA, in one process with one device: nothing in them needs the host. The learning rate and
-// the current batch's place are set in the device's memory before each; the short last batch of an epoch has other
-// shapes, and is queued operation by operation. So are the steps of DataParallel, whose threads and devices change
-// hands in the middle, and of DistributedDataParallel: at the end of backward its ranks tell each other on the host how
-// many samples they had, and whether one of them is to stop.
+// Those of full batches, on CUDA, in one process with one device: nothing in them needs the host.
+// The learning rate and the current batch's place are set in the device's memory before each; the
+// short last batch of an epoch has other shapes, and is queued operation by operation. So are the
+// steps of DataParallel, whose threads and devices change hands in the middle, and of
+// DistributedDataParallel: at the end of backward its ranks tell each other on the host how many
+// samples they had, and whether one of them is to stop.
 void Training::train_step() {
   const int64_t all_images =
       std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
@@ -192,8 +202,8 @@ void Training::train_step() {
   ++step_;
 }
 
-// The step of a global batch of so many images, of which this rank has the current batch, if any. The loss is that of
-// all of them, on all ranks.
+// The step of a global batch of so many images, of which this rank has the current batch, if any.
+// The loss is that of all of them, on all ranks.
 void Training::train_shards(int64_t images) {
   virtual_->set_step(step_);
   virtual_->set_flag(program::interrupted() != 0);
@@ -206,9 +216,10 @@ void Training::train_shards(int64_t images) {
     digests = empty({2 * static_cast<int64_t>(group_->size())}, {.dtype = DType::Int64});
     gathered = group_->all_gather(digests, tensor(numbers_of(used)), {.async = true});
   }
-  const double loss =
-      virtual_->step(images, [&](const VirtualRanks::Shard& shard) { return add_gradient_of(batch, shard); });
-  // From here on nothing throws: the step counts. The digests have come before what the step has waited for.
+  const double loss = virtual_->step(
+      images, [&](const VirtualRanks::Shard& shard) { return add_gradient_of(batch, shard); });
+  // From here on nothing throws: the step counts. The digests have come before what the step has
+  // waited for.
   gathered.wait();
   if (elastic_) {
     begin_sums();
@@ -222,17 +233,22 @@ void Training::train_shards(int64_t images) {
 }
 
 Tensor Training::add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard) {
-  const auto rows = [&](const Tensor& x) { return to(slice(x, 0, shard.begin, shard.end), shard.device); };
-  const Tensor loss = cross_entropy(to((*shard.module)(rows(batch.data)), DType::Float32), rows(batch.target),
-                                    {.label_smoothing = recipe_.label_smoothing, .reduction = Reduction::Sum});
+  const auto rows = [&](const Tensor& x) {
+    return to(slice(x, 0, shard.begin, shard.end), shard.device);
+  };
+  const Tensor loss =
+      cross_entropy(to((*shard.module)(rows(batch.data)), DType::Float32), rows(batch.target),
+                    {.label_smoothing = recipe_.label_smoothing, .reduction = Reduction::Sum});
   precision_->scale(loss).backward();
   return loss;
 }
 
-// The last step of an epoch may have fewer batches, not on all ranks equally many, and the last of them fewer images.
+// The last step of an epoch may have fewer batches, not on all ranks equally many, and the last of
+// them fewer images.
 int64_t Training::own_images_of_step() const {
   const int64_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
-  const int64_t in_epoch = (train_size_ - rank + ranks - 1) / ranks, most = own_batch_ * recipe_.accumulate;
+  const int64_t in_epoch = (train_size_ - rank + ranks - 1) / ranks,
+                most = own_batch_ * recipe_.accumulate;
   return std::clamp<int64_t>(in_epoch - step_ % steps_per_epoch_ * most, 0, most);
 }
 
@@ -241,8 +257,8 @@ void Training::count_batch() {
   digest_.add(batches_->indices());
 }
 
-// What a step does on the device, for so many images of this rank, in one batch or several. A rank that has none left
-// only takes part in the others' averaging.
+// What a step does on the device, for so many images of this rank, in one batch or several. A rank
+// that has none left only takes part in the others' averaging.
 void Training::compute(int64_t images) {
   precision_->zero_grad(*optimizer_);
   if (images == 0) {
@@ -271,7 +287,8 @@ void Training::add_gradient(int64_t images) {
                                     {.label_smoothing = recipe_.label_smoothing});
   const auto part = static_cast<double>(batch.size());
   enter(Part::Backward);
-  precision_->scale(batch.size() == images ? loss : loss * (part / static_cast<double>(images))).backward();
+  precision_->scale(batch.size() == images ? loss : loss * (part / static_cast<double>(images)))
+      .backward();
   kernels::axpby(loss_sum_, to(loss.detach(), DType::Float64), part, 1);
 }
 
@@ -313,8 +330,9 @@ void Training::check_loss() const {
 }
 
 void Training::diverged(const std::string& what) const {
-  throw Error(fmt::format("train: {} by step {} (epoch {}): the run diverged. A lower --lr helps, or --clip-norm 1",
-                          what, step_, (step_ - 1) / steps_per_epoch_ + 1));
+  throw Error(fmt::format(
+      "train: {} by step {} (epoch {}): the run diverged. A lower --lr helps, or --clip-norm 1",
+      what, step_, (step_ - 1) / steps_per_epoch_ + 1));
 }
 
 }  // namespace ringgrad::program

@@ -1,5 +1,5 @@
-// The training loop: epochs of steps, on one rank or several, and a state that can be saved at any step and continued
-// bit for bit, also on another number of ranks as far as rounding allows.
+// The training loop: epochs of steps, on one rank or several, and a state that can be saved at any
+// step and continued bit for bit, also on another number of ranks as far as rounding allows.
 #pragma once
 
 #include <filesystem>
@@ -23,44 +23,51 @@ namespace ringgrad::program {
 
 class Training {
  public:
-  // config.division is settled: by its method the step is done on one device, on replicas of the model, or by the ranks
-  // of `group`, which must outlive the training; then everything below is collective. Each rank takes its part of every
-  // global batch: recipe.batch must be a multiple of the ranks, or the division have shards, which need a group, of one
-  // rank where there is one. `workers`: threads that prepare batches. `init`: whose
-  // weights to begin with (see load_weights), random ones where it is empty.
+  // config.division is settled: by its method the step is done on one device, on replicas of the
+  // model, or by the ranks of `group`, which must outlive the training; then everything below is
+  // collective. Each rank takes its part of every global batch: recipe.batch must be a multiple of
+  // the ranks, or the division have shards, which need a group, of one rank where there is one.
+  // `workers`: threads that prepare batches. `init`: whose weights to begin with (see
+  // load_weights), random ones where it is empty.
   Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
            const std::string& init = "");
 
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;
-  // Trains from where it stands to the end of the epoch, or to where after_step stops it. Throws Error when the loss is
-  // not a number, naming the step; or when the epoch has not used every image exactly once, on all ranks together.
+  // Trains from where it stands to the end of the epoch, or to where after_step stops it. Throws
+  // Error when the loss is not a number, naming the step; or when the epoch has not used every
+  // image exactly once, on all ranks together.
   void run_epoch(const AfterStep& after_step);
 
-  // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h. Atomic. Throws
-  // IoError; and writes nothing where it throws Error, as the loss or the model is not finite, or OutOfStepError,
-  // naming tensor and rank, as the ranks' models are not the same bit for bit.
+  // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h.
+  // Atomic. Throws IoError; and writes nothing where it throws Error, as the loss or the model is
+  // not finite, or OutOfStepError, naming tensor and rank, as the ranks' models are not the same
+  // bit for bit.
   void save(const std::filesystem::path& path);
-  // Throws DataError where the file is missing or damaged, or belongs to another model or recipe; nothing is changed
-  // then.
+  // Throws DataError where the file is missing or damaged, or belongs to another model or recipe;
+  // nothing is changed then.
   void load(const std::filesystem::path& path);
 
-  // Of an elastic job, where every rank has all there is to know (hand_over.h): what training is after step() steps,
-  // also when a step has been broken off. Not collective. The tensors are those that training changes.
+  // Of an elastic job, where every rank has all there is to know (hand_over.h): what training is
+  // after step() steps, also when a step has been broken off. Not collective. The tensors are those
+  // that training changes.
   TrainingState state();
   // The same is to be true of this training, which has the same model and recipe. Throws as load().
   void load(const TrainingState& state);
 
   nn::Module& model() { return *model_; }
-  int64_t trained_parameters() const;                         // elements; all but what the recipe freezes
+  // elements; all but what the recipe freezes.
+  int64_t trained_parameters() const;
   int64_t step() const { return step_; }                      // steps done, over all epochs
   int64_t epoch() const { return step_ / steps_per_epoch_; }  // whole epochs done
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
   int64_t images() const { return images_; }  // in this epoch so far, on all ranks
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
   int64_t planned_steps() const { return steps_per_epoch_ * recipe_.epochs; }
-  double waited_for_data() const { return batches_->waited_seconds(); }  // this rank, in all epochs of this process
-  double mean_loss() const;                           // over the images of this epoch so far; waits for the device
+  // This rank, in all epochs of this process.
+  double waited_for_data() const { return batches_->waited_seconds(); }
+  // Over the images of this epoch so far; waits for the device.
+  double mean_loss() const;
   double own_mean_loss() const;                       // over this rank's alone; not collective
   int64_t own_images() const { return own_images_; }  // whose mean that is
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
@@ -68,11 +75,12 @@ class Training {
 
   // Batches are made by the device, of a data set that lies there.
   bool data_on_device() const { return batches_->on_device(); }
-  // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured] in training.cpp.
+  // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured]
+  // in training.cpp.
   bool step_captured() const { return captured_step_.has_value(); }
 
-  // Collective: a hash of the model's parameters and buffers; 0 without a group. Throws OutOfStepError, naming tensor
-  // and rank, unless all ranks have the same.
+  // Collective: a hash of the model's parameters and buffers; 0 without a group. Throws
+  // OutOfStepError, naming tensor and rank, unless all ranks have the same.
   uint64_t check_identical() const;
   double waited_for_ranks() const;  // seconds, this rank, in all epochs of this process
   // The wrapper, for what it knows about communication; nullptr without a group.
@@ -102,7 +110,8 @@ class Training {
   std::vector<double> loss_sums() const;
   ShardDigest used_images() const;
   nn::NamedTensors stepping_state();
-  nn::Checkpoint checkpoint(const std::vector<double>& sums, const ShardDigest& used, std::vector<int64_t> generators);
+  nn::Checkpoint checkpoint(const std::vector<double>& sums, const ShardDigest& used,
+                            std::vector<int64_t> generators);
   void load(const nn::Checkpoint& checkpoint, const std::string& called);
   void check_loss() const;   // of this rank; waits for the device
   void check_state() const;  // of the model
@@ -131,7 +140,8 @@ class Training {
   StepClock clock_;
   std::function<void(Part)> on_part_;
   int64_t step_ = 0;
-  Tensor loss_sum_;  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'
+  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'.
+  Tensor loss_sum_;
   int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;
   ShardDigest digest_;  // of this rank's images of this epoch; of an elastic job's all ranks'

@@ -15,8 +15,10 @@ RowRange own_rows(const RunConfig& config, const ProcessGroup& group, int64_t ba
   return rows_of(shards_of_rank(group.rank(), group.size(), shards), shards, batch);
 }
 
-// The same global batches on any number of ranks: rank r has every n-th image of each, or those of its shards.
-std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config, const ProcessGroup* group) {
+// The same global batches on any number of ranks: rank r has every n-th image of each, or those of
+// its shards.
+std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config,
+                                      const ProcessGroup* group) {
   const uint64_t seed = config.seed;
   if (config.division->shards > 0) {
     const auto part = [config, group](int64_t batch) {
@@ -77,7 +79,8 @@ int shards_of_step(const RunConfig& config) {
 }
 
 int64_t own_batch(const RunConfig& config, const ProcessGroup* group) {
-  if (config.division->shards > 0) return own_rows(config, *group, config.recipe.step_batch()).size();
+  if (config.division->shards > 0)
+    return own_rows(config, *group, config.recipe.step_batch()).size();
   return config.recipe.batch / (group ? group->size() : 1);
 }
 
@@ -85,18 +88,21 @@ std::unique_ptr<BatchSource> training_batches(const RunConfig& config, const Ima
                                               const ProcessGroup* group, int workers,
                                               const std::shared_ptr<LoadingLog>& log) {
   std::shared_ptr<Sampler> sampler = make_sampler(dataset.size(), config, group);
-  const DataLoaderOptions options{.batch_size = own_batch(config, group),
-                                  .num_workers = workers,
-                                  .transform = train_transform(config.facts, config.recipe, config.seed)};
-  const TensorOptions images{.dtype = dtype_named(config.recipe.dtype), .device = Device(config.division->device)};
+  const DataLoaderOptions options{
+      .batch_size = own_batch(config, group),
+      .num_workers = workers,
+      .transform = train_transform(config.facts, config.recipe, config.seed)};
+  const TensorOptions images{.dtype = dtype_named(config.recipe.dtype),
+                             .device = Device(config.division->device)};
   if (images.device.is_cuda()) {
     const size_t bytes = ResidentBatches::bytes(dataset);
     const size_t available = device_backend(images.device.type).free_memory(images.device.index);
     if (bytes <= available / 2)
-      return std::make_unique<ResidentBatches>(dataset, std::move(sampler), options.batch_size, options.transform,
-                                               images);
+      return std::make_unique<ResidentBatches>(dataset, std::move(sampler), options.batch_size,
+                                               options.transform, images);
     message("note    {} of images stay on the host: {} has {} free, of which they may take half",
-            human_bytes(static_cast<int64_t>(bytes)), str(images.device), human_bytes(static_cast<int64_t>(available)));
+            human_bytes(static_cast<int64_t>(bytes)), str(images.device),
+            human_bytes(static_cast<int64_t>(available)));
   }
   MakeBatch make = LoadingLog::watched(image_batches(dataset, options.transform), log);
   return std::make_unique<LoaderBatches>(std::move(make), std::move(sampler), options, images);

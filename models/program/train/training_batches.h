@@ -14,11 +14,12 @@ namespace ringgrad::program {
 // Of a step: each of the batches that it accumulates is cut into --shards.
 int shards_of_step(const RunConfig& config);
 
-int64_t own_batch(const RunConfig& config, const ProcessGroup* group);  // images of this rank in a full batch
+// Images of this rank in a full batch.
+int64_t own_batch(const RunConfig& config, const ProcessGroup* group);
 
-// The same global batches on any number of ranks, augmented as the recipe says: on CUDA from the data set in the
-// device's memory, unless that takes more than half of what is free there, else from a loader's threads, of which `log`
-// hears what they do.
+// The same global batches on any number of ranks, augmented as the recipe says: on CUDA from the
+// data set in the device's memory, unless that takes more than half of what is free there, else
+// from a loader's threads, of which `log` hears what they do.
 std::unique_ptr<BatchSource> training_batches(const RunConfig& config, const ImageDataset& dataset,
                                               const ProcessGroup* group, int workers,
                                               const std::shared_ptr<LoadingLog>& log);
