@@ -5,6 +5,7 @@
 #include <ostream>
 #include <typeinfo>
 
+#include "ringgrad/core/error.h"
 #include "ringgrad/nn/module.h"
 
 namespace ringgrad::nn {

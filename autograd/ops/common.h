@@ -4,13 +4,12 @@
 #pragma once
 
 #include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
-
-struct BatchNormOptions;  // in autograd/ops.h
 
 void check_defined(const char* operation, const Tensor& x);
 void check_floating(const char* operation, const Tensor& x);  // defined, too

@@ -17,7 +17,7 @@ namespace ringgrad {
 namespace {
 
 // How often those who wait for others look whether they live.
-constexpr std::chrono::milliseconds kLookAround{50};
+constexpr std::chrono::milliseconds kLookAgain{50};
 
 // How to reach a rank. Its fields travel as lines, which none of them contains.
 struct PeerAddress {
@@ -150,7 +150,7 @@ class Connector {
     int missing = 0;
     for (int peer = rank_ + 1; peer < size_; ++peer) missing += has_data_connection(peer) ? 2 : 1;
     while (missing > 0) {
-      auto admitted = listener.next(Deadline::after(kLookAround));
+      auto admitted = listener.next(Deadline::after(kLookAgain));
       if (!admitted) {
         check_alive();
         if (options_.check_wanted) options_.check_wanted();
