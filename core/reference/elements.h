@@ -140,6 +140,22 @@ void for_each_index(const Shape& shape, const Body& body) {
   }
 }
 
+// The elements of x in row-major order.
+inline std::vector<double> wide(const Tensor& x) {
+  const Elements<double> elements(x);
+  std::vector<double> all;
+  all.reserve(static_cast<size_t>(x.numel()));
+  for_each_index(x.shape(), [&](const Shape& i) { all.push_back(elements(i)); });
+  return all;
+}
+// y[i] = finish(value, i), for values in row-major order.
+template <class Finish>
+void store(const Tensor& y, const std::vector<double>& values, const Finish& finish) {
+  const Results<double> to(y);
+  size_t place = 0;
+  for_each_index(y.shape(), [&](const Shape& i) { to(i) = finish(values[place++], i); });
+}
+
 // body.operator()<A>() with the type in which elements of `dtype` are computed: double, or Integer.
 template <class Integer, class Body>
 void with_numbers(DType dtype, const Body& body) {

@@ -7,78 +7,79 @@ namespace {
 // c[b] = a[b] · b[b] + bias
 void matmul(Stream, const Tensor& c_out, const Tensor& a_in, const Tensor& b_in,
             const Tensor& bias_in) {
-  const Results<double> c(c_out);
-  const Elements<double> a(a_in);
-  const Elements<double> b(b_in);
+  const std::vector<double> a = wide(a_in);
+  const std::vector<double> b = wide(b_in);
   const Elements<double> bias(bias_in);
-  const int64_t terms = a.shape()[2];
-  for_each_index(c.shape(), [&](const Shape& i) {
+  const int64_t rows = c_out.size(1);
+  const int64_t columns = c_out.size(2);
+  const int64_t terms = a_in.size(2);
+  const Results<double> c(c_out);
+  for_each_index(c_out.shape(), [&](const Shape& i) {
     double sum = bias.value_or(0, i[2]);
-    for (int64_t k = 0; k < terms; ++k) sum += a(i[0], i[1], k) * b(i[0], k, i[2]);
+    const int64_t row = (i[0] * rows + i[1]) * terms;
+    const int64_t column = i[0] * terms * columns + i[2];
+    for (int64_t k = 0; k < terms; ++k) sum += a[row + k] * b[column + k * columns];
     c(i) = sum;
   });
 }
 
 // body(out, in, weight) for each product x[in] w[weight] that a convolution adds up for y[out]: its
-// definition. In the forward pass such products are added for each y, in the gradient of x for each
-// x, and in that of w for each w. Pixels in the padding are 0, and add nothing.
+// definition, with places in row-major order. In the forward pass such products are added for each
+// y, in the gradient of x for each x, and in that of w for each w. Pixels in the padding are 0, and
+// add nothing.
 template <class Body>
 void for_each_product(const Shape& y, const Shape& x, const Shape& w, const Conv2dOptions& o,
                       const Body& body) {
   const int64_t filters_of_group = w[0] / o.groups;
-  Shape in = x;
-  Shape weight = w;
-  for_each_index(y, [&](const Shape& out) {
-    in[0] = out[0];
-    weight[0] = out[1];
-    for_each_index({w[1], w[2], w[3]}, [&](const Shape& tap) {
-      for (int d = 0; d < 3; ++d) weight[d + 1] = tap[d];
-      in[1] = out[1] / filters_of_group * w[1] + tap[0];
-      in[2] = out[2] * o.stride.h + tap[1] * o.dilation.h - o.padding.h;
-      in[3] = out[3] * o.stride.w + tap[2] * o.dilation.w - o.padding.w;
-      if (in[2] >= 0 && in[2] < x[2] && in[3] >= 0 && in[3] < x[3]) body(out, in, weight);
-    });
-  });
+  int64_t out = 0;
+  for (int64_t image = 0; image < y[0]; ++image)
+    for (int64_t filter = 0; filter < y[1]; ++filter)
+      for (int64_t row = 0; row < y[2]; ++row)
+        for (int64_t column = 0; column < y[3]; ++column, ++out) {
+          const int64_t first_channel = filter / filters_of_group * w[1];
+          int64_t weight = filter * w[1] * w[2] * w[3];
+          for (int64_t channel = 0; channel < w[1]; ++channel)
+            for (int64_t r = 0; r < w[2]; ++r)
+              for (int64_t s = 0; s < w[3]; ++s, ++weight) {
+                const int64_t h = row * o.stride.h + r * o.dilation.h - o.padding.h;
+                const int64_t v = column * o.stride.w + s * o.dilation.w - o.padding.w;
+                if (h < 0 || h >= x[2] || v < 0 || v >= x[3]) continue;
+                const int64_t plane = image * x[1] + first_channel + channel;
+                body(out, (plane * x[2] + h) * x[3] + v, weight);
+              }
+        }
 }
 
 void conv2d(Stream, const Tensor& y_out, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in,
             const Conv2dOptions& options) {
-  const Elements<double> x(x_in);
-  const Elements<double> w(w_in);
+  const std::vector<double> x = wide(x_in);
+  const std::vector<double> w = wide(w_in);
   const Elements<double> b(b_in);
-  const Results<double> y(y_out);
-  Sums sums(y.shape());
-  for_each_product(
-      y.shape(), x.shape(), w.shape(), options,
-      [&](const auto& out, const auto& in, const auto& weight) { sums(out) += x(in) * w(weight); });
-  for_each_index(y.shape(), [&](const Shape& i) { y(i) = sums(i) + b.value_or(0, i[1]); });
+  std::vector<double> y(y_out.numel());
+  for_each_product(y_out.shape(), x_in.shape(), w_in.shape(), options,
+                   [&](int64_t out, int64_t in, int64_t weight) { y[out] += x[in] * w[weight]; });
+  store(y_out, y, [&](double sum, const Shape& i) { return sum + b.value_or(0, i[1]); });
 }
 
 void conv2d_backward_input(Stream, const Tensor& dx_out, const Tensor& dy_in, const Tensor& w_in,
                            const Tensor& addend_in, const Conv2dOptions& options) {
-  const Elements<double> dy(dy_in);
-  const Elements<double> w(w_in);
+  const std::vector<double> dy = wide(dy_in);
+  const std::vector<double> w = wide(w_in);
   const Elements<double> addend(addend_in);
-  const Results<double> dx(dx_out);
-  Sums sums(dx.shape());
-  for_each_product(dy.shape(), dx.shape(), w.shape(), options,
-                   [&](const auto& out, const auto& in, const auto& weight) {
-                     sums(in) += dy(out) * w(weight);
-                   });
-  for_each_index(dx.shape(), [&](const Shape& i) { dx(i) = sums(i) + addend.value_or(0, i); });
+  std::vector<double> dx(dx_out.numel());
+  for_each_product(dy_in.shape(), dx_out.shape(), w_in.shape(), options,
+                   [&](int64_t out, int64_t in, int64_t weight) { dx[in] += dy[out] * w[weight]; });
+  store(dx_out, dx, [&](double sum, const Shape& i) { return sum + addend.value_or(0, i); });
 }
 
 void conv2d_backward_weight(Stream, const Tensor& dw_out, const Tensor& dy_in, const Tensor& x_in,
                             const Conv2dOptions& options) {
-  const Elements<double> dy(dy_in);
-  const Elements<double> x(x_in);
-  const Results<double> dw(dw_out);
-  Sums sums(dw.shape());
-  for_each_product(dy.shape(), x.shape(), dw.shape(), options,
-                   [&](const auto& out, const auto& in, const auto& weight) {
-                     sums(weight) += dy(out) * x(in);
-                   });
-  for_each_index(dw.shape(), [&](const Shape& i) { dw(i) = sums(i); });
+  const std::vector<double> dy = wide(dy_in);
+  const std::vector<double> x = wide(x_in);
+  std::vector<double> dw(dw_out.numel());
+  for_each_product(dy_in.shape(), x_in.shape(), dw_out.shape(), options,
+                   [&](int64_t out, int64_t in, int64_t weight) { dw[weight] += dy[out] * x[in]; });
+  store(dw_out, dw, [](double sum, const Shape&) { return sum; });
 }
 
 REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Reference, matmul);
