@@ -13,8 +13,8 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/text.h"
-#include "ringgrad/distributed/elastic/own_seat.h"
 #include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/job/job_members.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
@@ -25,7 +25,7 @@ namespace {
 void run_rank(const std::function<void()>& main_function, const RankEnvironment& here,
               const InitOptions& group) {
   try {
-    if (!OwnSeat::exists()) init_process_group(here, group);
+    if (!in_elastic_job()) init_process_group(here, group);
     main_function();
     set_phase(Phase::Finished);
   } catch (...) {
@@ -102,7 +102,7 @@ void parse_url(const std::string& url, SupervisorOptions& job) {
 int run_job(const std::function<void()>& main_function, const LaunchOptions& options) {
   const RankEnvironment here = rank_environment();
   const bool alone = options.num_processes * options.num_machines == 1 && !options.elastic;
-  const bool is_only_rank = !here.source.empty() && here.size == 1 && !OwnSeat::exists();
+  const bool is_only_rank = !here.source.empty() && here.size == 1 && !in_elastic_job();
   CHECK_AS(EnvironmentError, alone || !is_only_rank, "launch: num_processes is ",
            options.num_processes, ", num_machines ", options.num_machines, ", but ", here.source,
            " is set, so this is the only rank of a job ",

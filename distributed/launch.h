@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "ringgrad/distributed/elastic/registrar.h"
+#include "ringgrad/distributed/job/job_members.h"
 #include "ringgrad/distributed/init_process_group.h"
 
 namespace ringgrad {

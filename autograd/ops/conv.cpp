@@ -71,7 +71,7 @@ Tensor images_of(const Tensor& b, const Tensor& y) {
   const Tensor images = empty_like(y), memory = memory_of(images);
   const Tensor all = for_channels(memory, y.is_channel_blocked(), y.dtype());
   copy_(all.as_strided({y.size(1)}, {1}, 0), b);
-  kernels::copy(memory, all.expand(memory.shape()));
+  kernels::copy(memory, expand(all, memory.shape()));
   return images;
 }
 

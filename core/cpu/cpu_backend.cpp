@@ -13,7 +13,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/device/device_backend.h"
-#include "ringgrad/core/kernels/isa.h"
+#include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad {
 namespace {
@@ -56,8 +56,7 @@ class CpuBackend : public DeviceBackend {
 
   Stream default_stream(int index) override {
     std::call_once(once_, [this] {
-      // Throws where the kernels that RINGGRAD_ISA names are not here.
-      isa();
+      check_cpu_kernels();
       for (int i = 0; i < count(); ++i)  // the cores are divided, at least one each
         pools_.push_back(std::make_unique<ThreadPool>(std::max(1, cpu_cores() / count())));
     });

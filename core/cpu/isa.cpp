@@ -15,6 +15,7 @@
 #include "ringgrad/core/cpu/machine_peak.h"
 #include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/kernels/isa.h"
+#include "ringgrad/core/kernels/kernel.h"
 
 using Initialiser = void (*)();
 // The linker defines these two names for a section that there is; they are null for one that there
@@ -92,6 +93,7 @@ void choose_at_start() {
   }
 }
 BEFORE_MAIN(isa, choose_at_start());
+BEFORE_MAIN(check, register_cpu_check([] { (void)isa(); }));
 
 }  // namespace
 

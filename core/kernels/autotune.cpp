@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/device/device_backend.h"
@@ -208,6 +209,8 @@ std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways&
                                    [&](double time) { return time <= kNotWorthIt * least; });
   return chosen - known->begin();
 }
+
+BEFORE_MAIN(autotune, register_vendor_choice(vendor_is_faster));
 
 }  // namespace
 

@@ -84,7 +84,7 @@ struct LayoutPolicy {
 };
 // Before main, as kernels register. Returns true.
 bool register_layout_policy(DeviceType device, const LayoutPolicy& policy);
-// Throws NotImplementedError if this build has no kernels for the device.
+// Of a device that has registered none: everything is strided.
 const LayoutPolicy& layout_policy(Device device);
 
 }  // namespace ringgrad

@@ -8,6 +8,8 @@ namespace ringgrad {
 namespace {
 
 constinit const KernelBase* kernels_head = nullptr;
+constinit VendorChoice vendor_choice = nullptr;
+constinit CpuCheck cpu_check = nullptr;
 std::atomic<std::optional<Provider>> of_process;
 constinit thread_local std::optional<Provider> of_thread;
 
@@ -41,6 +43,24 @@ bool add_vendor_library(DeviceType device, const std::string& library) {
 const std::vector<std::string>& vendor_libraries(DeviceType device) { return libraries(device); }
 
 const KernelBase* first_kernel() { return kernels_head; }
+
+bool register_vendor_choice(VendorChoice choice) {
+  vendor_choice = choice;
+  return true;
+}
+bool is_vendor_chosen(Stream stream, const std::string& call,
+                      const std::function<void(Stream)>& native,
+                      const std::function<bool(Stream)>& vendor) {
+  return vendor_choice && vendor_choice(stream, call, native, vendor);
+}
+
+bool register_cpu_check(CpuCheck check) {
+  cpu_check = check;
+  return true;
+}
+void check_cpu_kernels() {
+  if (cpu_check) cpu_check();
+}
 
 bool KernelBase::set_slot(DeviceType device, Provider provider, AnyFunction function) {
   bool first = true;

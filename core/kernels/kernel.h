@@ -28,7 +28,6 @@
 #include <vector>
 
 #include "ringgrad/core/base/before_main.h"
-#include "ringgrad/core/kernels/autotune.h"
 #include "ringgrad/core/kernels/call_signature.h"
 
 namespace ringgrad {
@@ -98,6 +97,22 @@ class KernelBase {
 };
 const KernelBase* first_kernel();
 
+// Chooses between a kernel's two providers for Provider::Fastest: true for the vendor's. autotune.h
+// says what the arguments are, and registers itself; without it the native one is chosen.
+using VendorChoice = bool (*)(Stream stream, const std::string& call,
+                              const std::function<void(Stream)>& native,
+                              const std::function<bool(Stream)>& vendor);
+bool register_vendor_choice(VendorChoice choice);
+bool is_vendor_chosen(Stream stream, const std::string& call,
+                      const std::function<void(Stream)>& native,
+                      const std::function<bool(Stream)>& vendor);
+
+// Throws where this machine cannot run the CPU's kernels, as the registered check says
+// (core/cpu/isa.cpp).
+void check_cpu_kernels();
+using CpuCheck = void (*)();
+bool register_cpu_check(CpuCheck check);
+
 // Stands between its thread and the kernels that it calls, to measure them:
 // core/kernels/kernel_profile.h.
 class KernelObserver {
@@ -163,7 +178,7 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
     const Provider wanted = preferred_provider(stream.device.type);
     if (wanted == Provider::Native || wanted == Provider::Reference) return false;
     if (wanted == Provider::Fastest &&
-        !vendor_is_faster(
+        !is_vendor_chosen(
             stream, call_signature(name(), args...),
             [&](Stream on) { native(on, when_timed(args)...); },
             [&](Stream on) { return vendor(on, when_timed(args)...); }))

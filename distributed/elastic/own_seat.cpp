@@ -10,6 +10,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/job/job_members.h"
 
 namespace ringgrad {
 namespace {
@@ -31,11 +32,9 @@ std::string joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-bool OwnSeat::exists() { return !variable("RINGGRAD_MEMBERSHIP_FD").empty(); }
-
 OwnSeat::OwnSeat()
     : membership_(
-          Membership::open(parse_number<int>(variable("RINGGRAD_MEMBERSHIP_FD")).value_or(-1))),
+          Membership::open(parse_number<int>(variable(kMembersDescriptor)).value_or(-1))),
       index_(parse_number<int>(variable("LOCAL_RANK")).value_or(-1)) {
   CHECK_AS(DistributedError, index_ >= 0 && index_ < membership_.seats(), "elastic: LOCAL_RANK is ",
            variable("LOCAL_RANK"), ", and the job has ", membership_.seats(), " seats");

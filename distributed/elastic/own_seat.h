@@ -20,8 +20,6 @@ struct Place {
 // Thread-safety: none.
 class OwnSeat {
  public:
-  // Whether a launcher has started this process for an elastic job.
-  static bool exists();
   // Throws DistributedError where what the launcher has passed makes no sense.
   OwnSeat();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/failure.h"
 
@@ -18,6 +19,12 @@ constexpr int kLongPatience = 10;
 // Members who are not at the door so long after another one came that had missed them are the ones
 // it missed.
 constexpr std::chrono::milliseconds kGrace{2000};
+
+std::unique_ptr<JobMembers> make(ElasticRange range, int founders,
+                                 std::chrono::milliseconds timeout) {
+  return std::make_unique<Registrar>(range, founders, timeout);
+}
+BEFORE_MAIN(registrar, register_job_members(make));
 
 }  // namespace
 

@@ -5,8 +5,6 @@
 // does not come to the door in time after others have. README.md has the whole protocol.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -15,46 +13,30 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/distributed/elastic/membership.h"
+#include "ringgrad/distributed/job/job_members.h"
 
 namespace ringgrad {
 
-// As torchrun's --nnodes MIN:MAX, of ranks.
-struct ElasticRange {
-  // With fewer ranks than min the job saves and ends; max 0: the job is not elastic.
-  int min = 0, max = 0;
-  explicit operator bool() const { return max > 0; }
-};
-
-class Registrar {
+class Registrar final : public JobMembers {
  public:
-  // `timeout`: how long a rank may take to come to the door.
+  // See make_job_members().
   Registrar(ElasticRange range, int founders, std::chrono::milliseconds timeout);
 
-  int descriptor() const { return membership_.descriptor(); }
+  int descriptor() const override { return membership_.descriptor(); }
 
-  // A process is to be started for this seat, and then: it has been. It may come to the door in
-  // between.
-  void starting(int seat);
-  void started(int seat, pid_t process) { entries_[static_cast<size_t>(seat)].process = process; }
-  // Or it could not be: the seat is due again, some time.
-  void not_started(int seat);
-  // The seat's process has ended, as waitpid() says. True: the job goes on without it, as `what`
-  // says, unless it is empty; the seat's next process is due where the end was none of its own
-  // will.
-  bool ended(int seat, int wait_status, const std::string& its_words, std::string& what);
-  // Forms the next generation as soon as all have come that are to come. Returns what there is to
-  // say, mostly nothing.
-  std::string look();
-
-  // Somebody wants another rank: it is started once there is a seat.
-  void ask_for_one_more() { ++asked_for_; }
-  std::optional<int> due();  // a seat for which a process is to be started now
+  void starting(int seat) override;
+  void started(int seat, pid_t process) override {
+    entries_[static_cast<size_t>(seat)].process = process;
+  }
+  void not_started(int seat) override;
+  bool ended(int seat, int wait_status, const std::string& its_words, std::string& what) override;
+  std::string look() override;
+  void ask_for_one_more() override { ++asked_for_; }
+  std::optional<int> due() override;
+  bool over() const override;
+  const std::string& verdict() const override { return verdict_; }
 
   bool founded() const { return page().generation > 0; }
-  // Whoever is left needs no waiting for: the work is done, or lost, or saved by too few.
-  bool over() const;
-  // Too few are left, or none: why the job ends.
-  const std::string& verdict() const { return verdict_; }
 
  private:
   struct Entry {

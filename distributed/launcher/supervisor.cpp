@@ -15,7 +15,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device.h"
-#include "ringgrad/distributed/elastic/registrar.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launcher/first_cause.h"
 #include "ringgrad/distributed/launcher/rank_output.h"
@@ -90,7 +89,8 @@ class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options)
       : options_(options), signals_(static_cast<bool>(options.elastic)), status_(seats()) {
-    if (options.elastic) registrar_.emplace(options.elastic, options.num_processes, timeout_);
+    if (options.elastic)
+      members_ = make_job_members(options.elastic, options.num_processes, timeout_);
   }
   ~Supervisor() {
     if (running_ > 0) kill_all(SIGKILL);
@@ -127,8 +127,8 @@ class Supervisor {
               str("all ranks were stopped for ", std::chrono::duration<double>(timeout_).count(),
                   " s, and then killed; kill -CONT lets them go on, and RINGGRAD_TIMEOUT gives "
                   "more time\n")};
-    if (registrar_ && !registrar_->verdict().empty() && interrupted_by_ == 0)
-      return {kRankDied, registrar_->verdict()};
+    if (members_ && !members_->verdict().empty() && interrupted_by_ == 0)
+      return {kRankDied, members_->verdict()};
     std::vector<RankEnd> ends;
     for (const Rank& rank : ranks_)
       if (!rank.forgotten) ends.push_back(rank.end);
@@ -174,15 +174,15 @@ class Supervisor {
       if (variable(threads).empty())
         child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
     child.inherited = {status_.descriptor(), launcher_pipe_.descriptor()};
-    if (registrar_) {
-      child.inherited.push_back(registrar_->descriptor());
-      child.environment["RINGGRAD_MEMBERSHIP_FD"] = std::to_string(registrar_->descriptor());
+    if (members_) {
+      child.inherited.push_back(members_->descriptor());
+      child.environment[kMembersDescriptor] = std::to_string(members_->descriptor());
       status_.clear(local_rank);
-      registrar_->starting(local_rank);
+      members_->starting(local_rank);
     }
     child.process_group = ranks_.empty() ? 0 : ranks_[0].child.pid;
     const bool logged = !options_.log_directory.empty();
-    child.own_output = number == 0 && !logged && !registrar_;
+    child.own_output = number == 0 && !logged && !members_;
     child.own_input = number == 0 && !isatty(STDIN_FILENO);
 
     Rank rank;
@@ -202,10 +202,10 @@ class Supervisor {
     const std::string prefix = number == 0 ? "" : str("[rank ", number, "] ");
     // In an elastic job another rank may become the one that speaks.
     rank.output = std::make_unique<RankOutput>(std::move(rank.child.output), output_,
-                                               registrar_ ? "" : prefix, rank.log.get());
+                                               members_ ? "" : prefix, rank.log.get());
     rank.error =
         std::make_unique<RankOutput>(std::move(rank.child.error), error_, prefix, rank.log.get());
-    if (registrar_) registrar_->started(local_rank, rank.child.pid);
+    if (members_) members_->started(local_rank, rank.child.pid);
     ranks_.push_back(std::move(rank));
     ++running_;
   }
@@ -215,12 +215,12 @@ class Supervisor {
     std::vector<pollfd> ready;
     for (const Rank& rank : ranks_)
       if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
-    const auto longest = registrar_ ? kLookAtDoor : kLookAround;
+    const auto longest = members_ ? kLookAtDoor : kLookAround;
     pass_on(std::move(ready),
             ending_ ? next_kill_.poll_timeout() : static_cast<int>(longest.count()));
     while (const int signal = signals_.next()) handle(signal);
     for (Rank& rank : ranks_) look_at(rank);
-    if (registrar_) keep_membership();
+    if (members_) keep_membership();
     note_waits();
     end_standstill();
     if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
@@ -272,7 +272,7 @@ class Supervisor {
 
   void handle(int signal) {
     if (signal == SIGCHLD) return;  // every rank is looked at anyway
-    if (signal == SIGUSR1) return registrar_->ask_for_one_more();
+    if (signal == SIGUSR1) return members_->ask_for_one_more();
     // timeout and systemd signal a process and its group, and we hear of it twice then: that is one
     // order.
     const auto now = Clock::now();
@@ -281,7 +281,7 @@ class Supervisor {
       interrupted_at_ = now;
       patience_ = Deadline::after(timeout_);
     }
-    const int passed_on = registrar_ && signal == SIGTERM
+    const int passed_on = members_ && signal == SIGTERM
                               ? SIGINT
                               : signal;  // SIGTERM asks one rank to leave the others
     kill_all(interrupted_by_ == 0 ? passed_on : SIGKILL);
@@ -293,21 +293,21 @@ class Supervisor {
   // keep the end waiting.
   void keep_membership() {
     if (ending_) return;
-    error_.add(registrar_->look());
+    error_.add(members_->look());
     if (interrupted_by_ != 0) return;
     if (next_start_.passed()) start_due();
-    if (registrar_->over() && running_ > 0) kill_all(SIGKILL);
+    if (members_->over() && running_ > 0) kill_all(SIGKILL);
   }
 
   // Where the system has no process to give at the moment, the job goes on with the ranks that it
   // has.
   void start_due() {
-    while (const auto seat = registrar_->due()) {
+    while (const auto seat = members_->due()) {
       try {
         start(*seat);
       } catch (const Error& error) {
         error_.add(str("[rank ", *seat, "] cannot be started: ", error.what(), '\n'));
-        registrar_->not_started(*seat);
+        members_->not_started(*seat);
         next_start_ = Deadline::after(kLookAround);
         return;
       }
@@ -366,7 +366,7 @@ class Supervisor {
     rank.end.by_us = kill_signals_sent_ > 0 || interrupted_by_ != 0;
     --running_;
     std::string what;
-    if (registrar_ && registrar_->ended(rank.end.local_rank, status, words_of(rank), what)) {
+    if (members_ && members_->ended(rank.end.local_rank, status, words_of(rank), what)) {
       rank.forgotten = true;
       if (!what.empty()) note(rank, what);
       return;
@@ -393,7 +393,7 @@ class Supervisor {
   SignalQueue signals_;
   JobStatus status_;
   LauncherPipe launcher_pipe_;
-  std::optional<Registrar> registrar_;  // of an elastic job
+  std::unique_ptr<JobMembers> members_;  // of an elastic job
   FileDescriptor reserved_;
   int port_ = 0;  // of the rendezvous
   std::string secret_;

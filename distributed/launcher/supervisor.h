@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/elastic/registrar.h"
+#include "ringgrad/distributed/job/job_members.h"
 
 namespace ringgrad {
 

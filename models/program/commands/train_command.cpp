@@ -253,7 +253,7 @@ void check_launched(const Division& asked, const RankEnvironment& here) {
   if (asked.one_process() && here.size > 1)
     throw UsageError("--parallel {} is for one process, and {}; leave one of them out",
                      asked.parallel, launched);
-  if (OwnSeat::exists()) return;  // an elastic job has seats for more ranks than it begins with
+  if (in_elastic_job()) return;  // an elastic job has seats for more ranks than it begins with
   if (!asked.elastic.empty())
     throw UsageError(
         "--elastic is for ranks that ringgrad starts itself, and {}; leave one of them out",
@@ -296,7 +296,7 @@ int train(const TrainOptions& asked) {
   if (!options.checksums.empty()) setenv("RINGGRAD_CHECKSUMS", options.checksums.c_str(), 1);
   const bool meets_others = is_rank && !division.one_process();
   int ranks = ranks_for(division, config.recipe.batch);
-  if (meets_others && !OwnSeat::exists()) ranks = here.size;
+  if (meets_others && !in_elastic_job()) ranks = here.size;
   config.division = settle(division, ranks);
   const bool left_open =
       division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
@@ -315,7 +315,7 @@ int train(const TrainOptions& asked) {
     message("note    the run began with {}; from here on {}", as_words(*before),
             as_words(*config.division));
   // It was read before the ranks meet: what is missing here is missing for all of them.
-  if (OwnSeat::exists()) {
+  if (in_elastic_job()) {
     int code = kOk;
     launch_or_throw([&] { code = train_elastically(options, config, *data); });
     return code;

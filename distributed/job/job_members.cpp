@@ -1,0 +1,28 @@
+#include "ringgrad/distributed/job/job_members.h"
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+
+namespace ringgrad {
+namespace {
+
+constinit MakeJobMembers registered = nullptr;
+
+}  // namespace
+
+bool in_elastic_job() { return !variable(kMembersDescriptor).empty(); }
+
+bool register_job_members(MakeJobMembers make) {
+  registered = make;
+  return true;
+}
+
+std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,
+                                             std::chrono::milliseconds timeout) {
+  CHECK(registered, "launch: ", range.min, " to ", range.max,
+        " ranks are asked for, but this program is linked without elastic jobs; link all of "
+        "ringgrad::ringgrad, or give one number of ranks");
+  return registered(range, founders, timeout);
+}
+
+}  // namespace ringgrad

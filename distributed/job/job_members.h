@@ -1,0 +1,68 @@
+// Who belongs to a job whose ranks go and come (an elastic job), as the launcher sees it.
+//
+// The launcher starts and reaps processes; JobMembers decides who is a member. Its implementation
+// registers itself (elastic/registrar.h), so a launcher without it runs jobs of fixed ranks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace ringgrad {
+
+// As torchrun's --nnodes MIN:MAX, of ranks.
+struct ElasticRange {
+  // With fewer ranks than min the job saves and ends; max 0: the job is not elastic.
+  int min = 0, max = 0;
+  explicit operator bool() const { return max > 0; }
+};
+
+// True in a rank of an elastic job: its launcher passes it the descriptor of the page of members.
+inline constexpr const char* kMembersDescriptor = "RINGGRAD_MEMBERSHIP_FD";
+bool in_elastic_job();
+
+// Thread-safety: none.
+class JobMembers {
+ public:
+  virtual ~JobMembers() = default;
+
+  // The file descriptor that ranks inherit.
+  virtual int descriptor() const = 0;
+
+  // A process is to be started for this seat, and then: it has been. It may come to the door in
+  // between.
+  virtual void starting(int seat) = 0;
+  virtual void started(int seat, pid_t process) = 0;
+  // Or it could not be: the seat is due again, some time.
+  virtual void not_started(int seat) = 0;
+  // The seat's process has ended, as waitpid() says. True: the job goes on without it, as `what`
+  // says, unless it is empty; the seat's next process is due where the end was none of its own
+  // will.
+  virtual bool ended(int seat, int wait_status, const std::string& its_words,
+                     std::string& what) = 0;
+  // Forms the next generation as soon as all have come that are to come. Returns what there is to
+  // say, mostly nothing.
+  virtual std::string look() = 0;
+
+  // Somebody wants another rank: it is started once there is a seat.
+  virtual void ask_for_one_more() = 0;
+  virtual std::optional<int> due() = 0;  // a seat for which a process is to be started now
+
+  // Whoever is left needs no waiting for: the work is done, or lost, or saved by too few.
+  virtual bool over() const = 0;
+  // Too few are left, or none: why the job ends.
+  virtual const std::string& verdict() const = 0;
+};
+
+// `timeout`: how long a rank may take to come to the door.
+using MakeJobMembers = std::unique_ptr<JobMembers> (*)(ElasticRange range, int founders,
+                                                       std::chrono::milliseconds timeout);
+bool register_job_members(MakeJobMembers make);
+// Throws Error where the range does not fit the founders, or this program has no elastic jobs.
+std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,
+                                             std::chrono::milliseconds timeout);
+
+}  // namespace ringgrad
