@@ -11,11 +11,12 @@ import architecture_test
 
 GOOD = {
     ".gitignore": "/build*/\n*.log\n",
-    "CMakeLists.txt": "ringgrad_folder(core)\nringgrad_folder(nn)\nringgrad_folder(distributed)\n",
-    "README.md": "# small\n<!-- book -->[tensors](core/tensor.h)<!-- end --> [not](nn/)\n",
+    "CMakeLists.txt": "ringgrad_folder(core)\nringgrad_folder(nn)\nringgrad_folder(distributed)\nringgrad_book(distributed/os socket)\n",
+    "README.md": "# small\n<!-- book -->\n| room | files |\n|---|---|\n| [distributed/os/](distributed/os/) | socket |\n<!-- end -->\n[not](nn/)\n",
     "build/junk.h": '#include "ringgrad/nowhere.h"\n',  # ignored by git, so by the rules
     "core/tensor.h": "#pragma once\n",
     "core/base/check.h": "#pragma once\n",
+    "core/base/check.cpp": "",
     "core/kernels.h": "// add\nKERNEL(add, (const Tensor& y,\n                 const Tensor& x));\n"
     "KERNEL(exp, (const Tensor&));\nKERNEL(exp_backward, ());\n",
     "core/cpu/add.cpp": '#include <Eigen/Core>\n#include "ringgrad/core/base/check.h"\n'
@@ -29,6 +30,8 @@ GOOD = {
     "nn/module.h": '#include "ringgrad/core/tensor.h"\n',
     "nn/module.cpp": '#include "ringgrad/nn/module.h"\n// Eigen::Map here is prose, and #include "ringgrad/nn/none.h" too\n',
     "distributed/data_parallel.cpp": '#include "ringgrad/nn/module.h"\nnamespace ringgrad {\nclass Plan {\n};\n}  // namespace ringgrad\n',
+    "distributed/os/socket.h": "#pragma once\n",
+    "distributed/os/socket.cpp": '#include "ringgrad/distributed/os/socket.h"\n',
     "distributed/launch.cpp": "namespace ringgrad {\nnamespace {\nstruct Plan { int size; };\n}  // namespace\nvoid f() {\n}\nstruct Plan::Part {};\n}  // namespace ringgrad\n",
     "distributed/process_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
     "models/program/train/training.h": "#pragma once\n",
@@ -45,6 +48,7 @@ LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'
 # Small ones, so that a mutant of a few lines goes beyond.
 architecture_sizes.MAX_TOKENS = 300
 architecture_sizes.MAX_BOOK = 60
+architecture_sizes.MAX_MIXED_ROOMS = 0
 
 # rule, the file that breaks it and its text, the line that must be reported (and the file, where it is another one)
 MUTANTS = [
@@ -77,8 +81,11 @@ MUTANTS = [
     ("lines", "core/long.cpp", "\n" * 501, 501),
     ("columns", "core/wide.cpp", "\nint " + "x" * 97 + ";\n", 2),
     ("budget", "core/long.cpp", "int x;\n" * (architecture_sizes.MAX_TOKENS // 3 + 1), 1, "tests/architecture_sizes.py"),
-    ("book", "core/tensor.h", "//\n" * (architecture_sizes.MAX_BOOK + 1), 1, "README.md"),
-    ("readmes", "README.md", "<!-- book -->[tensors](core/gone.h)<!-- end -->\n", 1),
+    ("book", "distributed/os/socket.h", "int x;\n" * (architecture_sizes.MAX_BOOK // 3 + 1), 1, "CMakeLists.txt"),
+    ("book", "distributed/os/pipe.cpp", "int x;\n", 1, "CMakeLists.txt"),
+    ("book", "distributed/os/socket.cpp", '#include "ringgrad/core/base/check.h"\n', 1),
+    ("book", "README.md", "# small\n", 1),
+    ("book", "CMakeLists.txt", GOOD["CMakeLists.txt"].replace("os socket", "os socket gone"), 1),
     ("macros", "nn/module.h", '#pragma once\n#include "ringgrad/core/base/check.h"\n', 2),
     ("locales", "nn/module.cpp", "\nvoid f() { std::ostringstream text; }\n", 2),
     ("locales", "nn/module.cpp", "std::ifstream in(path);\n", 1),

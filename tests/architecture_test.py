@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True  # tests leave nothing behind
 
 from architecture_names import names
 from architecture_readmes import readmes
-from architecture_sizes import FREE_FOLDERS, book, budget, columns, lines, summary
+from architecture_sizes import FREE_FOLDERS, book, budget, columns, lines, summary, write_book
 from source_tree import ANGLED, OURS, Breach, Tree, each_line, without_comments
 
 TOP_LEVEL = set(
@@ -381,6 +381,8 @@ def main(arguments):
         import architecture_self_test
 
         return architecture_self_test.main()
+    if arguments[:1] == ["--write-book"]:
+        return write_book(Tree(Path(__file__).resolve().parent.parent))
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     total_seen = total_failed = 0
     tree = Tree(root)
