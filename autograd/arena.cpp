@@ -67,8 +67,7 @@ void check_no_overlap(const std::vector<Tensor>& parameters) {
           a.parameter - parameters.data(), " of shape ", a.parameter->shape(), " and ",
           b.parameter - parameters.data(), " of shape ", b.parameter->shape(),
           " are different tensors in the same memory, expected memory of its own for each: in the "
-          "arena they would no "
-          "longer change together; register the same tensor in both modules");
+          "arena they would no longer change together; register the same tensor in both modules");
   }
 }
 

@@ -21,9 +21,10 @@ namespace ringgrad {
 struct ArenaRange {
   // Positions in the list given to arena_ranges, in the order of the arena.
   std::vector<int> parameters;
-  // Where each begins, counted from the range's beginning, in elements.
+  // Each one's beginning, counted from the range's, in elements.
   std::vector<int64_t> offsets;
-  Tensor values, grads;  // [n]
+  // Both [n].
+  Tensor values, grads;
 };
 
 // Elements between one parameter's beginning and the next's are a multiple of this: a cache line of

@@ -33,7 +33,7 @@ class AutocastGuard {
   std::optional<DType> previous_;
 };
 
-// Of this thread; none: no guard.
+// This thread's; none: no guard.
 inline std::optional<DType> autocast_dtype() { return AutocastGuard::current_; }
 
 // For operations. Without a guard x itself; else x as a product wants it, or as a loss does.

@@ -50,7 +50,7 @@ inline bool wants_grad(const Tensor& input) {
 }
 
 namespace detail {
-// Whether an operation on these inputs must be recorded.
+// Says whether an operation on these inputs must be recorded.
 bool needs_grad(std::span<const Tensor> inputs);
 using Backward = std::function<Gradients(std::span<const Tensor>)>;
 void record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs,

@@ -107,7 +107,7 @@ class BackwardPass {
   std::vector<std::function<void()>> final_callbacks_;
   uint64_t id_ = 0;
   std::unordered_map<const Node*, Node::Progress> leaves_;
-  // Where gradients are captured: what lies between them and the root.
+  // With captured gradients: the nodes that lie between them and the root.
   std::unordered_set<const Node*> on_way_;
 };
 
@@ -254,12 +254,12 @@ Gradients BackwardPass::run_node(Node& node) {
     return {};
   OpScope scope(node.name);
   CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
-        " was freed by an earlier backward(), expected one that no backward has used; compute the "
-        "loss again, add the "
-        "losses and call backward once, or retain the graph: backward({}, true)");
+        " was freed by an earlier backward(), expected one that no backward has used; "
+        "compute the loss again, add the losses and call backward once, "
+        "or retain the graph: backward({}, true)");
   current_node = &node;
   Gradients grads = node.backward(grad_outputs);
-  // a leaf: its closure stays, for the next graph.
+  // A leaf: its closure stays, for the next graph.
   if (node.next.empty()) return {};
   if (!request_.retain_graph) node.backward = nullptr;  // frees the saved tensors now
 
@@ -344,13 +344,13 @@ namespace {
 // The gradient from which a pass begins at `output`.
 Tensor first_gradient(const char* name, const Tensor& output, const Tensor& given) {
   CHECK(output.defined() && output.requires_grad(), name,
-        ": the tensor does not depend on any leaf that requires grad; mark one with "
-        "set_requires_grad()");
+        ": the tensor does not depend on any leaf that requires grad; "
+        "mark one with set_requires_grad()");
   const Shape& shape = output.shape();
   if (!given) {
     CHECK_AS(ShapeError, output.numel() == 1, name, ": the tensor has shape ", shape,
-             ", expected one element (a loss); pass the gradient of the loss with respect to it "
-             "otherwise");
+             ", expected one element (a loss); "
+             "pass the gradient of the loss with respect to it otherwise");
     return ones_like(output);
   }
   CHECK_AS(ShapeError, given.shape() == shape, name, ": the gradient has shape ", given.shape(),
@@ -380,8 +380,8 @@ std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
         "grad: called inside a backward pass; hooks cannot start another one");
   CHECK(!options.create_graph,
         "grad: create_graph asks for derivatives of derivatives, which are not there: what an ",
-        "operation saves for backward has no history; take finite differences of the gradients, or "
-        "write the gradient ",
+        "operation saves for backward has no history; take finite differences of the gradients, "
+        "or write the gradient ",
         "as operations");
   CHECK(!outputs.empty() && !inputs.empty(), "grad: ", outputs.size(), " outputs and ",
         inputs.size(), " inputs, expected at least one of each");

@@ -47,9 +47,11 @@ Tensor take_waiting_gradient(size_t input, const Tensor& like);
 namespace autograd {
 
 struct GradOptions {
-  std::vector<Tensor> grad_outputs = {};  // one for each output; without, these have one element
+  // One for each output; without, these have one element.
+  std::vector<Tensor> grad_outputs = {};
   bool retain_graph = false;
-  bool create_graph = false;  // not there: Error. The derivatives have no graph of their own
+  // Not there: Error. The derivatives have no graph of their own.
+  bool create_graph = false;
   // An input that the outputs do not depend on gives an undefined tensor instead of Error.
   bool allow_unused = false;
 };

@@ -41,12 +41,14 @@ struct OutputInfo {
 };
 
 struct Node {
-  const char* name;  // "conv2d": for messages, traces and graph printing
-  const char* fused =
-      "";  // what was done in the same pass, for who looks at the graph: "+ residual + relu"
+  // "conv2d": for messages, traces and graph printing.
+  const char* name;
+  // Words for what was done in the same pass, for who looks at the graph: "+ residual + relu".
+  const char* fused = "";
   // The tape's order: backward runs the newest ready node first; leaves have the largest.
   uint64_t sequence;
-  std::vector<Edge> next;  // next[i] receives the gradient of input i
+  // next[i] receives the gradient of input i.
+  std::vector<Edge> next;
   std::vector<OutputInfo> outputs;
   // grad_outputs[i] is undefined where output i did not contribute to the loss. Returns one
   // gradient per input.
@@ -87,11 +89,14 @@ uint64_t next_sequence();
 
 // What a tensor knows about its place in the graph: core/tensor.h holds an opaque pointer to it.
 struct AutogradMeta {
-  bool requires_grad = false;  // a leaf that wants a gradient
-  // Of a leaf, once backward has reached it; of others after retain_grad().
+  // A leaf that wants a gradient.
+  bool requires_grad = false;
+  // A leaf's, once backward has reached it; another's after retain_grad().
   Tensor grad;
-  std::shared_ptr<Node> grad_fn;  // the node that made a non-leaf
-  int output = 0;                 // which of grad_fn's outputs this tensor is
+  // The node that made a non-leaf.
+  std::shared_ptr<Node> grad_fn;
+  // The output of grad_fn that this tensor is.
+  int output = 0;
 
   std::shared_ptr<GradHooks> grad_hooks;  // shared with grad_fn, or with the accumulator
 
@@ -100,7 +105,7 @@ struct AutogradMeta {
   std::shared_ptr<uint32_t> zeros;
   Tensor claimed;
 
-  // Of a leaf: its AccumulateGrad node, shared by all uses in living graphs.
+  // A leaf's AccumulateGrad node, shared by all uses in living graphs.
   std::weak_ptr<Node> accumulator;
   // In order of registration.
   std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;

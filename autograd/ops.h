@@ -37,17 +37,20 @@ Tensor neg(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 
-Tensor pow(const Tensor& x, Scalar exponent);  // of integers: whole, at least 0, else DTypeError
+// The exponent of integers is whole and at least 0, else DTypeError.
+Tensor pow(const Tensor& x, Scalar exponent);
 inline Tensor square(const Tensor& x) { return pow(x, 2); }
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
-Tensor log1p(const Tensor& x);  // log(1 + x), precise near 0
+// log(1 + x), precise near 0.
+Tensor log1p(const Tensor& x);
 Tensor sin(const Tensor& x);
 Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
-// gradient 0 at 0, and NaN at NaN (PyTorch: 0).
+// The gradient is 0 at 0, and NaN at NaN (PyTorch: 0).
 Tensor abs(const Tensor& x);
-Tensor clamp(const Tensor& x, Scalar low, Scalar high);  // gradient 0 at the limits themselves
+// The gradient is 0 at the limits themselves.
+Tensor clamp(const Tensor& x, Scalar low, Scalar high);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -111,8 +114,7 @@ bool equal(const Tensor& a, const Tensor& b);  // the same shape and elements; w
 Mask any(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 Mask all(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 
-// mask ? a : b, with broadcasting; the mask is bool, and the gradient goes where the value came
-// from.
+// mask ? a : b, with broadcasting; the mask is bool, the gradient goes where the value came from.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
 inline Tensor where(const Tensor& mask, const Tensor& a, Scalar b) {
   return where(mask, a, scalar_like(a, b));
@@ -133,7 +135,8 @@ Tensor nonzero(const Tensor& mask);
 
 // max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1).
 Tensor relu(const Tensor& x);
-Tensor leaky_relu(const Tensor& x, Real slope = 0.01);  // x > 0 ? x : slope x; gradient slope at 0
+// x > 0 ? x : slope x; gradient slope at 0.
+Tensor leaky_relu(const Tensor& x, Real slope = 0.01);
 // x > 0 ? x : weight x; weight broadcast as it is.
 Tensor prelu(const Tensor& x, const Tensor& weight);
 // x > 0 ? x : alpha (e^x - 1); gradient NaN at NaN.
@@ -143,8 +146,10 @@ Tensor softplus(const Tensor& x, Real beta = 1);
 inline Tensor logsigmoid(const Tensor& x) { return neg(softplus(neg(x))); }
 Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
-Tensor gelu(const Tensor& x);  // x Φ(x), exact, as PyTorch's default
-Tensor silu(const Tensor& x);  // x sigmoid(x)
+// x Φ(x), exact, as PyTorch's default.
+Tensor gelu(const Tensor& x);
+// x sigmoid(x).
+Tensor silu(const Tensor& x);
 
 // e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its
 // logarithm. IndexError for a dimension that is not there, DTypeError for integers.
@@ -256,8 +261,8 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
                         const ConvTranspose2dOptions& options = {});
 
 // ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------
-Tensor max_pool2d(const Tensor& x,
-                  const Pool2dOptions& options);  // the gradient goes to the first of equals
+// The gradient goes to the first of equals.
+Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
 inline Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
   return max_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
@@ -282,13 +287,16 @@ enum class Activation : uint8_t { None, Relu };
 
 struct BatchNormOptions {
   bool training = true;
-  double momentum = 0.1;  // of the new value in the running statistics
+  // The part of the new value in the running statistics.
+  double momentum = 0.1;
   double eps = 1e-5;
   Activation activation = Activation::None;
-  Tensor residual = {};  // added before the activation; same shape as x
+  // Added before the activation; same shape as x.
+  Tensor residual = {};
   // The side of max_pool2d's windows, which follows the activation; 0: it does not.
   int64_t max_pool = 0;
-  Tensor batches = {};  // int64 []: in training, one more with each batch
+  // int64 []: in training, one more with each batch.
+  Tensor batches = {};
 };
 
 // y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy
@@ -307,8 +315,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
 void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight,
                       const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
                       const BatchNormOptions& options);
-const char* fused_into(
-    const BatchNormOptions& options);  // as Node::fused has it: "+ residual + relu"
+// The fusion, as Node::fused has it: "+ residual + relu".
+const char* fused_into(const BatchNormOptions& options);
 
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that
 // shape, in the dtype of x or in float32 beside 16 bits, or undefined.
@@ -388,9 +396,9 @@ Tensor view(const Tensor& x, const Shape& shape);
 // Dimensions start … end become one.
 Tensor flatten(const Tensor& x, Int start_dim = 0, Int end_dim = -1);
 Tensor transpose(const Tensor& x, Int dim0, Int dim1);
-Tensor permute(const Tensor& x, const Dims& order);  // y.size(i) = x.size(order[i])
-// Elements begin, begin + step, … below end along dim; negative bounds count from the end and are
-// clamped (Python).
+// y.size(i) = x.size(order[i]).
+Tensor permute(const Tensor& x, const Dims& order);
+// Elements begin, begin + step, … below end; negative bounds count from the end, clamped (Python).
 Tensor slice(const Tensor& x, Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1);
 // Elements begin … begin + length - 1.
 Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length);
@@ -405,16 +413,17 @@ std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim = 0);
 Tensor expand(const Tensor& x, const Shape& shape);
 // Copies side by side, `times` along each dimension (or new ones).
 Tensor repeat(const Tensor& x, const Shape& times);
-Tensor squeeze(const Tensor& x, Int dim);    // removes a dimension of size 1
-Tensor squeeze(const Tensor& x);             // all of them
-Tensor unsqueeze(const Tensor& x, Int dim);  // inserts one
+// Removes a dimension of size 1.
+Tensor squeeze(const Tensor& x, Int dim);
+// Removes all dimensions of size 1.
+Tensor squeeze(const Tensor& x);
+// Inserts a dimension of size 1.
+Tensor unsqueeze(const Tensor& x, Int dim);
 Tensor cat(const std::vector<Tensor>& tensors, Int dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
-// before/after pairs, last dimension first, as PyTorch: pad(x, {1, 1, 2, 2}) widens W by 1 and H by
-// 2 on each side.
+// before/after pairs, last dimension first: pad(x, {1, 1, 2, 2}) widens W by 1, H by 2 a side.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value = 0);
-// 0 above (tril), or below (triu) a diagonal of the last two dimensions; the one `diagonal` above
-// the main one.
+// 0 above (tril), below (triu) the last two dimensions' diagonal, `diagonal` above the main one.
 Tensor tril(const Tensor& x, Int64 diagonal = 0);
 Tensor triu(const Tensor& x, Int64 diagonal = 0);
 
@@ -481,9 +490,11 @@ Tensor multinomial(const Tensor& weights, Int64 count, Flag replacement = false)
 // without gradient.
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device);
-Tensor contiguous(const Tensor& x);  // row-major, without gaps
-Tensor clone(const Tensor& x);       // always a copy, in the same layout
-// to Strided from another layout: contiguous; see Layout.
+// Row-major, without gaps.
+Tensor contiguous(const Tensor& x);
+// Always a copy, in the same layout.
+Tensor clone(const Tensor& x);
+// Strided from another layout becomes contiguous; see Layout.
 Tensor to_layout(const Tensor& x, Layout layout);
 
 }  // namespace ringgrad

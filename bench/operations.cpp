@@ -1,10 +1,10 @@
 // Times of single operations on the CPU: forward without a graph, and forward with backward.
 //
-//   operations float32|bfloat16 [NAME…]      prints {"name": [microseconds forward, with backward],
-//   …}
+//   operations float32|bfloat16 [NAME…]
 //
-// Those named, or all but those of seconds. Medians over at least 0.1 s each.
-// peers/operations_pytorch.py has the same cases; operations.py runs both in turn.
+// Prints {"name": [microseconds forward, with backward], …}, for the operations that are named, or
+// for all but those of seconds. Medians over at least 0.1 s each. peers/operations_pytorch.py has
+// the same cases; operations.py runs both in turn.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -65,7 +65,7 @@ void measure(const std::string& name, const Inputs& inputs, const Run& run) {
 // Elementwise and along dimensions: a million numbers.
 void square_matrices() {
   const Shape shape{1024, 1024};
-  // in (0, 1), for logarithms.
+  // Numbers in (0, 1), for logarithms.
   const Tensor other = normal(shape), part = to(rand(shape) * 0.9 + 0.05, dtype);
   const Tensor row = normal({1024}), column = normal({1024, 1});
   const Tensor places = randperm(1024), all_places = to(rand(shape) * 1023.0, DType::Int64);

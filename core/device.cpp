@@ -88,8 +88,8 @@ void check_device(const char* operation, Device device) {
   const int count = device_count(device.type);
   CHECK_AS(DeviceError, count > 0, operation, ": no ", name(device.type),
            " device: ", why_no_device(device.type),
-           device.is_cuda() ? "; build for GPUs with cmake --preset cuda, or emulate one on the "
-                              "CPU, slowly: ./go --emulated"
+           device.is_cuda() ? "; build for GPUs with cmake --preset cuda, "
+                              "or emulate one on the CPU, slowly: ./go --emulated"
                             : "");
   CHECK_AS(DeviceError, device.index >= 0 && device.index < count, operation, ": device ", device,
            " does not exist, expected an index below ", count,

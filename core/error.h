@@ -46,7 +46,7 @@ struct IoError : Error {  // a file is missing, unreadable, or the disk is full
 struct DataError : IoError {  // a file was read, and what it holds is damaged or hostile
   using IoError::IoError;
 };
-// a host is not known, does not answer, or has not what was asked for.
+// A host is not known, does not answer, or has not what was asked for.
 struct NetworkError : IoError {
   using IoError::IoError;
 };
@@ -60,7 +60,7 @@ struct CudaError : Error {  // a call of the CUDA runtime or of a library on top
 struct OutOfMemoryError : Error {  // names the operation, the bytes asked for and what holds memory
   using Error::Error;
 };
-// a peer died, disagreed or sent nonsense; names rank and operation.
+// A peer died, disagreed or sent nonsense; names rank and operation.
 struct DistributedError : Error {
   using Error::Error;
 };

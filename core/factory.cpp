@@ -168,11 +168,11 @@ Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options) {
   }
   const auto first = begin.to<double>(), last = end.to<double>();
   const double step = steps > 1 ? (last - first) / static_cast<double>(gaps) : 0;
-  return sequence<double>("linspace", steps, {begin, end}, options,
-                          [&](int64_t i) {  // from the nearer end: both are met
-                            return 2 * i < steps ? first + static_cast<double>(i) * step
-                                                 : last - static_cast<double>(steps - 1 - i) * step;
-                          });
+  return sequence<double>("linspace", steps, {begin, end}, options, [&](int64_t i) {
+    // From the nearer end: both are met.
+    return 2 * i < steps ? first + static_cast<double>(i) * step
+                         : last - static_cast<double>(steps - 1 - i) * step;
+  });
 }
 
 Tensor eye(Int64 rows, Int64 columns, TensorOptions options) {
@@ -266,8 +266,7 @@ void copy_(const Tensor& destination, const Tensor& source) {
   CHECK(!overlap_partly(destination, source), "copy_: the source and the destination of shape ",
         destination.shape(),
         " have memory in common, expected none: some elements would be overwritten before they are "
-        "read; copy from "
-        "another copy of the source");
+        "read; copy from another copy of the source");
   begin_write("copy_", destination);
   // A kernel runs where its first tensor lives. From a device to the host the device's kernel must
   // do the work, so the source's slot is asked for by running on the source's side.

@@ -3,28 +3,24 @@
 //
 // Rules that hold for all of them
 //   * Outputs come first and are allocated by the caller. All tensors are on one device (copies
-//   excepted).
+//     excepted).
 //   * Shapes in brackets. "Row-wise" kernels see [N, C] contiguous; the caller has brought the
-//   dimension to the end.
+//     dimension to the end.
 //   * Elementwise kernels: every tensor has the same shape (the caller expands: stride 0) and dtype
-//   unless said
-//     otherwise, any strides; or all are channel-blocked. An output may be the very same array as
-//     an input.
+//     unless said otherwise, any strides; or all are channel-blocked. An output may be the very
+//     same array as an input.
 //   * 16-bit floating types are computed and accumulated in float32 (except in pooling's backward:
-//   where windows
-//     overlap, a pixel's gradients are added one by one in the 16-bit type, rounded after each);
-//     float32 sums use float32 partial sums of at most a few thousand terms, combined in a fixed
-//     order that does not depend on the number of threads. (Products of matrices and convolutions
-//     combine theirs in float32 again, and on some devices add all terms of an output one by one,
-//     as index_add and scatter_add do.)
+//     where windows overlap, a pixel's gradients are added one by one in the 16-bit type, rounded
+//     after each); float32 sums use float32 partial sums of at most a few thousand terms, combined
+//     in a fixed order that does not depend on the number of threads. (Products of matrices and
+//     convolutions combine theirs in float32 again, and on some devices add all terms of an output
+//     one by one, as index_add and scatter_add do.)
 //   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so
-//   that both may be run
-//     to see which is faster; an argument for which that does not hold says what takes its place
-//     then: when_timed(). (Not max pooling: libraries remember where the maximum was in ways of
-//     their own.)
+//     that both may be run to see which is faster; an argument for which that does not hold says
+//     what takes its place then: when_timed(). (Not max pooling: libraries remember where the
+//     maximum was in ways of their own.)
 //   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes:
-//   kernels ASSERT,
-//     and throw DTypeError where they have nothing for a dtype.
+//     kernels ASSERT, and throw DTypeError where they have nothing for a dtype.
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 
@@ -50,8 +46,10 @@ KERNEL(copy_to_host, (const Tensor& x, const Tensor& host_y));
 
 // ---- elementwise arithmetic: any dtype but bool -------------------------------------------------
 // A number is converted to the type in which the elements are computed; integers wrap.
-KERNEL(affine, (const Tensor& y, const Tensor& x, Scalar scale, Scalar shift));  // scale x + shift
-KERNEL(axpby, (const Tensor& y, const Tensor& x, Scalar alpha, Scalar beta));    // alpha x + beta y
+// scale x + shift.
+KERNEL(affine, (const Tensor& y, const Tensor& x, Scalar scale, Scalar shift));
+// alpha x + beta y.
+KERNEL(axpby, (const Tensor& y, const Tensor& x, Scalar alpha, Scalar beta));
 KERNEL(add, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(sub, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(mul, (const Tensor& y, const Tensor& a, const Tensor& b));
@@ -64,71 +62,85 @@ KERNEL(maximum, (const Tensor& y, const Tensor& a, const Tensor& b));
 // round.
 KERNEL(maximum_backward,
        (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
-KERNEL(minimum, (const Tensor& y, const Tensor& a, const Tensor& b));  // NaN wins, here too
+// NaN wins, here too.
+KERNEL(minimum, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(minimum_backward,
        (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
-KERNEL(prelu, (const Tensor& y, const Tensor& x, const Tensor& w));  // x > 0 ? x : w x
+// x > 0 ? x : w x.
+KERNEL(prelu, (const Tensor& y, const Tensor& x, const Tensor& w));
 KERNEL(prelu_backward,
        (const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w));
 
 // ---- comparisons, and the choice they make: any dtype -------------------------------------------
-KERNEL(equal, (const Tensor& y, const Tensor& a, const Tensor& b));  // y bool: a == b
+// y bool: a == b.
+KERNEL(equal, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(less, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(less_equal, (const Tensor& y, const Tensor& a, const Tensor& b));
-KERNEL(where, (const Tensor& y, const Tensor& c, const Tensor& a,
-               const Tensor& b));  // c != 0 ? a : b, c of their dtype
+// c != 0 ? a : b, c of their dtype.
+KERNEL(where, (const Tensor& y, const Tensor& c, const Tensor& a, const Tensor& b));
 
 // ---- elementwise functions: floating dtypes -----------------------------------------------------
 KERNEL(exp, (const Tensor& y, const Tensor& x));
 KERNEL(log, (const Tensor& y, const Tensor& x));
-KERNEL(log1p, (const Tensor& y, const Tensor& x));                              // log(1 + x)
-KERNEL(log1p_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));  // dy / (1 + x)
+// log(1 + x).
+KERNEL(log1p, (const Tensor& y, const Tensor& x));
+// dy / (1 + x).
+KERNEL(log1p_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(sin, (const Tensor& y, const Tensor& x));
 KERNEL(sin_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(cos, (const Tensor& y, const Tensor& x));
 KERNEL(cos_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(sqrt, (const Tensor& y, const Tensor& x));
-KERNEL(sqrt_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy / (2 y)
+// dy / (2 y).
+KERNEL(sqrt_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 KERNEL(abs, (const Tensor& y, const Tensor& x));
-// Dy sign(x); 0 at 0, NaN at NaN.
+// dy sign(x); 0 at 0, NaN at NaN.
 KERNEL(abs_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(pow, (const Tensor& y, const Tensor& x, double exponent));
-// dy exponent x^(exponent - 1); 0 where exponent is 0
+// dy exponent x^(exponent - 1); 0 where exponent is 0.
 KERNEL(pow_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double exponent));
-KERNEL(clamp, (const Tensor& y, const Tensor& x, double low, double high));  // NaN stays NaN
-// dy where low < x < high, else 0
+// NaN stays NaN.
+KERNEL(clamp, (const Tensor& y, const Tensor& x, double low, double high));
+// dy where low < x < high, else 0.
 KERNEL(clamp_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& x, double low, double high));
 // max(x, 0); NaN stays NaN.
 KERNEL(relu, (const Tensor& y, const Tensor& x));
-KERNEL(relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy where y > 0
+// dy where y > 0.
+KERNEL(relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 // x > 0 ? x : slope x.
 KERNEL(leaky_relu, (const Tensor& y, const Tensor& x, double slope));
 KERNEL(leaky_relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double slope));
-KERNEL(elu, (const Tensor& y, const Tensor& x, double alpha));  // x > 0 ? x : alpha (e^x - 1)
+// x > 0 ? x : alpha (e^x - 1).
+KERNEL(elu, (const Tensor& y, const Tensor& x, double alpha));
 KERNEL(elu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double alpha));
 // log(1 + e^(beta x)) / beta, without overflow.
 KERNEL(softplus, (const Tensor& y, const Tensor& x, double beta));
 KERNEL(softplus_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double beta));
 // 1 / (1 + e^-x), without overflow.
 KERNEL(sigmoid, (const Tensor& y, const Tensor& x));
-KERNEL(sigmoid_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy y (1 - y)
+// dy y (1 - y).
+KERNEL(sigmoid_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 KERNEL(tanh, (const Tensor& y, const Tensor& x));
-KERNEL(tanh_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // dy (1 - y²)
-KERNEL(gelu, (const Tensor& y, const Tensor& x));  // x Φ(x), exact (Hendrycks & Gimpel 2016)
+// dy (1 - y²).
+KERNEL(tanh_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
+// x Φ(x), exact (Hendrycks & Gimpel 2016).
+KERNEL(gelu, (const Tensor& y, const Tensor& x));
 KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-KERNEL(silu, (const Tensor& y, const Tensor& x));  // x sigmoid(x)
+// x sigmoid(x).
+KERNEL(silu, (const Tensor& y, const Tensor& x));
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// Huber's loss (1964): x²/2 where |x| <= delta, else delta (|x| - delta/2);  dx = dy x, x not
-// beyond ±delta
+// Huber's loss (1964): x²/2 where |x| <= delta, else delta (|x| - delta/2).
+// dx = dy x, x not beyond ±delta.
 KERNEL(huber, (const Tensor& y, const Tensor& x, double delta));
 KERNEL(huber_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double delta));
 // Binary cross entropy of probabilities x and targets t, both in [0, 1], logarithms below -100
-// being -100: -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12)
+// being -100:
+//   -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12)
 KERNEL(bce, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
-// Binary cross entropy of logits x and targets t in [0, 1]: max(x, 0) - x t + log(1 + e^-|x|), and
-// its limit where x is infinite; dx = dy (sigmoid(x) - t)
+// Binary cross entropy of logits x and targets t in [0, 1], and its limit where x is infinite:
+//   max(x, 0) - x t + log(1 + e^-|x|);  dx = dy (sigmoid(x) - t)
 KERNEL(bce_with_logits, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_with_logits_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
@@ -185,11 +197,10 @@ KERNEL(conv2d_backward_weight,
        (const Tensor& dw, const Tensor& dy, const Tensor& x, const Conv2dOptions& options),
        kVendorToo);
 
-// ---- pooling: x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all as LayoutPolicy::pool2d
-// says
-// -------------------------- The stride is never 0: the operation has put the kernel's size in its
-// place. index (int32, shape of y): h·W + w of the maximum inside its plane; the first of equals in
-// row order.
+// ---- pooling ------------------------------------------------------------------------------------
+// x [N, C, H, W], y [N, C, P, Q], index: contiguous, or all as LayoutPolicy::pool2d says. The
+// stride is never 0: the operation has put the kernel's size in its place. index (int32, shape of
+// y): h·W + w of the maximum inside its plane; the first of equals in row order.
 KERNEL(max_pool2d,
        (const Tensor& y, const Tensor& index, const Tensor& x, const Pool2dOptions& options));
 KERNEL(max_pool2d_backward,
@@ -204,22 +215,25 @@ KERNEL(adaptive_avg_pool2d_backward, (const Tensor& dx, const Tensor& dy));
 // ---- batch normalisation (Ioffe & Szegedy 2015), in four steps so that ranks can sum between them
 // x [N, C, H, W] (or any [N, C, …]), y, residual and their gradients: contiguous, or all as
 // LayoutPolicy::batch_norm says; everything per channel is [C], float32 (float64 for float64 x).
-// xhat = (x - mean) / sqrt(var + eps);  y = act(weight xhat + bias + residual), act = relu (NaN
-// stays NaN) or identity.
-KERNEL(batch_norm_stats, (const Tensor& mean, const Tensor& var, const Tensor& x));  // biased var
+//   xhat = (x - mean) / sqrt(var + eps)
+//   y    = act(weight xhat + bias + residual), act = relu (NaN stays NaN) or identity
+// var is biased.
+KERNEL(batch_norm_stats, (const Tensor& mean, const Tensor& var, const Tensor& x));
 // positive: made by LayoutPolicy::batch_norm_positive(), or undefined. With relu, whether each y >
 // 0 (before it is rounded): what backward takes in y's place, and a 16th or a 32nd of its bytes.
 KERNEL(batch_norm_apply, (const Tensor& y, const Tensor& positive, const Tensor& x,
                           const Tensor& mean, const Tensor& var, const Tensor& weight,
                           const Tensor& bias, const Tensor& residual, double eps, bool relu));
-// With g = dy where y > 0 (without relu, where y is undefined: all of dy):  sum_dy = sum g,
-// sum_dy_xhat = sum g xhat.
+// With g = dy where y > 0 (without relu, where y is undefined: all of dy):
+//   sum_dy = sum g,  sum_dy_xhat = sum g xhat
 KERNEL(batch_norm_backward_reduce,
        (const Tensor& sum_dy, const Tensor& sum_dy_xhat, const Tensor& dy, const Tensor& x,
         const Tensor& y, const Tensor& mean, const Tensor& var, double eps));
-// dx = weight / sqrt(var + eps) · (g - sum_dy / count - xhat sum_dy_xhat / count);  dresidual = g
-// where defined. With count = infinity: the gradient where mean and var are constants (evaluation
-// mode), which is made of g alone, whatever the sums and x are (0 inf is not 0).
+// The gradients, with the same g:
+//   dx = weight / sqrt(var + eps) · (g - sum_dy / count - xhat sum_dy_xhat / count)
+//   dresidual = g where defined
+// With count = infinity: the gradient where mean and var are constants (evaluation mode), which is
+// made of g alone, whatever the sums and x are (0 inf is not 0).
 KERNEL(batch_norm_backward_apply,
        (const Tensor& dx, const Tensor& dresidual, const Tensor& dy, const Tensor& x,
         const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
@@ -275,18 +289,19 @@ KERNEL(layer_norm, (const Tensor& y, const Tensor& mean, const Tensor& rstd, con
 KERNEL(layer_norm_backward, (const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                              const Tensor& dy, const Tensor& x, const Tensor& mean,
                              const Tensor& rstd, const Tensor& weight, int64_t groups));
-// y = e^(x - m) / sum_c e^(x - m), m = max_c x;  log_softmax is its logarithm, computed as x - m -
-// log(sum).
+// y = e^(x - m) / sum_c e^(x - m), m = max_c x.
+// log_softmax is its logarithm, computed as x - m - log(sum).
 KERNEL(softmax, (const Tensor& y, const Tensor& x));
-KERNEL(softmax_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));  // y (dy - Σ dy y)
+// y (dy - Σ dy y).
+KERNEL(softmax_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 KERNEL(log_softmax, (const Tensor& y, const Tensor& x));
 // dy - e^y Σ dy.
 KERNEL(log_softmax_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 
 // Cross entropy of logits x [N, C] with targets t [N] (int64), class weights u [C] or undefined,
 // smoothing s:
-//   loss[n] = -(1 - s) u[t] logp[t] - s/C Σ_c u[c] logp[c],  weight[n] = u[t],  logp =
-//   log_softmax(x[n])
+//   loss[n] = -(1 - s) u[t] logp[t] - s/C Σ_c u[c] logp[c],  logp = log_softmax(x[n])
+//   weight[n] = u[t]
 // and both 0 where t == ignore_index; another t outside [0, C) gives NaN. loss, weight [N] and
 // log_sum_exp [N, 2] have x's accumulation type. The latter are max x and log Σ e^(x - max): their
 // sum would lose what a large max leaves over.
@@ -310,17 +325,14 @@ KERNEL(nll_loss_backward, (const Tensor& dx, const Tensor& scale, const Tensor& 
 // ---- indexing: index is int64 with values in [0, N), all contiguous, any dtype ------------------
 // Values outside are never read or written: what they would give stays as it was (the operations
 // refuse them earlier).
-KERNEL(index_select, (const Tensor& y, const Tensor& x,
-                      const Tensor& index));  // y[o, j, i] = x[o, index[j], i]       x [O, N, I],
-                                              // index [M], y [O, M, I]
-KERNEL(index_add, (const Tensor& dx, const Tensor& dy,
-                   const Tensor& index));  // dx[o, index[j], i] += dy[o, j, i], in the order of j
-KERNEL(gather, (const Tensor& y, const Tensor& x,
-                const Tensor& index));  // y[o, j, i] = x[o, index[o, j, i], i]           x [O, N,
-                                        // I], index and y [O, M, I]
-KERNEL(scatter_add,
-       (const Tensor& dx, const Tensor& dy,
-        const Tensor& index));  // dx[o, index[o, j, i], i] += dy[o, j, i], in the order of j
+// x [O, N, I], index [M], y [O, M, I]:  y[o, j, i] = x[o, index[j], i].
+KERNEL(index_select, (const Tensor& y, const Tensor& x, const Tensor& index));
+// dx[o, index[j], i] += dy[o, j, i], in the order of j.
+KERNEL(index_add, (const Tensor& dx, const Tensor& dy, const Tensor& index));
+// x [O, N, I], index and y [O, M, I]:  y[o, j, i] = x[o, index[o, j, i], i].
+KERNEL(gather, (const Tensor& y, const Tensor& x, const Tensor& index));
+// dx[o, index[o, j, i], i] += dy[o, j, i], in the order of j.
+KERNEL(scatter_add, (const Tensor& dx, const Tensor& dy, const Tensor& index));
 
 // ---- random numbers: Philox4x32-10 (Salmon et al. 2011), see core/random.h for the exact stream -
 // state (int64 [2]: seed, offset) is read on the device. snapshot = state, then state.offset +=
@@ -336,10 +348,10 @@ KERNEL(normal, (const Tensor& x, const Tensor& state, double mean, double std));
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
 
 // ---- batches of images, from a data set of bytes ------------------------------------------------
-// With a = draw_augmentation(options, H, W, epoch, index[b]), h' = h + a.dy and w' = (a.flip ? W -
-// 1 - w : w) + a.dx:
-//   y[b, c, h, w] = scale[c] images[index[b], c, h', w'] + shift[c];  shift[c] where (h', w') is
-//   outside; 0 in a's cut
+// With a = draw_augmentation(options, H, W, epoch, index[b]),
+// h' = h + a.dy and w' = (a.flip ? W - 1 - w : w) + a.dx:
+//   y[b, c, h, w] = scale[c] images[index[b], c, h', w'] + shift[c];
+//                   shift[c] where (h', w') is outside; 0 in a's cut
 // images uint8 [M, C, H, W], y [B, C, H, W] floating, index int64 [B] (b is skipped where it is not
 // in [0, M)): all contiguous; epoch int64 [], so that a captured step goes on with the next one;
 // scale, shift float32 [C].
@@ -355,9 +367,11 @@ struct SgdStepOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
 };
-// g = grad + weight_decay param;  buffer = step == 0 ? g : momentum buffer + (1 - dampening) g;
-// param -= lr (nesterov ? g + momentum buffer : buffer).  buffer is undefined when momentum is 0:
-// param -= lr g.
+// Momentum as PyTorch has it:
+//   g = grad + weight_decay param
+//   buffer = step == 0 ? g : momentum buffer + (1 - dampening) g
+//   param -= lr (nesterov ? g + momentum buffer : buffer)
+// buffer is undefined when momentum is 0: param -= lr g.
 KERNEL(sgd_step, (const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
                   const Tensor& step, const SgdStepOptions& options));
 struct AdamStepOptions {
@@ -366,8 +380,8 @@ struct AdamStepOptions {
   bool decoupled = false;
 };
 // Adam (Kingma & Ba 2015, Algorithm 1) with t = step + 1:
-// m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²;  param -= lr m / (1 - β1^t) / (sqrt(v / (1 -
-// β2^t)) + eps)
+//   m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²
+//   param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
 KERNEL(adam_step, (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
                    const Tensor& lr, const Tensor& step, const AdamStepOptions& options));
 // The three below take their weight decay from the gradient, g += weight_decay param, as Adam does,
@@ -376,24 +390,26 @@ struct RmspropStepOptions {
   double alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
   bool centered = false;
 };
-// v = α v + (1 - α) g²;  with `centered` m = α m + (1 - α) g, else m = 0;  d = g / (sqrt(v - m²) +
-// eps); with momentum buffer = momentum buffer + d, and d = buffer;  param -= lr d   (Hinton 2012,
-// lecture 6e)
+// Hinton 2012, lecture 6e:
+//   v = α v + (1 - α) g²;  with `centered` m = α m + (1 - α) g, else m = 0
+//   d = g / (sqrt(v - m²) + eps);  with momentum buffer = momentum buffer + d, and d = buffer
+//   param -= lr d
 KERNEL(rmsprop_step, (const Tensor& param, const Tensor& v, const Tensor& m, const Tensor& buffer,
                       const Tensor& grad, const Tensor& lr, const Tensor& step,
                       const RmspropStepOptions& options));
 struct AdagradStepOptions {
   double lr_decay = 0, eps = 1e-10, weight_decay = 0, initial = 0;
 };
-// sum += g²;  param -= lr / (1 + step lr_decay) g / (sqrt(initial + sum) + eps)   (Duchi, Hazan &
-// Singer 2011)
+// Duchi, Hazan & Singer 2011:
+//   sum += g²;  param -= lr / (1 + step lr_decay) g / (sqrt(initial + sum) + eps)
 KERNEL(adagrad_step, (const Tensor& param, const Tensor& sum, const Tensor& grad, const Tensor& lr,
                       const Tensor& step, const AdagradStepOptions& options));
 struct AdadeltaStepOptions {
   double rho = 0.9, eps = 1e-6, weight_decay = 0;
 };
-// v = ρ v + (1 - ρ) g²;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = ρ u + (1 - ρ) d²;  param -= lr d
-// (Zeiler 2012)
+// Zeiler 2012:
+//   v = ρ v + (1 - ρ) g²;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = ρ u + (1 - ρ) d²
+//   param -= lr d
 KERNEL(adadelta_step, (const Tensor& param, const Tensor& v, const Tensor& u, const Tensor& grad,
                        const Tensor& lr, const Tensor& step, const AdadeltaStepOptions& options));
 

@@ -122,14 +122,16 @@ void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
 // Uniform in [0, 1), from the default generator.
 Tensor rand(const Shape& shape, TensorOptions options = {});
-Tensor randn(const Shape& shape, TensorOptions options = {});  // standard normal
+// Standard normal.
+Tensor randn(const Shape& shape, TensorOptions options = {});
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
 // Draws integers in [low, high), all with the same probability. Throws DTypeError if the dtype does
 // not hold all of them exactly: float32 holds those up to 2^24.
 Tensor randint(Int64 low, Int64 high, const Shape& shape,
                TensorOptions options = {.dtype = DType::Int64});
-void uniform_(const Tensor& x, Real low, Real high);  // in place, floating dtypes, any strides
+// In place, floating dtypes, any strides.
+void uniform_(const Tensor& x, Real low, Real high);
 void normal_(const Tensor& x, Real mean, Real std);
 
 // Sequences for different purposes are unrelated, though they share a seed.

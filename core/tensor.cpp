@@ -85,8 +85,8 @@ Tensor Tensor::detach() const {
 
 Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offset) const {
   CHECK(!is_channel_blocked(), "as_strided: the tensor of shape ", this->shape(),
-        " is channel-blocked, where strides do not lead from one element to the next; "
-        "contiguous(x) has them");
+        " is channel-blocked, where strides do not lead from one element to the "
+        "next; contiguous(x) has them");
   int64_t first = offset, last = offset;
   for (int d = 0; d < shape.dim(); ++d) {
     const int64_t way = (shape[d] - 1) * strides[d];
@@ -139,18 +139,18 @@ void begin_write(const char* operation, const Tensor& x) {
         ": the destination is an undefined tensor, expected one to write to");
   CHECK(!has_internal_overlap(x), operation, ": the destination has shape ", x.shape(),
         " and strides ", x.strides(),
-        ", so that several elements lie in one place; expected a place for each: write to "
-        "contiguous(x) instead");
+        ", so that several elements lie in one place; expected a place for each: "
+        "write to contiguous(x) instead");
   CHECK(x.is_leaf(), operation, ": the destination of shape ", x.shape(),
-        " was computed from leaves that want a gradient, which would be wrong after a write that "
-        "the graph does not "
-        "know; write before, or to x.detach() where nothing else needs the values");
+        " was computed from leaves that want a gradient, "
+        "which would be wrong after a write that the graph does not know; "
+        "write before, or to x.detach() where nothing else needs the values");
   x.storage()->bump_version();
 }
 
 namespace {
 
-// Of more elements, the first and last three of each dimension.
+// Tensors of more elements show the first and last three of each dimension.
 constexpr int64_t kAbbreviateAbove = 1000, kEdge = 3;
 
 template <class T>

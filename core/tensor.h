@@ -67,11 +67,13 @@ class GradHookHandle;
 
 // How the elements of a tensor lie in its storage.
 enum class Layout : uint8_t {
-  // element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; a new tensor is contiguous.
+  // Element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; a new tensor is contiguous.
   Strided,
-  ChannelsLast,    // the strided case of images as NHWC without gaps: 4-D only
-  ChannelBlocked,  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block
-                   // beyond C hold zeros
+  // The strided case of images as NHWC without gaps: 4-D only.
+  ChannelsLast,
+  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold
+  // zeros.
+  ChannelBlocked,
 };
 const char* name(Layout layout);              // "channels-last"
 inline constexpr int64_t kChannelBlock = 16;  // one AVX-512 register, one cache line of float32
@@ -102,11 +104,13 @@ class Tensor {
 
   // The logical shape, NCHW for images in every layout.
   const Shape& shape() const { return impl("shape").shape; }
-  const Shape& sizes() const { return shape(); }  // libtorch's name
-  int64_t size(Int d) const;                      // d may be negative
+  // The name in libtorch.
+  const Shape& sizes() const { return shape(); }
+  // d may be negative.
+  int64_t size(Int d) const;
   int dim() const { return impl("dim").shape.dim(); }
   int64_t numel() const { return impl("numel").shape.numel(); }
-  // Meaningless when channel-blocked.
+  // Strides mean nothing when channel-blocked.
   const Strides& strides() const { return impl("strides").strides; }
   int64_t stride(Int d) const;
   DType dtype() const { return impl("dtype").dtype; }
@@ -144,11 +148,12 @@ class Tensor {
   T item() const;
 
   const std::shared_ptr<Storage>& storage() const { return impl("storage").storage; }
-  int64_t storage_offset() const { return impl("storage_offset").offset; }  // in elements
+  // In elements.
+  int64_t storage_offset() const { return impl("storage_offset").offset; }
   // True when nobody else can see these elements: no other handle, no view. Then they may be
   // overwritten.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
-  // Two handles of one tensor.
+  // Says whether the two are handles of one tensor.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   bool shares_memory_with(const Tensor& other) const { return storage() == other.storage(); }
 
@@ -164,10 +169,13 @@ class Tensor {
   void set_data(const Tensor& other) const;
 
   // -- autograd; defined in autograd/graph.cpp and engine.cpp -------------------------------------
-  bool requires_grad() const;  // true for leaves marked so, and for everything computed from them
-  const Tensor& set_requires_grad(Flag value = true) const;  // throws unless a floating leaf
+  // True for leaves marked so, and for everything computed from them.
+  bool requires_grad() const;
+  // Throws unless a floating leaf.
+  const Tensor& set_requires_grad(Flag value = true) const;
   bool is_leaf() const;
-  Tensor grad() const;  // undefined until backward has reached this leaf
+  // Undefined until backward has reached this leaf.
+  Tensor grad() const;
   // Shape, dtype and device must be the tensor's; undefined clears it.
   void set_grad(const Tensor& grad) const;
   // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one

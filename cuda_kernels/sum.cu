@@ -5,9 +5,10 @@
 // neighbouring outputs and a segment of the terms; thread (column, lane) sums every kLanes-th term
 // of the segment.
 //   rows        the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads
-//   neighbouring terms short rows  the same with a warp for each output: 8 outputs × 32 lanes
+//               neighbouring terms
+//   short rows  the same with a warp for each output: 8 outputs × 32 lanes
 //   columns     the fastest dimension is kept: 32 outputs × 8 lanes, so that a warp reads
-//   neighbouring outputs
+//               neighbouring outputs
 // A second launch adds the segments. Segments depend on the shape alone, so results do not depend
 // on the device.
 #include "ringgrad/core/base/check.h"

@@ -15,9 +15,12 @@ namespace ringgrad {
 struct Batch {
   // [B, C, H, W] of an image data set: float32 from a DataLoader, else as asked for.
   Tensor data = {};
-  Tensor target = {};                 // int64 [B]; of a Dataset what its samples have
-  std::vector<int64_t> indices = {};  // [B]: which samples of the data set these are
-  int64_t padding = 0;                // how many at the end only repeat others (Sampler::padding)
+  // int64 [B]; of a Dataset what its samples have.
+  Tensor target = {};
+  // [B]: which samples of the data set these are.
+  std::vector<int64_t> indices = {};
+  // The number at the end that only repeat others (Sampler::padding).
+  int64_t padding = 0;
 
   int64_t size() const { return static_cast<int64_t>(indices.size()); }
 };

@@ -1,9 +1,9 @@
 // DataLoader: a data set and a sampler become batches.
 //
-//   DataLoader loader(load_dataset("mnist", Split::Train, data_directory("")),
-//   std::make_shared<RandomSampler>(60000),
-//                     {.batch_size = 64, .num_workers = 2, .transform = {.mean = {0.1307f}, .std =
-//                     {0.3081f}}});
+//   DataLoader loader(
+//       load_dataset("mnist", Split::Train, data_directory("")),
+//       std::make_shared<RandomSampler>(60000),
+//       {.batch_size = 64, .num_workers = 2, .transform = {.mean = {0.1307f}, .std = {0.3081f}}});
 //   for (Batch& batch : loader) { … batch.data, batch.target … }
 //
 // Batches and their order depend on the sampler alone, never on the number of workers. A batch's

@@ -5,8 +5,8 @@
 //     int64_t size() const override { return 100; }
 //   };
 //   const auto parts = random_split(std::make_shared<Squares>(), {80, 20});
-//   DataLoader loader(parts[0], std::make_shared<RandomSampler>(parts[0]->size()), {.batch_size =
-//   8, .num_workers = 2});
+//   DataLoader loader(parts[0], std::make_shared<RandomSampler>(parts[0]->size()),
+//                     {.batch_size = 8, .num_workers = 2});
 #pragma once
 
 #include <memory>

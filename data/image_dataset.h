@@ -33,7 +33,8 @@ struct ImageTransform {
   AugmentOptions augment = {};
   // Per channel, or one for all, or empty (0): y = (pixel / 255 - mean) / std.
   std::vector<float> mean = {};
-  std::vector<float> std = {};  // the same; empty is 1
+  // The same; empty is 1.
+  std::vector<float> std = {};
 };
 
 // Throws Error unless the transform can be applied to images with so many channels.

@@ -16,9 +16,11 @@ namespace ringgrad {
 struct ImageFolderOptions {
   // Pixels on each side, to which every picture is resized, whatever its shape.
   int64_t size = 224;
-  int64_t channels = 3;          // 1: gray
-  std::vector<float> mean = {};  // as those of an ImageTransform:
-  std::vector<float> std = {};   // y = (pixel / 255 - mean) / std
+  // One channel is gray.
+  int64_t channels = 3;
+  // As those of an ImageTransform: y = (pixel / 255 - mean) / std.
+  std::vector<float> mean = {};
+  std::vector<float> std = {};
 };
 
 // Example: float32 [channels, size, size], and the number of its class, int64 []. Classes and

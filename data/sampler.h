@@ -62,9 +62,12 @@ std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t se
 
 struct DistributedSamplerOptions {
   bool shuffle = true;
-  uint64_t seed = 0;       // must be the same on all ranks
-  bool drop_last = false;  // leaves out the last samples that do not go evenly into the ranks
-  // Else repeats the first samples of the order until they do; false: some ranks have one less.
+  // Must be the same on all ranks.
+  uint64_t seed = 0;
+  // Leaves out the last samples that do not go evenly into the ranks.
+  bool drop_last = false;
+  // Otherwise the first samples of the order are repeated until they do; false: some ranks have one
+  // less.
   bool pad = true;
 };
 

@@ -8,7 +8,7 @@ int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
                         const DistributedSamplerOptions& options) {
   if (options.drop_last) return left / num_replicas;
   if (options.pad) return (left + num_replicas - 1) / num_replicas;
-  // of 0 … left-1, those that are rank mod num_replicas.
+  // Those of 0 … left-1 that are rank mod num_replicas.
   return (left - rank + num_replicas - 1) / num_replicas;
 }
 

@@ -13,12 +13,14 @@ struct GradBucket {
   ProcessGroup& group;
   // [n], a range of the gradient arena: param.grad are views of it.
   Tensor flat;
-  const std::vector<int>& parameters;  // positions in the module's list
+  // Positions in the module's list.
+  const std::vector<int>& parameters;
   // Buckets are numbered in the order in which they are launched.
   int index;
   bool is_last;
-  CollectiveOptions options;  // step, bucket and names, for messages and for the ranks to compare
-  // For the hook: kept with the bucket from step to step, and in comm_hook_state().
+  // Step, bucket and names, for messages and for the ranks to compare.
+  CollectiveOptions options;
+  // The hook's own: kept with the bucket from step to step, and in comm_hook_state().
   Tensor& scratch;
   // Throws where it is not finite; average() calls it.
   std::function<void(const Tensor& sent)> check = {};

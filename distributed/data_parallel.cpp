@@ -158,7 +158,7 @@ void DataParallel::replicate(size_t replicas) {
     for (const Tensor& x : tensors) (x.requires_grad() ? trained : others).push_back(x);
   const auto copies = broadcast(trained, std::span(devices_).first(replicas));
   for (size_t r = 0; r < replicas; ++r) {
-    // Of each of the module's tensors, on this replica's device.
+    // Each of the module's tensors, and its copy on this replica's device.
     std::vector<std::pair<Tensor, Tensor>> copy;
     for (size_t i = 0; i < trained.size(); ++i)
       copy.emplace_back(trained[i], copies[r * trained.size() + i]);

@@ -3,12 +3,11 @@
 // DistributedDataParallel measures the two methods:
 //
 //   forward    scatter the batch over the devices, replicate the parameters to all of them (every
-//   time), apply the
-//              replicas in parallel threads, gather their outputs on the first device, where the
-//              loss lives
+//              time), apply the replicas in parallel threads, gather their outputs on the first
+//              device, where the loss lives
 //   backward   the replicas' graphs run in parallel, one engine thread per device; then the
-//   gradients of all replicas
-//              are summed on the first device, which alone takes the optimizer's step
+//              gradients of all replicas are summed on the first device, which alone takes the
+//              optimizer's step
 //
 // What that costs shows in its shape: parameters travel out and gradients in through one device in
 // every step, nothing overlaps (replication is one node, which waits for the last gradient), and
@@ -56,8 +55,11 @@ class DataParallel : public nn::Module {
   // (core/for_each_tensor.h). Inputs are cut along dimension 0, all alike; those of no dimension go
   // to every device. Of outputs of no dimension, such as a loss, there is one for each replica,
   // [replicas], as in PyTorch: take their mean. What is no tensor is the first replica's.
-  //   auto [logits, losses] = model.apply([](nn::Module& m, const Tensor& x, const Tensor& y) {
-  //     return static_cast<Net&>(m).forward(x, y); }, x, y);      // or DP below
+  //   auto [logits, losses] = model.apply(
+  //       [](nn::Module& m, const Tensor& x, const Tensor& y) {
+  //         return static_cast<Net&>(m).forward(x, y);
+  //       },
+  //       x, y);  // or DP below
   template <class Function, class... Inputs>
   auto apply(const Function& function, const Inputs&... inputs) {
     using Output = decltype(function(module_, inputs...));

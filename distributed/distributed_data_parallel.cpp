@@ -38,8 +38,8 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     else if (is_common(name)) {
       CHECK(!has_internal_overlap(buffer), kName, ": elements of the buffer ", name, " of shape ",
             buffer.shape(),
-            " share memory, so the ranks could not bring it together; register a copy of its own, "
-            "contiguous(x)");
+            " share memory, so the ranks could not bring it together; "
+            "register a copy of its own, contiguous(x)");
       buffers.push_back(buffer);
     }
   const NamedTensors state = common_state();

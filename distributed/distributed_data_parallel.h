@@ -75,8 +75,11 @@ class DistributedDataParallel : public nn::Module {
   // function(module, input, …), whose tensors, or tuples, vectors and structs of them
   // (core/for_each_tensor.h), may all be part of the loss. The first input that is not a scalar
   // says how many samples there are.
-  //   auto [logits, loss] = ddp.apply([](nn::Module& m, const Tensor& x, const Tensor& y) {
-  //     return static_cast<Net&>(m).forward(x, y); }, x, y);      // or DDP below
+  //   auto [logits, loss] = ddp.apply(
+  //       [](nn::Module& m, const Tensor& x, const Tensor& y) {
+  //         return static_cast<Net&>(m).forward(x, y);
+  //       },
+  //       x, y);  // or DDP below
   template <class Function, class... Inputs>
   auto apply(const Function& function, const Inputs&... inputs) {
     Tensor batch;

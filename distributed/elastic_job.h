@@ -12,11 +12,13 @@
 //       for (const auto& entry : optimizer.state_dict()) state.push_back(entry);
 //       step = hand_over(group, {step, state}).step;  // who is behind, or new, catches up
 //
-//       VirtualRanks ranks(model, group, {.shards = 8});  // not before: it begins with rank 0's
-//       weights while (step < 1000) {
+//       // Not before: it begins with rank 0's weights.
+//       VirtualRanks ranks(model, group, {.shards = 8});
+//       while (step < 1000) {
 //         ranks.set_step(step);
-//         ranks.step(…);     // throws where a rank has died: then the body begins again, with
-//         those who are left optimizer.step();  // with this the step counts
+//         // Throws where a rank has died: then the body begins again, with those who are left.
+//         ranks.step(…);
+//         optimizer.step();  // with this the step counts
 //         ++step;
 //         job.check();  // throws GroupChanged where a rank waits to join
 //       }

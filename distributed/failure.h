@@ -28,18 +28,23 @@ enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 // How a process ends: the same for the program `ringgrad` and for what launch() runs.
 enum ExitCode : int {
   kOk = 0,
-  kTrainingFailed = 1,  // the loss became NaN, or an unexpected error
-  kUsage = 2,           // an unknown command or option, or a value that cannot be
-  kEnvironment =
-      3,         // no such device, program or network, a missing package, a port in use, a limit
-  kBadData = 4,  // a data set or checkpoint is missing, damaged or does not fit
+  // The loss became NaN, or an unexpected error.
+  kTrainingFailed = 1,
+  // An unknown command or option, or a value that cannot be.
+  kUsage = 2,
+  // No such device, program or network, a missing package, a port in use, a limit.
+  kEnvironment = 3,
+  // A data set or checkpoint is missing, damaged or does not fit.
+  kBadData = 4,
   // With these two a process ends that has only noticed the failure of others. A launcher looks for
   // the cause elsewhere, and ends its job with one of them where no rank's own exit code says more.
   kRankDied = 5,
-  kOutOfStep = 6,  // a time limit passed, or ranks disagree
+  // A time limit passed, or ranks disagree.
+  kOutOfStep = 6,
   kOutOfMemory = 7,
   kDiskFull = 8,
-  kInterrupted = 130,  // Ctrl-C, after saving
+  // Ctrl-C, after saving.
+  kInterrupted = 130,
 };
 
 // The code for an exception that nobody has caught.

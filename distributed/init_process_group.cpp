@@ -25,8 +25,8 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment,
                                         const InitOptions& options) {
   CHECK_AS(EnvironmentError, environment.size == 1 || !environment.address.host.empty(),
            "rendezvous: the job's ", environment.size,
-           " ranks are on several machines; set MASTER_ADDR to an address of rank 0's machine, on "
-           "all of them");
+           " ranks are on several machines; set MASTER_ADDR to an address of rank 0's "
+           "machine, on all of them");
   const bool several_machines = environment.local_size != environment.size;
   const RendezvousOptions rendezvous{environment.address, environment.secret,
                                      options.rendezvous_timeout,
@@ -96,7 +96,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment,
                                                  const InitOptions& options) {
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
-  // as RINGGRAD_TIMEOUT; longer ones overflow.
+  // The same limits as RINGGRAD_TIMEOUT's; longer ones overflow.
   for (const auto timeout : {options.timeout, options.rendezvous_timeout})
     CHECK(timeout.count() > 0 && timeout <= std::chrono::seconds(1'000'000),
           "init_process_group: a timeout of ", timeout.count(),

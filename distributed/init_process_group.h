@@ -13,10 +13,12 @@
 
 namespace ringgrad {
 
-std::string default_backend(
-    Device device = {});          // RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU
-std::string default_transport();  // RINGGRAD_TRANSPORT, else "auto"
-Checksums default_checksums();    // RINGGRAD_CHECKSUMS: auto, on or off; else auto
+// RINGGRAD_BACKEND, else "nccl" for a GPU and "ring" for the CPU.
+std::string default_backend(Device device = {});
+// RINGGRAD_TRANSPORT, else "auto".
+std::string default_transport();
+// RINGGRAD_CHECKSUMS: auto, on or off; else auto.
+Checksums default_checksums();
 std::vector<std::string> available_backends();  // those that connect processes here
 
 struct InitOptions {
@@ -27,16 +29,17 @@ struct InitOptions {
   // This rank's GPU, for the two: process_group().device() from then on. By default
   // cuda:LOCAL_RANK; where there are fewer GPUs than ranks, from cuda:0 on again.
   std::optional<Device> device = {};
-  // Of the ring; see transport_names() (rendezvous/connect.h).
+  // The ring's; see transport_names() (rendezvous/connect.h).
   std::string transport = default_transport();
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
-  Checksums checksums = default_checksums();  // of the ring
+  // The ring's.
+  Checksums checksums = default_checksums();
   // Sees every message of the ring's collectives that this rank sends; not what goes through shared
   // memory, where nothing is sent.
   SendObserver on_send = {};
-  // Until all ranks have come.
+  // The time until all ranks have come.
   std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();
-  // Of every wait after that.
+  // The time of every wait after that.
   std::chrono::milliseconds timeout = default_timeout();
 };
 

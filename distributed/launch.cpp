@@ -106,16 +106,16 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
   CHECK_AS(EnvironmentError, alone || !is_only_rank, "launch: num_processes is ",
            options.num_processes, ", num_machines ", options.num_machines, ", but ", here.source,
            " is set, so this is the only rank of a job ",
-           "that was started already; start as many (srun --ntasks, torchrun --nproc-per-node), or "
-           "unset ",
+           "that was started already; start as many (srun --ntasks, "
+           "torchrun --nproc-per-node), or unset ",
            here.source, " to have launch() start them");
   if (!here.source.empty() || alone) {
     run_rank(main_function, here, options.group);
     return 0;
   }
   CHECK(options.dist_url != "auto" || options.num_machines == 1,
-        "launch: dist_url=auto not supported in multi-machine jobs; give tcp://host:port of "
-        "machine 0");
+        "launch: dist_url=auto not supported in multi-machine jobs; "
+        "give tcp://host:port of machine 0");
   SupervisorOptions job;
   job.command = own_command();
   job.program = own_program();

@@ -10,13 +10,15 @@
 namespace ringgrad {
 
 struct LaunchOptions {
-  int num_processes = 1;  // on each machine
+  // On each machine.
+  int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;
-  std::string dist_url =
-      "auto";              // where the ranks meet: "tcp://host:port"; auto: here, on a free port
-  InitOptions group = {};  // of the ranks
-  // num_processes are to begin with; see elastic_job.h, which connects the ranks then.
+  // The place where the ranks meet: "tcp://host:port"; auto: here, on a free port.
+  std::string dist_url = "auto";
+  // The ranks' own.
+  InitOptions group = {};
+  // Elastic jobs begin with num_processes; see elastic_job.h, which connects the ranks then.
   ElasticRange elastic = {};
 };
 

@@ -40,14 +40,20 @@ namespace ringgrad {
 // How ranks on CPUs may do all-reduce (init_process_group.h), from the simplest on; which is
 // fastest depends on the size (`ringgrad bench allreduce` measures them).
 enum class AllReduceAlgorithm : uint8_t {
-  Auto,  // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then
-         // shared memory within machines and a ring between them, where each has equally many; else
-         // SegmentedRing
-  GatherBroadcast,  // everything through rank 0
-  Exchange,         // everybody sends everything to everybody
-  Ring,             // whole chunks
-  SegmentedRing,    // chunks in segments: one travels while another is reduced
-  SharedMemory,     // nothing travels
+  // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then shared
+  // memory within machines and a ring between them, where each has equally many; else
+  // SegmentedRing.
+  Auto,
+  // Everything through rank 0.
+  GatherBroadcast,
+  // Everybody sends everything to everybody.
+  Exchange,
+  // Whole chunks.
+  Ring,
+  // Chunks in segments: one travels while another is reduced.
+  SegmentedRing,
+  // Nothing travels.
+  SharedMemory,
 };
 
 // Which messages between ranks on CPUs carry a CRC-32C of their payload, so that a bit which the
@@ -84,7 +90,8 @@ struct Collective {
   Operation operation;
   Tensor input, output;
   ReduceOp reduce_op = ReduceOp::Sum;
-  int root = -1;  // of send and recv, the peer
+  // The peer, of send and recv.
+  int root = -1;
   CollectiveOptions options = {};
   // The caller's tensors, where `output` only stands in for them: it holds their elements, one
   // tensor after the other.
@@ -92,7 +99,7 @@ struct Collective {
   // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are
   // of one size.
   std::vector<int64_t> input_counts = {}, output_counts = {};
-  // Of a barrier: the collective about which the ranks are to agree.
+  // A barrier's: the collective about which the ranks are to agree.
   std::optional<Frame> stands_for = {};
 
   // The tensor that is as large on every rank, if one is; undefined in a barrier.

@@ -7,8 +7,8 @@
 //
 //   VirtualRanks ranks(model, process_group(), {.shards = 8});
 //   optim::SGD optimizer(model.named_parameters(), {.lr = 0.1});
-//   for (const Batch& batch : loader) {  // the rows that ranks.own_rows(global batch) says, see
-//   BatchPartSampler
+//   // A batch is the rows that ranks.own_rows(global batch) says: see BatchPartSampler.
+//   for (const Batch& batch : loader) {
 //     const double loss = ranks.step(global_batch, [&](const VirtualRanks::Shard& shard) {
 //       const Tensor y = model(slice(batch.data, 0, shard.begin, shard.end));
 //       const Tensor sum = cross_entropy(y, slice(batch.target, 0, shard.begin, shard.end),
@@ -45,16 +45,19 @@ namespace ringgrad {
 class ShardMeeting;
 
 struct VirtualRanksOptions {
-  int shards = 1;     // V, the same on all ranks; at least as many as ranks
-  uint64_t seed = 0;  // of the shards' random numbers, the same on all ranks
+  // V, the same on all ranks; at least as many as ranks.
+  int shards = 1;
+  // The seed of the shards' random numbers, the same on all ranks.
+  uint64_t seed = 0;
   // Batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h).
   bool sync_batch_norm = false;
   BucketCaps caps = {};
   // Throw where a shard's gradient on the CPU is NaN or infinite, naming rank and parameter.
   bool check_finite = true;
-  // Of this rank, the first one the module's; {} : that alone.
+  // This rank's devices, the first one the module's; {} : that alone.
   std::vector<Device> devices = {};
-  DataParallel::MakeReplica make_replica = {};  // for the others: a module of the same structure
+  // For the others: a module of the same structure.
+  DataParallel::MakeReplica make_replica = {};
 };
 
 class VirtualRanks {

@@ -16,11 +16,12 @@
 namespace ringgrad::models {
 
 struct GanOptions {
-  int64_t channels = 1, image_size = 28;  // a multiple of 4
+  // The size is a multiple of 4.
+  int64_t channels = 1, image_size = 28;
   // Numbers that an image is drawn from; channels of the last layer but one.
   int64_t latent = 100, width = 64;
   double lr = 2e-4;
-  // That the ranks of a group cut a batch into (virtual_ranks.h); 0: one for each rank.
+  // Parts into which the ranks of a group cut a batch (virtual_ranks.h); 0: one for each rank.
   int shards = 0;
 };
 
@@ -47,9 +48,10 @@ class Gan {
 
   // All that training needs to go on bit for bit. The progress is the caller's own.
   void save(const std::string& path, const std::map<std::string, std::string>& progress);
-  // throws DataError, and nothing has changed then.
+  // Throws DataError, and nothing has changed then.
   std::map<std::string, std::string> load(const std::string& path);
-  const nn::Module& networks() const { return networks_; }  // "generator.…", "discriminator.…"
+  // Their names are "generator.…" and "discriminator.…".
+  const nn::Module& networks() const { return networks_; }
 
  private:
   struct Networks : nn::Module {

@@ -57,14 +57,17 @@ class Reinforce {
     if (shared_) (void)shared_->check_identical();
   }  // collective; as of the wrapper
 
-  int64_t environments() const { return environments_; }  // of all ranks
-  int64_t episodes() const { return episodes_; }          // in all environments so far
-  int64_t pushes() const { return pushes_; }              // of all carts
+  // For all ranks.
+  int64_t environments() const { return environments_; }
+  // In all environments so far.
+  int64_t episodes() const { return episodes_; }
+  // Pushes of all carts.
+  int64_t pushes() const { return pushes_; }
   // [N, 4] → [N, 2], the logarithms of odds.
   const nn::Sequential& policy() const { return policy_; }
 
   void save(const std::string& path, std::map<std::string, std::string> progress);
-  // throws DataError, and nothing has changed then.
+  // Throws DataError, and nothing has changed then.
   std::map<std::string, std::string> load(const std::string& path);
 
  private:

@@ -9,10 +9,11 @@ namespace ringgrad::models {
 
 // What leads past a block whose output has another shape than its input (§3.3).
 enum class Shortcut {
-  // option A: every second pixel, and channels of zeros, half of them on either side; no
+  // Option A: every second pixel, and channels of zeros, half of them on either side; no
   // parameters.
   Padding,
-  Projection,  // option B: a 1×1 convolution and batch norm
+  // Option B: a 1×1 convolution and batch norm.
+  Projection,
 };
 
 // A block (figure 5) ends with a batch norm that adds the shortcut and applies the ReLU in the same

@@ -52,7 +52,7 @@ Tensor mirrored(const Tensor& images) {
 bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step) {
   constexpr int64_t kBatch = kAirbenchBatch, kWhitenedImages = 5000, kWhiteningEpochs = 3;
-  // a step takes away lr · decay / lr.
+  // A step takes away lr · decay / lr.
   constexpr double kBiasLr = 0.053, kHeadLr = 0.67, kWeightDecay = 2e-6 * kBatch;
   ImageTransform transform = normalize;
   transform.augment = {

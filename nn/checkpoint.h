@@ -1,9 +1,10 @@
 // A checkpoint: everything that training needs to go on bit for bit as if it had not stopped, in
 // one safetensors file.
 //
-//   model.NAME     parameters and buffers        random.DEVICE  the default generators' states
-//   optim.NAME     the optimizer's state         metadata       progress: epoch, step, sampler
-//   position, …
+//   model.NAME       parameters and buffers
+//   optim.NAME       the optimizer's state
+//   random.DEVICE    the default generators' states
+//   metadata         progress: epoch, step, sampler position, …
 #pragma once
 
 #include <optional>

@@ -73,8 +73,9 @@ class ModuleDict : public Module {
   }
   size_t size() const { return modules_.size(); }
   bool contains(const std::string& name) const;
-  Module& operator[](const std::string& name) const;  // throws Error, saying which names there are
-  // over (name, std::shared_ptr<Module>), in order of insertion.
+  // Throws Error, saying which names there are.
+  Module& operator[](const std::string& name) const;
+  // Over (name, std::shared_ptr<Module>), in order of insertion.
   auto begin() const { return modules_.begin(); }
   auto end() const { return modules_.end(); }
 

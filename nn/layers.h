@@ -96,9 +96,12 @@ class ConvTranspose2d : public Module {
 // ---- normalisation ------------------------------------------------------------------------------
 struct BatchNorm2dOptions {
   double eps = 1e-5;
-  double momentum = 0.1;  // of the new value in the running statistics
-  bool affine = true;     // weight and bias
-  bool bias = true;       // and not the weight alone
+  // The part of the new value in the running statistics.
+  double momentum = 0.1;
+  // Weight and bias.
+  bool affine = true;
+  // The bias, too, and not the weight alone.
+  bool bias = true;
   // Without them the batch's statistics are used in evaluation, too.
   bool track_running_stats = true;
 };
@@ -107,7 +110,8 @@ struct BatchNorm2dOptions {
 // shortcut}).
 struct BatchNormFusion {
   Activation activation = Activation::None;
-  Tensor residual = {};  // added before the activation
+  // Added before the activation.
+  Tensor residual = {};
   // The side of max_pool2d's windows, which follows the activation; 0: it does not.
   int64_t max_pool = 0;
 };

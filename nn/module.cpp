@@ -47,16 +47,16 @@ Module::~Module() {
 
 Module& Module::module_of(const Child& child) {
   CHECK(*child.place != nullptr, "module: '", child.name,
-        "' has been destroyed, and was registered as a reference; register the std::shared_ptr "
-        "itself, which keeps it: ",
+        "' has been destroyed, and was registered as a reference; "
+        "register the std::shared_ptr itself, which keeps it: ",
         "register_module(\"", child.name, "\", std::make_shared<…>(…))");
   return **child.place;
 }
 
 Tensor Module::forward(const Tensor&) {
   throw NotImplementedError(
-      "module: forward(x) is not implemented by this type; override it, or call the module's own "
-      "forward");
+      "module: forward(x) is not implemented by this type; "
+      "override it, or call the module's own forward");
 }
 
 void Module::train(Flag on) {

@@ -7,8 +7,9 @@
 //       register_module("conv", conv);
 //       register_module("fc", fc);
 //     }
-//     Tensor forward(const Tensor& x) override { return fc(flatten(max_pool2d(relu(conv(x)),
-//     {.kernel = 2}), 1)); }
+//     Tensor forward(const Tensor& x) override {
+//       return fc(flatten(max_pool2d(relu(conv(x)), {.kernel = 2}), 1));
+//     }
 //   };
 //
 // A child is a member of its parent, which registers a reference to it, or is owned by it: a
@@ -143,7 +144,7 @@ class Module {
   std::map<int, ForwardHook> hooks_;
   int next_hook_ = 0;
   bool training_ = true;
-  // Where this module is, for those who have registered it; null when it is no more.
+  // The place of this module, for those who have registered it; null when it is no more.
   std::shared_ptr<Module*> place_;
 };
 

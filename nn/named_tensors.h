@@ -15,8 +15,8 @@ using ringgrad::NamedTensors;
 // owns.
 struct LoadReport {
   std::vector<std::string> missing, unexpected;
-  bool stripped_module_prefix =
-      false;  // every name began with "module." (PyTorch's DDP), and was taken without it
+  // Every name began with "module." (PyTorch's DDP), and was taken without it.
+  bool stripped_module_prefix = false;
 };
 
 std::vector<Tensor> tensors_of(const NamedTensors& named);

@@ -2,9 +2,9 @@
 // like any other; what the module lists is the member itself, so that assigning to it replaces the
 // module's tensor:
 //
-//   nn::Parameter scale = register_parameter("scale", ones({n}));   // a member; in a constructor's
-//   body as well decoder.weight = embedding.weight;                              // tied: both
-//   modules now train one tensor
+//   // A member; in a constructor's body as well.
+//   nn::Parameter scale = register_parameter("scale", ones({n}));
+//   decoder.weight = embedding.weight;  // tied: both modules now train one tensor
 //
 // What register_parameter() gives becomes a Parameter only, and no Tensor: that would be another
 // handle, and assigning to it would go unnoticed.

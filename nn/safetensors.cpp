@@ -86,8 +86,8 @@ void check_written(const AtomicFile& file, uint64_t offset, std::span<const uint
     CHECK_AS(IoError, std::equal(expected.begin(), expected.end(), found.begin()),
              "save: ", written.path().string(), ": bytes ", offset + done, " to ",
              offset + done + expected.size(),
-             " read back otherwise than they were written; what was there before is intact. Is the "
-             "disk damaged?");
+             " read back otherwise than they were written; what was there before is intact. "
+             "Is the disk damaged?");
   }
 }
 

@@ -19,7 +19,7 @@ constexpr std::pair<const char*, DType> kDTypeNames[] = {
     {"U8", DType::UInt8},    {"BOOL", DType::Bool}};
 
 constexpr const char* kMetadata = "__metadata__";
-// Of the JSON text, with these 64 digits themselves as zeros.
+// The hash of the JSON text, with these 64 digits themselves as zeros.
 constexpr const char* kHash = "sha256";
 constexpr const char* kHashPrefix = "sha256:";  // of a tensor's bytes
 const std::string kNoHash(64, '0');
@@ -244,7 +244,7 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   };
   std::string text = str("{\"", kMetadata, "\":{\"", kHash, "\":\"", kNoHash, "\"");
   const size_t own = text.size() - 1 - kNoHash.size();
-  // What the reader would refuse.
+  // Refuses what the reader would refuse.
   const auto check_length = [](const std::string& name, size_t limit) {
     CHECK(name.size() <= limit, "save: the name '", name.substr(0, 100), "…' has ", name.size(),
           " bytes, expected at most ", limit);

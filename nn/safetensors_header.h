@@ -1,9 +1,10 @@
 // The header of a safetensors file, read with distrust.
 //
-//   8 bytes  N, little-endian
-//   N bytes  {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …,
-//   "__metadata__": {"key": "text"}} the rest the tensors, row-major and little-endian; offsets
-//   count from here; no holes, no overlaps
+//   8 bytes   N, little-endian
+//   N bytes   {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …,
+//              "__metadata__": {"key": "text"}}
+//   the rest  the tensors, row-major and little-endian; offsets count from here; no holes, no
+//             overlaps
 //
 // (github.com/huggingface/safetensors.) The JSON goes through a streaming parser that knows this
 // one structure, so nothing that a hostile header describes is built before it is refused, and a
@@ -35,11 +36,14 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;        // in the order of their data
-  std::map<std::string, std::string> metadata;  // without the hashes
+  // In the order of their data.
+  std::vector<SafetensorsEntry> entries;
+  // Without the hashes.
+  std::map<std::string, std::string> metadata;
   // SHA-256 by the tensor's name; of all tensors or of none.
   std::map<std::string, std::string> hashes;
-  uint64_t data_begin;  // where the data begins in the file
+  // The place in the file where the data begins.
+  uint64_t data_begin;
 
   bool operator==(const SafetensorsHeader&) const = default;
 };

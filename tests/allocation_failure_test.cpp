@@ -81,8 +81,8 @@ void operator delete(void* data, std::align_val_t) noexcept { give(data); }
 void operator delete(void* data, size_t, std::align_val_t) noexcept { give(data); }
 
 TEST_CASE(
-    "a training step in which an allocation fails, any one or any and all that follow, leaks "
-    "nothing",
+    "a training step in which an allocation fails, "
+    "any one or any and all that follow, leaks nothing",
     "[quick][memory]") {
   setenv("RINGGRAD_THREADS", "1", 1);  // which call is the n-th must not depend on who is first
   register_backend(DeviceType::CPU, new ScarceMemory(device_backend(DeviceType::CPU)));

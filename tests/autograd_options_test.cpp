@@ -32,8 +32,8 @@ TEST_CASE("a retained graph gives its gradients again, one that was not says how
 }
 
 TEST_CASE(
-    "grad() gives the gradients of inputs, leaves or not, and leaves alone what it was not asked "
-    "for",
+    "grad() gives the gradients of inputs, leaves or not, "
+    "and leaves alone what it was not asked for",
     "[quick]") {
   const Tensor x = leaf(), w = leaf();
   const Tensor h = x * w, y = (h * h).sum(), z = h.sum();

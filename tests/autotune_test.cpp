@@ -260,7 +260,7 @@ REGISTER_KERNEL(probe, DeviceType::CUDA, Provider::Vendor, probe_cuda_vendor);
 TEST_CASE("cuda: the faster kernel is the one that the device runs faster", "[cuda][autotune]") {
   if (!test::enough_devices(1)) return;
   cache();
-  // native: 2 ms for the host; vendor: a long kernel.
+  // Native: 2 ms for the host; vendor: a long kernel.
   const Tensor y = zeros({1, 1}, {.device = Device("cuda")});
   kernels::probe(y, {.padding = 3});
   CHECK(to_vector<float>(y) == std::vector<float>{1});

@@ -48,8 +48,8 @@ std::vector<ReadyGradient> gradients(int count, int64_t bytes, double first, dou
 }
 
 TEST_CASE(
-    "buckets are the root of travelling time over latency, or of backward's where the link is "
-    "slower",
+    "buckets are the root of travelling time over latency, "
+    "or of backward's where the link is slower",
     "[quick]") {
   const auto ready = gradients(41, 400'000, 0.010, 0.050);  // S = 16.4 MB in B = 40 ms
   const auto caps_of = [&](double latency, double per_byte) {
@@ -61,7 +61,7 @@ TEST_CASE(
   CHECK(caps_of(1e-4, 1e-8) == static_cast<int64_t>(std::ceil(16.4e6 / 20)));
   // All latency: one bucket.
   CHECK(caps_of(1, 1e-9) == 16'400'000);
-  // none: as small as may be.
+  // No latency: as small as may be.
   CHECK(caps_of(0, 1e-9) == 4096);
   CHECK(plan_caps({1, 1e-9}, gradients(10, 10'000'000, 0, 1)).bytes == 25 << 20);
   CHECK(plan_caps({1e-4, 1e-9}, {{1000, 0.001}}).bytes == 4096);  // one gradient

@@ -192,8 +192,8 @@ TEST_CASE("topk has what a sort begins with", "[quick]") {
 }
 
 TEST_CASE(
-    "group_norm and its gradients are those of layer_norm of the groups, and a function of each "
-    "channel") {
+    "group_norm and its gradients are those of layer_norm of the groups, "
+    "and a function of each channel") {
   const auto composed = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
     const Tensor y = reshape(layer_norm(reshape(x, {x.size(0), 2, x.numel() / x.size(0) / 2}),
                                         {x.numel() / x.size(0) / 2}),

@@ -78,8 +78,8 @@ TEST_CASE("the errors of the convolution algorithms", "[conv][quick]") {
         // their length. Products of bfloat16: half a unit for each factor and the result;
         // Winograd's intermediate values are larger. Weight gradients are of float32 whatever the
         // images are, or of 16-bit integers.
-        const bool pairs = dtype == DType::BFloat16 && winograd &&
-                           layer.filter == 3;  // others are multiplied in float32
+        // Filters of other sizes are multiplied in float32.
+        const bool pairs = dtype == DType::BFloat16 && winograd && layer.filter == 3;
         const double bound = dtype == DType::Float32 ? 5e-6 : pairs ? 2e-2 : 5e-3;
         CHECK(y < bound);
         CHECK(dx < bound);

@@ -350,7 +350,7 @@ TEST_CASE("threads share out a convolution in every way", "[quick][threads][conv
              run<T>(pool_stream(3), Problem(g), way, true)));
   };
   same_bits(conv2d_geometry(9, 20, 9, 6, 48, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});
-  // a block of tiles.
+  // A block of tiles.
   same_bits(conv2d_geometry(1, 480, 4, 3, 496, 3, 3, 1, 1), ConvAlgorithm::Winograd, float{});
   same_bits(conv2d_geometry(5, 20, 9, 6, 48, 3, 3, 2, 1), ConvAlgorithm::Winograd, bfloat16{});
   same_bits(conv2d_geometry(5, 16, 9, 17, 20, 3, 3, 2, 1), ConvAlgorithm::Direct, float{});

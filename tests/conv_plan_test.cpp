@@ -60,8 +60,8 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
        "Winograd F(4, 3) of sub-images",
        "Winograd F(4, 3) of sub-images"},
       {{32, 8, 32, 32}, {64, 8, 3, 3}, dilated, f32, "planes", "planes"},
-      {{32, 64, 5, 5}, {64, 64, 3, 3}, dilated, f32, "planes", "planes"},  // its tiles would be
-                                                                           // half empty
+      // Its tiles would be half empty.
+      {{32, 64, 5, 5}, {64, 64, 3, 3}, dilated, f32, "planes", "planes"},
       {{32, 64, 32, 32}, {64, 1, 3, 3}, depthwise, f32, "depthwise", "depthwise"},
       {{32, 64, 32, 32}, {64, 1, 3, 3}, depthwise, f64, "depthwise", "depthwise"},
       {{32, 64, 32, 32}, {64, 32, 3, 3}, {.padding = 1, .groups = 2}, f32, "planes", "planes"},

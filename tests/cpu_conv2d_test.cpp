@@ -172,8 +172,8 @@ TEST_CASE("conv2d of large and of many small images", "[quick][cpu]") {
   check_conv({37, 3, 4, 4, 5, 3, 3, {.padding = 1}}, DType::Float32);
   // One output pixel, several sums of at most 128 channels.
   check_conv({21, 130, 3, 3, 3, 3, 3}, DType::Float32);
-  check_conv({2, 140, 6, 7, 37, 3, 3, {.stride = 2, .padding = 2, .dilation = 2}},
-             DType::Float32);  // panels of filters
+  // Panels of filters.
+  check_conv({2, 140, 6, 7, 37, 3, 3, {.stride = 2, .padding = 2, .dilation = 2}}, DType::Float32);
   check_conv({9, 7, 20, 20, 3, 1, 1}, DType::Float32);
   check_conv({1, 1, 3, 200, 2, 1, 5, {.padding = {0, 2}}}, DType::Float32);
 }
@@ -218,7 +218,7 @@ TEST_CASE("depthwise conv2d of large and of small planes", "[quick][cpu]") {
     check_conv({1, 2, 70, 300, 4, 5, 2, {.stride = 2, .padding = 2, .groups = 2}}, DType::Float32);
     check_conv({1, 3, 1, 9000, 3, 1, 31, {.padding = {0, 15}, .groups = 3}}, DType::Float32);
     check_conv({3, 70, 1, 1, 70, 7, 7, {.padding = 3, .groups = 70}}, DType::Float32);
-    // Of im2col, as is the next.
+    // A case of im2col, as is the next.
     check_conv({2, 2, 40, 40, 2, 2, 2, {.stride = 30, .groups = 2}}, DType::Float32);
     check_conv({1, 2, 90, 90, 2, 2, 2, {.padding = 60, .dilation = 120, .groups = 2}},
                DType::Float32);

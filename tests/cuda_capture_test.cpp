@@ -54,7 +54,7 @@ struct Net : nn::Module {
 };
 
 struct Kind {
-  // with 16 bits: of the parameters, too, of which there are float32 copies.
+  // The parameters', too, with 16 bits, and then there are float32 copies of them.
   DType dtype = DType::Float32;
   AugmentOptions augment = {};
 };
@@ -66,8 +66,8 @@ class Run {
       : batches_(some_images(), std::make_shared<RandomSampler>(kImages, 5), kBatch,
                  {.augment = kind.augment, .mean = {0.5f}, .std = {0.25f}},
                  {.dtype = kind.dtype, .device = kGpu}),
-        scaler_(kGpu,
-                {.initial_scale = 65536.0 * 64, .growth_interval = 3}) {  // overflows at first
+        // Overflows at first.
+        scaler_(kGpu, {.initial_scale = 65536.0 * 64, .growth_interval = 3}) {
     manual_seed(7);
     model_ = std::make_unique<Net>();
     model_->to(kGpu);
@@ -185,7 +185,7 @@ TEST_CASE("a step that asks the device in the middle is refused when it is recor
 TEST_CASE("another thread may give memory back while a step is captured", "[quick][cuda]") {
   const Tensor x = zeros({64}, {.device = kGpu});
   const auto graph = device_backend(DeviceType::CUDA).capture(0, [&] {
-    // a cached block of the stream that is being captured.
+    // A cached block of the stream that is being captured.
     { const Tensor freed = ones({1000}, {.device = kGpu}); }
     std::thread([] { empty_cache(kGpu); }).join();
     kernels::affine(x, x, 1, 1);

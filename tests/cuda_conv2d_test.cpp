@@ -57,7 +57,7 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
                         << ", " << dtype << (channels_last ? ", NHWC" : ", NCHW"));
   const Tensor device_x = to_device(x), device_w = to_device(w), device_dy = to_device(dy);
   const Stream stream = current_stream(device_x.device());
-  // Of the right layout.
+  // All have the right layout.
   const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);
   REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
   cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);

@@ -40,7 +40,7 @@ struct LargeDevices {
 
 struct Counts {
   size_t launches = 0;
-  // needed: by convolutions, batch norm and the optimizer, each for what it computes.
+  // Needed: by convolutions, batch norm and the optimizer, each for what it computes.
   double bytes = 0, needed = 0;
   std::map<std::string, int> calls;
 };

@@ -58,8 +58,8 @@ TEST_CASE("nccl: ranks that disagree are found out", "[quick][cuda][threads]") {
     INFO(error);
     // The slowest may still be connecting.
     CHECK((contains(error, "Error: ") || contains(error, "ncclCommInitRankConfig")));
-    CHECK((contains(error, "ranks are out of step") ||
-           contains(error, "invalid usage")));  // as the emulator's NCCL says
+    // The latter is what the emulator's NCCL says.
+    CHECK((contains(error, "ranks are out of step") || contains(error, "invalid usage")));
   }
 }
 

@@ -174,8 +174,8 @@ TEST_CASE("cuDNN has engines for batch norm with ReLU and residual, forward and 
           "[cudnn]") {
   if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) &&
       !dlopen(RINGGRAD_CUDA_STUB, RTLD_NOW | RTLD_GLOBAL)) {
-    std::cout << "left out: cuDNN compiles them at run time, and looks for libcuda.so.1 or the "
-                 "toolkit's stub of it\n";
+    std::cout << "left out: cuDNN compiles them at run time, "
+                 "and looks for libcuda.so.1 or the toolkit's stub of it\n";
     return;
   }
   const GraphPart h200 = described_device(test::kH200);

@@ -217,7 +217,7 @@ TEST_CASE("tar: a damaged, cut off or different archive leaves nothing behind", 
   REQUIRE(contains(error(whole, {{"data/a", 5}, {"data/c", 1}}), "has no file data/c"));
   REQUIRE(contains(error(whole, {{"data/a", 6}}), "data/a has 5 bytes, expected 6"));
   Bytes links;
-  // a symbolic link of that name is not the file.
+  // A symbolic link of that name is not the file.
   add_member(links, "data/a", bytes_of("alpha"), '2');
   REQUIRE(contains(error(finished(links), {{"data/a", 5}}), "has no file data/a"));
 }

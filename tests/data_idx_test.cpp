@@ -209,9 +209,9 @@ TEST_CASE("idx: a file cannot make the reader allocate more than its size and 64
   REQUIRE(contains(refused(huge_claim), "more bytes than any"));
   REQUIRE(contains(refused(large_claim), "found 16"));  // a plain file, far too short
   REQUIRE(contains(refused(gzip(huge_claim)), "more bytes than any"));
-  // a bomb whose header tells the truth.
+  // A bomb whose header tells the truth.
   REQUIRE(contains(refused(gzip(large_claim, zeros)), "may hold"));
-  // a bomb whose header lies.
+  // A bomb whose header lies.
   REQUIRE(contains(refused(gzip(modest_claim, zeros)), "expected the end"));
   REQUIRE(memory_stats({}).peak_bytes - live < (1 << 20));
   REQUIRE(peak_resident_bytes() - resident < static_cast<int64_t>(largest) + (int64_t{64} << 20));

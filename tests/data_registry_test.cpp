@@ -118,7 +118,7 @@ TEST_CASE("registry: a missing data set says how to get it, a missing file says 
   REQUIRE(
       contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),
                "has no data_batch_4.bin"));
-  // only IDX files are read packed.
+  // Only IDX files are read packed.
   write_bytes(folder / "cifar10/data_batch_4.bin.gz", gzip(Bytes(3073, 1)));
   REQUIRE(
       contains(error_of<DataError>([&] { load_dataset("cifar10", Split::Train, folder.path()); }),

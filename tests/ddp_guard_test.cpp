@@ -35,8 +35,8 @@ TEST_CASE("a parameter that was frozen when it was wrapped stays so", "[ddp][qui
     net->last.bias.set_requires_grad(true);
     backward(ddp, group);
   });
-  const std::string said =
-      "last.bias was frozen when the module was wrapped";  // by the first one, of which others hear
+  // Frozen by the first one, of which others hear.
+  const std::string said = "last.bias was frozen when the module was wrapped";
   REQUIRE(std::any_of(errors.begin(), errors.end(),
                       [&](const auto& error) { return error.find(said) != error.npos; }));
   for (const std::string& error : errors) REQUIRE(error != "");
@@ -56,9 +56,9 @@ TEST_CASE("models that differ are found at construction, and named", "[ddp][quic
     DistributedDataParallel ddp(*net, group);
   });
   for (const std::string& error : shapes)
-    CHECK(error.find("rank 2 has another model than rank 0: 'b.weight' [5, 8] float32 there, "
-                     "'b.weight' [3, 8] float32 "
-                     "on rank 0 (number 2 of 4 and 4)") != std::string::npos);
+    CHECK(error.find("rank 2 has another model than rank 0: "
+                     "'b.weight' [5, 8] float32 there, 'b.weight' [3, "
+                     "8] float32 on rank 0 (number 2 of 4 and 4)") != std::string::npos);
 
   const auto dtypes = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Net>(3, group.rank() == 1 ? DType::Float64 : DType::Float32, 3);

@@ -9,7 +9,7 @@ using namespace ringgrad::test;
 
 namespace {
 
-// Of an epoch: the last one does not divide by 2, 3 or 4.
+// An epoch's batches: the last one does not divide by 2, 3 or 4.
 const std::vector<int64_t> kBatches = {12, 12, 12, 7};
 
 // 20 steps of one rank without any wrapper: the reference.

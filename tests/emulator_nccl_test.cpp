@@ -73,8 +73,8 @@ ncclResult_t sum_up(const Tensor& x, ncclComm_t comm, Stream stream) {
 }  // namespace
 
 TEST_CASE(
-    "nccl: buckets are all-reduced beside the rest of a recorded backward, and before the "
-    "optimizer",
+    "nccl: buckets are all-reduced beside the rest of a recorded backward, "
+    "and before the optimizer",
     "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   run_nccl(2, {}, [](ProcessGroup& group) {

@@ -257,10 +257,9 @@ TEST_CASE("a graph is used once", "[engine][quick]") {
   const Tensor y = exp(x), loss = sum(y);
   loss.backward();
   require_error<Error>(
-      "backward: the graph of sum was freed by an earlier backward(), expected one that no "
-      "backward has used; "
-      "compute the loss again, add the losses and call backward once, or retain the graph: "
-      "backward({}, true)",
+      "backward: the graph of sum was freed by an earlier backward(), "
+      "expected one that no backward has used; compute the loss again, "
+      "add the losses and call backward once, or retain the graph: backward({}, true)",
       [&] { loss.backward(); });
   require_error<Error>("the graph of exp was freed", [&] { sum(y * 2).backward(); });
 }

@@ -341,8 +341,8 @@ TEST_CASE("without a launcher a rank that hangs is named by the others at the de
     CAPTURE(rank, text);
     REQUIRE(code == 6);
     REQUIRE(contains(text,
-                     "all_reduce (average) of 65536 float32, step 3, bucket 0: nothing moved for "
-                     "1.001 s; rank 1 "));
+                     "all_reduce (average) of 65536 float32, step 3, bucket 0: "
+                     "nothing moved for 1.001 s; rank 1 "));
   }
 }
 

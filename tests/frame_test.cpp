@@ -100,8 +100,7 @@ TEST_CASE("ranks that disagree are both named", "[frame][quick]") {
   theirs.sequence = 18;
   REQUIRE(mismatch(sample(), theirs) ==
           "ranks are out of step: rank 0 is in all_reduce (average) of 1000 float32, step 12, "
-          "bucket 1 (collective 17), "
-          "rank 1 in barrier, step 12, bucket 1 (collective 18)");
+          "bucket 1 (collective 17), rank 1 in barrier, step 12, bucket 1 (collective 18)");
   theirs = sample();
   theirs.step = 13;
   REQUIRE(contains(mismatch(sample(), theirs), "step 12"));

@@ -44,8 +44,8 @@ void check(const json& row) {
   const std::string network = row["network"];
   const bool steady = row["weights"] == "steady";
   INFO(network << (steady ? " in float32" : " in float64"));
-  const double tolerance =
-      steady ? 3e-4 : 1e-9;  // ten times how far PyTorch's own float32 may be, see make_networks.py
+  // Ten times as far as PyTorch's own float32 may be, see make_networks.py.
+  const double tolerance = steady ? 3e-4 : 1e-9;
   std::map<std::string, Tensor> found;
   for (auto& [name, value] : parity_training(network, steady ? DType::Float32 : DType::Float64))
     found[name] = value;

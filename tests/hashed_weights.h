@@ -42,9 +42,10 @@ constexpr int64_t hashed_label(int64_t i, int64_t classes) {
 // 1e-3, in any library (PyTorch's float32 differs from its own float64 by 1e-2). So there are two
 // kinds of weights:
 //   mixed   zero lies in the middle of what each ReLU sees. For float64, where rounding flips
-//   nothing. steady  batch norm's scale and shift keep zero about four standard deviations away:
-//   half the channels inside a
-//           block pass, half are shut, and the sum after a block passes. For float32.
+//           nothing.
+//   steady  batch norm's scale and shift keep zero about four standard deviations away: half the
+//           channels inside a block pass, half are shut, and the sum after a block passes. For
+//           float32.
 // In both a block's last norm has a small scale, as trained networks have; it keeps errors from
 // growing with depth.
 

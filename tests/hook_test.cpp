@@ -108,8 +108,8 @@ TEST_CASE("a handle may outlive its leaf", "[hook][quick]") {
 
 TEST_CASE("hooks belong to leaves that want gradients", "[hook][quick]") {
   const char* const text =
-      "register_post_accumulate_grad_hook: the tensor of shape [1] is not a leaf that requires "
-      "grad";
+      "register_post_accumulate_grad_hook: the tensor of shape [1] is not a "
+      "leaf that requires grad";
   require_error<Error>(
       text, [] { auto h = register_post_accumulate_grad_hook(zeros({1}), [](const Tensor&) {}); });
   require_error<Error>(text, [] {

@@ -128,8 +128,8 @@ TEST_CASE("pictures in a list: what stands in quotes, as RFC 4180 has it, and al
     return pictures_in_csv(folder / "list.csv");
   };
   const LabelledPictures found = list(
-      "\"a, b.png\",\"cats, all of them\"\r\r\"say \"\"hi\"\".png\",\"the "
-      "\"\"dog\"\"\"\rc.png,cow");
+      "\"a, b.png\",\"cats, all "
+      "of them\"\r\r\"say \"\"hi\"\".png\",\"the \"\"dog\"\"\"\rc.png,cow");
   CHECK(found.classes == std::vector<std::string>{"cats, all of them", "cow", "the \"dog\""});
   REQUIRE(found.pictures.size() == 3);
   CHECK(found.pictures[0].file == folder / "a, b.png");

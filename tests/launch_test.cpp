@@ -78,7 +78,7 @@ int rank_main() {
       return 0;
     }
     if (scenario == "talks late") {
-      // rank 0 has the launcher's own output: what Catch has said must not end it.
+      // Rank 0 has the launcher's own output: what Catch has said must not end it.
       std::cout << std::flush;
       leave_pid(rank);
       if (rank == 0) return 0;
@@ -268,8 +268,8 @@ TEST_CASE("a rank that keeps others waiting for long is named while they wait", 
   REQUIRE(exit_code_of(launcher) == 0);
   REQUIRE(contains(text,
                    "[rank 0] has waited 5 s in all_reduce (sum) of 1000 float32, step 9, bucket 1; "
-                   "rank 1 has not "
-                   "come to it: it is outside of collectives, its last one was all_reduce"));
+                   "rank 1 has not come to it: it is outside of collectives, "
+                   "its last one was all_reduce"));
 }
 
 TEST_CASE("a rank that is out of step ends the job at once", "[launch][quick][threads]") {

@@ -96,7 +96,7 @@ TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
           Names{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"});
   copy_(bn.weight, tensor<float>({1, 2}));
   copy_(bn.bias, tensor<float>({0, 1}));
-  // means 2 and 15, variances 1 and 25, unbiased 2, 50.
+  // Means 2 and 15, variances 1 and 25, unbiased 2, 50.
   const Tensor x = tensor<float>({1, 3, 10, 20}, {1, 2, 1, 2});
   require_close(bn(x), tensor<float>({-1, 1, -1, 3}, {1, 2, 1, 2}));
   require_close(bn.running_mean, tensor<float>({1, 7.5}));
@@ -286,7 +286,7 @@ TEST_CASE("init: fans and the distributions' widths", "[quick]") {
     const Spread s = spread(w);
     INFO("std " << s.std << ", expected " << std);
     REQUIRE(std::abs(s.mean) < 5 * std / std::sqrt(n));
-    // a normal variable's std is known to 1/sqrt(2n).
+    // A normal variable's std is known to 1/sqrt(2n).
     REQUIRE(std::abs(s.std / std - 1) < 5 / std::sqrt(n));
     if (uniform) {
       REQUIRE(s.largest <= std::sqrt(3.0) * std * (1 + 1e-6));

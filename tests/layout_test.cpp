@@ -46,7 +46,7 @@ TEST_CASE("convolutions without fast kernels take strided images", "[quick][layo
   const Tensor x = random({1, 16, 8, 8}), w = random({16, 16, 3, 3});
   CHECK(conv2d(x, w, {}, {.padding = 2, .dilation = 2}).layout() == Layout::ChannelBlocked);
   CHECK(conv2d(x, w, {}, {.stride = 2, .dilation = 2}).layout() == Layout::Strided);
-  // Of sub-images of 2 x 2.
+  // Sub-images of 2 x 2.
   CHECK(conv2d(x, w, {}, {.padding = 4, .dilation = 4}).layout() == Layout::Strided);
   CHECK(conv2d(x, w, {}, {.stride = {1, 2}}).layout() == Layout::Strided);
   CHECK(conv2d(to(x, DType::Float64), to(w, DType::Float64)).layout() == Layout::Strided);

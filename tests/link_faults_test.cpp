@@ -74,8 +74,8 @@ bool names_a_rank_or_link(const std::string& error) {
   return contains(error, "the connection between ranks ") ||
          contains(error, " died: its connection to rank ") ||
          contains(error, "cannot connect to rank ") || contains(error, "has left the group") ||
-         contains(error,
-                  " did not connect to rank ");  // reset before the other side had accepted it
+         // Reset before the other side had accepted it.
+         contains(error, " did not connect to rank ");
 }
 
 }  // namespace

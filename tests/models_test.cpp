@@ -215,8 +215,8 @@ TEST_CASE("models: answers by views are means over moved and mirrored images", "
 }
 
 TEST_CASE(
-    "models: a speedrun over colours moves all but scales and whitening filters, also when it is "
-    "run again") {
+    "models: a speedrun over colours moves all but scales and whitening filters, "
+    "also when it is run again") {
   const ImageDataset noise{
       "noise", to(rand({models::kAirbenchBatch, 3, 25, 25}) * 255, DType::UInt8),
       to(rand({models::kAirbenchBatch}) * 10, DType::Int64), std::vector<std::string>(10, "any")};

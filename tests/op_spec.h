@@ -60,11 +60,13 @@ struct Input {
 Input uniform(const Shape& shape, double low = -2, double high = 2);
 // Multiples of 1/8 in a random order, exact in every dtype; at most 256 elements.
 Input distinct(const Shape& shape);
-Input integers(const Shape& shape, int64_t low, int64_t high);  // int64 in [low, high)
+// int64 in [low, high).
+Input integers(const Shape& shape, int64_t low, int64_t high);
 // Whole numbers in the dtype under test.
 Input whole(const Shape& shape, int64_t low, int64_t high);
 Input literal(const Shape& shape, const std::vector<double>& values);
-Input labels(const std::vector<double>& values);  // int64 [n]
+// int64 [n].
+Input labels(const std::vector<double>& values);
 
 struct Sample {
   std::vector<Input> inputs;
@@ -98,13 +100,15 @@ struct OpSpec {
   std::function<Arrays(const Arrays&)> reference = {};
   std::vector<Sample> samples;
   std::vector<ErrorCase> errors = {};
-  int64_t terms = 1;  // the longest sum behind an element of a result or a gradient, or the longest
-                      // part in which kernels sum a larger one; see Note [Tolerances]
-  bool keeps_blocked =
-      false;  // a channel-blocked input gives such a result; on CUDA a channels-last one, too
+  // The longest sum behind an element of a result or a gradient, or the longest part in which
+  // kernels sum a larger one; see Note [Tolerances].
+  int64_t terms = 1;
+  // A channel-blocked input gives such a result; on CUDA a channels-last one, too.
+  bool keeps_blocked = false;
   // Calls a kernel directly: contiguous inputs only, no graph, its own rules when empty.
   bool bare_kernel = false;
-  std::string never_empty = {};  // why no sample has zero elements
+  // The reason why no sample has zero elements.
+  std::string never_empty = {};
   std::vector<DType> dtypes = kFloatingDTypes;
 };
 

@@ -125,7 +125,7 @@ OpSpec sort_spec(int dim, bool descending, std::vector<DType> dtypes) {
   const auto order = [=](const std::vector<double>& column) {
     std::vector<int64_t> places(column.size());
     std::iota(places.begin(), places.end(), 0);
-    // a NaN is the largest.
+    // A NaN is the largest.
     const auto key = [&](int64_t i) { return std::pair(std::isnan(column[i]), column[i]); };
     std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
       if (std::isnan(column[a]) && std::isnan(column[b])) return false;

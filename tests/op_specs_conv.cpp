@@ -154,8 +154,8 @@ std::vector<OpSpec> conv_specs() {
           error<ShapeError>("conv_transpose2d: the input is [1, 2, 3, 3], the weight [3, 1, 2, 2]",
                             transpose_fails({1, 2, 3, 3}, {3, 1, 2, 2}, {})),
           error<Error>(
-              "conv_transpose2d: the output padding is 2×0, expected less than the stride or the "
-              "dilation",
+              "conv_transpose2d: the output padding is 2×0, "
+              "expected less than the stride or the dilation",
               transpose_fails({1, 2, 3, 3}, {2, 1, 2, 2}, {.stride = 2, .output_padding = {2, 0}})),
           error<Error>("conv_transpose2d: the stride is 4611686018427387904×1",
                        transpose_fails({1, 2, 3, 3}, {2, 1, 2, 2}, {.stride = {kHuge, 1}})),

@@ -130,14 +130,14 @@ std::vector<OpSpec> indexing_specs() {
                         [] {
                           index_select(zeros({4}), 0, zeros({1, 1}, {.dtype = DType::Int64}));
                         }),
-      error<DTypeError>("index_select: the index has dtype float32, expected int64; convert with "
-                        "to(index, DType::Int64)",
+      error<DTypeError>("index_select: the index has dtype float32, expected int64; "
+                        "convert with to(index, DType::Int64)",
                         [] { index_select(zeros({4}), 0, zeros({1})); })};
   specs[3].errors = {
       error<IndexError>("gather: element 0 of the index is 4, expected 0 to 3",
                         [=] { gather(zeros({4}), 0, index({4})); }),
-      error<ShapeError>("gather: the tensor has shape [4, 2], the index [1, 3], expected equal "
-                        "sizes in all dimensions but 0",
+      error<ShapeError>("gather: the tensor has shape [4, 2], the index [1, 3], "
+                        "expected equal sizes in all dimensions but 0",
                         [] {
                           gather(zeros({4, 2}), 0, zeros({1, 3}, {.dtype = DType::Int64}));
                         }),

@@ -105,8 +105,8 @@ std::vector<ErrorCase> class_loss_errors(const std::string& op, ClassLoss run) {
                         fails({2, 0}, {0, 0}, {})),
       error<ShapeError>(op + ": the class weight has shape [3], expected [4]",
                         fails({2, 4}, {0, 0}, {.weight = ones({3})})),
-      error<DTypeError>(op + ": the target has dtype float32, expected int64; convert with "
-                             "to(target, DType::Int64)",
+      error<DTypeError>(op + ": the target has dtype float32, expected int64; "
+                             "convert with to(target, DType::Int64)",
                         [run] {
                           run(zeros({2, 4}), zeros({2}), {});
                         }),

@@ -17,8 +17,8 @@ std::vector<OpSpec> matmul_specs() {
        .run = [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; },
        .samples = {{uniform({2, 3}), uniform({3, 4})},
                    {uniform({1, 1}), uniform({1, 1})},
-                   {uniform({1, 5}),
-                    uniform({5, 4})},  // one row, and a sum of one: strides that mean nothing
+                   // One row, and a sum of one: strides that mean nothing.
+                   {uniform({1, 5}), uniform({5, 4})},
                    {uniform({4, 1}), uniform({1, 5})},
                    {uniform({17, 33}), uniform({33, 9})},
                    {uniform({100, 129}), uniform({129, 10})},
@@ -102,9 +102,9 @@ std::vector<OpSpec> matmul_specs() {
                                {uniform({2, 2, 2, 3}), uniform({4, 3}), uniform({4})},
                                {uniform({0, 3}), uniform({4, 3}), uniform({4})},
                                {uniform({2, 0}), uniform({4, 0}), uniform({4})}},  // the bias alone
-                   .errors = {error<ShapeError>("linear: the input has shape [2, 5], the weight "
-                                                "[4, 3], expected the last size of the "
-                                                "input to be 3",
+                   .errors = {error<ShapeError>("linear: the input has shape [2, 5], "
+                                                "the weight [4, 3], expected the last size "
+                                                "of the input to be 3",
                                                 linear_fails({2, 5}, {4, 3}, {4})),
                               error<ShapeError>(
                                   "linear: the bias has shape [3], the weight [4, 3], expected [4]",

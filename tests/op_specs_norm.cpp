@@ -207,8 +207,8 @@ std::vector<OpSpec> norm_specs() {
       error<ShapeError>(
           "batch_norm: the running mean has shape [2], the input [2, 3], expected [3]",
           fails({2, 3}, {3}, {2}, {})),
-      error<ShapeError>("batch_norm: the input [1, 3, 1, 1] has one value per channel, expected at "
-                        "least 2 in training",
+      error<ShapeError>("batch_norm: the input [1, 3, 1, 1] has one value per channel, "
+                        "expected at least 2 in training",
                         fails({1, 3, 1, 1}, {3}, {3}, {})),
       error<ShapeError>("batch_norm: the residual has shape [2, 1], the input [2, 3]",
                         fails({2, 3}, {3}, {3}, {.residual = zeros({2, 1})})),

@@ -62,8 +62,8 @@ std::vector<OpSpec> shape_specs() {
                              [] {
                                reshape(zeros({2, 3}), {4, 2});
                              }),
-           error<ShapeError>("reshape: a tensor of shape [2, 3] has 6 elements, which leaves no "
-                             "size for the -1 in [4, -1]",
+           error<ShapeError>("reshape: a tensor of shape [2, 3] has 6 elements, "
+                             "which leaves no size for the -1 in [4, -1]",
                              [] {
                                reshape(zeros({2, 3}), {4, -1});
                              }),
@@ -106,8 +106,8 @@ std::vector<OpSpec> shape_specs() {
             return permuted(x, order);
           },
           {{2, 3}, {4}, {2, 3, 4, 5}, {2, 0}},
-          {error<IndexError>("transpose: dimension 2 is out of range for a tensor of 2 dimensions, "
-                             "expected -2 to 1",
+          {error<IndexError>("transpose: dimension 2 is out of range for a tensor of 2 "
+                             "dimensions, expected -2 to 1",
                              [] {
                                transpose(zeros({2, 3}), 0, 2);
                              })}),

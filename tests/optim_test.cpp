@@ -322,8 +322,8 @@ TEST_CASE("optim: the state's names, and what does not fit", "[quick]") {
 }
 
 TEST_CASE(
-    "optim: a state with a learning rate or a step that cannot be is refused, and nothing is "
-    "loaded",
+    "optim: a state with a learning rate or a step that cannot be is refused, "
+    "and nothing is loaded",
     "[quick]") {
   const auto [name, bad] =
       GENERATE(std::pair("lr.0", NAN), std::pair("lr.0", -1.f), std::pair("step", -5.f));

@@ -135,8 +135,8 @@ TEST_CASE("output: a name of a descriptor is the descriptor", "[quick]") {
 }
 
 TEST_CASE(
-    "output: folders and protected files are refused before anything is written, and permissions "
-    "stay",
+    "output: folders and protected files are refused before anything is "
+    "written, and permissions stay",
     "[quick]") {
   const TempFolder folder;
   fs::create_directory(folder / "folder");

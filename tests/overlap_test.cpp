@@ -188,8 +188,8 @@ TEST_CASE("collectives refuse lists that are written to one place", "[quick][thr
   const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
     const Tensor x = zeros({3});
     const std::string send =
-        ": the tensors for what rank 0 and rank 1 send, of shapes [2] and [2], have memory in "
-        "common";
+        ": the tensors for what rank 0 and rank 1 send, of shapes [2] and [2], "
+        "have memory in common";
     const std::vector<Tensor> parts{slice(x, 0, 0, 2), slice(x, 0, 1, 3)},
         others{zeros({2}), zeros({2})};
     must(message_of([&] { group.all_gather(parts, others[0]); }).starts_with("all_gather" + send),

@@ -1,14 +1,15 @@
 // The half of tests/parity_pytorch.py that is written in C++: runs a network with hashed weights
 // and writes what comes out as safetensors, for Python to compare.
 //
-//   parity_dump train NETWORK DTYPE OUT          logits, losses, grad.NAME, state.NAME: see
-//   tests/parity.h parity_dump save  NETWORK DTYPE OUT          the state_dict with hashed weights,
-//   as a program would save it parity_dump eval  NETWORK DTYPE WEIGHTS OUT  loads WEIGHTS and
-//   writes the logits in evaluation mode; prints a note
-//                                                when it took the names without their "module."
-//                                                prefix
-//   parity_dump ops   CASES DTYPE                the cases that golden/make_ops.py wrote; prints
-//   those that differ
+//   parity_dump train NETWORK DTYPE OUT
+//       logits, losses, grad.NAME, state.NAME: see tests/parity.h
+//   parity_dump save NETWORK DTYPE OUT
+//       the state_dict with hashed weights, as a program would save it
+//   parity_dump eval NETWORK DTYPE WEIGHTS OUT
+//       loads WEIGHTS and writes the logits in evaluation mode; prints a note when it took the
+//       names without their "module." prefix
+//   parity_dump ops CASES DTYPE
+//       the cases that golden/make_ops.py wrote; prints those that differ
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -56,8 +57,8 @@ void compare_ops(const char* path, DType dtype) {
 
 int usage() {
   std::fputs(
-      "usage: parity_dump train|save NETWORK DTYPE OUT, eval NETWORK DTYPE WEIGHTS OUT, or ops "
-      "CASES DTYPE\n",
+      "usage: parity_dump train|save NETWORK DTYPE OUT, eval NETWORK DTYPE WEIGHTS OUT, "
+      "or ops CASES DTYPE\n",
       stderr);
   return 2;
 }

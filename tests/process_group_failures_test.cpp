@@ -125,7 +125,7 @@ TEST_CASE("a missing rank is named at the deadline by all who wait",
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // "computes" for too long
     try {
       group.all_reduce(x, ReduceOp::Sum, hurried).wait();
-      // rank 2 may have found everything it needed, sent before the others gave up.
+      // Rank 2 may have found everything it needed, sent before the others gave up.
       group.barrier(hurried).wait();
     } catch (const TimeoutError&) {
       ++failed;

@@ -143,7 +143,7 @@ TEST_CASE("ranks of every starter", "[rank_environment][quick][threads]") {
             {"SLURM_STEP_NODELIST", "gpu7"}});
   REQUIRE((r.local_size == 2 && r.address.host == "127.0.0.1"));
 
-  // a batch script.
+  // A batch script.
   r = from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NODELIST", "node[03-04]"}});
   REQUIRE((r.size == 1 && r.source.empty()));
 }

@@ -258,7 +258,7 @@ TEST_CASE("without a secret no other user of this machine joins", "[rendezvous][
   REQUIRE(pipe(said) == 0);
   const pid_t stranger = fork();
   if (stranger == 0) {
-    // a stranger's own program, which does not care whose rank 0 is.
+    // A stranger's own program, which does not care whose rank 0 is.
     const auto join_as_rank_one = [&] {
       const FileDescriptor socket = connect_tcp(options.address, soon());
       const ClientHello hello{0x68534752, 2, ConnectionPurpose::Rendezvous, 0, 1, 2, 0, {}};

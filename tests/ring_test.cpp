@@ -288,7 +288,7 @@ TEST_CASE("a ring goes on with its first segments before it has sent all of its 
   run_ranks(2, "shm", [](Transport& t) {
     std::vector<int64_t> x(kCount);
     const auto* own = reinterpret_cast<const std::byte*>(x.data() + t.rank() * kSegments);
-    // That it has sent; where the first of the others stood among them.
+    // Segments that it has sent; the place of the first of the others among them.
     size_t segments = 0, not_its_own = 0;
     Frame frame;
     t.enter(frame);

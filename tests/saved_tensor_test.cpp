@@ -19,10 +19,9 @@ TEST_CASE("a saved tensor that was modified in place is an error that names the 
   const Tensor y = exp(x * 1), loss = sum(y);
   fill_(y.detach(), 5);
   require_error<Error>(
-      "exp: a tensor of shape [2] saved for backward was modified in place (version 1, saved at "
-      "version 0), or another view of its memory was, such as a parameter of the same arena; "
-      "modify it after backward, "
-      "or modify a copy",
+      "exp: a tensor of shape [2] saved for backward was modified in place (version 1, saved "
+      "at version 0), or another view of its memory was, such as a parameter of the same arena; "
+      "modify it after backward, or modify a copy",
       [&] { loss.backward(); });
   CHECK(!x.grad());
 }

@@ -110,8 +110,8 @@ TEST_CASE("what batch_norm() refuses is refused before anything is sent",
       bn(ones({2, 4, 2, 2}));
     });
     must_be_refused(group,
-                    "sync_batch_norm: the input has shape [2, 2, 2, 2], expected [N, C, H, W] to "
-                    "be pooled by 3×3",
+                    "sync_batch_norm: the input has shape [2, 2, 2, 2], expected [N, C, H, "
+                    "W] to be pooled by 3×3",
                     [&] {
                       bn(ones({2, 2, 2, 2}), {.max_pool = 3});
                     });

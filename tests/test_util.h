@@ -15,11 +15,12 @@ namespace ringgrad::test {
 // A test never chooses the tolerance that happens to pass. With the dtype's epsilon e (the distance
 // from 1 to the next number) and n = the longest sum behind an element,
 //     |got - want| <= e · (4 + 2 √n) · scale
-// 4: a result is rounded to the dtype after at most a few functions, each within one or two units
-// in the last place. 2 √n: rounding errors of a sum grow like a random walk, √n · e / 2 (Higham &
-// Mary 2019, theorem 2.4, λ = 4). scale: 1, or |want| where that is more; for sums (n > 1) the
-// largest |want| of the tensor, because the terms of an element that cancels were as large as those
-// of its neighbours.
+//   4      a result is rounded to the dtype after at most a few functions, each within one or two
+//          units in the last place
+//   2 √n   rounding errors of a sum grow like a random walk, √n · e / 2 (Higham & Mary 2019,
+//          theorem 2.4, λ = 4)
+//   scale  1, or |want| where that is more; for sums (n > 1) the largest |want| of the tensor,
+//          because the terms of an element that cancels were as large as those of its neighbours
 struct Tolerance {
   DType dtype;
   int64_t terms = 1;

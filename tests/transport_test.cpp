@@ -114,7 +114,7 @@ TEST_CASE("a rank that fails is named by all others, wherever it is in the ring"
       throw Error("bad batch");
     }
     std::byte byte;
-    // ranks 0 and 1 wait for ranks that wait themselves.
+    // Ranks 0 and 1 wait for ranks that wait themselves.
     t.wait(t.streams().recv((t.rank() + 3) % 4, {&byte, 1}));
   });
   REQUIRE(errors[2] == "bad batch");

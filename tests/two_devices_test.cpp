@@ -123,7 +123,7 @@ TEST_CASE("an exception on a worker's thread leaves backward", "[two_devices][qu
   CHECK(!on_caller);
   fail = false;
   backward();
-  // a final callback queued by a worker runs on the thread that called backward().
+  // A final callback queued by a worker runs on the thread that called backward().
   CHECK(on_caller);
   CHECK(w.grad().item<float>() == 4);
 }

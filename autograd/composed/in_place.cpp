@@ -43,8 +43,7 @@ const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) 
   }
   CHECK(!seen_by_others, name, ": the elements of the tensor of shape ", x.shape(),
         " are seen by others, too (it is a view, has one, or was saved for backward), whose "
-        "gradients would be wrong; "
-        "make a new tensor: x = x + y, or stack() or cat() of the parts");
+        "gradients would be wrong; make a new tensor: x = x + y, or stack() or cat() of the parts");
   x.set_data(y);
   take_place_of(x, y);
   return x;
@@ -112,8 +111,8 @@ const Tensor& Tensor::zero_() const { return fill_(0); }
 // word.
 static void check_lasting(const Tensor& part) {
   CHECK(!part.is_sole_owner(), "operator=: the value goes to a copy of shape ", part.shape(),
-        " that nobody sees, expected a part of a tensor, by places and slices; write "
-        "x.index_put_({…}, values)");
+        " that nobody sees, expected a part of a tensor, "
+        "by places and slices; write x.index_put_({…}, values)");
 }
 void Tensor::operator=(const Tensor& values) && {
   check_lasting(*this);

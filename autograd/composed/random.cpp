@@ -46,8 +46,8 @@ Tensor multinomial(const Tensor& weights_, Int64 count, Flag replacement) {
     CHECK(all((weights >= 0) & (weights < INFINITY)).item<bool>() &&
               all(positive > 0).item<bool>() &&
               (replacement || all(positive >= count).item<bool>()),
-          "multinomial: a row has a weight that is negative, infinite or NaN, or fewer above 0 "
-          "than the draws take, ",
+          "multinomial: a row has a weight that is negative, infinite or NaN, "
+          "or fewer above 0 than the draws take, ",
           replacement ? 1 : int64_t{count});
   }
   const Tensor shares = weights / max(weights, 1, true).values;  // so that no sum overflows

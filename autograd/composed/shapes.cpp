@@ -81,7 +81,7 @@ static Tensor triangle(const char* name, const Tensor& x, bool lower, int64_t di
   check_defined(name, x);
   CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(),
            ", expected at least two dimensions");
-  // Where it has the same effect.
+  // Within these bounds it has the same effect.
   const int64_t beyond = std::clamp(diagonal, -x.size(-2), x.size(-1));
   const Tensor columns = on_device(arange(x.size(-1)), x.device());
   const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + beyond;

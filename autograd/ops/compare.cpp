@@ -46,7 +46,7 @@ Tensor choose(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape&
 Mask eq(const Tensor& a, const Tensor& b) { return compare("eq", kernels::equal, a, b); }
 Mask lt(const Tensor& a, const Tensor& b) { return compare("lt", kernels::less, a, b); }
 Mask le(const Tensor& a, const Tensor& b) { return compare("le", kernels::less_equal, a, b); }
-// a NaN differs from itself.
+// A NaN differs from itself.
 Mask ne(const Tensor& a, const Tensor& b) { return logical_not(eq(a, b)); }
 
 Mask logical_not(const Tensor& x) { return eq(x, scalar_like(x, 0)); }

@@ -129,7 +129,7 @@ Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningS
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const int64_t window = options.max_pool;
-  // That the gradient's sums are divided by: in evaluation mean and var are constants.
+  // The gradient's sums are divided by it: in evaluation mean and var are constants.
   double count = INFINITY;
   if (options.training) {
     count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
@@ -179,8 +179,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     return normalized_nothing("batch_norm", {x_, weight_, bias_, options.residual});
   const int64_t channels = x_.size(1), count = x_.numel() / channels;
   CHECK_AS(ShapeError, !options.training || count > 1, "batch_norm: the input ", x_.shape(),
-           " has one value per channel, expected at least 2 in training: the variance of one is "
-           "undefined");
+           " has one value per channel, expected at least 2 in training: "
+           "the variance of one is undefined");
 
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;

@@ -7,7 +7,7 @@
 
 namespace ringgrad {
 
-// a variable holds what it cannot; names it, and what was expected.
+// A variable holds what it cannot; names it, and what was expected.
 struct EnvironmentError : Error {
   using Error::Error;
 };

@@ -20,7 +20,7 @@ namespace ringgrad::cpu {
 //   channel-blocked      one row per block, width 16; channels beyond C hold zeros
 //   contiguous           one row per channel, width 1
 //   contiguous [N, C]    all images are one: 16 channels each, whose pixels lie C elements apart,
-//   and then one by one
+//                        and then one by one
 struct ChannelRows {
   int64_t first;  // channel
   int64_t images, rows, row_step, length, width, step;

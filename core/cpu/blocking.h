@@ -20,9 +20,9 @@
 namespace ringgrad::cpu {
 
 inline constexpr int kLanes = 16;
-// Of one partial sum in the type of the terms; beyond it in double.
+// The terms of one partial sum in the type of the terms; beyond it in double.
 inline constexpr int64_t kMaxTerms = 4096;
-// Of a unit of parallel_for, for kernels bound by memory: ~10 µs.
+// The elements of a unit of parallel_for, for kernels bound by memory: ~10 µs.
 inline constexpr int64_t kUnitElements = 32768;
 
 // The grain for parallel_for whose index stands for `elements` elements.

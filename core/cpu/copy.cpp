@@ -14,7 +14,7 @@ namespace {
 
 template <class Y, class X>
 Y convert(X value) {
-  // a register of int64 has fewer of them.
+  // A register of int64 has fewer of them.
   using A = std::conditional_t<sizeof(X) == 1, int32_t, Accumulator<X>>;
   if constexpr (std::is_same_v<Y, bool>)
     return static_cast<A>(value) != 0;

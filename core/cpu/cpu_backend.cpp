@@ -41,7 +41,7 @@ class CpuBackend : public DeviceBackend {
   void* allocate(int, size_t bytes) override {
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
     void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    // advice: may be refused.
+    // Advice: it may be refused.
     if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }

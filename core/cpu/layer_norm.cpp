@@ -213,7 +213,7 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
           row_gradient(columns, row);
         else
           row_gradient_in_parts(parts, row);
-        // a row of one number is normalised to 0, whatever the number is.
+        // A row of one number is normalised to 0, whatever the number is.
         if (columns == 1) to[0] *= 0;
         narrow_results(dx.data<T>() + n * columns, to, columns);
       }

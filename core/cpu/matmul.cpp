@@ -69,7 +69,7 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
   const Tiles tile = choose_tiles(batches, m, n, k);
   const int64_t row_tiles = ceil_div(m, tile.rows), col_tiles = ceil_div(n, tile.cols);
   const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;
-  // Of many small products.
+  // The number of small products in a unit.
   const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));
   const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
   ThreadWorkspaces workspaces(stream, packs ? packed_product_memory() : 0);

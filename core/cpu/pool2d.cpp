@@ -172,7 +172,7 @@ void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
         const T* const from = dy.data<T>() + plane * outputs;
         std::fill_n(to, shape.h * shape.w, T{0});
         for (int64_t tap = 0; tap < shape.r * shape.s; ++tap) {
-          // anew: folding spoils it.
+          // Anew: folding spoils it.
           for (int64_t i = 0; i < outputs; ++i) share[i] = from[i] * scale[i];
           fold_plane(shape, tap / shape.s, tap % shape.s, 0, shape.p, to, share.data());
         }

@@ -21,7 +21,7 @@ struct RandomState {
   }
 };
 
-// independent Philox blocks: more than 16, so that g++ makes vectors of them.
+// Independent Philox blocks: more than 16, so that g++ makes vectors of them.
 constexpr int64_t kBatchBlocks = 32;
 constexpr int64_t kBatch = 4 * kBatchBlocks;
 

@@ -3,10 +3,9 @@
 // The dimensions become loops, ordered by the strides of x and merged where possible, so that few
 // patterns remain:
 //   rows     the innermost loop is summed away: the sum of everything, of the last dimension, of
-//   all but the channels
-//            of NCHW
+//            all but the channels of NCHW
 //   columns  the innermost loop stays: the sum over the batch, or over all but the channels of NHWC
-//   or blocked memory
+//            or blocked memory
 // Both sum segments of at most kMaxTerms terms in the type of the terms, and add the segments in
 // double. A segment of float that overflows, although the sum of all may not, is summed again in
 // double.

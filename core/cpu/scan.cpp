@@ -84,7 +84,7 @@ Placed<Key>* sort_by_bytes(Placed<Key>* from, Placed<Key>* to, int64_t n) {
     const auto byte = [shift](const Placed<Key>& x) {
       return static_cast<uint8_t>(x.key >> shift);
     };
-    // Where the elements of each byte begin, after those of the bytes below it.
+    // The places where the elements of each byte begin, after those of the bytes below it.
     int64_t next[257] = {};
     for (int64_t i = 0; i < n; ++i) ++next[byte(from[i]) + 1];
     if (next[byte(from[0]) + 1] == n) continue;  // all are equal

@@ -51,7 +51,8 @@ class ThreadPool {
 
   // Counts the runs; a change is what workers wait for.
   alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int> unfinished_{0};  // workers still in the current run
+  // Workers still in the current run.
+  alignas(64) std::atomic<int> unfinished_{0};
   std::atomic<bool> stop_{false};
 };
 

@@ -17,11 +17,13 @@ namespace ringgrad {
 // memory has 32 banks of 4 bytes, and gives one word of each in a pass: words of one bank that
 // differ take a pass each, which is a bank conflict.
 struct AccessCount {
-  std::string line;  // "matmul.cu:42"; "" where it is all of them
+  // "matmul.cu:42"; "" where it is all of them.
+  std::string line;
   bool shared = false, write = false;
   int64_t requests = 0, bytes = 0;
-  int64_t sectors = 0;  // of global memory
-  // Of shared memory; the least is what as many words need without conflicts.
+  // Global memory's.
+  int64_t sectors = 0;
+  // Shared memory's; the least is what as many words need without conflicts.
   int64_t passes = 0, least_passes = 0;
 
   void add(const AccessCount& other) {
@@ -34,7 +36,7 @@ struct KernelCounts {
   int64_t launches = 0, blocks = 0, threads = 0;
   // By line of the source, kind and direction; in their order.
   std::vector<AccessCount> accesses;
-  // Of a warp, or of a block for __syncthreads: how often, by their names.
+  // Instructions of a warp, or of a block for __syncthreads: how often, by their names.
   std::map<std::string, int64_t> instructions;
 
   // All accesses of a kind together.

@@ -7,8 +7,10 @@
 //     optimizer.step();
 //   });
 //   for (…) {
-//     copy_(images, …), optimizer.set_lr(…);  // what changes from step to step changes in the
-//     device's memory step();
+//     // What changes from step to step changes in the device's memory.
+//     copy_(images, …);
+//     optimizer.set_lr(…);
+//     step();
 //   }
 //
 // A replay runs the same kernels on the same addresses in the same order: the same bits as the step

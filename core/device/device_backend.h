@@ -37,8 +37,9 @@ using ReplayHook = std::function<void(Replay& replay, const std::function<void()
 class DeviceTimer {
  public:
   virtual ~DeviceTimer() = default;
-  virtual void stop() = 0;  // once: behind what has been queued by now
-  // Between start and stop; waits until the device has come there.
+  // Once: behind what has been queued by now.
+  virtual void stop() = 0;
+  // The time between start and stop; waits until the device has come there.
   virtual double milliseconds() = 0;
 };
 
@@ -46,7 +47,7 @@ class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
   virtual int count() const = 0;
-  // Where count() is 0, for people.
+  // Words for people where count() is 0.
   virtual std::string why_none() const { return "none was found"; }
   // For people: the model of the card, say.
   virtual std::string describe(int index) const = 0;

@@ -13,8 +13,10 @@ namespace ringgrad {
 struct AugmentOptions {
   // Pad by so many black pixels on each side, then crop back at a random place.
   int crop_padding = 0;
-  bool reflect = false;  // pad with the image, mirrored at its border, instead of black
-  bool flip = false;     // mirror left and right, every other time
+  // Pad with the image, mirrored at its border, instead of black.
+  bool reflect = false;
+  // Mirror left and right, every other time.
+  bool flip = false;
   // With flip: each image in every other epoch, instead of by chance (Jordan 2024).
   bool alternate = false;
   // Set a square of this side, at a random place, to 0 (DeVries and Taylor 2017).

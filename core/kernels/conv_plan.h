@@ -48,10 +48,13 @@ enum class ConvMethod : uint8_t {
 };
 
 struct ConvPlan {
-  Layout layout = Layout::Strided;    // of y and dy
-  Layout x_layout = Layout::Strided;  // of x
+  // The layout of y and dy.
+  Layout layout = Layout::Strided;
+  // The layout of x.
+  Layout x_layout = Layout::Strided;
   ConvMethod method = ConvMethod::Direct;
-  bool sub_images = false;  // a dilated convolution is made of ordinary ones
+  // A dilated convolution is made of ordinary ones.
+  bool sub_images = false;
   // x and w are first extended by zeros to so many channels; 0: they are not.
   int64_t padded_channels = 0;
 };

@@ -33,12 +33,14 @@
 namespace ringgrad {
 
 enum class Provider : uint8_t {
-  Native,     // ours, written for speed
-  Vendor,     // oneDNN on the CPU, cuBLAS and cuDNN on CUDA
-  Reference,  // the definition, on the CPU: each formula as the loops that it says
-              // (core/reference/)
-  Fastest,    // a choice, not an implementation: of the first two, the one measured to be faster
-              // (autotune.h)
+  // Ours, written for speed.
+  Native,
+  // oneDNN on the CPU, cuBLAS and cuDNN on CUDA.
+  Vendor,
+  // The definition, on the CPU: each formula as the loops that it says (core/reference/).
+  Reference,
+  // A choice, not an implementation: of the first two, the one measured to be faster (autotune.h).
+  Fastest,
 };
 inline constexpr int kProviders = 3;  // that implement kernels
 const char* name(Provider provider);

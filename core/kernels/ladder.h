@@ -23,12 +23,16 @@ struct LadderStep {
 // What the steps of a ladder compute, at one size: operands of noise on a device, and the least
 // that computing takes.
 struct LadderProblem {
-  std::string shapes;  // for people
+  // For people.
+  std::string shapes;
   // Multiplications and additions by the definition, whatever a step does.
   double operations;
-  double bytes;                 // of the operands, each read or written once
-  std::vector<Tensor> inputs;   // in the order of the formula that Ladder::computes is
-  std::vector<Tensor> results;  // likewise; each step overwrites all of them
+  // The bytes of the operands, each read or written once.
+  double bytes;
+  // In the order of the formula that Ladder::computes is.
+  std::vector<Tensor> inputs;
+  // Likewise; each step overwrites all of them.
+  std::vector<Tensor> results;
   std::function<bool(int step)> supports;
   // REQUIRES: supports(step), and a stream of the operands' device.
   std::function<void(int step, Stream)> run;

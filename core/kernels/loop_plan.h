@@ -15,11 +15,13 @@ namespace ringgrad {
 inline constexpr int kMaxOperands = 5;
 
 struct LoopPlan {
-  int dims = 0;  // 0 when there is nothing to do; at least 1 otherwise
+  // 0 when there is nothing to do; at least 1 otherwise.
+  int dims = 0;
   int operands = 0;
   int64_t numel = 0;
-  std::array<int64_t, kMaxDims> sizes{};  // outermost first
-  // Per operand, in its elements.
+  // Outermost first.
+  std::array<int64_t, kMaxDims> sizes{};
+  // The strides of each operand, in its elements.
   std::array<std::array<int64_t, kMaxDims>, kMaxOperands> strides{};
 
   int64_t inner_size() const { return sizes[dims - 1]; }

@@ -9,12 +9,12 @@ namespace ringgrad {
 
 template <class A>
 struct RowScale {
-  // a variance beyond this, or below its inverse.
+  // A variance beyond this, or below its inverse.
   static constexpr A kHuge = sizeof(A) == 4 ? A(0x1p100) : A(0x1p900);
   static constexpr A kShrink = sizeof(A) == 4 ? A(0x1p-80) : A(0x1p-600);
   static constexpr A kGrow = sizeof(A) == 4 ? A(0x1p90) : A(0x1p650);
 
-  // That with eps; of a NaN it does not matter.
+  // The variance includes eps; where it is NaN, the result does not matter.
   static RINGGRAD_HOST_DEVICE A for_variance(A variance) {
     return variance < 1 / kHuge ? kGrow : variance < kHuge ? A(1) : kShrink;
   }

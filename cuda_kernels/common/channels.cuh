@@ -28,7 +28,7 @@ struct Channels {
   // The channel of the element at an offset.
   __device__ __forceinline__ int64_t channel(int64_t offset) const {
     if (!last) return offset / S % C;
-    // a division takes as long as all else of an element.
+    // A division takes as long as all else of an element.
     return (C & (C - 1)) == 0 ? offset & (C - 1) : offset % C;
   }
 };
@@ -69,9 +69,10 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 
 // A reduction over the terms of each channel. Reducer has
 //   State                                   an aggregate; State{} changes nothing
-//   kInFlight                               how many terms a thread asks for before it needs the
-//   first constants<kSize>(c)                     what adding needs to know of kSize channels from
-//   c on, read once load<kSize>(offset)                     a term of each of kSize channels
+//   kInFlight                               terms that a thread asks for before it needs the first
+//   constants<kSize>(c)                     what adding needs to know of kSize channels from c on,
+//                                           read once
+//   load<kSize>(offset)                     a term of each of kSize channels
 //   add(State (&)[kSize], constants, term)  takes it in
 //   merge(State&, const State (&)[])        takes other lanes' terms in, several at once
 //   finish(c, const State&)                 writes the result

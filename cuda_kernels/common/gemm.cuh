@@ -7,8 +7,9 @@
 //   size                          of the long dimension
 //   Row  row(batch, i)            what the long index says, worked out once per thread
 //   Term term(k)                  what the summed index says
-//   const T* address(row, term)   of the element; nullptr where it is zero.  REQUIRES: k < K, but i
-//   may be anything
+//   const T* address(row, term)   of the element; nullptr where it is zero.
+//                                 REQUIRES: k < K, but i may be anything
+//
 // A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n <
 // N. The sum behind a value begins with *addend(batch, m, n), where the Store has that and it is
 // not nullptr, else with zero: begun so, and not added at the end, it arrives while the operands'

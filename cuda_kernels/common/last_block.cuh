@@ -17,7 +17,8 @@ __device__ __forceinline__ bool is_last_of(unsigned* counter, unsigned blocks) {
     // The block's writes, which the barrier has put before this thread's, are there for all blocks
     // …
     __threadfence();
-    last = atomicInc(counter, blocks - 1) == blocks - 1;  // … before this is
+    // … before this is.
+    last = atomicInc(counter, blocks - 1) == blocks - 1;
   }
   __syncthreads();
   if (last) __threadfence();

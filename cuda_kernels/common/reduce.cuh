@@ -62,8 +62,8 @@ __device__ A block_reduce(A value, Operation operation, A neutral) {
 // Row-wise kernels: x [N, C], one row for each team of threads. A team is a warp where rows are
 // short and a block where they are long; a kernel is written once, for either.
 //
-//   template <class Team, class T> __global__ void softmax_kernel(Team team, int64_t N, int64_t C,
-//   …) {
+//   template <class Team, class T>
+//   __global__ void softmax_kernel(Team team, int64_t N, int64_t C, …) {
 //     for (int64_t n = team.first_row(); n < N; n += team.row_step())
 //       for (int64_t c = team.rank(); c < C; c += team.size()) …
 

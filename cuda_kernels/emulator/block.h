@@ -82,9 +82,10 @@ class Block {
   // exited.
   struct Warp {
     uint32_t lanes, started, ready, at_barrier, exited;
-    uint32_t arrived_groups;  // which of the rendezvous have lanes waiting
+    // The rendezvous that have lanes waiting.
+    uint32_t arrived_groups;
     std::array<Lane, kWarpSize> values;
-    // By the lowest lane of the mask: disjoint groups work independently.
+    // Each by the lowest lane of its mask: disjoint groups work independently.
     std::array<Rendezvous, kWarpSize> rendezvous;
   };
 
@@ -100,9 +101,10 @@ class Block {
   }
   void make_ready(int warp, uint32_t lanes);
   void make_current(int thread);
-  // runs `thread` from its beginning, then others; returns the next one that has a stack.
+  // Runs `thread` from its beginning, then others; returns the next one that has a stack.
   int host(int thread);
-  void suspend();  // parks the current thread until it is made ready and picked
+  // Parks the current thread until it is made ready and picked.
+  void suspend();
   void continue_with(int thread);
   void switch_stack(Fiber& to);
   void fiber_main();

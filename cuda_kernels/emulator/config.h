@@ -24,20 +24,25 @@ enum class StreamOrder : uint8_t {
 };
 
 struct Config {
-  int devices;          // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to
-  size_t memory_bytes;  // of each device: RINGGRAD_EMU_MEMORY_MB=1024
-  // Of each device. So few that launchers choose small grids; odd, because power-of-two strides
-  // collide in the host's L1.
+  // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to.
+  int devices;
+  // The memory of each device: RINGGRAD_EMU_MEMORY_MB=1024.
+  size_t memory_bytes;
+  // Each device has so few that launchers choose small grids; the number is odd, because
+  // power-of-two strides collide in the host's L1.
   int multiprocessors = 3;
-  Schedule schedule;  // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed]
+  // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed].
+  Schedule schedule;
   uint32_t schedule_seed;
-  StreamOrder streams;  // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed]
+  // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed].
+  StreamOrder streams;
   uint32_t streams_seed;
-  // As after an error of a kernel: each call on a device fails from then on.
+  // Each call on a device fails from then on, as after an error of a kernel.
   bool device_lost = false;
-  // Whether ncclCommAbort ends what waits for other ranks: a device may not hear it.
+  // On: ncclCommAbort ends what waits for other ranks. Off: a device does not hear it.
   bool nccl_aborts = true;
-  size_t stack_bytes;  // of a CUDA thread that waits: RINGGRAD_EMU_STACK_KB=64
+  // A waiting CUDA thread's stack: RINGGRAD_EMU_STACK_KB=64.
+  size_t stack_bytes;
 };
 
 // Throws DeviceError when a variable cannot be read. Not thread-safe against changes: change it

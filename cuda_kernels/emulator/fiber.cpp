@@ -68,8 +68,8 @@ void Fiber::prepare() {
 
 void Fiber::abandon() {
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(stack_,
-                                stack_bytes_);  // the red zones of frames that will not return
+  // The red zones of frames that will not return.
+  __asan_unpoison_memory_region(stack_, stack_bytes_);
   fake_stack_ = nullptr;
 #elif defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(tsan_fiber_);
@@ -82,8 +82,8 @@ void Fiber::switch_to(Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&fake_stack_, to.bottom_, to.stack_bytes_);
 #elif defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(to.tsan_fiber_,
-                         0);  // 0: what happened before the switch happened before what follows
+  // 0: what happened before the switch happened before what follows.
+  __tsan_switch_to_fiber(to.tsan_fiber_, 0);
 #endif
   const auto transfer = boost::context::detail::jump_fcontext(to.context_, &to);
   previous_->context_ = transfer.fctx;

@@ -72,11 +72,14 @@ class Observer {
   virtual void begin_block(const Block& block, int64_t index) = 0;
   virtual void end_block() = 0;
   virtual void block_barrier() = 0;
-  virtual void warp_barrier(int warp) = 0;  // __syncwarp of all the warp's lanes
-  virtual void collective(
-      const char* kind) = 0;  // a warp's instruction that its lanes execute together: "ldmatrix"
-  virtual void fence() = 0;   // __threadfence by the CUDA thread that runs
-  virtual void access(const Access& access) = 0;  // by it, likewise
+  // __syncwarp of all the warp's lanes.
+  virtual void warp_barrier(int warp) = 0;
+  // A warp's instruction that its lanes execute together: "ldmatrix".
+  virtual void collective(const char* kind) = 0;
+  // __threadfence by the CUDA thread that runs.
+  virtual void fence() = 0;
+  // By that thread, likewise.
+  virtual void access(const Access& access) = 0;
 };
 
 // While there is one, launches run their blocks one after another on the calling thread, and one at

@@ -171,7 +171,7 @@ struct ncclComm {
   std::shared_ptr<CommunicatorState> state;
   int rank, device;
   bool blocking;
-  // a last call that does not block goes on, until somebody asks how it goes.
+  // A last call that does not block goes on, until somebody asks how it goes.
   std::atomic<bool> in_background = false;
   uint64_t collectives = 0;  // that this rank has called
   bool aborted = false;

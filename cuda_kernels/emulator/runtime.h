@@ -71,11 +71,13 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   bool timed = true;
-  std::shared_ptr<CUstream_st> stream;  // where it was recorded last; nullptr: never
+  // The stream on which it was recorded last; nullptr: never.
+  std::shared_ptr<CUstream_st> stream;
   // It is complete when the stream has completed that many operations.
   uint64_t position = 0;
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
-  std::shared_ptr<ringgrad::emulator::Capture> capture;  // when recorded in one
+  // The capture in which it was recorded.
+  std::shared_ptr<ringgrad::emulator::Capture> capture;
   std::vector<int> frontier;
 };
 
@@ -93,13 +95,15 @@ class Runtime {
   // Never destroyed: tensors with static storage duration are freed late.
   static Runtime& instance();
 
-  std::mutex mutex;  // guards everything below and the structures above
+  // Guards everything below and the structures above.
+  std::mutex mutex;
   std::condition_variable progress;
   std::vector<DeviceState> devices;
-  std::map<uintptr_t, Allocation> allocations;  // by their first byte
+  // By their first byte.
+  std::map<uintptr_t, Allocation> allocations;
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
-  // That a kernel may have on a device, where it was asked.
+  // Bytes that a kernel may have on a device, for those that were asked about.
   std::map<std::pair<const void*, int>, size_t> shared_bytes;
   std::vector<std::shared_ptr<Capture>> captures;
   std::minstd_rand random;

@@ -25,7 +25,7 @@ class SharedMemory {
   void* data() const { return data_; }
 
  private:
-  // What the largest TMA swizzle needs; CUDA promises 16.
+  // The largest TMA swizzle needs it; CUDA promises 16.
   static constexpr size_t kAlignment = 1024;
   static constexpr size_t kRedZone = 4096;
   struct Free {

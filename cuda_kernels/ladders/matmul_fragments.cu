@@ -6,13 +6,12 @@
 // whose layout is drawn in common/mma.cuh. The block walks along K in slices of 32, which lie in
 // shared memory as they do in a and b:
 //
-//                     N                       a slice's part of b: 32 rows of 64, and kPadding
-//                     elements each
+//                     N              a slice's part of b: 32 rows of 64, and kPadding elements each
 //              ┌──────┬──────┐  K
 //              │ b 32 × 64   │
 //        K     └──────┴──────┘
 //     ┌──────┐ ┌──────┬──────┐
-//     │ a    │ │ 0    │ 1    │  M              the four warps' parts of c
+//     │ a    │ │ 0    │ 1    │  M     the four warps' parts of c
 //     │ 64   │ ├──────┼──────┤
 //     │ × 32 │ │ 2    │ 3    │
 //     └──────┘ └──────┴──────┘

@@ -2,15 +2,17 @@
 // begins with, step by step. In memory x is a matrix of N·H·W rows of C channels, and what is
 // summed lies C elements apart:
 //
-//              channels →                 thread per channel   a warp reads a row's neighbours:
-//              good, but C threads
-//     pixels   . . . . . . . .                                 are few for a device that wants some
-//     200,000
-//       ↓      . . . . . . . .            block per channel    a warp reads down a column: 32 rows,
-//       32 sectors
-//              . . . . . . . .            segments             a block takes 32 columns and a
-//              segment of the rows . . . . . . . .            vectorised           and each thread
-//              16 bytes of a row, four rows in flight
+//              channels →
+//     pixels   . . . . . . . .
+//       ↓      . . . . . . . .
+//              . . . . . . . .
+//              . . . . . . . .
+//
+//     thread per channel   a warp reads a row's neighbours: good, but C threads are few for a
+//                          device that wants some 200,000
+//     block per channel    a warp reads down a column: 32 rows, 32 sectors
+//     segments             a block takes 32 columns and a segment of the rows
+//     vectorised           and each thread 16 bytes of a row, four rows in flight
 //
 // The last two are common/channels.cuh, by which batch_norm.cu does it.
 #include "ringgrad/cuda_kernels/common/moments.cuh"
@@ -81,8 +83,8 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
           {"segments",
            "a block takes 32 channels of a part of the pixels; the last block merges the parts"},
           {"vectorised",
-           "and each thread 8 channels of 16 bits at once, four loads in flight: what batch norm "
-           "uses"}},
+           "and each thread 8 channels of 16 bits at once, four loads in flight: "
+           "what batch norm uses"}},
      .sizes = {"images", "channels", "side"},
      .large = {4096, 64, 32},
      .small = {2, 64, 16},

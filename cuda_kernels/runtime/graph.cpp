@@ -41,7 +41,7 @@ class Recording {
       cudaStreamEndCapture(native(stream_), &graph_);
     }
     if (graph_) cudaGraphDestroy(graph_);
-    // Of the end of a capture that failed: it must not be taken for a later call's.
+    // The error of a capture's end that failed: it must not be taken for a later call's.
     cudaGetLastError();
     --captures[stream_.device.index];
   }

@@ -91,12 +91,14 @@ class Event {
   }
   Event& operator=(Event&&) = delete;
 
-  // a mark after everything queued on `stream`, which is on the event's device.
+  // A mark after everything queued on `stream`, which is on the event's device.
   void record(Stream stream);
-  // What is queued on `stream` from now on waits for the mark; the host does not.
+  // All that is queued on `stream` from now on waits for the mark; the host does not.
   void block(Stream stream) const;
-  void synchronize() const;  // the host waits for the mark
-  bool done() const;         // whether the mark has been passed
+  // The host waits for the mark.
+  void synchronize() const;
+  // True once the mark has been passed.
+  bool done() const;
   // Milliseconds between two marks that have been passed. REQUIRES: both timed.
   float milliseconds_since(const Event& start) const;
 

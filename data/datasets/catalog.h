@@ -18,29 +18,39 @@ struct DatasetFile {
 };
 
 struct DatasetDownload {
-  std::vector<std::string> urls;  // the same file in several places, tried in order
-  // What to call it on the disk: a .tar.gz of all files, or FILE.gz of one.
+  // The same file in several places, tried in order.
+  std::vector<std::string> urls;
+  // Its name on the disk: a .tar.gz of all files, or FILE.gz of one.
   std::string name;
   uint64_t bytes;
   std::string sha256;
-  WantedMembers members = {};  // of a .tar.gz; empty: a .gz
+  // Members of a .tar.gz; empty: a .gz.
+  WantedMembers members = {};
 };
 
 struct DatasetInfo {
-  std::string name;   // "mnist": what commands call it, and its folder in the data directory
-  std::string title;  // "MNIST"
-  std::string about;  // one line
+  // "mnist": what commands call it, and its folder in the data directory.
+  std::string name;
+  // "MNIST".
+  std::string title;
+  // One line.
+  std::string about;
   enum Format { Idx, Cifar10, Cifar100 } format;
   int64_t train_size, test_size;
-  int64_t channels, image_size;  // pixels on each side
-  std::vector<float> mean, std;  // per channel, of pixel / 255 over the training images
+  // The images' channels, and pixels on each side.
+  int64_t channels, image_size;
+  // Per channel, of pixel / 255 over the training images.
+  std::vector<float> mean, std;
   std::vector<std::string> classes;
   std::vector<DatasetFile> files;
   // Other places below the data directory where people keep it.
   std::vector<std::string> folders = {};
-  std::vector<DatasetDownload> downloads = {};           // none: drawn by a program
-  void (*draw)(const std::filesystem::path&) = nullptr;  // writes all files; null: downloaded
-  std::string stand_in = "";  // the drawn data set for its networks, to offer when it is missing
+  // None: drawn by a program.
+  std::vector<DatasetDownload> downloads = {};
+  // Writes all files; null: downloaded.
+  void (*draw)(const std::filesystem::path&) = nullptr;
+  // The drawn data set for its networks, to offer when it is missing.
+  std::string stand_in = "";
 };
 
 // In the order in which `ringgrad data list` shows them.

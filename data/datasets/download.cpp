@@ -100,7 +100,7 @@ void download(const std::string& url, const std::filesystem::path& file,
     set(CURLOPT_XFERINFOFUNCTION, on_progress);
     set(CURLOPT_XFERINFODATA, &receiver);
   }
-  // a proxy in the environment is not for this machine.
+  // A proxy in the environment is not for this machine.
   if (options.allow_http_to_loopback) set(CURLOPT_PROXY, "");
   if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
   if (code == CURLE_OK) code = curl_easy_perform(curl.get());

@@ -17,10 +17,12 @@ struct DownloadOptions {
   std::function<void(uint64_t received)> progress = {};
 
   // For tests against a server on this machine; no command sets them.
-  bool allow_http_to_loopback =
-      false;                 // for the first address only: a redirect to http is always refused
-  std::string ca_file = {};  // instead of the system's certificate authorities
-  int stall_seconds = 30;    // gives up below 1000 bytes per second for so long
+  // For the first address only: a redirect to http is always refused.
+  bool allow_http_to_loopback = false;
+  // Used instead of the system's certificate authorities.
+  std::string ca_file = {};
+  // Gives up below 1000 bytes per second for so long.
+  int stall_seconds = 30;
 };
 
 // False where the program was built without libcurl; then download() throws NotImplementedError.
@@ -36,8 +38,8 @@ void download(const std::string& url, const std::filesystem::path& file,
 
 // Which members are wanted, and their exact sizes. The caller's list decides all names and sizes on
 // the disk, so an archive can neither write elsewhere nor fill the disk.
-using WantedMembers =
-    std::map<std::string, uint64_t>;  // "cifar-10-batches-bin/test_batch.bin" -> 30730000
+// Names and bytes: "cifar-10-batches-bin/test_batch.bin" -> 30730000.
+using WantedMembers = std::map<std::string, uint64_t>;
 
 // Writes each wanted member to folder / its file name; they appear at the end, once all are there
 // whole. Throws IoError, and DataError when the archive is damaged, lacks a wanted member or holds

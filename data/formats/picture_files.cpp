@@ -192,8 +192,8 @@ LabelledPictures pictures_in_csv(const fs::path& file) {
                                                  ? ""
                                                  : field(line.substr(comma + 1));
     CHECK_AS(DataError, path && label, "pictures: ", file.string(), ": line ", number,
-             " has a quote that stands alone; put the whole path or label in quotes, and write "
-             "\"\" for one within");
+             " has a quote that stands alone; put the whole path or label in quotes, "
+             "and write \"\" for one within");
     CHECK_AS(DataError, !path->empty() && !label->empty(), "pictures: ", file.string(), ": line ",
              number, " lacks a path or a label, expected PATH,LABEL");
     if (number == 1 && !is_called_as_a_picture(*path)) continue;

@@ -15,8 +15,8 @@ struct LabelledPictures {
     int64_t label;  // its class
   };
   struct LeftOut {
-    std::string
-        kind;  // ".gif", "hidden", "link to a folder", "no regular file", "beside the classes"
+    // ".gif", "hidden", "link to a folder", "no regular file", "beside the classes".
+    std::string kind;
     int64_t count;
     std::filesystem::path first;
   };

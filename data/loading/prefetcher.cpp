@@ -46,8 +46,8 @@ Batch Prefetcher::next() {
   ASSERT(next_to_take_ < count_);
   if (workers_.empty()) return make_(next_to_take_++);
   CHECK(forks_ == forks,
-        "data_loader: this process was forked in the middle of a pass, whose threads the parent "
-        "alone ",
+        "data_loader: this process was forked in the middle of a pass, "
+        "whose threads the parent alone ",
         "has; begin another pass here");
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[next_to_take_ % slots_.size()];

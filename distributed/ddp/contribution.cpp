@@ -53,8 +53,8 @@ double Contribution::pass_unit() const {
 
 void Contribution::replay(const StepNumbers& recorded) {
   CHECK(!skip_,
-        "distributed_data_parallel: skip_step() before a replay of a recorded step, which averages "
-        "all ranks' ",
+        "distributed_data_parallel: skip_step() before a replay of a recorded step, "
+        "which averages all ranks' ",
         "gradients; on all ranks, take the step itself instead of the replay");
   CHECK(passes_ == 0, "distributed_data_parallel: a replay of a recorded step after ", passes_,
         " backward passes under ", "no_sync(); record them with the step that averages");

@@ -82,12 +82,14 @@ class Contribution {
   void skip() { skip_ = true; }
 
   int passes() const { return passes_; }
-  // Of all passes together; 0: the loss is nothing, whatever it is.
+  // The weight of all passes together; 0: the loss is nothing, whatever it is.
   double weight() const;
-  // What this rank's gradients are multiplied by in the sum over the ranks.
+  // The factor of this rank's gradients in the sum over the ranks.
   double unit() const;
-  double pass_unit() const;             // the same in the last pass alone
-  void receive() { received_ = true; }  // gradients of other ranks' losses, in this unit
+  // The same in the last pass alone.
+  double pass_unit() const;
+  // Gradients of other ranks' losses, in this unit.
+  void receive() { received_ = true; }
   // Gradients are nothing, whatever numbers stand there, or none.
   bool is_nothing() const { return weight() == 0 && (skip_ || !received_); }
   bool must_be_finite() const { return passes_ > 0 ? !is_nothing() : !skip_ && given_ != 0.0; }

@@ -42,8 +42,8 @@ std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, c
   return str("the gradient of ", who, " is finite on rank ", group_.rank(), " in step ", step,
              ", but not as it travels, ", "in ", sent.dtype(),
              "; smaller gradients help (a smaller loss or loss scale), or a type of more range ",
-             "(bf16_compress_hook()), or DistributedDataParallelOptions::usual_weight nearer to "
-             "what a rank weighs");
+             "(bf16_compress_hook()), or DistributedDataParallelOptions::usual_weight nearer "
+             "to what a rank weighs");
 }
 
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
@@ -90,8 +90,8 @@ int FiniteCheck::parameter_at(int arena, int64_t position) const {
 std::string FiniteCheck::describe(int parameter, int rank, int64_t step) const {
   return str("the gradient of ", parameters_[parameter].first, " is not finite on rank ", rank,
              " in step ", step,
-             "; the loss diverged (a smaller learning rate or gradient clipping helps), a batch "
-             "has a NaN, or a loss ",
+             "; the loss diverged (a smaller learning rate or gradient clipping helps), "
+             "a batch has a NaN, or a loss ",
              "scale was too large: a GradScaler skips such steps, and wants check_finite = false");
 }
 

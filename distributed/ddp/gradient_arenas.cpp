@@ -21,8 +21,8 @@ SoleAverager::SoleAverager(const char* who, const NamedTensors& parameters) {
   for (const auto& [name, parameter] : parameters)
     CHECK(!averaged.contains(parameter.autograd_meta().get()), who,
           ": another wrapper averages the gradient of ", name,
-          " already, so it would be averaged twice; wrap a module once, or let the other wrapper "
-          "go first, and wrap ",
+          " already, so it would be averaged twice; wrap a module once, "
+          "or let the other wrapper go first, and wrap ",
           "modules that share a parameter together");
   for (const auto& [name, parameter] : parameters) {
     averaged.insert(parameter.autograd_meta().get());

@@ -6,15 +6,15 @@
 //   prepare_for_backward   in forward: gives the output a node by which backward is noticed
 //   mark_variable_ready    in backward: the hook of a parameter whose gradient is complete
 //   all_reduce_bucket      all gradients of a bucket are, and the buckets before it are under way:
-//   its all-reduce runs
-//                          while backward goes on
+//                          its all-reduce runs while backward goes on
 //   finalize_backward      after the last node: launches what is left, and waits for everything
 //
 // It communicates during backward and at its end, never in forward. So evaluation, skipped outputs
 // and several forwards before one backward need no special cases, and a parameter that takes no
 // part in the loss needs no flag: its gradient is what it was, on all ranks, and its bucket is
-// launched after the last node. Steps are backward passes that average, counted where a pass
-// begins; what a rank's gradients weigh is decided in contribution.h.
+// launched after the last node.
+// Steps are backward passes that average, counted where a pass begins; what a rank's gradients
+// weigh is decided in contribution.h.
 //
 // Note [Recorded steps]
 // A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a
@@ -168,23 +168,30 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // The pass under way.
   std::weak_ptr<Pass> pass_;
   Clock::time_point begun_;
-  std::vector<int> pending_;  // by bucket: parameters that are not ready yet
-  size_t next_ = 0;           // the bucket to launch next
+  // By bucket: parameters that are not ready yet.
+  std::vector<int> pending_;
+  // The bucket to launch next.
+  size_t next_ = 0;
   std::vector<int> ready_order_;
-  std::vector<bool> ready_;         // by parameter
-  std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began
-  // In that order, where a planner wants to know, until it has planned.
+  // By parameter.
+  std::vector<bool> ready_;
+  // By parameter, the version of its values when the pass began.
+  std::vector<uint32_t> versions_;
+  // Times in the order of ready_order_, where a planner wants to know, until it has planned.
   std::vector<ReadyGradient> ready_times_;
 
   bool synchronizing_ = true;
-  int64_t step_ = -1;  // that is under way, or the last one
-  // What this rank brings to each replay, while the step is recorded.
+  // The step under way, or the last one.
+  int64_t step_ = -1;
+  // This rank's part in each replay, while the step is recorded.
   std::shared_ptr<StepNumbers> recorded_;
   Contribution contribution_;
-  double usual_weight_;  // as far as it is known; 0: not yet
-  // c in Note [Weights], of the step under way; 0: not agreed on yet.
+  // As far as it is known; 0: not yet.
+  double usual_weight_;
+  // The step's c in Note [Weights]; 0: not agreed on yet.
   double scale_ = 0;
-  bool any_data_ = false, skipped_ = false;  // in the last step
+  // In the last step.
+  bool any_data_ = false, skipped_ = false;
   bool flag_ = false, any_flag_ = false;
 
   ReductionLog log_;

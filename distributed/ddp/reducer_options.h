@@ -17,13 +17,14 @@ struct ReducerOptions {
   BucketCaps caps = {};
   // Undefined: `caps` stay. Else rank 0's chooses others after the first step, for all ranks.
   BucketPlanner planner = {};
-  // undefined: plain average. The same on all ranks, which compare its type.
+  // Undefined: plain average. The same on all ranks, which compare its type.
   CommHook comm_hook = {};
   // Throw, naming rank and parameter, if a gradient is NaN or infinite, or becomes so in the form
   // in which it travels. On the CPU this happens at once; finite_check.h says when on a GPU. Turn
   // it off where a loss scale (GradScaler) makes such gradients normal.
   bool check_finite = true;
-  Weighting weighting = Weighting::Samples;  // the same on all ranks
+  // The same on all ranks.
+  Weighting weighting = Weighting::Samples;
   // The usual weight of a rank, c in Note [Weights] (contribution.h). 0 stands for the largest
   // weight of the first step that has any. It is the same on all ranks. If gradients travel in 16
   // bits or through a hook, each step's largest weight is used instead.
@@ -31,8 +32,9 @@ struct ReducerOptions {
   // Names of parameters and buffers that are this rank's own: not broadcast, averaged or compared,
   // and of any shape.
   std::vector<std::string> ignore = {};
-  bool broadcast_buffers = true;  // false: so are all buffers
-  // off: launch all buckets after backward (to measure what overlap is worth).
+  // False: all buffers are this rank's own.
+  bool broadcast_buffers = true;
+  // Off: all buckets are launched after backward (to measure what overlap is worth).
   bool overlap = true;
   // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is
   // the host's. Slower.
@@ -51,11 +53,14 @@ struct BucketLog {
 
 struct ReductionLog {
   int64_t step = -1;
-  std::vector<BucketLog> buckets;  // in the order of launching
-  // When the last gradient of this rank was complete.
+  // In the order of launching.
+  std::vector<BucketLog> buckets;
+  // The time at which the last gradient of this rank was complete.
   double computed = 0;
-  double finished = 0;                                    // when the gradients were averaged
-  double exposed() const { return finished - computed; }  // what overlap did not hide
+  // The time at which the gradients were averaged.
+  double finished = 0;
+  // The time that overlap did not hide.
+  double exposed() const { return finished - computed; }
 };
 
 // Over all steps so far.

@@ -6,9 +6,8 @@ namespace ringgrad {
 
 void Reducer::join_replays() {
   CHECK(replanned_ && usual_weight_ > 0,
-        "distributed_data_parallel: the first step cannot be recorded, because buckets are planned "
-        "from it, and it "
-        "tells ",
+        "distributed_data_parallel: the first step cannot be recorded, "
+        "because buckets are planned from it, and it tells ",
         "what ranks usually weigh; take one that is not skipped before (CapturedStep takes two)");
   recorded_ = std::make_shared<StepNumbers>();
   const auto take_part = [self = weak_from_this(), layout = layout_, recorded = recorded_,

@@ -36,12 +36,16 @@ struct Seat {
   static constexpr size_t kMaxAddress = 512;
 
   std::atomic<Standing> standing;
-  std::atomic<uint64_t> member_of;  // the last generation that it was in; 0: none yet
-  std::atomic<int32_t> rank;        // in that one
+  // The last generation that it was in; 0: none yet.
+  std::atomic<uint64_t> member_of;
+  // The rank in that generation.
+  std::atomic<int32_t> rank;
   // It came to the door because it has missed another one for the timeout.
   std::atomic<bool> timed_out;
-  std::atomic<bool> writing;         // holds a WritePermit
-  std::atomic<uint64_t> address_of;  // the generation for which `address` is complete
+  // Holds a WritePermit.
+  std::atomic<bool> writing;
+  // The generation for which `address` is complete.
+  std::atomic<uint64_t> address_of;
   uint32_t address_bytes;
   char address[kMaxAddress];
 };
@@ -49,17 +53,23 @@ struct Seat {
 struct MembershipPage {
   static constexpr size_t kMaxWork = 16 << 10;
 
-  std::atomic<uint64_t> generation;  // 0: the founders have not all come
+  // 0: the founders have not all come.
+  std::atomic<uint64_t> generation;
   // This generation, and those before, are to be left after the step under way.
   std::atomic<uint64_t> over;
-  std::atomic<int32_t> size;         // ranks of the generation
-  std::atomic<bool> last;            // too few ranks are left: save, and end
-  std::atomic<bool> finished;        // the work is done
-  std::atomic<uint32_t> work_bytes;  // 0: not written yet
-  // What every rank must have in common, in lines, by the first generation's rank 0.
+  // The number of ranks in the generation.
+  std::atomic<int32_t> size;
+  // Too few ranks are left: save, and end.
+  std::atomic<bool> last;
+  // The work is done.
+  std::atomic<bool> finished;
+  // 0: not written yet.
+  std::atomic<uint32_t> work_bytes;
+  // The lines that every rank must have in common, by the first generation's rank 0.
   char work[kMaxWork];
   int32_t seats;
-  Seat seat[1];  // so many
+  // As many as `seats` says.
+  Seat seat[1];
 };
 
 class Membership {

@@ -25,9 +25,8 @@ std::string joined(const std::vector<std::string>& lines) {
 
 [[noreturn]] void throw_left_behind() {
   throw LeftBehindError(
-      "elastic: this rank was left behind: it did not come when the others formed a new group, so "
-      "nothing that it does "
-      "counts any more");
+      "elastic: this rank was left behind: it did not come when the others formed a new group, "
+      "so nothing that it does counts any more");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostRestarts = 100;  // of a job: what kills its ranks again and again is no accident
 constexpr int kMostFruitless = 5;
-// timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too).
+// In timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too).
 constexpr int kLongPatience = 10;
 // Members who are not at the door so long after another one came that had missed them are the ones
 // it missed.
@@ -212,7 +212,7 @@ std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newc
     names += str(r == 0 ? "" : ", ", ranks[r]);
   }
   page().generation = generation;
-  // last: with this the rank reads the rest.
+  // Last: with this the rank reads the rest.
   for (const int s : ranks) seat(s).standing = Standing::Member;
   lost_one_ = false;
   patience_.reset();

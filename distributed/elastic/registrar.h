@@ -55,15 +55,17 @@ class Registrar final : public JobMembers {
   const int founders_;
   const std::chrono::milliseconds timeout_;
   const Membership membership_;
-  std::vector<Entry> entries_;  // by seat
+  // By seat.
+  std::vector<Entry> entries_;
   std::deque<int> due_;
   int asked_for_ = 0, restarts_ = 0;
-  bool lost_one_ = false;  // of this generation
-  // With founders, then members, who have not come to the door.
+  // This generation has lost one.
+  bool lost_one_ = false;
+  // Patience with founders, then members, who have not come to the door.
   std::optional<Deadline> patience_;
-  // With those whom nobody waits for, or who have a good reason.
+  // Patience with those whom nobody waits for, or who have a good reason.
   std::optional<Deadline> long_patience_;
-  // Until when too few wait for ranks that are on their way.
+  // Too few wait until then for ranks that are on their way.
   std::optional<Deadline> reinforcements_;
   // Generations in a row from which a rank came back because it missed another, who came, too.
   int fruitless_ = 0;

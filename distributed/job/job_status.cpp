@@ -58,7 +58,7 @@ RankStatus* launchers_status() {
 
 RankStatus& own_status() {
   static RankStatus private_status{};
-  // a child that is forked later says nothing in its parent's name.
+  // A child that is forked later says nothing in its parent's name.
   static const int first_of = forks;
   const bool is_rank = forks == first_of;
   return is_rank && launchers_status() != nullptr ? *launchers_status() : private_status;

@@ -32,14 +32,19 @@ struct RankStatus {
   static constexpr size_t kMaxText = 1000;
 
   std::atomic<Phase> phase;
-  std::atomic<int32_t> bucket;     // of the last all-reduce, plus 1; 0: none yet
-  std::atomic<int64_t> step;       // the training step, plus 1; 0: before the first
-  std::atomic<int64_t> failed_at;  // steady clock, nanoseconds; 0: has not failed
+  // The bucket of the last all-reduce, plus 1; 0: none yet.
+  std::atomic<int32_t> bucket;
+  // The training step, plus 1; 0: before the first.
+  std::atomic<int64_t> step;
+  // Steady clock, nanoseconds; 0: has not failed.
+  std::atomic<int64_t> failed_at;
   std::atomic<FailureKind> failure;
   // The failure is another rank's: this one has only been told of it, or misses a rank.
   std::atomic<bool> noticed;
-  char text[kMaxText + 1];      // what failed; complete once failed_at is set
-  std::atomic<uint32_t> waits;  // counts long waits; `waiting` says what the last one is for
+  // Words for the failure; complete once failed_at is set.
+  char text[kMaxText + 1];
+  // Counts long waits; `waiting` says what the last one is for.
+  std::atomic<uint32_t> waits;
   char waiting[kMaxText + 1];
 };
 inline constexpr size_t kRankStatusBytes = 2112;

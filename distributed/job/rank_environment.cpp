@@ -87,14 +87,14 @@ std::string secret_from(const Environment& environment) {
 // would train alone.
 void check_no_rank_missing(const Environment& environment) {
   for (const Starter& starter : kStarters) {
-    // a batch script of Slurm has some of these without a step.
+    // A batch script of Slurm has some of these without a step.
     if (starter.size == kStepTasks) continue;
     const auto refuse_from = [&](const char* name, int least) {
       const auto value = number(environment, name);
       CHECK_AS(EnvironmentError, !value || *value < least, "rendezvous: ", name, "=", *value,
                " is set, but ", starter.rank,
-               " is not; start the ranks with torchrun, mpirun or `ringgrad launch`, which set "
-               "both, or ",
+               " is not; start the ranks with torchrun, "
+               "mpirun or `ringgrad launch`, which set both, or ",
                "unset ", name);
     };
     refuse_from(starter.size, 2);
@@ -218,9 +218,8 @@ void check_reachable(const std::string& host) {
   } catch (const Error&) {  // the name is not known yet
   }
   CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
-           "' is a loopback address (see /etc/hosts), where no other machine reaches it; give "
-           "MASTER_ADDR or "
-           "--master-addr one of the addresses that `hostname -I` prints");
+           "' is a loopback address (see /etc/hosts), where no other machine reaches it; "
+           "give MASTER_ADDR or --master-addr one of the addresses that `hostname -I` prints");
 }
 
 }  // namespace ringgrad

@@ -21,13 +21,16 @@ namespace ringgrad {
 
 struct RankEnvironment {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // among the ranks of this machine
-  Address address;  // where the ranks meet, on rank 0's machine; the host is "" where nobody says
+  // Among the ranks of this machine.
+  int local_rank = 0, local_size = 1;
+  // The ranks meet there, on rank 0's machine; the host is "" where nobody says.
+  Address address;
   // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own.
   std::string reached_at;
-  std::string
-      secret;  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds; "none" : everybody may join
-  std::string source;  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set
+  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds; "none" : everybody may join.
+  std::string secret;
+  // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set.
+  std::string source;
 };
 
 // How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60; and

@@ -77,9 +77,9 @@ class SignalQueue {
   }
 
  private:
-  // Where it is ignored, the kernel forgets how children have ended.
+  // The kernel forgets how children have ended where it is ignored.
   const Disposition children_{SIGCHLD, SIG_DFL};
-  // What nobody reads any more is dropped: rank_output.h.
+  // Output that nobody reads any more is dropped: rank_output.h.
   const Disposition readers_{SIGPIPE, SIG_IGN};
   sigset_t before_;
   FileDescriptor queue_;
@@ -125,8 +125,8 @@ class Supervisor {
     if (stood_still_ >= timeout_)
       return {kOutOfStep,
               str("all ranks were stopped for ", std::chrono::duration<double>(timeout_).count(),
-                  " s, and then killed; kill -CONT lets them go on, and RINGGRAD_TIMEOUT gives "
-                  "more time\n")};
+                  " s, and then killed; kill -CONT lets them go on, "
+                  "and RINGGRAD_TIMEOUT gives more time\n")};
     if (members_ && !members_->verdict().empty() && interrupted_by_ == 0)
       return {kRankDied, members_->verdict()};
     std::vector<RankEnd> ends;

@@ -23,20 +23,27 @@ struct JobResult {
 inline constexpr const char* kEarlierLaunches = "RINGGRAD_EARLIER_LAUNCHES";
 
 struct SupervisorOptions {
-  std::vector<std::string> command;  // what every rank runs
-  // What is executed under that name; empty: the command's first word.
+  // The command that every rank runs.
+  std::vector<std::string> command;
+  // The program that is executed under that name; empty: the command's first word.
   std::string program;
-  std::string earlier_launches;  // what launch() tells its ranks in kEarlierLaunches
-  int num_processes = 1;         // on this machine
+  // The text that launch() tells its ranks in kEarlierLaunches.
+  std::string earlier_launches;
+  // On this machine.
+  int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;
-  std::string host = "127.0.0.1";  // MASTER_ADDR
-  int port = 0;                    // MASTER_PORT, below 65535; 0: a free one (one machine only)
-  std::string secret;              // empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one
+  // MASTER_ADDR.
+  std::string host = "127.0.0.1";
+  // MASTER_PORT, below 65535; 0: a free one (one machine only).
+  int port = 0;
+  // Empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one.
+  std::string secret;
   // Ranks may go and come (elastic/README.md), and SIGUSR1 asks for one more.
   ElasticRange elastic = {};
-  std::string log_directory;  // empty: no logs; else rankN.log of every rank
-  // What to write to stderr at the end; empty: nothing.
+  // Empty: no logs; else rankN.log of every rank.
+  std::string log_directory;
+  // The text to write to stderr at the end; empty: nothing.
   std::function<std::string(const JobResult&)> final_message;
 };
 

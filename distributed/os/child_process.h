@@ -20,14 +20,18 @@ struct ExecuteError : IoError {
 struct ChildOptions {
   // Program and arguments; the program is searched in PATH.
   std::vector<std::string> command;
-  // What is executed instead, under the command's name.
+  // The program that is executed instead, under the command's name.
   std::string program = {};
-  std::map<std::string, std::string> environment;  // set in addition to this process's
+  // Set in addition to this process's.
+  std::map<std::string, std::string> environment;
   // Descriptors that stay open, under the same numbers.
   std::vector<int> inherited;
-  pid_t process_group = 0;  // 0: a new one, led by the child
-  bool own_output = false;  // false: through the pipes below
-  bool own_input = false;   // false: /dev/null
+  // 0: a new one, led by the child.
+  pid_t process_group = 0;
+  // False: through the pipes below.
+  bool own_output = false;
+  // False: /dev/null.
+  bool own_input = false;
 };
 
 struct ChildProcess {

@@ -29,7 +29,7 @@ constexpr int kBacklog = 128;
 // While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods
 // are late.
 constexpr std::chrono::milliseconds kRetry{1}, kRetryName{50};
-// Of a host that has several, one of which leads nowhere.
+// For a host that has several addresses, one of which leads nowhere.
 constexpr std::chrono::milliseconds kNextAddress{2000};
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;

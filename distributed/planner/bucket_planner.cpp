@@ -6,7 +6,7 @@
 namespace ringgrad {
 namespace {
 
-// bytes: less is all latency, more is no overlap.
+// In bytes: less is all latency, more is no overlap.
 constexpr int64_t kSmallest = 4096, kLargest = int64_t{25} << 20;
 
 }  // namespace

@@ -16,12 +16,14 @@ namespace ringgrad {
 
 // What a backend's group is made from.
 struct GroupRequest {
-  std::string backend;  // the name asked for: one file may implement several
+  // The name asked for: one file may implement several.
+  std::string backend;
   const RankEnvironment& environment;
-  std::optional<Device> device;  // as in InitOptions
-  // Of connecting, and of every collective.
+  // As in InitOptions.
+  std::optional<Device> device;
+  // The time that connecting may take, and every collective.
   std::chrono::milliseconds timeout;
-  // collective: the ring of the job's hosts.
+  // Collective: returns the ring of the job's hosts.
   std::function<std::shared_ptr<ProcessGroup>()> connect_hosts;
 };
 

@@ -68,8 +68,8 @@ std::string describe(const Collective& c) {
 void ProcessGroup::check_process(const char* call) const {
   CHECK(forks_ == forks, call, ": this process was forked from rank ", rank_, " of ", size_,
         ", and does not ",
-        "share its connections; only the parent can call it, or exec a program that is a rank of "
-        "its own job");
+        "share its connections; only the parent can call it, "
+        "or exec a program that is a rank of its own job");
 }
 
 Work ProcessGroup::submit(Collective collective) {

@@ -18,16 +18,18 @@ namespace ringgrad {
 struct HostOptions {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   size_t segment_bytes = 256 << 10;
-  // How long a wait in which nothing moves may last.
+  // The time that a wait in which nothing moves may last.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   Checksums checksums = Checksums::Auto;
-  SendObserver on_send = {};  // sees this rank's messages
-  // What messages of this group carry, so that they are taken for no other group's.
+  // Sees this rank's messages.
+  SendObserver on_send = {};
+  // Messages of this group carry it, so that they are taken for no other group's.
   uint64_t job = 0;
-  // By rank: where it is, as a number; empty: all on this machine, or each elsewhere.
+  // The machine of each rank, as a number; empty: all on this machine, or each elsewhere.
   std::vector<int> machines = {};
-  ConnectOptions connect = {};  // for groups split off this one
-  // What the ranks of a group that was split off are in the job, for errors.
+  // For groups split off this one.
+  ConnectOptions connect = {};
+  // The ranks' numbers in the job, for errors of a group that was split off.
   std::vector<int> job_ranks = {};
 };
 
@@ -74,7 +76,8 @@ class HostProcessGroup final : public ProcessGroup {
   // The ranks that own the same slices on other machines, and this one; empty: all are here.
   std::vector<int> across_;
   uint64_t sequence_ = 0;
-  std::optional<Failure> failure_;  // the first cause, in the words of the collective that met it
+  // The first cause, in the words of the collective that met it.
+  std::optional<Failure> failure_;
 
   // Asynchronous collectives in issue order; the worker executes the first one. When there is none,
   // a caller of a blocking one executes it itself.

@@ -163,7 +163,7 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,
     const Work agreed = meet();
     {
       std::lock_guard lock(mutex_);
-      // a thread that looks on may know better while this one is held up.
+      // A thread that looks on may know better while this one is held up.
       under_way->agreed = agreed;
     }
     done->record(body());
@@ -343,8 +343,8 @@ std::optional<Failure> NcclCommunicator::blame() const {  // caller holds mutex_
 }
 
 // What has gone wrong, if anything.
-std::optional<Failure>
-NcclCommunicator::look() {  // caller holds mutex_, and there is no failure yet
+// Says what has gone wrong, if anything. The caller holds mutex_, and there is no failure yet.
+std::optional<Failure> NcclCommunicator::look() {
   while (!pending_.empty()) {
     if (auto missed = failure_of_hosts()) return missed;
     const UnderWay& first = *pending_.front();

@@ -16,7 +16,7 @@
 namespace ringgrad {
 namespace {
 
-// How often those who wait for others look whether they live.
+// The time between looks of those who wait for others at whether they live.
 constexpr std::chrono::milliseconds kLookAgain{50};
 
 // How to reach a rank. Its fields travel as lines, which none of them contains.

@@ -19,10 +19,11 @@ bool is_transport(const std::string& name);
 std::string transport_choices(const std::string& automatic = "auto");
 
 struct ConnectOptions {
-  std::string transport = "auto";  // see transport_names()
-  // On which others reach this rank; it may be no address of this machine's.
+  // See transport_names().
+  std::string transport = "auto";
+  // Others reach this rank on it; it may be no address of this machine's.
   std::string host = "127.0.0.1";
-  // empty: what rank 0 thinks up, which the exchange must keep from strangers.
+  // Empty: one that rank 0 thinks up, which the exchange must keep from strangers.
   std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   // Asked now and then while this rank waits for others: throws where it need not any more.

@@ -9,12 +9,11 @@
 // must be beyond guessing: rank_environment.h.) After that, the connection is believed: nothing
 // more is encrypted or authenticated, so use a private network or a tunnel between machines.
 //
-//   client                                     server
+//   client                                   server
 //   ClientHello {claims, nonce}        ─►
-//                                      ◄─      nonce
+//                                      ◄─    nonce
 //   HMAC("client", hello, nonces)      ─►
-//                                      ◄─      ServerAnswer {admitted, HMAC("server", hello,
-//                                      nonces)}
+//                                      ◄─    ServerAnswer {admitted, HMAC("server", hello, nonces)}
 #pragma once
 
 #include <array>
@@ -65,9 +64,8 @@ std::string new_secret();
 // one of this machine. REQUIRES: the other process cannot have ended in good order yet.
 bool may_talk(const FileDescriptor& socket, std::string_view secret);
 inline constexpr const char* kAnotherUsers =
-    " does not belong to this job's user, and the job has no secret; all ranks are to be one "
-    "user's, or know the same "
-    "RINGGRAD_SECRET";
+    " does not belong to this job's user, and the job has no secret; "
+    "all ranks are to be one user's, or know the same RINGGRAD_SECRET";
 
 // The client's side. Throws TimeoutError, DistributedError, or OutOfStepError where the secrets
 // differ, or the users where there is no secret, calling the server `peer`.

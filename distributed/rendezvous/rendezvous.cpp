@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kMaxValue = 512;
 constexpr uint32_t kMaxReply = 64 << 20;
-// How often rank 0 looks whether those who wait still live.
+// The time between rank 0's looks at whether those who wait still live.
 constexpr std::chrono::milliseconds kBetweenChecks{100};
-// rank 0's word on who is missing comes before a rank's own deadline.
+// Rank 0's word on who is missing comes before a rank's own deadline.
 constexpr std::chrono::seconds kGrace{1};
 
 // A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes)

@@ -57,11 +57,14 @@ class ShardGradients {
   struct Parameter {
     // In the arenas, one for each partial sum; the last one is param.grad.
     std::vector<Tensor> places;
-    std::vector<int> buckets;              // that it reaches into
-    std::vector<PartialSum<Tensor>> sums;  // of the shards that have been joined
+    // The buckets that it reaches into.
+    std::vector<int> buckets;
+    // Sums of the shards that have been joined.
+    std::vector<PartialSum<Tensor>> sums;
     // By shard of this rank: gradients that have come before their turn.
     std::vector<Tensor> waiting;
-    size_t joined = 0;  // shards
+    // The number of shards that have been joined.
+    size_t joined = 0;
   };
 
   void plan(const BucketCaps& caps);
@@ -83,12 +86,13 @@ class ShardGradients {
   FiniteCheck finite_check_{group_, named_, arenas_};
   std::vector<ScopedHook> hooks_;
 
-  // While shards are computed: of parameters and buckets, and of what is below.
+  // Guards parameters and buckets while shards are computed, and what is below.
   std::mutex mutex_;
   // By replica: this rank's shard; -1: outside a step, where gradients are left alone.
   std::vector<int> computing_;
   int64_t step_ = -1;
-  size_t started_ = 0, folded_ = 0;  // buckets
+  // Numbers of buckets.
+  size_t started_ = 0, folded_ = 0;
   double waited_ = 0;
 };
 

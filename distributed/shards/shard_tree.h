@@ -13,28 +13,26 @@
 //
 // One step, from equal state everywhere.
 // (1) A shard's summands depend on the state and the shard alone. Its samples follow from the
-// sampler's order and from
-//     rows_of(), its random numbers from seed, step and shard. It begins with no gradient, and with
-//     the buffers as they were before the step; kernels split by index, never by thread. A
-//     parameter that it does not reach counts as zero.
+//     sampler's order and from rows_of(), its random numbers from seed, step and shard. It begins
+//     with no gradient, and with the buffers as they were before the step; kernels split by index,
+//     never by thread. A parameter that it does not reach counts as zero.
 // (2) Every partial sum is the value of a node of the tree. It holds for one shard; join() adds
-// only two that are the
-//     halves of a node, left + right, which is that node's value by definition.
+//     only two that are the halves of a node, left + right, which is that node's value by
+//     definition.
 // (3) One is left in the end, the root. Say ranges that are nodes and cover [0, V) come to join()
-// in order, and several
-//     remain. Take one that no other lies deeper than, and its sibling's range. Some of those that
-//     remain cover it: none lies inside (it would be deeper), none holds more (it would hold its
-//     parent, and overlap with it). So the sibling remains, too, next to it; but when the right one
-//     of the two came, the left one was last in the list, and they were joined.
+//     in order, and several remain. Take one that no other lies deeper than, and its sibling's
+//     range. Some of those that remain cover it: none lies inside (it would be deeper), none holds
+//     more (it would hold its parent, and overlap with it). So the sibling remains, too, next to
+//     it; but when the right one of the two came, the left one was last in the list, and they were
+//     joined.
 // (4) So the total is the root's value, whatever ranges came, as (3) is true of a rank's shards and
-// of all ranks'
-//     partial sums, and a join may happen on any rank: addition of two floats has one result.
-//     Transports carry bits and add nothing; where a buffer is cut for them does not matter,
-//     because elements are added one by one. (Of two ranks with one partial sum each, whatever the
-//     group adds is left + right, or right + left, which is the same.)
+//     of all ranks' partial sums, and a join may happen on any rank: addition of two floats has one
+//     result. Transports carry bits and add nothing; where a buffer is cut for them does not
+//     matter, because elements are added one by one. (Of two ranks with one partial sum each,
+//     whatever the group adds is left + right, or right + left, which is the same.)
 // (5) Everybody divides by the batch's size and takes the optimizer's step, on arrays that are laid
-// out alike, since
-//     the order of parameters there follows from the model. So the state is equal again.
+//     out alike, since the order of parameters there follows from the model. So the state is equal
+//     again.
 #pragma once
 
 #include <cstdint>

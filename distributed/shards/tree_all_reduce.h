@@ -26,7 +26,8 @@ class TreeAllReduce {
 
   // A sum under way. Its tensors must be left alone until finish().
   struct Sum {
-    std::vector<Tensor> own;  // [n] each, contiguous: this rank's partial sums, in order
+    // [n] each, contiguous: this rank's partial sums, in order.
+    std::vector<Tensor> own;
     // By rank: its partial sums' slices [partial sums, slice]; none: nothing to add here.
     std::vector<Tensor> received;
     bool in_slices = false;

@@ -23,8 +23,8 @@ struct Board {
   uint32_t queue_capacity;
   cpu_set_t cpus;  // where the owner may run
 
-  alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the bell (an eventfd) after a change. The
-                                               // rank that rings resets it.
+  // 1: ring the bell (an eventfd) after a change. The rank that rings resets it.
+  alignas(64) std::atomic<uint32_t> sleeping;
 
   // The collective that the owner has entered last, all in one cache line. `entered` is its
   // sequence, and is stored last.

@@ -27,9 +27,10 @@ class SharedMemoryPeers;
 enum class Reach : uint8_t {
   // Memory that both see. They have a control connection alone, a Unix socket that hands it over.
   Memory,
-  Machine,  // the machine
-  Network,  // nothing. The network may flip bits, so Checksums::Auto adds a CRC to what goes this
-            // way.
+  // The machine.
+  Machine,
+  // Nothing. The network may flip bits, so Checksums::Auto adds a CRC to what goes this way.
+  Network,
 };
 
 // How other ranks come to this one.

@@ -17,12 +17,16 @@
 namespace ringgrad {
 
 enum class ControlKind : uint8_t {
-  Goodbye,   // the sender leaves in good order
-  Failed,    // the sender gives the group up; failure and text say why
-  Query,     // where are you?
-  Position,  // the answer. text: the frame of the collective that the sender has entered last, then
-             // words
-  Descriptor,  // a file for the receiver
+  // The sender leaves in good order.
+  Goodbye,
+  // The sender gives the group up; failure and text say why.
+  Failed,
+  // The question: where are you?
+  Query,
+  // The answer. text: the frame of the collective that the sender has entered last, then words.
+  Position,
+  // A file for the receiver.
+  Descriptor,
 };
 
 struct ControlMessage {

@@ -125,10 +125,10 @@ __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t update_by_folding(
   x[0] = _mm512_xor_si512(x[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
   for (at += kFold, bytes -= kFold; bytes >= kFold; at += kFold, bytes -= kFold)
     for (int i = 0; i < 4; ++i)
+      // 0x96 is the exclusive or of the three.
       x[i] = _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x[i], factors, 0x00),
                                        _mm512_clmulepi64_epi128(x[i], factors, 0x11),
-                                       _mm512_loadu_si512(at + 64 * i),
-                                       0x96);  // the exclusive or of the three
+                                       _mm512_loadu_si512(at + 64 * i), 0x96);
   for (int i = 0; i < 4; ++i) _mm512_store_si512(folded + 64 * i, x[i]);
   return update_by_instruction(update_by_instruction(0, folded, kFold), at, bytes);
 }

@@ -12,7 +12,7 @@
 namespace ringgrad {
 namespace {
 
-// a rank that closes its streams has said why before.
+// A rank that closes its streams has said why before.
 constexpr std::chrono::milliseconds kExplanation{100};
 constexpr std::chrono::milliseconds kRollCall{300};
 

@@ -27,10 +27,12 @@ namespace ringgrad {
 
 // What a rank is doing, for other ranks that miss it.
 struct Position {
-  // Of the collective it has entered last; its sequence is 0 before the first one.
+  // The frame of the collective it has entered last; its sequence is 0 before the first one.
   Frame frame;
-  bool inside = false;                       // it is in that collective still
-  std::shared_ptr<const std::string> about;  // what the collective is about: names of parameters
+  // It is in that collective still.
+  bool inside = false;
+  // Words for the collective: names of parameters.
+  std::shared_ptr<const std::string> about;
 };
 std::string describe(const Position& position);
 

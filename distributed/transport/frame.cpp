@@ -126,9 +126,8 @@ void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int thei
   const bool layouts_differ = mine.layout != theirs.layout;
   if (layouts_differ && (my_words == their_words || (mine.layout != 0 && theirs.layout != 0))) {
     hint =
-        "; these are of other parameters or another layer, or they weight or compress gradients in "
-        "another way "
-        "(layout hashes differ)";
+        "; these are of other parameters or another layer, "
+        "or they weight or compress gradients in another way (layout hashes differ)";
   } else if (my_words == their_words) {
     if (mine.sequence != theirs.sequence)
       hint = "; one of them has skipped a collective";

@@ -30,8 +30,9 @@ enum class Operation : uint8_t {
   SendRecv,
   Barrier,
   AllocateShared,
-  Replay,  // of what was recorded, with the collectives in it; `count` is the recording's number in
-           // its group
+  // A replay of what was recorded, with the collectives in it; `count` is the recording's number in
+  // its group.
+  Replay,
 };
 
 const char* name(Operation operation);  // "all_reduce"

@@ -154,7 +154,7 @@ void Mailbox::post(std::shared_ptr<Letter> letter) {
 
 std::chrono::milliseconds Mailbox::shortest_timeout() {
   std::lock_guard lock(posted_mutex_);
-  // Of none, which nobody waits for long.
+  // With none it is longer than anybody waits.
   std::chrono::milliseconds shortest = std::chrono::seconds(1'000'000);
   for (const auto& letter : receives_) shortest = std::min(shortest, letter->timeout);
   for (const auto& letter : sends_) shortest = std::min(shortest, letter->timeout);

@@ -5,7 +5,7 @@
 namespace ringgrad {
 namespace {
 
-// a header and its payload, of several messages, leave in one system call.
+// A header and its payload, of several messages, leave in one system call.
 constexpr size_t kPiecesAtOnce = 8;
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 // 0.4).
 constexpr std::chrono::microseconds kSpin{100};
 constexpr int kSpinsBetweenLooks = 128;  // at the clock
-// Of silence: where is everybody? Later where many share a core.
+// After so much silence a rank asks where everybody is. Later where many share a core.
 constexpr std::chrono::milliseconds kAskAfter{500};
 constexpr std::chrono::milliseconds kSayAfter{5000};
 constexpr int kMostPatience = 10;       // timeouts, with ranks that have no core

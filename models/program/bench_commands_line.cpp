@@ -29,8 +29,8 @@ void add_device_option(CLI::App* app, std::string& device) {
 }
 void add_backend_option(CLI::App* app, std::string& backend) {
   app->add_option("--backend", backend,
-                  "between ranks: ring or mpi; on GPUs nccl, or nccl-ring for our ring over NCCL's "
-                  "send and receive");
+                  "between ranks: ring or mpi; on GPUs nccl, "
+                  "or nccl-ring for our ring over NCCL's send and receive");
 }
 
 namespace {
@@ -145,8 +145,8 @@ void add_bench_kernel(CLI::App& bench, Run& run) {
   app->add_option("--dtype", o.dtype,
                   "fp32, bf16 or fp16 (default: bf16, or fp32 for steps that take only that)");
   app->footer(
-      "Without a GPU kernels are emulated, and what they ask of the memory is counted, not "
-      "timed.\nExample\n  " +
+      "Without a GPU kernels are emulated, and what they ask of the memory "
+      "is counted, not timed.\nExample\n  " +
       program_command("bench kernel matmul --step 3"));
 }
 

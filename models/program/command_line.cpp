@@ -74,8 +74,7 @@ void add_train(CLI::App& app, Run& run) {
   train_app
       ->add_option("--preset", o.preset,
                    "speedrun: to 99 % on mnist, or airbench's mark on cifar10, as fast as we can; "
-                   "takes --data, --seed, "
-                   "--epochs, --dtype, --out")
+                   "takes --data, --seed, --epochs, --dtype, --out")
       ->check(CLI::IsMember({"speedrun"}));
   train_app
       ->add_option("--log-every", o.log_every, "also a line in metrics.jsonl every so many steps")

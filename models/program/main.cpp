@@ -46,7 +46,7 @@ void check_stack() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // What it writes and reads has the same numbers everywhere.
+  // All that it writes and reads has the same numbers everywhere.
   std::locale::global(std::locale::classic());
   std::cout.imbue(std::locale::classic());
   std::cerr.imbue(std::locale::classic());

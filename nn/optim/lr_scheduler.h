@@ -2,7 +2,8 @@
 //
 //   optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
 //       .schedules = {optim::LinearLR{.start_factor = 0.1, .total_iters = 5},
-//       optim::CosineAnnealingLR{.t_max = 95}}, .milestones = {5}});
+//                     optim::CosineAnnealingLR{.t_max = 95}},
+//       .milestones = {5}});
 //   for (…) { …; optimizer.step(); scheduler.step(); }
 //
 // To resume, only the step is needed: scheduler.set_last_step(n). The rates that

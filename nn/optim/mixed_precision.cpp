@@ -71,8 +71,8 @@ void GradScaler::step(Optimizer& optimizer) {
   unscale(optimizer);
   Met& met = met_.at(&optimizer);
   CHECK(!std::exchange(met.stepped, true),
-        "GradScaler: step() twice without update() in between: nobody would divide the second "
-        "one's gradients");
+        "GradScaler: step() twice without update() in between: "
+        "nobody would divide the second one's gradients");
   optimizer.step(met.guard);
 }
 

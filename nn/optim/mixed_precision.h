@@ -60,18 +60,24 @@ class GradScaler {
 //   model.to(DType::BFloat16);
 //   MasterWeights masters(model.named_parameters());
 //   SGD optimizer(masters.parameters(), …);
-//   masters.zero_grad();  loss.backward();  masters.take_gradients();  optimizer.step();
+//   masters.zero_grad();
+//   loss.backward();
+//   masters.take_gradients();
+//   optimizer.step();
 //   masters.publish();
 class MasterWeights {
  public:
   // REQUIRES: leaves that require a gradient.
   explicit MasterWeights(nn::NamedTensors parameters);
 
-  // float32 leaves under the model's names.
+  // The float32 leaves, under the model's names.
   const nn::NamedTensors& parameters() const { return masters_; }
-  void zero_grad();       // of the model's parameters
-  void take_gradients();  // the model's gradients, in float32, become the copies'
-  void publish();         // the copies' values, rounded, become the model's
+  // Sets the gradients of the model's parameters to zero.
+  void zero_grad();
+  // The model's gradients, in float32, become the copies'.
+  void take_gradients();
+  // The copies' values, rounded, become the model's.
+  void publish();
 
  private:
   nn::NamedTensors model_, masters_;

@@ -16,12 +16,14 @@ Tensor orthogonalized(const Tensor& x, int steps = 5);
 
 struct MuonOptions {
   double lr = 1e-3;
-  double weight_decay = 0.1;  // decoupled, as AdamW's
+  // Decoupled, as AdamW's.
+  double weight_decay = 0.1;
   double momentum = 0.95;
   bool nesterov = true;
-  int steps = 5;  // of orthogonalized()
-  bool scale_by_shape =
-      true;  // the step times sqrt(max(1, rows / columns)), as PyTorch's "original"
+  // The steps of orthogonalized().
+  int steps = 5;
+  // The step times sqrt(max(1, rows / columns)), as PyTorch's "original".
+  bool scale_by_shape = true;
 };
 
 // For weight matrices and filters: one of more than two dimensions counts as [size(0), the rest].

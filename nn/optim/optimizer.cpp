@@ -234,7 +234,7 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   const char* const operation = "optimizer.load_state_dict";
   const nn::NamedTensors own = state_dict();
   nn::check_by_name(operation, own, state, true);
-  // What set_lr() would refuse, before anything is loaded.
+  // Refuses what set_lr() would refuse, before anything is loaded.
   for (const auto& [name, tensor] : state) {
     const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
     if (bare != "step" && !bare.starts_with("lr.")) continue;
@@ -253,8 +253,8 @@ static std::vector<ArenaRange> gradient_ranges(const char* name,
   std::vector<Tensor> reached;
   for (const Tensor& parameter : parameters) {
     CHECK(parameter.defined(), name, ": parameter ", &parameter - parameters.data(),
-          " is undefined, expected a tensor; leave out what a module was made without, such as a "
-          "bias");
+          " is undefined, expected a tensor; "
+          "leave out what a module was made without, such as a bias");
     if (parameter.grad()) reached.push_back(parameter);
   }
   return arena_ranges(reached);

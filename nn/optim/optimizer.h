@@ -87,7 +87,8 @@ class Optimizer {
   // One step for one range: `state` has a flat array for each of the group's state_names, laid like
   // range.values.
   virtual void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) = 0;
-  const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }  // float64 []
+  // float64 [].
+  const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }
   // int64 [], steps taken before.
   const Tensor& step_tensor() const { return step_; }
   // A range's `parameters` are such numbers.

@@ -41,7 +41,7 @@ void train() {  // on every rank
     if (group.is_main_process())
       std::printf("epoch %d: loss %.4f\n", epoch, sum.item<float>() / loader.size());
   }
-  // a hash; ranks that differ would be an error.
+  // A hash: ranks that differ would be an error.
   std::printf("weights %016lx\n", ddp.check_identical());
 }
 

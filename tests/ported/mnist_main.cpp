@@ -1,6 +1,6 @@
 // The network of PyTorch's Python example mnist/main.py, with its options:
-//   mnist_main [--data NAME] [--epochs N] [--lr F] [--gamma F] [--seed N] [--steps N] [--save-model
-//   FILE] [--accuracy F]
+//   mnist_main [--data NAME] [--epochs N] [--lr F] [--gamma F] [--seed N] [--steps N]
+//              [--save-model FILE] [--accuracy F]
 #include <cstdio>
 #include <map>
 #include <string>

@@ -42,7 +42,7 @@ class CartPole {
   }
 
  private:
-  // Of cart and pole; the pole's mass times half its length.
+  // The mass of cart and pole; the pole's mass times half its length.
   static constexpr double kMass = 1.1, kPole = 0.05;
   static constexpr float kTime = 0.02f;
   State state_{};

@@ -1,7 +1,8 @@
 // Compares random data-parallel programs with one process.
 //
-//   random_ddp [SECONDS [FIRST_SEED]]     as many as fit; by default 10 seconds from another seed
-//   each time random_ddp --seed N                   one program: what failed prints this command
+//   random_ddp [SECONDS [FIRST_SEED]]   as many as fit; by default 10 seconds from another seed
+//                                       each time
+//   random_ddp --seed N                 one program: what failed prints this command
 //
 // A program is a random network (random_network.h) trained for some steps on 2 to 4 ranks, which
 // are threads: uneven batches, some of no samples, passes under no_sync(), weights in samples, in

@@ -2,13 +2,18 @@
 // its results. The other half is against_pytorch.py.
 //
 //   {"tensors": {"a": {"dtype": "float32", "shape": [2], "bytes": "0000803f00000040"}},
-//   little-endian, row-major
-//    "leaves": ["a"],                                         those that require a gradient
+//    "leaves": ["a"],
 //    "steps": [{"op": "exp", "in": ["a"], "out": ["b"], "args": {}, "no_grad": false}],
-//    "captures": {"b": "hook"},                               whose gradients are wanted besides:
-//    hook, retain or input "tracked": true, "direct": false,                        whether
-//    anything is; convolutions by their definition "way": "backward", or "grad": autograd::grad()
-//    of leaves and captures "roots": ["b"], "cotangents": {"b": {…}}}
+//    "captures": {"b": "hook"},
+//    "tracked": true, "direct": false, "way": "backward",
+//    "roots": ["b"], "cotangents": {"b": {…}}}
+//
+//   bytes      little-endian, row-major
+//   leaves     those that require a gradient
+//   captures   whose gradients are wanted besides: hook, retain or input
+//   tracked    whether anything is
+//   direct     convolutions by their definition
+//   way        or "grad": autograd::grad() of leaves and captures
 //
 // gives {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}], "gradients": [{"a": {…}}],
 // "final": {…}, "error": "…"}: `written` has the new values of all tensors that share memory with

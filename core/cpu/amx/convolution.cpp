@@ -5,7 +5,7 @@
 //
 //   pixels   window [group of channels][row][column][channel], with columns of zeros for the border
 //   images   window [group of channels][row][column][image][channel]; a tap outside of the image is
-//   left out
+//            left out
 //
 // Right tiles are filters: 32 channels of x by 16 of y. Two left and two right ones are multiplied
 // at a time into four tiles of sums, over all channels and taps. (Measured on an Emerald Rapids:

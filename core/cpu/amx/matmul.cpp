@@ -1,9 +1,8 @@
 // Both operands are copied first, tile by tile as the processor reads them, with zeros behind their
 // ends:
 //
-//   left    [batch][16 rows][32 terms]                 a tile: row, term
-//   right   [batch][16 columns][32 terms]              a tile: pair of terms, column, term of the
-//   pair
+//   left    [batch][16 rows][32 terms]       a tile: row, term
+//   right   [batch][16 columns][32 terms]    a tile: pair of terms, column, term of the pair
 //
 // A unit of work is a block of up to 128 × 128 elements of c, whose sums stay in the second-level
 // cache while the terms go by, 1,024 at a time. Two left and two right tiles are multiplied at a
@@ -22,8 +21,8 @@ namespace {
 
 using cpu::ceil_div;
 
-constexpr int64_t kSide = kTileRows, kDepth = kTileRowBytes / 2,
-                  kTile = kSide * kDepth;  // a tile's rows, terms, numbers
+// A tile's rows, terms, numbers.
+constexpr int64_t kSide = kTileRows, kDepth = kTileRowBytes / 2, kTile = kSide * kDepth;
 constexpr int64_t kSums = kSide * kSide;
 constexpr int64_t kDepthBlock = 32;  // tiles, of a row or a column, that go by together
 constexpr int64_t kMostPairs = 4;    // of tiles, in a block's rows and in its columns

@@ -6,8 +6,8 @@
 //
 //   x    [block of channels][row of a ring][column with borders of zeros][channel][image]
 //   dy   [block of channels][row of a band][column][pair of images][channel][2]
-//   sums [block of x][panel of 32 channels of dy][tap][block of the panel][channel of x][channel of
-//   dy]
+//   sums [block of x][panel of 32 channels of dy][tap][block of the panel]
+//        [channel of x][channel of dy]
 //
 // A part of the images has sums of its own, which are added in the order of parts, so the result
 // does not depend on the number of threads. A part is 32 images, band by band of rows; or all of

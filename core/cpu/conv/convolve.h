@@ -1,8 +1,9 @@
 // Two-dimensional convolution on channel-blocked images, for training: forward pass, data gradient,
 // weight gradient.
 //
-//   x  [N, ⌈C/16⌉, H, W, 16]     y, dy  [N, ⌈K/16⌉, OH, OW, 16]     float32, or bfloat16 (see
-//   ProductOf) w, dw  [K, C, R, S]          float32
+//   x      [N, ⌈C/16⌉, H, W, 16]      float32, or bfloat16 (see ProductOf)
+//   y, dy  [N, ⌈K/16⌉, OH, OW, 16]    likewise
+//   w, dw  [K, C, R, S]               float32
 //
 // Images are aligned to their element (to 64 bytes for full speed) and their padding channels are
 // zero, in and out; NaN and infinity may reach them. Outputs are overwritten. Results do not depend

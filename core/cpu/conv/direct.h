@@ -9,18 +9,22 @@ namespace ringgrad::conv {
 
 // How the input of a direct convolution lies in memory.
 enum class InputLayout {
-  Blocked,     // as everywhere in this folder
-  Contiguous,  // [N, C, H, W]: first layers, whose few channels would leave most lanes of a block
-               // empty
+  // As everywhere in this folder.
+  Blocked,
+  // [N, C, H, W]: first layers, whose few channels would leave most lanes of a block empty.
+  Contiguous,
 };
 
 // The filter taps that contribute to one phase of the outputs along one axis. Outputs phase, phase
 // + out_step, … use the same taps: in the forward pass (out_step 1) all of them; in the data
 // gradient of stride 2 every second one.
 struct AxisPhase {
-  int64_t outputs;  // how many outputs the phase has
-  int64_t taps;     // how many taps; their inputs are neighbours
-  int64_t offset;   // output i begins at input i in_step + offset
+  // The number of outputs that the phase has.
+  int64_t outputs;
+  // The number of taps; their inputs are neighbours.
+  int64_t taps;
+  // Output i begins at input i in_step + offset.
+  int64_t offset;
   // The filter's taps in the order of the inputs: first, first + tap_step, …
   int64_t first, tap_step;
 };

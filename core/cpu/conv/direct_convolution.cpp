@@ -173,7 +173,7 @@ class DirectConvolution {
 template <class X, class Y>
 void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias,
                         const Y* addend, Y* y) {
-  // a row of one number has no neighbour that is multiplied, too.
+  // A row of one number has no neighbour that is multiplied, too.
   if constexpr (!std::is_same_v<X, Y>) {
     bool single = false;
     for_each_phase(p, [&](const Phase& phase) { single |= phase.columns.taps * p.group() == 1; });

@@ -60,11 +60,12 @@ class DirectWindow {
   int64_t rows_, units_;
   // Steps from output to output in the window, from window pixel to image pixel.
   int64_t in_step_, source_step_;
-  int64_t height_, columns_;  // of the window
+  // The window's.
+  int64_t height_, columns_;
   // The columns of the window, from first to before last, that lie in the image.
   int64_t first_inside_, last_inside_;
   int64_t plane_;
-  // of Neighbours and Outputs: a number's distance from the one that shares its word.
+  // For Neighbours and Outputs: a number's distance from the one that shares its word.
   int64_t apart_;
 };
 

@@ -19,10 +19,10 @@ using cpu::Workspace;
 enum class Direction { Forward, BackwardInput };
 
 struct FilterShape {
-  int64_t k, c, taps;  // [k, c, taps], taps = r s
-  // In blocks.
+  // [k, c, taps], taps = r s.
+  int64_t k, c, taps;
+  // Both in blocks.
   int64_t rows(Direction d) const { return channel_blocks(d == Direction::Forward ? c : k); }
-  // In blocks.
   int64_t columns(Direction d) const { return channel_blocks(d == Direction::Forward ? k : c); }
 };
 inline FilterShape filter_shape(const Conv2dGeometry& g) { return {g.k, g.c, g.r * g.s}; }

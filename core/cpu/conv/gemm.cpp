@@ -72,7 +72,7 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
     else
       total = sum[i][j];
     float* const to = c + i * c_stride + j * kLanes;
-    // a sum of sums: less error than one long one.
+    // A sum of sums: less error than one long one.
     store(to, kAccumulate ? load(to) + total : total);
   }
 }

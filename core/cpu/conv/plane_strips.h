@@ -12,8 +12,9 @@ namespace ringgrad::conv {
 using cpu::ceil_div;
 using cpu::ConvShape;
 
-inline constexpr int64_t kTerms = 128;  // of one sum
-// Of a strip's inputs, and of its outputs: half a second-level cache.
+// The terms of one sum.
+inline constexpr int64_t kTerms = 128;
+// A strip's inputs, and its outputs: half a second-level cache.
 inline constexpr int64_t kStripFloats = 65536;
 
 // Along one dimension: output first + i step, for i below count, sees input offsets[t] + i stride

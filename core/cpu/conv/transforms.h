@@ -3,8 +3,9 @@
 // at a time.
 //
 // A convolution of outputs y[0..m) with a filter w[0..r) needs m + r - 1 products in one dimension:
-//   y = Aᵀ [(G w) ⊙ (Bᵀ d)],  and for its gradients  dd = B [(G w) ⊙ (A dy)],  dw = Gᵀ [(Bᵀ d) ⊙ (A
-//   dy)]
+//   y  = Aᵀ [(G w) ⊙ (Bᵀ d)],    and for its gradients
+//   dd = B [(G w) ⊙ (A dy)],
+//   dw = Gᵀ [(Bᵀ d) ⊙ (A dy)],
 // where A and G evaluate polynomials at m + r - 2 points and at infinity, and Bᵀ interpolates. Bᵀ
 // depends on the points alone, so F(4,3) and F(2,5) share it: six products. In two dimensions each
 // map is applied to rows and columns.

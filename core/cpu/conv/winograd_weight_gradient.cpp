@@ -259,7 +259,7 @@ class WeightGradient {
     float* const to = sums + factor_of<Scheme>(product) * chunk.plane();
     const auto [begin, end] = tiles.needing(product);
     for (int64_t group = begin / kGroup; begin < end && group * kGroup < end; ++group) {
-      // words.
+      // Counted in words.
       const int64_t skipped = std::max<int64_t>(0, begin - group * kGroup) / Product::kTerms;
       const int64_t words =
           cpu::ceil_div(std::min(kGroup, end - group * kGroup), int64_t{Product::kTerms}) - skipped;

@@ -116,7 +116,7 @@ bool conv2d_backward_input_onednn(Stream stream, const Tensor& dx, const Tensor&
 bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride, int64_t padding,
                  int64_t dilation) {
   for (int64_t r = 0; r < kernel; ++r) {
-    // Of the image's begin, seen from the first window.
+    // The image's begin, seen from the first window.
     const int64_t before = padding - r * dilation;
     const int64_t first = before > 0 ? (before + stride - 1) / stride : 0;
     if (first >= windows || first * stride >= before + image) return false;

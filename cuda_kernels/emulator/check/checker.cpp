@@ -112,10 +112,10 @@ void Checker::check_races(const Access& access, Memory memory) {
              &word.write);
     if (access.write && races(word.read))
       report(access, str("race in ", kind, " memory: write after read"), &word.read);
+    // The first of unordered readers is kept: any of them will do.
     if (access.write)
       word.write = now;
-    else if (ordered(word.read,
-                     memory))  // of unordered readers the first is kept: any of them will do
+    else if (ordered(word.read, memory))
       word.read = now;
   }
 }

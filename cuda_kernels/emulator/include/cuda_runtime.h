@@ -28,9 +28,10 @@ enum cudaError_t {
   cudaErrorCapturedEvent = 907,
 };
 const char* cudaGetErrorName(cudaError_t error);
-// With details, for the calling thread's last error.
+// Its words have details, for the calling thread's last error.
 const char* cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError();  // and forgets it
+// Returns the last error, and forgets it.
+cudaError_t cudaGetLastError();
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
@@ -65,8 +66,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream = nullptr);
 
 // ---- streams and events -------------------------------------------------------------------------
-inline constexpr unsigned cudaStreamNonBlocking =
-    1;  // the one kind there is: the null stream waits for no other
+// The one kind there is: the null stream waits for no other.
+inline constexpr unsigned cudaStreamNonBlocking = 1;
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);

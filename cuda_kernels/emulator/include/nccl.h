@@ -35,7 +35,7 @@ struct ncclConfig_t {
   {}
 
 const char* ncclGetErrorString(ncclResult_t result);
-// What disagrees between the ranks, where something does.
+// Says what disagrees between the ranks, where something does.
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,

@@ -14,17 +14,22 @@ inline constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";
 
 struct BenchAllReduceOptions {
   int ranks = 2;
-  std::string device = "cpu", backend;  // backend "": as the device is
-  std::string transport = "auto";       // shm, tcp
-  // Gather, exchange, ring, segmented, shared.
+  // backend "": as the device is.
+  std::string device = "cpu", backend;
+  // Or shm, tcp.
+  std::string transport = "auto";
+  // Or gather, exchange, ring, segmented, shared.
   std::string algorithm = "auto";
-  // min 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
+  // A least size of 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
   uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;
   int factor = 2;
-  double seconds = 0.5;  // for each size
-  int iterations = 0;    // 0: as many as `seconds` allow
+  // For each size.
+  double seconds = 0.5;
+  // 0: as many as `seconds` allow.
+  int iterations = 0;
   int warmup = 5;
-  bool bound = false;  // also what the sums alone cost, with threads of one process
+  // Shows also what the sums alone cost, with threads of one process.
+  bool bound = false;
 };
 int bench_allreduce(const BenchAllReduceOptions& options);
 
@@ -61,18 +66,23 @@ struct WorkloadOptions {
 };
 
 struct BenchDdpOptions : WorkloadOptions {
-  double seconds = 3;  // a row and round
+  // For a row and round.
+  double seconds = 3;
   int rounds = 3;
   bool force = false;
   // --bucket-mb: the first one is ddp's, the others have rows of their own.
   std::vector<std::string> buckets;
   // Numbers of ranks to extrapolate to, and of the nodes they are spread over.
   std::vector<int> predict, nodes;
-  double network_us = 30, network_gbit = 25;  // between nodes
-  std::string from;                           // explain what was measured then; "" : measure
-  std::string out;                            // the run directory; "" : runs/NNNN-bench-ddp-MODEL
+  // Between nodes.
+  double network_us = 30, network_gbit = 25;
+  // The run directory whose measurements to explain; "" : measure.
+  std::string from;
+  // The run directory; "" : runs/NNNN-bench-ddp-MODEL.
+  std::string out;
   bool report = true;
-  std::string row;  // measure this row in this process, as one of its ranks; "" : all of them
+  // Measure this row in this process, as one of its ranks; "" : all of them.
+  std::string row;
 };
 int bench_ddp(const BenchDdpOptions& options);
 

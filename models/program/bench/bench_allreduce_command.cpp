@@ -307,13 +307,13 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   const ChannelKind* kind = find_channel_kind(options.transport);
   if (kind && kind->reach != Reach::Memory && algorithm->second == AllReduceAlgorithm::SharedMemory)
     throw UsageError(
-        "bench allreduce: --algorithm shared works in memory that ranks share, not over "
-        "--transport {}",
+        "bench allreduce: --algorithm shared works in memory that ranks share, "
+        "not over --transport {}",
         options.transport);
   if (sizes(options).empty())
     throw UsageError(
-        "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, and "
-        "without -b at least 1K",
+        "bench allreduce: no size from -b {} to -e {}; expected the first to be smaller, "
+        "and without -b at least 1K",
         options.min_bytes, options.max_bytes);
   const RankEnvironment here = rank_environment();
   const int ranks = here.source.empty() ? options.ranks : here.size;
@@ -321,8 +321,8 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
   InitOptions group = group_options_for(options.device, options.backend);
   if (group.backend != "ring" && (options.transport != "auto" || options.algorithm != "auto"))
     throw UsageError(
-        "bench allreduce: --transport and --algorithm are the ring's, and the backend is {}; leave "
-        "them out",
+        "bench allreduce: --transport and --algorithm are the ring's, "
+        "and the backend is {}; leave them out",
         group.backend);
   if (options.bound && !Device(options.device).is_cpu())
     throw UsageError(

@@ -149,11 +149,11 @@ void print_table(const Ladder& ladder, const std::vector<StepResult>& rows, bool
   for (const StepResult& row : rows) result(row_text(ladder, row));
   if (!emulated) return;
   message(
-      "requests are a warp's; global memory answers in sectors of 32 bytes, shared memory in "
-      "passes of its 32");
+      "requests are a warp's; global memory answers in sectors of 32 bytes, "
+      "shared memory in passes of its 32");
   message(
-      "banks: more than the least are bank conflicts. Emulated on the CPU, hence counts and no "
-      "times");
+      "banks: more than the least are bank conflicts. Emulated on the CPU, "
+      "hence counts and no times");
 }
 
 // What an emulated step does, line by line.
@@ -184,8 +184,7 @@ int bench_kernel(const BenchKernelOptions& options) {
   if (ladders().empty())
     throw DeviceError(
         "bench kernel: this program has no CUDA kernels; `./go bench kernel` builds and runs one "
-        "whose kernels are "
-        "emulated, and `cmake --preset cuda` builds one for GPUs");
+        "whose kernels are emulated, and `cmake --preset cuda` builds one for GPUs");
   if (options.kernel.empty()) return list_ladders();
   const Ladder& ladder = ladder_named(options.kernel);
   const std::optional<int> only = step_named(ladder, options.step);
@@ -239,8 +238,8 @@ int bench_kernel(const BenchKernelOptions& options) {
         only ? fmt::format("step '{}'", ladder.steps[static_cast<size_t>(*only)].name)
              : "every step";
     throw UsageError(
-        "bench kernel: {} of {} refuses --size {} in {}, expected a size such as {}, or another "
-        "--dtype",
+        "bench kernel: {} of {} refuses --size {} in {}, "
+        "expected a size such as {}, or another --dtype",
         who, ladder.kernel, fmt::join(size, ","), fmt::join(tried, " and "),
         fmt::join(ladder.small, ","));
   }

@@ -155,9 +155,8 @@ int bench_same_bits(const BenchSameBitsOptions& options) {
   for (const std::string& model : options.models) recipe_field("model").check_choice(model);
   if (options.batch % options.ranks != 0 || options.batch < options.shards)
     throw UsageError(
-        "bench same-bits: a batch of {} for {} ranks and {} shards, expected a multiple of the "
-        "ranks, and "
-        "an image for each shard",
+        "bench same-bits: a batch of {} for {} ranks and {} shards, "
+        "expected a multiple of the ranks, and an image for each shard",
         options.batch, options.ranks, options.shards);
   json rows = options.ranks > 1 ? measure_on_ranks(options) : json::array();
   launch_or_throw([&] {
@@ -175,8 +174,8 @@ int bench_same_bits(const BenchSameBitsOptions& options) {
            100 * row["ratio_quartiles"][1].get<double>());
   }
   message(
-      "plain: DistributedDataParallel on ranks, the network alone in one process. Blocks of steps "
-      "take turns.");
+      "plain: DistributedDataParallel on ranks, the network alone in one process. "
+      "Blocks of steps take turns.");
   print_json({{"rows", rows}});
   return kOk;
 }

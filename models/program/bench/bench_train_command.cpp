@@ -119,7 +119,7 @@ class TrainWorkload {
   std::unique_ptr<optim::SGD> optimizer_;
   Tensor images_, labels_, loss_;
   std::optional<CapturedStep> captured_step_;
-  // Of the step under way; it has so many calls at the end of each phase:
+  // The profile of the step under way; it has so many calls at the end of each phase:
   const KernelProfile* profile_ = nullptr;
   std::array<size_t, kPhases.size()> calls_ = {};
 };
@@ -212,7 +212,7 @@ int bench_train(const BenchTrainOptions& options) {
          counted(cpu_cores(), "thread"), rate);
   result("{} {:.2f} ms ({:.2f}–{:.2f}), median of {}",
          workload.captured() ? "captured step" : "step", step_ms, low, high, options.steps);
-  // on CUDA the host runs ahead of the device.
+  // On CUDA the host runs ahead of the device.
   for (size_t i = 0; device.is_cpu() && i < kPhases.size(); ++i) {
     const double phase = median(samples([i](const StepTimes& step) { return step[i]; }));
     report["phases_ms"][kPhases[i]] = phase;

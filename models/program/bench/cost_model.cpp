@@ -128,15 +128,15 @@ void predict_rows(json& document) {
     row["predicted_ms"] = seconds * 1e3;
   }
   costs["assumptions"] = {
-      fmt::format("an all-reduce of S bytes takes α + βS (Hockney 1994): α {:.1f} µs, 1/β {:.2f} "
-                  "GB/s, measured here",
+      fmt::format("an all-reduce of S bytes takes α + βS (Hockney 1994): "
+                  "α {:.1f} µs, 1/β {:.2f} GB/s, measured here",
                   link.latency * 1e6, link.per_byte > 0 ? 1e-9 / link.per_byte : 0),
       "buckets are averaged one after the other, each when it is ready, as it was measured",
-      hidden_costs > 0 ? "what backward hides still costs its time: the ranks use all cores, which "
-                         "do the sums, too"
+      hidden_costs > 0 ? "what backward hides still costs its time: the ranks use all cores, "
+                         "which do the sums, too"
                        : "what backward hides costs nothing",
-      "computing takes as long as without communication; DataParallel adds its copies, one after "
-      "the other"};
+      "computing takes as long as without communication; "
+      "DataParallel adds its copies, one after the other"};
   document["costs"] = costs;
 }
 
@@ -194,18 +194,18 @@ json predict_clusters(const json& document, const Prediction& wanted) {
   }
   return {{"rows", rows},
           {"assumptions",
-           {fmt::format("within a node: {:.1f} µs and {:.2f} GB/s a message, from the all-reduces "
-                        "that were measured here",
+           {fmt::format("within a node: {:.1f} µs and {:.2f} GB/s a message, "
+                        "from the all-reduces that were measured here",
                         near.latency * 1e6, near.per_byte > 0 ? 1e-9 / near.per_byte : 0),
-            fmt::format("between nodes: {:g} µs and {:g} Gbit/s for all ranks of a node together "
-                        "(--network-us, --network-gbit)",
+            fmt::format("between nodes: {:g} µs and {:g} Gbit/s for all ranks of a "
+                        "node together (--network-us, --network-gbit)",
                         wanted.network_us, wanted.network_gbit),
             "ring: 2(p-1)α + 2(p-1)/p Sβ, at the slowest hop's pace (Patarasuk & Yuan 2009)",
-            "tree: 2⌈log2 p⌉(α + Sβ), a binomial reduce and broadcast (Thakur, Rabenseifner & "
-            "Gropp 2005)",
+            "tree: 2⌈log2 p⌉(α + Sβ), a binomial reduce and broadcast (Thakur, "
+            "Rabenseifner & Gropp 2005)",
             "hierarchy: reduce-scatter in the node, a ring of nodes, all-gather in the node",
-            fmt::format("each rank keeps its batch of {:g} and computes as fast as here; buckets "
-                        "of {} are ready as here",
+            fmt::format("each rank keeps its batch of {:g} and computes as fast as here; "
+                        "buckets of {} are ready as here",
                         own_batch,
                         human_bytes(static_cast<int64_t>(
                             bytes / static_cast<double>(std::max<size_t>(

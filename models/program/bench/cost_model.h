@@ -36,10 +36,11 @@ double hierarchy(const Cluster& cluster, double bytes);
 // (seconds since backward began) and what its average takes. `hidden_costs`: the part of an
 // average's time that the cores lack meanwhile for computing, where backward hides it.
 struct StepModel {
-  // The step without communication; in its backward, the last gradient.
+  // The step without communication; the last gradient in its backward.
   double alone = 0, computed = 0;
-  std::vector<double> ready = {}, seconds = {};  // by bucket
-  // What follows the buckets: buffers, and the ranks' numbers.
+  // By bucket.
+  std::vector<double> ready = {}, seconds = {};
+  // The time for the buffers and the ranks' numbers, which follow the buckets.
   double after = 0;
   double hidden_costs = 0;
 };
@@ -54,7 +55,7 @@ void predict_rows(nlohmann::json& document);
 // step_ms, kept_of_no_communication, images_per_second}, with the assumptions in words. Every rank
 // keeps its batch, and nodes are as many as said, all equally large.
 struct Prediction {
-  // nodes: as many, one for all, or none: nodes as large as this machine's group.
+  // As many nodes as ranks, one for all, or none: nodes as large as this machine's group.
   std::vector<int> ranks, nodes;
   double network_us, network_gbit;
 };

@@ -15,11 +15,13 @@ namespace ringgrad::program {
 // round with its median step, and
 //   step_interval_ms, kept_interval      from the lowest quartile of a round to the highest
 //   kept_of_no_communication             the median of the rounds; dp's against ddp's of the same
-//   round no_communication_ms                  kept times the step speed_up over none parts_ms
-//   {compute, exposed, copies, waiting}   add up to the step, and none is negative: exposed: on its
-//   way, seen by
-//                                        the rank that came last; waiting: for slower ranks, or
-//                                        replicas
+//                                        round
+//   no_communication_ms                  kept times the step
+//   speed_up                             over none
+//   parts_ms {compute, exposed, copies, waiting}
+//                                        add up to the step, and none is negative; exposed: on its
+//                                        way, seen by the rank that came last; waiting: for slower
+//                                        ranks, or replicas
 //   exposed_ms                           all of these but compute
 // and `ddp_over_dp` {ratio, low, high, rounds}: of the rows' steps, with the least and the largest
 // of a round, between which it lies; kept_of_no_communication: the ddp row's. Throws nlohmann's

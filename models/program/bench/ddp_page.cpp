@@ -66,11 +66,9 @@ std::string where_the_time_goes(const json& document) {
   return titled("Where a step's time goes") + svg_lanes(lanes, longest) + legend + "</p>\n" +
          html_table({"ms", "compute", "exposed", "copies", "waiting", "step", "by the model"},
                     rows) +
-         "<p>Exposed: gradients on their way while nobody computes. Waiting: for slower ranks or "
-         "replicas. Compute, "
-         "exposed, copies and waiting are the step. By the model: what the step should take, as "
-         "predicted from "
-         "the costs below.</p>\n" +
+         "<p>Exposed: gradients on their way while nobody computes. Waiting: "
+         "for slower ranks or replicas. Compute, exposed, copies and waiting are the step. "
+         "By the model: what the step should take, as predicted from the costs below.</p>\n" +
          bulleted(reasons);
 }
 
@@ -95,9 +93,9 @@ std::string how_fast(const json& document) {
          html_table({"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most",
                      "least", "moved in a step"},
                     rows) +
-         "<p>Kept: throughput, as a share of what the same ranks reach when they do not "
-         "communicate; dp's, of what "
-         "ddp's ranks reach. Quartiles: from the lowest of a round to the highest.</p>\n";
+         "<p>Kept: throughput, as a share of what the same ranks reach when "
+         "they do not communicate; dp's, of what ddp's ranks reach. Quartiles: "
+         "from the lowest of a round to the highest.</p>\n";
 }
 
 std::string clusters(const json& prediction) {

@@ -103,13 +103,11 @@ void print_ddp(const json& document) {
   if (document.contains("prediction")) print_prediction(document["prediction"]);
   note("kept",
        "throughput, as a share of what the same ranks reach when they do not communicate "
-       "(no_sync), measured in turn; "
-       "dp's of what ddp's ranks reach. In brackets: from the lowest quartile of a round to the "
-       "highest");
+       "(no_sync), measured in turn; dp's of what ddp's ranks reach. In brackets: "
+       "from the lowest quartile of a round to the highest");
   note("exposed",
-       "gradients on their way while nobody computes; waiting: for slower ranks or replicas. With "
-       "copies and compute "
-       "they are the step");
+       "gradients on their way while nobody computes; waiting: for slower ranks or replicas. "
+       "With copies and compute they are the step");
 }
 
 }  // namespace ringgrad::program

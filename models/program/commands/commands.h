@@ -21,27 +21,39 @@
 namespace ringgrad::program {
 
 struct TrainOptions {
-  Recipe recipe;                // its values count where their options are `given`
-  std::set<std::string> given;  // such as "--lr"
-  std::set<std::string> named;  // and what was given beside the recipe, such as "--out"
+  // Its values count where their options are `given`.
+  Recipe recipe;
+  // Such as "--lr".
+  std::set<std::string> given;
+  // Options that were given beside the recipe, such as "--out".
+  std::set<std::string> named;
   Division division;
   std::string data_dir;
   std::optional<uint64_t> seed;
-  std::string out;         // the run directory; "" : runs/NNNN-data-model
-  std::string resume;      // a run directory to continue
-  std::string init;        // a run directory or file whose weights to begin with; "" : random ones
-  int workers = 1;         // data loader threads
-  std::string checksums;   // of what travels between ranks: auto (over a network), on, off; "" :
-                           // RINGGRAD_CHECKSUMS
-  int64_t max_steps = 0;   // stop after so many steps of this call; 0: never
-  int64_t save_every = 0;  // checkpoint every so many steps, besides every epoch; 0: never
-  // a line in metrics.jsonl every so many steps, besides every epoch; 0: never.
+  // The run directory; "" : runs/NNNN-data-model.
+  std::string out;
+  // A run directory to continue.
+  std::string resume;
+  // A run directory or file whose weights to begin with; "" : random ones.
+  std::string init;
+  // Data loader threads.
+  int workers = 1;
+  // For messages between ranks: auto (over a network), on, off; "" : RINGGRAD_CHECKSUMS.
+  std::string checksums;
+  // Stop after so many steps of this call; 0: never.
+  int64_t max_steps = 0;
+  // Checkpoint every so many steps, besides every epoch; 0: never.
+  int64_t save_every = 0;
+  // A line in metrics.jsonl every so many steps, besides every epoch; 0: never.
   int64_t log_every = 0;
-  bool tensorboard = false;  // the same lines also as TensorBoard reads them
-  std::string trace_steps;   // "FIRST:LAST": trace.json and timeline.svg of these steps; "" : none
-  bool report = true;        // write report.html at the end
-  std::string
-      preset;  // speedrun: a recipe with a network and optimizers of its own; "": the recipe above
+  // The same lines also as TensorBoard reads them.
+  bool tensorboard = false;
+  // "FIRST:LAST": trace.json and timeline.svg of these steps; "" : none.
+  std::string trace_steps;
+  // Write report.html at the end.
+  bool report = true;
+  // speedrun: a recipe with a network and optimizers of its own; "": the recipe above.
+  std::string preset;
 };
 int train(const TrainOptions& options);
 // `train --preset speedrun`: as fast as we can to a known accuracy, on one process
@@ -57,10 +69,12 @@ struct CheckpointOptions {
 struct EvalOptions : CheckpointOptions {
   std::string provider = "auto";
   bool confusion = false;
-  bool skip_broken = false;  // of one's own pictures
-  // So many of the images with the highest loss, as a table and a picture …
+  // Skips broken pictures of one's own.
+  bool skip_broken = false;
+  // The number of images with the highest loss, as a table and a picture …
   int worst = 0;
-  std::string out;  // … in this file; "" : worst.png beside the weights
+  // … in this file; "" : worst.png beside the weights.
+  std::string out;
 };
 int eval(const EvalOptions& options);
 

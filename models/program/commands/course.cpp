@@ -45,8 +45,8 @@ std::pair<int64_t, int64_t> steps_to_trace(const std::string& asked, const Train
                      training.planned_steps());
   if (!training.can_be_watched())
     throw UsageError(
-        "--trace-steps sees nothing of steps with --parallel dp, with --shards, or that are "
-        "captured");
+        "--trace-steps sees nothing of steps with --parallel dp, with --shards, "
+        "or that are captured");
   return {first, last};
 }
 
@@ -81,7 +81,7 @@ Course::Course(const TrainOptions& options, const RunConfig& config, const Data&
 Course::~Course() { training_.set_on_part({}); }
 
 void Course::save_so_far() {
-  // Of all ranks, by the last epoch.
+  // Known: the numbers of all ranks, by the last epoch.
   const bool known = !now_.ranks.empty() || training_.clock().steps() < kMeasured;
   if (!run_ || known) return;
   now_ = {training_.clock().steps(), {own_measurements()}};

@@ -73,16 +73,19 @@ class Course {
   LossSince loss_;
   std::vector<std::array<double, 2>> loss_curve_;
   ProcessorQuota quota_before_ = processor_quota();
-  // What does not change: machine, command, digest …; without a version: not filled in yet.
+  // The fields that do not change: machine, command, digest …; without a version: not filled in
+  // yet.
   RunSummary fixed_;
-  std::optional<RunSummary> earlier_;  // of the calls before this one
+  // The summary of the calls before this one.
+  std::optional<RunSummary> earlier_;
   Measured before_, now_;
   std::optional<Logbook> logbook_;
   nlohmann::json epochs_ = nlohmann::json::array();
 
   KernelTimes kernels_;
-  int64_t trace_first_ = 0, trace_last_ = 0;  // steps; 0: none
-  // Of the step that is looked at, or of those that are traced.
+  // Steps; 0: none.
+  int64_t trace_first_ = 0, trace_last_ = 0;
+  // Records the step that is looked at, or those that are traced.
   std::unique_ptr<StepRecorder> recorder_;
 };
 

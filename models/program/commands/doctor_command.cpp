@@ -54,8 +54,8 @@ int kernels_with(DeviceType device, Provider provider) {
 // What became of the CUDA kernels in this build.
 std::string cuda_build(int kernels) {
   if (kernels == 0)
-    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; for GPUs: "
-           "cmake --preset cuda";
+    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; "
+           "for GPUs: cmake --preset cuda";
   if (device_count(DeviceType::CUDA) == 0) return "no GPU: " + why_no_device(DeviceType::CUDA);
   const std::string first = device_backend(DeviceType::CUDA).describe(0);
   return first.starts_with("emulated") ? first + ", for tests; for GPUs: cmake --preset cuda"
@@ -126,8 +126,8 @@ int doctor() {
   result("cpu        {}, {}", report["cpu"].get<std::string>(), counted(cpu_cores(), "core"));
   result("kernels    for {}", instructions_in_use());
   result(
-      "           {} native on the CPU and {} on CUDA, {} and {} of them also from a vendor's "
-      "library",
+      "           {} native on the CPU and {} on CUDA, "
+      "{} and {} of them also from a vendor's library",
       native, cuda, vendor, cuda_vendor);
   result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here",
          isa());

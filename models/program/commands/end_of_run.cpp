@@ -26,7 +26,7 @@ Verdict end_run(const TrainOptions& options, const Data& data, const RunDirector
   news("verdict {}{}", verdict.name,
        verdict.also.empty() ? "" : fmt::format(" (also {})", fmt::join(verdict.also, ", ")));
   news("why     {}", verdict.why);
-  // That has been said.
+  // The command to resume has been said.
   if (verdict.next != resume_command(run)) message("next    {}", verdict.next);
   return verdict;
 }

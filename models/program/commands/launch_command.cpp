@@ -30,8 +30,8 @@ nlohmann::json warn_of_mistakes(const std::filesystem::path& written) {
   std::vector<Mistake> findings;
   try {
     findings = find_mistakes(read_observations(written));
-  } catch (const std::exception&) {  // the program has another version of the library: it has done
-                                     // its work all the same
+  } catch (const std::exception&) {
+    // The program has another version of the library: it has done its work all the same.
   }
   if (!findings.empty())
     message("launch: the program did its work, and something in it looks like a mistake:");
@@ -53,10 +53,10 @@ int launch_program(const LaunchCommandOptions& options) {
       !variable("RINGGRAD_SECRET").empty() || !variable("RINGGRAD_SECRET_FILE").empty();
   if (job.num_machines > 1 && !secret)
     throw UsageError(
-        "launch: several machines need a secret, the same on all of them, so that no stranger can "
-        "join:\n"
-        "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && export "
-        "RINGGRAD_SECRET_FILE=job.secret");
+        "launch: several machines need a secret, the same on all of them, "
+        "so that no stranger can join:\n"
+        "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && "
+        "export RINGGRAD_SECRET_FILE=job.secret");
   if (options.timeout_seconds > 0)
     setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
   if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);

@@ -20,7 +20,7 @@ std::map<std::string, double> gradient_norms(nn::Module& model);
 // The mean loss of this rank's images since the last look. Looking waits for the device.
 class LossSince {
  public:
-  // none: there were no images, or it is not finite.
+  // None: there were no images, or it is not finite.
   std::optional<double> look(const Training& training);
 
  private:

@@ -55,9 +55,8 @@ Recipe recipe_of(const TrainOptions& o) {
     for (const std::string& option : *options)
       if (!taken.contains(option))
         throw UsageError(
-            "--preset speedrun is a recipe, and runs once, on one process: it takes --data, "
-            "--data-dir, --epochs, "
-            "--dtype, --seed and --out, not {}",
+            "--preset speedrun is a recipe, and runs once, on one process: "
+            "it takes --data, --data-dir, --epochs, --dtype, --seed and --out, not {}",
             option);
   Recipe recipe = o.recipe;
   if (recipe.dtype == "fp16")
@@ -177,9 +176,8 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
   save_model(run.model(), *network, recipe, config.facts);
   write_summary(run.path(), summary_of(train_set, taken, trained - loaded, seconds - trained));
   news(
-      "{:.2f} % of the test images after {:.2f} s from the process' start: {:.2f} s until training "
-      "began, {:.2f} s of "
-      "training, {:.2f} s of testing",
+      "{:.2f} % of the test images after {:.2f} s from the process' start: "
+      "{:.2f} s until training began, {:.2f} s of training, {:.2f} s of testing",
       100 * tested.accuracy, seconds, loaded, trained - loaded, seconds - trained);
   print_json({{"preset", "speedrun"},
               {"model", recipe.model},

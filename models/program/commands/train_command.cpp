@@ -35,9 +35,8 @@ namespace {
 void check_resume(const TrainOptions& o) {
   if (!o.resume.empty() && (!o.given.empty() || o.seed || !o.out.empty() || !o.init.empty()))
     throw UsageError(
-        "--resume takes model, data, seed, recipe and directory from the run; leave those options "
-        "out, or train on "
-        "with others: --init {}",
+        "--resume takes model, data, seed, recipe and directory from the run; "
+        "leave those options out, or train on with others: --init {}",
         shell_word(o.resume));
 }
 
@@ -60,8 +59,8 @@ RunConfig config_to_go_on_with(const std::string& resume) {
   RunConfig config = read_config(run);
   if (!config.preset.empty())
     throw UsageError(
-        "--resume: {} is a run of --preset {}, which keeps no checkpoint to go on from; begin "
-        "another",
+        "--resume: {} is a run of --preset {}, which keeps no checkpoint to go "
+        "on from; begin another",
         run.path().string(), config.preset);
   check_version(config.other, run.path().string());
   return config;
@@ -73,8 +72,8 @@ int say_finished(const RunDirectory& run) {
   const std::string epochs = counted(record.recipe.epochs, "epoch"),
                     init = "--init " + shell_word(record.path);
   news(
-      "done    {} has all its {}, {:.2f} % test accuracy; to train on, begin a run with its "
-      "weights",
+      "done    {} has all its {}, {:.2f} % test accuracy; "
+      "to train on, begin a run with its weights",
       record.path, epochs, 100 * record.accuracy());
   const std::string more = fmt::format("{} --epochs {}", init, record.recipe.epochs);
   const std::string next = train_with(record, more);

@@ -18,9 +18,8 @@ Data read_data(RunConfig& config, const std::string& init) {
   const bool goes_on = !config.facts.digest.empty();
   CHECK_AS(DataError, !goes_on || config.facts.digest == own.facts.digest,
            "train: the pictures of ", recipe.data,
-           " are not those that the run began with: files were added, removed or changed; bring "
-           "them back, or begin "
-           "anew with --init");
+           " are not those that the run began with: files were added, removed or changed; "
+           "bring them back, or begin anew with --init");
   if (!goes_on) {
     config.facts = own.facts;
     const ImageTransform of_init =

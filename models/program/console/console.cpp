@@ -85,7 +85,7 @@ bool on_terminal() { return !options.plain && understands_escapes(STDOUT_FILENO)
 int line_width() { return std::clamp(columns(STDOUT_FILENO), 40, 200); }
 
 std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent) {
-  // that UTF-8 takes: every character here is one wide.
+  // Columns that UTF-8 takes: every character here is one wide.
   const auto columns_of = [](const std::string& line) {
     return static_cast<int>(
         std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -152,7 +152,7 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
     std::cerr << label_ << ' ' << text << std::endl;
     return;
   }
-  // a line that wraps could not be drawn over.
+  // A line that wraps could not be drawn over.
   const int width = std::clamp(columns(STDERR_FILENO) - 42, 0, 24);
   const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
   std::string bar;
@@ -190,7 +190,7 @@ int edit_distance(const std::string& a, const std::string& b) {
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
-  // a third of the letters may be wrong.
+  // A third of the letters may be wrong.
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
     const bool cut_short = word.size() > 2 && candidate.starts_with(word);

@@ -22,14 +22,18 @@ void configure_console(const ConsoleOptions& options);
 void silence_console(bool silent = true);
 
 // All of these spell out what would steer a terminal (printable() in distributed/failure.h).
-void result(const std::string& line);  // a line of the answer
-// That in_colour() has made: nothing in it is spelt out.
+// A line of the answer.
+void result(const std::string& line);
+// A line that in_colour() has made: nothing in it is spelt out.
 void result_in_colours(const std::string& line);
-void news(const std::string& line);     // a line of how a run gets on, for stdout, too
-void message(const std::string& line);  // a line about what is going on
-// a message with the title in bold.
+// A line of how a run gets on, for stdout, too.
+void news(const std::string& line);
+// A line about what is going on.
+void message(const std::string& line);
+// A message with the title in bold.
 void headline(const std::string& title, const std::string& rest);
-void complain(const std::string& line);  // a line about a failure, also where the console is quiet
+// A line about a failure, also where the console is quiet.
+void complain(const std::string& line);
 // The same lines, put together as by fmt::format: result("{} of {} correct", right, all).
 template <class First, class... Rest>
 void result(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
@@ -43,10 +47,12 @@ template <class First, class... Rest>
 void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
   message(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
-// with --json, when the program ends; else nothing.
+// Prints with --json, when the program ends; else nothing.
 void print_json(const nlohmann::json& document);
-bool on_terminal();  // results are read by a person there, and --plain does not forbid tables
-// Of the terminal that results go to, within 40 and 200 columns; 80 where they go elsewhere.
+// True where a person reads results there, and --plain does not forbid tables.
+bool on_terminal();
+// The width of the terminal that results go to, within 40 and 200 columns; 80 where they go
+// elsewhere.
 int line_width();
 
 // Lines of at most `width` columns, broken between words; what follows the first begins with

@@ -102,9 +102,7 @@ std::string drawing(const Tape& tape) {
                                y + 20);
     boxes += fmt::format(
         "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"78\" height=\"40\" rx=\"4\"/><text x=\"{}\" "
-        "y=\"{}\">#{} "
-        "{}</text>"
-        "<text x=\"{}\" y=\"{}\">{:.2f}</text>\n",
+        "y=\"{}\">#{} {}</text><text x=\"{}\" y=\"{}\">{:.2f}</text>\n",
         x, y, x + 5, y + 16, tape.number(node), escaped(node->name), x + 5, y + 33, grads[node]);
     width = std::max(width, x + 90);
     height = std::max(height, y + 50);
@@ -137,11 +135,9 @@ void tell(Page& page, const ExplainOptions&) {
   g = line("g += 10 / f", g + 10.0 / f);
 
   page.text(
-      "An operation that needs a gradient puts a node on the tape: what it was, whose gradients it "
-      "must compute, and "
-      "a closure that does. Nothing else happens in forward. This is the example in micrograd's "
-      "README, in tensors "
-      "of one float64 each.");
+      "An operation that needs a gradient puts a node on the tape: what it was, "
+      "whose gradients it must compute, and a closure that does. Nothing else happens in forward. "
+      "This is the example in micrograd's README, in tensors of one float64 each.");
   Tape tape(g);
   std::vector<Row> rows;
   for (const Line& l : lines) {
@@ -160,8 +156,8 @@ void tell(Page& page, const ExplainOptions&) {
       b, [&](const Tensor&) { fired.emplace_back("b", tape.events().size()); });
   const std::map<const Node*, std::string> leaves = {{gradient_edge(a).node.get(), "a"},
                                                      {gradient_edge(b).node.get(), "b"}};
-  std::map<const Node*, std::vector<std::pair<int, std::string>>>
-      edges;  // closures are freed as they run, edges are not
+  // Closures are freed as they run, edges are not.
+  std::map<const Node*, std::vector<std::pair<int, std::string>>> edges;
   for (const Node* node : tape.nodes())
     for (const Edge& edge : node->next)
       edges[node].emplace_back(0, !edge.node ? ""
@@ -173,10 +169,8 @@ void tell(Page& page, const ExplainOptions&) {
   page.section("Backward: the tape, newest node first");
   page.text(
       "backward() begins with dg/dg = 1. A node runs when all parts of its own gradient have "
-      "arrived, and delivers "
-      "one part to each of its inputs. The engine alone adds parts up: `arrived` is a sum wherever "
-      "a value was used "
-      "twice.");
+      "arrived, and delivers one part to each of its inputs. The engine alone adds parts up: "
+      "`arrived` is a sum wherever a value was used twice.");
   rows.clear();
   std::map<std::string, std::vector<double>> parts;
   for (size_t i = 0; i < tape.events().size(); ++i) {
@@ -206,11 +200,10 @@ void tell(Page& page, const ExplainOptions&) {
   page.facts["g"] = g.item<double>();
   page.facts["nodes"] = tape.events().size();
   page.text(
-      "A hook fires once, the moment when the last part of its leaf's gradient has come. Here that "
-      "is the last node, "
-      "because the first line uses both leaves; in a network the last layer's weights are complete "
-      "while the first "
-      "layers still wait, and data parallelism may begin to send them: see `explain buckets`.");
+      "A hook fires once, the moment when the last part of its leaf's gradient has come. "
+      "Here that is the last node, because the first line uses both leaves; "
+      "in a network the last layer's weights are complete while the first layers still wait, "
+      "and data parallelism may begin to send them: see `explain buckets`.");
   page.read("autograd/engine.cpp", "void BackwardPass::deliver(",
             "the one place where gradients are summed");
 }

@@ -49,13 +49,11 @@ void on_rank(const std::string&) {
 void tell(Page& page, const ExplainOptions&) {
   const nlohmann::json runs = answers_of_ranks(page, "caps", 2)[0];
   page.text(
-      fmt::format("A network of {} linear layers of {} × {}, on two ranks: {} parameters, {} of "
-                  "gradients a layer. To average "
-                  "each parameter by itself would cost a round trip each; to wait for all of them "
-                  "would leave nothing to hide "
-                  "behind backward. So gradients travel in buckets: ranges of one flat array, in "
-                  "the order in which backward "
-                  "completes them.",
+      fmt::format("A network of {} linear layers of {} × {}, on two ranks: {} parameters, "
+                  "{} of gradients a layer. To average each parameter by itself would cost a round "
+                  "trip each; to wait for all of them would leave nothing to hide behind backward. "
+                  "So gradients travel in buckets: ranges of one flat array, "
+                  "in the order in which backward completes them.",
                   kLayers, kWidth, kWidth, 2 * kLayers, human_bytes(kLayerBytes)));
 
   page.section("The order in which the hooks fired");
@@ -63,9 +61,9 @@ void tell(Page& page, const ExplainOptions&) {
   for (const std::string name : runs[0]["ready"]) order += (order.empty() ? "" : " → ") + name;
   page.listing(order);
   page.text(
-      fmt::format("The first step is planned by the order of registration reversed, for lack of "
-                  "anything better, and then the "
-                  "observed order replaces it, rank 0's on all ranks: plans made here: {}.",
+      fmt::format("The first step is planned by the order of registration reversed, "
+                  "for lack of anything better, and then the observed order replaces it, "
+                  "rank 0's on all ranks: plans made here: {}.",
                   runs[0]["plans"].get<int>()));
 
   for (const auto& run : runs) {
@@ -86,13 +84,10 @@ void tell(Page& page, const ExplainOptions&) {
     page.table({"bucket", "size", "ready", "launched", "completed", "parameters"}, rows);
   }
   page.text(
-      "Milliseconds since backward began, on rank 0. Small buckets begin to travel early, but each "
-      "costs a message; "
-      "with one bucket nothing travels before the last gradient is complete. A tensor that is "
-      "larger than the cap is "
-      "cut, where PyTorch lets the bucket grow. The last bucket is launched after backward: there "
-      "is nothing left to "
-      "hide it behind.");
+      "Milliseconds since backward began, on rank 0. Small buckets begin to travel early, but "
+      "each costs a message; with one bucket nothing travels before the last gradient is complete. "
+      "A tensor that is larger than the cap is cut, where PyTorch lets the bucket grow. "
+      "The last bucket is launched after backward: there is nothing left to hide it behind.");
   page.facts["runs"] = runs;
   page.facts["layer_bytes"] = kLayerBytes;
   page.read("distributed/ddp/bucket_plan.cpp", "std::vector<BucketRange> plan_buckets(",

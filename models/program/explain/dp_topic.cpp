@@ -102,12 +102,10 @@ void tell(Page& page, const ExplainOptions&) {
 
   page.text(fmt::format(
       "DataParallel is one process with a replica of the network on each of {} devices, here two "
-      "halves of the "
-      "processor with their own memory; {} linear layers of {} × {}, a batch of {}. In every step "
-      "the first device "
-      "scatters the batch, copies all parameters to the others, gathers their outputs, computes "
-      "the loss, and "
-      "collects their gradients; it alone takes the optimizer's step. These copies were just made:",
+      "halves of the processor with their own memory; {} linear layers of {} × {}, a batch of {}. "
+      "In every step the first device scatters the batch, copies all parameters to the others, "
+      "gathers their outputs, computes the loss, and collects their gradients; "
+      "it alone takes the optimizer's step. These copies were just made:",
       kDevices, kLayers, kWidth, kWidth, kSamples));
   const auto what = [](const Copies::Copy& copy) -> std::string {
     if (copy.shape == Shape{kSamples / kDevices, kWidth})
@@ -149,7 +147,7 @@ void tell(Page& page, const ExplainOptions&) {
       "The same network and batch on {} ranks with a ring between them. Bytes out of and into the "
       "busiest device, in a step:",
       kDevices));
-  // What leaves one of two arrives at the other.
+  // All that leaves one of two arrives at the other.
   const auto ring = 2 * ddp[0]["sent"].get<int64_t>();
   const double most = static_cast<double>(std::max(through_first, ring));
   page.chart(
@@ -160,8 +158,7 @@ void tell(Page& page, const ExplainOptions&) {
       most);
   page.text(
       "With n devices DP's first one moves (n - 1) times as much, while a rank of DDP never moves "
-      "more than 4 times "
-      "the gradients, and does so during backward.");
+      "more than 4 times the gradients, and does so during backward.");
   page.text("Memory at its peak, from the allocator's accounts:");
   std::vector<Lane> bars;
   double peak = 0;
@@ -174,9 +171,8 @@ void tell(Page& page, const ExplainOptions&) {
   for (size_t r = 0; r < ddp.size(); ++r) bar(fmt::format("DDP, rank {}", r), ddp[r]["peak"]);
   page.chart(bars, peak);
   page.text(
-      "DP's first device holds optimizer, outputs and loss of all; the others idle while it works "
-      "alone. DDP's ranks "
-      "are alike.");
+      "DP's first device holds optimizer, outputs and loss of all; "
+      "the others idle while it works alone. DDP's ranks are alike.");
   int64_t parameters = 0;
   for (const Tensor& p : network->parameters()) parameters += bytes_of(p);
   page.facts["parameter_bytes"] = parameters;

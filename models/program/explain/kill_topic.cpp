@@ -31,17 +31,14 @@ void tell(Page& page, const ExplainOptions&) {
   show_failure(
       page,
       "Rank 1 gets SIGKILL in backward of step 2, as the kernel does it to a process when memory "
-      "runs out: "
-      "no handler runs, and no last word is said. Rank 0 waits for its gradients.",
-      "the other rank raises \"Connection closed by peer [127.0.0.1]:32934\" (Gloo), or waits for "
-      "the "
-      "watchdog's timeout (NCCL); torchrun, which started them, names the rank and its exit code "
-      "(-9, SIGKILL). Nobody names the step or the parameter.");
+      "runs out: no handler runs, and no last word is said. Rank 0 waits for its gradients.",
+      "the other rank raises \"Connection closed by peer [127.0.0.1]:32934\" (Gloo), "
+      "or waits for the watchdog's timeout (NCCL); torchrun, which started them, "
+      "names the rank and its exit code (-9, SIGKILL). Nobody names the step or the parameter.");
   page.text(
-      "What a rank is doing stands in memory that it shares with its launcher, so it is known of a "
-      "rank that can say "
-      "nothing any more. The kernel closes the dead process's connections, which wakes all others "
-      "at once.");
+      "What a rank is doing stands in memory that it shares with its launcher, "
+      "so it is known of a rank that can say nothing any more. "
+      "The kernel closes the dead process's connections, which wakes all others at once.");
   page.read("distributed/launcher/first_cause.cpp", "JobResult first_cause(",
             "of several ranks that ended badly, which one was the first");
 }

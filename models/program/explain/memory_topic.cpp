@@ -102,13 +102,12 @@ void tell(Page& page, const ExplainOptions&) {
   Net net;
   const int64_t parameters = net.num_parameters() * kFloat;
   page.text(
-      fmt::format("conv 16→32, relu, pool, conv 32→32, relu, linear 2048→10; {} images of 16 × 16 "
-                  "× 16 on each of two ranks; SGD "
-                  "with momentum. What a step will hold follows from the shapes: float32 has 4 "
-                  "bytes, and max_pool keeps where "
-                  "each maximum was, an int32. Then rank 0 runs it, and asks its allocator. "
-                  "(Blocks are rounded up; the ring is "
-                  "over TCP, because gradients that ranks share belong to no process's account.)",
+      fmt::format("conv 16→32, relu, pool, conv 32→32, relu, linear 2048→10; "
+                  "{} images of 16 × 16 × 16 on each of two ranks; SGD with momentum. "
+                  "What a step will hold follows from the shapes: float32 has 4 bytes, "
+                  "and max_pool keeps where each maximum was, an int32. Then rank 0 runs it, "
+                  "and asks its allocator. (Blocks are rounded up; the ring is over TCP, "
+                  "because gradients that ranks share belong to no process's account.)",
                   kBatch));
   const auto rank = answers_of_ranks(page, "step", 2)[0];
 
@@ -153,14 +152,12 @@ void tell(Page& page, const ExplainOptions&) {
   page.table({"layer", "predicted", "measured", "is"}, rows);
   page.chart(bars, static_cast<double>(most));
   page.text(fmt::format(
-      "Backward frees each layer's as soon as it has used it, from the last layer on: {} were "
-      "given back "
-      "by the end. The peak was {}.",
+      "Backward frees each layer's as soon as it has used it, from the last layer on: "
+      "{} were given back by the end. The peak was {}.",
       human_bytes(-rank["freed by backward"].get<int64_t>()), human_bytes(rank["peak"])));
   page.text(
-      "Activations grow with the batch, everything else with the network: halving the batch, or "
-      "bfloat16, halves the "
-      "former.");
+      "Activations grow with the batch, everything else with the network: "
+      "halving the batch, or bfloat16, halves the former.");
   page.facts["num_parameters"] = net.num_parameters();
   page.facts["rank"] = rank;
   page.read("autograd/arena.h", "void flatten_parameters(",

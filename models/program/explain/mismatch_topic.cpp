@@ -28,15 +28,12 @@ void on_rank(const std::string&) {
 void tell(Page& page, const ExplainOptions&) {
   show_failure(page,
                "Rank 1 has read another configuration: its first layer has 48 outputs instead of "
-               "32. Summed by "
-               "position, gradients of different weights would meet.",
-               "rank 1 says \"params[0] … appears not to match\", an index without a name; rank 0 "
-               "says \"Connection "
-               "closed by peer\".");
+               "32. Summed by position, gradients of different weights would meet.",
+               "rank 1 says \"params[0] … appears not to match\", an index without a name; "
+               "rank 0 says \"Connection closed by peer\".");
   page.text(
       "The ranks compare names, shapes, dtypes and which parameters are trained when the network "
-      "is wrapped, and "
-      "later, with every message, a hash of the plan of the buckets.");
+      "is wrapped, and later, with every message, a hash of the plan of the buckets.");
   page.read("distributed/ddp/parameter_check.cpp", "void check_same_signature(",
             "what is compared");
 }

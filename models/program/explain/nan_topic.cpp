@@ -40,20 +40,17 @@ void on_rank(const std::string&) {
 
 void tell(Page& page, const ExplainOptions&) {
   show_failure(page,
-               "In step 2, on its way back to layer fc2 of rank 1, a gradient becomes NaN: an "
-               "overflow, a bad image, a "
-               "learning rate that is too high. The average of a NaN and a number is a NaN, so one "
-               "step later all "
-               "ranks have nothing else, and nobody can tell where it came from.",
-               "the NaN is averaged into all ranks' gradients without a word; the loss is nan from "
-               "the next step on, "
-               "everywhere.");
+               "In step 2, on its way back to layer fc2 of rank 1, a gradient becomes NaN: "
+               "an overflow, a bad image, a learning rate that is too high. "
+               "The average of a NaN and a number is a NaN, so one step later all ranks have "
+               "nothing else, and nobody can tell where it came from.",
+               "the NaN is averaged into all ranks' gradients without a word; "
+               "the loss is nan from the next step on, everywhere.");
   page.text(
-      "Each gradient is looked at when its hook fires, before it leaves the rank: the error names "
-      "the rank, the step "
-      "and the first parameter in backward's order, so that the cause lies between it and the "
-      "layer after it. All "
-      "ranks end with the same words, and no optimizer has taken a step.");
+      "Each gradient is looked at when its hook fires, before it leaves the rank: "
+      "the error names the rank, the step and the first parameter in backward's order, "
+      "so that the cause lies between it and the layer after it. "
+      "All ranks end with the same words, and no optimizer has taken a step.");
   page.read("distributed/ddp/finite_check.cpp", "FiniteCheck::look(",
             "what is looked at, and what it costs");
 }

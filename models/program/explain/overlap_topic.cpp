@@ -55,10 +55,9 @@ void tell(Page& page, const ExplainOptions&) {
   const auto ranks = answers_of_ranks(page, "steps", 2);
   page.text(fmt::format(
       "Two ranks train {} linear layers of {} × {}, {} of gradients each, and every layer is a "
-      "bucket. "
-      "Below is the median of {} steps each way, from the moment when backward begins. ▒ backward, "
-      "█ a "
-      "bucket's all-reduce, waiting for the other rank included, ░ ready, but held back.",
+      "bucket. Below is the median of {} steps each way, from the moment when backward begins. "
+      "▒ backward, █ a bucket's all-reduce, waiting for the other rank included, "
+      "░ ready, but held back.",
       kLayers, kWidth, kWidth, human_bytes(kCap), kSteps - 2));
   double end = 0;
   for (const char* way : {"with", "without"})
@@ -86,17 +85,16 @@ void tell(Page& page, const ExplainOptions&) {
       return step[what].get<double>();
     };
     page.text(fmt::format(
-        "Rank 0: backward took {:.2f} ms, and the gradients were averaged {:.2f} ms after it. Of "
-        "{:.2f} ms of "
-        "communication backward hid {:.2f} ms, {:.0f} %.",
+        "Rank 0: backward took {:.2f} ms, and the gradients were averaged {:.2f} ms after it. "
+        "Of {:.2f} ms of communication backward hid {:.2f} ms, {:.0f} %.",
         ms("backward_ms"), ms("averaged_ms") - ms("backward_ms"), ms("communication_ms"),
         ms("hidden_ms"), 100 * ms("hidden_ms") / ms("communication_ms")));
     page.facts[way] = ranks[0][way][shown];
   }
   page.text(
-      "What is hidden is not free where ranks share cores: an all-reduce in shared memory is "
-      "additions, which take a "
-      "core's time from backward. On GPUs, or between machines, the network card does the work.");
+      "What is hidden is not free where ranks share cores: "
+      "an all-reduce in shared memory is additions, which take a core's time from backward. "
+      "On GPUs, or between machines, the network card does the work.");
   page.read(
       "distributed/ddp/reducer.cpp", "void Reducer::all_reduce_ready_buckets(",
       "called from a parameter's hook, in the middle of backward: there a full bucket leaves");

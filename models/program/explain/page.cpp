@@ -124,7 +124,7 @@ void Page::read(const std::string& file, const std::string& text, const std::str
       all.begin(), all.end(), [&](const Anchor& a) { return a.file == file && a.text == text; });
   ASSERT(found != all.end());
   const std::string place = fmt::format("{}:{}", file, found->line);
-  // Of a function.
+  // A function's name stands without its parenthesis.
   const std::string name = text.ends_with('(') ? text.substr(0, text.size() - 1) : text;
   result_in_colours("\nread  " + in_colour("1", place) + "\n      " + name);
   for (const std::string& line : wrapped(why, width_of_page() - 6))

@@ -19,10 +19,11 @@ class Page {
   void section(const std::string& title);
   void text(const std::string& paragraph);
   void table(const Row& header, const std::vector<Row>& rows);
-  void chart(const std::vector<Lane>& lanes, double end);  // of time, or bars from 0 on
-  // As they are, but for lines that are too long.
+  // Lanes of time, or bars from 0 on.
+  void chart(const std::vector<Lane>& lanes, double end);
+  // Shown as they are, but for lines that are too long.
   void listing(const std::string& lines);
-  // In a browser only, which scrolls a wide one.
+  // Shown in a browser only, which scrolls a wide one.
   void picture(const std::string& svg);
   // The last words: where the sources say it. `file` and `text` are literals, which anchors.cmake
   // finds.

@@ -13,7 +13,7 @@ namespace ringgrad::program {
 namespace {
 
 constexpr const char* kPart = "RINGGRAD_EXPLAIN_PART";
-// Where rank 0 writes what all ranks answer.
+// Rank 0 writes there what all ranks answer.
 constexpr const char* kAnswers = "RINGGRAD_EXPLAIN_FILE";
 
 constexpr int kSignal = 128;  // exit codes above it: somebody wants the end

@@ -68,8 +68,7 @@ std::string circle(int n, int64_t bytes) {
   const double kTurn = 6.283185307179586, kMiddleX = 380, kMiddleY = 160, kRadius = 120;
   std::string svg = fmt::format(
       "<svg width=\"760\" height=\"320\" viewBox=\"0 0 760 320\" role=\"img\" aria-label=\"{} "
-      "ranks in a ring, each "
-      "sends {} bytes to the next\">\n",
+      "ranks in a ring, each sends {} bytes to the next\">\n",
       n, bytes);
   const auto at = [&](double r, double radius) {
     return std::pair(kMiddleX + radius * std::sin(kTurn * r / n),
@@ -98,9 +97,8 @@ std::string circle(int n, int64_t bytes) {
   for (int r = 0; r < n; ++r) {
     const auto [x, y] = at(r, kRadius);
     svg += fmt::format(
-        "<circle class=\"box\" cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"24\"/><text x=\"{:.0f}\" "
-        "y=\"{:.0f}\" "
-        "text-anchor=\"middle\">rank {}</text>\n",
+        "<circle class=\"box\" cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"24\"/><text "
+        "x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">rank {}</text>\n",
         x, y, x, y + 4, r);
   }
   return svg + "</svg>\n";
@@ -120,11 +118,10 @@ void tell(Page& page, const ExplainOptions& options) {
   const Numbers& total = state[0].back();
 
   page.text(
-      fmt::format("{} processes each have an array of {} numbers, and all want the sum. The array "
-                  "is cut into as many chunks as "
-                  "there are ranks; everybody sends to the right neighbour and receives from the "
-                  "left, all at once. Rank r's "
-                  "numbers are (chunk + 1) · 10^r, so that a digit tells whose number is in a sum.",
+      fmt::format("{} processes each have an array of {} numbers, and all want the sum. "
+                  "The array is cut into as many chunks as there are ranks; everybody sends to the "
+                  "right neighbour and receives from the left, all at once. Rank r's numbers are "
+                  "(chunk + 1) · 10^r, so that a digit tells whose number is in a sum.",
                   n, n));
   const auto table = [&](size_t step) {
     Row header{"rank"};
@@ -159,8 +156,7 @@ void tell(Page& page, const ExplainOptions& options) {
   }
   page.text(
       "+ has grown in this step, * is complete. In the first half a chunk collects one number "
-      "after the other; in "
-      "the second half the complete chunks go round.");
+      "after the other; in the second half the complete chunks go round.");
 
   page.section("What it costs");
   const auto size = static_cast<int64_t>(sizeof(int64_t)) * n;
@@ -173,13 +169,11 @@ void tell(Page& page, const ExplainOptions& options) {
                fmt::format("{} B from rank 0", through_one)}},
              static_cast<double>(std::max(ring, through_one)));
   page.text(
-      fmt::format("Counted as they were sent, without the headers: each rank {} bytes in {} "
-                  "messages, which is 2 (n - 1) / n · "
-                  "{} B, the least possible. The naive all-reduce, in which rank 0 adds up and "
-                  "sends everything back, has just "
-                  "sent {} B from rank 0: (n - 1) · {} B, and as much into it. The ring's share "
-                  "hardly grows with n; the naive "
-                  "one's does.",
+      fmt::format("Counted as they were sent, without the headers: each rank {} bytes "
+                  "in {} messages, which is 2 (n - 1) / n · {} B, the least possible. "
+                  "The naive all-reduce, in which rank 0 adds up and sends everything back, "
+                  "has just sent {} B from rank 0: (n - 1) · {} B, and as much into it. "
+                  "The ring's share hardly grows with n; the naive one's does.",
                   ring, steps, size, through_one, size));
   page.picture(circle(n, ring));
   page.facts["ranks"] = n;
@@ -192,10 +186,9 @@ void tell(Page& page, const ExplainOptions& options) {
     page.facts["naive_bytes"].push_back(bytes_sent(naive[r]));
   }
   page.read("distributed/collectives/ring.cpp", "void ring_all_reduce(",
-            "these steps; with real gradients a chunk travels in segments, so that one is added "
-            "while the next is on "
-            "its way. Between ranks that share memory nothing is sent at all: "
-            "shared_all_reduce.cpp beside it");
+            "these steps; with real gradients a chunk travels in segments, "
+            "so that one is added while the next is on its way. Between ranks that share memory "
+            "nothing is sent at all: shared_all_reduce.cpp beside it");
 }
 
 }  // namespace

@@ -87,11 +87,9 @@ void tell_about_addition(Page& page) {
   const float a = 1e8f, b = -1e8f, c = 1.5f;
   const float left = (a + b) + c, right = a + (b + c);
   page.text(
-      fmt::format("Floating-point addition rounds, so its order counts: (1e8 - 1e8) + 1.5 is {}, "
-                  "and 1e8 + (-1e8 + "
-                  "1.5) is {}. Gradients are sums over samples, and which of them a rank adds "
-                  "first depends on how "
-                  "many ranks there are.",
+      fmt::format("Floating-point addition rounds, so its order counts: (1e8 - 1e8) "
+                  "+ 1.5 is {}, and 1e8 + (-1e8 + 1.5) is {}. Gradients are sums over samples, "
+                  "and which of them a rank adds first depends on how many ranks there are.",
                   left, right));
   page.facts["sums"] = {left, right};
 }
@@ -108,10 +106,9 @@ void tell(Page& page, const ExplainOptions&) {
   }
   page.table({"ranks", "hash of the weights", fmt::format("with {} shards", kShards)}, hashes);
   page.text(
-      fmt::format("With shards the batch is always cut into {}. A rank computes some of them, one "
-                  "after the other, and their "
-                  "gradients are added by a binary tree over the shards' numbers, "
-                  "((0+1)+(2+3))+((4+5)+(6+7)), whoever has them.",
+      fmt::format("With shards the batch is always cut into {}. A rank computes some of them, "
+                  "one after the other, and their gradients are added by a binary tree over the "
+                  "shards' numbers, ((0+1)+(2+3))+((4+5)+(6+7)), whoever has them.",
                   kShards));
 
   page.section("Who adds what");
@@ -128,13 +125,10 @@ void tell(Page& page, const ExplainOptions&) {
     }
   page.table({"rank", "its shards", "partial sums that travel"}, sums);
   page.text(
-      "What a rank cannot join to its other half yet travels, and the owner of a slice of the "
-      "gradient goes on in the "
-      "same tree. So every addition is one of the tree's, on whatever rank, and each has one "
-      "result: `train --shards "
-      "8` "
-      "has the same bits on any number of ranks up to 8, by any transport, on any number of "
-      "threads.");
+      "What a rank cannot join to its other half yet travels, and the owner of a slice "
+      "of the gradient goes on in the same tree. So every addition is one of the tree's, "
+      "on whatever rank, and each has one result: `train --shards 8` has the same bits on any "
+      "number of ranks up to 8, by any transport, on any number of threads.");
   page.read("distributed/shards/shard_tree.h", "Note [Why the bits cannot differ]",
             "the proof; below it join(), the addition");
 }

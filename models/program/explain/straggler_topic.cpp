@@ -52,16 +52,14 @@ void on_rank(const std::string&) {
 void tell(Page& page, const ExplainOptions&) {
   const auto ranks = answers_of_ranks(page, "step", 2);
   page.text(
-      fmt::format("Six layers, each of them a bucket. On rank 1 the backward of fc{} takes {} ms "
-                  "longer: a core that "
-                  "is throttled, a page that was swapped out, a kernel that fell back. Every step "
-                  "takes as long as "
-                  "the slowest rank, and a clock around the step shows the same on both.",
+      fmt::format("Six layers, each of them a bucket. On rank 1 the backward of fc{} takes "
+                  "{} ms longer: a core that is throttled, a page that was swapped out, "
+                  "a kernel that fell back. Every step takes as long as the slowest rank, "
+                  "and a clock around the step shows the same on both.",
                   kSlowLayer, kDelay.count()));
   page.text(
-      "PyTorch: nothing. Both ranks take equally long, the fast one inside the all-reduce; whoever "
-      "looks sees "
-      "communication.");
+      "PyTorch: nothing. Both ranks take equally long, the fast one inside the all-reduce; "
+      "whoever looks sees communication.");
   page.section("Here, just now");
   std::vector<Row> rows;
   double jump = 0, before = 0;
@@ -102,12 +100,9 @@ void tell(Page& page, const ExplainOptions&) {
   const int slow = jump > 0 ? 1 : 0;
   page.text(
       fmt::format("Milliseconds since each rank's backward began. Ready times are computation "
-                  "alone: before bucket "
-                  "{} both ranks are level, from there on rank {} is {:.0f} ms behind. So rank {} "
-                  "is slow, in the "
-                  "layer of {}. That rank {}'s buckets are under way for long is its consequence: "
-                  "a slow network "
-                  "would show on both ranks.",
+                  "alone: before bucket {} both ranks are level, from there on rank {} is {:.0f} "
+                  "ms behind. So rank {} is slow, in the layer of {}. That rank {}'s buckets are "
+                  "under way for long is its consequence: a slow network would show on both ranks.",
                   culprit, slow, std::abs(jump), slow, parameters, 1 - slow));
   page.facts["slow"] = {{"rank", slow}, {"parameters", parameters}, {"ms", std::abs(jump)}};
   page.facts["planted"] = {{"layer", kSlowLayer}, {"ms", kDelay.count()}};

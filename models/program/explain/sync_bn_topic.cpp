@@ -72,11 +72,10 @@ void tell(Page& page, const ExplainOptions&) {
   const nlohmann::json whole = plain(all);
 
   page.text(
-      "Batch norm subtracts the batch's mean and divides by its standard deviation. With data "
-      "parallelism a rank "
-      "sees only its own part of the batch: the network that is trained depends on how many ranks "
-      "there are. Here "
-      "one channel, two ranks with four and two samples, and one process that has all six.");
+      "Batch norm subtracts the batch's mean and divides by its standard deviation. "
+      "With data parallelism a rank sees only its own part of the batch: "
+      "the network that is trained depends on how many ranks there are. "
+      "Here one channel, two ranks with four and two samples, and one process that has all six.");
   std::vector<Row> rows;
   const auto row = [&](const std::string& who, const std::vector<double>& x,
                        const nlohmann::json& result) {
@@ -105,18 +104,15 @@ void tell(Page& page, const ExplainOptions&) {
              apart_plain);
   page.text(fmt::format(
       "The ranks exchange mean, variance and count, 3 numbers a channel, and combine them (Chan, "
-      "Golub & "
-      "LeVeque 1983): the mean is Σ nᵣ·meanᵣ / Σ nᵣ, the variance Σ nᵣ·(varᵣ + (meanᵣ - mean)²) / "
-      "Σ nᵣ. "
-      "The mean of the means would be wrong as soon as ranks have different numbers of samples: "
-      "{:.4f} "
-      "instead of {:.4f}. Backward needs two more sums.",
+      "Golub & LeVeque 1983): the mean is Σ nᵣ·meanᵣ / Σ nᵣ, the variance Σ nᵣ·(varᵣ + (meanᵣ "
+      "- mean)²) / Σ nᵣ. The mean of the means would be wrong as soon as ranks have different "
+      "numbers of samples: {:.4f} instead of {:.4f}. Backward needs two more sums.",
       (ranks[0]["plain"]["mean"].get<double>() + ranks[1]["plain"]["mean"].get<double>()) / 2,
       ranks[0]["sync"]["mean"].get<double>()));
   page.text(
       "It costs two round trips a layer in every step, in the middle of forward and of backward, "
-      "where nothing hides "
-      "them: worth it where a rank has few samples. `train --sync-bn` turns it on.");
+      "where nothing hides them: worth it where a rank has few samples. "
+      "`train --sync-bn` turns it on.");
   page.facts["samples"] = kSamples;
   page.facts["whole"] = whole;
   page.facts["ranks"] = ranks;

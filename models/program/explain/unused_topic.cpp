@@ -40,15 +40,13 @@ void on_rank(const std::string&) {
 
 void tell(Page& page, const ExplainOptions&) {
   page.text(
-      "Three weights. In the same step rank 0's loss is the mean of 3 · left, rank 1's that of 5 · "
-      "right, and nobody "
-      "uses the third. A bucket is launched when all of its gradients are complete; some of these "
-      "never will be.");
+      "Three weights. In the same step rank 0's loss is the mean of 3 · left, "
+      "rank 1's that of 5 · right, and nobody uses the third. "
+      "A bucket is launched when all of its gradients are complete; some of these never will be.");
   page.text(
-      "PyTorch: RuntimeError \"Expected to have finished reduction in the prior iteration before "
-      "starting a new "
-      "one\", one step too late, unless find_unused_parameters=True, which walks the whole graph "
-      "in every step.");
+      "PyTorch: RuntimeError \"Expected to have finished reduction in the prior iteration "
+      "before starting a new one\", one step too late, unless find_unused_parameters=True, "
+      "which walks the whole graph in every step.");
   page.section("Here, just now");
   const auto ranks = answers_of_ranks(page, "mistake", 2);
   std::vector<Row> rows;
@@ -59,11 +57,10 @@ void tell(Page& page, const ExplainOptions&) {
                     last[name].is_null() ? "-" : fmt::format("{}", last[name].get<double>())});
   page.table({"weight", "rank 0's part", "rank 1's part", "averaged, on both"}, rows);
   page.text(
-      fmt::format("{} steps, no flag, no error, the same gradients on both ranks ({}). A rank that "
-                  "has not used a weight counts "
-                  "with zero: (3 + 0) / 2 and (0 + 5) / 2, the gradient of the mean over all "
-                  "samples. The bucket waits until "
-                  "backward is over, and leaves then.",
+      fmt::format("{} steps, no flag, no error, the same gradients on both ranks ({}). "
+                  "A rank that has not used a weight counts with zero: "
+                  "(3 + 0) / 2 and (0 + 5) / 2, the gradient of the mean over all samples. "
+                  "The bucket waits until backward is over, and leaves then.",
                   ranks[0]["steps"].size(),
                   ranks[0]["steps"] == ranks[1]["steps"] ? "compared" : "they differ!"));
   page.facts["ranks"] = ranks;

@@ -107,8 +107,7 @@ void check_one_wanted(Linear* linear) {
     } catch (const std::exception& error) {
       throw Wrong(
           fmt::format("only {} requires a gradient; backward threw: {}\nWhat is saved is only what "
-                      "the wanted gradients "
-                      "need: an empty SavedTensor stands for the rest.",
+                      "the wanted gradients need: an empty SavedTensor stands for the rest.",
                       names[wanted], error.what()));
     }
     if (!leaves[wanted]->grad().defined())

@@ -52,9 +52,8 @@ std::string drawing(const char* title, const ArenaRange& arena, const Buckets& b
 [[noreturn]] void wrong(const ArenaRange& arena, const BucketCaps& caps, const Buckets& buckets,
                         const std::string& what) {
   throw Wrong(
-      fmt::format("{}\nParameters begin at elements {}, the arena ends at {}; the first bucket's "
-                  "cap is {} bytes, the "
-                  "others' {}.\n{}",
+      fmt::format("{}\nParameters begin at elements {}, the arena ends at {}; "
+                  "the first bucket's cap is {} bytes, the others' {}.\n{}",
                   what, fmt::join(arena.offsets, ", "), arena.grads.numel(), caps.first_bytes,
                   caps.bytes, drawing("your buckets:", arena, buckets)));
 }
@@ -87,9 +86,8 @@ void check_rules(Plan* plan, const ArenaRange& arena, const BucketCaps& caps) {
     const auto& [index, begin, end, parameters] = buckets[b];
     if (begin != at || end <= begin)
       fail(
-          fmt::format("Bucket {} has elements {} to {}, expected it to begin at {}, and not to be "
-                      "empty: each element "
-                      "travels once.",
+          fmt::format("Bucket {} has elements {} to {}, expected it to begin at {}, "
+                      "and not to be empty: each element travels once.",
                       b, begin, end, at));
     at = end;
     const int64_t bytes = b == 0 ? caps.first_bytes : caps.bytes;
@@ -104,8 +102,8 @@ void check_rules(Plan* plan, const ArenaRange& arena, const BucketCaps& caps) {
       if (arena.offsets[k] < end && end_of(k) > begin) reach.push_back(arena.parameters[k]);
     if (parameters != reach)
       fail(
-          fmt::format("Bucket {} lists parameters {}, expected {}: it is ready when all that reach "
-                      "into it are.",
+          fmt::format("Bucket {} lists parameters {}, expected {}: "
+                      "it is ready when all that reach into it are.",
                       b, fmt::join(parameters, ", "), fmt::join(reach, ", ")));
     if (end == arena.grads.numel()) continue;
     const auto cut =
@@ -114,14 +112,13 @@ void check_rules(Plan* plan, const ArenaRange& arena, const BucketCaps& caps) {
         static_cast<size_t>(cut) < arena.offsets.size() && arena.offsets[cut] == end;
     if (between && end_of(cut) - begin <= cap)
       fail(
-          fmt::format("Bucket {} ends before parameter {}, which would still fit: many small "
-                      "buckets cost latency.",
+          fmt::format("Bucket {} ends before parameter {}, which would still fit: "
+                      "many small buckets cost latency.",
                       b, cut));
     if (!between && (begin < arena.offsets[cut - 1] || end - begin != cap))
       fail(
           fmt::format("Bucket {} ends inside parameter {}; only one that is larger than a bucket "
-                      "is split, into full "
-                      "buckets of its own.",
+                      "is split, into full buckets of its own.",
                       b, cut - 1));
   }
   if (at != arena.grads.numel())
@@ -162,9 +159,8 @@ void grade(Grading& grading, const LearnersCode& code) {
           order.insert(order.end(), bucket.parameters.begin(), bucket.parameters.end());
         if (order != std::vector{0, 1, 2, 3})
           throw Wrong(
-              fmt::format("parameters 0 and 3 lie in one arena, 1 and 2 in another, each is a "
-                          "bucket: the buckets' order "
-                          "is {}, expected 0, 1, 2, 3",
+              fmt::format("parameters 0 and 3 lie in one arena, 1 and 2 in another, "
+                          "each is a bucket: the buckets' order is {}, expected 0, 1, 2, 3",
                           fmt::join(order, ", ")));
       });
 }

@@ -114,9 +114,8 @@ void check_job(decltype(&first_cause) find, const std::vector<Fate>& fates, int 
   const std::string named = fmt::format("[rank {}]", culprit);
   if (!result.report.starts_with(named) || result.exit_code != exit_code)
     throw Wrong(
-        fmt::format("They ended one after the other:\n{}the report should begin with {}, and the "
-                    "job end with exit code "
-                    "{}; it ends with {}, and says:\n{}",
+        fmt::format("They ended one after the other:\n{}the report should begin with {}, "
+                    "and the job end with exit code {}; it ends with {}, and says:\n{}",
                     described(fates), named, exit_code, result.exit_code, result.report));
 }
 

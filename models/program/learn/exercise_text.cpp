@@ -20,8 +20,8 @@ std::string without_body(const std::string& source, const std::string& blank) {
   const size_t body = source.find('{', begin), several = source.find("\n}\n", begin) + 3;
   const size_t end = source[body + 1] == '\n' ? several : source.find('\n', body) + 1;
   return source.substr(0, body) +
-         "{\n  throw std::logic_error(\"this function is not written yet\");  // yours to "
-         "write\n}\n" +
+         "{\n  throw std::logic_error(\"this function is not written yet\");  "
+         "// yours to write\n}\n" +
          source.substr(end);
 }
 
@@ -60,8 +60,8 @@ std::string stub_of(const Exercise& exercise, int number) {
   for (const std::string& line : paragraphs(exercise.task, 116))
     text += (line.empty() ? "//" : "// " + line) + "\n";
   text += fmt::format(
-      "//\n// This is {}, without what you write. When you have written it:\n//   {}\n#include "
-      "<stdexcept>\n\n",
+      "//\n// This is {}, without what you write. "
+      "When you have written it:\n//   {}\n#include <stdexcept>\n\n",
       exercise.source, program_command(fmt::format("learn check {}", number)));
   return text + source;
 }

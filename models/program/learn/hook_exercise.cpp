@@ -61,9 +61,9 @@ void check_sum(Sink* sink) {
   expect_grad("after another backward, of Σ x, which adds to it", x, {4, 6, 8});
   if (x.tensor.grad().raw_data() != place)
     throw Wrong(
-        "the second backward has put grad() elsewhere in memory; it is added to in place: an "
-        "optimizer, and the "
-        "buckets of all ranks, look at the array of all gradients that it is a part of");
+        "the second backward has put grad() elsewhere in memory; "
+        "it is added to in place: an optimizer, and the buckets of all ranks, "
+        "look at the array of all gradients that it is a part of");
 }
 
 // add() hands one and the same dy to both of its inputs.
@@ -72,11 +72,9 @@ void check_own(Sink* sink) {
   sum(add(a.tensor, b.tensor)).backward();
   if (a.tensor.grad().defined() && a.tensor.grad().raw_data() == b.tensor.grad().raw_data())
     throw Wrong(
-        "after the backward of Σ a + b, a.grad() and b.grad() are one and the same memory: what is "
-        "added to one "
-        "changes "
-        "the other. The first gradient may become the leaf's own only where nobody else holds it; "
-        "else copy it");
+        "after the backward of Σ a + b, a.grad() and b.grad() are one and the same memory: "
+        "what is added to one changes the other. The first gradient may become the leaf's own only "
+        "where nobody else holds it; else copy it");
   expect_grad("after the backward of Σ a + b", a, {1, 1});
   sum(a.tensor).backward();
   expect_grad("after a backward of Σ a alone", b, {1, 1});
@@ -93,9 +91,9 @@ void check_hooks(Sink* sink) {
   const std::vector<std::string> want = {"first:4", "second:4"};
   if (seen != want)
     throw Wrong(
-        fmt::format("two hooks on x, and the backward of x·x at 2: they saw grad() as [{}], "
-                    "expected [{}]: each once, in "
-                    "the order of registration, when the gradient is complete",
+        fmt::format("two hooks on x, and the backward of x·x at 2: they saw grad() "
+                    "as [{}], expected [{}]: each once, in the order of registration, "
+                    "when the gradient is complete",
                     fmt::join(seen, ", "), fmt::join(want, ", ")));
 }
 
@@ -115,11 +113,11 @@ void check_changing_hooks(Sink* sink) {
   seen += '|';
   sum(x.tensor).backward();
   if (seen != "ol|la")
-    throw Wrong(fmt::format(
-        "the first of three hooks (o, r, l) removes itself and r, and adds a: over two backward "
-        "passes ran "
-        "{}, expected ol|la: a removed one never runs, an added one from the next pass on",
-        seen));
+    throw Wrong(
+        fmt::format("the first of three hooks (o, r, l) removes itself and r, and adds a: "
+                    "over two backward passes ran {}, expected ol|la: a removed one never runs, "
+                    "an added one from the next pass on",
+                    seen));
 }
 
 void check_throwing_hook(Sink* sink) {
@@ -215,14 +213,13 @@ void check_data_parallel(Sink* sink) {
     if (const double worst = answers[r]["worst"]; worst > 1e-4)
       throw Wrong(
           fmt::format("DistributedDataParallel on two ranks: rank {}'s gradients are {:.3g} away "
-                      "from the mean over both "
-                      "ranks' batches, relative to their size",
+                      "from the mean over both ranks' batches, relative to their size",
                       r, worst));
     if (early + 1 < buckets)
       throw Wrong(
-          fmt::format("DistributedDataParallel on two ranks: {} of rank {}'s {} buckets were "
-                      "launched while backward ran, "
-                      "expected all but the last: its hook tells that a gradient is ready",
+          fmt::format("DistributedDataParallel on two ranks: {} of rank {}'s {} buckets "
+                      "were launched while backward ran, expected all but the last: "
+                      "its hook tells that a gradient is ready",
                       early, r, buckets));
   }
 }

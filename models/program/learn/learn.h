@@ -24,11 +24,13 @@ struct LearnOptions {
 int learn(const LearnOptions& options);
 
 struct Exercise {
-  const char* name;    // "ring reduce-scatter"
-  const char* source;  // the engine's file: "distributed/collectives/ring_reduce_scatter.cpp"
-  // How the functions begin whose bodies are taken out, each at a line's beginning.
+  // "ring reduce-scatter".
+  const char* name;
+  // The engine's file: "distributed/collectives/ring_reduce_scatter.cpp".
+  const char* source;
+  // Beginnings of the functions whose bodies are taken out, each at a line's beginning.
   std::vector<const char*> blanks;
-  // What to write, and what counts: paragraphs, with empty lines between them.
+  // The task, and what counts: paragraphs, with empty lines between them.
   const char* task;
   void (*grade)(Grading&, const LearnersCode&);
 };

@@ -52,8 +52,8 @@ int start(const Exercise& exercise, int number) {
   const std::filesystem::path file = file_of(exercise, number);
   if (std::filesystem::exists(std::filesystem::symlink_status(file)))
     throw UsageError(
-        "learn: {} is there already, and stays as it is; move it away to begin again, or check it: "
-        "{}",
+        "learn: {} is there already, and stays as it is; "
+        "move it away to begin again, or check it: {}",
         file.string(), command("check", number));
   std::filesystem::create_directories(file.parent_path());
   const std::string text = stub_of(exercise, number);

@@ -106,8 +106,7 @@ void check_overlap(const Overlap& overlap) {
   const double got = hidden(pass, static_cast<int>(order.size()));
   if (got < 0.85)
     throw Wrong(fmt::format("8 buckets that take half as long as backward: backward hides {:.0f} % "
-                            "of it, expected 88 % (all "
-                            "but the last bucket)\n",
+                            "of it, expected 88 % (all but the last bucket)\n",
                             100 * got) +
                 drawing(buckets, order, pass));
 }
@@ -121,8 +120,8 @@ void check_any_order(const Overlap& overlap) {
     const Pass pass = run(overlap, buckets, order);
     for (size_t i = 0; i < pass.launched.size(); ++i)
       if (pass.launched[i] != static_cast<int>(i))
-        throw Wrong(fmt::format("gradients ready in the order {}: buckets left in the order {}, "
-                                "and on another rank in another: "
+        throw Wrong(fmt::format("gradients ready in the order {}: "
+                                "buckets left in the order {}, and on another rank in another: "
                                 "they would add up different things\n",
                                 fmt::join(order, " "), fmt::join(pass.launched, " ")) +
                     drawing(buckets, order, pass));

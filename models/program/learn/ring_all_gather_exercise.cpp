@@ -57,8 +57,8 @@ void check_gathered(AllGather* function, const std::vector<size_t>& counts, size
         if (const int got = answers[r]["y"][part][i];
             got != given(static_cast<int>(part), i, false))
           throw Wrong(fmt::format(
-              "{} ranks that give [{}] numbers{}: on rank {}, places[{}] has {} at {}, expected "
-              "{}{}",
+              "{} ranks that give [{}] numbers{}: on rank {}, "
+              "places[{}] has {} at {}, expected {}{}",
               counts.size(), fmt::join(counts, ", "), in_place ? ", x being its place" : "", r,
               part, got, i, given(static_cast<int>(part), i, false),
               got == -1 ? "; nothing was put there" : ""));
@@ -80,8 +80,8 @@ void check_four_places(AllGather* function) {
   }
   if (!right)
     throw Wrong(
-        "Rank 0 gives 1, rank 1 gives 20, rank 2 gives 300, rank 3 gives 4000; -1: nothing was put "
-        "there.\n" +
+        "Rank 0 gives 1, rank 1 gives 20, rank 2 gives 300, rank 3 gives 4000; -1: "
+        "nothing was put there.\n" +
         drawing("what happened:", numbers_sent(answers), has) +
         drawing("expected:", expected, std::vector<json>(4, all)));
 }

@@ -55,8 +55,7 @@ void check_sums(ReduceScatter* function, int size, size_t count, ReduceOp op, si
       if (const double got = answers[r]["y"][i]; got != want)
         throw Wrong(
             fmt::format("{} ranks, {} elements each of {}, segments of {} bytes: rank {}'s element "
-                        "{} is {}, expected "
-                        "{}, the {} of all ranks' elements there",
+                        "{} is {}, expected {}, the {} of all ranks' elements there",
                         size, count, name(dtype_of<T>), segment, r, i, got, want, name(op)));
     }
     if (!answers[r]["kept"])
@@ -90,8 +89,8 @@ void check_four_numbers(ReduceScatter* function) {
   }
   if (!right)
     throw Wrong(
-        "Rank 0 has 1 2 3 4, rank 1 has 10 20 30 40, rank 2 has 100 …: each rank has a digit in a "
-        "sum.\n" +
+        "Rank 0 has 1 2 3 4, rank 1 has 10 20 30 40, rank 2 has 100 …: "
+        "each rank has a digit in a sum.\n" +
         drawing("what happened:", numbers_sent(answers), has) +
         drawing("expected:", expected, sums));
 }
@@ -119,10 +118,9 @@ void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
     for (size_t i = 0; i < 3 * 6; ++i)
       if (const double got = answers[i / 6]["y"][i % 6].get<double>() * sign(i); got != 258)
         throw Wrong(fmt::format(
-            "256 + 1 + 1 is {} on rank {}, expected 258: with the 8 bits of a bfloat16, 256 + 1 is "
-            "256. "
-            "What comes in from the second step on, and what goes out, are partial results "
-            "(combine_wide, wide_bytes)",
+            "256 + 1 + 1 is {} on rank {}, expected 258: with the 8 bits of a bfloat16, "
+            "256 + 1 is 256. What comes in from the second step on, and what goes out, "
+            "are partial results (combine_wide, wide_bytes)",
             got, i / 6));
   });
   grading.check("bytes: a rank sends (n-1)/n of its S, so with the all-gather 2(n-1)/n · S", [=] {

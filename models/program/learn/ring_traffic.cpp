@@ -84,9 +84,9 @@ void check_killed_rank(Operation operation, uint64_t count,
     const RankResult& result = results[r];
     if (!result.answer.is_null())
       throw Wrong(
-          fmt::format("rank 1 was killed in the middle, and rank {} returned as if nothing had "
-                      "happened, with wrong "
-                      "numbers; what send() and recv() throw must reach the caller",
+          fmt::format("rank 1 was killed in the middle, "
+                      "and rank {} returned as if nothing had happened, with wrong numbers; "
+                      "what send() and recv() throw must reach the caller",
                       r));
     if (result.error.find("rank 1") == std::string::npos)
       throw Wrong(

@@ -68,9 +68,8 @@ void check_together(Share* share, int64_t size, int64_t position, int ranks,
   for (int64_t i = 0; i < count; ++i) expected.push_back(order[(position + i) % size]);
   if (rounds != expected)
     throw Wrong(
-        fmt::format("{} samples from 100 on, {} used, {} ranks, pad {}, drop_last {}: taken in "
-                    "turn, the ranks use "
-                    "{}, expected {}\n{}",
+        fmt::format("{} samples from 100 on, {} used, {} ranks, pad {}, drop_last {}: "
+                    "taken in turn, the ranks use {}, expected {}\n{}",
                     size, position, ranks, options.pad, options.drop_last, fmt::join(rounds, " "),
                     fmt::join(expected, " "), drawing("your shares:", shares)));
 }
@@ -83,9 +82,8 @@ void check_counts(decltype(samples_of_rank)* count, Share* share) {
         const auto has = static_cast<int64_t>(share(order_of(left), 0, 4, rank, options).size());
         if (said != has)
           throw Wrong(
-              fmt::format("{} samples for 4 ranks, pad {}, drop_last {}: samples_of_rank says {} "
-                          "for rank {}, whose "
-                          "share has {}",
+              fmt::format("{} samples for 4 ranks, pad {}, drop_last {}: "
+                          "samples_of_rank says {} for rank {}, whose share has {}",
                           left, options.pad, options.drop_last, said, rank, has));
       }
 }

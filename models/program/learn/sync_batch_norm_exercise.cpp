@@ -78,8 +78,7 @@ void check_statistics(decltype(&global_statistics) function, const std::vector<i
         if (!(std::abs(got - expected) <= tolerance * std::max(1.0, std::abs(expected))))
           throw Wrong(fmt::format(
               "ranks with {} samples: on rank {} the {} of channel {} is {:.9g}, expected {:.9g}, "
-              "that of all "
-              "ranks' values",
+              "that of all ranks' values",
               fmt::join(samples, ", "), r, var ? "variance" : "mean", c, got, expected));
       }
     if (answers[r] != answers[0])
@@ -107,9 +106,8 @@ void check_sums(decltype(&sum_over_ranks) function, const std::vector<double>& u
         const double got = answers[r][name][i], want = (*sums)[i] / units[r];
         if (!(std::abs(got - want) <= 1e-5 * std::max(1.0, std::abs(want))))
           throw Wrong(
-              fmt::format("ranks of units {}: rank {}'s {}[{}] is {:.6g}, expected {:.6g}: Σ unit "
-                          "· {} over the ranks, by its "
-                          "own unit",
+              fmt::format("ranks of units {}: rank {}'s {}[{}] is {:.6g}, expected {:.6g}: "
+                          "Σ unit · {} over the ranks, by its own unit",
                           fmt::join(units, ", "), r, name, i, got, want, name));
       }
 }

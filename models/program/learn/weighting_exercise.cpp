@@ -45,9 +45,9 @@ void check_mean(const Factors& factors, const std::vector<int>& samples, double 
   for (int r = 0; r < ranks; ++r)
     if (const double got = answers[r]; !(std::abs(got - want) < 1e-9))
       throw Wrong(
-          fmt::format("ranks with {} samples, whose gradients are 1, 2, … {}, a usual weight of "
-                      "{}: rank {} ends up with "
-                      "{:.6g}, expected {:.6g}, the mean over all samples{}",
+          fmt::format("ranks with {} samples, whose gradients are 1, 2, … {}, "
+                      "a usual weight of {}: rank {} ends up with {:.6g}, expected {:.6g}, "
+                      "the mean over all samples{}",
                       fmt::join(samples, ", "), all, usual, r, got, want,
                       std::abs(got * usual - want) < 1e-9 || std::abs(got / usual - want) < 1e-9
                           ? "; it is off by the usual weight"
@@ -69,8 +69,8 @@ void grade(Grading& grading, const LearnersCode& code) {
                          after = factors.after(samples, samples * ranks, ranks);
             if (before != 1 || after != 1)
               throw Wrong(
-                  fmt::format("{} ranks with {} samples each, as usual: the factors are {:.17g} "
-                              "and {:.17g}, expected 1 and 1, "
+                  fmt::format("{} ranks with {} samples each, as usual: "
+                              "the factors are {:.17g} and {:.17g}, expected 1 and 1, "
                               "so that the bits are those of a plain mean, and no time is lost",
                               ranks, samples, before, after));
           }
@@ -81,8 +81,7 @@ void grade(Grading& grading, const LearnersCode& code) {
           !(before > 0.5 && before < 1.5))
         throw Wrong(
             fmt::format("a rank with {} samples where {} are usual multiplies by {:.6g} before the "
-                        "average: a float16 ends "
-                        "at 65,504, and at 6e-8",
+                        "average: a float16 ends at 65,504, and at 6e-8",
                         samples, samples * 1.1, before));
   });
 }

@@ -120,8 +120,8 @@ int lint(const LintOptions& options) {
          counted(static_cast<int64_t>(ranks.size()), "process"));
   if (ranks.empty())
     message(
-        "Nothing was seen: the program does not use ringgrad, has trained nothing, or ended by "
-        "_exit()");
+        "Nothing was seen: the program does not use ringgrad, "
+        "has trained nothing, or ended by _exit()");
   print_json({{"processes", ranks.size()}, {"findings", to_json(findings)}});
   return findings.empty() ? kOk : kFound;
 }

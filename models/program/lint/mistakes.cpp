@@ -74,11 +74,10 @@ Found other_parameters(const Ranks& ranks) {
               "rank {}: an optimizer moves {} of {} parameters that no wrapper averages: {}",
               rank.at("rank").get<int>(), names.size(), optimizer.at("parameters").get<int>(),
               listed(names)),
-          "it was made from another model, or before parameters were replaced; so each rank steps "
-          "by its "
-          "own gradients, or by none, and the ranks' models part",
-          "wrap the model first, then make the optimizer from the wrapper: "
-          "optim::SGD(ddp.parameters(), …)"};
+          "it was made from another model, or before parameters were replaced; "
+          "so each rank steps by its own gradients, or by none, and the ranks' models part",
+          "wrap the model first, then make the optimizer from "
+          "the wrapper: optim::SGD(ddp.parameters(), …)"};
     }
   return {};
 }
@@ -92,10 +91,10 @@ Found never_stepped(const Ranks& ranks) {
     return Mistake{"averaged-but-never-stepped",
                    fmt::format("rank {}: gradients are averaged and no optimizer uses them: {}",
                                rank.at("rank").get<int>(), listed(names)),
-                   "these parameters stay as they were initialised, while their gradients cost "
-                   "time on every step",
-                   "give them to the optimizer, or freeze them before the model is wrapped: "
-                   "set_requires_grad(false)"};
+                   "these parameters stay as they were initialised, "
+                   "while their gradients cost time on every step",
+                   "give them to the optimizer, or freeze them before the "
+                   "model is wrapped: set_requires_grad(false)"};
   }
   return {};
 }
@@ -109,8 +108,7 @@ Found evaluation_in_training_mode(const Ranks& ranks) {
       "evaluation-in-training-mode",
       found.words() + ": nothing was learnt there, and batch norm or dropout worked as in training",
       "dropout falsifies what is measured, and batch norm normalises by the test batch and lets "
-      "the test "
-      "data into its running statistics",
+      "the test data into its running statistics",
       "model.eval() before the evaluation, model.train() after it"};
 }
 
@@ -121,9 +119,8 @@ Found shuffled_evaluation(const Ranks& ranks) {
   if (found.ranks.empty()) return {};
   return Mistake{
       "shuffled-evaluation", found.words() + ": an evaluation in random order",
-      "what is measured of single samples or of batches is another thing each time, and a "
-      "prediction no "
-      "longer belongs to the sample at its place",
+      "what is measured of single samples or of batches is another thing each time, "
+      "and a prediction no longer belongs to the sample at its place",
       "a SequentialSampler, or DistributedSampler with {.shuffle = false, .pad = false}"};
 }
 
@@ -135,8 +132,8 @@ Found repeated_samples(const Ranks& ranks) {
   return Mistake{"samples-counted-twice",
                  found.words() + ": the last samples of the evaluation repeat the first ones",
                  "they count twice, so the accuracy is not that of the data set",
-                 "DistributedSampler with {.shuffle = false, .pad = false}, or leave "
-                 "Batch::padding samples out"};
+                 "DistributedSampler with {.shuffle = false, .pad = false}, "
+                 "or leave Batch::padding samples out"};
 }
 
 Found same_order(const Ranks& ranks) {
@@ -152,9 +149,8 @@ Found same_order(const Ranks& ranks) {
   return Mistake{"same-order-every-epoch",
                  found.words() + ": a shuffled order that an earlier epoch had already",
                  "batches of the same samples come again and again, and shuffling is worth nothing",
-                 "sampler->set_epoch(epoch) with the number of the epoch; or no call of it: each "
-                 "pass is then the next "
-                 "epoch by itself"};
+                 "sampler->set_epoch(epoch) with the number of the epoch; or no call of it: "
+                 "each pass is then the next epoch by itself"};
 }
 
 Found same_samples(const Ranks& ranks) {
@@ -171,8 +167,8 @@ Found same_samples(const Ranks& ranks) {
   return Mistake{
       "same-samples-on-every-rank",
       fmt::format("all {} ranks train on the same samples in the same order", ranks.size()),
-      "the ranks compute the same gradients, so averaging changes nothing: the work of all but one "
-      "is lost",
+      "the ranks compute the same gradients, so averaging changes nothing: "
+      "the work of all but one is lost",
       "DistributedSampler(size, group.size(), group.rank())"};
 }
 
@@ -216,8 +212,7 @@ Found different_batches(const Ranks& ranks) {
                    fmt::format("the largest batch has {} samples on rank 0, {} on rank {}", a, b,
                                ranks[r].at("rank").get<int>()),
                    "the average is right, as samples are weighted, but the rank with less waits "
-                   "for the one with more "
-                   "in every step, and runs out of data at another time",
+                   "for the one with more in every step, and runs out of data at another time",
                    "one batch size for all ranks: the global batch divided by group.size()"};
   }
   return {};
@@ -254,10 +249,10 @@ Found own_loss(const Ranks& ranks) {
   if (reading.empty()) return {};
   return Mistake{"loss-of-one-rank",
                  on(reading) + ": the training loss is read, and never brought together",
-                 "it is the mean over this rank's samples only; curves of one rank are noisier "
-                 "than the training is",
-                 "once an epoch: add up losses in a tensor, and group.all_reduce(sum, "
-                 "ReduceOp::Average).wait()"};
+                 "it is the mean over this rank's samples only; "
+                 "curves of one rank are noisier than the training is",
+                 "once an epoch: "
+                 "add up losses in a tensor, and group.all_reduce(sum, ReduceOp::Average).wait()"};
 }
 
 Found item_every_step(const Ranks& ranks) {
@@ -270,9 +265,8 @@ Found item_every_step(const Ranks& ranks) {
         "item-every-step",
         fmt::format("rank {}: item() was called {} times in {} steps, of values on a GPU",
                     rank.at("rank").get<int>(), reads, steps),
-        "each call waits until the GPU has done all that was queued, so that it idles while the "
-        "host prepares "
-        "the next step",
+        "each call waits until the GPU has done all that was queued, "
+        "so that it idles while the host prepares the next step",
         "add up what you want to know in a tensor there, and read it once an epoch"};
   }
   return {};

@@ -126,9 +126,8 @@ std::string html_table(const Row& header, const std::vector<Row>& rows) {
 std::string html_document(const std::string& title, const std::string& body, bool wide) {
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-         "'unsafe-inline'; "
-         "img-src data:\"/>\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+         "style-src 'unsafe-inline'; img-src data:\"/>\n"
          "<title>" +
          escaped(title) + "</title><style>" + kStyle + "</style></head>\n<body" +
          (wide ? " class=\"wide-page\"" : "") + ">\n" + body + "</body></html>\n";

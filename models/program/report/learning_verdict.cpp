@@ -60,9 +60,9 @@ void judge_learning(const RunRecord& run, Findings& found) {
   if (judged && last.test_accuracy < 1.5 / classes && last.loss > 0.9 * guessing)
     return found.push_back({1,
                             {"not-learning",
-                             fmt::format("{:.1f} % of the test images after {} steps is as good as "
-                                         "guessing among {} classes; a loss of "
-                                         "{:.3f}: wrong labels, or a learning rate far off",
+                             fmt::format("{:.1f} % of the test images after {} steps is as "
+                                         "good as guessing among {} classes; a loss of {:.3f}: "
+                                         "wrong labels, or a learning rate far off",
                                          100 * last.test_accuracy, last.step, classes, last.loss),
                              other_rate_or_data(run)}});
   // Moving averages, such as those of batch norm, need more steps.

@@ -163,9 +163,8 @@ std::string where_time_goes(const RunRecord& run) {
     legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
   return html + legend + "</p>\n" + html_table(header, rows) +
          paragraph(
-             "Waiting: from a rank's last gradient to the averaged ones, which backward did not "
-             "hide. Rest: between "
-             "two steps.");
+             "Waiting: from a rank's last gradient to the averaged ones, "
+             "which backward did not hide. Rest: between two steps.");
 }
 
 // A row for each layer, or where those are many for each block of layers: "layer1.0.conv1" is of
@@ -213,8 +212,8 @@ std::string layers_and_kernels(const RunSummary& s) {
                }) +
          table("kernel", [](const KernelTime& k) { return k.kernel; }) +
          paragraph(
-             "Time in kernels, in a step of rank 0: the median of the steps that were looked at "
-             "closely.");
+             "Time in kernels, in a step of rank 0: "
+             "the median of the steps that were looked at closely.");
 }
 
 std::string one_step(const RunSummary& s) {
@@ -266,8 +265,8 @@ std::string memory_and_bytes(const RunSummary& s) {
   }
   return heading("Memory and bytes by rank") + svg_lanes(memory, most) + html_table(header, rows) +
          paragraph(
-             "The darker part is in tensors, at most; data sets, code and shared memory are in the "
-             "rest.");
+             "The darker part is in tensors, at most; "
+             "data sets, code and shared memory are in the rest.");
 }
 
 std::string confusion(const RunRecord& run) {
@@ -294,8 +293,8 @@ std::string worst_images(const RunRecord& run, const ImageDataset* set) {
   for (const ImageResult& image : run.worst) {
     if (image.index >= set->size() || std::max(image.label, image.answer) >= classes) continue;
     html += fmt::format(
-        "<figure><img alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>no. "
-        "{}</figcaption></figure>\n",
+        "<figure><img "
+        "alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>no. {}</figcaption></figure>\n",
         small_picture(*set, image.index), escaped(set->classes[image.label]),
         image.answer == image.label ? "" : ", not " + escaped(set->classes[image.answer]),
         fmt::format("{:.2g}", 100 * std::exp(-image.loss)), image.index);

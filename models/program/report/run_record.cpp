@@ -143,8 +143,8 @@ void read_saved_step_of(RunRecord& run) {
     const auto progress = metadata.find("progress");
     if (progress != metadata.end())
       nlohmann::json::parse(progress->second).at("step").get_to(run.saved_step);
-  } catch (
-      const std::exception&) {  // there is none, or it is damaged, which is said where it is needed
+  } catch (const std::exception&) {
+    // There is none, or it is damaged, which is said where it is needed.
   }
 }
 

@@ -37,7 +37,8 @@ struct RunRecord {
 
   std::string path;
   std::string version;
-  nlohmann::json config;  // as it stands in config.json
+  // As it stands in config.json.
+  nlohmann::json config;
   Recipe recipe;
   std::string data_dir;
   std::string parallel = "none";
@@ -49,17 +50,22 @@ struct RunRecord {
   std::vector<StepLine> steps;
   // By layer: (step, norm).
   std::map<std::string, std::vector<std::array<double, 2>>> gradient_norms;
-  std::optional<RunSummary> summary;  // none: an older version's run, or one that was killed
-  std::vector<std::string> classes;   // what the test at the end found, as RunSummary has it
+  // None: an older version's run, or one that was killed.
+  std::optional<RunSummary> summary;
+  // Results of the test at the end, as RunSummary has them.
+  std::vector<std::string> classes;
   std::vector<int64_t> confusion;
   std::vector<ImageResult> worst;
-  int64_t saved_step = 0;          // of the checkpoint of a run that did not get to its end
-  std::vector<std::string> notes;  // what is missing or damaged, in words
+  // The step of the checkpoint of a run that did not get to its end.
+  int64_t saved_step = 0;
+  // Words for what is missing or damaged.
+  std::vector<std::string> notes;
 
   void take(RunSummary measured);
-  // Whose steps are not measured one by one.
+  // A preset's steps are not measured one by one.
   bool has_preset() const { return config.contains("preset"); }
-  nlohmann::json told() const;  // its recipe; of one with a preset what that leaves open
+  // Its recipe; of one with a preset what that leaves open.
+  nlohmann::json told() const;
 
   double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
   double images_per_second() const;

@@ -129,8 +129,8 @@ std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
     for (const Span& span : lane.spans) {
       right = std::max(right, span.end);
       svg += fmt::format(
-          "<rect class=\"{}\" x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"18\" "
-          "rx=\"2\">{}</rect>\n",
+          "<rect class=\"{}\" x=\"{:.1f}\" "
+          "y=\"{}\" width=\"{:.1f}\" height=\"18\" rx=\"2\">{}</rect>\n",
           css_class(span.kind), left + span.begin / end * kWidth, y + 4,
           std::max(1.0, (span.end - span.begin) / end * kWidth), title(span.name));
     }
@@ -232,8 +232,8 @@ std::string svg_histogram(const std::vector<int64_t>& bins, double low, double h
     const auto count = static_cast<double>(bins[i]);
     if (bins[i] > 0)
       svg += fmt::format(
-          "<rect class=\"compute\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
-          "height=\"{:.1f}\">{}</rect>\n",
+          "<rect class=\"compute\" "
+          "x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
           plot.x(from) + 0.5, plot.y(count), plot.x(from + width) - plot.x(from) - 1,
           plot.y(0) - plot.y(count),
           title(fmt::format("{} from {:.3g} to {:.3g}", counted(bins[i], "step"), from,

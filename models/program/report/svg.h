@@ -14,7 +14,8 @@ struct Span {
   enum Kind { Compute, Communicate, Wait, Data, Forward, Optimizer };
   double begin, end;
   Kind kind = Compute;
-  std::string name = "";  // shown where the pointer rests
+  // Shown where the pointer rests.
+  std::string name = "";
 };
 struct Lane {
   std::string label;

@@ -96,7 +96,7 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
   below.resize(std::min<size_t>(below.size(), 2));
   const int room = size.rows - 6 - static_cast<int>(below.size());
   loss.logarithmic = accuracy.percent = true;
-  // What is cleared behind the last one would be it.
+  // Clearing behind the last column would clear that one.
   loss.columns = accuracy.columns = size.columns - 1;
   loss.rows = run.epochs.size() > 1 ? room * 3 / 5 : room;
   accuracy.rows = room - loss.rows;

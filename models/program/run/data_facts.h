@@ -18,8 +18,8 @@ struct DataFacts {
   int64_t channels = 0, image_size = 0;
   std::vector<float> mean, std;
   std::vector<std::string> classes;
-  std::string digest =
-      "";  // of one's own images, as they are trained on; "" : of a data set of the catalog
+  // The digest of one's own images, as they are trained on; "" : of a data set of the catalog.
+  std::string digest = "";
 
   bool operator==(const DataFacts&) const = default;
 };
@@ -27,7 +27,7 @@ struct DataFacts {
 // Whether --data names no data set, but pictures of one's own: a folder that is there, a path, or a
 // .csv.
 bool is_own_data(const std::string& data);
-// Of the catalog; throws Error where there is none.
+// Facts from the catalog; throws Error where there are none.
 DataFacts facts_of_dataset(const std::string& name);
 ImageTransform normalization_of(const DataFacts& facts);
 

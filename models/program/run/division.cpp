@@ -223,22 +223,21 @@ void check_parts(const Division& d, const Recipe& recipe, int now) {
                      workers, d.replicas() > 1 ? "replicas" : "ranks");
   if (d.replicas() > 1 && recipe.dtype == "fp16")
     throw UsageError(
-        "--dtype fp16 scales the loss on one device, and --shards {} with --parallel dp has a loss "
-        "on each",
+        "--dtype fp16 scales the loss on one device, and --shards {} with --parallel "
+        "dp has a loss on each",
         d.shards);
   if (recipe.batch < std::max(d.shards, ranks))
     throw UsageError("{}, and --batch {}: each {} needs an image at least", parts, recipe.batch,
                      d.shards > 0 ? "shard" : "rank");
   if (recipe.accumulate > 1 && !d.elastic.empty())
     throw UsageError(
-        "--accumulate {} with --elastic {}: shards come one after the other already; give --batch "
-        "{} instead",
+        "--accumulate {} with --elastic {}: shards come one after the other already; "
+        "give --batch {} instead",
         recipe.accumulate, d.elastic, recipe.step_batch());
   if (recipe.accumulate > 1 && *d.sync_bn)
     throw UsageError(
-        "--accumulate {} with --shards {} and --sync-bn: batch norm would see all of the batches "
-        "at once; give --batch "
-        "{} instead",
+        "--accumulate {} with --shards {} and --sync-bn: "
+        "batch norm would see all of the batches at once; give --batch {} instead",
         recipe.accumulate, d.shards, recipe.step_batch());
 }
 
@@ -249,8 +248,7 @@ void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
   if (*d.sync_bn && last > 0 && last < parts)
     throw UsageError(
         "--sync-bn needs an image on every {}, and of {} images in batches of {} the last batch "
-        "has {} for {} {}s; "
-        "choose another --batch, or leave --sync-bn out",
+        "has {} for {} {}s; choose another --batch, or leave --sync-bn out",
         part, images, batch, last, parts, part);
 }
 
@@ -260,8 +258,8 @@ void check_backend(const std::string& backend, const std::string& device) {
              "ring, mpi, nccl or nccl-ring");
   if (backend.starts_with("nccl") != Device(device).is_cuda())
     throw UsageError(
-        "--backend {} does not go with --device {}: nccl and nccl-ring connect GPUs, ring and mpi "
-        "CPUs",
+        "--backend {} does not go with --device {}: "
+        "nccl and nccl-ring connect GPUs, ring and mpi CPUs",
         backend, device);
 }
 

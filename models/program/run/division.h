@@ -20,9 +20,10 @@ constexpr int kMaxShards = kMaxRanks;
 
 // --bucket-mb: megabytes, or these. Words for people and files: "4", "auto"; of them again: throws
 // UsageError.
-inline constexpr double kUsualBuckets = 0;  // as DistributedDataParallel has them
-inline constexpr double kPlannedBuckets =
-    -1;  // "auto": as its planner chooses after the first step
+// As DistributedDataParallel has them.
+inline constexpr double kUsualBuckets = 0;
+// "auto": as its planner chooses after the first step.
+inline constexpr double kPlannedBuckets = -1;
 std::string bucket_words(double mb);
 double bucket_mb_from(const std::string& words);
 // What DistributedDataParallel is told for it. Collective where it measures.
@@ -42,8 +43,8 @@ struct Division {
 
   // Virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do.
   int shards = 0;
-  std::string elastic =
-      "";  // "MIN:MAX": as many ranks as there are, beginning with `ranks`; "": always so many
+  // "MIN:MAX": as many ranks as there are, beginning with `ranks`; "": always so many.
+  std::string elastic = "";
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
   // Devices of this process; 1: no DataParallel.
@@ -66,8 +67,8 @@ ElasticRange elastic_range(const Division& division, int ranks);
 // What it comes to on so many ranks.
 Division settle(const Division& complete, int ranks);
 
-std::string as_words(
-    const Division& settled);  // "--parallel ddp --ranks 2 … --device cpu --backend ring"
+// "--parallel ddp --ranks 2 … --device cpu --backend ring".
+std::string as_words(const Division& settled);
 // "DDP, 2 ranks (shared memory) · cpu, 1 thread per rank"
 std::string describe(const Division& settled, const ProcessGroup* group);
 

@@ -6,10 +6,12 @@
 
 namespace ringgrad::program {
 
-std::string machine_name();  // "AMD EPYC 9R14, 2 cores, kernels for v4_bf16"
-std::string command_line();  // as it was typed
-std::string
-checkout();  // the commit of the checkout in which this program lies, now; "" : it lies in none
+// "AMD EPYC 9R14, 2 cores, kernels for v4_bf16".
+std::string machine_name();
+// As it was typed.
+std::string command_line();
+// The commit of the checkout in which this program lies, now; "" : it lies in none.
+std::string checkout();
 
 // The bytes that this machine has, or that the process's control group may take where that is less.
 int64_t memory_limit();

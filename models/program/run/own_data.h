@@ -14,7 +14,8 @@ struct OwnDataOptions {
 };
 
 struct OwnData {
-  DataFacts facts;  // normalised by the training images' mean and deviation
+  // Normalised by the training images' mean and deviation.
+  DataFacts facts;
   ImageDataset train, test;
   // For people: the classes, how they are divided, and what was left out.
   std::vector<std::string> notes;

@@ -92,8 +92,8 @@ const std::vector<RecipeField>& recipe_fields() {
               "cnn, lenet, resnet20 … resnet110, resnet18 … resnet152 (default: as the data needs)",
               models::model_names()),
       F::word("data", &R::data,
-              "digits, shapes, mnist, cifar10, cifar100, a folder of pictures, or a .csv of paths "
-              "and labels",
+              "digits, shapes, mnist, cifar10, cifar100, a folder of pictures, "
+              "or a .csv of paths and labels",
               dataset_names()),
       F::number("epochs", &R::epochs, "passes over the training set", {1, kMany}),
       F::number("batch", &R::batch, "global batch size, of all ranks together", {1, kMany}),
@@ -130,14 +130,13 @@ const std::vector<RecipeField>& recipe_fields() {
       F::word("conv", &R::conv, "direct: exact sums; auto and winograd: how else the CPU convolves",
               {"auto", "direct", "winograd"}),  // in the order of ConvAlgorithm
       F::word("float32_matmul_precision", &R::float32_matmul_precision,
-              "highest: float32 by float32; high, medium: by TF32 where cuBLAS and cuDNN compute; "
-              "ignored elsewhere",
+              "highest: float32 by float32; high, medium: "
+              "by TF32 where cuBLAS and cuDNN compute; ignored elsewhere",
               {"highest", "high", "medium"}),
       F::word("provider", &R::provider,
-              "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, and "
-              "remembered), reference "
-              "(the formulas as plain loops; slow, on the CPU alone) or auto: native on the CPU, "
-              "fastest on CUDA",
+              "native (ours), vendor (oneDNN; cuBLAS, cuDNN), fastest (measured at first use, "
+              "and remembered), reference (the formulas as plain loops; "
+              "slow, on the CPU alone) or auto: native on the CPU, fastest on CUDA",
               {"auto", "native", "vendor", "fastest", "reference"}),
   };
   return fields;
@@ -206,8 +205,8 @@ void check_recipe(const Recipe& r) {
     std::visit([&](auto member) { check_value(field, r.*member); }, field.member);
   if (!is_own_data(r.data) && (r.image_size != 0 || r.skip_broken))
     throw UsageError(
-        "--image-size and --skip-broken are for pictures of one's own; {} has its images as they "
-        "are",
+        "--image-size and --skip-broken are for pictures of one's own; "
+        "{} has its images as they are",
         r.data);
   if (is_own_data(r.data) && r.image_size < kLeastSize)
     throw UsageError("--image-size is {}, expected {} to {}", r.image_size, kLeastSize,
@@ -217,8 +216,8 @@ void check_recipe(const Recipe& r) {
                      r.amp, r.dtype);
   if (r.warmup > 0 && r.schedule == "onecycle")
     throw UsageError(
-        "--warmup goes with --schedule constant, step or cosine; onecycle, the default, warms up "
-        "by itself");
+        "--warmup goes with --schedule constant, step or cosine; "
+        "onecycle, the default, warms up by itself");
 }
 
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch) {

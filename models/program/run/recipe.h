@@ -17,26 +17,34 @@ namespace ringgrad::program {
 struct Recipe {
   std::string model, data;
   int64_t epochs = 4;
-  int64_t batch = 128;     // of all ranks together
-  int64_t accumulate = 1;  // so many batches are a step
+  // For all ranks together.
+  int64_t batch = 128;
+  // So many batches are a step.
+  int64_t accumulate = 1;
   std::string optimizer = "sgd";
   double lr = 0.1;
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 5e-4;
   std::string schedule = "onecycle";
-  double warmup = 0;  // epochs
+  // Epochs.
+  double warmup = 0;
   double label_smoothing = 0;
   double clip_norm = 0;
   int64_t crop = 0, cutout = 0;
   bool flip = false;
   // Pixels a side, to which pictures of one's own are resized; 0: a data set's.
   int64_t image_size = 0;
-  bool skip_broken = false;     // of one's own pictures
-  std::string freeze = "none";  // or backbone: all but the last layer stays as --init has it
-  std::string dtype = "fp32";   // of images and activations; or bf16, fp16
-  std::string amp = "O0";       // what else has that dtype; see mixed_precision.h
-  std::string conv = "auto";    // see core/kernels/geometry.h
+  // For pictures of one's own.
+  bool skip_broken = false;
+  // Or backbone: all but the last layer stays as --init has it.
+  std::string freeze = "none";
+  // For images and activations; or bf16, fp16.
+  std::string dtype = "fp32";
+  // The level, which says what else has that dtype; see mixed_precision.h.
+  std::string amp = "O0";
+  // See core/kernels/geometry.h.
+  std::string conv = "auto";
   // Or native, vendor, reference, fastest; see core/kernels/kernel.h.
   std::string provider = "auto";
 

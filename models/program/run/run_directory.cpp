@@ -74,8 +74,8 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   run.hold();
   if (fs::exists(run.checkpoint()))
     throw UsageError(
-        "train: {0} already holds a run; continue it with --resume {0}, or choose another "
-        "directory",
+        "train: {0} already holds a run; continue it with --resume {0}, "
+        "or choose another directory",
         path);
   run.check_free();
   if (!named) point_latest_at(run.path_.filename());
@@ -90,7 +90,7 @@ fs::path make_result_directory(const std::string& path, const std::string& name)
 RunDirectory RunDirectory::open(const std::string& called, RunKind kind) {
   const std::string path = find_run(called, kind);
   check_kind(path, kind);
-  // a link on the way there may lead elsewhere by the next look.
+  // A link on the way there may lead elsewhere by the next look.
   const fs::path real = fs::canonical(path);
   return RunDirectory(real == fs::absolute(path) ? fs::path(path) : real);
 }

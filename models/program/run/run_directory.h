@@ -59,9 +59,12 @@ class RunDirectory {
   // Why the run has failed, as the last line, unless there is one already, or nothing was measured.
   // Never throws.
   void note_failure(const std::string& why) const;
-  int64_t last_epoch() const;          // that has a line in metrics.jsonl; 0: none has
-  bool has_all(int64_t epochs) const;  // and its result is saved: there is nothing to go on with
-  // metrics.jsonl or summary.json: something to report, though there is no model.
+  // The last epoch that has a line in metrics.jsonl; 0: none has.
+  int64_t last_epoch() const;
+  // True where all have, and the result is saved: there is nothing to go on with.
+  bool has_all(int64_t epochs) const;
+  // True where there is metrics.jsonl or summary.json: something to report, though there is no
+  // model.
   bool has_measured() const;
 
  private:

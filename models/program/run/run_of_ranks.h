@@ -2,16 +2,19 @@
 //
 //   int gan(const GanOptions& asked) {
 //     GanOptions options = asked;
-//     restore_settings(RunKind::Gan, options);  // a run that goes on keeps those that it began
-//     with return train_on_ranks({.kind = RunKind::Gan, .config = {{"gan", settings_of(options)}},
-//     …},
+//     // A run that goes on keeps those that it began with.
+//     restore_settings(RunKind::Gan, options);
+//     return train_on_ranks({.kind = RunKind::Gan, .config = {{"gan", settings_of(options)}}, …},
 //                           [&](const RunDirectory* run, ProcessGroup* group) { … });
 //   }
 //
 // A command lists its settings once, beside its options, for every function that visits them:
 //
-//   void each_setting(GanOptions& o, const auto& visit) { visit("batch", o.batch); visit("lr",
-//   o.lr); … }
+//   void each_setting(GanOptions& o, const auto& visit) {
+//     visit("batch", o.batch);
+//     visit("lr", o.lr);
+//     …
+//   }
 #pragma once
 
 #include <functional>
@@ -24,12 +27,15 @@
 namespace ringgrad::program {
 
 struct RunOfRanks {
-  RunKind kind;             // Gan
-  std::string name;         // of a new run's directory, runs/NNNN-name
-  std::string out, resume;  // the directory of a new run, or "" ; of the run that goes on, or ""
+  // Gan.
+  RunKind kind;
+  // For a new run's directory, runs/NNNN-name.
+  std::string name;
+  // The directory of a new run, or "" ; of the run that goes on, or "".
+  std::string out, resume;
   int ranks = 1, shards = 0;
   int64_t max_steps = 0;
-  // config.json: the settings under the command's name, which must be the same on all ranks.
+  // Settings for config.json, under the command's name, which must be the same on all ranks.
   nlohmann::json config;
 };
 

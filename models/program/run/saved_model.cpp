@@ -54,8 +54,8 @@ void check_usable(const nn::NamedTensors& weights, const fs::path& file) {
     if (!is_floating(tensor.dtype())) continue;
     CHECK_AS(DataError, std::isfinite(sum(to(tensor, DType::Float64)).item<double>()),
              "load: ", file.string(), ": ", name,
-             " holds values that are not finite: the run that saved it diverged, or the file is "
-             "damaged");
+             " holds values that are not finite: the run that saved it diverged, "
+             "or the file is damaged");
     const auto values =
         name.ends_with("running_var") ? to_vector<double>(tensor) : std::vector<double>();
     CHECK_AS(DataError, std::none_of(values.begin(), values.end(), [](double v) { return v < 0; }),
@@ -69,8 +69,8 @@ void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& 
   try {
     if (module.load_state_dict(saved.tensors).stripped_module_prefix)
       message(
-          "note    {}: all names begin with \"module.\" (PyTorch's DistributedDataParallel), which "
-          "was left out",
+          "note    {}: all names begin with \"module.\" (PyTorch's "
+          "DistributedDataParallel), which was left out",
           file.string());
   } catch (const Error& error) {
     throw DataError(fmt::format("load: {} does not fit {}: {}", file.string(), what, error.what()));

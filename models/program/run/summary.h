@@ -27,15 +27,21 @@ struct BucketSummary {
 };
 
 struct RankSummary {
-  // Of a step, by Part: the mean over the measured steps.
+  // By Part, of a step: the mean over the measured steps.
   std::array<double, kParts.size()> seconds{};
-  // Of these: it could have run, and had no core, as others had them or a quota was spent.
+  // The part of these in which it could have run, and had no core, as others had them or a quota
+  // was spent.
   double starved = 0;
-  double processor = 0;    // of cores that it used in a step, with all its threads
-  double machine = 0;      // and that all programs of the machine used meanwhile
-  double page_faults = 0;  // of a step: pages that came from the disk
-  int64_t tensor_bytes = 0, resident_bytes = 0;  // at most
-  int64_t sent_bytes = 0;                        // of gradients, for a step
+  // Cores that it used in a step, with all its threads.
+  double processor = 0;
+  // Cores that all programs of the machine used meanwhile.
+  double machine = 0;
+  // Pages that came from the disk in a step.
+  double page_faults = 0;
+  // At most.
+  int64_t tensor_bytes = 0, resident_bytes = 0;
+  // Bytes of gradients, for a step.
+  int64_t sent_bytes = 0;
   // DataParallel: in tensors on each of its devices, at most.
   std::vector<int64_t> device_bytes;
   std::vector<BucketSummary> buckets;
@@ -55,8 +61,8 @@ struct StepHistogram {
 // What a kernel takes in a step of the first rank: the median of those steps that were looked at
 // closely.
 struct KernelTime {
-  std::string phase, layer,
-      kernel;  // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss
+  // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss.
+  std::string phase, layer, kernel;
   double seconds = 0;  // of all its calls there
 };
 
@@ -66,13 +72,16 @@ struct ImageResult {  // of a test image
 };
 
 struct RunSummary {
-  // false: as of the last epoch, or of a failure, which not all ranks have lived to see.
+  // False: as of the last epoch, or of a failure, which not all ranks have lived to see.
   bool ended = true;
-  int64_t steps = 0;  // that were measured: all of this call but the first ones, which tune
+  // Steps that were measured: all of this call but the first ones, which tune.
+  int64_t steps = 0;
   int64_t steps_per_epoch = 0;
-  double train_seconds = 0, test_seconds = 0, save_seconds = 0;  // of this call
+  // For this call.
+  double train_seconds = 0, test_seconds = 0, save_seconds = 0;
   double images_per_second = 0;
-  int cores = 0, threads = 0, workers = 0;  // of the machine; of a rank
+  // The machine's cores, and a rank's threads and workers.
+  int cores = 0, threads = 0, workers = 0;
   // The part of the scheduler's periods in which a quota was spent.
   double throttled = 0;
   // Bytes that this machine has, or its control group may take.
@@ -83,8 +92,10 @@ struct RunSummary {
   // Epochs done, and the mean loss since the point before.
   std::vector<std::array<double, 2>> loss_curve;
   std::vector<std::string> classes;
-  std::vector<int64_t> confusion;  // as Evaluation has it
-  std::vector<ImageResult> worst;  // of the test images, the worst first
+  // As Evaluation has it.
+  std::vector<int64_t> confusion;
+  // Test images, the worst first.
+  std::vector<ImageResult> worst;
   std::string command, machine, version, commit, data_digest;
 };
 

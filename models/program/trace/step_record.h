@@ -29,18 +29,23 @@ struct BucketSlice {
 
 struct StepRecord {
   // Those of one list do not overlap, but for kernels, which lie in the kernels that call them.
-  std::vector<Slice> phases;  // data, zero_grad, forward, backward, optimizer, rest
-  // Until a layer's output, or its last gradient, was there.
+  // data, zero_grad, forward, backward, optimizer, rest.
+  std::vector<Slice> phases;
+  // The times until a layer's output, or its last gradient, was there.
   std::vector<Slice> layers;
-  std::vector<Slice> kernels;  // that the thread of the step called
+  // Kernels that the thread of the step called.
+  std::vector<Slice> kernels;
   // By parameter: from its complete gradient to the end of its hooks.
   std::vector<Slice> gradients;
   // In backward, after the last gradient: what overlap did not hide.
   std::vector<Slice> waits;
-  std::vector<std::vector<Slice>> loading;  // of batches, by the loader's threads
+  // The loading of batches, by the loader's threads.
+  std::vector<std::vector<Slice>> loading;
   std::vector<BucketSlice> buckets;
-  int64_t clock_offset = 0;  // of the rank's clock against rank 0's
-  int64_t clock_bound = 0;   // and how wrong that may be
+  // The offset of the rank's clock against rank 0's.
+  int64_t clock_offset = 0;
+  // The bound on how wrong that may be.
+  int64_t clock_bound = 0;
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Slice, name, begin, end)

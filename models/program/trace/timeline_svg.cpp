@@ -59,17 +59,16 @@ class Picture {
            const std::string& label, const std::string& tip) {
     const double width = std::max(x(to) - x(from), 1.5);
     shapes_ += fmt::format(
-        "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
-        "rx=\"2\"><title>{}"
-        "</title></rect>\n",
+        "<rect class=\"{}\" x=\"{:.1f}\" "
+        "y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\"><title>{}</title></rect>\n",
         of, x(from), y, width, height, escaped(tip));
     if (width > 7.0 * static_cast<double>(label.size()) + 6)
       text(x(from) + width / 2, y + height / 2 + 4, label, "in", "middle");
   }
   void line(const char* of, double x1, double y1, double y2, const std::string& tip = "") {
     shapes_ += fmt::format(
-        "<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" "
-        "y2=\"{:.1f}\"><title>{}</title></line>\n",
+        "<line class=\"{}\" "
+        "x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"><title>{}</title></line>\n",
         of, x1, y1, x1, y2, escaped(tip));
   }
   const std::string& shapes() const { return shapes_; }
@@ -148,16 +147,14 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
     top = draw_rank(picture, top, rank, records[rank], zero);
   picture.text(12, bottom + 12,
                fmt::format("short strokes: a parameter's gradient is ready · pale: a bucket waits "
-                           "for the one before · clocks of the "
-                           "ranks agree within {:.0f} µs",
+                           "for the one before · clocks of the ranks agree within {:.0f} µs",
                            static_cast<double>(bound) / 1e3),
                "quiet");
   const double height = bottom + 26;
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" role=\"img\">"
-      "<title>{2}</title>\n<style>\n{3}\n</style>\n<rect class=\"page\" width=\"{0}\" "
-      "height=\"{1}\"/>\n{4}</svg>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
+      "width=\"{0}\" height=\"{1}\" role=\"img\"><title>{2}</title>\n<style>\n{3}\n</style>\n<rect "
+      "class=\"page\" width=\"{0}\" height=\"{1}\"/>\n{4}</svg>\n",
       width, height, escaped(title), kStyle, picture.shapes());
 }
 

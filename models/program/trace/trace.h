@@ -10,12 +10,14 @@
 namespace ringgrad::program {
 
 struct TraceOptions : WorkloadOptions {
-  // a small network, too, has several buckets then; each is shown.
+  // A small network, too, has several buckets then; each is shown.
   std::vector<double> bucket_caps = {0.25};
-  int steps = 10;  // the last one is shown
+  // The last one is shown.
+  int steps = 10;
   // Also write the step of all ranks to this file, for ui.perfetto.dev.
   std::string perfetto;
-  std::string svg;  // also draw it to this file
+  // Also draw it to this file.
+  std::string svg;
 };
 int trace(const TraceOptions& options);
 

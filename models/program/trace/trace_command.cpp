@@ -178,8 +178,8 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
       "The last bucket is always launched after that.");
   if (group.device().is_cuda())
     message(
-        "The host waits for the GPU wherever a time is noted, so the step is slower than "
-        "in\ntraining.");
+        "The host waits for the GPU wherever a time is noted, "
+        "so the step is slower than in\ntraining.");
   if (perfetto) {
     write_file(*perfetto, perfetto_trace(records).dump() + "\n");
     message("wrote {} (open it in ui.perfetto.dev)", options.perfetto);

@@ -14,12 +14,15 @@ namespace ringgrad::program {
 inline constexpr size_t kWorst = 25;
 
 struct Evaluation {
-  double loss = 0;  // mean over the images
+  // Mean over the images.
+  double loss = 0;
   int64_t correct = 0, total = 0;
-  // a signal asked some rank to stop: the numbers are of a part of the images.
+  // A signal asked some rank to stop: the numbers are of a part of the images.
   bool interrupted = false;
-  std::vector<int64_t> confusion;  // [classes · classes], row: the label, column: the answer
-  std::vector<ImageResult> worst;  // the kWorst images of the highest loss, the worst first
+  // [classes · classes], row: the label, column: the answer.
+  std::vector<int64_t> confusion;
+  // The kWorst images of the highest loss, the worst first.
+  std::vector<ImageResult> worst;
   double accuracy() const {
     return total ? static_cast<double>(correct) / static_cast<double>(total) : 0;
   }

@@ -1,7 +1,8 @@
 // What --dtype and --amp mean for a training step. The levels are apex's:
-//   O0  float32 throughout                         O2  16-bit parameters with float32 copies that
-//   the optimizer steps O1  16-bit activations, float32 parameters     O3  16-bit parameters, and
-//   nothing else
+//   O0  float32 throughout
+//   O1  16-bit activations, float32 parameters
+//   O2  16-bit parameters with float32 copies that the optimizer steps
+//   O3  16-bit parameters, and nothing else
 // Batch norm's parameters and statistics and the loss are float32 at every level. With float16 the
 // loss is scaled.
 #pragma once

@@ -44,8 +44,8 @@ StepClock::Pressure StepClock::pressure() {
     now.processor_seconds = seconds(used.ru_utime) + seconds(used.ru_stime);
     now.page_faults = used.ru_majflt;
   }
-  std::ifstream machine(
-      "/proc/stat");  // "cpu  user nice system idle iowait irq softirq steal …", in ticks
+  // "cpu  user nice system idle iowait irq softirq steal …", in ticks.
+  std::ifstream machine("/proc/stat");
   machine.ignore(5);
   double ticks = 0, all = 0;
   for (int i = 0; i < 8 && machine >> ticks; ++i)

@@ -17,7 +17,7 @@
 namespace ringgrad::program {
 namespace {
 
-// How often the loss is looked at: looking waits for the device.
+// The steps between looks at the loss: looking waits for the device.
 constexpr int64_t kLossCheckSteps = 50;
 
 std::vector<int64_t> numbers_of(const ShardDigest& digest) {

@@ -56,20 +56,25 @@ class Training {
   void load(const TrainingState& state);
 
   nn::Module& model() { return *model_; }
-  // elements; all but what the recipe freezes.
+  // The number of elements; all but what the recipe freezes.
   int64_t trained_parameters() const;
-  int64_t step() const { return step_; }                      // steps done, over all epochs
-  int64_t epoch() const { return step_ / steps_per_epoch_; }  // whole epochs done
+  // Steps done, over all epochs.
+  int64_t step() const { return step_; }
+  // Whole epochs done.
+  int64_t epoch() const { return step_ / steps_per_epoch_; }
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
-  int64_t images() const { return images_; }  // in this epoch so far, on all ranks
+  // In this epoch so far, on all ranks.
+  int64_t images() const { return images_; }
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
   int64_t planned_steps() const { return steps_per_epoch_ * recipe_.epochs; }
-  // This rank, in all epochs of this process.
+  // Seconds for which this rank has waited, in all epochs of this process.
   double waited_for_data() const { return batches_->waited_seconds(); }
-  // Over the images of this epoch so far; waits for the device.
+  // The mean over the images of this epoch so far; waits for the device.
   double mean_loss() const;
-  double own_mean_loss() const;                       // over this rank's alone; not collective
-  int64_t own_images() const { return own_images_; }  // whose mean that is
+  // The mean over this rank's images alone; not collective.
+  double own_mean_loss() const;
+  // The number of images whose mean that is.
+  int64_t own_images() const { return own_images_; }
   // A signal has asked some rank to stop. All ranks hear of it after the same step.
   bool interrupted() const;
 
