@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "ringgrad/distributed/job/job_members.h"
 #include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/job/job_members.h"
 
 namespace ringgrad {
 

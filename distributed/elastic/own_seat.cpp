@@ -32,8 +32,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 OwnSeat::OwnSeat()
-    : membership_(
-          Membership::open(parse_number<int>(variable(kMembersDescriptor)).value_or(-1))),
+    : membership_(Membership::open(parse_number<int>(variable(kMembersDescriptor)).value_or(-1))),
       index_(parse_number<int>(variable("LOCAL_RANK")).value_or(-1)) {
   CHECK_AS(DistributedError, index_ >= 0 && index_ < membership_.seats(), "elastic: LOCAL_RANK is ",
            variable("LOCAL_RANK"), ", and the job has ", membership_.seats(), " seats");
