@@ -12,7 +12,7 @@ namespace ringgrad {
 std::vector<std::string> Reducer::ready_order() const {
   std::vector<std::string> names;
   if (replanned_)
-    for (const int i : order_) names.push_back(parameters_[i].first);
+    for (const int i : order()) names.push_back(parameters_[i].first);
   return names;
 }
 
@@ -24,19 +24,18 @@ void Reducer::set_ready_order(const std::vector<std::string>& names,
   for (const std::string& name : names)
     if (const auto found = index.extract(name)) order.push_back(found.mapped());
   if (order.size() != parameters_.size() || names.size() != order.size()) return;
-  replanned_ = true;
-  plan(order, caps.value_or(options_.caps));
+  plan_anew(order, caps.value_or(this->caps()));
 }
 
 // "plan": the positions of the parameters in the order in which they were ready, and the two caps.
 // "0", "1", …: what is kept with these buckets.
 NamedTensors Reducer::comm_hook_state() const {
   NamedTensors state;
-  for (size_t b = 0; b < buckets_.size(); ++b)
-    if (buckets_[b].scratch) state.emplace_back(std::to_string(b), buckets_[b].scratch);
+  for (size_t b = 0; b < scratch_.size(); ++b)
+    if (scratch_[b]) state.emplace_back(std::to_string(b), scratch_[b]);
   if (state.empty()) return state;
-  std::vector<int64_t> plan(order_.begin(), order_.end());
-  plan.insert(plan.end(), {options_.caps.first_bytes, options_.caps.bytes});
+  std::vector<int64_t> plan(order().begin(), order().end());
+  plan.insert(plan.end(), {caps().first_bytes, caps().bytes});
   state.emplace_back("plan", tensor(plan));
   return state;
 }
@@ -56,11 +55,10 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
           "; load what a wrapper of the same module has saved");
     CHECK(options_.comm_hook,
           "load_comm_hook_state: gradients are averaged plainly; register the hook before");
-    replanned_ = true;
-    plan(order, {kept_plan.end()[-2], kept_plan.end()[-1]});
+    plan_anew(order, {kept_plan.end()[-2], kept_plan.end()[-1]});
   }
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    Tensor& scratch = buckets_[b].scratch;
+  for (size_t b = 0; b < scratch_.size(); ++b) {
+    Tensor& scratch = scratch_[b];
     const auto saved = kept.extract(std::to_string(b));
     if (!saved) {
       scratch = {};
@@ -69,13 +67,13 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
     const Tensor x = saved.mapped();
     if (!scratch || scratch.numel() != x.numel() || scratch.dtype() != x.dtype()) {
       const auto bytes = static_cast<size_t>(x.numel()) * itemsize(x.dtype());
-      scratch = Tensor(group_.allocate_shared(bytes, buckets_[b].flat.device()), {x.numel()}, {1},
+      scratch = Tensor(group_.allocate_shared(bytes, buckets()[b].flat.device()), {x.numel()}, {1},
                        0, x.dtype());
     }
     copy_(scratch, x.flatten());
   }
   CHECK(kept.empty(), "load_comm_hook_state: '", kept.begin()->first, "' belongs to none of the ",
-        buckets_.size(), " buckets; load what a wrapper of the same module has saved");
+        scratch_.size(), " buckets; load what a wrapper of the same module has saved");
 }
 
 }  // namespace ringgrad

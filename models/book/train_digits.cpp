@@ -21,6 +21,7 @@
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/data/synthetic/digits.h"
+#include "ringgrad/distributed/ddp/gradient_buckets.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/resnet.h"
@@ -74,7 +75,7 @@ ImageDataset read_digits(const std::string& folder, const std::string& part) {
                           folder + "/" + part + "-labels-idx1-ubyte", classes);
 }
 
-// Averages every gradient over the ranks.
+// Averages over the ranks what is no gradient, such as the running statistics of batch norm.
 void average(ProcessGroup& group, const std::vector<Tensor>& tensors) {
   for (const Tensor& x : tensors)
     if (is_floating(x.dtype())) group.all_reduce(x, ReduceOp::Average).wait();
@@ -102,6 +103,8 @@ void train(const Options& options) {
   ProcessGroup& group = process_group();
   manual_seed(1);  // the same weights on all ranks
   const auto network = make_network(options.network);
+  const auto averaged =
+      std::make_shared<GradientBuckets>("ringgrad_book", group, network->named_parameters());
   optim::SGD optimizer(network->named_parameters(), {.lr = kLearningRate, .momentum = 0.9});
 
   int first_epoch = 0;
@@ -130,12 +133,10 @@ void train(const Options& options) {
     optimizer.set_lr(kLearningRate * (options.epochs - epoch) / options.epochs);
     for (const Batch& batch : loader) {
       optimizer.zero_grad();
-      cross_entropy((*network)(batch.data), batch.target).backward();
-      for (const Tensor& parameter : network->parameters())
-        group.all_reduce(parameter.grad(), ReduceOp::Average).wait();
+      cross_entropy((*network)(batch.data), batch.target).backward();  // averages, too
       optimizer.step();
     }
-    average(group, network->buffers());  // the running statistics of batch norm
+    average(group, network->buffers());
     const double right = accuracy(*network, test_loader, group);
     if (group.rank() > 0) continue;
     nn::save_checkpoint(file, {.model = network->state_dict(),

@@ -91,7 +91,7 @@ void tell(Page& page, const ExplainOptions&) {
   page.facts["runs"] = runs;
   page.facts["layer_bytes"] = kLayerBytes;
   page.read("distributed/ddp/bucket_plan.cpp", "std::vector<BucketRange> plan_buckets(",
-            "how the array is cut; reducer.cpp beside it launches the buckets");
+            "how the array is cut; gradient_buckets.cpp beside it launches the buckets");
 }
 
 }  // namespace

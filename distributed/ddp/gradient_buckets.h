@@ -1,0 +1,154 @@
+// GradientBuckets: from "this parameter's gradient is complete" to "all buckets have been averaged
+// over the ranks".
+//
+// Gradients lie in flat arenas, and a bucket is a range of one (bucket_plan.h). The hook of a
+// parameter runs when backward has completed its gradient. When all gradients of a bucket are
+// complete and the buckets before it have been launched, its average is launched, and backward goes
+// on. After the last node the rest is launched, and everything is waited for. So it communicates
+// during backward and at its end, never in forward, and a parameter that takes no part in the loss
+// needs no flag: its gradient is what it was, and its bucket is launched after the last node.
+//
+//   const auto buckets = std::make_shared<GradientBuckets>("net", group, net.named_parameters());
+//   loss.backward();  // now every gradient is the average over the ranks
+//
+// A derived class gives a step its policy: the virtual functions say what begins it, what a sum is
+// and what follows. Reducer (DistributedDataParallel) and ShardGradients (VirtualRanks) do so.
+//
+// Note [Several wrappers in one loss]
+// Where several wrappers of a group are parts of one loss, only the first one that backward reaches
+// communicates while backward runs, and the others after it, in the order in which they were
+// reached. When whose buckets become complete depends on which parameters a rank's loss has, and
+// all ranks must issue the same collectives.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/distributed/ddp/gradient_arenas.h"
+#include "ringgrad/distributed/work.h"
+
+namespace ringgrad {
+
+struct GradientBucket {
+  int index;  // buckets are launched in this order
+  BucketRange range;
+  Tensor flat;  // [n], that range of the gradients
+  std::shared_ptr<const std::string> names;
+  Work work;
+};
+
+// Not thread-safe.
+class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
+ public:
+  // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and
+  // gradients into arenas, where they stay. `name` begins messages. The group must outlive this
+  // object. Throws Error if another wrapper has one of the parameters.
+  GradientBuckets(const char* name, ProcessGroup& group, NamedTensors parameters, BucketCaps caps);
+  virtual ~GradientBuckets() = default;
+  GradientBuckets(const GradientBuckets&) = delete;
+
+  const BucketCaps& caps() const { return caps_; }
+  // The number of the step under way or, between steps, of the last one. Names it in messages, and
+  // is compared between ranks.
+  int64_t step() const { return step_; }
+  void set_step(int64_t step) { step_ = step; }
+
+ protected:
+  // -- what a step is: its policy ----------------------------------------------------------------
+
+  // The hook: backward has completed this parameter's gradient. By default the pass averages it.
+  virtual void gradient_complete(int parameter, const Tensor& leaf);
+  // A backward pass begins that has such a gradient. By default it is a step.
+  virtual void begin_pass() { begin_step(); }
+  // All gradients of this bucket are complete.
+  virtual void bucket_complete(int /*bucket*/) {}
+  // May buckets be launched while backward runs?
+  virtual bool may_launch() const { return true; }
+  // Launches the sum of a bucket: in the order of buckets, on the thread of backward. When the
+  // returned Work is done, bucket.flat is the average over the ranks.
+  virtual Work sum(const GradientBucket& bucket, const CollectiveOptions& options);
+  // A bucket's Work has been waited for.
+  virtual void bucket_done(int /*bucket*/) {}
+  // The pass's last node has run. By default: launch_rest() and wait().
+  virtual void finalize_backward();
+  // The pass is over, on any path. By default one that failed waits for what it has launched.
+  virtual void end_pass(bool failed);
+
+  // -- what policies use -------------------------------------------------------------------------
+
+  // Begins a pass unless one is under way, which ends with this thread's backward.
+  void join_pass();
+  // No gradient is ready yet. Counts the step.
+  void begin_step();
+  // Sees to it that the gradient lies in the arena, and is one: a user may have dropped or replaced
+  // it, and backward then made a new one, or none. Fails if it came in this step before.
+  void take(int parameter);
+  bool taken(int parameter) const { return taken_[parameter]; }
+  // A gradient that was taken is complete: launches what may be launched.
+  void ready(int parameter);
+  void launch_ready();
+  // Takes what is left, and launches all buckets that are.
+  void launch_rest();
+  void wait();
+  // Waits for what is under way, which still reads and writes the arenas, where the next step's
+  // gradients go. What that throws is dropped.
+  void abandon();
+
+  // Plans new buckets over the same arenas. No tensor moves, because the user may hold it. Returns
+  // false if they are the old ones.
+  bool plan(const std::vector<int>& order, const BucketCaps& caps);
+  const std::vector<int>& order() const { return order_; }  // by which they are planned
+  const std::vector<GradientBucket>& buckets() const { return buckets_; }
+  const std::vector<ArenaRange>& arenas() const { return arenas_; }
+  const Tensor& view(int parameter) const { return views_[parameter]; }  // of its arena
+  // The parameters that are ready, in the order in which they became so.
+  const std::vector<int>& arrived() const { return arrived_; }
+  size_t launched() const { return next_; }  // of the buckets, the first ones
+  bool leads() const { return leads_; }      // see Note [Several wrappers in one loss]
+
+  // A hash of the plan and of `identity`, compared between ranks with every collective of a step.
+  uint64_t layout() const { return layout_ ^ identity_; }
+  void set_identity(uint64_t identity) { identity_ = identity; }
+  CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
+  // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at
+  // once.
+  [[noreturn]] void fail_all_ranks(const std::string& reason);
+
+  ProcessGroup& group_;
+  const NamedTensors parameters_;
+
+ private:
+  // One backward pass. It lives in the pass's final callback, and so ends with the pass, however
+  // that ends.
+  struct Pass {
+    ~Pass() { buckets->end_pass(!finished); }
+    const std::shared_ptr<GradientBuckets> buckets;
+    bool finished = false;
+  };
+  void place(int parameter);
+  void launch(bool async);
+
+  const std::string name_;
+  const SoleAverager sole_averager_;
+  std::vector<ArenaRange> arenas_;
+  std::vector<Tensor> views_;  // by parameter
+
+  std::vector<int> order_;
+  BucketCaps caps_;
+  std::vector<GradientBucket> buckets_;
+  std::vector<std::vector<int>> buckets_of_;  // by parameter
+  uint64_t layout_ = 0, identity_ = 0;
+
+  std::weak_ptr<Pass> pass_;  // under way
+  int64_t step_ = -1;
+  bool leads_ = false;
+  std::vector<bool> taken_;   // by parameter
+  std::vector<int> pending_;  // by bucket: parameters that are not ready yet
+  size_t next_ = 0;           // the bucket to launch next
+  std::vector<int> arrived_;
+  std::vector<ScopedHook> hooks_;
+};
+
+}  // namespace ringgrad
