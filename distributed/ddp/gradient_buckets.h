@@ -45,7 +45,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and
   // gradients into arenas, where they stay. `name` begins messages. The group must outlive this
   // object. Throws Error if another wrapper has one of the parameters.
-  GradientBuckets(const char* name, ProcessGroup& group, NamedTensors parameters, BucketCaps caps);
+  GradientBuckets(const char* name, ProcessGroup& group, NamedTensors parameters,
+                  BucketCaps caps = {});
   virtual ~GradientBuckets() = default;
   GradientBuckets(const GradientBuckets&) = delete;
 
