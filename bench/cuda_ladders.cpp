@@ -18,6 +18,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/autotune.h"
 #include "ringgrad/core/kernels/ladder.h"
 #include "ringgrad/core/random.h"
 

@@ -8,6 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/autotune.h"
 #include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/data/datasets/data_place.h"
 #include "ringgrad/data/datasets/download.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ringgrad/distributed/elastic/registrar.h"
+#include "ringgrad/distributed/job/job_members.h"
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/models/program/run/recipe.h"
 
