@@ -97,6 +97,7 @@ case "${1:-}" in
     install_missing
     skip="-LE long" targets=all
     if [ "${1:-}" = --long ]; then shift; skip= targets="all long_tests"; fi
+    if [ "$*" = "-L quick" ]; then targets=quick_tests; fi
     build $targets
     cd "$build" && exec ctest --output-on-failure -j "$(jobs)" $skip "$@"
     ;;
