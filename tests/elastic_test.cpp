@@ -8,6 +8,7 @@
 #include <iostream>
 #include <thread>
 
+#include "ringgrad/distributed/elastic/registrar.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/virtual_ranks.h"
