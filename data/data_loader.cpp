@@ -36,22 +36,6 @@ MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
   };
 }
 
-MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset) {
-  CHECK(dataset, "data_loader: the data set is a null pointer");
-  return [dataset = std::move(dataset)](std::span<const int64_t> indices, int64_t) {
-    std::vector<Tensor> data, target;
-    for (const int64_t index : indices) {
-      CHECK_AS(IndexError, index >= 0 && index < dataset->size(),
-               "data_loader: the sampler gave index ", index, ", expected 0 to ",
-               dataset->size() - 1);
-      Example example = dataset->get(index);
-      data.push_back(std::move(example.data));
-      target.push_back(std::move(example.target));
-    }
-    return Batch{.data = stack_samples(data), .target = stack_samples(target)};
-  };
-}
-
 DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler,
                        DataLoaderOptions options)
     : make_batch_(std::move(make_batch)),
@@ -71,10 +55,6 @@ DataLoader::DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler,
                        DataLoaderOptions options)
     : DataLoader(image_batches(std::move(dataset), options.transform), std::move(sampler),
                  options) {}
-
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
-                       DataLoaderOptions options)
-    : DataLoader(stacked_batches(std::move(dataset)), std::move(sampler), std::move(options)) {}
 
 int64_t DataLoader::size() const {
   return batches_of(sampler_->size(), options_.batch_size, options_.drop_last);

@@ -17,11 +17,11 @@
 #include <span>
 
 #include "ringgrad/data/batch_source.h"
-#include "ringgrad/data/dataset.h"
 #include "ringgrad/data/image_dataset.h"
 
 namespace ringgrad {
 
+class Dataset;  // dataset.h
 class Pass;
 class Prefetcher;
 

@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/sampler.h"
 
 namespace ringgrad {
@@ -69,5 +70,25 @@ Tensor stack_samples(const std::vector<Tensor>& samples) {
   }
   return all;
 }
+
+MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset) {
+  CHECK(dataset, "data_loader: the data set is a null pointer");
+  return [dataset = std::move(dataset)](std::span<const int64_t> indices, int64_t) {
+    std::vector<Tensor> data, target;
+    for (const int64_t index : indices) {
+      CHECK_AS(IndexError, index >= 0 && index < dataset->size(),
+               "data_loader: the sampler gave index ", index, ", expected 0 to ",
+               dataset->size() - 1);
+      Example example = dataset->get(index);
+      data.push_back(std::move(example.data));
+      target.push_back(std::move(example.target));
+    }
+    return Batch{.data = stack_samples(data), .target = stack_samples(target)};
+  };
+}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
+                       DataLoaderOptions options)
+    : DataLoader(stacked_batches(std::move(dataset)), std::move(sampler), std::move(options)) {}
 
 }  // namespace ringgrad

@@ -1,5 +1,4 @@
-// Two small networks for images such as MNIST's: the convolutional one of many tutorials, and
-// LeNet-5.
+// A small network for images such as MNIST's: the convolutional one of many tutorials.
 #pragma once
 
 #include "ringgrad/nn/containers.h"
@@ -29,18 +28,6 @@ class ConvNet : public nn::Module {
   };
   Layer layer1_, layer2_;
   nn::Linear fc_;
-};
-
-// LeNet-5 (LeCun, Bottou, Bengio & Haffner 1998) with ReLU and max pooling, as everybody trains it
-// today. 61,706 parameters for MNIST. Throws Error for images of less than 12 pixels.
-class LeNet : public nn::Module {
- public:
-  explicit LeNet(ConvNetOptions options = {});
-  Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
-
- private:
-  nn::Conv2d conv1_, conv2_;
-  nn::Linear fc1_, fc2_, fc3_;
 };
 
 }  // namespace ringgrad::models

@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/models/convnet.h"
+#include "ringgrad/models/lenet.h"
 #include "ringgrad/models/resnet.h"
 #include "ringgrad/models/speed_networks.h"
 

@@ -8,9 +8,9 @@
 #include "ringgrad/core/program_observer.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/init.h"
+#include "ringgrad/nn/layer_parts.h"
 
 namespace ringgrad::nn {
-namespace {
 
 void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel,
                  int64_t groups) {
@@ -21,8 +21,6 @@ void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, P
         layer, ": ", in_channels, " input and ", out_channels, " output channels in ", groups,
         " groups, expected multiples of the number of groups");
 }
-
-}  // namespace
 
 Linear::Linear(Int64 in_features, Int64 out_features, LinearOptions options) {
   CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
@@ -47,38 +45,6 @@ Conv2d::Conv2d(Int64 in_channels, Int64 out_channels, Pair kernel, Conv2dOptions
 }
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
-
-Conv1d::Conv1d(Int64 in_channels, Int64 out_channels, Int64 kernel, Conv1dOptions options)
-    : options_{.stride = options.stride,
-               .padding = options.padding,
-               .dilation = options.dilation,
-               .groups = options.groups} {
-  check_sizes("Conv1d", in_channels, out_channels, {1, kernel}, options.groups);
-  weight =
-      register_parameter("weight", empty({out_channels, in_channels / options.groups, kernel}));
-  bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
-  init::layer_default_(weight, bias);
-}
-
-Tensor Conv1d::forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
-
-ConvTranspose2d::ConvTranspose2d(Int64 in_channels, Int64 out_channels, Pair kernel,
-                                 ConvTranspose2dOptions options)
-    : options_{.stride = options.stride,
-               .padding = options.padding,
-               .output_padding = options.output_padding,
-               .dilation = options.dilation,
-               .groups = options.groups} {
-  check_sizes("ConvTranspose2d", in_channels, out_channels, kernel, options.groups);
-  weight = register_parameter(
-      "weight", empty({in_channels, out_channels / options.groups, kernel.h, kernel.w}));
-  bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
-  init::layer_default_(weight, bias);
-}
-
-Tensor ConvTranspose2d::forward(const Tensor& x) {
-  return conv_transpose2d(x, weight, bias, options_);
-}
 
 BatchNorm::BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options)
     : options_(options), features_(features) {
@@ -121,85 +87,5 @@ Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
                          .max_pool = fusion.max_pool,
                          .batches = is_training() ? Tensor(num_batches_tracked) : Tensor()});
 }
-
-LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
-    : normalized_shape_(normalized_shape), eps_(options.eps) {
-  weight = register_parameter("weight", options.affine ? ones(normalized_shape) : Tensor());
-  bias = register_parameter("bias",
-                            options.affine && options.bias ? zeros(normalized_shape) : Tensor());
-}
-
-Tensor LayerNorm::forward(const Tensor& x) {
-  return layer_norm(x, normalized_shape_, weight, bias, eps_);
-}
-
-GroupNorm::GroupNorm(Int64 groups, Int64 channels, GroupNormOptions options)
-    : groups_(groups), channels_(channels), eps_(options.eps) {
-  CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm: ", channels,
-        " channels in ", groups, " groups, expected a multiple of the number of groups");
-  weight = register_parameter("weight", options.affine ? ones({channels}) : Tensor());
-  bias = register_parameter("bias", options.affine && options.bias ? zeros({channels}) : Tensor());
-}
-
-Tensor GroupNorm::forward(const Tensor& x) {
-  CHECK(x.defined(), "GroupNorm: the input is an undefined tensor, expected [N, C, …]");
-  CHECK_AS(ShapeError, x.dim() >= 2 && x.size(1) == channels_, "GroupNorm: the input has shape ",
-           x.shape(), ", expected [N, ", channels_, ", …]");
-  return group_norm(x, groups_, weight, bias, eps_);
-}
-
-PReLU::PReLU(Int64 num_parameters, Real init) {
-  CHECK(num_parameters > 0, "PReLU: ", num_parameters, " parameters, expected at least 1");
-  weight = register_parameter("weight", full({num_parameters}, init));
-}
-
-Tensor PReLU::forward(const Tensor& x) {
-  CHECK(x.defined(), "PReLU: the input is an undefined tensor, expected elements");
-  const int64_t count = weight.numel(), channels = x.dim() > 1 ? x.size(1) : 1;
-  CHECK_AS(ShapeError, count == 1 || count == channels, "PReLU: the input has shape ", x.shape(),
-           " with ", channels, " channels, expected ", count);
-  Shape each = {count};
-  while (each.dim() + 1 < x.dim()) each.push_back(1);
-  return prelu(x, reshape(weight, x.dim() == 0 ? Shape() : each));
-}
-
-Upsample::Upsample(UpsampleOptions options) : options_(options) {
-  CHECK((options.size == Pair(0)) != (options.scale_factor == 0), "Upsample: the size is ",
-        options.size.h, "×", options.size.w, " and the scale factor ", options.scale_factor,
-        ", expected one of the two");
-}
-
-Tensor Upsample::forward(const Tensor& x) {
-  CHECK(x.defined(), "Upsample: the input is an undefined tensor, expected [N, C, H, W]");
-  CHECK_AS(ShapeError, x.dim() == 4, "Upsample: the input has shape ", x.shape(),
-           ", expected [N, C, H, W]");
-  Pair size = options_.size;
-  if (const double scale = options_.scale_factor; scale != 0) {
-    const double height = static_cast<double>(x.size(2)) * scale,
-                 width = static_cast<double>(x.size(3)) * scale;
-    CHECK_AS(ShapeError, height == std::floor(height) && width == std::floor(width),
-             "Upsample: the input ", x.shape(), " times ", scale, " is ", height, "×", width,
-             " pixels, expected whole numbers; say the size instead");
-    size = {static_cast<int64_t>(height), static_cast<int64_t>(width)};
-  }
-  return upsample(x, size, {.mode = options_.mode, .align_corners = options_.align_corners});
-}
-
-Embedding::Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options)
-    : padding_idx_(options.padding_idx) {
-  CHECK(num_embeddings > 0 && embedding_dim > 0, "Embedding: ", num_embeddings, " rows of ",
-        embedding_dim, " numbers, expected at least 1");
-  weight = register_parameter("weight", empty({num_embeddings, embedding_dim}));
-  normal_(weight, 0, 1);
-  if (padding_idx_) {
-    const int64_t row = *padding_idx_ < 0 ? *padding_idx_ + num_embeddings : *padding_idx_;
-    CHECK_AS(IndexError, row >= 0 && row < num_embeddings, "Embedding: padding_idx is ",
-             *padding_idx_, ", there are ", num_embeddings, " rows");
-    padding_idx_ = row;
-    fill_(select(weight.detach(), 0, row), 0);
-  }
-}
-
-Tensor Embedding::forward(const Tensor& x) { return embedding(x, weight, padding_idx_); }
 
 }  // namespace ringgrad::nn

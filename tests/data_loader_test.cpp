@@ -11,6 +11,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/sampler.h"
+#include "ringgrad/data/shard_digest.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

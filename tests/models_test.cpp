@@ -9,6 +9,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/convnet.h"
+#include "ringgrad/models/lenet.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/models/resnet.h"
 #include "ringgrad/models/speedrun.h"

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "ringgrad/core/error.h"
+#include "ringgrad/data/batch_part_sampler.h"
 #include "ringgrad/data/sampler.h"
+#include "ringgrad/data/shard_digest.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;

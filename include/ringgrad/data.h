@@ -1,6 +1,9 @@
 // Data sets, and the batches that are made of them.
 #pragma once
 
+#include "ringgrad/data/batch_part_sampler.h"
 #include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/dataset.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/data/resident_batches.h"
+#include "ringgrad/data/shard_digest.h"

@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/data/batch_part_sampler.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/gan.h"

@@ -8,6 +8,7 @@
 
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/shard_digest.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/distributed/hand_over.h"

@@ -2,6 +2,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/data/batch_part_sampler.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/resident_batches.h"
 #include "ringgrad/distributed/virtual_ranks.h"

@@ -1,0 +1,54 @@
+// Initial weights that are made as matrices.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/nn/init.h"
+
+namespace ringgrad::nn::init {
+
+// Gram and Schmidt's process, twice for each row (Giraud & Langou 2003: that is enough), on the
+// host.
+void orthogonal_(const Tensor& weight, Real gain) {
+  fans(weight);  // at least two dimensions
+  const int64_t rows = weight.size(0), columns = rows > 0 ? weight.numel() / rows : 0;
+  const int64_t count = std::min(rows, columns), length = std::max(rows, columns);
+  std::vector<double> q = to_vector<double>(
+      randn({count, length}, {.dtype = DType::Float64, .device = weight.device()}));
+  const auto product = [&](int64_t a, int64_t b) {
+    return std::inner_product(&q[a * length], &q[a * length] + length, &q[b * length], 0.0);
+  };
+  for (int64_t row = 0; row < count; ++row) {
+    for (int64_t other = 0; other < 2 * row; ++other) {
+      const int64_t before = other % row;
+      const double part = product(row, before);
+      for (int64_t i = 0; i < length; ++i) q[row * length + i] -= part * q[before * length + i];
+    }
+    const double scale = 1 / std::sqrt(product(row, row));
+    for (int64_t i = 0; i < length; ++i) q[row * length + i] *= scale;
+  }
+  std::vector<double> values(weight.numel());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      values[r * columns + c] = gain * (rows <= columns ? q[r * length + c] : q[c * length + r]);
+  copy_(weight, tensor(values, weight.shape()));
+}
+
+void dirac_(const Tensor& weight) {
+  CHECK_AS(ShapeError, weight.defined() && weight.dim() >= 3, "init::dirac_: the weight has ",
+           weight.dim(), " dimensions, expected [out, in, R, S…]");
+  std::vector<double> values(weight.numel());
+  int64_t field = 1, middle = 0;
+  for (int d = 2; d < weight.dim(); ++d) {
+    field *= weight.size(d);
+    middle = middle * weight.size(d) + weight.size(d) / 2;
+  }
+  for (int64_t i = 0; i < std::min(weight.size(0), weight.size(1)); ++i)
+    values[(i * weight.size(1) + i) * field + middle] = 1;
+  copy_(weight, tensor(values, weight.shape()));
+}
+
+}  // namespace ringgrad::nn::init

@@ -1,0 +1,54 @@
+// What the layers share: the check of a convolution's sizes, and how numbers are printed in
+// PyTorch's words. Private to nn.
+#pragma once
+
+#include <charconv>
+#include <string>
+
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/shape.h"
+
+namespace ringgrad::nn {
+
+// Throws Error in the layer's name.
+void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel,
+                 int64_t groups);
+
+inline std::string text(bool value) { return value ? "True" : "False"; }
+
+// The shortest decimals that read back as the same number: 1e-05, 0.1, 1.0.
+inline std::string text(double value) {
+  char digits[32];
+  std::string number(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+  return number.find_first_of(".en") == std::string::npos ? number + ".0" : number;
+}
+
+inline std::string tuple(Pair pair) {
+  return "(" + std::to_string(pair.h) + ", " + std::to_string(pair.w) + ")";
+}
+inline std::string text(Pair pair) {
+  return pair.h == pair.w ? std::to_string(pair.h) : tuple(pair);
+}
+
+inline std::string tuple(int64_t number) { return "(" + std::to_string(number) + ",)"; }
+
+// Of all kinds of convolution: only what is not the default, but for kernel and stride.
+template <class Numbers, class Options>
+std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& o,
+                        Pair output_padding, bool bias) {
+  std::string all = std::to_string(in) + ", " + std::to_string(out) +
+                    ", kernel_size=" + tuple(kernel) + ", stride=" + tuple(o.stride);
+  if (o.padding != Numbers(0)) all += ", padding=" + tuple(o.padding);
+  if (o.dilation != Numbers(1)) all += ", dilation=" + tuple(o.dilation);
+  if (output_padding != Pair(0)) all += ", output_padding=" + tuple(output_padding);
+  if (o.groups != 1) all += ", groups=" + std::to_string(o.groups);
+  return all + (bias ? "" : ", bias=False");
+}
+
+inline std::string window(const Pool2dOptions& o) {
+  return "kernel_size=" + text(o.kernel) +
+         ", stride=" + text(o.stride == Pair(0) ? o.kernel : o.stride) +
+         ", padding=" + text(o.padding);
+}
+
+}  // namespace ringgrad::nn
