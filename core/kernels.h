@@ -130,13 +130,15 @@ KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 // x sigmoid(x).
 KERNEL(silu, (const Tensor& y, const Tensor& x));
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// Huber's loss (1964): x²/2 where |x| <= delta, else delta (|x| - delta/2).
-// dx = dy x, x not beyond ±delta.
-KERNEL(huber, (const Tensor& y, const Tensor& x, double delta));
-KERNEL(huber_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double delta));
+// Huber's loss (1964) / scale: x²/2 where |x| <= delta, else delta (|x| - delta/2).
+// dx = dy x / scale, x not beyond ±delta. The scale is 1 or delta, and nothing overflows but the
+// result.
+KERNEL(huber, (const Tensor& y, const Tensor& x, double delta, double scale));
+KERNEL(huber_backward,
+       (const Tensor& dx, const Tensor& dy, const Tensor& x, double delta, double scale));
 // Binary cross entropy of probabilities x and targets t, both in [0, 1], logarithms below -100
-// being -100:
-//   -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12)
+// being -100. 1e-12F is PyTorch's float32 number, for float64, too:
+//   -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12F)
 KERNEL(bce, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
 // Binary cross entropy of logits x and targets t in [0, 1], and its limit where x is infinite:

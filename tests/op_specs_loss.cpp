@@ -199,6 +199,17 @@ std::vector<OpSpec> loss_specs() {
         huber_of, reduction, -2, 2);
     huber.kernels.insert(huber.kernels.end(), {"huber", "huber_backward"});
     specs.push_back(huber);
+    huber.name = std::string("smooth_l1_loss, ") + name(reduction);
+    huber.run = [=](const Tensors& in) {
+      return Tensors{smooth_l1_loss(in[0], in[1], 0.75, reduction)};
+    };
+    huber.reference = [=](const Arrays& in) {
+      const auto smooth = [](double x, double t) { return huber_of(x, t) / 0.75; };
+      return Arrays{
+          reduce(map(in[0], in[1], smooth), static_cast<double>(in[0].numel()), reduction)};
+    };
+    huber.errors.clear();
+    specs.push_back(huber);
   }
   specs[0].errors = class_loss_errors("cross_entropy", cross_entropy);
   specs[0].errors.push_back(

@@ -257,22 +257,22 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   return of.reduce(abs(sub(of.x, of.target)), reduction);
 }
 
-static Tensor huber_of(const Compared& of, double delta) {
+static Tensor huber_of(const Compared& of, double delta, double scale) {
   return elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input,
-                     kernels::huber, kernels::huber_backward, delta);
+                     kernels::huber, kernels::huber_backward, delta, scale);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta, Reduction reduction) {
   const Compared of("huber_loss", x, target);
   CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
-  return of.reduce(huber_of(of, delta), reduction);
+  return of.reduce(huber_of(of, delta, 1), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta, Reduction reduction) {
   CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
   if (beta == 0) return l1_loss(x, target, reduction);
   const Compared of("smooth_l1_loss", x, target);
-  return of.reduce(mul(huber_of(of, beta), 1 / beta), reduction);
+  return of.reduce(huber_of(of, beta, beta), reduction);
 }
 
 Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, Flag log_target) {

@@ -51,57 +51,84 @@ struct ElementwiseFunctions {
     return (x < 0 ? power : A(1)) / (1 + power);
   }
 
-// Defines NAME(y, x) and NAME(dx, dy, saved), the two shapes that nearly all of these kernels have,
-// with their formula.
-#define UNARY(NAME, EXPRESSION)                                                 \
-  template <class A>                                                            \
-  struct NAME##_formula {                                                       \
-    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }         \
-  };                                                                            \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& x) {           \
-    visit_floating(#NAME, x.dtype(), [&]<class T>() {                           \
-      Backend::template map<T>(stream, y, NAME##_formula<Accumulator<T>>{}, x); \
-    });                                                                         \
+// Defines NAME(y, x, numbers…) and NAME(dx, dy, saved, numbers…), the two shapes that nearly all of
+// these kernels have, with their formula and the names of up to two numbers in it.
+#define DOUBLES(FIRST, ...) double FIRST __VA_OPT__(, double __VA_ARGS__)
+#define NARROWED(FIRST, ...) static_cast<A>(FIRST) __VA_OPT__(, static_cast<A>(__VA_ARGS__))
+#define FORWARD(NAME, EXPRESSION, ...)                                                          \
+  template <class A>                                                                            \
+  struct NAME##_formula {                                                                       \
+    __VA_OPT__(A __VA_ARGS__;)                                                                  \
+    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }                         \
+  };                                                                                            \
+  static void NAME(Stream stream, const Tensor& y,                                              \
+                   const Tensor& x __VA_OPT__(, DOUBLES(__VA_ARGS__))) {                        \
+    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                           \
+      using A = Accumulator<T>;                                                                 \
+      Backend::template map<T>(stream, y, NAME##_formula<A>{__VA_OPT__(NARROWED(__VA_ARGS__))}, \
+                               x);                                                              \
+    });                                                                                         \
   }
-#define UNARY_BACKWARD(NAME, SAVED, EXPRESSION)                                              \
-  template <class A>                                                                         \
-  struct NAME##_formula {                                                                    \
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A SAVED) const { return EXPRESSION; }            \
-  };                                                                                         \
-  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& saved) { \
-    visit_floating(#NAME, saved.dtype(), [&]<class T>() {                                    \
-      Backend::template map<T>(stream, dx, NAME##_formula<Accumulator<T>>{}, dy, saved);     \
-    });                                                                                      \
+#define BACKWARD(NAME, SAVED, EXPRESSION, ...)                                                   \
+  template <class A>                                                                             \
+  struct NAME##_formula {                                                                        \
+    __VA_OPT__(A __VA_ARGS__;)                                                                   \
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A SAVED) const { return EXPRESSION; }                \
+  };                                                                                             \
+  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy,                            \
+                   const Tensor& saved __VA_OPT__(, DOUBLES(__VA_ARGS__))) {                     \
+    visit_floating(#NAME, saved.dtype(), [&]<class T>() {                                        \
+      using A = Accumulator<T>;                                                                  \
+      Backend::template map<T>(stream, dx, NAME##_formula<A>{__VA_OPT__(NARROWED(__VA_ARGS__))}, \
+                               dy, saved);                                                       \
+    });                                                                                          \
   }
 
   // clang-format off
-  UNARY(exp, Math::exp(x))
-  UNARY(log, Math::log(x))
-  UNARY(log1p, Math::log1p(x))
-  UNARY_BACKWARD(log1p_backward, x, dy / (1 + x))
-  UNARY(sin, Math::sin(x))
-  UNARY_BACKWARD(sin_backward, x, dy * Math::cos(x))
-  UNARY(cos, Math::cos(x))
-  UNARY_BACKWARD(cos_backward, x, -dy * Math::sin(x))
-  UNARY(sqrt, std::sqrt(x))
-  UNARY_BACKWARD(sqrt_backward, y, dy / (2 * y))
-  UNARY(abs, std::abs(x))
-  UNARY_BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : dy * x)  // 0 or NaN
-  UNARY(relu, x > 0 || x != x ? x : A(0))
-  UNARY_BACKWARD(relu_backward, y, y > 0 ? dy : A(0))
-  UNARY(sigmoid, logistic(x))
-  UNARY_BACKWARD(sigmoid_backward, y, dy * y * (1 - y))
-  UNARY(tanh, Math::tanh(x))
-  UNARY_BACKWARD(tanh_backward, y, dy * (1 - y * y))
-  UNARY(silu, x * logistic(x))
-  UNARY_BACKWARD(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
-  UNARY(gelu, x * Math::normal(x).below)
-  UNARY_BACKWARD(gelu_backward, x, dy * (Math::normal(x).below + x * Math::normal(x).density))
-  // clang-format on
-#undef UNARY
-#undef UNARY_BACKWARD
+  FORWARD(exp, Math::exp(x))
+  FORWARD(log, Math::log(x))
+  FORWARD(log1p, Math::log1p(x))
+  BACKWARD(log1p_backward, x, dy / (1 + x))
+  FORWARD(sin, Math::sin(x))
+  BACKWARD(sin_backward, x, dy * Math::cos(x))
+  FORWARD(cos, Math::cos(x))
+  BACKWARD(cos_backward, x, -dy * Math::sin(x))
+  FORWARD(sqrt, std::sqrt(x))
+  BACKWARD(sqrt_backward, y, dy / (2 * y))
+  FORWARD(abs, std::abs(x))
+  BACKWARD(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : dy * x)  // 0 or NaN
+  FORWARD(relu, x > 0 || x != x ? x : A(0))
+  BACKWARD(relu_backward, y, y > 0 ? dy : A(0))
+  FORWARD(sigmoid, logistic(x))
+  BACKWARD(sigmoid_backward, y, dy * y * (1 - y))
+  FORWARD(tanh, Math::tanh(x))
+  BACKWARD(tanh_backward, y, dy * (1 - y * y))
+  FORWARD(silu, x * logistic(x))
+  BACKWARD(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
+  FORWARD(gelu, x * Math::normal(x).below)
+  BACKWARD(gelu_backward, x, dy * (Math::normal(x).below + x * Math::normal(x).density))
 
-  // ---- with numbers beside the tensors ----------------------------------------------------------
+  FORWARD(clamp, x < low ? low : x > high ? high : x, low, high)
+  BACKWARD(clamp_backward, x, x > low && x < high ? dy : A(0), low, high)
+  FORWARD(leaky_relu, x > 0 ? x : slope * x, slope)
+  BACKWARD(leaky_relu_backward, x, x > 0 ? dy : slope * dy, slope)
+  FORWARD(elu, x > 0 ? x : alpha * Math::expm1(x), alpha)
+  BACKWARD(elu_backward, x, x > 0 ? dy : dy * alpha * Math::exp(x), alpha)
+  FORWARD(softplus,
+          (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta, beta)
+  BACKWARD(softplus_backward, x, dy * logistic(x * beta), beta)
+  // Every factor is divided before it is multiplied, so that nothing overflows but the result.
+  FORWARD(huber, std::abs(x) > delta ? delta / scale * (std::abs(x) - delta / 2)
+                                     : x / 2 * (x / scale), delta, scale)
+  BACKWARD(huber_backward, x, dy * ((x > delta ? delta : x < -delta ? -delta : x) / scale), delta,
+           scale)
+  // clang-format on
+#undef DOUBLES
+#undef NARROWED
+#undef FORWARD
+#undef BACKWARD
+
+  // ---- powers -----------------------------------------------------------------------------------
 
   // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not
   // go through pow(). The gradients multiply dy by one factor after the other, and by the constant
@@ -173,73 +200,6 @@ struct ElementwiseFunctions {
             dy, x);
     });
   }
-
-  template <class A>
-  struct Clamp {
-    A low, high;
-    RINGGRAD_HOST_DEVICE A operator()(A x) const { return x < low ? low : x > high ? high : x; }
-  };
-  static void clamp(Stream stream, const Tensor& y, const Tensor& x, double low, double high) {
-    visit_floating("clamp", x.dtype(), [&]<class T>() {
-      using A = Accumulator<T>;
-      Backend::template map<T>(stream, y, Clamp<A>{static_cast<A>(low), static_cast<A>(high)}, x);
-    });
-  }
-
-  template <class A>
-  struct ClampBackward {
-    A low, high;
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return x > low && x < high ? dy : A(0); }
-  };
-  static void clamp_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                             double low, double high) {
-    visit_floating("clamp", x.dtype(), [&]<class T>() {
-      using A = Accumulator<T>;
-      Backend::template map<T>(stream, dx,
-                               ClampBackward<A>{static_cast<A>(low), static_cast<A>(high)}, dy, x);
-    });
-  }
-
-// NAME(y, x, number) and NAME(dx, dy, x, number).
-#define WITH_NUMBER(NAME, NUMBER, EXPRESSION)                                            \
-  template <class A>                                                                     \
-  struct NAME##_formula {                                                                \
-    A NUMBER;                                                                            \
-    RINGGRAD_HOST_DEVICE A operator()(A x) const { return EXPRESSION; }                  \
-  };                                                                                     \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& x, double number) {     \
-    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                    \
-      using A = Accumulator<T>;                                                          \
-      Backend::template map<T>(stream, y, NAME##_formula<A>{static_cast<A>(number)}, x); \
-    });                                                                                  \
-  }
-#define WITH_NUMBER_BACKWARD(NAME, NUMBER, EXPRESSION)                                        \
-  template <class A>                                                                          \
-  struct NAME##_formula {                                                                     \
-    A NUMBER;                                                                                 \
-    RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const { return EXPRESSION; }                 \
-  };                                                                                          \
-  static void NAME(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x,        \
-                   double number) {                                                           \
-    visit_floating(#NAME, x.dtype(), [&]<class T>() {                                         \
-      using A = Accumulator<T>;                                                               \
-      Backend::template map<T>(stream, dx, NAME##_formula<A>{static_cast<A>(number)}, dy, x); \
-    });                                                                                       \
-  }
-
-  // clang-format off
-  WITH_NUMBER(leaky_relu, slope, x > 0 ? x : slope * x)
-  WITH_NUMBER_BACKWARD(leaky_relu_backward, slope, x > 0 ? dy : slope * dy)
-  WITH_NUMBER(elu, alpha, x > 0 ? x : alpha * Math::expm1(x))
-  WITH_NUMBER_BACKWARD(elu_backward, alpha, x > 0 ? dy : dy * alpha * Math::exp(x))
-  WITH_NUMBER(softplus, beta,
-              (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta)
-  WITH_NUMBER_BACKWARD(softplus_backward, beta, dy * logistic(x * beta))
-  WITH_NUMBER(huber, delta, std::abs(x) > delta ? delta * (std::abs(x) - delta / 2) : x * x / 2)
-  WITH_NUMBER_BACKWARD(huber_backward, delta, dy * (x > delta ? delta : x < -delta ? -delta : x))
-  // clang-format on
-#undef WITH_NUMBER
-#undef WITH_NUMBER_BACKWARD
 
   // Binary cross entropies, of x and a target.
   template <class A>

@@ -16,30 +16,19 @@ double normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
 double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 double limited_log(double x) { return std::log(x) < -100 ? -100 : std::log(x); }
 
-// NAME(y, x) and NAME(dx, dy, saved), and the same with a number or a target behind.
-#define FUNCTION(NAME, FORMULA)                                       \
-  void NAME(Stream, const Tensor& y, const Tensor& input) {           \
-    map_floating(                                                     \
-        #NAME, y, [](double x) -> double { return FORMULA; }, input); \
-  }                                                                   \
+// NAME(y, x, numbers…) and NAME(dx, dy, saved, numbers…).
+#define FUNCTION(NAME, FORMULA, ...)                                                   \
+  void NAME(Stream, const Tensor& y, const Tensor& input __VA_OPT__(, ) __VA_ARGS__) { \
+    map_floating(                                                                      \
+        #NAME, y, [=](double x) -> double { return FORMULA; }, input);                 \
+  }                                                                                    \
   REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Reference, NAME);
-#define DERIVATIVE(NAME, SAVED, FORMULA)                                                    \
-  void NAME(Stream, const Tensor& dx, const Tensor& grad, const Tensor& saved) {            \
-    map_floating(                                                                           \
-        #NAME, dx, [](double dy, double SAVED) -> double { return FORMULA; }, grad, saved); \
-  }                                                                                         \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Reference, NAME);
-#define FUNCTION_WITH(NUMBER, NAME, FORMULA)                                \
-  void NAME(Stream, const Tensor& y, const Tensor& input, double NUMBER) {  \
-    map_floating(                                                           \
-        #NAME, y, [NUMBER](double x) -> double { return FORMULA; }, input); \
-  }                                                                         \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Reference, NAME);
-#define DERIVATIVE_WITH(NUMBER, NAME, FORMULA)                                                  \
-  void NAME(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input, double NUMBER) { \
-    map_floating(                                                                               \
-        #NAME, dx, [NUMBER](double dy, double x) -> double { return FORMULA; }, grad, input);   \
-  }                                                                                             \
+#define DERIVATIVE(NAME, SAVED, FORMULA, ...)                                                \
+  void NAME(Stream, const Tensor& dx, const Tensor& grad,                                    \
+            const Tensor& saved __VA_OPT__(, ) __VA_ARGS__) {                                \
+    map_floating(                                                                            \
+        #NAME, dx, [=](double dy, double SAVED) -> double { return FORMULA; }, grad, saved); \
+  }                                                                                          \
   REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Reference, NAME);
 
 // clang-format off
@@ -66,31 +55,23 @@ DERIVATIVE(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
 FUNCTION(gelu, x * normal(x))
 DERIVATIVE(gelu_backward, x, dy * (normal(x) + x * normal_density(x)))
 
-FUNCTION_WITH(exponent, pow, std::pow(x, exponent))
-DERIVATIVE_WITH(exponent, pow_backward,
-                exponent == 0 ? 0 : dy * std::pow(x, exponent - 1) * exponent)
-FUNCTION_WITH(slope, leaky_relu, x > 0 ? x : slope * x)
-DERIVATIVE_WITH(slope, leaky_relu_backward, x > 0 ? dy : slope * dy)
-FUNCTION_WITH(alpha, elu, x > 0 ? x : alpha * std::expm1(x))
-DERIVATIVE_WITH(alpha, elu_backward, x > 0 ? dy : dy * alpha * std::exp(x))
-FUNCTION_WITH(beta, softplus,
-              (beta * x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(beta * x))) / beta)
-DERIVATIVE_WITH(beta, softplus_backward, dy * logistic(beta * x))
-FUNCTION_WITH(delta, huber, std::abs(x) > delta ? delta * (std::abs(x) - delta / 2) : x * x / 2)
-DERIVATIVE_WITH(delta, huber_backward, dy * (x > delta ? delta : x < -delta ? -delta : x))
+FUNCTION(pow, std::pow(x, exponent), double exponent)
+DERIVATIVE(pow_backward, x, exponent == 0 ? 0 : dy * std::pow(x, exponent - 1) * exponent,
+           double exponent)
+FUNCTION(clamp, x < low ? low : x > high ? high : x, double low, double high)
+DERIVATIVE(clamp_backward, x, x > low && x < high ? dy : 0, double low, double high)
+FUNCTION(leaky_relu, x > 0 ? x : slope * x, double slope)
+DERIVATIVE(leaky_relu_backward, x, x > 0 ? dy : slope * dy, double slope)
+FUNCTION(elu, x > 0 ? x : alpha * std::expm1(x), double alpha)
+DERIVATIVE(elu_backward, x, x > 0 ? dy : dy * alpha * std::exp(x), double alpha)
+FUNCTION(softplus, (beta * x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(beta * x))) / beta,
+         double beta)
+DERIVATIVE(softplus_backward, x, dy * logistic(beta * x), double beta)
+FUNCTION(huber, std::abs(x) > delta ? delta / scale * (std::abs(x) - delta / 2)
+                                    : x / 2 * (x / scale), double delta, double scale)
+DERIVATIVE(huber_backward, x, dy * ((x > delta ? delta : x < -delta ? -delta : x) / scale),
+           double delta, double scale)
 // clang-format on
-
-void clamp(Stream, const Tensor& y, const Tensor& input, double low, double high) {
-  map_floating(
-      "clamp", y, [=](double x) { return x < low    ? low
-                                         : x > high ? high
-                                                    : x; }, input);
-}
-void clamp_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input, double low,
-                    double high) {
-  map_floating(
-      "clamp", dx, [=](double dy, double x) { return x > low && x < high ? dy : 0; }, grad, input);
-}
 
 void bce(Stream, const Tensor& y, const Tensor& input, const Tensor& target) {
   const auto loss = [](double x, double t) {
@@ -122,8 +103,6 @@ void bce_with_logits_backward(Stream, const Tensor& dx, const Tensor& grad, cons
   map_floating("bce_with_logits_backward", dx, slope, grad, input, target);
 }
 
-REGISTER_KERNEL(clamp, DeviceType::CPU, Provider::Reference, clamp);
-REGISTER_KERNEL(clamp_backward, DeviceType::CPU, Provider::Reference, clamp_backward);
 REGISTER_KERNEL(bce, DeviceType::CPU, Provider::Reference, bce);
 REGISTER_KERNEL(bce_backward, DeviceType::CPU, Provider::Reference, bce_backward);
 REGISTER_KERNEL(bce_with_logits, DeviceType::CPU, Provider::Reference, bce_with_logits);

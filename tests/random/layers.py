@@ -265,16 +265,9 @@ operation("huber_loss", loss_of("any", c=[1.0, 0.3, 2.0]))(
 )
 
 
-def smooth_l1_of(r, pool):
-    made = loss_of("any", c=[1.0, 0.3, 2.0])(r, pool)
-    if pool.kind in ("special", "wide"):  # beta |x - t| may overflow on the way
-        made[1]["c"] = min(made[1]["c"], 1.0)
-    return made
-
-
-@operation("smooth_l1_loss", smooth_l1_of)
-def _(args, x, t):
-    return F.smooth_l1_loss(x, t, reduction=args["reduction"], beta=args["c"])
+operation("smooth_l1_loss", loss_of("any", c=[1.0, 0.3, 2.0, 50.0]))(
+    lambda args, x, t: F.smooth_l1_loss(x, t, reduction=args["reduction"], beta=args["c"])
+)
 
 
 @operation("bce_with_logits", loss_of("unit"))
