@@ -134,6 +134,8 @@ std::vector<OpSpec> composed_specs() {
       {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
   return specs;
 }
+  specs.push_back(composed(
+      "0.1 / x", [](const Tensors& in) { return 0.1 / in[0]; }, {{uniform({3, 5}, 0.5, 2)}}, 1));
 
 std::vector<OpSpec> all_specs() {
   std::vector<OpSpec> all = composed_specs();

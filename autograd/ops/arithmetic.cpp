@@ -251,7 +251,9 @@ Tensor abs(const Tensor& x) {
 }
 Tensor operator/(Scalar c, const Tensor& x) {
   check_defined("div", x);
-  return mul(pow(is_floating(x.dtype()) ? x : to(x, DType::Float32), -1), c);
+  const DType dtype = is_floating(x.dtype()) ? x.dtype() : DType::Float32;
+  const Tensor wide = to(x, accumulator_dtype(dtype));  // so that 16 bits are rounded once
+  return to(div(scalar_like(wide, c), wide), dtype);
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   check_defined("clamp", x);
