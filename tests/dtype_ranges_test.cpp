@@ -423,6 +423,34 @@ TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
     }
 }
 
+// A pixel of the input that is a pixel of the output has nothing of its neighbours, whose weight is
+// 0, and gives them nothing, although 0 times infinity is NaN.
+TEST_CASE("bilinear upsampling beside infinity", "[ops][quick]") {
+  std::vector<Device> devices = {{}};
+  if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
+  for (const Device device : devices)
+    for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64}) {
+      INFO(device << ' ' << dtype);
+      const auto run = [&](double center, double slope) {
+        const Tensor x =
+            to(to(tensor<double>({1, 2, 3, 4, center, 6, 7, 8, 9}, {1, 1, 3, 3}), dtype), device);
+        x.set_requires_grad();
+        const Tensor y =
+            upsample(x, {5, 5}, {.mode = UpsampleMode::Bilinear, .align_corners = true});
+        std::vector<double> dy(25, 1);
+        dy[12] = slope;
+        y.backward(to(to(tensor(dy, {1, 1, 5, 5}), dtype), device));
+        return Numbers{to_vector<double>(y), to_vector<double>(x.grad())};
+      };
+      const Numbers plain = run(5, 1);
+      const Numbers broken = run(INFINITY, INFINITY);
+      for (const size_t pixel : {0, 2, 4, 10, 14, 20, 22, 24})
+        CHECK(broken[0][pixel] == plain[0][pixel]);
+      CHECK(broken[0][12] == INFINITY);
+      for (size_t i = 0; i < 9; ++i) CHECK(broken[1][i] == (i == 4 ? INFINITY : plain[1][i]));
+    }
+}
+
 // What is normalised to 0, or has the probability 1, whatever it is, has no gradient, to the last
 // digit.
 TEST_CASE("rows of one number and losses of one class have gradients of 0", "[ops][quick]") {

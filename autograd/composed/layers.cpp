@@ -40,9 +40,13 @@ static Tensor at_places(const Tensor& x, int d, const std::vector<double>& place
     lower.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::floor(place)), 0, last));
     upper.push_back(std::min(lower.back() + 1, last));
     fraction.push_back(std::clamp(place - static_cast<double>(lower.back()), 0.0, 1.0));
+    if (fraction.back() > 0) continue;
+    // Two halves of one pixel: 0 times its neighbour, or times an infinite gradient, may be NaN.
+    upper.back() = lower.back();
+    fraction.back() = 0.5;
   }
   const Tensor below = index_select(x, d, tensor(lower, x.device()));
-  if (std::all_of(fraction.begin(), fraction.end(), [](double f) { return f == 0; })) return below;
+  if (upper == lower) return below;
   const Tensor above = index_select(x, d, tensor(upper, x.device()));
   Shape along = {static_cast<int64_t>(places.size())};
   while (along.dim() < x.dim() - d) along.push_back(1);

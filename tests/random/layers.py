@@ -101,13 +101,23 @@ operation("adaptive_avg_pool2d", sized)(lambda args, x: F.adaptive_avg_pool2d(x,
 def upsampled(r, pool):
     inputs, args = sized(r, pool)
     mode = r.choice(["nearest", "bilinear"])
-    if mode == "bilinear" and not pool.tensor(inputs[0]).isfinite().all():  # PyTorch multiplies them by 0
-        return None
     return inputs, {**args, "mode": mode, "align_corners": mode == "bilinear" and r.random() < 0.5}
+
+
+def between(x, dim, size, align_corners):
+    """Takes `size` places along a dimension. PyTorch multiplies pixels of weight 0, too, which gives NaN beside infinity."""
+    last, place = x.shape[dim] - 1, torch.arange(size, dtype=x.dtype)
+    place = place * last / max(size - 1, 1) if align_corners else (place + 0.5) * x.shape[dim] / size - 0.5
+    lower = place.floor().clamp(0, last)
+    part = (place - lower).clamp(0, 1).reshape([-1] + [1] * (3 - dim))
+    below, above = (x.index_select(dim, at.long()) for at in (lower, (lower + 1).clamp(max=last)))
+    return torch.where(part == 0, below, below * (1 - part) + above * part)
 
 
 @operation("upsample", upsampled)
 def _(args, x):
+    if args["mode"] == "bilinear" and x.dtype == torch.float64:
+        return between(between(x, 3, args["size"][1], args["align_corners"]), 2, args["size"][0], args["align_corners"])
     if args["mode"] == "bilinear":
         return F.interpolate(x, args["size"], mode="bilinear", align_corners=args["align_corners"])
     rows, columns = (torch.arange(p) * n // p for p, n in zip(args["size"], x.shape[2:]))
