@@ -8,6 +8,7 @@
 //
 // One file, because every row needs the same references.
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <functional>
 
@@ -390,14 +391,16 @@ TEST_CASE("sums and means that overflow on the way are those of float64", "[ops]
 }
 
 // Two numbers at one end of the range and one at the other: the sum overflows, and so do
-// differences. The mean is a number, the variance infinite, hence xhat is 0 and y the bias. On the
-// CPU alone: the means that CUDA's threads merge still overflow, and y is NaN there.
+// differences and the variance, but neither the mean nor what is normalised. Where float32 does not
+// hold the variance, float64 does. Beyond float64, too, xhat is 0 and y the bias, as in PyTorch. On
+// the CPU alone, which looks at the variances: y is NaN on CUDA.
 TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
   const DirectConvolutions direct;
-  for (const DType dtype : {DType::Float32, DType::BFloat16})
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
     for (const Shape& shape : {Shape{8, 3}, Shape{16, 16}, Shape{2, 3, 4}, Shape{2, 16, 4, 4}}) {
       INFO(dtype << ' ' << shape);
-      const double largest = format_of(dtype).largest;
+      const bool is_widest = dtype == DType::Float64;
+      const double largest = is_widest ? DBL_MAX : format_of(dtype).largest;
       Array numbers = values_of(uniform(shape), 0, dtype);
       const int64_t channels = shape[1], pixels = numbers.numel() / shape[0] / channels;
       const int64_t count = numbers.numel() / channels;
@@ -405,22 +408,60 @@ TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
         return (i / pixels * channels + c) * pixels + i % pixels;
       };
       std::vector<double> means(static_cast<size_t>(channels));
+      std::vector<double> want(static_cast<size_t>(numbers.numel()), -1.5);
       for (int64_t c = 0; c < channels; ++c) {
         numbers.values[place(c, 1)] = numbers.values[place(c, 2)] = -largest;
         if (c == 1) numbers.values[place(c, 2)] = largest;
+        double var = 0;
         for (int64_t i = 0; i < count; ++i)
           means[c] += numbers.values[place(c, i)] / static_cast<double>(count);
+        for (int64_t i = 0; i < count; ++i)
+          var += std::pow(numbers.values[place(c, i)] - means[c], 2) / static_cast<double>(count);
+        for (int64_t i = 0; i < count && !is_widest; ++i)
+          want[place(c, i)] += 2 * (numbers.values[place(c, i)] - means[c]) / std::sqrt(var);
       }
       const Tensor x = arrange(numbers, dtype, {}, Arrangement::Contiguous);
-      const Tensor weight = full({channels}, 2, {DType::Float32});
-      const Tensor bias = full({channels}, -1.5, {DType::Float32});
-      const Tensor mean = zeros({channels}, {DType::Float32}), var = ones_like(mean);
+      x.set_requires_grad();
+      const TensorOptions per_channel = {is_widest ? dtype : DType::Float32};
+      const Tensor weight = full({channels}, 2, per_channel);
+      const Tensor bias = full({channels}, -1.5, per_channel);
+      const Tensor mean = zeros({channels}, per_channel), var = ones_like(mean);
       const Tensor y = batch_norm(x, weight, bias, mean, var, {.training = true, .momentum = 1});
-      for (const double value : to_vector<double>(y)) CHECK(value == -1.5);
+      const auto values = to_vector<double>(y);
+      for (size_t i = 0; i < want.size(); ++i)
+        CHECK(std::abs(values[i] - want[i]) <= 4 * format_of(dtype).epsilon);
       const auto got = to_vector<double>(mean);
       for (int64_t c = 0; c < channels; ++c)
         CHECK(std::abs(got[c] - means[c]) <= 0x1p-20 * largest);
+      // The slope, a deviation's inverse, is nearly 0.
+      y.backward(0x1p-6 *
+                 arrange(values_of(uniform(shape), 1, dtype), dtype, {}, Arrangement::Contiguous));
+      for (const double slope : to_vector<double>(x.grad()))
+        CHECK(std::abs(slope) <= 64 / std::sqrt(largest) / std::sqrt(largest));
     }
+}
+
+// The weight divided by the deviation is beyond float32's range; their product with x - mean is
+// not.
+TEST_CASE("batch norm of a large weight and a small deviation", "[ops][quick]") {
+  const Array numbers = values_of(uniform({8, 3}, -0x1p-10, 0x1p-10), 0, DType::Float32);
+  for (const bool training : {true, false}) {
+    const Tensor x = arrange(numbers, DType::Float32, {}, Arrangement::Contiguous);
+    const Tensor mean = zeros({3}), var = full({3}, 0x1p-20);
+    const Tensor y =
+        batch_norm(x, full({3}, 0x1p124), {}, mean, var, {.training = training, .eps = 0});
+    const auto values = to_vector<double>(y);
+    for (int64_t c = 0; c < 3; ++c) {
+      double center = 0, square = training ? 0 : 0x1p-20;
+      for (int64_t i = c; i < 24 && training; i += 3) center += numbers.values[i] / 8;
+      for (int64_t i = c; i < 24 && training; i += 3)
+        square += std::pow(numbers.values[i] - center, 2) / 8;
+      for (int64_t i = c; i < 24; i += 3) {
+        const double want = (numbers.values[i] - center) / std::sqrt(square) * 0x1p124;
+        CHECK(std::abs(values[i] - want) <= 0x1p-20 * 0x1p124);
+      }
+    }
+  }
 }
 
 // A pixel of the input that is a pixel of the output has nothing of its neighbours, whose weight is

@@ -162,6 +162,32 @@ Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningS
       });
 }
 
+// Returns true if a variance leaves float32's range, or a weight divided by a deviation, although
+// the results need not. On the CPU alone, where looking costs nothing.
+bool leaves_float32(const BatchNormArguments& in, const BatchNormOptions& options) {
+  if (!in.x.device().is_cpu() || in.var.dtype() != DType::Float32) return false;
+  for (int64_t c = 0; c < in.var.numel(); ++c) {
+    const float var = in.var.data<float>()[c], weight = in.weight ? in.weight.data<float>()[c] : 1;
+    const double scale = weight / std::sqrt(var + options.eps);
+    const bool overflows = std::isfinite(scale) && std::isinf(static_cast<float>(scale));
+    if (overflows || (options.training && std::isinf(var))) return true;
+  }
+  return false;
+}
+
+// Leaves the running statistics as they are.
+Tensor batch_norm_in_float64(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                             const Tensor& running_mean, const Tensor& running_var,
+                             BatchNormOptions options) {
+  const auto wide = [](const Tensor& t) { return t ? to(t, DType::Float64) : t; };
+  options.residual = wide(options.residual);
+  options.batches = {};
+  const bool updates = options.training;
+  return to(batch_norm(wide(x), wide(weight), wide(bias), updates ? Tensor() : wide(running_mean),
+                       updates ? Tensor() : wide(running_var), options),
+            x.dtype());
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
@@ -192,8 +218,11 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   kernels::RunningStatistics running;
   if (options.training)
     running = running_statistics("batch_norm", running_mean, running_var, options);
-  if (options.max_pool)
-    return with_fused(batch_norm_max_pool(in, running, options), fused_into(options));
+  if (options.max_pool) {
+    const Tensor pooled = batch_norm_max_pool(in, running, options);
+    if (!leaves_float32(in, options)) return with_fused(pooled, fused_into(options));
+    return batch_norm_in_float64(x_, weight_, bias_, running_mean, running_var, options);
+  }
   const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
 
   const Tensor inputs[] = {x, weight, bias, residual};
@@ -205,6 +234,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     kernels::batch_norm(y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   else
     kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
+  if (leaves_float32(in, options))
+    return batch_norm_in_float64(x_, weight_, bias_, running_mean, running_var, options);
 
   const Tensor recorded = differentiable(
       "batch_norm", inputs, y,

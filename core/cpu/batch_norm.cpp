@@ -31,6 +31,8 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
   const auto size = [&](int64_t partial) {
     return partial % pieces == pieces - 1 ? last : static_cast<double>(rows.piece() / kWidth);
   };
+  // A power of two below 1 / count: times that the sum of float64 means does not overflow.
+  const double unit = std::exp2(-1 - std::ilogb(count));
   const Workspace<double> means(stream, channels);
   A* const mean_out = mean.data<A>() + rows.first;
   A* const var_out = var.data<A>() + rows.first;
@@ -39,10 +41,10 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
       stream, rows,
       [&](int64_t partial, int64_t c) {
         const int64_t at = partial * channels + c;
-        return size(partial) * static_cast<double>(piece_means[at]) + rests[at];
+        return size(partial) * unit * static_cast<double>(piece_means[at]) + unit * rests[at];
       },
       [&](int64_t c, double total) {
-        means[c] = total / count;
+        means[c] = total / (unit * count);
         if (c < real_channels) mean_out[c] = static_cast<A>(means[c]);
       });
   sum_partials(

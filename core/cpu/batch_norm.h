@@ -80,30 +80,29 @@ struct Normalization {
   }
 };
 
-// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite; 0 for padding
-// channels.
+// dx = scale (g - mean_g - slope (x - mean)), where slope = 0 without (x - mean), which may be
+// infinite; 0 for padding channels. What is subtracted may nearly cancel, so the scale comes last:
+// its rounding errors then grow with the result alone.
 template <class A>
 struct NormalizationGradient {
-  Workspace<A> mean, a, b, c;  // [padded_channels]
+  Workspace<A> mean, scale, mean_g, slope;  // [padded_channels]
 
   NormalizationGradient(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var,
                         const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat,
                         double eps, double count)
       : mean(stream, padded_channels(x)),
-        a(stream, padded_channels(x)),
-        b(stream, padded_channels(x)),
-        c(stream, padded_channels(x)) {
+        scale(stream, padded_channels(x)),
+        mean_g(stream, padded_channels(x)),
+        slope(stream, padded_channels(x)) {
     load_channels(mean, padded_channels(x), means);
-    for (const Workspace<A>* coefficient : {&a, &b, &c})
+    for (const Workspace<A>* coefficient : {&scale, &mean_g, &slope})
       std::fill_n(coefficient->data(), padded_channels(x), A{0});
     for (int64_t i = 0; i < x.shape()[1]; ++i) {
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[i]) + eps);
-      const double scale_of =
-          (weight.defined() ? static_cast<double>(weight.data<A>()[i]) : 1.0) * rstd;
-      a[i] = static_cast<A>(scale_of);
+      scale[i] = static_cast<A>(weight.defined() ? weight.data<A>()[i] * rstd : rstd);
       if (std::isinf(count)) continue;
-      b[i] = static_cast<A>(-scale_of * rstd * sum_dy_xhat.data<A>()[i] / count);
-      c[i] = static_cast<A>(-scale_of * sum_dy.data<A>()[i] / count);
+      mean_g[i] = static_cast<A>(sum_dy.data<A>()[i] / count);
+      slope[i] = static_cast<A>(sum_dy_xhat.data<A>()[i] / count * rstd);
     }
   }
 };

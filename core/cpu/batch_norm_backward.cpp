@@ -3,8 +3,8 @@
 // As in layer_norm.cpp, dx = weight rstd (g - mean(g) - xhat mean(g xhat)), with means over all
 // pixels of a channel in the whole batch. So dx can begin only after all of dy has been read once
 // for the two sums: between the two steps ranks can add theirs, which is SyncBatchNorm. Written as
-// a g + b (x - mean) + c, with a, b and c per channel, the second pass is two multiplications for
-// each number and never forms xhat.
+// scale (g - mean_g - slope (x - mean)), with three numbers per channel, the second pass is two
+// multiplications for each number and never forms xhat.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/batch_norm_pieces.h"
 #include "ringgrad/core/kernels.h"
@@ -66,12 +66,13 @@ void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const T
 
 template <class T, int kWidth, bool kResidual, class Step, class Gradient, class A = Accumulator<T>>
 void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy,
-           const T* x, Gradient g, const A* mean, const A* a, const A* b, const A* c) {
+           const T* x, Gradient g, const A* mean, const A* scale, const A* mean_g, const A* slope) {
   const bool streams = should_stream(dx, rows) && (!kResidual || should_stream(dresidual, rows));
   for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
     gradient_piece<T, kWidth, kResidual>(n, step, dx + offset, dresidual + (kResidual ? offset : 0),
                                          dy + offset, x + offset, g.from(offset), mean + channel,
-                                         a + channel, b + channel, c + channel, streams);
+                                         scale + channel, mean_g + channel, slope + channel,
+                                         streams);
   });
 }
 
@@ -93,8 +94,8 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
           const auto run = branch ? apply<T, kWidth, true, decltype(step), decltype(g)>
                                   : apply<T, kWidth, false, decltype(step), decltype(g)>;
           run(stream, rows, step, dx.data<T>(), branch, dy.data<T>(), x.data<T>(), g,
-              of.mean.data() + rows.first, of.a.data() + rows.first, of.b.data() + rows.first,
-              of.c.data() + rows.first);
+              of.mean.data() + rows.first, of.scale.data() + rows.first,
+              of.mean_g.data() + rows.first, of.slope.data() + rows.first);
         });
       });
   });

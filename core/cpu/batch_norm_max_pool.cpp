@@ -139,13 +139,13 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
     for_each_row<Channels>(
         stream, x, dy, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
           const Value mean_of = Channels::coefficients(&of.mean[channel]),
-                      a = Channels::coefficients(&of.a[channel]);
-          const Value b = Channels::coefficients(&of.b[channel]),
-                      c = Channels::coefficients(&of.c[channel]);
+                      scale = Channels::coefficients(&of.scale[channel]);
+          const Value mean_g = Channels::coefficients(&of.mean_g[channel]),
+                      slope = Channels::coefficients(&of.slope[channel]);
           const auto write = [&](int64_t pixel, Value g) {
             const int64_t at = in + pixel * Channels::kStep;
-            const Value apart = b == 0 ? Value{} : Channels::load(image + at) - mean_of;
-            Channels::store(gradient + at, a * g + b * apart + c);
+            const Value apart = slope == 0 ? Value{} : Channels::load(image + at) - mean_of;
+            Channels::store(gradient + at, scale * (g - mean_g - slope * apart));
           };
           const int64_t first = row * size * width;
           for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {

@@ -199,29 +199,29 @@ void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, co
   }
 }
 
-// dx = a g + b (x - mean) + c, where b = 0 without (x - mean), which may be infinite;  dresidual =
-// g
+// dx = scale (g - mean_g - slope (x - mean)), where slope = 0 without (x - mean), which may be
+// infinite;  dresidual = g
 template <class T, int kWidth, bool kResidual, class Step, class Gradient, class A = Accumulator<T>>
 void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, Gradient g,
-                    const A* mean, const A* a, const A* b, const A* c,
+                    const A* mean, const A* scale, const A* mean_g, const A* slope,
                     [[maybe_unused]] bool streams) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
-      const Vector m = load(mean + lane), a_ = load(a + lane), b_ = load(b + lane),
-                   c_ = load(c + lane);
+      const Vector m = load(mean + lane), a = load(scale + lane), b = load(mean_g + lane),
+                   c = load(slope + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
-        const Vector counted = g.vector(dy, i), apart = b_ == 0 ? Vector{} : load(x + i) - m;
-        store_or_stream(dx + i, a_ * counted + b_ * apart + c_, streams);
+        const Vector counted = g.vector(dy, i), apart = c == 0 ? Vector{} : load(x + i) - m;
+        store_or_stream(dx + i, a * (counted - b - c * apart), streams);
         if constexpr (kResidual) store_or_stream(dresidual + i, counted, streams);
       }
     }
   } else {
     for (int w = 0; w < kWidth; ++w) {
-      const A m = mean[w], a_ = a[w], b_ = b[w], c_ = c[w];
+      const A m = mean[w], a = scale[w], b = mean_g[w], c = slope[w];
       const int64_t end = n / kWidth * step;
       for (int64_t i = w; i < end; i += step) {
-        const A apart = b_ == 0 ? A{0} : static_cast<A>(x[i]) - m;
-        dx[i] = static_cast<T>(a_ * g.template number<A>(dy, i) + b_ * apart + c_);
+        const A apart = c == 0 ? A{0} : static_cast<A>(x[i]) - m;
+        dx[i] = static_cast<T>(a * (g.template number<A>(dy, i) - b - c * apart));
       }
       // A second loop over what is in the first-level cache by now: g++ vectorises loops with one
       // store.

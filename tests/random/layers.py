@@ -156,7 +156,8 @@ def _(args, x, weight, bias, mean, var, *residual):
         y = (x.to(wide) - mean.reshape(shape)) * scale + bias.reshape(shape)
     if residual:
         y = y + residual[0].to(wide)
-    return (relu(y) if args["relu"] else y).to(x.dtype), mean, var
+    y = y.to(x.dtype)  # ReLU's gradient is that at the rounded number
+    return relu(y) if args["relu"] else y, mean, var
 
 
 def affine(r, pool, x, shape):
