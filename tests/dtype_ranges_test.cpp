@@ -105,6 +105,7 @@ std::vector<OpSpec> composed_specs() {
   images("bilinear between corners", {.mode = UpsampleMode::Bilinear, .align_corners = true});
   for (const Reduction reduction : {Reduction::Mean, Reduction::None}) {
     const std::string end = reduction == Reduction::Mean ? ", mean" : ", none";
+    // Squares overflow below beta, and the difference times beta above it, but not their quotients.
     specs.push_back(composed(
         "smooth_l1_loss of a large beta" + end,
         [=](const Tensors& in) { return smooth_l1_loss(in[0], in[1], 1e30, reduction); },
@@ -133,10 +134,10 @@ std::vector<OpSpec> composed_specs() {
   specs.push_back(composed(
       "x · row", [](const Tensors& in) { return in[0] * in[1]; },
       {{uniform({40, 3}), uniform({3}, 0.5, 2)}}, 40));
-  return specs;
-}
   specs.push_back(composed(
       "0.1 / x", [](const Tensors& in) { return 0.1 / in[0]; }, {{uniform({3, 5}, 0.5, 2)}}, 1));
+  return specs;
+}
 
 std::vector<OpSpec> all_specs() {
   std::vector<OpSpec> all = composed_specs();
@@ -525,6 +526,12 @@ TEST_CASE("rows of one number and losses of one class have gradients of 0", "[op
     }
 }
 
+static Tensor double_of(const Shape& shape, int seed) {
+  return arrange(values_of(uniform(shape), seed, DType::Float64), DType::Float64, {},
+                 Arrangement::Contiguous);
+}
+static Tensor image_of(const Tensor& x) { return reshape(x, {1, 2, 4, 3}); }
+
 // Powers of two pass exactly through these operations, unless a number becomes subnormal.
 TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
   struct Homogeneous {
@@ -541,9 +548,48 @@ TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
       {"norm inf", [](const Tensor& x) { return norm(x, INFINITY, {1}); }, 1},
       {"layer_norm", [](const Tensor& x) { return layer_norm(x, {6}, {}, {}, 0); }, 0},
       {"group_norm", [](const Tensor& x) { return group_norm(x, 2, {}, {}, 0); }, 0},
+      {"conv2d",
+       [](const Tensor& x) {
+         return conv2d(image_of(x), double_of({3, 2, 3, 3}, 1), {}, {.padding = 1});
+       },
+       1},
+      {"conv2d of groups",
+       [](const Tensor& x) {
+         return conv2d(image_of(x), double_of({4, 1, 2, 3}, 1), {}, {.stride = 2, .groups = 2});
+       },
+       1},
+      {"conv1d",
+       [](const Tensor& x) {
+         return conv1d(reshape(x, {2, 2, 6}), double_of({3, 2, 3}, 1));
+       },
+       1},
+      {"conv_transpose2d",
+       [](const Tensor& x) {
+         return conv_transpose2d(image_of(x), double_of({2, 3, 3, 2}, 1), {}, {.stride = 2});
+       },
+       1},
+      {"max_pool2d", [](const Tensor& x) { return max_pool2d(image_of(x), {.kernel = 2}); }, 1},
+      {"avg_pool2d",
+       [](const Tensor& x) { return avg_pool2d(image_of(x), {.kernel = 3, .stride = 1}); }, 1},
+      {"adaptive_avg_pool2d",
+       [](const Tensor& x) {
+         return adaptive_avg_pool2d(image_of(x), {3, 2});
+       },
+       1},
+      {"nearest",
+       [](const Tensor& x) {
+         return upsample(image_of(x), {5, 5});
+       },
+       1},
       {"bilinear",
        [](const Tensor& x) {
-         return upsample(reshape(x, {1, 2, 4, 3}), {5, 5}, {.mode = UpsampleMode::Bilinear});
+         return upsample(image_of(x), {5, 5}, {.mode = UpsampleMode::Bilinear});
+       },
+       1},
+      {"bilinear between corners",
+       [](const Tensor& x) {
+         return upsample(image_of(x), {7, 5},
+                         {.mode = UpsampleMode::Bilinear, .align_corners = true});
        },
        1}};
   const Array values = values_of(uniform({4, 6}), 0, DType::Float64);

@@ -176,7 +176,7 @@ def layer_norm_of(r, pool):
 
 def normalized(x, dims, eps):
     """Normalises float64 over `dims`; a power of two keeps the squares of large numbers in range, as ringgrad does."""
-    scale = scale_of(x, dims).clamp(max=1)
+    scale = scale_of(x, dims).clamp(2.0**-520, 1)  # times eps it is still a number
     x = x * scale
     apart = x - x.mean(dims, keepdim=True)
     return apart / (apart.square().mean(dims, keepdim=True) + eps * scale**2).sqrt()

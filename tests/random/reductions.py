@@ -58,12 +58,15 @@ def scale_of(x, dims):
 
 
 def reduced_exactly(args, x, theirs, ours):
-    """Computes ours, (value, slope) of x, where PyTorch's float64 loses digits or overflows on the way."""
-    if x.dtype != torch.float64 or not x.numel() or not bool(x.isfinite().all()):
+    """Computes ours, (value, slope) of x, where PyTorch's float64 loses digits or overflows on the way, but for rows of NaN."""
+    if x.dtype != torch.float64 or not x.numel():
         return theirs(x)
-    value, slope = ours(x.detach(), dims_of(x, args))
-    y = Known.apply(x, value, slope)
-    return y if args["keepdim"] else y.reshape(theirs(x.detach()).shape)
+    dims = dims_of(x, args)
+    broken = x.detach().isnan().sum(dims, keepdim=True) > 0
+    value, slope = ours(x.detach(), dims)
+    rest = theirs(torch.where(broken, x, 1.0))
+    y = Known.apply(x, value, torch.where(broken, 0.0, slope)).reshape(rest.shape)
+    return torch.where(broken.reshape(rest.shape), rest, y)
 
 
 def spread_of(root):
@@ -119,8 +122,35 @@ def norm_in_pytorch(args, x):
 
 KEEP = {"keepdim": [True, False]}
 operation("logsumexp", along(**KEEP))(lambda args, x: torch.logsumexp(x, args["dim"], args["keepdim"]))
-operation("softmax", along())(lambda args, x: torch.softmax(x, args["dim"]))
-operation("log_softmax", along())(lambda args, x: torch.log_softmax(x, args["dim"]))
+
+
+class Rounded(torch.autograd.Function):
+    """x, with a gradient rounded in another way for every number: the spread then knows of differences that cancel behind it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        generator = torch.Generator().manual_seed(hash(tuple(gradient.flatten()[:4].tolist())) % 2**40)
+        part = torch.rand(gradient.shape, generator=generator, dtype=gradient.dtype) * 2 - 1
+        return gradient * (1 + torch.finfo(gradient.dtype).eps * part)
+
+
+def softmax_of(logarithm):
+    def function(args, x):
+        if x.dtype != torch.float64:
+            return (torch.log_softmax if logarithm else torch.softmax)(x, args["dim"])
+        x = x - x.detach().amax(args["dim"], keepdim=True)
+        total = x.exp().sum(args["dim"], keepdim=True)
+        return Rounded.apply(x) - Rounded.apply(total.log()) if logarithm else Rounded.apply(x.exp()) / Rounded.apply(total)
+
+    return function
+
+
+operation("softmax", along())(softmax_of(False))
+operation("log_softmax", along())(softmax_of(True))
 operation("argmax_all", one(("float", "whole"), filled=True))(lambda args, x: torch.argmax(x))
 operation("argmin_all", one(("float", "whole"), filled=True))(lambda args, x: torch.argmin(x))
 # The gradient goes to the first of equal elements.
