@@ -73,4 +73,23 @@ Tensor around_dim(const Tensor& x, int d) {
   return x.as_strided(shape, contiguous_strides(shape), x.storage_offset());
 }
 
+Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> like;
+  for (const Tensor& input : inputs) like.push_back(input ? input.detach() : input);
+  return differentiable(operation, inputs, empty_like(like[0]), [like](const Tensor&) -> Gradients {
+    Gradients none;
+    for (const Tensor& input : like) none.push_back(input ? zeros_like(input) : input);
+    return none;
+  });
+}
+
+void check_mask(const char* operation, const Tensor& mask, const Tensor& x) {
+  check_defined(operation, mask);
+  check_defined(operation, x);
+  CHECK_AS(DTypeError, mask.dtype() == DType::Bool, operation, ": the mask has dtype ",
+           mask.dtype(), ", expected bool, as x > 0 gives it");
+  CHECK_AS(DeviceError, mask.device() == x.device(), operation, ": the mask is on ", mask.device(),
+           ", the tensor on ", x.device(), ", expected one device; move with to(x, device)");
+}
+
 }  // namespace ringgrad

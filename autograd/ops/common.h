@@ -78,4 +78,11 @@ Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves,
                         });
 }
 
+// Of no values there is nothing to normalise, but a weight and a bias get their gradient, which is
+// 0. The first of the inputs has the result's shape.
+Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inputs);
+
+// A mask for x: bool, on its device.
+void check_mask(const char* operation, const Tensor& mask, const Tensor& x);
+
 }  // namespace ringgrad

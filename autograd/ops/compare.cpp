@@ -25,15 +25,6 @@ Mask compare(const char* name, const Comparison& kernel, const Tensor& a, const 
   return y;
 }
 
-void check_mask(const char* operation, const Tensor& mask, const Tensor& x) {
-  check_defined(operation, mask);
-  check_defined(operation, x);
-  CHECK_AS(DTypeError, mask.dtype() == DType::Bool, operation, ": the mask has dtype ",
-           mask.dtype(), ", expected bool, as x > 0 gives it");
-  CHECK_AS(DeviceError, mask.device() == x.device(), operation, ": the mask is on ", mask.device(),
-           ", the tensor on ", x.device(), ", expected one device; move with to(x, device)");
-}
-
 Tensor choose(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor y = empty(shape, {a.dtype(), a.device()});
   kernels::where(y, seen_as(in_dtype(mask, a.dtype()), shape), seen_as(a, shape),
@@ -85,44 +76,6 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
         return {wants_a ? sum_to(choose(mask.get(), dy, zero, dy.shape()), sa) : Tensor(),
                 wants_b ? sum_to(choose(mask.get(), zero, dy, dy.shape()), sb) : Tensor()};
       });
-}
-
-Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  check_mask("masked_select", mask, x);
-  const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
-  const Tensor places = nonzero(reshape(expand(mask, shape), {shape.numel()}));
-  return index_select(reshape(expand(x, shape), {shape.numel()}), 0,
-                      reshape(places, {places.numel()}));
-}
-
-Tensor nonzero(const Tensor& mask) {
-  check_mask("nonzero", mask, mask);
-  const Tensor host = copy_of(mask, {.dtype = DType::Bool});
-  const bool* chosen = host.data<bool>();
-  const int64_t n = host.numel();
-  const int dims = mask.dim(), last = dims - 1;
-  const Tensor places =
-      empty({std::count(chosen, chosen + n, true), dims}, {.dtype = DType::Int64});
-  int64_t* to = places.data<int64_t>();
-  constexpr int64_t kPiece = 1024;  // of a row, whose places are found without jumps
-  int64_t in_row[kPiece + 1];
-  Shape at = mask.shape();
-  std::fill(at.begin(), at.end(), 0);
-  for (int64_t done = 0, piece = 0; dims > 0 && done < n; done += piece, chosen += piece) {
-    piece = std::min(kPiece, mask.size(last) - at[last]);
-    int64_t found = 0;
-    for (int64_t i = 0; i < piece; ++i) {
-      in_row[found] = at[last] + i;
-      found += chosen[i];
-    }
-    for (int64_t i = 0; i < found; ++i) {
-      for (int d = 0; d < last; ++d) *to++ = at[d];
-      *to++ = in_row[i];
-    }
-    at[last] += piece;
-    for (int d = last; d > 0 && at[d] == mask.size(d); at[d--] = 0) ++at[d - 1];
-  }
-  return on_device(places, mask.device());
 }
 
 }  // namespace ringgrad

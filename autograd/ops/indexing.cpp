@@ -172,4 +172,42 @@ Tensor one_hot(const Tensor& index_, Int64 num_classes, DType dtype) {
   return y;
 }
 
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  check_mask("masked_select", mask, x);
+  const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
+  const Tensor places = nonzero(reshape(expand(mask, shape), {shape.numel()}));
+  return index_select(reshape(expand(x, shape), {shape.numel()}), 0,
+                      reshape(places, {places.numel()}));
+}
+
+Tensor nonzero(const Tensor& mask) {
+  check_mask("nonzero", mask, mask);
+  const Tensor host = copy_of(mask, {.dtype = DType::Bool});
+  const bool* chosen = host.data<bool>();
+  const int64_t n = host.numel();
+  const int dims = mask.dim(), last = dims - 1;
+  const Tensor places =
+      empty({std::count(chosen, chosen + n, true), dims}, {.dtype = DType::Int64});
+  int64_t* to = places.data<int64_t>();
+  constexpr int64_t kPiece = 1024;  // of a row, whose places are found without jumps
+  int64_t in_row[kPiece + 1];
+  Shape at = mask.shape();
+  std::fill(at.begin(), at.end(), 0);
+  for (int64_t done = 0, piece = 0; dims > 0 && done < n; done += piece, chosen += piece) {
+    piece = std::min(kPiece, mask.size(last) - at[last]);
+    int64_t found = 0;
+    for (int64_t i = 0; i < piece; ++i) {
+      in_row[found] = at[last] + i;
+      found += chosen[i];
+    }
+    for (int64_t i = 0; i < found; ++i) {
+      for (int d = 0; d < last; ++d) *to++ = at[d];
+      *to++ = in_row[i];
+    }
+    at[last] += piece;
+    for (int d = last; d > 0 && at[d] == mask.size(d); at[d--] = 0) ++at[d - 1];
+  }
+  return on_device(places, mask.device());
+}
+
 }  // namespace ringgrad

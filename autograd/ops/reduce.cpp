@@ -1,10 +1,8 @@
 #include "ringgrad/autograd/ops.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-
 #include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/reduced.h"
+#include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -15,36 +13,6 @@ void check_number(const char* operation, const Tensor& x) {
   if (x.dtype() == DType::Bool)
     throw_unsupported_dtype(operation, x.dtype(), "a number; convert with to(x, DType::Int64)");
 }
-
-// A tensor without dimensions counts as having one, as in PyTorch.
-int reduced_dim(const char* operation, int d, int dim) {
-  return normalize_dim(operation, d, std::max(dim, 1));
-}
-
-// x's shape with the reduced dimensions of size 1, and without them.
-struct Reduced {
-  Shape kept, dropped;
-  int64_t count = 1;  // elements that become one
-
-  Reduced(const char* operation, const Shape& shape, const Dims& dims) : kept(shape) {
-    std::array<bool, kMaxDims> reduced{};
-    if (dims.empty()) reduced.fill(true);
-    for (int d : dims) {
-      d = reduced_dim(operation, d, shape.dim());
-      CHECK_AS(ShapeError, !reduced[d], operation, ": dimension ", d,
-               " appears twice in the dimensions to reduce");
-      reduced[d] = true;
-    }
-    for (int d = 0; d < shape.dim(); ++d) {
-      if (!reduced[d]) {
-        dropped.push_back(shape[d]);
-        continue;
-      }
-      count *= shape[d];
-      kept[d] = 1;
-    }
-  }
-};
 
 Tensor scaled_sum(const char* name, const Tensor& x_, const Reduced& reduced, double scale,
                   bool keepdim) {
@@ -120,101 +88,6 @@ Tensor mean(const Tensor& x, const Dims& dims, Flag keepdim) {
   return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);
 }
 
-namespace {
-
-// Returns the largest element over the reduced dimensions, which are kept with size 1. REQUIRES: x
-// has no history.
-Tensor largest_of(const Tensor& x, const Reduced& reduced) {
-  Tensor largest = x;
-  for (int d = 0; d < x.dim(); ++d)
-    if (reduced.kept[d] != x.shape()[d]) largest = max(largest, d, true).values;
-  return largest;
-}
-
-// Returns the power of two by which x is multiplied before it is squared. Squares of float64
-// numbers can leave the range, so the factor differs from 1 where the largest magnitude over the
-// reduced dimensions is far from 1. The other dtypes are squared in float64, where they neither
-// overflow nor vanish: for them the result is undefined, which stands for 1.
-Tensor scale_for_squares(const Tensor& x, const Reduced& reduced) {
-  if (x.dtype() != DType::Float64 || x.numel() == 0) return {};
-  const Tensor most = largest_of(abs(x.detach()), reduced);
-  return where(most > 0x1p480, scalar_like(most, 0x1p-600),
-               where(most < 0x1p-480, 0x1p600, full_like(most, 1)));
-}
-
-Tensor scaled(const Tensor& x, const Tensor& scale) {
-  const Tensor wide = to(x.detach(), DType::Float64);
-  return scale ? mul(wide, scale) : wide;
-}
-
-// The mean of x and the sum of its squared deviations over the reduced dimensions, which are kept
-// with size 1. Both are float64 and belong to x · scale.
-struct Deviations {
-  Tensor scale, mean, squares;
-
-  Deviations(const Tensor& x, const Reduced& reduced) : scale(scale_for_squares(x, reduced)) {
-    const Tensor of = scale ? scaled(x, scale) : x.detach();
-    mean = empty(reduced.kept, {DType::Float64, x.device()});
-    squares = empty_like(mean);
-    kernels::sum(mean, of, 1.0 / static_cast<double>(reduced.count));
-    kernels::squared_deviations(squares, of, mean);
-  }
-};
-
-// Converts the float64 result, whose reduced dimensions are kept, to the caller's shape and dtype.
-Tensor finished(const Tensor& y, const Reduced& reduced, bool keepdim, DType dtype) {
-  const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
-  const Tensor rounded = clone(to(y, dtype));
-  return rounded.as_strided(shape, contiguous_strides(shape), 0);
-}
-
-}  // namespace
-
-Tensor var(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
-  OpScope scope("var");
-  check_floating("var", x_);
-  const Tensor x = strided(x_);
-  const Reduced reduced("var", x.shape(), dims);
-  const auto freedom = static_cast<double>(reduced.count - correction);
-  const Deviations of(x, reduced);
-  Tensor y = mul(of.squares, 1 / std::max(freedom, 0.0));
-  if (of.scale) y = div(div(y, of.scale), of.scale);
-  // Where no freedom is left the value is infinite, or 0/0; the slope is PyTorch's, which differs
-  // over given dimensions.
-  const bool of_all_without = dims.empty() && freedom <= 0;
-  return differentiable("var", {x}, finished(y, reduced, keepdim, x.dtype()),
-                        [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
-                          const DType dtype = x.get().dtype();
-                          const Tensor g = to(reshape(dy, kept), DType::Float64);
-                          Tensor c = sub(scaled(x.get(), of.scale), of.mean);
-                          if (of_all_without)
-                            return {to(mul(g, where(c == 0, NAN, full_like(c, INFINITY))), dtype)};
-                          c = mul(c, mul(g, 2 / freedom));
-                          return {to(of.scale ? div(c, of.scale) : c, dtype)};
-                        });
-}
-
-// The gradient is 0 where all deviations are 0, although the slope is infinite there.
-Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
-  OpScope scope("std");
-  check_floating("std", x_);
-  const Tensor x = strided(x_);
-  const Reduced reduced("std", x.shape(), dims);
-  const auto freedom = static_cast<double>(reduced.count - correction);
-  const Deviations of(x, reduced);
-  const Tensor scaled_y = sqrt(mul(of.squares, 1 / std::max(freedom, 0.0)));
-  const Tensor y = of.scale ? div(scaled_y, of.scale) : scaled_y;
-  const bool of_all_without = dims.empty() && freedom <= 0;  // as var()
-  return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
-                        [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
-                          if (of_all_without) return {full_like(x.get(), NAN)};
-                          const Tensor g = mul(to(reshape(dy, kept), DType::Float64), 1 / freedom);
-                          const Tensor c = sub(scaled(x.get(), of.scale), of.mean);
-                          const Tensor slope = masked_fill(div(g, scaled_y), scaled_y == 0, 0);
-                          return {to(mul(c, slope), x.get().dtype())};
-                        });
-}
-
 Tensor max(const Tensor& x) { return extreme_of_all("max", kernels::max, x); }
 Tensor min(const Tensor& x) { return extreme_of_all("min", kernels::min, x); }
 ValuesAndIndices max(const Tensor& x, Int dim, Flag keepdim) {
@@ -234,80 +107,5 @@ Tensor argmin(const Tensor& x, Int dim, Flag keepdim) {
 }
 Tensor argmax(const Tensor& x) { return argmax(flatten(x), 0); }
 Tensor argmin(const Tensor& x) { return argmin(flatten(x), 0); }
-
-// Equals share the gradient, as in PyTorch (of max() along a dimension the first has all of it).
-static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool keepdim) {
-  const Tensor largest = clone(largest_of(abs(x.detach()), reduced));
-  const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
-  return differentiable("norm", {x}, reshape(largest, shape),
-                        [x = save(x), y = save(largest)](const Tensor& dy) -> Gradients {
-                          const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
-                          Tensor dx = mul(
-                              hit, div(reshape(dy, y.get().shape()), sum_to(hit, y.get().shape())));
-                          kernels::abs_backward(dx, dx, x.get());
-                          return {dx};
-                        });
-}
-
-// Computes in float64 throughout. For p = 2, scale_for_squares() keeps the squares in range. For p
-// other than 1 and 2, |x| is divided by its largest element first.
-Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
-  OpScope scope("norm");
-  check_floating("norm", x_);
-  CHECK(p > 0, "norm: p is ", p, ", expected a number above 0, or infinity");
-  const Tensor x = strided(x_);
-  const Reduced reduced("norm", x.shape(), dims);
-  if (p == INFINITY) return largest_magnitude(x, reduced, keepdim);
-  Tensor total = empty(reduced.kept, {DType::Float64, x.device()}), y;
-  if (p == 1) {
-    kernels::sum(total, abs(x.detach()), 1);
-    y = total;
-  } else if (p == 2) {
-    const Tensor scale = scale_for_squares(x, reduced);
-    kernels::squared_deviations(total, scale ? scaled(x, scale) : x.detach(), {});
-    y = scale ? div(sqrt(total), scale) : sqrt(total);
-  } else {
-    const Tensor magnitude = abs(to(x.detach(), DType::Float64));
-    Tensor most = x.numel() > 0 ? largest_of(magnitude, reduced) : zeros_like(total);
-    most = masked_fill(most, (most == 0) | (most == INFINITY), 1);
-    kernels::sum(total, pow(div(magnitude, most), p), 1);
-    y = mul(pow(total, 1 / p), most);
-  }
-  return differentiable("norm", {x}, finished(y, reduced, keepdim, x.dtype()),
-                        [x = save(x), y, p](const Tensor& dy) -> Gradients {
-                          const Tensor g = to(reshape(dy, y.shape()), DType::Float64);
-                          const Tensor wide = to(x.get(), DType::Float64);
-                          // The gradient is d|x| (|x| / y)^(p - 1), and 0 at 0.
-                          Tensor dx;
-                          if (p == 2) {
-                            dx = mul(wide, masked_fill(div(g, y), y == 0, 0));
-                          } else {
-                            dx = mul(pow(abs(div(wide, y)), p - 1), g);
-                            kernels::abs_backward(dx, dx, wide);
-                            dx = masked_fill(dx, wide == 0, 0);
-                          }
-                          return {to(dx, x.get().dtype())};
-                        });
-}
-
-// log Σ e^x = largest + log Σ e^(x - largest), and its gradient is the softmax of x.
-Tensor logsumexp(const Tensor& x_, Int dim, Flag keepdim) {
-  OpScope scope("logsumexp");
-  check_floating("logsumexp", x_);
-  if (x_.dim() == 0) return reshape(logsumexp(reshape(x_, {1}), dim), {});
-  dim = reduced_dim("logsumexp", dim, x_.dim());
-  if (x_.size(dim) == 0) return log(sum(x_, {dim}, keepdim));  // -∞
-  const Tensor x = strided(x_), wide = to(x.detach(), accumulator_dtype(x.dtype()));
-  Tensor largest = max(wide, dim, true).values;
-  largest = masked_fill(largest, abs(largest) == INFINITY, 0);  // ∞ - ∞ is no number
-  const Tensor log_sum = log(sum(exp(sub(wide, largest)), {dim}, true));
-  const Tensor y = clone(to(add(log_sum, largest), x.dtype()));
-  const Tensor result = keepdim ? y : squeeze(y, dim);
-  return differentiable("logsumexp", {x}, result, [=, x = save(x)](const Tensor& dy) -> Gradients {
-    const Tensor wide = to(x.get(), largest.dtype()),
-                 g = to(reshape(dy, largest.shape()), largest.dtype());
-    return {to(mul(exp(sub(sub(wide, largest), log_sum)), g), x.get().dtype())};
-  });
-}
 
 }  // namespace ringgrad

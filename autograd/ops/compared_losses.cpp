@@ -1,0 +1,143 @@
+// Losses that compare each number with its target.
+#include "ringgrad/autograd/ops.h"
+
+#include <cmath>
+
+#include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+// scale Σ x², in one look at x. Its gradient is 2 scale x.
+Tensor sum_of_squares(const Tensor& x_, double scale) {
+  const Tensor x = strided_contiguous(x_),
+               total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
+  kernels::sum_squares(total, x);
+  kernels::affine(total, total, scale, 0);
+  return differentiable("mse_loss", {x}, to(total, x.dtype()),
+                        [x = save(x), scale](const Tensor& dy) -> Gradients {
+                          return {mul(x.get(), mul(dy, 2 * scale))};
+                        });
+}
+
+// An input and its target, both of the same dtype and shape. 16-bit tensors are converted to
+// float32, so that a loss and its gradients are rounded once.
+struct Compared {
+  Tensor x, target;
+  DType result;  // of the loss
+
+  Compared(const char* operation, const Tensor& x_, const Tensor& target_)
+      : x(autocast_loss(x_)), target(autocast_loss(target_)) {
+    check_same_kind(operation, x, target);
+    check_floating(operation, x);
+    CHECK_AS(ShapeError, x.shape() == target.shape(), operation, ": the input has shape ",
+             x.shape(), ", the target ", target.shape(), ", expected equal shapes");
+    result = x.dtype();
+    x = to(x, accumulator_dtype(result));
+    target = to(target, accumulator_dtype(result));
+  }
+
+  Tensor reduce(const Tensor& losses, Reduction reduction) const {
+    const Tensor y = reduction == Reduction::Mean  ? mean(losses)
+                     : reduction == Reduction::Sum ? sum(losses)
+                                                   : losses;
+    return to(y, result);
+  }
+};
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  OpScope scope("mse_loss");
+  const Compared of("mse_loss", x, target);
+  const Tensor difference = sub(of.x, of.target);
+  if (reduction == Reduction::None) return of.reduce(square(difference), reduction);
+  const double count = static_cast<double>(difference.numel());
+  return to(sum_of_squares(difference, reduction == Reduction::Mean ? 1 / count : 1), of.result);
+}
+
+namespace {
+
+using TargetLoss = Kernel<void(const Tensor& y, const Tensor& x, const Tensor& t)>;
+using TargetLossBackward =
+    Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t)>;
+
+// slope(x): d(loss)/d(target).
+template <class Slope>
+Tensor with_target(const char* name, const TargetLoss& forward, const TargetLossBackward& backward,
+                   const Tensor& x_, const Tensor& target_, Reduction reduction, Slope slope) {
+  OpScope scope(name);
+  const Compared of(name, x_, target_);
+  const Tensor x = strided(of.x), target = strided(of.target);
+  Tensor losses = empty_like(x);
+  forward(losses, x, target);
+  losses = differentiable(name, {x, target}, losses,
+                          [&backward, slope, x = save(x), target = save_if(wants_grad(x), target),
+                           wants_target = wants_grad(target)](const Tensor& dy_) -> Gradients {
+                            const Tensor dy = strided(dy_);
+                            Tensor dx;
+                            if (target) {
+                              dx = empty_like(x.get());
+                              backward(dx, dy, x.get(), target.get());
+                            }
+                            return {dx, wants_target ? mul(dy, slope(x.get())) : Tensor()};
+                          });
+  return of.reduce(losses, reduction);
+}
+
+}  // namespace
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                        Reduction reduction) {
+  return with_target("binary_cross_entropy_with_logits", kernels::bce_with_logits,
+                     kernels::bce_with_logits_backward, x, target, reduction,
+                     [](const Tensor& x) { return neg(x); });
+}
+
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const char* const name = "binary_cross_entropy";
+  for (const Tensor* t : {&x, &target}) {
+    check_defined(name, *t);
+    if (t->device().is_cpu())
+      CHECK(all((*t >= 0) & (*t <= 1)).item<bool>(), name, ": the ", t == &x ? "input" : "target",
+            " has elements that are not in [0, 1], expected probabilities; of logits take "
+            "binary_cross_entropy_with_logits()");
+  }
+  return with_target(name, kernels::bce, kernels::bce_backward, x, target, reduction,
+                     [](const Tensor& x) { return sub(log1p(neg(x)), log(x)); });
+}
+
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const Compared of("l1_loss", x, target);
+  return of.reduce(abs(sub(of.x, of.target)), reduction);
+}
+
+static Tensor huber_of(const Compared& of, double delta, double scale) {
+  return elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input,
+                     kernels::huber, kernels::huber_backward, delta, scale);
+}
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta, Reduction reduction) {
+  const Compared of("huber_loss", x, target);
+  CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
+  return of.reduce(huber_of(of, delta, 1), reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta, Reduction reduction) {
+  CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
+  if (beta == 0) return l1_loss(x, target, reduction);
+  const Compared of("smooth_l1_loss", x, target);
+  return of.reduce(huber_of(of, beta, beta), reduction);
+}
+
+Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, Flag log_target) {
+  const Compared of("kl_div", x_, target_);
+  const Tensor &x = of.x, &target = of.target;
+  if (log_target) return of.reduce(mul(exp(target), sub(target, x)), reduction);
+  const Tensor positive = masked_fill(target, target <= 0, 1);  // 0 log 0 = 0
+  return of.reduce(mul(target, sub(log(positive), x)), reduction);
+}
+
+}  // namespace ringgrad
