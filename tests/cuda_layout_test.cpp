@@ -28,10 +28,9 @@ struct Reorders {
 Reorders reorders;
 
 class Counter final : public KernelObserver {
-  void call(const KernelBase& kernel, Stream, std::span<const Tensor* const> arguments,
-            const std::function<void()>& run) override {
-    if (kernel.name() == std::string("copy")) {
-      const Tensor &y = *arguments[0], &x = *arguments[1];
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
+    if (call.kernel.name() == std::string("copy")) {
+      const Tensor &y = *call.tensors[0], &x = *call.tensors[1];
       if (x.dim() == 4 && (x.stride(1) == 1) != (y.stride(1) == 1))
         ++(x.size(0) == kBatch ? reorders.images : reorders.weights);
     }

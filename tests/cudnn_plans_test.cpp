@@ -38,17 +38,11 @@ class Convolutions final : public KernelObserver {
   std::vector<ConvShapes> all;
 
  private:
-  void call(const KernelBase& kernel, Stream, std::span<const Tensor* const> arguments,
-            const std::function<void()>& run) override {
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
     run();
-    if (kernel.name() != std::string("conv2d")) return;
-    ConvShapes g{DType::Float32,        CUDNN_TENSOR_NHWC,     arguments[1]->shape(),
-                 arguments[2]->shape(), arguments[0]->shape(), {}};
-    // Squares with the least padding, which is what makes the result that large.
-    const int64_t stride = g.x[2] / g.y[2];
-    g.options.stride = stride;
-    g.options.padding = std::max<int64_t>(0, ((g.y[2] - 1) * stride + g.w[2] - g.x[2] + 1) / 2);
-    REQUIRE(g.options.out_h(g.x[2], g.w[2]) == g.y[2]);
+    if (call.kernel.name() != std::string("conv2d")) return;
+    ConvShapes g{DType::Float32,           CUDNN_TENSOR_NHWC,        call.tensors[1]->shape(),
+                 call.tensors[2]->shape(), call.tensors[0]->shape(), *call.convolution};
     g.x[0] = g.y[0] = kBatch;
     if (kinds_.insert(str(g.x, g.w, g.y)).second) all.push_back(g);
   }

@@ -45,6 +45,29 @@ TEST_CASE("a convolution and its gradients have the same operations, in every la
   }
 }
 
+TEST_CASE("a profile names the algorithm of each pass of a convolution of ours", "[quick]") {
+  const auto plans = [](Provider provider, int64_t channels, int64_t groups) {
+    const ProviderGuard guard(provider);
+    const Tensor x = ones({2, channels, 16, 16}), w = ones({channels, channels / groups, 3, 3});
+    x.set_requires_grad();
+    w.set_requires_grad();
+    const KernelProfile profile;
+    sum(conv2d(x, w, {}, {.padding = 1, .groups = groups})).backward();
+    std::vector<std::string> named;
+    for (const KernelCall& call : profile.calls())
+      if (std::string(call.kernel).rfind("conv2d", 0) == 0)
+        named.push_back(call.plan);
+      else
+        CHECK(call.plan.empty());
+    return named;
+  };
+  const std::vector<std::string> winograd(3, "Winograd F(4, 3)");
+  CHECK(plans(Provider::Native, 32, 1) == winograd);
+  const std::vector<std::string> planes(3, "planes");
+  CHECK(plans(Provider::Native, 32, 4) == planes);
+  CHECK(plans(Provider::Reference, 32, 1) == std::vector<std::string>(3));
+}
+
 TEST_CASE("bytes: repeated elements once, undefined arguments not, a block's padding too",
           "[quick]") {
   const Tensor row = ones({1, 8}), y = empty({100, 8});

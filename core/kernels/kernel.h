@@ -115,15 +115,22 @@ void check_cpu_kernels();
 using CpuCheck = void (*)();
 bool register_cpu_check(CpuCheck check);
 
+// A call as an observer sees it. Valid while the call lasts.
+struct ObservedCall {
+  const KernelBase& kernel;
+  Stream stream;
+  // The arguments, in order; null where one is not a tensor, or undefined.
+  std::span<const Tensor* const> tensors;
+  const Conv2dOptions* convolution;  // null: none of the arguments
+};
+
 // Stands between its thread and the kernels that it calls, to measure them:
 // core/kernels/kernel_profile.h.
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
-  // Calls run(), which is the kernel's implementation, once. `arguments`: the call's, in order;
-  // null where one is not a tensor, or undefined.
-  virtual void call(const KernelBase& kernel, Stream stream,
-                    std::span<const Tensor* const> arguments, const std::function<void()>& run) = 0;
+  // Calls run(), which is the kernel's implementation, once.
+  virtual void call(const ObservedCall& call, const std::function<void()>& run) = 0;
 
   static KernelObserver* current() { return current_; }  // this thread's; null: none
   static void set_current(KernelObserver* observer) { current_ = observer; }
@@ -157,8 +164,10 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
     const Stream stream = current_stream(device_of(args...));
     KernelObserver* const observer = KernelObserver::current();
     if (!observer) return run(stream, args...);
-    const Tensor* const arguments[] = {defined_tensor(args)...};
-    observer->call(*this, stream, arguments, [&] { run(stream, args...); });
+    const Tensor* const tensors[] = {defined_tensor(args)...};
+    const Conv2dOptions* convolution = nullptr;
+    ((convolution = convolution ? convolution : convolution_in(args)), ...);
+    observer->call({*this, stream, tensors, convolution}, [&] { run(stream, args...); });
   }
 
  private:
@@ -198,6 +207,11 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
   static const Tensor* defined_tensor(const Tensor& tensor) { return tensor ? &tensor : nullptr; }
   template <class T>
   static const Tensor* defined_tensor(const T&) {
+    return nullptr;
+  }
+  static const Conv2dOptions* convolution_in(const Conv2dOptions& options) { return &options; }
+  template <class T>
+  static const Conv2dOptions* convolution_in(const T&) {
     return nullptr;
   }
   template <class... Rest>

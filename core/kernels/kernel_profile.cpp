@@ -1,10 +1,12 @@
 #include "ringgrad/core/kernels/kernel_profile.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
 namespace {
@@ -26,16 +28,30 @@ double convolution_operations(const Tensor& y, const Tensor& w) {
              : 2.0 * static_cast<double>(y.numel()) * static_cast<double>(w.numel() / w.size(0));
 }
 
-double operations_of(const KernelBase& kernel, std::span<const Tensor* const> arguments) {
-  if (&kernel == &kernels::conv2d) return convolution_operations(*arguments[0], *arguments[2]);
-  if (&kernel == &kernels::conv2d_backward_input)
-    return convolution_operations(*arguments[1], *arguments[2]);
-  if (&kernel == &kernels::conv2d_backward_weight)
-    return convolution_operations(*arguments[1], *arguments[0]);
-  if (&kernel == &kernels::matmul)
-    return 2.0 * static_cast<double>(arguments[0]->numel()) *
-           static_cast<double>(arguments[1]->size(2));
+double operations_of(const ObservedCall& call) {
+  const auto& tensors = call.tensors;
+  if (&call.kernel == &kernels::conv2d) return convolution_operations(*tensors[0], *tensors[2]);
+  if (&call.kernel == &kernels::conv2d_backward_input)
+    return convolution_operations(*tensors[1], *tensors[2]);
+  if (&call.kernel == &kernels::conv2d_backward_weight)
+    return convolution_operations(*tensors[1], *tensors[0]);
+  if (&call.kernel == &kernels::matmul)
+    return 2.0 * static_cast<double>(tensors[0]->numel()) *
+           static_cast<double>(tensors[1]->size(2));
   return 0;
+}
+
+std::string plan_of(const ObservedCall& call) {
+  const Device device = call.stream.device;
+  if (!call.convolution || preferred_provider(device.type) != Provider::Native) return "";
+  const auto [pass, x, w, y] = [&]() -> std::tuple<ConvPass, int, int, int> {
+    if (&call.kernel == &kernels::conv2d) return {ConvPass::Forward, 1, 2, 0};
+    if (&call.kernel == &kernels::conv2d_backward_input) return {ConvPass::BackwardInput, 0, 2, 1};
+    return {ConvPass::BackwardWeight, 2, 0, 1};
+  }();
+  const auto& tensors = call.tensors;
+  return name(layout_policy(device).conv2d(
+      conv_problem(pass, *tensors[x], *tensors[w], *tensors[y], *call.convolution)));
 }
 
 }  // namespace
@@ -43,12 +59,12 @@ double operations_of(const KernelBase& kernel, std::span<const Tensor* const> ar
 KernelProfile::KernelProfile() : previous_(current()) { set_current(this); }
 KernelProfile::~KernelProfile() { set_current(previous_); }
 
-void KernelProfile::call(const KernelBase& kernel, Stream stream,
-                         std::span<const Tensor* const> arguments,
-                         const std::function<void()>& run) {
-  KernelCall call{kernel.name(), arguments[0]->dtype(), 0, operations_of(kernel, arguments), 0};
-  for (const Tensor* argument : arguments)
-    if (argument) call.bytes += bytes_of(*argument);
+void KernelProfile::call(const ObservedCall& observed, const std::function<void()>& run) {
+  const auto& [kernel, stream, tensors, convolution] = observed;
+  KernelCall call{kernel.name(),    tensors[0]->dtype(), 0, operations_of(observed), 0,
+                  plan_of(observed)};
+  for (const Tensor* tensor : tensors)
+    if (tensor) call.bytes += bytes_of(*tensor);
   const Sum siblings = std::exchange(inner_, {});
   DeviceBackend& device = device_backend(stream.device.type);
   double ms = 0;
@@ -70,7 +86,7 @@ void KernelProfile::call(const KernelBase& kernel, Stream stream,
   call.bytes = whole.bytes - inner_.bytes;
   inner_ = {siblings.milliseconds + whole.milliseconds, siblings.operations + whole.operations,
             siblings.bytes + whole.bytes};
-  calls_.push_back(call);
+  calls_.push_back(std::move(call));
 }
 
 }  // namespace ringgrad

@@ -1,6 +1,7 @@
 // What the kernels of a thread do, and how long they take: the kernel table's torch.profiler.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "ringgrad/core/kernels/kernel.h"
@@ -17,6 +18,8 @@ struct KernelCall {
   // convolutions and matrix products.
   double operations;
   double bytes;  // of its tensor arguments: what must be read or written at least once
+  // A convolution's algorithm, for people, where ours is the one that runs: "Winograd F(4, 3)".
+  std::string plan = {};
 };
 
 // Records every kernel that this thread calls while it exists. On CUDA each call then waits for its
@@ -32,8 +35,7 @@ class KernelProfile : private KernelObserver {
   const std::vector<KernelCall>& calls() const { return calls_; }
 
  private:
-  void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
-            const std::function<void()>& run) override;
+  void call(const ObservedCall& observed, const std::function<void()>& run) override;
 
   KernelObserver* previous_;
   struct Sum {

@@ -22,11 +22,10 @@ class NvtxRanges final : public KernelObserver {
  public:
   NvtxRanges() { set_current(this); }
 
-  void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
-            const std::function<void()>& run) override {
-    if (!stream.device.is_cuda()) return run();
-    CallSignature signature(kernel.name());
-    for (const Tensor* argument : arguments) signature << (argument ? *argument : Tensor());
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
+    if (!call.stream.device.is_cuda()) return run();
+    CallSignature signature(call.kernel.name());
+    for (const Tensor* argument : call.tensors) signature << (argument ? *argument : Tensor());
     const NvtxRange range(signature.text());
     run();
   }

@@ -104,8 +104,8 @@ class Copies : private KernelObserver {
   double seconds = 0;
 
  private:
-  void call(const KernelBase&, Stream, std::span<const Tensor* const> tensors,
-            const std::function<void()>& run) override {
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
+    const auto tensors = call.tensors;
     const auto start = std::chrono::steady_clock::now();
     run();
     if (tensors.size() < 2 || !tensors[0] || !tensors[1] ||

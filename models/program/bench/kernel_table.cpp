@@ -44,7 +44,7 @@ void KernelTable::add_step(Rows& rows, Rows step) {
 
 void KernelTable::add_step(const std::vector<Phase>& phases) {
   double inside = 0, step_ms = 0;
-  Rows by_kernel, by_phase;
+  Rows by_kernel, by_phase, by_plan;
   for (const Phase& phase : phases) {
     by_phase[phase.name].ms = {phase.ms};
     step_ms += phase.ms;
@@ -55,10 +55,16 @@ void KernelTable::add_step(const std::vector<Phase>& phases) {
       inside += call.milliseconds;
       add(row, call);
       add(by_phase[phase.name], call);
+      if (call.plan.empty()) continue;
+      Row& plan = by_plan[call.plan];
+      plan.ms.resize(1);
+      plan.ms[0] += call.milliseconds;
+      add(plan, call);
     }
   }
   add_step(kernels_, std::move(by_kernel));
   add_step(phases_, std::move(by_phase));
+  add_step(plans_, std::move(by_plan));
   steps_ms_.push_back(step_ms);
   outside_ms_.push_back(step_ms - inside);
 }
@@ -95,6 +101,9 @@ void KernelTable::print() const {
   for (const Line& line : lines(kernels_)) print(line);
   result("{:<33}{:>8.3f}{:>6.1f}%", "outside kernels", outside_ms(),
          100 * outside_ms() / step_ms());
+  if (plans_.empty()) return;
+  result("\nconvolutions, forward and backward, by algorithm:");
+  for (const Line& line : lines(plans_)) print(line);
 }
 
 nlohmann::json KernelTable::to_json(const char* key, const Rows& rows) {
@@ -118,7 +127,8 @@ nlohmann::json KernelTable::to_json() const {
           {"step_ms", step_ms()},
           {"outside_kernels_ms", outside_ms()},
           {"phases", to_json("phase", phases_)},
-          {"kernels", to_json("kernel", kernels_)}};
+          {"kernels", to_json("kernel", kernels_)},
+          {"convolutions", to_json("algorithm", plans_)}};
 }
 
 }  // namespace ringgrad::program

@@ -1,4 +1,5 @@
-// The phases of a training step and its kernels, the longest first, each beside the least time that
+// The phases of a training step, its kernels and the algorithms of its convolutions, the longest
+// first, each beside the least time that
 // its operations and that its bytes need on this machine: what is left to gain, and where.
 #pragma once
 
@@ -51,6 +52,7 @@ class KernelTable {
   std::map<DType, double> peak_;  // operations per second, by dtype
   double bandwidth_;              // bytes per second
   Rows kernels_, phases_;
+  Rows plans_;  // of convolutions
   std::vector<double> steps_ms_, outside_ms_;
 };
 

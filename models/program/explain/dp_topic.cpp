@@ -39,8 +39,8 @@ class Copies : private KernelObserver {
   std::vector<Copy> seen;
 
  private:
-  void call(const KernelBase&, Stream, std::span<const Tensor* const> tensors,
-            const std::function<void()>& run) override {
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
+    const auto tensors = call.tensors;
     run();
     if (tensors.size() < 2 || !tensors[0] || !tensors[1] ||
         tensors[0]->device() == tensors[1]->device())

@@ -110,10 +110,9 @@ void StepRecorder::layer_is_done(const std::string& name) {
     record_.layers.push_back({slice, begin, since_});
 }
 
-void StepRecorder::call(const KernelBase& kernel, Stream, std::span<const Tensor* const>,
-                        const std::function<void()>& run) {
+void StepRecorder::call(const ObservedCall& call, const std::function<void()>& run) {
   const size_t at = record_.kernels.size();
-  record_.kernels.push_back({kernel.name(), steady_nanoseconds(), 0});
+  record_.kernels.push_back({call.kernel.name(), steady_nanoseconds(), 0});
   run();
   record_.kernels[at].end = steady_nanoseconds();
 }

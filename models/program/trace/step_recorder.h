@@ -32,8 +32,7 @@ class StepRecorder : private KernelObserver {
   StepRecord take();  // what was noted since the last call
 
  private:
-  void call(const KernelBase& kernel, Stream stream, std::span<const Tensor* const> arguments,
-            const std::function<void()>& run) override;
+  void call(const ObservedCall& call, const std::function<void()>& run) override;
   void layer_is_done(const std::string& name);
   void end_phase();
 
