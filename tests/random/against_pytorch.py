@@ -78,11 +78,12 @@ class Replay:
             return x.clone()
         return self.changed(x.to(torch.float64) if self.reference else x.clone(), x.dtype)
 
-    def changed(self, x, dtype):
+    def changed(self, x, dtype, smallest=0):
+        """Changes numbers by a part of their epsilon, and those that are not 0 by a part of `smallest`."""
         if self.change is None:
             return x
         part = torch.rand(x.shape, generator=self.change, dtype=torch.float64) * 2 - 1
-        return x * (1 + torch.finfo(dtype).eps * part)
+        return x * (1 + torch.finfo(dtype).eps * part) + smallest * part * (x != 0)
 
     def run(self):
         for step, result in zip(self.program["steps"], self.results["steps"]):
@@ -118,7 +119,8 @@ class Replay:
             self.cuts.append((name, x))
             self.leaves[name] = leaf
             return leaf
-        return SameValue.apply(x, self.own(value), lambda gradient: self.changed(gradient, value.dtype))
+        info = torch.finfo(value.dtype)  # ringgrad rounds this gradient, to 0 if it is small
+        return SameValue.apply(x, self.own(value), lambda gradient: self.changed(gradient, value.dtype, info.smallest_normal * info.eps))
 
     def plain_step(self, step, result, inputs, out, ours):
         """Without gradients, several tensors may share memory in both libraries."""
