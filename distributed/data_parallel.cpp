@@ -10,17 +10,10 @@
 #include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 namespace ringgrad {
 namespace {
-
-Tensor sum_of(const Tensor& a, const Tensor& b) {  // an undefined a is zero
-  if (!a) return b;
-  Tensor sum = empty(b.shape(), {b.dtype(), b.device()});
-  kernels::add(sum, a, b);
-  return sum;
-}
 
 // What is trained, once per replica, as one node: outputs[r · n + i] is parameter i on replica r's
 // device. The first replica's outputs share memory with the parameters. Backward sums over the
@@ -39,8 +32,10 @@ std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters,
                           Gradients sums(n);
                           for (size_t i = 0; i < n; ++i)
                             for (size_t r = 0; r < replicas; ++r)
-                              if (const Tensor& g = dy[r * n + i])
-                                sums[i] = sum_of(sums[i], on_device(g, home));
+                              if (const Tensor& g = dy[r * n + i]) {
+                                const Tensor own = on_device(g, home);
+                                sums[i] = sums[i] ? sum_of(sums[i], own) : own;
+                              }
                           return sums;
                         });
 }
@@ -76,13 +71,10 @@ std::string difference(const char* prefix, const NamedModules& module,
 }  // namespace
 
 void check_replica(const char* what, nn::Module& module, nn::Module& replica) {
-  const auto check_count = [&](const char* things, size_t own, size_t expected) {
-    CHECK_AS(ShapeError, own == expected, what, ": a replica has ", own, " ", things,
-             ", the module ", expected, "; make_replica must make the same network");
-  };
   const auto check_tensors = [&](const char* things, const nn::NamedTensors& own,
                                  const nn::NamedTensors& expected) {
-    check_count(things, own.size(), expected.size());
+    CHECK_AS(ShapeError, own.size() == expected.size(), what, ": a replica has ", own.size(), " ",
+             things, ", the module ", expected.size(), "; make_replica must make the same network");
     for (size_t i = 0; i < own.size(); ++i)
       CHECK_AS(ShapeError, own[i].second.shape() == expected[i].second.shape(), what, ": ",
                own[i].first, " is ", own[i].second.shape(), " in a replica and ",
@@ -191,24 +183,16 @@ void DataParallel::replicate(size_t replicas) {
   }
 }
 
-// One thread per replica, which ends with its forward. Throws the first replica's error, with its
-// name.
-void DataParallel::parallel_apply(
-    size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function) {
-  replicate(replicas);
+void on_threads_of_replicas(const char* what, size_t replicas,
+                            const std::function<void(size_t r)>& body) {
   std::vector<std::exception_ptr> errors(replicas);
   const ThreadModes modes;
   const auto run = [&](size_t r) {
-    const auto named = [&](const std::exception& error) {
-      return str("data_parallel: in replica ", r, " on ", devices_[r], ": ", error.what());
-    };
     try {
       const ThreadModes::Scope scope(modes);
-      function(r, *replicas_[r]);
-    } catch (const OutOfMemoryError& error) {
-      errors[r] = std::make_exception_ptr(OutOfMemoryError(named(error)));
-    } catch (const std::exception& error) {
-      errors[r] = std::make_exception_ptr(Error(named(error)));
+      body(r);
+    } catch (...) {
+      errors[r] = std::current_exception();
     }
   };
   try {
@@ -217,11 +201,29 @@ void DataParallel::parallel_apply(
     for (size_t r = 1; r < replicas; ++r) threads.emplace_back(run, r);
     run(0);
   } catch (const std::system_error& error) {
-    throw Error(str("data_parallel: no threads for ", replicas, " replicas: ", error.what(),
+    throw Error(str(what, ": no threads for ", replicas, " replicas: ", error.what(),
                     "; raise ulimit -u, or use fewer devices"));
   }
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
+}
+
+// Throws the first replica's error, with its name.
+void DataParallel::parallel_apply(
+    size_t replicas, const std::function<void(size_t r, nn::Module& replica)>& function) {
+  replicate(replicas);
+  on_threads_of_replicas("data_parallel", replicas, [&](size_t r) {
+    const auto named = [&](const std::exception& error) {
+      return str("data_parallel: in replica ", r, " on ", devices_[r], ": ", error.what());
+    };
+    try {
+      function(r, *replicas_[r]);
+    } catch (const OutOfMemoryError& error) {
+      throw OutOfMemoryError(named(error));
+    } catch (const std::exception& error) {
+      throw Error(named(error));
+    }
+  });
 }
 
 std::vector<Tensor> DataParallel::gather(const std::vector<std::vector<Tensor>>& outputs) const {

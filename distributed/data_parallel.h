@@ -107,6 +107,11 @@ class DataParallel : public nn::Module {
 
 // Throws ShapeError, beginning with `what`, unless a replica has the module's structure.
 void check_replica(const char* what, nn::Module& module, nn::Module& replica);
+// Runs body(r) for each replica, the first one on this thread, each other one on a thread of its
+// own with this one's modes. When all have ended, throws the first replica's error. `what` begins
+// the message where there are no threads.
+void on_threads_of_replicas(const char* what, size_t replicas,
+                            const std::function<void(size_t r)>& body);
 
 // DataParallel with the module's own forward: DP model(net, make, devices); auto [logits, losses] =
 // model(x, y);

@@ -14,11 +14,6 @@ namespace {
 
 constexpr const char* kName = "distributed_data_parallel";
 
-bool contains(const NamedTensors& tensors, const std::string& name) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const auto& named) { return named.first == name; });
-}
-
 }  // namespace
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGroup& group,
@@ -27,9 +22,12 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
   NoGradGuard no_grad;
   adopt(module);
   own_.insert(options.ignore.begin(), options.ignore.end());
+  const NamedTensors all = module.state_dict();
   for (const std::string& name : own_)
-    CHECK(contains(module.state_dict(), name), kName, ": '", name,
-          "' is to be ignored, but the module has no such ", "parameter or buffer");
+    CHECK(
+        std::any_of(all.begin(), all.end(), [&](const auto& named) { return named.first == name; }),
+        kName, ": '", name, "' is to be ignored, but the module has no such ",
+        "parameter or buffer");
   NamedTensors trained;
   std::vector<Tensor> buffers;
   for (const auto& [name, buffer] : module.named_buffers())
@@ -56,14 +54,9 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, ProcessGrou
     CHECK_AS(DeviceError, group.reaches(tensor.device()), kName, ": ", name, " is on ",
              tensor.device(), ", which this group of ranks (", group.backend(), ") does not reach");
 
-  // Before anything is averaged or broadcast: ranks that built different networks must learn which
-  // tensor differs, not wait for each other in a collective that the others never enter.
-  check_same_signature(group, kName, state);
-  check_same_signature(group, "distributed_data_parallel (parameters that require a gradient)",
-                       trained);
+  take_from_rank_0(group, kName, state, trained);
   reducer_ = std::make_shared<Reducer>(group, trained, std::move(buffers), module_state(),
                                        std::move(options));
-  for (const auto& [name, tensor] : common_state()) group.broadcast(tensor, 0).wait();
 }
 
 bool DistributedDataParallel::is_common(const std::string& name) const {

@@ -1,10 +1,9 @@
 #include "ringgrad/distributed/virtual_ranks.h"
 
+#include <cstring>
 #include <optional>
-#include <thread>
 
 #include "ringgrad/autograd/engine.h"
-#include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/generator_scope.h"
@@ -19,9 +18,15 @@ namespace ringgrad {
 namespace {
 
 constexpr const char* kName = "virtual_ranks";
-// The numbers of a shard that precede the buffers: samples, loss, flag, and the two of Alike for
-// the frozen parameters.
-constexpr int64_t kNumbers = 5;
+// The numbers of a shard, or of all of them together. They precede the buffers.
+struct ShardNumbers {
+  double samples;
+  double loss;  // the sum of theirs
+  double flags;
+  Alike frozen;  // which parameters are
+};
+constexpr int64_t kNumbers = sizeof(ShardNumbers) / sizeof(double);
+
 constexpr int kDrawBits = 32;  // a shard may draw 4 · 2^32 random numbers in a step
 
 int checked(int shards, const ProcessGroup& group) {
@@ -47,7 +52,7 @@ VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanks
       options_(options),
       tree_(group, checked(options.shards, group)) {
   NoGradGuard no_grad;
-  NamedTensors& trained = trained_;
+  NamedTensors trained;
   for (const auto& named : module.named_parameters())
     if (named.second.requires_grad()) trained.push_back(named);
   CHECK(!trained.empty(), kName,
@@ -61,14 +66,11 @@ VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanks
   }
   check_same_lines(group, kName, "division",
                    {str("--shards ", options.shards), str("seed ", options.seed)});
-  check_same_signature(group, kName, module.state_dict());
-  check_same_signature(group, "virtual_ranks (parameters that require a gradient)", trained);
+  take_from_rank_0(group, kName, module.state_dict(), trained);
   if (options.sync_batch_norm) convert_sync_batchnorm(module, group);
   replicas_.push_back({nullptr, &module, device_, module.buffers()});
   gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps,
                                                 options.check_finite, options.sync_batch_norm);
-  if (group.size() > 1)
-    for (const auto& [name, tensor] : module.state_dict()) group.broadcast(tensor, 0).wait();
   for (size_t i = 1; i < options_.devices.size(); ++i) add_replica(options_.devices[i]);
   watch_ = std::make_unique<ModuleWatch>(module_state());
 }
@@ -81,22 +83,9 @@ ModuleState VirtualRanks::module_state() const {
 }
 
 void VirtualRanks::check_module() {
-  const auto reason = watch_->look(module_state());
-  if (!reason) return;
-  const std::string text =
-      str(kName, ": on rank ", group_.rank(), ", before step ", step_, ": ", *reason);
-  group_.abort(text, FailureKind::Failed);
-  throw Error(text);
-}
-
-// Throws unless all ranks freeze the same parameters. Otherwise their parameters would become
-// different.
-void VirtualRanks::check_alike(const Tensor& total) {
-  const auto* numbers = total.data<double>();
-  if (Alike{numbers[3], numbers[4]}.on(options_.shards)) return;
-  check_same_lines(group_, str(kName, ", step ", step_), "set of frozen parameters",
-                   frozen_lines(trained_),
-                   "; freeze and unfreeze on all ranks before the same step");
+  if (const auto reason = watch_->look(module_state()))
+    gradients_->fail_all_ranks(
+        str("on rank ", group_.rank(), ", before step ", gradients_->step() + 1, ": ", *reason));
 }
 
 void VirtualRanks::add_replica(Device device) {
@@ -134,31 +123,6 @@ void VirtualRanks::give_buffers(size_t replica, const std::vector<Tensor>& buffe
   for (size_t i = 0; i < buffers.size(); ++i) replicas_[replica].buffers[i].set_data(buffers[i]);
 }
 
-// Each replica computes neighbouring ones of this rank's shards, on a thread of its own. Throws the
-// first one's error.
-void VirtualRanks::on_replicas(const std::function<void(size_t replica, int shard)>& compute) {
-  const int shards = own_shards().size(),
-            replicas = std::min(shards, static_cast<int>(replicas_.size()));
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(replicas));
-  const ThreadModes modes;
-  const auto run = [&](int r) {
-    try {
-      const ThreadModes::Scope scope(modes);
-      const ShardRange own = shards_of_rank(r, replicas, shards);
-      for (int m = own.begin; m < own.end; ++m) compute(static_cast<size_t>(r), m);
-    } catch (...) {
-      errors[r] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> threads;  // joined when they go
-    for (int r = 1; r < replicas; ++r) threads.emplace_back(run, r);
-    run(0);
-  }
-  for (const auto& error : errors)
-    if (error) std::rethrow_exception(error);
-}
-
 // Returns shard 0's float64 buffers on all ranks, and undefined tensors for the other buffers
 // (ddp/buffer_numbers.h). Shard 0 has a sample if any shard has.
 std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states) {
@@ -170,52 +134,43 @@ std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states
     base = empty({buffer.numel()}, {.dtype = DType::Float64});
     if (states[0].index == 0)
       copy_(base, on_device(numbers_of(states[0].buffers[i]), base.device()));
-    group_.broadcast(base, 0, {.step = step_, .about = summary_}).wait();
+    group_.broadcast(base, 0, {.step = gradients_->step(), .about = summary_}).wait();
   }
   return bases;
 }
 
-// Returns what a shard adds to the step, as float64, in which counts are exact. Floating buffers
-// (float64 ones as differences from their base) are multiplied by the samples, so that their mean
-// can be taken. Integers and booleans are those of shard 0.
+// Returns what a shard adds to the step, as float64, in which counts are exact.
 Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tensor>& bases) const {
   int64_t numel = kNumbers;
   for (const Tensor& buffer : state.buffers) numel += count_of_numbers(buffer);
-  const Tensor row = full({numel}, -0.0, {.dtype = DType::Float64});
-  auto* numbers = row.data<double>();
-  numbers[0] = static_cast<double>(state.samples);
-  numbers[1] = state.loss;
-  numbers[2] = flag_ ? 1 : 0;
-  const Alike frozen = Alike::of(frozen_number(trained_));
-  numbers[3] = frozen.sum;
-  numbers[4] = frozen.squares;
+  const Tensor row = empty({numel}, {.dtype = DType::Float64});
+  const ShardNumbers numbers{static_cast<double>(state.samples), state.loss, flag_ ? 1.0 : 0.0,
+                             frozen(gradients_->parameters())};
+  std::memcpy(row.data<double>(), &numbers, sizeof numbers);
   int64_t at = kNumbers;
   for (size_t i = 0; i < state.buffers.size(); ++i) {
     const Tensor& buffer = state.buffers[i];
-    const double weight = is_floating(buffer.dtype()) ? numbers[0] : state.index == 0 ? 1 : 0;
     const Tensor part = row.as_strided({count_of_numbers(buffer)}, {1}, at);
-    if (weight > 0) {
-      const Tensor x = on_device(numbers_of(buffer), part.device());
-      copy_(part, bases[i] ? apart_from(bases[i], x) : x);
-      multiply(part, weight);
-    }
+    pack_buffer(part, buffer, bases[i], numbers.samples, state.index == 0);
     at += part.numel();
   }
   return row;
 }
 
 double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bases) {
-  const auto* numbers = total.data<double>();
-  any_flag_ = numbers[2] > 0;
+  ShardNumbers numbers;
+  std::memcpy(&numbers, total.data<double>(), sizeof numbers);
+  check_frozen(group_, str(kName, ", step ", gradients_->step()), numbers.frozen, options_.shards,
+               gradients_->parameters());
+  any_flag_ = numbers.flags > 0;
   int64_t at = kNumbers;
-  for (size_t i = 0; i < replicas_[0].buffers.size(); ++i) {
+  for (size_t i = 0; i < bases.size(); ++i) {
     const Tensor& buffer = replicas_[0].buffers[i];
     const Tensor part = total.as_strided({count_of_numbers(buffer)}, {1}, at);
-    if (is_floating(buffer.dtype())) multiply(part, 1 / numbers[0]);
-    take_numbers(buffer, bases[i] ? moved_from(bases[i], part) : part);
+    unpack_buffer(buffer, part, bases[i], numbers.samples);
     at += part.numel();
   }
-  return numbers[1] / numbers[0];
+  return numbers.loss / numbers.samples;
 }
 
 double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
@@ -232,12 +187,10 @@ double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
     join(sums, {{state.index, state.index + 1}, summary_of(state, bases)}, options_.shards, sum_of);
   std::vector<Tensor> rows;
   for (auto& sum : sums) rows.push_back(std::move(sum.value));
-  auto summary = tree_.start(std::move(rows), {.step = step_, .about = summary_});
+  auto summary = tree_.start(std::move(rows), {.step = gradients_->step(), .about = summary_});
   gradients_->finish(1 / static_cast<double>(batch));
   tree_.fold(summary);
   tree_.finish(summary);
-  check_alike(summary.own.back());
-  ++step_;
   return take_in(summary.own.back(), bases);
 }
 
@@ -252,7 +205,7 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
   const auto prepare = [&](ShardState& state, Device device) {
     state.random = Generator(0, device);
     state.random.set_state(options_.seed + static_cast<uint64_t>(state.index),
-                           static_cast<uint64_t>(step_) << kDrawBits);
+                           static_cast<uint64_t>(gradients_->step()) << kDrawBits);
     for (const Tensor& buffer : before)
       state.buffers.push_back(copy_of(buffer, {buffer.dtype(), device}));
   };
@@ -263,21 +216,27 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
   Lockstep lockstep(own.size(), [&](int m) { begin_turn(0, m); });
   ShardMeeting meeting(options_.shards, own, own.size() > 1 ? &lockstep : nullptr);
   try {
-    gradients_->begin(step_);
+    gradients_->begin();
     if (options_.sync_batch_norm) {
       for (ShardState& state : states) prepare(state, device_);
       lockstep.run(
           [&](int m) { compute_shard(states[m], replicas_[0], batch, compute_loss, meeting); });
     } else {
       replicate();
-      on_replicas([&](size_t replica, int m) {
-        prepare(states[m], replicas_[replica].device);
-        begin_turn(replica, m);
-        compute_shard(states[m], replicas_[replica], batch, compute_loss, meeting);
+      // Each replica computes neighbouring ones of this rank's shards.
+      const int replicas = std::min(own.size(), static_cast<int>(replicas_.size()));
+      on_threads_of_replicas(kName, static_cast<size_t>(replicas), [&](size_t r) {
+        const ShardRange its = shards_of_rank(static_cast<int>(r), replicas, own.size());
+        for (int m = its.begin; m < its.end; ++m) {
+          prepare(states[m], replicas_[r].device);
+          begin_turn(r, m);
+          compute_shard(states[m], replicas_[r], batch, compute_loss, meeting);
+        }
       });
     }
+    gradients_->end_shards();
   } catch (...) {
-    gradients_->abandon();
+    gradients_->give_up();
     give_buffers(0, before);
     throw;
   }

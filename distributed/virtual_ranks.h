@@ -94,7 +94,7 @@ class VirtualRanks {
 
   // The number of the next step, the same on all ranks: it names the shards' random numbers. They
   // count up from 0 on.
-  void set_step(Int64 step) { step_ = step; }
+  void set_step(Int64 step) { gradients_->set_step(step - 1); }
   // A flag that travels with the next step: afterwards flag() is true on all ranks where it was set
   // on any.
   void set_flag(Flag flag) { flag_ = flag; }
@@ -116,13 +116,11 @@ class VirtualRanks {
   void add_replica(Device device);
   void replicate();
   void give_buffers(size_t replica, const std::vector<Tensor>& buffers);
-  void on_replicas(const std::function<void(size_t replica, int shard)>& compute);
   std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss);
   void compute_shard(ShardState& state, const Replica& replica, int64_t batch,
                      const ComputeLoss& compute_loss, ShardMeeting& meeting);
   ModuleState module_state() const;
   void check_module();
-  void check_alike(const Tensor& total);
   std::vector<Tensor> bases_of(const std::vector<ShardState>& states);
   Tensor summary_of(const ShardState& state, const std::vector<Tensor>& bases) const;
   double take_in(const Tensor& total, const std::vector<Tensor>& bases);
@@ -132,11 +130,9 @@ class VirtualRanks {
   const VirtualRanksOptions options_;
   const TreeAllReduce tree_;
   Device device_;
-  NamedTensors trained_;
   std::unique_ptr<ModuleWatch> watch_;
   std::vector<Replica> replicas_;
   std::unique_ptr<ShardGradients> gradients_;
-  int64_t step_ = 0;
   bool flag_ = false, any_flag_ = false;
   const std::shared_ptr<const std::string> summary_ =
       std::make_shared<const std::string>("losses and buffers");

@@ -27,8 +27,7 @@ void cut(const ArenaRange& arena, int index, const BucketCaps& caps,
     open = {index, open.end, open.end, {}};
   };
   for (size_t k = 0; k < arena.parameters.size(); ++k) {
-    const bool last = k + 1 == arena.parameters.size();
-    const int64_t end = last ? arena.grads.numel() : arena.offsets[k + 1];
+    const int64_t end = end_in(arena, k);
     if (end - open.begin > cap()) close();
     for (; end - open.begin > cap(); close()) {  // this tensor alone is larger than a bucket
       open.parameters = {arena.parameters[k]};

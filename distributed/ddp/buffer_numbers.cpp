@@ -1,5 +1,7 @@
 #include "ringgrad/distributed/ddp/buffer_numbers.h"
 
+#include <span>
+
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
@@ -16,6 +18,21 @@ Tensor words_of(const Tensor& x) {
   const auto words = static_cast<int64_t>(itemsize(x.dtype()) / word);
   return Tensor(x.storage(), {x.numel() * words}, {1}, x.storage_offset() * words,
                 word == kWordBytes ? DType::Int32 : DType::UInt8);
+}
+
+// Multiplies x by `factor` in place. A product of -0.0 stays -0.0.
+void multiply(const Tensor& x, double factor) { kernels::affine(x, x, factor, -0.0); }
+
+// Returns x - base, and 0 where both are equal, even if they are infinite.
+Tensor apart_from(const Tensor& base, const Tensor& x) {
+  const NoGradGuard no_grad;
+  return where(x == base, zeros_like(x), x - base);
+}
+
+// Returns base + apart, and base itself where `apart` is 0.
+Tensor moved_from(const Tensor& base, const Tensor& apart) {
+  const NoGradGuard no_grad;
+  return where(apart == zeros_like(apart), base, base + apart);
 }
 
 }  // namespace
@@ -38,16 +55,25 @@ void take_numbers(const Tensor& buffer, const Tensor& numbers) {
   if (!whole.is_same(buffer)) copy_(buffer, whole);
 }
 
-void multiply(const Tensor& x, double factor) { kernels::affine(x, x, factor, -0.0); }
-
-Tensor apart_from(const Tensor& base, const Tensor& x) {
-  const NoGradGuard no_grad;
-  return where(x == base, zeros_like(x), x - base);
+void pack_buffer(const Tensor& packed, const Tensor& buffer, const Tensor& base, double samples,
+                 bool first) {
+  const double weight = is_floating(buffer.dtype()) ? samples : first ? 1 : 0;
+  if (weight == 0) return kernels::fill(packed, -0.0);  // 0.0 would turn a sum of -0.0 into 0.0
+  const Tensor x = on_device(numbers_of(buffer), packed.device());
+  if (base || !x.device().is_cpu()) {
+    copy_(packed, base ? apart_from(base, x) : x);
+    return multiply(packed, weight);
+  }
+  auto* next = packed.data<double>();
+  visit_dtype("pack_buffer", x.dtype(), [&]<class T>() {
+    for (const T value : std::span(x.data<T>(), static_cast<size_t>(x.numel())))
+      *next++ = weight * static_cast<double>(value);
+  });
 }
 
-Tensor moved_from(const Tensor& base, const Tensor& apart) {
-  const NoGradGuard no_grad;
-  return where(apart == zeros_like(apart), base, base + apart);
+void unpack_buffer(const Tensor& buffer, const Tensor& packed, const Tensor& base, double samples) {
+  if (is_floating(buffer.dtype())) multiply(packed, 1 / samples);
+  take_numbers(buffer, base ? moved_from(base, packed) : packed);
 }
 
 }  // namespace ringgrad

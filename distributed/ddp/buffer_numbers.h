@@ -18,12 +18,14 @@ Tensor numbers_of(const Tensor& buffer);
 // Writes float64 numbers [n] into the buffer that they represent.
 void take_numbers(const Tensor& buffer, const Tensor& numbers);
 
-// Multiplies x by `factor` in place. A product of -0.0 stays -0.0.
-void multiply(const Tensor& x, double factor);
-
-// Returns x - base, and 0 where both are equal, even if they are infinite.
-Tensor apart_from(const Tensor& base, const Tensor& x);
-// Returns base + apart, and base itself where `apart` is 0.
-Tensor moved_from(const Tensor& base, const Tensor& apart);
+// Writes what a buffer adds to a sum to packed [n], float64: its numbers multiplied by a weight, as
+// differences from `base` where that is defined. The weight is `samples`, so that their mean can be
+// taken; of integers and booleans, which have no mean, it is 1 for the `first` buffer of the sum,
+// and else 0. A buffer of weight 0 adds nothing, whatever it holds (0 · infinity is not zero).
+void pack_buffer(const Tensor& packed, const Tensor& buffer, const Tensor& base, double samples,
+                 bool first);
+// The buffer becomes what the sum says, in which all weights are `samples` together. Integers and
+// booleans, which have no mean, become the sum. Changes `packed`.
+void unpack_buffer(const Tensor& buffer, const Tensor& packed, const Tensor& base, double samples);
 
 }  // namespace ringgrad

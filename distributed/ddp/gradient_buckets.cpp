@@ -1,7 +1,12 @@
 #include "ringgrad/distributed/ddp/gradient_buckets.h"
 
+#include <algorithm>
+#include <mutex>
+#include <set>
+
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 #include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/ddp/launch_order.h"
 
@@ -12,17 +17,71 @@ constexpr size_t kNamesShown = 4;
 
 // "fc.weight layer4.1.bn2.bias … conv1.weight (62 parameters)"
 std::string names_of(const NamedTensors& parameters, const std::vector<int>& listed) {
-  std::string text;
-  for (size_t i = 0; i < listed.size(); ++i) {
-    const bool shown =
-        listed.size() <= kNamesShown || i + 2 < kNamesShown || i + 1 == listed.size();
-    if (shown) text += (text.empty() ? "" : " ") + parameters[listed[i]].first;
-    if (!shown && i + 2 == kNamesShown) text += " …";
+  const size_t last = listed.size() - 1;
+  const bool all = last < kNamesShown;
+  std::string text = parameters[listed[0]].first;
+  for (size_t i = 1; i <= last; ++i)
+    if (all || i == 1 || i == last)
+      text += (all || i < last ? " " : " … ") + parameters[listed[i]].first;
+  return all ? text : str(text, " (", listed.size(), " parameters)");
+}
+
+std::mutex averaged_mutex;
+// The set is never destroyed, because wrappers may be global.
+std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
+
+// Moves values and gradients into arenas, one for each dtype, parameters beside each other in the
+// order of `order`, in memory that the ranks share where they can; all gradients become zeros.
+// Returns the arenas in the order of dtypes, without `values`.
+std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
+                                          const std::vector<int>& order) {
+  std::vector<Tensor> backwards;  // flatten_parameters() reverses
+  for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
+  flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
+    const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
+    auto memory = group.reaches(options.device) ? group.allocate_shared(bytes, options.device)
+                                                : std::make_shared<Storage>(bytes, options.device);
+    const Tensor flat(std::move(memory), {numel}, {1}, 0, options.dtype);
+    fill_(flat, 0);
+    return flat;
+  });
+  std::vector<ArenaRange> arenas = arena_ranges(backwards);
+  for (ArenaRange& arena : arenas) {
+    arena.values = {};  // who moves the parameters away can let that memory go
+    for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
   }
-  return listed.size() <= kNamesShown ? text : str(text, " (", listed.size(), " parameters)");
+  // arena_ranges() lists them by address, which differs from rank to rank.
+  std::sort(arenas.begin(), arenas.end(), [](const ArenaRange& a, const ArenaRange& b) {
+    return a.grads.dtype() < b.grads.dtype();
+  });
+  return arenas;
 }
 
 }  // namespace
+
+SoleAverager::SoleAverager(const char* who, const NamedTensors& parameters) {
+  const std::lock_guard lock(averaged_mutex);
+  for (const auto& [name, parameter] : parameters)
+    CHECK(!averaged.contains(parameter.autograd_meta().get()), who,
+          ": another wrapper averages the gradient of ", name,
+          " already, so it would be averaged twice; wrap a module once, or let the other wrapper "
+          "go first, and wrap ",
+          "modules that share a parameter together");
+  for (const auto& [name, parameter] : parameters) {
+    averaged.insert(parameter.autograd_meta().get());
+    parameters_.push_back(parameter.autograd_meta());
+  }
+}
+
+SoleAverager::~SoleAverager() {
+  const std::lock_guard lock(averaged_mutex);
+  for (const auto& parameter : parameters_) averaged.erase(parameter.get());
+}
+
+bool is_averaged(const Tensor& parameter) {
+  const std::lock_guard lock(averaged_mutex);
+  return averaged.contains(parameter.autograd_meta().get());
+}
 
 GradientBuckets::GradientBuckets(const char* name, ProcessGroup& group, NamedTensors parameters,
                                  BucketCaps caps)
@@ -118,10 +177,6 @@ void GradientBuckets::take(int parameter) {
             " came twice in the backward of step ", step_, " on rank ", group_.rank(),
             ", and may have been averaged before the second part was there; convert or move ",
             "a module before the first of the forwards that are parts of one loss"));
-  place(parameter);
-}
-
-void GradientBuckets::place(int parameter) {
   taken_[parameter] = true;
   const auto& [name, tensor] = parameters_[parameter];
   const Tensor grad = tensor.grad();

@@ -26,10 +26,25 @@
 #include <vector>
 
 #include "ringgrad/autograd/accumulate_grad.h"
-#include "ringgrad/distributed/ddp/gradient_arenas.h"
-#include "ringgrad/distributed/work.h"
+#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
+
+// Reserves the averaging of these parameters' gradients for one wrapper while it lives. Throws
+// Error, naming the parameter, if it is reserved already: a module was wrapped twice, or two
+// wrapped modules share a parameter. Thread-safe.
+class SoleAverager {
+ public:
+  SoleAverager(const char* who, const NamedTensors& parameters);
+  ~SoleAverager();
+  SoleAverager(const SoleAverager&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<AutogradMeta>> parameters_;
+};
+// Returns true while some SoleAverager has this parameter. Thread-safe.
+bool is_averaged(const Tensor& parameter);
 
 struct GradientBucket {
   int index;  // buckets are launched in this order
@@ -50,11 +65,16 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   virtual ~GradientBuckets() = default;
   GradientBuckets(const GradientBuckets&) = delete;
 
+  const NamedTensors& parameters() const { return parameters_; }
   const BucketCaps& caps() const { return caps_; }
   // The number of the step under way or, between steps, of the last one. Names it in messages, and
   // is compared between ranks.
   int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
+
+  // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at
+  // once.
+  [[noreturn]] void fail_all_ranks(const std::string& reason);
 
  protected:
   // -- what a step is: its policy ----------------------------------------------------------------
@@ -101,8 +121,6 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   // false if they are the old ones.
   bool plan(const std::vector<int>& order, const BucketCaps& caps);
   const std::vector<int>& order() const { return order_; }  // by which they are planned
-  const std::vector<GradientBucket>& buckets() const { return buckets_; }
-  const std::vector<ArenaRange>& arenas() const { return arenas_; }
   const Tensor& view(int parameter) const { return views_[parameter]; }  // of its arena
   // The parameters that are ready, in the order in which they became so.
   const std::vector<int>& arrived() const { return arrived_; }
@@ -113,12 +131,11 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   uint64_t layout() const { return layout_ ^ identity_; }
   void set_identity(uint64_t identity) { identity_ = identity; }
   CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
-  // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at
-  // once.
-  [[noreturn]] void fail_all_ranks(const std::string& reason);
-
   ProcessGroup& group_;
   const NamedTensors parameters_;
+  std::vector<ArenaRange> arenas_;  // of the gradients, without `values`
+  std::vector<GradientBucket> buckets_;
+  int64_t step_ = -1;
 
  private:
   // One backward pass. It lives in the pass's final callback, and so ends with the pass, however
@@ -128,22 +145,18 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
     const std::shared_ptr<GradientBuckets> buckets;
     bool finished = false;
   };
-  void place(int parameter);
   void launch(bool async);
 
   const std::string name_;
   const SoleAverager sole_averager_;
-  std::vector<ArenaRange> arenas_;
   std::vector<Tensor> views_;  // by parameter
 
   std::vector<int> order_;
   BucketCaps caps_;
-  std::vector<GradientBucket> buckets_;
   std::vector<std::vector<int>> buckets_of_;  // by parameter
   uint64_t layout_ = 0, identity_ = 0;
 
   std::weak_ptr<Pass> pass_;  // under way
-  int64_t step_ = -1;
   bool leads_ = false;
   std::vector<bool> taken_;   // by parameter
   std::vector<int> pending_;  // by bucket: parameters that are not ready yet

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/ddp/gradient_arenas.h"
-#include "ringgrad/distributed/transport/frame.h"
+#include "ringgrad/distributed/ddp/gradient_buckets.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
 
 namespace ringgrad {
 namespace {
@@ -74,17 +74,20 @@ std::vector<std::string> ModuleWatch::mode_lines() const {
   return lines;
 }
 
-double frozen_number(const NamedTensors& parameters) {
+Alike frozen(const NamedTensors& parameters) {
   std::vector<bool> flags;
   for (const auto& [name, parameter] : parameters) flags.push_back(parameter.requires_grad());
-  return number_of(flags);
+  return Alike::of(number_of(flags));
 }
 
-std::vector<std::string> frozen_lines(const NamedTensors& parameters) {
+void check_frozen(ProcessGroup& group, const std::string& what, const Alike& sum, double summands,
+                  const NamedTensors& parameters) {
+  if (sum.on(summands)) return;
   std::vector<std::string> lines;
   for (const auto& [name, parameter] : parameters)
     lines.push_back(str(name, parameter.requires_grad() ? " requires a gradient" : " is frozen"));
-  return lines;
+  check_same_lines(group, what, "set of frozen parameters", lines,
+                   "; freeze and unfreeze on all ranks before the same step");
 }
 
 }  // namespace ringgrad

@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ringgrad/core/tensor.h"
+#include "ringgrad/distributed/ddp/contribution.h"
+#include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 
@@ -45,8 +46,11 @@ class ModuleWatch {
   std::vector<std::pair<std::string, bool>> training_;
 };
 
-// Returns the same for which of these parameters are frozen.
-double frozen_number(const NamedTensors& parameters);
-std::vector<std::string> frozen_lines(const NamedTensors& parameters);
+// Which of these parameters are frozen, as numbers that ranks add up.
+Alike frozen(const NamedTensors& parameters);
+// Collective where they differ. Throws OutOfStepError, naming rank and parameter, unless so many
+// summands are alike: the ranks' parameters would become different. `what` begins the message.
+void check_frozen(ProcessGroup& group, const std::string& what, const Alike& sum, double summands,
+                  const NamedTensors& parameters);
 
 }  // namespace ringgrad

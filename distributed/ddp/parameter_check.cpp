@@ -49,11 +49,20 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
                       " and ", ours.size(), ")", remedy));
 }
 
-void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors) {
+void check_same_signature(ProcessGroup& group, const std::string& what,
+                          const NamedTensors& tensors) {
   std::vector<std::string> lines;
   for (const auto& [name, tensor] : tensors)
     lines.push_back(str("'", name, "' ", tensor.shape(), " ", tensor.dtype()));
   check_same_lines(group, what, "model", lines);
+}
+
+void take_from_rank_0(ProcessGroup& group, const std::string& what, const NamedTensors& state,
+                      const NamedTensors& trained) {
+  check_same_signature(group, what, state);
+  check_same_signature(group, what + " (parameters that require a gradient)", trained);
+  if (group.size() > 1)
+    for (const auto& [name, tensor] : state) group.broadcast(tensor, 0).wait();
 }
 
 uint64_t check_identical_values(ProcessGroup& group, const char* what,

@@ -24,11 +24,19 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
                       const std::vector<std::string>& lines, const char* remedy = "");
 
 // The same for tensors: their number, names, shapes and dtypes.
-void check_same_signature(ProcessGroup& group, const char* what, const NamedTensors& tensors);
+void check_same_signature(ProcessGroup& group, const std::string& what,
+                          const NamedTensors& tensors);
+
+// Collective. The tensors of a module, of which `trained` require a gradient, become rank 0's.
+// Throws as check_same_signature(), before anything is broadcast: ranks that built different
+// networks must learn which tensor differs, not wait for each other in a collective that the others
+// never enter.
+void take_from_rank_0(ProcessGroup& group, const std::string& what, const NamedTensors& state,
+                      const NamedTensors& trained);
 
 // Collective. Returns a hash of all values, in order. Throws OutOfStepError on every rank, naming
 // the first tensor that differs and the ranks that do not have rank 0's values, unless they are the
-// same bit for bit everywhere. REQUIRES: check_same_signature() passes.
+// same bit for bit everywhere. REQUIRES: take_from_rank_0() has returned.
 uint64_t check_identical_values(ProcessGroup& group, const char* what, const NamedTensors& tensors);
 
 }  // namespace ringgrad

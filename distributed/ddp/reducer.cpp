@@ -28,7 +28,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
       options_(std::move(options)),
       exchange_(group, std::move(buffers)),
       number_(std::random_device()()),
-      scratch_(buckets().size()),
+      scratch_(buckets_.size()),
       before_(options_.weighting),
       contribution_(options_.weighting),
       usual_weight_(options_.weighting == Weighting::Ranks ? 1 : options_.usual_weight) {
@@ -42,7 +42,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
 void Reducer::plan_anew(const std::vector<int>& order, const BucketCaps& caps) {
   replanned_ = true;
   if (!plan(order, caps)) return;
-  scratch_.assign(buckets().size(), {});
+  scratch_.assign(buckets_.size(), {});
   totals_.plans += 1;
 }
 
@@ -58,13 +58,13 @@ void Reducer::identify() {
 
 void Reducer::register_comm_hook(CommHook hook) {
   options_.comm_hook = std::move(hook);
-  scratch_.assign(buckets().size(), {});
+  scratch_.assign(buckets_.size(), {});
   identify();
 }
 
 void Reducer::look_at(ModuleState module) {
   if (const auto reason = module_.look(std::move(module)))
-    fail_all_ranks(str("on rank ", group_.rank(), ", before step ", step() + 1, ": ", *reason));
+    fail_all_ranks(str("on rank ", group_.rank(), ", before step ", step_ + 1, ": ", *reason));
 }
 
 // -- what the engine tells ------------------------------------------------------------------------
@@ -100,7 +100,7 @@ void Reducer::begin_pass() {
 
 void Reducer::begin_averaging() {
   recorded_.reset();
-  if (device_backend(arenas()[0].grads.device().type).capturing()) join_replays();
+  if (device_backend(arenas_[0].grads.device().type).capturing()) join_replays();
   begin_step();
   begun_ = Clock::now();
   versions_.clear();
@@ -108,9 +108,9 @@ void Reducer::begin_averaging() {
     versions_.push_back(parameter.storage()->version());
   ready_times_.clear();
   scale_ = options_.weighting != Weighting::Ranks && travels_in_few_bits() ? 0 : usual_weight_;
-  log_.step = step();
+  log_.step = step_;
   log_.buckets.clear();
-  for (const GradientBucket& bucket : buckets())
+  for (const GradientBucket& bucket : buckets_)
     log_.buckets.push_back(
         {bucket.flat.numel() * static_cast<int64_t>(itemsize(bucket.flat.dtype())), bucket.names});
 }
@@ -137,10 +137,10 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
     contribution_of_this_pass = &contribution_;
     // Gradients from before weigh nothing, either.
     if (contribution_.weight() == 0 && contribution_.passes() == 1)
-      for (const ArenaRange& arena : arenas()) kernels::fill(arena.grads, 0);
+      for (const ArenaRange& arena : arenas_) kernels::fill(arena.grads, 0);
     if (synchronizing_) {
       set_phase(Phase::Backward);
-      ringgrad::set_step(step());  // should this rank die before its first bucket is under way
+      ringgrad::set_step(step_);  // should this rank die before its first bucket is under way
       if (leads()) agree_on_scale();
       launch_ready();  // the hooks of some parameters may have come before
     }
@@ -165,13 +165,13 @@ void Reducer::gradient_complete(int parameter, const Tensor&) {
   }
   if (options_.exact_times)
     for (size_t b = 0; b < launched(); ++b)
-      if (buckets()[b].work.done()) bucket_done(static_cast<int>(b));
+      if (buckets_[b].work.done()) bucket_done(static_cast<int>(b));
   ready(parameter);
 }
 
 void Reducer::check_finite(int parameter) {
   if (!options_.check_finite || !contribution_.must_be_finite()) return;
-  if (const auto reason = finite_check_.look(parameter, view(parameter), step()))
+  if (const auto reason = finite_check_.look(parameter, view(parameter), step_))
     fail_all_ranks(*reason);
 }
 
@@ -182,7 +182,7 @@ void Reducer::check_not_written(int parameter, const std::string& until) {
   const std::string after =
       arrived().empty() ? "" : parameters_[arrived().back()].first + " and of ";
   fail_all_ranks(str("on rank ", group_.rank(),
-                     " parameters were written to during the backward of step ", step(),
+                     " parameters were written to during the backward of step ", step_,
                      ", about when the gradients of ", after, until,
                      " were complete, and before they were averaged; ",
                      "call optimizer.step() after backward(), not in a hook"));
@@ -192,7 +192,7 @@ void Reducer::check_not_written(int parameter, const std::string& until) {
 
 bool Reducer::travels_in_few_bits() const {
   return options_.comm_hook ||
-         std::any_of(arenas().begin(), arenas().end(),
+         std::any_of(arenas_.begin(), arenas_.end(),
                      [](const ArenaRange& arena) { return itemsize(arena.grads.dtype()) == 2; });
 }
 
@@ -215,7 +215,7 @@ Work Reducer::sum(const GradientBucket& bucket, const CollectiveOptions& options
   const double factor = factor_before(contribution_.unit(), scale_);
   scale(bucket.flat, factor);
   if (options_.check_finite) {
-    finite_check_.look_later(bucket.range, bucket.flat, step());
+    finite_check_.look_later(bucket.range, bucket.flat, step_);
     // The gradients themselves have been looked at.
     if (factor > 1) must_be_finite(bucket.range, bucket.flat);
   }
@@ -223,19 +223,19 @@ Work Reducer::sum(const GradientBucket& bucket, const CollectiveOptions& options
   totals_.bytes += log.bytes;
   if (!options_.comm_hook) return GradientBuckets::sum(bucket, options);
   return options_.comm_hook({group_, bucket.flat, bucket.range.parameters, bucket.index,
-                             launched() == buckets().size(), options, scratch_[bucket.index],
+                             launched() == buckets_.size(), options, scratch_[bucket.index],
                              check_of(bucket.range)});
 }
 
 void Reducer::bucket_done(int bucket) {
   double& completed = log_.buckets[bucket].completed;
-  if (completed == 0) completed = end_of(buckets()[bucket].work);
+  if (completed == 0) completed = end_of(buckets_[bucket].work);
 }
 
 // Fails on all ranks if `sent`, which is about to travel, is not finite. REQUIRES: on the thread of
 // backward.
 void Reducer::must_be_finite(const BucketRange& range, const Tensor& sent) {
-  if (const auto reason = finite_check_.look_at_sent(range, sent, step())) fail_all_ranks(*reason);
+  if (const auto reason = finite_check_.look_at_sent(range, sent, step_)) fail_all_ranks(*reason);
 }
 
 // Returns the check for what a hook sends. It is empty if check_finite is off or if this rank
@@ -263,7 +263,7 @@ void Reducer::finalize_backward() {
   log_.computed = now();
   if (!reached_)
     fail_all_ranks(
-        str("backward reached ", parameters_[arrived().front()].first, " in step ", step(),
+        str("backward reached ", parameters_[arrived().front()].first, " in step ", step_,
             " on rank ", group_.rank(),
             ", but no output of the wrapper is part of the loss, so gradients would not be ",
             "averaged. Call the wrapper, not the module in it; or backward under no_sync()"));
@@ -277,24 +277,24 @@ void Reducer::finalize_backward() {
   launch_rest();
   wait();
   StepNumbers own = contribution_.end_step(flag_);
-  own.frozen = Alike::of(frozen_number(parameters_));
+  own.frozen = frozen(parameters_);
   own.modes = Alike::of(own.computed > 0 ? module_.modes() : 0);
   const StepNumbers sum = exchange_.run(own, options_at_end());
   check_alike(sum);
   any_flag_ = sum.flags > 0;
   any_data_ = sum.present > 0;
   skipped_ = any_data_ && (sum.skips > 0 || sum.weight == 0);
-  for (const ArenaRange& arena : arenas())
+  for (const ArenaRange& arena : arenas_)
     if (skipped_)
       kernels::fill(arena.grads, 0);
     else if (any_data_)
       scale(arena.grads, factor_after(scale_, sum.weight, group_.size()));
   log_.finished = now();
   if (recorded_) {  // nothing has been averaged yet
-    CHECK(!skipped_, "distributed_data_parallel: step ", step(),
+    CHECK(!skipped_, "distributed_data_parallel: step ", step_,
           " was recorded, and some rank skips it or all weigh 0; ", "record one that all take");
     *recorded_ = own;
-    set_step(step() - 1);
+    --step_;
     return;
   }
   totals_.exposed_seconds += log_.exposed();
@@ -308,10 +308,8 @@ void Reducer::finalize_backward() {
 // different, or their losses would be means of different things.
 void Reducer::check_alike(const StepNumbers& sum) {
   check_no_backward_left_out(sum);
-  const std::string what = str("distributed_data_parallel, step ", step());
-  if (!sum.frozen.on(group_.size()))
-    check_same_lines(group_, what, "set of frozen parameters", frozen_lines(parameters_),
-                     "; freeze and unfreeze on all ranks before the same step");
+  const std::string what = str("distributed_data_parallel, step ", step_);
+  check_frozen(group_, what, sum.frozen, group_.size(), parameters_);
   if (!sum.modes.on(sum.computed))
     check_same_lines(group_, what, "mode", module_.mode_lines(),
                      "; call train() and eval() on all ranks alike");
@@ -327,7 +325,7 @@ void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
   disagree(
       group_,
       str("distributed_data_parallel: rank ", most - unused.begin(),
-          " has left out a backward before step ", step(), ": no backward has used ", *most,
+          " has left out a backward before step ", step_, ": no backward has used ", *most,
           " of its forwards in training mode, and ", *least, " of rank ", least - unused.begin(),
           "'s. Every step takes a backward on every rank, or shadow_step(); forwards that ",
           "need none belong under a NoGradGuard"));

@@ -115,7 +115,7 @@ class Reducer : public GradientBuckets {
   ModuleWatch module_;
   ReducerOptions options_;
   StepExchange exchange_;
-  FiniteCheck finite_check_{group_, parameters_, arenas()};
+  FiniteCheck finite_check_{group_, parameters_, arenas_};
   const std::shared_ptr<const std::string> weights_ =
       std::make_shared<const std::string>("what the ranks weigh");
   int64_t number_;               // random: tells this reducer from others of the group

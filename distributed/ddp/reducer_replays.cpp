@@ -11,7 +11,7 @@ void Reducer::join_replays() {
         "what ranks usually weigh; take one that is not skipped before (CapturedStep takes two)");
   recorded_ = std::make_shared<StepNumbers>();
   const auto take_part = [self = weak(), layout = layout(), recorded = recorded_,
-                          number = finite_check_.number_of(step() + 1)](
+                          number = finite_check_.number_of(step_ + 1)](
                              Replay& replay, const std::function<void()>& launch) {
     const auto reducer = self.lock();
     CHECK(reducer && reducer->layout() == layout,
@@ -21,16 +21,15 @@ void Reducer::join_replays() {
     reducer->contribution_.replay(*recorded);
     reducer->replay(replay, launch, number);
   };
-  device_backend(arenas()[0].grads.device().type).on_replay(take_part);
+  device_backend(arenas_[0].grads.device().type).on_replay(take_part);
 }
 
 void Reducer::replay(Replay& replay, const std::function<void()>& launch, int64_t number) {
-  set_step(step() + 1);
-  replay.step = log_.step = step();
+  replay.step = log_.step = ++step_;
   skipped_ = false;
   {
     const StreamGuard on(replay.stream);
-    finite_check_.call(number, step());
+    finite_check_.call(number, step_);
   }
   launch();
   totals_.steps += 1;

@@ -35,7 +35,6 @@ class StepExchange {
     Tensor base;    // of a float64 buffer; else undefined
   };
   void learn_bases(double samples, const CollectiveOptions& options);
-  void pack(const Part& part, double samples) const;
   void unpack(const Part& part, double samples) const;
 
   ProcessGroup& group_;

@@ -11,88 +11,72 @@
 #include <mutex>
 #include <vector>
 
-#include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
-#include "ringgrad/distributed/ddp/gradient_arenas.h"
+#include "ringgrad/distributed/ddp/gradient_buckets.h"
 #include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 namespace ringgrad {
 
-class ShardGradients {
+class ShardGradients : public GradientBuckets {
  public:
-  // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and
-  // gradients into arenas. `check_finite`: a gradient on the CPU that is NaN or infinite is an
-  // error that names rank and parameter. `in_lockstep`: in the middle of a shard others are waited
-  // for. The group and the tree must outlive this.
+  // Collective. As GradientBuckets. `check_finite`: a gradient on the CPU that is NaN or infinite
+  // is an error that names rank and parameter. `in_lockstep`: in the middle of a shard others are
+  // waited for. The group and the tree must outlive this.
   ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters,
                  BucketCaps caps, bool check_finite, bool in_lockstep);
 
   // A step begins: the gradients that there are do not count.
-  void begin(int64_t step);
+  void begin();
   // Another set of the same parameters, on any device, of which gradients are taken, too. They are
   // numbered from 1 on.
-  void add_replica(const std::vector<Tensor>& parameters) {
-    watch(static_cast<int>(computing_.size()), parameters);
-  }
+  void add_replica(const std::vector<Tensor>& parameters);
   // From here on backward of this replica (0: the parameters themselves) computes gradients of this
   // rank's shard number k, counted from its first one.
   void compute(int k, int replica = 0) { computing_[replica] = k; }
   // Its backward, if there was one, is over: what it has not reached counts as zero.
   void end_shard(int k);
-  // All shards have ended: waits for the others' sums, and multiplies the total by `factor`:
-  // param.grad.
+  // All shards have ended: launches what is left.
+  void end_shards();
+  // Waits for the others' sums, and multiplies the total by `factor`: param.grad.
   void finish(double factor);
-  // The step has failed: waits for what is under way, which reads and writes the arenas.
-  void abandon();
+  // The step has failed: waits for what is under way, which reads and writes the arenas. The next
+  // one has its number.
+  void give_up();
 
   double waited_seconds() const { return waited_; }  // for other ranks in finish(), in all steps
 
  private:
-  struct Bucket {
-    std::vector<Tensor> partial_sums;  // ranges of the arenas: this rank's, in order
-    std::shared_ptr<const std::string> about;
-    int pending = 0;  // parameters whose partial sums are not complete yet
-    TreeAllReduce::Sum sum;
-  };
-  struct Parameter {
+  struct Joining {
     // In the arenas, one for each partial sum; the last one is param.grad.
     std::vector<Tensor> places;
-    // The buckets that it reaches into.
-    std::vector<int> buckets;
-    // Sums of the shards that have been joined.
-    std::vector<PartialSum<Tensor>> sums;
+    std::vector<PartialSum<Tensor>> sums;  // of the shards that have been joined
     // By shard of this rank: gradients that have come before their turn.
     std::vector<Tensor> waiting;
-    // The number of shards that have been joined.
-    size_t joined = 0;
+    size_t joined = 0;  // shards
   };
 
-  void plan(const BucketCaps& caps);
-  void watch(int replica, const std::vector<Tensor>& parameters);
-  void take(int parameter, int k, const Tensor& gradient);
+  void gradient_complete(int parameter, const Tensor& leaf) override { take(0, parameter, leaf); }
+  Work sum(const GradientBucket& bucket, const CollectiveOptions& options) override;
+
+  void take(int replica, int parameter, const Tensor& leaf);
+  void add(int parameter, int k, const Tensor& gradient);
   void place(int parameter);
-  void start_ready_buckets();
   void fold_before(size_t bucket);
 
-  ProcessGroup& group_;
   const TreeAllReduce& tree_;
-  const NamedTensors named_;
-  const SoleAverager sole_averager_{"virtual_ranks", named_};
   const bool check_finite_, in_lockstep_;
-  std::vector<ArenaRange> arenas_;
-  std::vector<Parameter> parameters_;
-  std::vector<Bucket> buckets_;  // in the order in which they leave
-  uint64_t layout_ = 0;          // compared between ranks
-  FiniteCheck finite_check_{group_, named_, arenas_};
-  std::vector<ScopedHook> hooks_;
+  FiniteCheck finite_check_{group_, parameters_, arenas_};
+  // By arena: one like it for each partial sum; the last one is its own.
+  std::vector<std::vector<Tensor>> flats_;
+  std::vector<ScopedHook> replica_hooks_;
 
-  // Guards parameters and buckets while shards are computed, and what is below.
+  // While shards are computed: of what is below.
   std::mutex mutex_;
+  std::vector<Joining> joining_;          // by parameter
+  std::vector<TreeAllReduce::Sum> sums_;  // by bucket
+  size_t folded_ = 0;                     // buckets
   // By replica: this rank's shard; -1: outside a step, where gradients are left alone.
-  std::vector<int> computing_;
-  int64_t step_ = -1;
-  // Numbers of buckets.
-  size_t started_ = 0, folded_ = 0;
+  std::vector<int> computing_{-1};
   double waited_ = 0;
 };
 
