@@ -31,6 +31,7 @@ except ImportError as error:
     sys.exit(77)
 
 from generator import compute, from_json, make_program
+from reductions import Rounded
 
 # Note [Bounds]
 # With the dtype's epsilon e, a result may differ from that of float64 by
@@ -187,6 +188,7 @@ def difference(ours, reference, native, spread):
 
 def values_of(program, results, reference, change=None):
     """Returns all results of PyTorch: {what: tensor}."""
+    Rounded.change = change
     replay = Replay(program, results, reference, change).run()
     found = {(i, name): x for i, step in enumerate(replay.steps) for name, x in step.items()}
     for i, ours in enumerate(results.get("gradients") or []):

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 from operations import absolute, operation, relu, same
-from reductions import scale_of
+from reductions import Rounded, scale_of
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------
@@ -141,7 +141,17 @@ def batch_norm_of(r, pool):
     if r.random() < 0.3:
         inputs.append(pool.pick_shape(pool.dtype(x), shape))
     args = {"training": r.random() < 0.7, "momentum": r.choice([0.1, 0.5, 1.0]), "eps": r.choice(EPS), "relu": relu}
-    return inputs, args
+    return inputs, {**args, "dtype": pool.dtype(x)}
+
+
+def normalized_batch(args, x, weight, bias):
+    """F.batch_norm in parts: where one number is far from the others, the parts of its gradient cancel."""
+    dims = [0, *range(2, x.dim())]
+    shape = [-1] + [1] * (x.dim() - 2)
+    rounded = [Rounded.apply(x, torch.finfo(getattr(torch, args["dtype"])).eps) for _ in range(3)]
+    apart, wide = (y - rounded[1].mean(dims, keepdim=True) for y in (rounded[0], rounded[2]))
+    deviation = (wide.square().mean(dims, keepdim=True) + args["eps"]).sqrt()
+    return apart / deviation * weight.reshape(shape) + bias.reshape(shape)
 
 
 @operation("batch_norm", batch_norm_of)
@@ -150,6 +160,8 @@ def _(args, x, weight, bias, mean, var, *residual):
     wide = torch.promote_types(x.dtype, mean.dtype)
     if args["training"]:
         y = F.batch_norm(x.to(wide), mean, var, weight, bias, True, args["momentum"], args["eps"])
+        if x.dtype == torch.float64 and args["dtype"] != "float64":
+            y = normalized_batch(args, x, weight, bias)
     else:  # PyTorch folds the four into two, which may be inf - inf
         shape = [-1] + [1] * (x.dim() - 2)
         scale = (weight / (var + args["eps"]).sqrt()).reshape(shape)

@@ -125,17 +125,21 @@ operation("logsumexp", along(**KEEP))(lambda args, x: torch.logsumexp(x, args["d
 
 
 class Rounded(torch.autograd.Function):
-    """x, with a gradient rounded in another way for every number: the spread then knows of differences that cancel behind it."""
+    """x, whose gradient moves by a part of eps where inputs do: the spread then knows of differences that cancel behind it."""
+
+    change = None  # the generator of these parts
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, eps):
+        ctx.eps = eps
         return x.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        generator = torch.Generator().manual_seed(hash(tuple(gradient.flatten()[:4].tolist())) % 2**40)
-        part = torch.rand(gradient.shape, generator=generator, dtype=gradient.dtype) * 2 - 1
-        return gradient * (1 + torch.finfo(gradient.dtype).eps * part)
+        if Rounded.change is None:
+            return gradient, None
+        part = torch.rand(gradient.shape, generator=Rounded.change, dtype=torch.float64) * 2 - 1
+        return gradient * (1 + ctx.eps * part), None
 
 
 def softmax_of(logarithm):
@@ -144,7 +148,9 @@ def softmax_of(logarithm):
             return (torch.log_softmax if logarithm else torch.softmax)(x, args["dim"])
         x = x - x.detach().amax(args["dim"], keepdim=True)
         total = x.exp().sum(args["dim"], keepdim=True)
-        return Rounded.apply(x) - Rounded.apply(total.log()) if logarithm else Rounded.apply(x.exp()) / Rounded.apply(total)
+        x, total = (x, total.log()) if logarithm else (x.exp(), total)
+        x, total = (Rounded.apply(y, torch.finfo(y.dtype).eps) for y in (x, total))
+        return x - total if logarithm else x / total
 
     return function
 
