@@ -47,9 +47,11 @@ class SoleAverager {
 bool is_averaged(const Tensor& parameter);
 
 struct GradientBucket {
-  int index;  // buckets are launched in this order
+  // Buckets are launched in the order of their indices.
+  int index;
   BucketRange range;
-  Tensor flat;  // [n], that range of the gradients
+  // [n]: that range of the gradients.
+  Tensor flat;
   std::shared_ptr<const std::string> names;
   Work work;
 };
@@ -58,8 +60,8 @@ struct GradientBucket {
 class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
  public:
   // Collective. `parameters` are leaves that require grad, the same on all ranks. Moves values and
-  // gradients into arenas, where they stay. `name` begins messages. The group must outlive this
-  // object. Throws Error if another wrapper has one of the parameters.
+  // gradients into arenas, where they stay; gradients become zeros. `name` begins messages. The
+  // group must outlive this object. Throws Error if another wrapper has one of the parameters.
   GradientBuckets(const char* name, ProcessGroup& group, NamedTensors parameters,
                   BucketCaps caps = {});
   virtual ~GradientBuckets() = default;
@@ -67,13 +69,13 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
 
   const NamedTensors& parameters() const { return parameters_; }
   const BucketCaps& caps() const { return caps_; }
-  // The number of the step under way or, between steps, of the last one. Names it in messages, and
-  // is compared between ranks.
+  // The number of the step under way or, between steps, of the last one: messages name it, and
+  // ranks compare it.
   int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
-  // Ends the step on all ranks: the others wait for this one's buckets, and learn the reason at
-  // once.
+  // Throws Error with this reason, and ends the step on all ranks: the others wait for this one's
+  // buckets, and learn the reason at once.
   [[noreturn]] void fail_all_ranks(const std::string& reason);
 
  protected:
@@ -85,10 +87,10 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   virtual void begin_pass() { begin_step(); }
   // All gradients of this bucket are complete.
   virtual void bucket_complete(int /*bucket*/) {}
-  // May buckets be launched while backward runs?
+  // Returns true if complete buckets may be launched while backward runs.
   virtual bool may_launch() const { return true; }
-  // Launches the sum of a bucket: in the order of buckets, on the thread of backward. When the
-  // returned Work is done, bucket.flat is the average over the ranks.
+  // Launches the sum of a bucket. It is called in the order of buckets, on the thread of backward.
+  // When the returned Work is done, bucket.flat is the average over the ranks.
   virtual Work sum(const GradientBucket& bucket, const CollectiveOptions& options);
   // A bucket's Work has been waited for.
   virtual void bucket_done(int /*bucket*/) {}
@@ -99,19 +101,21 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
 
   // -- what policies use -------------------------------------------------------------------------
 
-  // Begins a pass unless one is under way, which ends with this thread's backward.
+  // Begins a pass, which ends with this thread's backward, unless one is under way. REQUIRES: a
+  // std::shared_ptr has this object, which the pass keeps alive.
   void join_pass();
-  // No gradient is ready yet. Counts the step.
+  // Begins a step, in which no gradient is ready yet, and counts it.
   void begin_step();
   // Sees to it that the gradient lies in the arena, and is one: a user may have dropped or replaced
   // it, and backward then made a new one, or none. Fails if it came in this step before.
   void take(int parameter);
   bool taken(int parameter) const { return taken_[parameter]; }
-  // A gradient that was taken is complete: launches what may be launched.
+  // Counts a gradient that was taken, and launches the buckets that may be launched now.
   void ready(int parameter);
   void launch_ready();
-  // Takes what is left, and launches all buckets that are.
+  // Takes the gradients that were not, and launches the buckets that were not.
   void launch_rest();
+  // Waits for all buckets.
   void wait();
   // Waits for what is under way, which still reads and writes the arenas, where the next step's
   // gradients go. What that throws is dropped.
@@ -120,20 +124,26 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   // Plans new buckets over the same arenas. No tensor moves, because the user may hold it. Returns
   // false if they are the old ones.
   bool plan(const std::vector<int>& order, const BucketCaps& caps);
-  const std::vector<int>& order() const { return order_; }  // by which they are planned
-  const Tensor& view(int parameter) const { return views_[parameter]; }  // of its arena
+  // The order of parameters by which buckets are planned.
+  const std::vector<int>& order() const { return order_; }
+  // The place of a parameter's gradient in its arena.
+  const Tensor& view(int parameter) const { return views_[parameter]; }
   // The parameters that are ready, in the order in which they became so.
   const std::vector<int>& arrived() const { return arrived_; }
-  size_t launched() const { return next_; }  // of the buckets, the first ones
-  bool leads() const { return leads_; }      // see Note [Several wrappers in one loss]
+  // The first so many buckets have been launched.
+  size_t launched() const { return next_; }
+  // See Note [Several wrappers in one loss].
+  bool leads() const { return leads_; }
 
   // A hash of the plan and of `identity`, compared between ranks with every collective of a step.
   uint64_t layout() const { return layout_ ^ identity_; }
   void set_identity(uint64_t identity) { identity_ = identity; }
   CollectiveOptions options_for(int bucket, const std::shared_ptr<const std::string>& about) const;
+
   ProcessGroup& group_;
   const NamedTensors parameters_;
-  std::vector<ArenaRange> arenas_;  // of the gradients, without `values`
+  // Without `values`, which the user may move away.
+  std::vector<ArenaRange> arenas_;
   std::vector<GradientBucket> buckets_;
   int64_t step_ = -1;
 
@@ -149,18 +159,24 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
 
   const std::string name_;
   const SoleAverager sole_averager_;
-  std::vector<Tensor> views_;  // by parameter
+  // By parameter.
+  std::vector<Tensor> views_;
 
   std::vector<int> order_;
   BucketCaps caps_;
-  std::vector<std::vector<int>> buckets_of_;  // by parameter
+  // By parameter: the buckets that it reaches into.
+  std::vector<std::vector<int>> buckets_of_;
   uint64_t layout_ = 0, identity_ = 0;
 
-  std::weak_ptr<Pass> pass_;  // under way
+  // The pass under way.
+  std::weak_ptr<Pass> pass_;
   bool leads_ = false;
-  std::vector<bool> taken_;   // by parameter
-  std::vector<int> pending_;  // by bucket: parameters that are not ready yet
-  size_t next_ = 0;           // the bucket to launch next
+  // By parameter.
+  std::vector<bool> taken_;
+  // By bucket: the number of parameters that are not ready yet.
+  std::vector<int> pending_;
+  // The bucket to launch next.
+  size_t next_ = 0;
   std::vector<int> arrived_;
   std::vector<ScopedHook> hooks_;
 };

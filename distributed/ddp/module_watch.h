@@ -46,10 +46,10 @@ class ModuleWatch {
   std::vector<std::pair<std::string, bool>> training_;
 };
 
-// Which of these parameters are frozen, as numbers that ranks add up.
+// Returns numbers whose sum over ranks tells if they freeze the same ones of these parameters.
 Alike frozen(const NamedTensors& parameters);
-// Collective where they differ. Throws OutOfStepError, naming rank and parameter, unless so many
-// summands are alike: the ranks' parameters would become different. `what` begins the message.
+// Throws OutOfStepError, naming rank and parameter, if these are not the sum of so many equal ones:
+// the ranks' parameters would become different. Collective then. `what` begins the message.
 void check_frozen(ProcessGroup& group, const std::string& what, const Alike& sum, double summands,
                   const NamedTensors& parameters);
 

@@ -38,8 +38,7 @@ namespace ringgrad {
 
 class Reducer : public GradientBuckets {
  public:
-  // Collective. As GradientBuckets. `buffers` are synchronised after every step (step_exchange.h).
-  // REQUIRES: std::make_shared.
+  // Collective; see GradientBuckets. `buffers` are synchronised after every step (step_exchange.h).
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers,
           ModuleState module, ReducerOptions options);
 
@@ -118,13 +117,17 @@ class Reducer : public GradientBuckets {
   FiniteCheck finite_check_{group_, parameters_, arenas_};
   const std::shared_ptr<const std::string> weights_ =
       std::make_shared<const std::string>("what the ranks weigh");
-  int64_t number_;               // random: tells this reducer from others of the group
-  std::vector<Tensor> scratch_;  // by bucket: of the communication hook
+  // A random number that tells this reducer from others of the group.
+  int64_t number_;
+  // By bucket: what the communication hook keeps.
+  std::vector<Tensor> scratch_;
   bool replanned_ = false;
 
   // The pass under way.
-  Contribution before_;   // restored if it fails
-  bool reached_ = false;  // an output of the module is in the graph
+  // The contribution when it began, which comes back if the pass fails.
+  Contribution before_;
+  // An output of the module is in the graph.
+  bool reached_ = false;
   Clock::time_point begun_;
   std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began
   // In the order in which they are ready, where a planner wants to know, until it has planned.

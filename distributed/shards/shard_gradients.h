@@ -19,7 +19,7 @@ namespace ringgrad {
 
 class ShardGradients : public GradientBuckets {
  public:
-  // Collective. As GradientBuckets. `check_finite`: a gradient on the CPU that is NaN or infinite
+  // Collective; see GradientBuckets. `check_finite`: a gradient on the CPU that is NaN or infinite
   // is an error that names rank and parameter. `in_lockstep`: in the middle of a shard others are
   // waited for. The group and the tree must outlive this.
   ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters,
@@ -49,10 +49,12 @@ class ShardGradients : public GradientBuckets {
   struct Joining {
     // In the arenas, one for each partial sum; the last one is param.grad.
     std::vector<Tensor> places;
-    std::vector<PartialSum<Tensor>> sums;  // of the shards that have been joined
+    // Sums of the shards that have been joined.
+    std::vector<PartialSum<Tensor>> sums;
     // By shard of this rank: gradients that have come before their turn.
     std::vector<Tensor> waiting;
-    size_t joined = 0;  // shards
+    // The number of shards that have been joined.
+    size_t joined = 0;
   };
 
   void gradient_complete(int parameter, const Tensor& leaf) override { take(0, parameter, leaf); }
@@ -70,11 +72,14 @@ class ShardGradients : public GradientBuckets {
   std::vector<std::vector<Tensor>> flats_;
   std::vector<ScopedHook> replica_hooks_;
 
-  // While shards are computed: of what is below.
+  // Guards what is below, and the buckets, while shards are computed.
   std::mutex mutex_;
-  std::vector<Joining> joining_;          // by parameter
-  std::vector<TreeAllReduce::Sum> sums_;  // by bucket
-  size_t folded_ = 0;                     // buckets
+  // By parameter.
+  std::vector<Joining> joining_;
+  // By bucket.
+  std::vector<TreeAllReduce::Sum> sums_;
+  // The first so many buckets have been folded.
+  size_t folded_ = 0;
   // By replica: this rank's shard; -1: outside a step, where gradients are left alone.
   std::vector<int> computing_{-1};
   double waited_ = 0;
