@@ -201,6 +201,48 @@ class Runs(ProgramCase):
                     self.assertIn("magic", self.run_program("eval", "2").stderr)
                 self.config(run).write_text(before)
 
+    def test_a_file_of_a_run_that_is_none_is_named_and_nobody_waits_for_it(self):
+        run = self.dir / "runs/0002-unfinished"
+        for name in ("config.json", "metrics.jsonl", "summary.json"):
+            text = (run / name).read_text()
+            for make in (os.mkdir, os.mkfifo):
+                (run / name).unlink()
+                make(run / name)
+                for line in ("eval 2", "watch 2", "report 2", "compare 1 2", "train --resume 2 --max-steps 1", "export --python 2", "runs"):
+                    with self.subTest(file=name, command=line, make=make.__name__):
+                        code, document, messages = self.outcome(line)
+                        said = json.dumps(document) + messages
+                        if name == "config.json" and line != "runs":
+                            self.assertIn(code, (4, 8))
+                        if code or name == "config.json":
+                            self.assertIn(f"{name}: is not a regular file", said)
+                os.rmdir(run / name) if make == os.mkdir else (run / name).unlink()
+                (run / name).write_text(text)
+        os.mkfifo(self.dir / "pipe")
+        os.mkfifo(self.dir / "pipe.safetensors")
+        (self.dir / "told").mkdir()
+        os.mkfifo(self.dir / "told/0.json")
+        for line in ("inspect pipe", "inspect pipe.safetensors", "bench ddp --from pipe", "learn check 1 --file pipe", "lint --from told",
+                     "eval pipe.safetensors", "predict 1 pipe", "train --data pipe"):
+            self.assertNotEqual(self.outcome(line)[0], 0, line)
+        self.config("0002-unfinished").write_text("[1]")
+        for line in ("watch 2", "report 2", "compare 1 2", "eval 2"):
+            self.assertIn("it lacks the group 'recipe'", self.outcome(line)[1]["error"]["message"])
+
+    def test_a_run_that_there_is_not_is_named_so(self):
+        for name in ("99", "nosuch", "0099-digits-cnn", "runs/0099-x"):
+            self.assertIn(f"there is no {name}", self.outcome(f"eval {name}")[1]["error"]["message"])  # it takes files, too
+            for line in ("report {}", "watch {}", "train --resume {}", "gan --resume {}", "compare 1 {}"):
+                message = self.outcome(line.format(name))[1]["error"]["message"]
+                self.assertRegex(message, f"there is no such folder, and no run .* in runs/; `.* runs` lists them", (line, name))
+        (self.dir / "folder").mkdir()
+        self.assertIn("folder is not a run directory: it has no config.json", self.outcome("report folder")[1]["error"]["message"])
+
+    def test_the_number_of_an_image_that_there_is_not(self):
+        for number in ("32", "-1", "99999999999", "99999999999999999999999", "-99999999999999999999999"):
+            code, document, _ = self.outcome(f"predict 1 {number}")
+            self.assertEqual((code, document["error"]["message"]), (2, f"test image {number} of digits does not exist, expected 0 to 31"))
+
     def test_a_folder_of_data_that_is_closed(self):
         if os.getuid() != 0:
             self.skipTest("needs root, to be somebody else")

@@ -67,6 +67,13 @@ void InputFile::read_at(uint64_t offset, std::span<uint8_t> bytes) const {
   }
 }
 
+std::string text_of(const fs::path& file) {
+  const InputFile in(file);
+  std::string text(in.size(), '\0');
+  in.read_at(0, std::span(reinterpret_cast<uint8_t*>(text.data()), text.size()));
+  return text;
+}
+
 namespace {
 
 constexpr std::string_view kPart = ".part";
@@ -222,9 +229,10 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::fail(const char* what, int known) const {
   const int reason = known != 0 ? known : errno;
+  const bool was_there = target_ < 0 && ::access(place_.c_str(), F_OK) == 0;
   throw IoError(str("write: ", file_.string(), " ", what, ": ", std::strerror(reason),
                     reason == EFBIG ? " (see ulimit -f)" : "",
-                    target_ < 0 ? "; what was there before is intact" : ""));
+                    was_there ? "; what was there before is intact" : ""));
 }
 
 void AtomicFile::write(std::span<const uint8_t> bytes) { write_at(end_, bytes); }

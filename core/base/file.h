@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace ringgrad {
 
@@ -33,6 +34,9 @@ class InputFile {
   int descriptor_;
   uint64_t size_ = 0;
 };
+
+// Returns all bytes of a regular file. Throws as InputFile does.
+std::string text_of(const std::filesystem::path& file);
 
 // Writes a file that appears under its name whole, or not at all.
 //

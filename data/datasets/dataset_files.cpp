@@ -102,8 +102,8 @@ fs::path make_dataset_folder(const DatasetInfo& info, const fs::path& directory)
   fs::path folder = directory / info.name;
   std::error_code error;
   fs::create_directories(folder, error);
-  CHECK_AS(IoError, !error, "data: cannot make the folder ", folder.string(), ": ",
-           error.message());
+  CHECK_AS(IoError, !error, "data: cannot make the folder ", folder.string(), ": ", error.message(),
+           "; another is --data-dir or RINGGRAD_DATA_DIR");
   return folder;
 }
 

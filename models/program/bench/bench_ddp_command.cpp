@@ -244,10 +244,9 @@ json read_measurements(const std::string& path) {
   const fs::path from = find_run(path, RunKind::BenchDdp);
   if (kind_of(from) != RunKind::None) check_kind(from, RunKind::BenchDdp);
   const fs::path file = fs::is_directory(from) ? from / "measurements.json" : from;
-  std::ifstream in(file);
-  CHECK_AS(DataError, in.good(), "bench ddp: cannot read ", file.string(),
+  CHECK_AS(DataError, fs::exists(file), "bench ddp: there is no ", file.string(),
            ", where --from expects what was measured");
-  json measured = json::parse(in, nullptr, false);
+  json measured = json::parse(text_of(file), nullptr, false);
   CHECK_AS(DataError,
            measured.is_object() && measured.contains("rounds") && !measured["rounds"].empty(),
            "bench ddp: ", file.string(), " is damaged, or no measurements.json of bench ddp");

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <span>
 
@@ -184,8 +183,9 @@ fs::path file_to_inspect(const std::string& called) {
 
 // An IDX file begins with two zeros.
 bool begins_as_idx(const fs::path& path) {
-  char magic[2] = {1, 1};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  const InputFile file(path);
+  uint8_t magic[2] = {1, 1};
+  if (file.size() >= sizeof magic) file.read_at(0, magic);
   return magic[0] == 0 && magic[1] == 0;
 }
 

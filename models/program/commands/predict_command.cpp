@@ -21,9 +21,10 @@ namespace {
 
 constexpr int kTop = 5;  // classes shown
 
+// It need not be one of an image that there is.
 bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 10 &&
-         text.find_first_not_of("0123456789") == std::string::npos;
+  const size_t sign = text.starts_with('-') ? 1 : 0;
+  return text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
 }
 
 // The gray values as characters, two columns to a pixel, which is about square on a terminal.
@@ -55,10 +56,10 @@ int predict(const PredictOptions& options) {
         data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
     const ImageDataset test_set =
         load_images(saved.data, Split::Test, info, saved.skip_broken, directory);
-    const int64_t index = parse_number<int64_t>(options.image).value_or(test_set.size());
-    if (index >= test_set.size())
-      throw UsageError("test image {} of {} does not exist, expected 0 to {}", index, saved.data,
-                       test_set.size() - 1);
+    const int64_t index = parse_number<int64_t>(options.image).value_or(-1);
+    if (index < 0 || index >= test_set.size())
+      throw UsageError("test image {} of {} does not exist, expected 0 to {}", options.image,
+                       saved.data, test_set.size() - 1);
     image = select(test_set.images, 0, index);
     label = info.classes[test_set.labels.data<int64_t>()[index]];
   } else {

@@ -1,7 +1,6 @@
 #include "ringgrad/models/program/learn/learn.h"
 
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <sstream>
 
@@ -68,14 +67,12 @@ int start(const Exercise& exercise, int number) {
 }
 
 Grade grade(const Exercise& exercise, int number, const std::string& file) {
-  std::ifstream in(file);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in)
+  if (!std::filesystem::exists(file))
     return {{},
             "the file",
             fmt::format("there is no {}; {} writes {}", file, command("start", number),
                         file_of(exercise, number))};
-  if (text == stub_of(exercise, number))
+  if (text_of(file) == stub_of(exercise, number))
     return {{}, "the file", "it is as it was: nothing is written there yet"};
   const TemporaryDirectory directory("learn");
   const std::string library = directory.of("learner");

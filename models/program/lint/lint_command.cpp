@@ -6,12 +6,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -61,7 +62,7 @@ std::vector<nlohmann::json> read_observations(const fs::path& directory) {
   std::vector<nlohmann::json> ranks;
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (entry.path().extension() != ".json") continue;
-    auto rank = nlohmann::json::parse(std::ifstream(entry.path()), nullptr, false);
+    auto rank = nlohmann::json::parse(text_of(entry.path()), nullptr, false);
     CHECK_AS(DataError, rank.is_object() && rank.value("rank", nlohmann::json()).is_number(),
              "lint: ", entry.path().string(),
              " is not what a rank has written, or only a part of it");

@@ -1,9 +1,11 @@
 #include "ringgrad/models/program/report/other_run.h"
 
-#include <fstream>
+#include <filesystem>
+#include <sstream>
 
 #include <fmt/format.h>
 
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/run/run_directory.h"
 
@@ -16,8 +18,7 @@ std::string value_text(const nlohmann::json& value) {
 }
 
 std::string what_was_measured(const std::string& path) {
-  const auto results =
-      nlohmann::json::parse(std::ifstream(path + "/measurements.json"), nullptr, false);
+  const auto results = nlohmann::json::parse(text_of(path + "/measurements.json"), nullptr, false);
   if (!results.is_object()) return "measurements.json is damaged";
   std::string words;
   for (const char* key : {"model", "batch", "ranks", "device"})
@@ -51,7 +52,8 @@ OtherRun read_other_run(const std::string& called, RunKind kind) {
   const RunDirectory directory = RunDirectory::open(run.path, kind);
   run.path = directory.path().string();
   run.running = directory.in_use();
-  std::ifstream in(directory.path() / "metrics.jsonl");
+  const std::filesystem::path file = directory.path() / "metrics.jsonl";
+  std::istringstream in(std::filesystem::exists(file) ? text_of(file) : "");
   for (std::string text; std::getline(in, text) && !in.eof();) {
     const auto line = nlohmann::json::parse(text, nullptr, false);
     if (!line.is_object()) continue;

@@ -1,8 +1,8 @@
 #include "ringgrad/models/program/report/run_record.h"
 
 #include <filesystem>
-#include <fstream>
 #include <map>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -20,12 +20,9 @@ namespace {
 constexpr uintmax_t kMostBytes = 256 << 20;  // of a file that is read whole
 
 nlohmann::json parsed(const fs::path& file) {
-  std::error_code none;
-  const uintmax_t size = fs::file_size(file, none);
-  CHECK_AS(DataError, !none && size <= kMostBytes, "run: cannot read ", file.string(), ": ",
-           none ? none.message() : "it is too large");
-  std::ifstream in(file);
-  return nlohmann::json::parse(in);
+  CHECK_AS(DataError, InputFile(file).size() <= kMostBytes, "run: cannot read ", file.string(),
+           ": it is too large");
+  return nlohmann::json::parse(text_of(file));
 }
 
 void read_config_of(RunRecord& run) {
@@ -33,7 +30,7 @@ void read_config_of(RunRecord& run) {
   try {
     run.config = parsed(file);
     OtherVersion other;
-    run.recipe = recipe_from_json(run.config.at("recipe"), other);
+    run.recipe = recipe_from_json(group_of(run.config, "recipe"), other);
     other.lacking.clear();  // no training uses it here
     for (const std::string& sentence : sentences(other, "config.json"))
       run.notes.push_back(sentence);
@@ -41,9 +38,7 @@ void read_config_of(RunRecord& run) {
     run.version = read_setting<std::string>(run.config, "version", "", ignored);
     run.data_dir = read_setting<std::string>(run.config, "data_dir", "", ignored);
     if (!run.config.contains("division")) return;
-    const auto& division = run.config["division"];
-    if (!division.is_object())
-      throw UsageError("division is {}, expected a group of settings", division.dump());
+    const auto& division = group_of(run.config, "division");
     run.ranks = read_setting(division, "ranks", 1, ignored);
     run.parallel =
         read_setting<std::string>(division, "parallel", run.ranks > 1 ? "ddp" : "none", ignored);
@@ -96,7 +91,8 @@ void take_step(RunRecord& run, const nlohmann::json& json) {
 }
 
 void read_metrics_of(RunRecord& run) {
-  std::ifstream in(run.path + "/metrics.jsonl");
+  const fs::path file = fs::path(run.path) / "metrics.jsonl";
+  std::istringstream in(fs::exists(file) ? text_of(file) : "");
   int number = 0;
   for (std::string text; std::getline(in, text);) {
     ++number;
@@ -129,7 +125,7 @@ void read_summary_of(RunRecord& run) {
     run.take(summary_from_json(parsed(file)));
   } catch (const nlohmann::json::exception& error) {
     run.notes.push_back("summary.json is damaged, and left out: " + without_number(error));
-  } catch (const DataError& error) {
+  } catch (const Error& error) {
     run.notes.push_back(fmt::format("summary.json is damaged, and left out: {}", error.what()));
   }
 }

@@ -41,4 +41,10 @@ void note_unknown(const nlohmann::json& group, const nlohmann::json& known,
     if (!known.contains(key)) other.unknown.push_back(within + key);
 }
 
+const nlohmann::json& group_of(const nlohmann::json& json, const char* key) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_object())
+    throw UsageError("it lacks the group '{}', which every run needs", key);
+  return json[key];
+}
+
 }  // namespace ringgrad::program

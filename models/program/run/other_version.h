@@ -30,6 +30,9 @@ std::string without_number(const nlohmann::json::exception& error);
 void note_unknown(const nlohmann::json& group, const nlohmann::json& known,
                   const std::string& within, OtherVersion& other);
 
+// Returns a group of settings. Throws UsageError if there is none.
+const nlohmann::json& group_of(const nlohmann::json& json, const char* key);
+
 // Returns a setting's value. If the setting is missing, returns `otherwise` and notes it. Throws
 // UsageError if the value has another type: a fraction would become a whole number, and `true` a 1.
 template <class T>

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -111,7 +112,7 @@ void RunDirectory::check_free() const {
   };
   if (fs::exists(path_ / "model.safetensors")) refuse("model.safetensors");
   if (fs::exists(path_ / "config.json")) {
-    const auto config = nlohmann::json::parse(std::ifstream(path_ / "config.json"), nullptr, false);
+    const auto config = nlohmann::json::parse(text_of(path_ / "config.json"), nullptr, false);
     if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
   } else if (fs::exists(path_ / "metrics.jsonl")) {
     refuse("metrics.jsonl");
@@ -183,7 +184,8 @@ uintmax_t bytes_of_lines(const fs::path& file) {
 
 // Calls look(line) with every whole line that is a JSON object.
 void for_each_line(const fs::path& file, const auto& look) {
-  std::ifstream in(file);
+  if (!fs::exists(file)) return;
+  std::istringstream in(text_of(file));
   for (std::string text; std::getline(in, text) && !in.eof();)
     if (const auto line = nlohmann::json::parse(text, nullptr, false); line.is_object()) look(line);
 }
@@ -281,12 +283,6 @@ uint64_t seed_of(const nlohmann::json& json, OtherVersion& other) {
   return read_setting<uint64_t>(json, "seed", 1, other);
 }
 
-const nlohmann::json& group_of(const nlohmann::json& json, const char* key) {
-  if (!json.is_object() || !json.contains(key) || !json[key].is_object())
-    throw UsageError("it lacks the group '{}', which every run needs", key);
-  return json[key];
-}
-
 RunConfig config_from(const nlohmann::json& json) {
   RunConfig config;
   OtherVersion& other = config.other;
@@ -341,7 +337,7 @@ RunConfig read_config(const RunDirectory& run) {
     return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, why));
   };
   try {
-    return config_from(nlohmann::json::parse(std::ifstream(run.path() / "config.json")));
+    return config_from(nlohmann::json::parse(text_of(run.path() / "config.json")));
   } catch (const nlohmann::json::parse_error& error) {
     throw damaged("is damaged: ", without_number(error));
   } catch (const nlohmann::json::exception& error) {

@@ -1,13 +1,13 @@
 #include "ringgrad/models/program/run/run_kind.h"
 
 #include <cstdlib>
-#include <fstream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/run/run_directory.h"
 
@@ -54,10 +54,14 @@ std::string latest_run(RunKind kind) {
 
 RunKind kind_of(const fs::path& directory) {
   std::error_code ignored;
-  if (!fs::exists(directory / "config.json", ignored))
+  const fs::path file = directory / "config.json";
+  if (!fs::exists(file, ignored))
     return fs::exists(directory / "measurements.json", ignored) ? RunKind::BenchDdp : RunKind::None;
-  const auto config =
-      nlohmann::json::parse(std::ifstream(directory / "config.json"), nullptr, false);
+  nlohmann::json config;
+  try {
+    config = nlohmann::json::parse(text_of(file), nullptr, false);
+  } catch (const Error&) {  // it cannot be read, which is said where it is needed
+  }
   for (const RunKind kind : {RunKind::Gan, RunKind::Reinforce})
     if (config.is_object() && config.contains(command_of(kind)) && !config.contains("recipe"))
       return kind;
@@ -89,8 +93,11 @@ void check_kind(const fs::path& directory, RunKind wanted) {
   std::error_code error;
   const bool is_there = fs::exists(directory / "config.json", error);
   CHECK_AS(IoError, is_there || !error, "run: ", path, " cannot be read: ", error.message());
-  CHECK_AS(DataError, found != RunKind::None, "run: ", path,
-           " is not a run directory: it has no config.json");
+  CHECK_AS(DataError, found != RunKind::None, "run: ", path, " is not a run directory: ",
+           fs::exists(directory, error)
+               ? "it has no config.json"
+               : "there is no such folder, and no run of that name or number in runs/; `" +
+                     program_command("runs") + "` lists them");
   std::string there = "`" + program_command("watch " + shell_word(path)) + "` shows its lines";
   if (found == RunKind::Gan) there += ", and its drawings are samples-*.png there";
   if (found == RunKind::BenchDdp)

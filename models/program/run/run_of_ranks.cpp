@@ -1,9 +1,9 @@
 #include "ringgrad/models/program/run/run_of_ranks.h"
 
 #include <cstdlib>
-#include <fstream>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
@@ -83,7 +83,7 @@ int train_on_ranks(const RunOfRanks& job, const TrainRank& train) {
 
 nlohmann::json settings_of_run(RunKind kind, const std::string& run) {
   const std::filesystem::path file = RunDirectory::open(run, kind).path() / "config.json";
-  const auto config = nlohmann::json::parse(std::ifstream(file), nullptr, false);
+  const auto config = nlohmann::json::parse(text_of(file), nullptr, false);
   const char* const command = command_of(kind);
   if (!config.is_object() || !config.contains(command) || !config[command].is_object())
     throw DataError(fmt::format("{}: {} lacks the settings of the run", command, file.string()));
