@@ -3,7 +3,7 @@
 
 Whatever is asked for and however it ends, stdout holds one JSON document, and where it failed the exit code is in it."""
 
-import json, os, signal, subprocess, sys, unittest
+import json, os, signal, subprocess, sys, time, unittest
 
 from program_case import PROGRAM, DigitsCase
 
@@ -67,6 +67,31 @@ class Json(DigitsCase):
             self.assertEqual(child.returncode, 130)
             self.assertEqual(said["stopped_by_signal"], signal.SIGINT)
             self.assertIn(f"train --resume {name}", said["resume"])
+
+    def test_a_command_that_a_signal_ends_has_a_document(self):
+        self.short_run("run", 2, "--parallel", "none")
+        waits = (("bench", "train", "--steps", "99999"), ("trace", "--steps", "9999999", "--model", "cnn", "--batch", "8"),
+                 ("bench", "allreduce", "--seconds", "99"), ("bench", "ddp", "--model", "cnn", "--seconds", "99", "--force", "--out", "bench"),
+                 ("eval", "run", "--provider", "reference"), ("launch", "-n", "2", "--", "sleep", "99"), ("lint", "--", "sleep", "99"))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for words in waits:
+                with self.subTest(words=words, signal=number):
+                    child = self.start(words[0], "--json", *words[1:])
+                    time.sleep(0.5)
+                    child.send_signal(number)
+                    said = json.loads(child.communicate(timeout=60)[0])
+                    self.assertEqual((said["error"]["exit_code"], child.returncode), (128 + number, 128 + number))
+                    self.assertFalse(said["error"]["message"].endswith("\n"))
+
+    def test_gan_and_reinforce_that_are_stopped_say_where(self):
+        for command, more, where in (("gan", ("--batch", "256"), "gan/metrics.jsonl"), ("reinforce", ("--episodes", "99999"), None)):
+            child = self.start(command, *more, "--out", command, "--json")
+            self.wait_for(where or f"{command}/config.json")
+            time.sleep(0.2)
+            child.send_signal(signal.SIGINT)
+            said = json.loads(child.communicate(timeout=60)[0])
+            self.assertEqual((child.returncode, said["stopped_by_signal"]), (130, signal.SIGINT))
+            self.assertIn(f"{command} --resume {command}", said["resume"])
 
     def test_a_rank_that_dies_is_in_the_document(self):
         child = self.start("train", "--epochs", "999", "--batch", "32", "--ranks", "2", "--log-every", "1", "--out", "run", "--json")

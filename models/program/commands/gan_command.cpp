@@ -88,17 +88,17 @@ class GanTraining {
       save();
       if (stop_) break;
     }
-    if (stop_ && loader_.state().epoch < options_.epochs && run_)
-      news("stopped at step {} · resume: {}", step_,
-           program_command("gan --resume " + shell_word(run_->path().string())));
-    if (run_) nn::save_safetensors(run_->model(), gan_.networks().state_dict());
-    if (run_)
-      print_json({{"run", run_->path().string()},
-                  {"steps", step_},
-                  {"ranks", ranks()},
-                  {"shards", options_.shards},
-                  {"epochs", epochs_},
-                  {"parameters_sha256", sha256_of_state(gan_.networks())}});
+    if (!run_) return signal_ > 0 ? 128 + signal_ : kOk;
+    nn::save_safetensors(run_->model(), gan_.networks().state_dict());
+    nlohmann::json document = {{"run", run_->path().string()},
+                               {"steps", step_},
+                               {"ranks", ranks()},
+                               {"shards", options_.shards},
+                               {"epochs", epochs_},
+                               {"parameters_sha256", sha256_of_state(gan_.networks())}};
+    if (stop_ && loader_.state().epoch < options_.epochs)
+      say_stopped(RunKind::Gan, *run_, fmt::format("step {}", step_), signal_, document);
+    print_json(document);
     return signal_ > 0 ? 128 + signal_ : kOk;
   }
 

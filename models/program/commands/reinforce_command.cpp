@@ -84,25 +84,26 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
   if (!run) return signal > 0 ? 128 + signal : kOk;
   agent.save(run->checkpoint(), {{"lengths", json(window.lengths).dump()}});
   nn::save_safetensors(run->model(), agent.policy().state_dict());
+  json document = {{"run", run->path().string()},
+                   {"solved", window.solved()},
+                   {"episodes", agent.episodes()},
+                   {"ranks", ranks},
+                   {"environments", environments},
+                   {"pushes", agent.pushes()},
+                   {"pushes_per_rank", agent.pushes() / ranks},
+                   {"mean_length", window.mean()},
+                   {"curve", curve},
+                   {"parameters_sha256", sha256_of_state(agent.policy())}};
   if (stop)
-    news("stopped at episode {} · resume: {}", agent.episodes(),
-         program_command("reinforce --resume " + shell_word(run->path().string())));
+    say_stopped(RunKind::Reinforce, *run, fmt::format("episode {}", agent.episodes()), signal,
+                document);
   else if (window.solved())
     news("solved  after {} episodes, {} pushes on each rank", agent.episodes(),
          with_commas(agent.pushes() / ranks));
   else
     news("not solved in {} episodes; --episodes gives it more, or try another --seed",
          agent.episodes());
-  print_json({{"run", run->path().string()},
-              {"solved", window.solved()},
-              {"episodes", agent.episodes()},
-              {"ranks", ranks},
-              {"environments", environments},
-              {"pushes", agent.pushes()},
-              {"pushes_per_rank", agent.pushes() / ranks},
-              {"mean_length", window.mean()},
-              {"curve", curve},
-              {"parameters_sha256", sha256_of_state(agent.policy())}});
+  print_json(document);
   return signal > 0 ? 128 + signal : kOk;
 }
 

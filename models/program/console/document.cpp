@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -78,11 +80,49 @@ void hand_over(const std::string& file, int code, const std::string& error) {
     write_all(launchers.get(), error.empty() ? kept : end_as_json(code, error));
 }
 
+// Signals that end the program at once unless its command catches them, with what is printed then.
+struct Ending {
+  int signal;
+  std::string document;
+};
+std::array<Ending, 3> endings{{{SIGINT, ""}, {SIGTERM, ""}, {SIGHUP, ""}}};
+pid_t owner = 0;  // processes that are forked from it keep the handler, and print nothing
+
+void print_and_end(int signal) {
+  std::signal(signal, SIG_DFL);
+  if (getpid() != owner) {
+    raise(signal);
+    return;
+  }
+  for (const Ending& ending : endings)
+    if (ending.signal == signal)
+      (void)!write(out.get(), ending.document.data(), ending.document.size());
+  _exit(128 + signal);
+}
+
+void print_at_signals() {
+  owner = getpid();
+  for (Ending& ending : endings) {
+    ending.document = end_as_json(128 + ending.signal, "") + '\n';
+    struct sigaction before {};
+    sigaction(ending.signal, nullptr, &before);
+    if (before.sa_handler == SIG_DFL) std::signal(ending.signal, print_and_end);
+  }
+}
+
+void keep_from_printing_at_signals() {
+  for (const Ending& ending : endings) {
+    struct sigaction now {};
+    sigaction(ending.signal, nullptr, &now);
+    if (now.sa_handler == print_and_end) std::signal(ending.signal, SIG_IGN);
+  }
+}
+
 }  // namespace
 
 nlohmann::json failure_document(int code, const std::string& message) {
-  return {
-      {"error", {{"message", message.empty() ? describe(code) : message}, {"exit_code", code}}}};
+  const std::string said = message.substr(0, message.find_last_not_of('\n') + 1);
+  return {{"error", {{"message", said.empty() ? describe(code) : said}, {"exit_code", code}}}};
 }
 
 bool asks_for_document(int argc, char** argv) {
@@ -96,6 +136,7 @@ void open_document() {
            "standard output: ", std::strerror(errno));
   if (!launchers_file().empty()) return;
   handed_over = FileDescriptor(memfd_create("document", MFD_CLOEXEC));
+  if (is_first_rank()) print_at_signals();
   if (handed_over)
     setenv(kVariable, fmt::format("/proc/{}/fd/{}", getpid(), handed_over.get()).c_str(), 1);
 }
@@ -112,6 +153,7 @@ void close_document(int code, const std::string& error) {
   if (!is_first_rank()) return;
   if (kept.empty() && handed_over) kept = text_of(handed_over.get());
   if (kept.empty() || !error.empty()) kept = end_as_json(code, error);
+  keep_from_printing_at_signals();  // one document is enough
   write_all(out.get(), kept + '\n');
   out = FileDescriptor();
 }

@@ -26,7 +26,8 @@ struct UsageError : std::runtime_error {
 // What ends with a code of its own: a job of ranks, with its first cause's code and words, or after
 // a signal.
 struct JobFailed : std::runtime_error {
-  JobFailed(int code, const std::string& report) : std::runtime_error(report), exit_code(code) {}
+  JobFailed(int code, const std::string& report)
+      : std::runtime_error(report.substr(0, report.find_last_not_of('\n') + 1)), exit_code(code) {}
   int exit_code;
 };
 

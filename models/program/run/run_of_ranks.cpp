@@ -100,6 +100,15 @@ void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::stri
   print_json({{"run", run}, {"command", command_of(kind)}, {"finished", true}});
 }
 
+void say_stopped(RunKind kind, const RunDirectory& run, const std::string& where, int signal,
+                 nlohmann::json& document) {
+  const std::string resume = program_command(
+      fmt::format("{} --resume {}", command_of(kind), shell_word(run.path().string())));
+  news("stopped at {} · resume: {}", where, resume);
+  document["resume"] = resume;
+  if (signal > 0) document["stopped_by_signal"] = signal;
+}
+
 void check_version(const OtherVersion& other, const std::string& run) {
   const std::string file = run + "/config.json";
   if (!other.unknown.empty())

@@ -57,6 +57,10 @@ nlohmann::json settings_of_run(RunKind kind, const std::string& run);
 std::string run_that_goes_on(RunKind kind, const std::string& resume);
 // Says that the run is complete, and what to do instead of resuming it.
 void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::string& all);
+// Says where a run stopped, and how it goes on; the document has that, too. `signal` asked for it;
+// 0: --max-steps did.
+void say_stopped(RunKind kind, const RunDirectory& run, const std::string& where, int signal,
+                 nlohmann::json& document);
 // Reports the settings that the run lacks. Throws DataError if a setting is unknown, because the
 // run would not continue as it began.
 void check_version(const OtherVersion& other, const std::string& run);
