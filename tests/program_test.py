@@ -252,6 +252,7 @@ class Program(DigitsCase):
                          env={"RINGGRAD_CACHE_DIR": str(self.dir / "cache")})
         doctor = json.loads(self.run_program("doctor", "--json", env={"RINGGRAD_CACHE_DIR": str(self.dir / "cache")}).stdout)
         self.assertEqual(doctor["autotune"]["cpu:0"]["calls"] > 0, doctor["kernels"]["cpu_vendor"] > 0)
+        self.assertEqual(doctor["kernels"]["cpu_reference"], doctor["kernels"]["cpu_native"])  # every kernel has one
 
     def test_reference_kernels_train_as_the_native_ones(self):
         after = {}

@@ -92,7 +92,8 @@ void report_autotune(nlohmann::json& report, Device device) {
 
 int doctor() {
   const int native = kernels_with(DeviceType::CPU, Provider::Native),
-            vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
+            vendor = kernels_with(DeviceType::CPU, Provider::Vendor),
+            reference = kernels_with(DeviceType::CPU, Provider::Reference);
   const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
             cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor),
             gpus = device_count(DeviceType::CUDA);
@@ -114,6 +115,7 @@ int doctor() {
       {"kernels",
        {{"cpu_native", native},
         {"cpu_vendor", vendor},
+        {"cpu_reference", reference},
         {"cuda_native", cuda},
         {"cuda_vendor", cuda_vendor}}},
       {"download", can_download()},
@@ -126,10 +128,9 @@ int doctor() {
   result("ringgrad {}", RINGGRAD_VERSION);
   result("cpu        {}, {}", report["cpu"].get<std::string>(), counted(cpu_cores(), "core"));
   result("kernels    for {}", instructions_in_use());
-  result(
-      "           {} native on the CPU and {} on CUDA, "
-      "{} and {} of them also from a vendor's library",
-      native, cuda, vendor, cuda_vendor);
+  result("           on the CPU {} native, {} from a vendor's library, {} for reference", native,
+         vendor, reference);
+  result("           on CUDA {} native, {} from a vendor's library", cuda, cuda_vendor);
   result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here",
          isa());
   result("memory     {} available", report["memory_available"].get<std::string>());
