@@ -146,9 +146,9 @@ class BenchDdp(ProgramCase):
         (self.dir / "measurements.json").write_text(json.dumps(measured(rounds)))
         for words, message in ((("--predict", "8", "--nodes", "3"), "every node must have equally many"),
                                (("--predict", "8,16", "--nodes", "1,2,4"), "--nodes has 3 numbers"),
-                               (("--nodes", "2"), "--nodes goes with --predict")):
+                               (("--nodes", "2"), "--nodes requires --predict")):
             self.assertIn(message, self.run_program("bench", "ddp", "--from", ".", *words, code=2).stderr)
-        self.assertIn("cannot read", self.run_program("bench", "ddp", "--from", "nowhere", code=4).stderr)
+        self.assertIn("there is no nowhere", self.run_program("bench", "ddp", "--from", "nowhere", code=4).stderr)
         (self.dir / "measurements.json").write_text('{"rounds": [')
         self.assertIn("is damaged", self.run_program("bench", "ddp", "--from", ".", code=4).stderr)
         (self.dir / "measurements.json").write_text('{"rounds": [{}], "rows": ["none"]}')

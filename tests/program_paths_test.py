@@ -60,6 +60,44 @@ class Values(ProgramCase):
             self.assertIn("expected FIRST:LAST", self.run_program("train", "--trace-steps", steps, "--max-steps", "1", "--ranks", "1", code=2).stderr)
 
 
+class Mistakes(ProgramCase):
+    def said(self, line):
+        return self.run_program(*line.split(), code=2).stderr.splitlines()[0]
+
+    def test_what_is_wrong_is_said_with_the_command_and_what_was_expected(self):
+        for line, words in (
+            ("train extra", r"train: not expected: extra; `.* help train` says what it takes"),
+            ("bench train extra", r"bench train: not expected: extra; `.* help bench train` says what it takes"),
+            ("bench train --ranks 2", r"bench train: no option '--ranks'"),
+            ("train -epochs 2", r"train: no option '-epochs'. Did you mean '--epochs'\?"),
+            ("-V", r"no option '-V'"),
+            ("--jsn doctor", r"no option '--jsn'. Did you mean '--json'\?"),
+            ("train --epochs", r"--epochs needs a value"),
+            ("train --amp --provider reference", r"train: --amp needs a value, and --provider is an option"),
+            ("train --lr -inf", r"--lr: is '-inf', expected a number such as 0.5"),
+            ("train --ranks 0", r"--ranks is 0, expected 1 to 4096"),
+            ("train --max-steps -1", r"--max-steps is -1, expected .*"),
+            ("train --preset fast", r"--preset is 'fast', expected speedrun"),
+            ("train --checksums maybe", r"--checksums is 'maybe', expected auto,on,off"),
+            ("report", r"report: runs is required: run directories"),
+            ("predict 1", r"predict: image is required: a PNG, .*"),
+            ("launch", r"launch: --nproc-per-node is required: ranks on this machine"),
+            ("eval run --out x.png", r"--out requires --worst"),
+            ("bench ddp --nodes 2", r"--nodes requires --predict"),
+            ("bench ddp --network-us 2", r"--network-us requires --predict"),
+        ):
+            with self.subTest(line):
+                self.assertRegex(self.said(line), f"^ringgrad: {words}$")
+
+    def test_options_that_contradict_each_other_are_found_before_anything_is_done(self):
+        for line in ("train --device cuda --provider reference", "train --provider reference --device cuda:1", "eval run --device cuda --provider reference",
+                     "bench train --device cuda --provider reference"):
+            self.assertIn("expected auto, native, vendor or fastest, or --device cpu", self.said(line))
+        self.assertIn("expected FIRST:LAST, such as 20:22", self.said("train --trace-steps a:b"))
+        self.assertIn("60 steps, expected at most 50", self.said("train --trace-steps 1:60"))
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+
 class Paths(DigitsCase):
     def train(self, *words, **options):
         return self.run_program("train", "--batch", "32", "--max-steps", "1", "--ranks", "1", *words, **options)
@@ -85,7 +123,9 @@ class Paths(DigitsCase):
         self.assertIn("DOCTYPE", (self.dir / "site/page.html").read_text())
         self.assertIn("DOCTYPE", self.run_program(*page, "/dev/stdout").stdout)
         self.assertIn("site cannot be written: Is a directory", self.run_program(*page, "site", code=8).stderr)
-        self.assertIn("No such file", self.run_program(*page, "nowhere/x.html", code=8).stderr)
+        refused = self.run_program(*page, "nowhere/x.html", code=8).stderr
+        self.assertIn("No such file", refused)
+        self.assertNotIn("what was there before is intact", refused)  # nothing was there
         for name in ("a b.html", "it's \"q\".html", "two\nlines.html", "-", "--out"):
             self.run_program("report", "run", "--out=" + name)
             self.assertIn("DOCTYPE", (self.dir / name).read_text())

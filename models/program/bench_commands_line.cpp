@@ -72,17 +72,20 @@ void add_bench_ddp(CLI::App& bench, Run& run) {
                   "the buckets' cap, or auto; several, as auto,0.25,1: a row for each")
       ->default_str("25, the first one 1")
       ->delimiter(',');
-  app->add_option("--predict", o.predict, "also what so many ranks would do, as 8,64,1024")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20));
+  auto* predict =
+      app->add_option("--predict", o.predict, "also what so many ranks would do, as 8,64,1024");
+  predict->delimiter(',')->check(CLI::Range(1, 1 << 20));
   app->add_option("--nodes", o.nodes,
                   "with --predict: on so many nodes, one number for each or for all")
+      ->needs(predict)
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
   app->add_option("--network-us", o.network_us,
                   "with --predict: a message's latency between nodes, in µs")
+      ->needs(predict)
       ->check(CLI::Range(0.0, 1e6));
   app->add_option("--network-gbit", o.network_gbit, "with --predict: a node's bandwidth, in Gbit/s")
+      ->needs(predict)
       ->check(CLI::Range(1e-3, 1e6));
   app->add_option("--from", o.from, "measure nothing: explain what an earlier run's directory has");
   app->add_option("--out", o.out, "the directory for results (default: runs/NNNN-bench-ddp-MODEL)");

@@ -81,8 +81,9 @@ void add_train(CLI::App& app, Run& run) {
       ->check(kNotNegative);
   train_app->add_flag("--tensorboard", o.tensorboard,
                       "write these lines for TensorBoard, too, in the run directory");
-  train_app->add_option("--trace-steps", o.trace_steps,
-                        "FIRST:LAST: trace.json and timeline.svg of these steps");
+  train_app->add_option_function<std::string>(
+      "--trace-steps", [&o](const std::string& words) { o.trace_steps = traced_steps_from(words); },
+      "FIRST:LAST: trace.json and timeline.svg of these steps");
   train_app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
   train_app->add_option_function<std::string>(
       "--bucket-mb",
@@ -124,9 +125,11 @@ void add_eval(CLI::App& app, Run& run) {
   add_checkpoint_options(eval_app, o);
   eval_app->add_option("--provider", o.provider, recipe_field("provider").help);
   eval_app->add_flag("--confusion", o.confusion, "print the confusion matrix");
-  eval_app->add_option("--worst", o.worst, "show so many of the images that it gets most wrong")
-      ->check(CLI::Range(1, static_cast<int>(kWorst)));
-  eval_app->add_option("--out", o.out, "--worst's picture (default: worst.png beside the weights)");
+  auto* worst = eval_app->add_option("--worst", o.worst,
+                                     "show so many of the images that it gets most wrong");
+  worst->check(CLI::Range(1, static_cast<int>(kWorst)));
+  eval_app->add_option("--out", o.out, "--worst's picture (default: worst.png beside the weights)")
+      ->needs(worst);
   eval_app->add_flag("--skip-broken", o.skip_broken, recipe_field("skip_broken").help);
 }
 

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -31,14 +33,28 @@ inline std::map<std::string, std::string> long_options(const CLI::App& app) {
   return help;
 }
 
-// For a word that names no command below this one; its own name comes first where there are several
-// to choose from.
+// "bench train: ", which begins what is said of this command; "" of the program itself.
+inline std::string prefix_for(const CLI::App& app) {
+  std::string words;
+  for (const CLI::App* command = &app; command->get_parent(); command = command->get_parent())
+    words = command->get_name() + (words.empty() ? ": " : " " + words);
+  return words;
+}
+
+// For a word that names no command below this one.
 inline std::string no_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* child : children_of(app))
     if (!child->get_name().empty()) names.push_back(child->get_name());
-  const std::string above = app.get_parent() ? app.get_name() + ": " : "";
-  return fmt::format("{}no command '{}'{}", above, word, did_you_mean(word, names));
+  return fmt::format("{}no command '{}'{}", prefix_for(app), word, did_you_mean(word, names));
+}
+
+// "`ringgrad help bench train` says …"
+inline std::string help_for(const CLI::App& app, const char* says) {
+  const std::string words = prefix_for(app);
+  const std::string named = words.substr(0, words.find(':'));
+  return fmt::format("`{}` says {}", program_command(named.empty() ? "--help" : "help " + named),
+                     says);
 }
 
 // What there is below a command; "" : nothing.
@@ -47,9 +63,8 @@ inline std::string commands_below(const CLI::App& app) {
   for (const CLI::App* child : children_of(app))
     if (!child->get_name().empty()) names.push_back(child->get_name());
   if (names.empty()) return "";
-  const std::string help = program_command(app.get_parent() ? "help " + app.get_name() : "--help");
-  return fmt::format("{}: expected one of {}; `{}` says what they do", app.get_name(),
-                     fmt::join(names, ", "), help);
+  return fmt::format("{}expected one of {}; {}", prefix_for(app), fmt::join(names, ", "),
+                     help_for(app, "what they do"));
 }
 
 // What is wrong with `help WORDS`, which are to name a command; "" : nothing.
@@ -87,20 +102,64 @@ inline std::string option_meant(const std::string& name,
   return "";
 }
 
+// Returns the option of this command, or of the program, that a word names; nullptr: none.
+inline const CLI::Option* option_named(const CLI::App& command, const CLI::App& program,
+                                       const std::string& name) {
+  const CLI::Option* own = command.get_option_no_throw(name);
+  return own ? own : program.get_option_no_throw(name);
+}
+
+// Returns the sentence of CLI11 in our words: what is wrong, and what was expected.
+inline std::string in_our_words(const CLI::App& command, const std::string& what) {
+  const auto match = [&](const char* pattern) {
+    std::smatch found;
+    std::regex_match(what, found, std::regex(pattern));
+    std::vector<std::string> parts(found.begin(), found.end());
+    return parts;
+  };
+  // The value is a number (option_values.h), so it must be too large.
+  if (const auto p = match("Could not convert: (.*)"); !p.empty())
+    return p[1] + ": the number is too large";
+  if (const auto p = match("(\\S+): Value (.*) not in range (.*)"); !p.empty())
+    return fmt::format("{} is {}, expected {}", p[1], p[2], p[3]);
+  if (const auto p = match("(\\S+): (.*) not in \\{(.*)\\}"); !p.empty())
+    return fmt::format("{} is '{}', expected {}", p[1], p[2], p[3]);
+  if (const auto p = match("(\\S+): \\d+ required .* missing"); !p.empty())
+    return p[1] + " needs a value";
+  if (const auto p = match("(\\S+) is required"); !p.empty()) {
+    const CLI::Option* option = command.get_option_no_throw(p[1]);
+    return fmt::format("{}{} is required{}", prefix_for(command), p[1],
+                       option ? ": " + option->get_description() : "");
+  }
+  if (const auto p = match("The following arguments? w.* not expected: (.*)"); !p.empty())
+    return fmt::format("{}not expected: {}; {}", prefix_for(command), p[1],
+                       help_for(command, "what it takes"));
+  return what;
+}
+
 // The message for what CLI11 did not understand, with the nearest thing that exists.
 inline std::string misunderstanding(const CLI::App& app, const CLI::ParseError& error, int argc,
                                     char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    const std::string next = i + 1 < argc ? argv[i + 1] : "";
     if (word == "--") break;  // another program's words follow
-    if (word.starts_with("--")) {
-      const std::string name = word.substr(0, word.find('='));
-      auto known = long_options(*command);
-      known.merge(long_options(app));
-      if (!known.contains(name))
-        return fmt::format("{}: no option '{}'{}", command->get_name(), name,
-                           option_meant(name, known));
+    const bool is_short = word.size() > 1 && word[0] == '-' && std::isalpha(word[1]);
+    if (word.starts_with("--") || is_short) {
+      const std::string name = is_short ? word.substr(0, 2) : word.substr(0, word.find('='));
+      const CLI::Option* option = option_named(*command, app, name);
+      if (!option) {
+        auto known = long_options(*command);
+        known.merge(long_options(app));
+        return fmt::format("{}no option '{}'{}", prefix_for(*command), is_short ? word : name,
+                           option_meant(is_short ? "-" + word : name, known));
+      }
+      const bool needs_value = option->get_items_expected_min() > 0 && word == name;
+      if (needs_value && next.starts_with("--") && option_named(*command, app, next))
+        return fmt::format("{}{} needs a value, and {} is an option", prefix_for(*command), word,
+                           next);
+      i += needs_value ? 1 : 0;
     } else if (!word.starts_with("-")) {
       const CLI::App* found = nullptr;
       for (const CLI::App* child : children_of(*command))
@@ -110,12 +169,7 @@ inline std::string misunderstanding(const CLI::App& app, const CLI::ParseError& 
     }
   }
   const std::string below = commands_below(*command);
-  if (!below.empty()) return below;
-  // The value is a number (option_values.h), so it must be too large.
-  const std::string what = error.what(), unconverted = "Could not convert: ";
-  return what.starts_with(unconverted)
-             ? what.substr(unconverted.size()) + ": the number is too large"
-             : what;
+  return below.empty() ? in_our_words(*command, error.what()) : below;
 }
 
 }  // namespace ringgrad::program

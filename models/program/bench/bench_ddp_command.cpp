@@ -270,8 +270,6 @@ json explained(const json& measured, const BenchDdpOptions& options) {
 
 int bench_ddp(const BenchDdpOptions& options) {
   if (!options.row.empty()) return run_row(options);
-  if (options.predict.empty() && !options.nodes.empty())
-    throw UsageError("bench ddp: --nodes goes with --predict, the numbers of ranks on them");
   for (const std::string& words : options.buckets)
     if (words != "0") (void)bucket_mb_from(words);
   const bool measures = options.from.empty();

@@ -152,13 +152,13 @@ int64_t peak_resident_bytes() {
 int bench_train(const BenchTrainOptions& options) {
   recipe_field("model").check_choice(options.model);
   const Device device(options.device);
+  set_provider(provider_named(options.provider, device));
   check_device("bench train", device);
   const std::string processor = device_backend(device.type).describe(device.index);
   if (processor.starts_with("emulated"))
     throw DeviceError(
         fmt::format("bench train: {} is {}, and its times mean nothing", str(device), processor));
   set_conv_algorithm(conv_algorithm_named(options.conv));
-  set_provider(provider_named(options.provider));
   recipe_field("float32_matmul_precision").check_choice(options.float32_matmul_precision);
   set_float32_matmul_precision(options.float32_matmul_precision);
   // Read when the first kernel runs, which has not happened yet.

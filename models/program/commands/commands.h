@@ -20,6 +20,15 @@
 
 namespace ringgrad::program {
 
+// The first and the last step of those that are traced, from 1 on; 0: none.
+struct TracedSteps {
+  int64_t first = 0;
+  int64_t last = 0;
+  bool operator==(const TracedSteps&) const = default;
+};
+// Reads "FIRST:LAST". Throws UsageError.
+TracedSteps traced_steps_from(const std::string& words);
+
 struct TrainOptions {
   // Its values count where their options are `given`.
   Recipe recipe;
@@ -48,8 +57,8 @@ struct TrainOptions {
   int64_t log_every = 0;
   // The same lines also as TensorBoard reads them.
   bool tensorboard = false;
-  // "FIRST:LAST": trace.json and timeline.svg of these steps; "" : none.
-  std::string trace_steps;
+  // With trace.json and timeline.svg.
+  TracedSteps trace_steps;
   // Write report.html at the end.
   bool report = true;
   // speedrun: a recipe with a network and optimizers of its own; "": the recipe above.

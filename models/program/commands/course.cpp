@@ -30,24 +30,15 @@ std::string digest_of(const ImageDataset& set) {
       hash_of(images.raw_data(), static_cast<size_t>(images.numel()) * itemsize(images.dtype())));
 }
 
-std::pair<int64_t, int64_t> steps_to_trace(const std::string& asked, const Training& training) {
-  if (asked.empty()) return {0, 0};
-  const size_t colon = std::min(asked.find(':'), asked.size() - 1);
-  const int64_t first = parse_number<int64_t>(asked.substr(0, colon)).value_or(0);
-  const int64_t last = parse_number<int64_t>(asked.substr(colon + 1)).value_or(0);
-  if (first < 1 || last < first)
-    throw UsageError("--trace-steps is '{}', expected FIRST:LAST, such as 20:22", asked);
-  if (last - first >= kMostTraced)
-    throw UsageError("--trace-steps {}: {} steps, expected at most {}", asked, last - first + 1,
-                     kMostTraced);
-  if (last > training.planned_steps() || first <= training.step())
-    throw UsageError("--trace-steps {}: the run takes steps {} to {}", asked, training.step() + 1,
-                     training.planned_steps());
+void check_traced(const TracedSteps& asked, const Training& training) {
+  if (asked == TracedSteps{}) return;
+  if (asked.last > training.planned_steps() || asked.first <= training.step())
+    throw UsageError("--trace-steps {}:{}: the run takes steps {} to {}", asked.first, asked.last,
+                     training.step() + 1, training.planned_steps());
   if (!training.can_be_watched())
     throw UsageError(
         "--trace-steps sees nothing of steps with --parallel dp, with --shards, "
         "or that are captured");
-  return {first, last};
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
@@ -57,6 +48,18 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 }
 
 }  // namespace
+
+TracedSteps traced_steps_from(const std::string& words) {
+  const size_t colon = std::min(words.find(':'), words.size() - 1);
+  const TracedSteps steps{parse_number<int64_t>(words.substr(0, colon)).value_or(0),
+                          parse_number<int64_t>(words.substr(colon + 1)).value_or(0)};
+  if (steps.first < 1 || steps.last < steps.first)
+    throw UsageError("--trace-steps is '{}', expected FIRST:LAST, such as 20:22", words);
+  if (steps.last - steps.first >= kMostTraced)
+    throw UsageError("--trace-steps {}: {} steps, expected at most {}", words,
+                     steps.last - steps.first + 1, kMostTraced);
+  return steps;
+}
 
 Course::Course(const TrainOptions& options, const RunConfig& config, const Data& data,
                Training& training, const RunDirectory* run, ProcessGroup* group)
@@ -69,7 +72,7 @@ Course::Course(const TrainOptions& options, const RunConfig& config, const Data&
       device_(config.division->device),
       loss_steps_(std::max<int64_t>(1, training.planned_steps() / kLossPoints)),
       profile_steps_(std::max(kLeastProfileSteps, loss_steps_)) {
-  std::tie(trace_first_, trace_last_) = steps_to_trace(options.trace_steps, training);
+  check_traced(options.trace_steps, training);
   if (run)
     logbook_.emplace(*run, training, config.recipe.step_batch(), options.log_every,
                      options.tensorboard);
@@ -104,7 +107,7 @@ void Course::begin_epoch() {
 void Course::after_step(bool stops) {
   ++steps;
   const int64_t step = training_.step();
-  const bool traced = step >= trace_first_ && step <= trace_last_,
+  const bool traced = step >= options_.trace_steps.first && step <= options_.trace_steps.last,
              over = stops || training_.at_epoch_end();
   if (recorder_) recorder_->end_step();
   if (recorder_ && !traced) {
@@ -118,8 +121,8 @@ void Course::after_step(bool stops) {
       loss_curve_.push_back(
           {static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch()), *loss});
   if (logbook_) logbook_->after_step();
-  if (traced && (step == trace_last_ || stops)) write_trace();
-  if (stops && step < trace_first_)
+  if (traced && (step == options_.trace_steps.last || stops)) write_trace();
+  if (stops && step < options_.trace_steps.first)
     message("note    step {} was the last one: --trace-steps has nothing to show", step);
   look_at_next_step(over);
 }
@@ -129,7 +132,7 @@ void Course::after_step(bool stops) {
 void Course::look_at_next_step(bool stops) {
   const int64_t next = training_.step() + 1;
   if (stops) return;
-  if (next >= trace_first_ && next <= trace_last_) {
+  if (next >= options_.trace_steps.first && next <= options_.trace_steps.last) {
     if (!recorder_)
       recorder_ = std::make_unique<StepRecorder>(training_.model(), training_.distributed());
     training_.loading().set_on(true);
@@ -152,7 +155,7 @@ void Course::write_trace() {
   const std::string title =
       fmt::format("{} on {} · batch {} on {} rank{} · steps {} to {}", config_.recipe.model,
                   config_.recipe.data, config_.recipe.step_batch(), records.size(),
-                  records.size() > 1 ? "s" : "", trace_first_, training_.step());
+                  records.size() > 1 ? "s" : "", options_.trace_steps.first, training_.step());
   write_text(run_->path() / "trace.json", perfetto_trace(records).dump() + "\n");
   write_text(run_->path() / "timeline.svg", timeline_svg(title, records));
   message("trace   {} (open it in ui.perfetto.dev), timeline.svg",

@@ -83,8 +83,6 @@ class Course {
   nlohmann::json epochs_ = nlohmann::json::array();
 
   KernelTimes kernels_;
-  // Steps; 0: none.
-  int64_t trace_first_ = 0, trace_last_ = 0;
   // Records the step that is looked at, or those that are traced.
   std::unique_ptr<StepRecorder> recorder_;
 };

@@ -131,8 +131,8 @@ nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set,
 
 int eval(const EvalOptions& options) {
   const Device device(options.device);
+  set_provider(provider_named(options.provider, device));
   check_device("eval", device);
-  set_provider(provider_named(options.provider));
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const std::string directory =
       data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);

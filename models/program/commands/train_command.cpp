@@ -146,13 +146,14 @@ uint64_t hash_of(const Tensor& x) {
 // these lines, not after an epoch.
 std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& config,
                                  const Data& data) {
-  std::vector<std::string> lines = {fmt::format("--seed {}", config.seed),
-                                    fmt::format("--max-steps {}", options.max_steps),
-                                    fmt::format("--save-every {}", options.save_every),
-                                    fmt::format("--trace-steps {}", options.trace_steps),
-                                    fmt::format("--sync-bn {:d}", *config.division->sync_bn),
-                                    fmt::format("--shards {}", config.division->shards),
-                                    fmt::format("--bucket-mb {}", config.division->bucket_mb)};
+  std::vector<std::string> lines = {
+      fmt::format("--seed {}", config.seed),
+      fmt::format("--max-steps {}", options.max_steps),
+      fmt::format("--save-every {}", options.save_every),
+      fmt::format("--trace-steps {}:{}", options.trace_steps.first, options.trace_steps.last),
+      fmt::format("--sync-bn {:d}", *config.division->sync_bn),
+      fmt::format("--shards {}", config.division->shards),
+      fmt::format("--bucket-mb {}", config.division->bucket_mb)};
   for (const ImageDataset* set : {&data.train_set, &data.test_set})
     lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
                                 set == &data.train_set ? "training" : "test", hash_of(set->images),
@@ -287,6 +288,7 @@ int train(const TrainOptions& asked) {
   if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
     return say_finished(RunDirectory::open(options.resume));
   check_division(division);
+  (void)provider_named(config.recipe.provider, Device(division.device));
   if (division.parallel == "dp" && division.device == "cpu" &&
       variable("RINGGRAD_CPU_DEVICES").empty())
     setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);

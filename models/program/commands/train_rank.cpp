@@ -377,7 +377,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
                const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic) {
   silence_console(group && !group->is_main_process());
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
-  set_provider(provider_named(config.recipe.provider));
+  set_provider(provider_named(config.recipe.provider, Device(config.division->device)));
   set_float32_matmul_precision(config.recipe.float32_matmul_precision);
   Training training(config, data.train_set, group, options.workers, options.init);
   const bool has_state = elastic && elastic->kept.step > 0;

@@ -247,8 +247,13 @@ ConvAlgorithm conv_algorithm_named(const std::string& name) {
                                     field.choices.begin());
 }
 
-std::optional<Provider> provider_named(const std::string& name) {
+std::optional<Provider> provider_named(const std::string& name, Device device) {
   recipe_field("provider").check_choice(name);
+  if (name == ringgrad::name(Provider::Reference) && !device.is_cpu())
+    throw UsageError(
+        "--provider {} does not go with --device {}: its kernels run on the CPU; expected auto, "
+        "native, vendor or fastest, or --device cpu",
+        name, str(device));
   for (const Provider provider :
        {Provider::Native, Provider::Vendor, Provider::Reference, Provider::Fastest})
     if (name == ringgrad::name(provider)) return provider;

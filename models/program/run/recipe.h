@@ -109,7 +109,8 @@ optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 // name.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);
-std::optional<Provider> provider_named(const std::string& name);  // "auto": nullopt
+// "auto": nullopt. Throws UsageError also where no kernel of this provider runs on the device.
+std::optional<Provider> provider_named(const std::string& name, Device device);
 
 nlohmann::json to_json(const Recipe& recipe);
 // Throws UsageError if a value has another type, or if model or data is missing. Any other missing
