@@ -236,6 +236,9 @@ void AtomicFile::fail(const char* what, int known) const {
 }
 
 void AtomicFile::write(std::span<const uint8_t> bytes) { write_at(end_, bytes); }
+void AtomicFile::write(std::string_view text) {
+  write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
 
 void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
@@ -293,6 +296,12 @@ void AtomicFile::commit() {
   if (directory < 0) return;
   ::fsync(directory);
   ::close(directory);
+}
+
+void write_text(const fs::path& file, std::string_view text) {
+  AtomicFile out(file);
+  out.write(text);
+  out.commit();
 }
 
 }  // namespace ringgrad

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace ringgrad {
 
@@ -66,6 +67,7 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
 
   void write(std::span<const uint8_t> bytes);  // behind the last write
+  void write(std::string_view text);
   void write_at(uint64_t offset, std::span<const uint8_t> bytes);
   void commit();
 
@@ -85,5 +87,11 @@ class AtomicFile {
   bool nameless_ = false;
   uint64_t end_ = 0;
 };
+
+// Writes a file of these bytes, as AtomicFile does.
+void write_text(const std::filesystem::path& file, std::string_view text);
+
+// Writes a file of these bytes, as AtomicFile does.
+void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace ringgrad

@@ -121,9 +121,7 @@ class Table {
     try {
       std::error_code ignored;
       std::filesystem::create_directories(file_.parent_path(), ignored);
-      AtomicFile out(file_);
-      out.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-      out.commit();
+      write_text(file_, bytes);
     } catch (const IoError&) {  // it costs a measurement in the next process
     }
   }

@@ -137,9 +137,7 @@ void write_ddp_page(const json& document, const std::filesystem::path& file) {
           "</code><br/>" + escaped(document.value("machine", "")) + " " +
           escaped(document.value("commit", "")) + "</p>\n";
   const std::string html = html_document(title, body, true);
-  AtomicFile out(file);
-  out.write(std::span(reinterpret_cast<const uint8_t*>(html.data()), html.size()));
-  out.commit();
+  write_text(file, html);
 }
 
 }  // namespace ringgrad::program

@@ -41,12 +41,6 @@ void check_traced(const TracedSteps& asked, const Training& training) {
         "or that are captured");
 }
 
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  file.commit();
-}
-
 }  // namespace
 
 TracedSteps traced_steps_from(const std::string& words) {

@@ -29,9 +29,7 @@ void write_image_grid(const std::filesystem::path& path, const Tensor& images) {
           pixels[(c * all_height + row) * all_width + column] = *in++;
         }
   const std::string png = png_file(pixels.data(), channels, all_height, all_width);
-  AtomicFile file(path);
-  file.write({reinterpret_cast<const uint8_t*>(png.data()), png.size()});
-  file.commit();
+  write_text(path, png);
 }
 
 }  // namespace ringgrad::program

@@ -380,9 +380,7 @@ int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::
         (runs.size() > 1 ? "<h1>" + letter(runs, i) + escaped(runs[i].path) + "</h1>\n" : "") +
         column(runs[i], test_set(runs[i])));
   html = html_document(title, html + "</div>\n", true);
-  AtomicFile out(file);
-  out.write(std::span(reinterpret_cast<const uint8_t*>(html.data()), html.size()));
-  out.commit();
+  write_text(file, html);
   return static_cast<int64_t>(html.size());
 }
 

@@ -158,9 +158,7 @@ void RunDirectory::discard() const {
 
 void RunDirectory::write_config(const nlohmann::json& config) const {
   const std::string text = config.dump(2) + '\n';
-  AtomicFile out(path_ / "config.json");
-  out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  out.commit();
+  write_text(path_ / "config.json", text);
 }
 
 namespace {

@@ -169,9 +169,7 @@ RunSummary summary_from_json(const nlohmann::json& json) {
 
 void write_summary(const std::filesystem::path& run, const RunSummary& summary) {
   const std::string text = to_json(summary).dump(1) + '\n';
-  AtomicFile out(run / "summary.json");
-  out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  out.commit();
+  write_text(run / "summary.json", text);
 }
 
 }  // namespace ringgrad::program
