@@ -10,6 +10,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
@@ -96,14 +97,22 @@ void check_device(const char* operation, Device device) {
            device.is_cpu() ? " (RINGGRAD_CPU_DEVICES sets the number of logical CPU devices)" : "");
 }
 
+namespace {
+
+ProcessNumber threads("RINGGRAD_THREADS", 1, 1024);
+
+}  // namespace
+
 int cpu_cores() {
   static const int cores = [] {
     cpu_set_t allowed;
-    const int here = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-    return number_from_environment("RINGGRAD_THREADS", 1, 1024, here);
+    return threads.get(sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
+                                                                           : 1);
   }();
   return cores;
 }
+
+void set_cpu_cores(int n) { threads.set(n); }
 
 void register_backend(DeviceType type, DeviceBackend* backend) {
   backends[static_cast<int>(type)] = backend;

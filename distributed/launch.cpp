@@ -123,6 +123,7 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
   job.num_processes = options.num_processes;
   job.num_machines = options.num_machines;
   job.elastic = options.elastic;
+  job.environment = options.environment;
   job.machine_rank = options.machine_rank;
   if (options.dist_url != "auto") parse_url(options.dist_url, job);
   job.final_message = [](const JobResult& result) { return result.report; };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "ringgrad/distributed/init_process_group.h"
@@ -20,6 +21,8 @@ struct LaunchOptions {
   InitOptions group = {};
   // Elastic jobs begin with num_processes; see elastic_job.h, which connects the ranks then.
   ElasticRange elastic = {};
+  // Variables that the ranks have besides those of this process.
+  std::map<std::string, std::string> environment = {};
 };
 
 // Runs main_function on num_machines · num_processes ranks, each with a process group

@@ -12,6 +12,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/data/formats/picture_files.h"
 #include "ringgrad/distributed/os/shared_memory.h"

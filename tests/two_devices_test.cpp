@@ -8,6 +8,7 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
@@ -34,6 +35,20 @@ TEST_CASE("devices have memory accounts and streams of their own",
   CHECK(memory_stats(kFirst).live_bytes == first);
   CHECK(memory_stats(kSecond).live_bytes == second + 4096);
   CHECK(!(current_stream(kFirst) == current_stream(kSecond)));
+}
+
+TEST_CASE("how many there are is said before the first use, or never",
+          "[two_devices][quick][threads]") {
+  REQUIRE(device_count(DeviceType::CPU) == 2);
+  CHECK_NOTHROW(set_cpu_devices(2));
+  CHECK_THROWS_WITH(set_cpu_devices(3), Catch::Matchers::Contains("and 2 is in use already"));
+  CHECK_THROWS_WITH(set_cpu_devices(0), Catch::Matchers::Contains("expected 1 to 64"));
+  const int cores = cpu_cores();
+  CHECK_NOTHROW(set_cpu_cores(cores));
+  CHECK_THROWS_WITH(set_cpu_cores(cores + 1), Catch::Matchers::Contains("is in use already"));
+  CHECK_THROWS_WITH(set_cpu_cores(1025), Catch::Matchers::Contains("expected 1 to 1024"));
+  CHECK(device_count(DeviceType::CPU) == 2);
+  CHECK(cpu_cores() == cores);
 }
 
 TEST_CASE("a gradient from another device is refused", "[two_devices][quick][threads]") {

@@ -1,8 +1,6 @@
 #include "ringgrad/core/base/environment.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
 #include "ringgrad/core/base/check.h"
 
@@ -22,18 +20,19 @@ int number_from_environment(const char* name, int low, int high, int otherwise) 
   return *number;
 }
 
-std::string program_command(const std::string& words) {
-  return variable("RINGGRAD_CALLED_AS", "ringgrad") + " " + words;
+int ProcessNumber::get(int otherwise) {
+  const std::lock_guard lock(mutex_);
+  if (value_ == 0) value_ = number_from_environment(variable_, low_, high_, otherwise);
+  used_ = true;
+  return value_;
 }
 
-std::string shell_word(const std::string& word) {
-  const auto plain = [](char c) {
-    return is_letter(c) || is_digit(c) || std::strchr("%+,-./:=@_", c);
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
+void ProcessNumber::set(int n) {
+  const std::lock_guard lock(mutex_);
+  CHECK(n >= low_ && n <= high_, variable_, ": ", n, ", expected ", low_, " to ", high_);
+  CHECK(!used_ || value_ == n, variable_, ": ", n, ", and ", value_,
+        " is in use already; say it before the first tensor");
+  value_ = n;
 }
 
 }  // namespace ringgrad

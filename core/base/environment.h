@@ -1,6 +1,8 @@
-// Environment variables. One that is empty counts as not set, everywhere.
+// Environment variables. One that is empty counts as not set, everywhere. Which there are is in
+// models/program/commands/environment_table.cpp, and `ringgrad doctor` prints it.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include "ringgrad/core/error.h"
@@ -18,13 +20,23 @@ std::string variable(const char* name, const char* otherwise = "");
 // The same for a number. Throws EnvironmentError unless it is a whole number from low to high.
 int number_from_environment(const char* name, int low, int high, int otherwise);
 
-// A command of the program `ringgrad` as its caller can type it: "./go data get mnist".
-// RINGGRAD_CALLED_AS says how the program was called; it says so itself, for what it links and for
-// the ranks that it starts.
-std::string program_command(const std::string& words);
+// A number of this process that never changes once it is in use: what set() has said, else what the
+// variable says. Thread-safe.
+class ProcessNumber {
+ public:
+  constexpr ProcessNumber(const char* variable, int low, int high)
+      : variable_(variable), low_(low), high_(high) {}
+  // Throws EnvironmentError as number_from_environment() does.
+  int get(int otherwise);
+  // Throws Error unless n is from low to high, and where get() has returned another number.
+  void set(int n);
 
-// `word` as it is typed in a shell: what is not plain, such as a path with spaces, in single
-// quotes.
-std::string shell_word(const std::string& word);
+ private:
+  const char* const variable_;
+  const int low_, high_;
+  std::mutex mutex_;
+  int value_ = 0;  // 0: not known yet
+  bool used_ = false;
+};
 
 }  // namespace ringgrad

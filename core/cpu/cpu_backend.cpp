@@ -12,6 +12,7 @@
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/cpu/thread_pool.h"
+#include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels/kernel.h"
 
@@ -21,10 +22,12 @@ namespace {
 constexpr size_t kAlignment = 64;              // a cache line, and an AVX-512 register
 constexpr size_t kHugePage = size_t{2} << 20;  // blocks of at least two of them are aligned to them
 
+ProcessNumber cpu_devices("RINGGRAD_CPU_DEVICES", 1, 64);
+
 class CpuBackend : public DeviceBackend {
  public:
   int count() const override {
-    static const int devices = number_from_environment("RINGGRAD_CPU_DEVICES", 1, 64, 1);
+    static const int devices = cpu_devices.get(1);
     return devices;
   }
 
@@ -79,4 +82,7 @@ class CpuBackend : public DeviceBackend {
 BEFORE_MAIN(cpu, register_backend(DeviceType::CPU, new CpuBackend));
 
 }  // namespace
+
+void set_cpu_devices(int n) { cpu_devices.set(n); }
+
 }  // namespace ringgrad

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/data/datasets/data_place.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/data/formats/cifar.h"
 #include "ringgrad/data/formats/idx.h"

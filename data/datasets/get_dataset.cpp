@@ -1,9 +1,9 @@
 #include "ringgrad/data/datasets/get_dataset.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/data/datasets/dataset_files.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/byte_reader.h"
 
 namespace ringgrad {

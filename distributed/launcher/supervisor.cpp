@@ -170,6 +170,7 @@ class Supervisor {
                          {"RINGGRAD_LAUNCHER_PID", std::to_string(getpid())},
                          {"RINGGRAD_STATUS_FD", std::to_string(status_.descriptor())}};
     if (!secret_.empty()) child.environment["RINGGRAD_SECRET"] = secret_;
+    child.environment.insert(options_.environment.begin(), options_.environment.end());
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
       if (variable(threads).empty())
         child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
@@ -401,7 +402,7 @@ class Supervisor {
   std::vector<Rank> ranks_;
   int running_ = 0, interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
-  const std::chrono::milliseconds timeout_ = default_timeout();
+  const std::chrono::milliseconds timeout_ = options_.timeout;
   Clock::time_point looked_ = Clock::now();
   Clock::duration stood_still_{};  // how long all ranks have been stopped
   Deadline patience_;              // with ranks that were asked to end

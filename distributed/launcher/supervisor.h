@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ringgrad/distributed/job/job_members.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 
 namespace ringgrad {
 
@@ -41,6 +43,9 @@ struct SupervisorOptions {
   std::string secret;
   // Ranks may go and come (elastic/README.md), and SIGUSR1 asks for one more.
   ElasticRange elastic = {};
+  // Variables that the ranks have besides those of this process; those of a rank win.
+  std::map<std::string, std::string> environment = {};
+  std::chrono::milliseconds timeout = default_timeout();
   // Empty: no logs; else rankN.log of every rank.
   std::string log_directory;
   // The text to write to stderr at the end; empty: nothing.
@@ -51,10 +56,10 @@ struct SupervisorOptions {
 // process's output directly (through a pipe where there are logs); other ranks' lines begin with
 // "[rank 1] ". SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) are passed on to the
 // ranks, which go on for it where they are stopped; a second one kills them, as does
-// RINGGRAD_TIMEOUT after the first. Output that nobody reads holds up the ranks, not the
+// the timeout after the first. Output that nobody reads holds up the ranks, not the
 // supervisor: after a signal its reader is not waited for, so what is to be said at the end is left
 // to final_message. A rank that is stopped, or has waited for others for 5 s, is noted on stderr;
-// where all are stopped for RINGGRAD_TIMEOUT, nobody misses them but the supervisor, which kills
+// where all are stopped for the timeout, nobody misses them but the supervisor, which kills
 // them (exit code 6).
 //
 // Ranks get torchrun's environment (rank_environment.h), and one share of the cores each

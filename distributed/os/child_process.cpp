@@ -37,15 +37,19 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
+}  // namespace
+
+std::vector<std::string> merged_environment(const std::map<std::string, std::string>& more) {
   std::vector<std::string> merged;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    if (!added.count(text.substr(0, text.find('=')))) merged.push_back(text);
+    if (!more.count(text.substr(0, text.find('=')))) merged.push_back(text);
   }
-  for (const auto& [name, value] : added) merged.push_back(name + "=" + value);
+  for (const auto& [name, value] : more) merged.push_back(name + "=" + value);
   return merged;
 }
+
+namespace {
 
 // What the child needs between fork and exec, prepared before: there, only system calls are safe.
 struct Plan {

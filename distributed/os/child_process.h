@@ -40,6 +40,9 @@ struct ChildProcess {
   FileDescriptor output, error;  // what it writes; empty with own_output
 };
 
+// This process's variables and these, as NAME=VALUE.
+std::vector<std::string> merged_environment(const std::map<std::string, std::string>& more);
+
 // Starts a child that the kernel kills when this process dies, however it dies (PR_SET_PDEATHSIG).
 // Throws ExecuteError, naming the program, when it cannot be executed, LimitError when the system
 // has no more processes or this one may have no more open files.

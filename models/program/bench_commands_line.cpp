@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/command_line_parts.h"

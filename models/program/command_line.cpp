@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"

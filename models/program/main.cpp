@@ -4,12 +4,12 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <locale>
 #include <new>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/models/program/command_line.h"
 #include "ringgrad/models/program/console/document.h"
@@ -51,10 +51,7 @@ int main(int argc, char** argv) {
   std::cout.imbue(std::locale::classic());
   std::cerr.imbue(std::locale::classic());
   ringgrad::open_standard_streams();
-  // Hints name the program as it was called, also those of the ranks that it starts; ./go has said
-  // its own name.
-  if (argc > 0 && ringgrad::variable("RINGGRAD_CALLED_AS").empty())
-    setenv("RINGGRAD_CALLED_AS", argv[0], 1);
+  if (argc > 0) ringgrad::set_program_name(argv[0]);  // for hints
   signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   std::set_new_handler([] { throw NoMemory(); });
   try {

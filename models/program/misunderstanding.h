@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/console/console.h"
 
 namespace ringgrad::program {

@@ -1,6 +1,6 @@
 // The command line of what is about runs, `report`, `compare`, `watch` and `runs`, of the other
 // kinds of training, and `lint`.
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/command_line_parts.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/report/report.h"

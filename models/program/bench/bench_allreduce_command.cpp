@@ -19,6 +19,7 @@
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/division.h"
 
@@ -330,8 +331,9 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
         options.device);
   group.transport = options.transport;
   group.algorithm = algorithm->second;
-  return report_end(
-      launch_or_throw([&] { measure(options); }, {.num_processes = ranks, .group = group}));
+  return report_end(launch_or_throw(
+      [&] { measure(options); },
+      {.num_processes = ranks, .group = group, .environment = document_for_ranks()}));
 }
 
 }  // namespace ringgrad::program

@@ -14,7 +14,9 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
@@ -64,7 +66,7 @@ std::vector<RowPlan> rows_on(Device device, const std::vector<std::string>& buck
 fs::path parameters_beside(fs::path row) { return row.replace_extension("safetensors"); }
 
 int run_row(const BenchDdpOptions& options) {
-  if (options.row == "dp") setenv("RINGGRAD_CPU_DEVICES", std::to_string(options.ranks).c_str(), 1);
+  if (options.row == "dp") set_cpu_devices(options.ranks);
   InitOptions group = group_options_for(options.device, options.backend);
   const Device first(options.device);
   if (!options.row.starts_with("ddp"))
@@ -91,10 +93,11 @@ int run_row(const BenchDdpOptions& options) {
 // there.
 json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row,
                           const fs::path& file) {
-  setenv(kFileVariable, file.c_str(), 1);
   SupervisorOptions job;
+  job.environment = {{kFileVariable, file.string()}};
   job.num_processes = row.method.starts_with("ddp") ? options.ranks : 1;
-  job.command = {"/proc/self/exe", "bench", "ddp"};
+  job.program = "/proc/self/exe";
+  job.command = {program_name(), "bench", "ddp"};
   const auto pass = [&](const char* option, const auto& value) {
     job.command.insert(job.command.end(), {option, fmt::format("{}", value)});
   };
@@ -222,9 +225,7 @@ json measure(const BenchDdpOptions& options) {
 
 void write_json(const fs::path& file, const json& document) {
   const std::string text = document.dump(1) + '\n';
-  AtomicFile out(file);
-  out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  out.commit();
+  write_text(file, text);
 }
 
 // The same, kept in a directory, which is made first: what is found there has cost minutes.

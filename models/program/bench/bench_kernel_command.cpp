@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/bench/bench.h"
 #include "ringgrad/models/program/bench/kernel_step.h"
 #include "ringgrad/models/program/console/console.h"

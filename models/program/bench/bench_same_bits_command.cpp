@@ -132,8 +132,8 @@ json measure_all(const BenchSameBitsOptions& options, int shards) {
 json measure_on_ranks(const BenchSameBitsOptions& options) {
   const TemporaryDirectory files("bench same-bits");
   const std::filesystem::path file = files.of("ranks");
-  setenv(kFileVariable, file.c_str(), 1);
-  const int code = launch_or_throw([] {}, {.num_processes = options.ranks});
+  const int code = launch_or_throw(
+      [] {}, {.num_processes = options.ranks, .environment = {{kFileVariable, file.string()}}});
   if (code != kOk) throw JobFailed(code, "bench same-bits: its ranks have failed");
   return json::parse(std::ifstream(file));
 }

@@ -19,6 +19,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/kernels/isa.h"
@@ -161,8 +162,7 @@ int bench_train(const BenchTrainOptions& options) {
   set_conv_algorithm(conv_algorithm_named(options.conv));
   recipe_field("float32_matmul_precision").check_choice(options.float32_matmul_precision);
   set_float32_matmul_precision(options.float32_matmul_precision);
-  // Read when the first kernel runs, which has not happened yet.
-  if (options.threads > 0) setenv("RINGGRAD_THREADS", std::to_string(options.threads).c_str(), 1);
+  if (options.threads > 0) set_cpu_cores(options.threads);
 
   TrainWorkload workload(options);
   workload.step();

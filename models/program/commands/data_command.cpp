@@ -1,10 +1,10 @@
 // `ringgrad data list | make | get | check`
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/datasets/data_place.h"
 #include "ringgrad/data/datasets/dataset_files.h"
 #include "ringgrad/data/datasets/get_dataset.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/commands/check_pictures.h"
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/console/console.h"

@@ -1,5 +1,4 @@
 // `ringgrad launch`: any program on several ranks.
-#include <cstdlib>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -57,9 +56,12 @@ int launch_program(const LaunchCommandOptions& options) {
         "so that no stranger can join:\n"
         "  openssl rand -hex 32 > job.secret && chmod 600 job.secret && "
         "export RINGGRAD_SECRET_FILE=job.secret");
-  if (options.timeout_seconds > 0)
-    setenv("RINGGRAD_TIMEOUT", fmt::format("{}", options.timeout_seconds).c_str(), 1);
-  if (!options.transport.empty()) setenv("RINGGRAD_TRANSPORT", options.transport.c_str(), 1);
+  if (options.timeout_seconds > 0) {
+    job.timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1e3) + 1);
+    job.environment["RINGGRAD_TIMEOUT"] = fmt::format("{}", options.timeout_seconds);
+  }
+  if (!options.transport.empty()) job.environment["RINGGRAD_TRANSPORT"] = options.transport;
   std::error_code error;
   if (!job.log_directory.empty()) std::filesystem::create_directories(job.log_directory, error);
   if (error)
@@ -68,8 +70,7 @@ int launch_program(const LaunchCommandOptions& options) {
   if (!options.master_address.empty()) job.host = options.master_address;
   job.final_message = final_message;
   const TemporaryDirectory written("launch");
-  if (variable("RINGGRAD_LINT").empty()) setenv("RINGGRAD_LINT", written.path().c_str(), 1);
-  keep_document_from_children();
+  if (variable("RINGGRAD_LINT").empty()) job.environment["RINGGRAD_LINT"] = written.path().string();
   const JobResult done = supervise(job);
   if (done.exit_code == kOk)
     print_json({{"exit_code", kOk}, {"mistakes", warn_of_mistakes(written.path())}});

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +15,8 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/cpu_division.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/rank_environment.h"
@@ -23,6 +24,7 @@
 #include "ringgrad/models/program/commands/commands.h"
 #include "ringgrad/models/program/commands/train_rank.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/report/findings.h"
 #include "ringgrad/models/program/run/run_of_ranks.h"
@@ -188,13 +190,23 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   }
 }
 
+InitOptions group_of_ranks(const TrainOptions& options, const Division& division) {
+  InitOptions group = group_options_for(division.device, division.backend);
+  if (!division.transport.empty()) group.transport = division.transport;
+  if (!options.checksums.empty())
+    group.checksums = options.checksums == "on"    ? Checksums::On
+                      : options.checksums == "off" ? Checksums::Off
+                                                   : Checksums::Auto;
+  return group;
+}
+
 // The same in a job whose ranks may go and come: once for every generation of them, of whatever
 // size.
 int train_elastically(const TrainOptions& options, const RunConfig& config, const Data& data) {
   check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
   std::vector<std::string> work = work_of(options, config, data);
   work.insert(work.begin(), "version " RINGGRAD_VERSION);
-  ElasticJob job(work, group_options_for(config.division->device, config.division->backend));
+  ElasticJob job(work, group_of_ranks(options, *config.division));
   ElasticRun state{job};
   int code = kOk;
   (void)job.run([&](ProcessGroup& group) {
@@ -222,12 +234,16 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
             counted(ranks, "rank"), counted(cores_allowed(), "core"));
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
   const RunDirectory run = open_run(options, config);
-  setenv(kRunVariable, run.path().c_str(), 1);
+  auto environment = document_for_ranks();
+  environment[kRunVariable] = run.path().string();
   return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
     const ElasticRange elastic = elastic_range(*config.division, ranks);
-    return interrupted() ? 128 + interrupted()
-                         : launch_or_throw([] {}, {.num_processes = ranks, .elastic = elastic});
+    return interrupted()
+               ? 128 + interrupted()
+               : launch_or_throw(
+                     [] {},
+                     {.num_processes = ranks, .elastic = elastic, .environment = environment});
   }));
 }
 
@@ -268,7 +284,7 @@ void share_cores(int ranks_here) {
   const int allowed = cores_allowed(),
             share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
   if (ranks_here > 1 && variable("RINGGRAD_THREADS").empty())
-    setenv("RINGGRAD_THREADS", std::to_string(std::min(allowed, share)).c_str(), 1);
+    set_cpu_cores(std::min(allowed, share));
 }
 
 }  // namespace
@@ -291,10 +307,8 @@ int train(const TrainOptions& asked) {
   (void)provider_named(config.recipe.provider, Device(division.device));
   if (division.parallel == "dp" && division.device == "cpu" &&
       variable("RINGGRAD_CPU_DEVICES").empty())
-    setenv("RINGGRAD_CPU_DEVICES", fmt::format("{}", division.ranks).c_str(), 1);
+    set_cpu_devices(division.ranks);
   check_device("train", Device(division.device));
-  if (!division.transport.empty()) setenv("RINGGRAD_TRANSPORT", division.transport.c_str(), 1);
-  if (!options.checksums.empty()) setenv("RINGGRAD_CHECKSUMS", options.checksums.c_str(), 1);
   const bool meets_others = is_rank && !division.one_process();
   int ranks = ranks_for(division, config.recipe.batch);
   if (meets_others && !in_elastic_job()) ranks = here.size;
@@ -326,7 +340,7 @@ int train(const TrainOptions& asked) {
     if (!meets_others) catch_interrupts();
     int code = kOk;
     launch_or_throw([&] { code = train_as_rank(options, config, *data); },
-                    {.group = meets_others ? group_options_for(division.device, division.backend)
+                    {.group = meets_others ? group_of_ranks(options, division)
                                            : InitOptions{.backend = "ring"}});
     return code;
   }

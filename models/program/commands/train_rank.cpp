@@ -12,8 +12,8 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/kernels/float32_precision.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/models/program/commands/end_of_run.h"
 #include "ringgrad/models/program/console/console.h"

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -137,15 +136,16 @@ void open_document() {
   if (!launchers_file().empty()) return;
   handed_over = FileDescriptor(memfd_create("document", MFD_CLOEXEC));
   if (is_first_rank()) print_at_signals();
-  if (handed_over)
-    setenv(kVariable, fmt::format("/proc/{}/fd/{}", getpid(), handed_over.get()).c_str(), 1);
 }
 
 bool document_is_open() { return static_cast<bool>(out); }
 
 void keep_document(const nlohmann::json& document) { kept = as_text(document); }
 
-void keep_document_from_children() { unsetenv(kVariable); }
+std::map<std::string, std::string> document_for_ranks() {
+  if (!handed_over) return {};
+  return {{kVariable, fmt::format("/proc/{}/fd/{}", getpid(), handed_over.get())}};
+}
 
 void close_document(int code, const std::string& error) {
   if (!document_is_open()) return;

@@ -6,6 +6,7 @@
 // it.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -27,8 +28,8 @@ nlohmann::json failure_document(int code, const std::string& message);
 // than the first print nothing. Throws IoError if the document cannot be written.
 void close_document(int exit_code, const std::string& error = "");
 
-// Keeps processes that are started from here on from handing over a document: they are other
-// programs, with documents of their own.
-void keep_document_from_children();
+// The variables with which ranks hand their document over; other programs have documents of their
+// own.
+std::map<std::string, std::string> document_for_ranks();
 
 }  // namespace ringgrad::program

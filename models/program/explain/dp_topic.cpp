@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
@@ -80,7 +81,7 @@ void on_rank(const std::string&) {
 
 void tell(Page& page, const ExplainOptions&) {
   // Before anybody has asked how many there are.
-  setenv("RINGGRAD_CPU_DEVICES", std::to_string(kDevices).c_str(), 1);
+  set_cpu_devices(kDevices);
   const auto make = [] { return std::make_shared<Chain>(kLayers, kWidth); };
   const auto network = make();
   std::vector<Device> devices;

@@ -57,8 +57,7 @@ int explain(const ExplainOptions& options) {
   page.facts["topic"] = topic.name;
   print_json(page.facts);
   if (!file) return kOk;
-  const std::string html = page.html();
-  file->write(std::span(reinterpret_cast<const uint8_t*>(html.data()), html.size()));
+  file->write(page.html());
   file->commit();
   message("wrote {}", options.html);
   return kOk;

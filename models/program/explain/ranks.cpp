@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/explain/page.h"
@@ -23,10 +24,10 @@ constexpr int kSignal = 128;  // exit codes above it: somebody wants the end
 JobEnd run_ranks(const Page& page, const std::string& part, int ranks) {
   const TemporaryDirectory directory("explain");
   const std::filesystem::path file = directory.of("answers");
-  setenv(kPart, part.c_str(), 1);
-  setenv(kAnswers, file.c_str(), 1);
   SupervisorOptions job;
-  job.command = {"/proc/self/exe", "explain", page.topic()};
+  job.environment = {{kPart, part}, {kAnswers, file.string()}};
+  job.program = "/proc/self/exe";
+  job.command = {program_name(), "explain", page.topic()};
   job.num_processes = ranks;
   const auto start = std::chrono::steady_clock::now();
   const JobResult result = supervise(job);

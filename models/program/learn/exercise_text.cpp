@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 
 namespace ringgrad::program {
 namespace {

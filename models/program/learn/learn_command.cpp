@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/learn/exercise_text.h"
@@ -56,9 +56,7 @@ int start(const Exercise& exercise, int number) {
         file.string(), command("check", number));
   std::filesystem::create_directories(file.parent_path());
   const std::string text = stub_of(exercise, number);
-  AtomicFile out(file);
-  out.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  out.commit();
+  write_text(file, text);
   result("wrote {}: {}", file.string(), exercise.name);
   message("{}\n\nWrite what is missing there, then: {}",
           fmt::join(paragraphs(exercise.task, 80), "\n"), command("check", number));

@@ -1,9 +1,11 @@
 // `ringgrad lint`: runs a program, watched, and says what it found.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -11,8 +13,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
@@ -30,13 +33,19 @@ constexpr int kFound = 1;
 
 // As a shell would: the program may start ranks itself. Returns its exit code, above 128 after a
 // signal.
-int run_as_it_is(const std::vector<std::string>& command) {
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+int run_as_it_is(const SupervisorOptions& job) {
+  const auto pointers_to = [](const std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+    pointers.push_back(nullptr);
+    return pointers;
+  };
+  const std::vector<std::string> variables = merged_environment(job.environment);
+  const std::vector<char*> words = pointers_to(job.command), environment = pointers_to(variables);
   const pid_t child = fork();
   if (child == 0) {
-    execvp(words[0], words.data());
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // it does not go on alone
+    execvpe(words[0], words.data(), environment.data());
     std::fprintf(stderr, "ringgrad: lint: cannot run %s: %s\n", words[0], std::strerror(errno));
     _exit(kUsage);
   }
@@ -47,10 +56,9 @@ int run_as_it_is(const std::vector<std::string>& command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int run_watched(const SupervisorOptions& job, const fs::path& directory) {
-  setenv("RINGGRAD_LINT", directory.c_str(), 1);
-  keep_document_from_children();
-  if (job.num_processes == 0) return run_as_it_is(job.command);
+int run_watched(SupervisorOptions job, const fs::path& directory) {
+  job.environment["RINGGRAD_LINT"] = directory.string();
+  if (job.num_processes == 0) return run_as_it_is(job);
   const JobResult done = supervise(job);
   if (!done.report.empty()) complain(done.report);
   return done.exit_code;

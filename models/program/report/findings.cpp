@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/program/run/data_facts.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/report/findings.h"
 #include "ringgrad/models/program/run/data_facts.h"
 

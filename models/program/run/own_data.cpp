@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/distributed/transport/frame.h"

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/data_facts.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/run/run_directory.h"
 

@@ -1,13 +1,13 @@
 #include "ringgrad/models/program/run/run_of_ranks.h"
 
-#include <cstdlib>
-
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
 namespace ringgrad::program {
@@ -72,8 +72,10 @@ int train_on_ranks(const RunOfRanks& job, const TrainRank& train) {
   if (!is_rank && job.ranks > 1) {
     check_ranks_of(job, job.ranks);
     const OwnRun run(job);
-    setenv(kRunVariable, (*run).path().c_str(), 1);
-    return report_end(launch_or_throw([] {}, {.num_processes = job.ranks}));
+    auto environment = document_for_ranks();
+    environment[kRunVariable] = (*run).path().string();
+    return report_end(
+        launch_or_throw([] {}, {.num_processes = job.ranks, .environment = environment}));
   }
   if (!is_rank && job.shards == 0) return train_here(job, nullptr, train);
   int code = kOk;  // shards have a group also where this process has all of them

@@ -7,8 +7,8 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/sha256.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/run_directory.h"

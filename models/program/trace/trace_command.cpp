@@ -11,6 +11,7 @@
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/program/bench/ddp_workload.h"
 #include "ringgrad/models/program/console/console.h"
+#include "ringgrad/models/program/console/document.h"
 #include "ringgrad/models/program/console/exit_code.h"
 #include "ringgrad/models/program/run/division.h"
 #include "ringgrad/models/program/run/recipe.h"
@@ -129,7 +130,7 @@ nlohmann::json explain_split(const ReductionLog& log) {
 }
 
 void write_file(AtomicFile& file, const std::string& text) {
-  file.write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+  file.write(text);
   file.commit();
 }
 
@@ -231,9 +232,10 @@ int trace(const TraceOptions& options) {
   if (!is_rank && ranks > cpu_cores())
     message("{} on {} take turns: the times tell of the scheduler, too", counted(ranks, "rank"),
             counted(cpu_cores(), "core"));
-  return report_end(launch_or_throw(
-      [&] { trace_each(options, process_group()); },
-      {.num_processes = ranks, .group = group_options_for(options.device, options.backend)}));
+  return report_end(launch_or_throw([&] { trace_each(options, process_group()); },
+                                    {.num_processes = ranks,
+                                     .group = group_options_for(options.device, options.backend),
+                                     .environment = document_for_ranks()}));
 }
 
 }  // namespace ringgrad::program
