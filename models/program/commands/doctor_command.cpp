@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/autotune.h"
@@ -15,6 +16,7 @@
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/models/program/commands/commands.h"
+#include "ringgrad/models/program/commands/environment_table.h"
 #include "ringgrad/models/program/console/console.h"
 #include "ringgrad/models/program/console/exit_code.h"
 
@@ -86,6 +88,32 @@ void report_autotune(nlohmann::json& report, Device device) {
       {"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
   result("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device),
          tuned.size(), native_wins, file);
+}
+
+// Which variables there are, and what those say that are set.
+void report_environment(nlohmann::json& report) {
+  constexpr int kName = 29;
+  result(
+      "\nEnvironment variables; one that is empty counts as not set. --json has also those for "
+      "tests and of other programs.");
+  for (const EnvironmentVariable& v : environment_table()) {
+    const bool is_set = !variable(v.name.c_str()).empty();
+    report["environment"].push_back({{"name", v.name},
+                                     {"set_by", v.set_by},
+                                     {"values", v.values},
+                                     {"default", v.otherwise},
+                                     {"meaning", v.meaning},
+                                     {"read_by", v.read_by},
+                                     {"is_set", is_set}});
+    if (v.set_by != "user") continue;
+    const std::string text =
+        fmt::format("{}{}: {} (else: {})", is_set ? "SET; " : "", v.values, v.meaning, v.otherwise);
+    std::string label = v.name;
+    for (const std::string& line : wrapped(text, line_width() - kName)) {
+      result("{:<{}}{}", label, kName, line);
+      label.clear();
+    }
+  }
 }
 
 }  // namespace
@@ -160,6 +188,7 @@ int doctor() {
   result("png        " +
          on(report["png"], "built without libpng (libpng-dev); pictures in PGM and PPM are read"));
   result("jpeg       " + on(report["jpeg"], "built without libjpeg (libjpeg-dev)"));
+  report_environment(report);
   print_json(report);
   return kOk;
 }
