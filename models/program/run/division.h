@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "ringgrad/distributed/job/job_members.h"
 #include "ringgrad/distributed/init_process_group.h"
+#include "ringgrad/distributed/job/job_members.h"
 #include "ringgrad/models/program/run/recipe.h"
 
 namespace ringgrad {
