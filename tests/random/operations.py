@@ -216,7 +216,7 @@ operation("masked_fill", lambda r, pool: (lambda made: (made[0][::-1], made[1]))
 operation("masked_select", lambda r, pool: (lambda x: ([x, pool.new("bool", pool.shape(x))], {}))(pool.pick("float")))(
     lambda args, x, m: torch.masked_select(x, m)
 )
-operation("nonzero", one(("bool",), min_dim=1))(lambda args, x: torch.nonzero(x))
+operation("nonzero", one(("bool",), min_dim=1))(lambda args, x: torch.nonzero(x).contiguous())
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
