@@ -304,8 +304,9 @@ struct BatchNormOptions {
 // read and write each byte once.
 //   x [N, C, ...]; weight, bias, running_mean, running_var [C] or undefined, the last two float32
 //   (float64 for float64 x). In training mean and var (biased) are the batch's, and the running
-//   ones, which evaluation uses, become (1 - momentum) running + momentum batch (unbiased). Throws
-//   in training with one value per channel: its variance is 0/0.
+//   ones, which evaluation uses, become (1 - momentum) running + momentum batch (unbiased). Where
+//   float32 does not hold a batch's variance, the CPU normalises in float64; on CUDA xhat is 0 or
+//   NaN. Throws in training with one value per channel: its variance is 0/0.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var,
                   const BatchNormOptions& options = {});
