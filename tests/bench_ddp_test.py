@@ -77,8 +77,10 @@ class BenchDdp(ProgramCase):
         self.assertEqual("rounds cannot tell whether DDP" in " ".join(text.split()), over["rounds"] > 1 and over["low"] <= 1 <= over["high"])
         words = " ".join(text.split())
         fastest, none = min((rows["dp"], rows["ddp"]), key=lambda row: row["step_ms"]), rows["none"]
-        self.assertEqual("dividing a step pays here." in words, fastest["step_interval_ms"][1] < none["step_interval_ms"][0])
-        self.assertEqual("dividing a step does not pay here." in words, fastest["step_interval_ms"][0] > none["step_interval_ms"][1])
+        several = over["rounds"] > 1  # an interval within one round says nothing about the next
+        self.assertEqual("dividing a step pays here." in words, several and fastest["step_interval_ms"][1] < none["step_interval_ms"][0])
+        self.assertEqual("dividing a step does not pay here." in words, several and fastest["step_interval_ms"][0] > none["step_interval_ms"][1])
+        self.assertEqual("pays here, one round cannot tell." in words, not several)
         self.assertIn(f"DataParallel {rows['dp']['speed_up']:.2f}×, DDP {rows['ddp']['speed_up']:.2f}×;", words)
         return document, rows, text
 

@@ -89,6 +89,7 @@ json explain_rounds(const json& measured) {
   document.erase("rounds");
   document["rows"] = json::array();
   const json& rounds = measured.at("rounds");
+  document["measured_rounds"] = rounds.size();
   for (const json& name : measured.at("rows"))
     document["rows"].push_back(explain_row(rounds, name));
   const json *none = find_row(document, "none"), *dp = find_row(document, "dp"),
@@ -143,7 +144,9 @@ std::string payoff_of(const json& document) {
   }
   if (!fastest) return "";
   const json &alone = none->at("step_interval_ms"), &divided = fastest->at("step_interval_ms");
-  const char* const pays = divided.at(1) < alone.at(0) ? "dividing a step pays here"
+  const bool once = document.at("measured_rounds") == 1;
+  const char* const pays = once ? "whether dividing a step pays here, one round cannot tell"
+                           : divided.at(1) < alone.at(0) ? "dividing a step pays here"
                            : divided.at(0) > alone.at(1)
                                ? "dividing a step does not pay here"
                                : "whether dividing a step pays here, these rounds cannot tell";

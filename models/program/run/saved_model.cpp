@@ -44,7 +44,8 @@ fs::path weights_of(const std::string& path) {
            fs::exists(run.checkpoint())
                ? "; the run has not finished: continue it with " +
                      program_command("train --resume " + shell_word(path))
-               : "; the run stopped before its first checkpoint, and can be trained anew");
+               : "; the run stopped before its first checkpoint, or its files were removed; it can "
+                 "be trained anew");
   return run.model();
 }
 

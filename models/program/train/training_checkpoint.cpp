@@ -188,7 +188,7 @@ nn::NamedTensors Training::stepping_state() {
 
 void Training::load(const std::filesystem::path& path) {
   CHECK_AS(DataError, std::filesystem::exists(path), "train: there is no ", path.string(),
-           ": the run stopped before its first checkpoint; start it anew");
+           ": the run stopped before its first checkpoint, or the file was removed; start it anew");
   load(nn::load_checkpoint(path), path.string());
 }
 
