@@ -4,7 +4,8 @@
 // checks its arguments and throws a typed error in its own name, runs a kernel of core/kernels.h on
 // the device where its tensors live, and joins the graph where an input requires a gradient
 // (autograd/differentiable.h). An operation and its backward stand together in autograd/ops/. A
-// comment says what a reader of PyTorch's documentation would not expect.
+// comment says what a reader of PyTorch's documentation would not expect. One file, so that all are
+// on one page.
 #pragma once
 
 #include <optional>
