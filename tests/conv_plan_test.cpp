@@ -17,6 +17,7 @@ struct Row {
   const char* vectors;  // what is chosen without tiles,
   const char* tiles;    // and with them
   ConvPass pass = kForward;
+  Layout layout = Layout::Strided;  // of x
 };
 
 }  // namespace
@@ -64,6 +65,34 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
       {{32, 64, 5, 5}, {64, 64, 3, 3}, dilated, f32, "planes", "planes"},
       {{32, 64, 32, 32}, {64, 1, 3, 3}, depthwise, f32, "depthwise", "depthwise"},
       {{32, 64, 32, 32}, {64, 1, 3, 3}, depthwise, f64, "depthwise", "depthwise"},
+      {{32, 64, 32, 32},
+       {64, 1, 3, 3},
+       depthwise,
+       f32,
+       "depthwise, blocked",
+       "depthwise, blocked",
+       kForward,
+       Layout::ChannelBlocked},
+      {{32, 64, 32, 32},
+       {64, 1, 3, 3},
+       depthwise,
+       f64,
+       "depthwise",
+       "depthwise",
+       kForward,
+       Layout::ChannelBlocked},
+      // Rows that are no vectors, and those that would be cut into phases.
+      {{32, 64, 8, 8}, {64, 1, 3, 3}, depthwise, bf16, "depthwise, blocked", "depthwise, blocked"},
+      {{32, 64, 8, 8}, {64, 1, 3, 3}, depthwise, f16, "depthwise", "depthwise"},
+      {{32, 64, 32, 32},
+       {64, 1, 3, 3},
+       {.stride = 2, .padding = 1, .groups = 64},
+       f32,
+       "depthwise, blocked",
+       "depthwise, blocked"},
+      // Several filters of a channel; channels that would leave most of a vector empty.
+      {{32, 64, 8, 8}, {128, 1, 3, 3}, depthwise, f32, "depthwise", "depthwise"},
+      {{32, 8, 8, 8}, {8, 1, 3, 3}, {.groups = 8}, f32, "depthwise", "depthwise"},
       {{32, 64, 32, 32}, {64, 32, 3, 3}, {.padding = 1, .groups = 2}, f32, "planes", "planes"},
       {{32, 64, 32, 32}, {64, 64, 3, 3}, oblong, f32, "planes", "planes"},
       {{32, 64, 32, 32}, {64, 64, 3, 3}, same, f16, "planes", "planes"},
@@ -72,8 +101,12 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
   };
   for (const Row& row : rows) {
     CAPTURE(row.x[1], row.x[2], row.w[0], row.w[2], name(row.dtype), static_cast<int>(row.pass));
-    const ConvProblem problem{
-        .pass = row.pass, .dtype = row.dtype, .x = row.x, .w = row.w, .options = row.options};
+    const ConvProblem problem{.pass = row.pass,
+                              .dtype = row.dtype,
+                              .x = row.x,
+                              .w = row.w,
+                              .options = row.options,
+                              .x_layout = row.layout};
     CHECK(name(conv::plan(problem, false)) == row.vectors);
     CHECK(name(conv::plan(problem, true)) == row.tiles);
   }

@@ -2,6 +2,7 @@
 #include <random>
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;
@@ -51,7 +52,7 @@ Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const 
   return ref;
 }
 
-void check_conv(const Case& t, DType dtype) {
+void check_conv(const Case& t, DType dtype, Layout layout = Layout::Strided) {
   const Conv2dOptions& o = t.options;
   const int64_t p = o.out_h(t.h, t.r), q = o.out_w(t.w, t.s);
   const Shape x_shape{t.n, t.c, t.h, t.w}, w_shape{t.k, t.c / o.groups, t.r, t.s};
@@ -61,11 +62,14 @@ void check_conv(const Case& t, DType dtype) {
   const Tensor x = random_tensor(x_shape, dtype, 1);
   const Tensor w = random_tensor(w_shape, dtype, 2), b = random_tensor({t.k}, dtype, 3);
   const Tensor dy = random_tensor({t.n, t.k, p, q}, dtype, 4);
-  const Tensor y = empty(dy.shape(), {.dtype = dtype}), dx = empty(x.shape(), {.dtype = dtype});
+  const Tensor y = empty(dy.shape(), {dtype, {}, layout}), dx = empty(x.shape(), y.options());
   const Tensor dw = empty(w.shape(), {.dtype = dtype});
-  kernels::conv2d(y, x, w, b, o);
-  kernels::conv2d_backward_input(dx, dy, w, x, o);
-  kernels::conv2d_backward_weight(dw, dy, x, o);
+  const Tensor images = empty(x.shape(), y.options()), grads = empty(dy.shape(), y.options());
+  kernels::copy(images, x);
+  kernels::copy(grads, dy);
+  kernels::conv2d(y, images, w, b, o);
+  kernels::conv2d_backward_input(dx, grads, w, images, o);
+  kernels::conv2d_backward_weight(dw, grads, images, o);
   const Reference ref = reference(t, p, q, x, w, b, dy);
   const Reference magnitudes =
       reference(t, p, q, absolute(x), absolute(w), absolute(b), absolute(dy));
@@ -209,6 +213,40 @@ TEST_CASE("depthwise conv2d with every kind of window", "[quick][cpu]") {
   }
 }
 
+TEST_CASE("depthwise conv2d of channel-blocked images with every kind of window", "[quick][cpu]") {
+  std::mt19937 generator(8);
+  const auto from = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  for (int done = 0; done < 150;) {
+    const int64_t groups = from(16, 40), r = from(1, 9), s = from(1, 9);
+    const Pair stride = {from(1, 3), from(1, 3)}, padding = {from(0, 5), from(0, 5)},
+               dilation = {from(1, 2), from(1, 2)};
+    const Case t = {from(1, 3),
+                    groups,
+                    from(1, 20),
+                    from(1, 24),
+                    groups,
+                    r,
+                    s,
+                    {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups}};
+    const ConvProblem problem{.x = {t.n, t.c, t.h, t.w},
+                              .w = {groups, 1, r, s},
+                              .options = t.options,
+                              .x_layout = Layout::ChannelBlocked};
+    if (t.options.out_h(t.h, r) < 1 || t.options.out_w(t.w, s) < 1) continue;
+    if (conv::plan(problem).method != ConvMethod::DepthwiseBlocked) continue;
+    check_conv(t, done++ % 3 ? DType::Float32 : DType::BFloat16, Layout::ChannelBlocked);
+  }
+  // Strips of a plane; sums of more than kMaxTerms.
+  constexpr auto kBlocked = Layout::ChannelBlocked;
+  check_conv({2, 17, 70, 90, 17, 3, 3, {.padding = 1, .groups = 17}}, DType::Float32, kBlocked);
+  check_conv({1, 16, 90, 95, 16, 5, 5, {.stride = 2, .padding = 2, .groups = 16}}, DType::BFloat16,
+             kBlocked);
+  check_conv({1, 16, 101, 90, 16, 4, 3, {.stride = 3, .padding = 1, .groups = 16}}, DType::Float32,
+             kBlocked);
+}
+
 TEST_CASE("depthwise conv2d of large and of small planes", "[quick][cpu]") {
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);
@@ -227,14 +265,17 @@ TEST_CASE("depthwise conv2d of large and of small planes", "[quick][cpu]") {
 
 TEST_CASE("depthwise weight gradients have the same bits with any number of threads",
           "[quick][cpu]") {
-  const Tensor x = random_tensor({5, 3, 90, 110}, DType::Float32, 1);
-  const Tensor dy = random_tensor({5, 3, 90, 110}, DType::Float32, 2);
+  const auto layout = GENERATE(Layout::Strided, Layout::ChannelBlocked);
+  const int64_t channels = layout == Layout::Strided ? 3 : 19;
+  const Shape shape = {5, channels, 90, 110};
+  const Tensor x = to_layout(random_tensor(shape, DType::Float32, 1), layout);
+  const Tensor dy = to_layout(random_tensor(shape, DType::Float32, 2), layout);
   std::vector<std::vector<float>> all;
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
     StreamGuard stream(Stream{Device(), &pool});
-    const Tensor dw = empty({3, 1, 3, 3});
-    kernels::conv2d_backward_weight(dw, dy, x, {.padding = 1, .groups = 3});
+    const Tensor dw = empty({channels, 1, 3, 3});
+    kernels::conv2d_backward_weight(dw, dy, x, {.padding = 1, .groups = channels});
     all.push_back(to_vector<float>(dw));
   }
   CHECK(all[1] == all[0]);
@@ -249,6 +290,13 @@ TEST_CASE("a tap of a depthwise convolution that sees no infinity has a finite g
                dw = empty({1, 1, 1, 3});
   kernels::conv2d_backward_weight(dw, dy, x, {});
   require_close(dw, {10, 10, INFINITY}, 0);
+  const Shape blocked = {1, 16, 1, 12};
+  const Tensor many = empty({16, 1, 1, 3});
+  kernels::conv2d_backward_weight(many, to_layout(full({1, 16, 1, 10}, 1), Layout::ChannelBlocked),
+                                  to_layout(contiguous(expand(x, blocked)), Layout::ChannelBlocked),
+                                  {.groups = 16});
+  for (int64_t channel = 0; channel < 16; ++channel)
+    require_close(select(many, 0, channel), {10, 10, INFINITY}, 0);
 }
 
 TEST_CASE("conv2d of nothing", "[quick][cpu]") {

@@ -51,7 +51,9 @@ TEST_CASE("convolutions without fast kernels take strided images", "[quick][layo
   CHECK(conv2d(x, w, {}, {.stride = {1, 2}}).layout() == Layout::Strided);
   CHECK(conv2d(to(x, DType::Float64), to(w, DType::Float64)).layout() == Layout::Strided);
   const Tensor blocked = conv2d(x, w);
-  CHECK(conv2d(blocked, random({16, 1, 3, 3}), {}, {.groups = 16}).layout() == Layout::Strided);
+  CHECK(conv2d(blocked, random({16, 8, 3, 3}), {}, {.groups = 2}).layout() == Layout::Strided);
+  const Tensor each = random({16, 1, 3, 3});
+  CHECK(conv2d(blocked, each, {}, {.groups = 16}).layout() == Layout::ChannelBlocked);
 }
 
 TEST_CASE("the gradient of a leaf is strided, however its consumers read it", "[quick][layout]") {

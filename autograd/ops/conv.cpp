@@ -214,6 +214,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
         ConvProblem forward = problem;
         forward.pass = ConvPass::Forward;
         forward.x_layout = dy_.layout();
+        forward.layout = layout;
         const Tensor dy = in_layout(dy_, layout_policy(dy_.device()).conv2d(forward).x_layout);
         Tensor dx, dw;
         if (w) {

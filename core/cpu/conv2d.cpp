@@ -5,6 +5,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
+#include "ringgrad/core/cpu/conv/depthwise_blocked.h"
 #include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/core/cpu/conv/plane_convolution.h"
 #include "ringgrad/core/cpu/conv/sub_images.h"
@@ -18,10 +19,7 @@ namespace {
 
 // ---- contiguous images --------------------------------------------------------------------------
 
-ConvShape conv_shape(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
-  ASSERT(x.is_contiguous() && w.is_contiguous() && y.is_contiguous());
-  ASSERT(x.dtype() == w.dtype() && x.dtype() == y.dtype() &&
-         x.shape()[1] == w.shape()[1] * o.groups);
+ConvShape shape_of(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
   return {.n = x.shape()[0],
           .groups = o.groups,
           .c = w.shape()[1],
@@ -35,6 +33,13 @@ ConvShape conv_shape(const Tensor& x, const Tensor& w, const Tensor& y, const Co
           .stride = o.stride,
           .padding = o.padding,
           .dilation = o.dilation};
+}
+
+ConvShape conv_shape(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
+  ASSERT(x.is_contiguous() && w.is_contiguous() && y.is_contiguous());
+  ASSERT(x.dtype() == w.dtype() && x.dtype() == y.dtype() &&
+         x.shape()[1] == w.shape()[1] * o.groups);
+  return shape_of(x, w, y, o);
 }
 
 // The pixels of one strip in y (or dy) [n, filters, p, q], for the filters of one group, as a
@@ -229,14 +234,23 @@ void join(Stream stream, const conv::SubImages& sub, const Tensor& parts, const 
 void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tensor& w,
                 const Tensor& b, const Conv2dOptions& options) {
   if (!y.is_channel_blocked()) return conv2d_nchw(stream, y, images, w, b, options);
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::Forward, images, w, y, options)).method;
+  if (method == ConvMethod::DepthwiseBlocked) {
+    const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32),
+                 x = blocked(images);
+    return visit_blocked(y, [&]<class T>() {
+      conv::depthwise_blocked<T>(stream, shape_of(x, w, y, options), x.data<T>(),
+                                 filters.data<float>(), bias ? bias.data<float>() : nullptr,
+                                 y.data<T>());
+    });
+  }
   if (is_dilated(options)) {
     const conv::SubImages made = made_by(y, options);
     const Tensor parts = parts_like(made, y);
     conv2d_cpu(stream, parts, split(stream, seen_in(images, y, w, options), images), w, b, {});
     return join(stream, made, parts, y);
   }
-  const ConvMethod method =
-      conv::plan(conv_problem(ConvPass::Forward, images, w, y, options)).method;
   const bool first_layer = method == ConvMethod::FirstLayer;
   const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, w, options);
@@ -258,6 +272,16 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
                                const Tensor& addend, const Conv2dOptions& options) {
   if (!dy.is_channel_blocked())
     return conv2d_nchw_backward_input(stream, dx, dy, w, addend, options);
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
+  if (method == ConvMethod::DepthwiseBlocked) {
+    const Tensor filters = in_dtype(w, DType::Float32);
+    return visit_blocked(dy, [&]<class T>() {
+      conv::depthwise_blocked_backward_input<T>(stream, shape_of(dx, w, dy, options), dy.data<T>(),
+                                                filters.data<float>(),
+                                                addend ? addend.data<T>() : nullptr, dx.data<T>());
+    });
+  }
   if (is_dilated(options)) {
     const conv::SubImages seen = seen_in(dx, dy, w, options);
     const Tensor parts = parts_like(seen, dx), addends = split(stream, seen, addend);
@@ -265,8 +289,6 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
                               {});
     return join(stream, seen, parts, dx);
   }
-  const ConvMethod method =
-      conv::plan(conv_problem(ConvPass::BackwardInput, dx, w, dy, options)).method;
   const conv::Conv2dGeometry g = geometry(dx, w, options);
   const Tensor filters = in_dtype(w, DType::Float32);
   visit_blocked(dy, [&]<class T>() {
@@ -283,12 +305,19 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
     return narrow_into(dw, [&](const Tensor& wide) {
       conv2d_backward_weight_cpu(stream, wide, dy, images, options);
     });
+  const ConvMethod method =
+      conv::plan(conv_problem(ConvPass::BackwardWeight, images, dw, dy, options)).method;
+  if (method == ConvMethod::DepthwiseBlocked) {
+    const Tensor x = blocked(images);
+    return visit_blocked(dy, [&]<class T>() {
+      conv::depthwise_blocked_backward_weight<T>(stream, shape_of(x, dw, dy, options), x.data<T>(),
+                                                 dy.data<T>(), dw.data<float>());
+    });
+  }
   if (is_dilated(options)) {
     return conv2d_backward_weight_cpu(stream, dw, split(stream, made_by(dy, options), dy),
                                       split(stream, seen_in(images, dy, dw, options), images), {});
   }
-  const ConvMethod method =
-      conv::plan(conv_problem(ConvPass::BackwardWeight, images, dw, dy, options)).method;
   const bool first_layer = method == ConvMethod::FirstLayer;
   const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, dw, options);

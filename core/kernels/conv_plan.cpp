@@ -33,6 +33,7 @@ const char* name(ConvMethod method) {
     case ConvMethod::FirstLayer: return "direct, first layer";
     case ConvMethod::Planes: return "planes";
     case ConvMethod::Depthwise: return "depthwise";
+    case ConvMethod::DepthwiseBlocked: return "depthwise, blocked";
     case ConvMethod::Im2col: return "im2col, float64";
     case ConvMethod::CudaCores: return "implicit product";
     case ConvMethod::TensorCores: return "tensor cores";

@@ -32,19 +32,20 @@ struct ConvProblem {
 };
 
 enum class ConvMethod : uint8_t {
-  MatrixProduct,    // the filter covers the whole image
-  WinogradF43,      // F(4, 3): filters of 3 x 3
-  WinogradF25,      // F(2, 5): filters of 5 x 5
-  WinogradF45,      // F(4, 5): the same where its tiles are not mostly empty
-  WinogradStride2,  // filters of 3 x 3 with stride 2
-  Direct,           // register tiles over blocks of channels
-  Tiles,            // the same on the processor's tiles for bfloat16
-  FirstLayer,       // direct, of contiguous images with few channels
-  Planes,           // register tiles over contiguous images
-  Depthwise,        // one channel in each group
-  Im2col,           // products of matrices in float64
-  CudaCores,        // an implicit product of matrices
-  TensorCores,      // the same by tensor cores
+  MatrixProduct,     // the filter covers the whole image
+  WinogradF43,       // F(4, 3): filters of 3 x 3
+  WinogradF25,       // F(2, 5): filters of 5 x 5
+  WinogradF45,       // F(4, 5): the same where its tiles are not mostly empty
+  WinogradStride2,   // filters of 3 x 3 with stride 2
+  Direct,            // register tiles over blocks of channels
+  Tiles,             // the same on the processor's tiles for bfloat16
+  FirstLayer,        // direct, of contiguous images with few channels
+  Planes,            // register tiles over contiguous images
+  Depthwise,         // one channel in each group, contiguous images
+  DepthwiseBlocked,  // the same of channel-blocked ones
+  Im2col,            // products of matrices in float64
+  CudaCores,         // an implicit product of matrices
+  TensorCores,       // the same by tensor cores
 };
 
 struct ConvPlan {
