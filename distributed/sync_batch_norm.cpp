@@ -63,10 +63,10 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const DType per_channel = accumulator_dtype(x_.dtype());
-  const Tensor x = in_layout(x_, layout_policy(x_.device()).batch_norm(x_));
+  const Tensor x = to_layout(x_, layout_policy(x_.device()).batch_norm(x_));
   const Tensor weight = weight_ ? contiguous(to(weight_, per_channel)) : weight_;
   const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
-  const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
+  const Tensor residual = options.residual ? to_layout(options.residual, x.layout()) : Tensor();
 
   const auto [mean, var, count] = global_statistics(x, per_channel, channel_now(channel));
   CHECK_AS(ShapeError, count > 1, "sync_batch_norm: all ranks together have ", count,
@@ -86,7 +86,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
        weight = save(weight), eps, count = count, wants_residual = wants_grad(residual),
        wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
        channel](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, x.get().layout());
+        const Tensor dy = to_layout(dy_, x.get().layout());
         const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
                                             var.get(), eps);

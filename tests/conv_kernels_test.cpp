@@ -76,13 +76,13 @@ std::vector<float> blocked(Stream stream, const std::vector<float>& nchw, int64_
                            int64_t h, int64_t w) {
   std::vector<float> out(n * channel_blocks(c) * kChannelBlock * h * w,
                          std::numeric_limits<float>::quiet_NaN());
-  nchw_to_blocked(stream, n, c, h, w, nchw.data(), out.data());
+  nchw_to_blocked(stream, {n, c, h * w, c * h * w, h * w}, nchw.data(), out.data());
   return out;
 }
 std::vector<float> contiguous(Stream stream, const std::vector<float>& image, int64_t n, int64_t c,
                               int64_t h, int64_t w) {
   std::vector<float> out(n * c * h * w, std::numeric_limits<float>::quiet_NaN());
-  blocked_to_nchw(stream, n, c, h, w, image.data(), out.data());
+  blocked_to_nchw(stream, {n, c, h * w, c * h * w, h * w}, image.data(), out.data());
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/random.h"
@@ -40,6 +41,72 @@ TEST_CASE("from the first convolution to the last pooling images stay channel-bl
   mean(flat).backward();
   CHECK(w1.grad().is_contiguous());
   CHECK(std::isfinite(mean(w1.grad()).item<float>()));
+}
+
+TEST_CASE("what keeps zeros keeps images channel-blocked", "[quick][layout]") {
+  const Tensor x = to_layout(random({2, 20, 3, 5}), Layout::ChannelBlocked);
+  CHECK(clamp(x, 0, 6).layout() == Layout::ChannelBlocked);
+  CHECK(clamp(x, -2, -0.0).layout() == Layout::ChannelBlocked);
+  CHECK(clamp(x, 1, 6).layout() == Layout::Strided);
+  CHECK(clamp(x, -6, -1).layout() == Layout::Strided);
+}
+
+// Of the same numbers in the strided layout, with their gradients.
+TEST_CASE("images are joined along their channels in the layout that they have",
+          "[quick][layout]") {
+  struct Row {
+    std::vector<int64_t> channels;
+    Layout layout;
+  };
+  const auto dtype = GENERATE(DType::Float32, DType::BFloat16, DType::Float64);
+  for (const Row& row :
+       {Row{{16, 32, 16}, Layout::ChannelBlocked}, Row{{32, 5}, Layout::ChannelBlocked},
+        Row{{5, 32}, Layout::Strided}, Row{{12, 4, 20}, Layout::Strided}}) {
+    CAPTURE(row.channels, dtype);
+    std::vector<Tensor> strided, blocked, blocked_leaves;
+    int64_t all = 0;
+    for (const int64_t channels : row.channels) {
+      strided.push_back(random({2, channels, 5, 7}, dtype).set_requires_grad());
+      blocked_leaves.push_back(clone(strided.back()).detach().set_requires_grad());
+      blocked.push_back(to_layout(blocked_leaves.back(), Layout::ChannelBlocked));
+      all += channels;
+    }
+    const Tensor want = cat(strided, 1), found = cat(blocked, 1);
+    CHECK(found.layout() == row.layout);
+    CHECK(to_vector<double>(found) == to_vector<double>(want));
+    // Nothing but zeros beside the channels.
+    CHECK(sum(to(ne(memory_of(found.detach()), 0.0), DType::Int64)).item<int64_t>() ==
+          want.numel());
+    const Tensor grad = random({2, all, 5, 7}, dtype);
+    want.backward(grad);
+    found.backward(grad);
+    for (size_t i = 0; i < strided.size(); ++i)
+      CHECK(to_vector<double>(blocked_leaves[i].grad()) == to_vector<double>(strided[i].grad()));
+  }
+  // Of one image only, or along another dimension.
+  const Tensor x = random({2, 16, 3, 3}), y = to_layout(x, Layout::ChannelBlocked);
+  CHECK(cat({x, y}, 1).layout() == Layout::Strided);
+  CHECK(cat({y, y}, 2).layout() == Layout::Strided);
+  CHECK(to_vector<float>(cat({y, y}, 0)) == to_vector<float>(cat({x, x}, 0)));
+}
+
+// Parts of images, whose planes are contiguous, and whose other strides are not.
+TEST_CASE("parts of images become channel-blocked, and strided again", "[quick][layout]") {
+  const auto dtype =
+      GENERATE(DType::Float32, DType::BFloat16, DType::Float16, DType::Float64, DType::Int32);
+  const Tensor all = to(random({3, 50, 5, 7}) * 100.0, dtype);
+  for (const auto& [begin, end] : {std::pair{0, 32}, {7, 41}, {49, 50}})
+    for (const Tensor& x : {slice(all, 1, begin, end), slice(all, 2, begin % 3, 4),
+                            transpose(slice(all, 1, begin, end), 2, 3)}) {
+      const Tensor images = empty(x.shape(), {dtype, {}, Layout::ChannelBlocked});
+      kernels::copy(images, x);
+      const Tensor wider = zeros({x.size(0), x.size(1) + 3, x.size(2), x.size(3)}, {dtype});
+      const Tensor back = slice(wider, 1, 2, 2 + x.size(1));
+      kernels::copy(back, images);
+      CHECK(to_vector<double>(back) == to_vector<double>(x));
+      CHECK(to_vector<double>(select(wider, 1, 1)) ==
+            std::vector<double>(x.numel() / x.size(1), 0.0));
+    }
 }
 
 TEST_CASE("convolutions without fast kernels take strided images", "[quick][layout]") {

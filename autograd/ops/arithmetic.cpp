@@ -262,8 +262,9 @@ Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   CHECK(in_order, "clamp: the lower limit ", low, " is above the upper limit ", high);
   if (!is_floating(x.dtype()))
     return minimum(maximum(x, exact_scalar("clamp", x, low)), exact_scalar("clamp", x, high));
-  return elementwise("clamp", x, Takes::Strided, Saves::Input, kernels::clamp,
-                     kernels::clamp_backward, low.to<double>(), high.to<double>());
+  const Takes takes = 0 < low || high < 0 ? Takes::Strided : Takes::AnyLayout;
+  return elementwise("clamp", x, takes, Saves::Input, kernels::clamp, kernels::clamp_backward,
+                     low.to<double>(), high.to<double>());
 }
 
 Mask eq(const Tensor& x, Scalar c) { return eq(x, exact_scalar("eq", x, c)); }

@@ -57,11 +57,16 @@ Tensor strided(const Tensor& x) {
   return x.is_channel_blocked() ? to_layout(x, Layout::Strided) : x;
 }
 Tensor strided_contiguous(const Tensor& x) { return contiguous(strided(x)); }
-Tensor in_layout(const Tensor& x, Layout layout) {
-  return layout == Layout::Strided ? strided_contiguous(x) : to_layout(x, layout);
-}
 Tensor like(const Tensor& dy, const Tensor& saved) {
   return dy.is_channel_blocked() == saved.is_channel_blocked() ? dy : to_layout(dy, saved.layout());
+}
+
+Tensor memory_of(const Tensor& images) {
+  if (!images.is_channel_blocked()) return images;
+  const int64_t blocks = (images.size(1) + kChannelBlock - 1) / kChannelBlock;
+  const Shape memory = {images.size(0), blocks, images.size(2) * images.size(3), kChannelBlock};
+  return Tensor(images.storage(), memory, contiguous_strides(memory), images.storage_offset(),
+                images.dtype());
 }
 
 Tensor around_dim(const Tensor& x, int d) {

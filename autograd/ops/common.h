@@ -35,13 +35,11 @@ Tensor summed_to(const Shape& shape, const F& f, const Tensor& g, const Tensors&
   return to(sum_to(f(to(g, wide), to(operands, wide)...), shape), g.dtype());
 }
 
-// These three are recorded in the graph, and return x itself where nothing changes.
+// These are recorded in the graph, and return x itself where nothing changes.
 // x with strides: converted only if it is channel-blocked.
 Tensor strided(const Tensor& x);
 // x with strides and contiguous.
 Tensor strided_contiguous(const Tensor& x);
-// x in this layout; contiguous where that is the strided one.
-Tensor in_layout(const Tensor& x, Layout layout);
 // dy, channel-blocked or with strides as the saved tensor with which it is combined, element by
 // element.
 Tensor like(const Tensor& dy, const Tensor& saved);
@@ -51,6 +49,9 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
                                               const Tensor& running_var,
                                               const BatchNormOptions& options);
 
+// Channel-blocked images [N, C, H, W] as what their memory is, [N, ⌈C/16⌉, H W, 16]; others as they
+// are.
+Tensor memory_of(const Tensor& images);
 // [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
 Tensor around_dim(const Tensor& x, int d);
 

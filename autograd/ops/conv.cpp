@@ -42,34 +42,22 @@ void check_operands(const char* operation, const Tensor& x, const Tensor& w, con
            b.shape(), ", expected [", channels, "], one for each output channel");
 }
 
-// Images [N, K, P, Q] as sums over channels see them: channel-blocked memory as what it is, [N,
-// ⌈K/16⌉, P Q, 16].
-Tensor memory_of(const Tensor& images) {
-  if (!images.is_channel_blocked()) return images;
-  const int64_t blocks = (images.size(1) + kChannelBlock - 1) / kChannelBlock;
-  const Shape memory = {images.size(0), blocks, images.size(2) * images.size(3), kChannelBlock};
-  return Tensor(images.storage(), memory, contiguous_strides(memory), images.storage_offset(),
-                images.dtype());
-}
-
-// A number for each channel of such memory, that of channel k at place k.
-Tensor for_channels(const Tensor& memory, bool blocked, DType dtype) {
-  const Shape shape =
-      blocked ? Shape{1, memory.size(1), 1, kChannelBlock} : Shape{1, memory.size(1), 1, 1};
-  return zeros(shape, {dtype, memory.device()});
+// A number for each channel of their memory, that of channel k at place k.
+Tensor for_channels(const Tensor& images, DType dtype) {
+  return zeros({1, memory_of(images).size(1), 1, images.is_channel_blocked() ? kChannelBlock : 1},
+               {dtype, images.device()});
 }
 
 // Sums dy [N, K, P, Q] over all but the channels. The result [K] has dy's dtype, or a wider one.
 Tensor channel_sums(const Tensor& dy, DType dtype) {
-  const Tensor memory = memory_of(dy), sums = for_channels(memory, dy.is_channel_blocked(), dtype);
-  kernels::sum(sums, memory, 1);
+  const Tensor sums = for_channels(dy, dtype);
+  kernels::sum(sums, memory_of(dy), 1);
   return sums.as_strided({dy.size(1)}, {1}, 0);
 }
 
 // Returns images like y [N, K, P, Q] that hold b [K] everywhere. The lanes beyond K are zero.
 Tensor images_of(const Tensor& b, const Tensor& y) {
-  const Tensor images = empty_like(y), memory = memory_of(images);
-  const Tensor all = for_channels(memory, y.is_channel_blocked(), y.dtype());
+  const Tensor images = empty_like(y), memory = memory_of(images), all = for_channels(y, y.dtype());
   copy_(all.as_strided({y.size(1)}, {1}, 0), b);
   kernels::copy(memory, expand(all, memory.shape()));
   return images;
@@ -108,13 +96,13 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   const ConvPlan plan = policy.conv2d(conv_problem(ConvPass::Forward, x_, w_, options));
   if (plan.padded_channels) {
     const std::vector<int64_t> more = {0, 0, 0, 0, 0, plan.padded_channels - x_.size(1)};
-    return conv2d(pad(in_layout(x_, plan.layout), more), pad(w_, more), b_, options);
+    return conv2d(pad(to_layout(x_, plan.layout), more), pad(w_, more), b_, options);
   }
   if (plan.method == ConvMethod::MatrixProduct)
     return reshape(linear(rows_of(x_), rows_of(w_), b_), {x_.size(0), w_.size(0), 1, 1});
 
   const Layout layout = plan.layout;
-  const Tensor x = in_layout(x_, plan.x_layout), w = strided_contiguous(w_),
+  const Tensor x = to_layout(x_, plan.x_layout), w = strided_contiguous(w_),
                b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
   const Tensor filters = policy.conv2d_filters(x, w.detach());
@@ -126,10 +114,10 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
        w_shape = w.shape(), w_dtype = w.dtype(), home = GradientHome(w),
        filters = wants_grad(x) ? filters : Tensor(), layout,
        options](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, layout);
+        const Tensor dy = to_layout(dy_, layout);
         Tensor dx, dw;
         if (w) {  // not for the first layer, whose input wants no gradient
-          dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
+          dx = empty(x_shape, dy.options());
           w.get();  // which throws where it has been modified since
           kernels::conv2d_backward_input(dx, dy, filters, take_waiting_gradient(0, dx), options);
           dx = to_layout(dx, x_layout);
@@ -200,7 +188,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   }
 
   const Layout layout = plan.layout;
-  const Tensor x = in_layout(x_, layout), w = strided_contiguous(w_),
+  const Tensor x = to_layout(x_, layout), w = strided_contiguous(w_),
                b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty(output, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, b ? images_of(b.detach(), y) : Tensor(), conv);
@@ -215,7 +203,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
         forward.pass = ConvPass::Forward;
         forward.x_layout = dy_.layout();
         forward.layout = layout;
-        const Tensor dy = in_layout(dy_, layout_policy(dy_.device()).conv2d(forward).x_layout);
+        const Tensor dy = to_layout(dy_, layout_policy(dy_.device()).conv2d(forward).x_layout);
         Tensor dx, dw;
         if (w) {
           dx = empty(x_shape, {dy.dtype(), dy.device(), layout});

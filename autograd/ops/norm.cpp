@@ -135,7 +135,7 @@ Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningS
        eps, window, count, wants_dx, wants_weight = wants_grad(weight),
        wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, winners.get().layout());
+        const Tensor dy = to_layout(dy_, winners.get().layout());
         Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
                sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(),
@@ -200,7 +200,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   const double eps = options.eps;
   const Layout layout = options.max_pool ? layout_policy(x_.device()).pool2d(x_)
                                          : layout_policy(x_.device()).batch_norm(x_);
-  const BatchNormArguments in(in_layout(x_, layout), weight_, bias_, running_mean, running_var,
+  const BatchNormArguments in(to_layout(x_, layout), weight_, bias_, running_mean, running_var,
                               options.training);
   const auto& [x, weight, bias, mean, var] = in;
   kernels::RunningStatistics running;
@@ -211,7 +211,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     if (!leaves_float32(in, options)) return with_fused(pooled, fused_into(options));
     return batch_norm_in_float64(x_, weight_, bias_, running_mean, running_var, options);
   }
-  const Tensor residual = options.residual ? in_layout(options.residual, x.layout()) : Tensor();
+  const Tensor residual = options.residual ? to_layout(options.residual, x.layout()) : Tensor();
 
   const Tensor inputs[] = {x, weight, bias, residual};
   const Tensor y = empty_like(x);
@@ -232,7 +232,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
        wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
        wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, x.get().layout());
+        const Tensor dy = to_layout(dy_, x.get().layout());
         Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
                sum_dy_xhat = weight_home.claim_or_empty(mean.get());
         Tensor dx, dresidual;

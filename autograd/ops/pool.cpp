@@ -40,14 +40,14 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
            "max_pool2d: the planes of the ", "input ", x_.shape(), " padded by ", options.padding.h,
            "×", options.padding.w,
            " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
-  const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
+  const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty(shape, x.options()),
          index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
   return differentiable("max_pool2d", {x}, y,
                         [index = save(index), from = x.shape(), layout = x.layout(),
                          options](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = in_layout(dy_, layout);
+                          const Tensor dy = to_layout(dy_, layout);
                           Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
                           kernels::max_pool2d_backward(dx, dy, index.get(), options);
                           return {dx};
@@ -58,13 +58,13 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("avg_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("avg_pool2d", x_, options);
-  const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
+  const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty(shape, x.options());
   kernels::avg_pool2d(y, x, options);
   return differentiable(
       "avg_pool2d", {x}, y,
       [from = x.shape(), layout = x.layout(), options](const Tensor& dy_) -> Gradients {
-        const Tensor dy = in_layout(dy_, layout);
+        const Tensor dy = to_layout(dy_, layout);
         Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
         kernels::avg_pool2d_backward(dx, dy, options);
         return {dx};
@@ -79,12 +79,12 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
         output_size.h, "×", output_size.w, ", expected at least 0");
   CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ",
            x_.shape(), " has no pixels, expected at least one");
-  const Tensor x = in_layout(x_, layout_policy(x_.device()).pool2d(x_));
+  const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
   if (y.numel() > 0) kernels::adaptive_avg_pool2d(y, x);
   return differentiable("adaptive_avg_pool2d", {x}, y,
                         [from = x.shape(), layout = x.layout()](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = in_layout(dy_, layout);
+                          const Tensor dy = to_layout(dy_, layout);
                           if (dy.numel() == 0)
                             return {zeros(from, {dy.dtype(), dy.device(), layout})};
                           Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});

@@ -228,8 +228,10 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
   dim = normalize_dim("cat", dim, first.dim());
   Shape shape = first.shape();
   shape[dim] = 0;
+  bool blocked = dim == 1;  // all of them, each but the last with blocks that are full
   for (const Tensor& x : all) {
     if (is_nothing(x)) continue;
+    blocked = blocked && x.is_channel_blocked() && shape[1] % kChannelBlock == 0;
     check_same_kind("cat", first, x);
     bool fits = x.dim() == first.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || x.shape()[d] == shape[d];
@@ -237,26 +239,39 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
              " differ outside dimension ", dim, ", along which they are joined");
     shape[dim] += x.shape()[dim];
   }
-  Tensor y = empty(shape, {first.dtype(), first.device()});
+  const int64_t unit = blocked ? kChannelBlock : 1;
+  const auto piece = [dim, unit](const Tensor& y, int64_t begin, int64_t length) {
+    return part(memory_of(y), dim, begin / unit, (length + unit - 1) / unit);
+  };
+  const Layout layout = blocked ? Layout::ChannelBlocked : Layout::Strided;
+  Tensor y = empty(shape, {first.dtype(), first.device(), layout});
   Gradients of_nothing;  // by input: the gradient of one that is nothing
   std::vector<int64_t> lengths;
   int64_t begin = 0;
   for (const Tensor& x : all) {
     of_nothing.push_back(is_nothing(x) ? empty_like(x) : Tensor());
     lengths.push_back(is_nothing(x) ? 0 : x.shape()[dim]);
-    if (lengths.back() > 0) kernels::copy(part(y, dim, begin, lengths.back()), x);
+    if (lengths.back() > 0)
+      kernels::copy(piece(y, begin, lengths.back()), blocked ? memory_of(x) : x);
     begin += lengths.back();
   }
-  return differentiable("cat", all, y, [of_nothing, lengths, dim](const Tensor& dy) {
-    const Tensor g = strided(dy);
-    Gradients parts = of_nothing;
-    int64_t begin = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (!parts[i]) parts[i] = part(g, dim, begin, lengths[i]);
-      begin += lengths[i];
-    }
-    return parts;
-  });
+  return differentiable("cat", all, y,
+                        [of_nothing, lengths, piece, shape, dim, layout](const Tensor& dy) {
+                          const Tensor g = to_layout(dy, layout);
+                          Gradients parts = of_nothing;
+                          Shape one = shape;
+                          int64_t begin = 0;
+                          for (size_t i = 0; i < parts.size(); begin += lengths[i++]) {
+                            if (parts[i]) continue;
+                            parts[i] = piece(g, begin, lengths[i]);
+                            if (layout == Layout::Strided) continue;
+                            one[dim] = lengths[i];
+                            const Tensor images = empty(one, g.options());
+                            kernels::copy(memory_of(images), parts[i]);
+                            parts[i] = images;
+                          }
+                          return parts;
+                        });
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, Int dim) {

@@ -36,55 +36,57 @@ namespace {
 constexpr int64_t kUnitPixels = 256;  // pixels of a block per unit of work: 16 KiB on either side
 
 // body(plane, channels, first, last, padded) for pieces of the pixels of each block of channels:
-// `plane` numbers the first of its `channels` channels among all images' channels, `padded` points
-// to pixel 0 in the blocked image.
-template <class Blocked, class Body>
-void for_each_piece(Stream stream, int64_t n, int64_t c, int64_t pixels, Blocked* blocked,
-                    Body body) {
-  const int64_t blocks = channel_blocks(c), pieces = (pixels + kUnitPixels - 1) / kUnitPixels;
-  parallel_for(stream, n * blocks * pieces, 1, [&](int64_t unit, int64_t) {
+// `plane` is where the first of its `channels` channels lies, `padded` points to pixel 0 in the
+// blocked image.
+template <class T, class Blocked, class Body>
+void for_each_piece(Stream stream, const Planes& p, T* nchw, Blocked* blocked, Body body) {
+  const int64_t blocks = channel_blocks(p.c), pieces = (p.pixels + kUnitPixels - 1) / kUnitPixels;
+  parallel_for(stream, p.n * blocks * pieces, 1, [&](int64_t unit, int64_t) {
     const int64_t block = unit / pieces % blocks, image = unit / pieces / blocks,
                   first = unit % pieces * kUnitPixels;
-    body(image * c + block * kChannelBlock, std::min(kChannelBlock, c - block * kChannelBlock),
-         first, std::min(pixels, first + kUnitPixels),
-         blocked + (image * blocks + block) * pixels * kChannelBlock);
+    body(nchw + image * p.image + block * kChannelBlock * p.channel,
+         std::min(kChannelBlock, p.c - block * kChannelBlock), first,
+         std::min(p.pixels, first + kUnitPixels),
+         blocked + (image * blocks + block) * p.pixels * kChannelBlock);
   });
 }
 
 }  // namespace
 
-void nchw_to_blocked(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* nchw,
-                     float* blocked) {
-  const int64_t pixels = h * w;
-  for_each_piece(stream, n, c, pixels, blocked,
-                 [&](int64_t plane, int64_t channels, int64_t first, int64_t last, float* block) {
-                   const float* const from = nchw + plane * pixels;
+template <class T>
+void nchw_to_blocked(Stream stream, const Planes& planes, const T* nchw, T* blocked) {
+  const int64_t apart = planes.channel;
+  for_each_piece(stream, planes, nchw, blocked,
+                 [=](const T* plane, int64_t channels, int64_t first, int64_t last, T* block) {
                    int64_t i = first;
                    if (channels == kChannelBlock)
                      for (; i + kChannelBlock <= last; i += kChannelBlock)
-                       transpose_block(from + i, pixels, block + i * kChannelBlock, kChannelBlock);
+                       transpose_block(plane + i, apart, block + i * kChannelBlock, kChannelBlock);
                    for (; i < last; ++i)
                      for (int64_t lane = 0; lane < kChannelBlock; ++lane)
                        block[i * kChannelBlock + lane] =
-                           lane < channels ? from[lane * pixels + i] : 0.0f;
+                           lane < channels ? plane[lane * apart + i] : T{0};
                  });
 }
 
-void blocked_to_nchw(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w,
-                     const float* blocked, float* nchw) {
-  const int64_t pixels = h * w;
-  for_each_piece(
-      stream, n, c, pixels, blocked,
-      [&](int64_t plane, int64_t channels, int64_t first, int64_t last, const float* block) {
-        float* const to = nchw + plane * pixels;
-        int64_t i = first;
-        if (channels == kChannelBlock)
-          for (; i + kChannelBlock <= last; i += kChannelBlock)
-            transpose_block(block + i * kChannelBlock, kChannelBlock, to + i, pixels);
-        for (int64_t lane = 0; lane < channels; ++lane)
-          for (int64_t j = i; j < last; ++j)
-            to[lane * pixels + j] = block[j * kChannelBlock + lane];
-      });
+template <class T>
+void blocked_to_nchw(Stream stream, const Planes& planes, const T* blocked, T* nchw) {
+  const int64_t apart = planes.channel;
+  for_each_piece(stream, planes, nchw, blocked,
+                 [=](T* plane, int64_t channels, int64_t first, int64_t last, const T* block) {
+                   int64_t i = first;
+                   if (channels == kChannelBlock)
+                     for (; i + kChannelBlock <= last; i += kChannelBlock)
+                       transpose_block(block + i * kChannelBlock, kChannelBlock, plane + i, apart);
+                   for (int64_t lane = 0; lane < channels; ++lane)
+                     for (int64_t j = i; j < last; ++j)
+                       plane[lane * apart + j] = block[j * kChannelBlock + lane];
+                 });
 }
+
+template void nchw_to_blocked(Stream, const Planes&, const float*, float*);
+template void nchw_to_blocked(Stream, const Planes&, const uint16_t*, uint16_t*);
+template void blocked_to_nchw(Stream, const Planes&, const float*, float*);
+template void blocked_to_nchw(Stream, const Planes&, const uint16_t*, uint16_t*);
 
 }  // namespace ringgrad::conv

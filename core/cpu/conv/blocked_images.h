@@ -44,11 +44,17 @@ inline BlockedShape output_shape(const Conv2dGeometry& g) {
   return {g.n, channel_blocks(g.k), g.oh, g.ow};
 }
 
-// Between contiguous [N, C, H, W] and channel-blocked images, float32. The first puts zeros into
-// the padding.
-void nchw_to_blocked(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w, const float* nchw,
-                     float* blocked);
-void blocked_to_nchw(Stream stream, int64_t n, int64_t c, int64_t h, int64_t w,
-                     const float* blocked, float* nchw);
+// Images [n, c, pixels] of contiguous planes, as parts of others have them: from an image, and from
+// a channel, to the next are so many numbers.
+struct Planes {
+  int64_t n, c, pixels;
+  int64_t image, channel;
+};
+// Between them and channel-blocked images; T is float, or uint16_t for the bits of 16-bit numbers.
+// The first puts zeros into the padding.
+template <class T>
+void nchw_to_blocked(Stream stream, const Planes& planes, const T* nchw, T* blocked);
+template <class T>
+void blocked_to_nchw(Stream stream, const Planes& planes, const T* blocked, T* nchw);
 
 }  // namespace ringgrad::conv
