@@ -50,6 +50,12 @@ class Book(unittest.TestCase):
         self.assertEqual(len(recognised), 1, second.stdout)
         self.assertGreaterEqual(float(recognised[0]), 98.0, second.stdout)
 
+    def test_a_strange_checkpoint_is_named(self):
+        pathlib.Path(self.folder, "checkpoint.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+        run = subprocess.run(self.command, capture_output=True, text=True)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("checkpoint.safetensors does not say how many epochs it has seen", run.stderr)
+
     def test_a_mistake_is_named(self):
         for options, words in [
             (["--rank", "2"], "--rank: no such option, expected --ranks, --epochs, --network or --folder"),

@@ -99,6 +99,16 @@ double accuracy(nn::Module& network, DataLoader& loader, ProcessGroup& group) {
   return static_cast<double>(all_right.item<int64_t>()) / all_asked.item<int64_t>();
 }
 
+// The epochs that a checkpoint has seen.
+int epochs_of(const nn::Checkpoint& saved, const std::string& file) {
+  const auto entry = saved.progress.find("epoch");
+  const auto epochs =
+      entry == saved.progress.end() ? std::nullopt : parse_number<int>(entry->second);
+  CHECK_AS(DataError, epochs && *epochs >= 0, file, " does not say how many epochs it has seen, ",
+           "so this program has not written it; move it away, or give another --folder");
+  return *epochs;
+}
+
 void train(const Options& options) {
   ProcessGroup& group = process_group();
   manual_seed(1);  // the same weights on all ranks
@@ -111,9 +121,9 @@ void train(const Options& options) {
   const std::string file = options.folder + "/checkpoint.safetensors";
   if (std::filesystem::exists(file)) {
     const nn::Checkpoint saved = nn::load_checkpoint(file);
+    first_epoch = epochs_of(saved, file);
     network->load_state_dict(saved.model);
     optimizer.load_state_dict(saved.optimizer);
-    first_epoch = parse_number<int>(saved.progress.at("epoch")).value();
     if (group.rank() == 0) fmt::print("resumes after epoch {}\n", first_epoch);
   }
 
