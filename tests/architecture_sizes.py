@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 
 from source_tree import Breach, without_comments
 
@@ -43,6 +45,22 @@ def columns(tree):
                 what = f"{len(line)} columns, at most {MAX_COLUMNS}"
                 breaches.append(Breach(source.path, number, what, "break the line"))
     return len(tree.cpp), breaches
+
+
+def formatting(tree):
+    """Every file of C++ is as clang-format writes it, where clang-format is installed."""
+    if not shutil.which("clang-format") or not (tree.root / ".clang-format").exists():
+        return 0, []
+    paths = [source.path for source in tree.cpp]
+    command = ["clang-format", "--dry-run", "--Werror"]
+    parts = [command + paths[first :: os.cpu_count()] for first in range(os.cpu_count())]
+    options = {"cwd": tree.root, "stderr": subprocess.PIPE, "text": True}
+    output = "".join(run.communicate()[1] for run in [subprocess.Popen(part, **options) for part in parts])
+    found = dict(re.findall(r"^(?:\./)?(\S+?):(\d+):\d+: error", output, re.M)[::-1])
+    return len(paths), [
+        Breach(path, int(line), "clang-format writes this otherwise", f"clang-format -i {path}")
+        for path, line in sorted(found.items())
+    ]
 
 
 def lines_of_code(sources):
