@@ -27,6 +27,16 @@ TEST_CASE("sums over the batch keep their digits however many rows there are", "
   }
 }
 
+// Rows of the same kind with a gap behind each: a row of at most 8 has 7 additions.
+TEST_CASE("sums of short rows keep their digits however many rows there are", "[quick]") {
+  const int64_t rows = 100'000;
+  for (const int64_t columns : {1, 3, 8}) {
+    const Tensor x = narrow(full({rows, 9}, 0.1), 1, 0, columns);
+    const double expected = static_cast<double>(0.1f) * static_cast<double>(rows * columns);
+    REQUIRE(std::abs(sum(x).item<float>() - expected) <= (64 + 8 + 1) * kUnit * expected);
+  }
+}
+
 TEST_CASE("tanh is rounded once", "[quick]") {
   std::vector<float> x;
   for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<float>(i) * 0.00237f);

@@ -173,6 +173,10 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
     });
 }
 
+// Rows that are added in the type of the terms before their sum goes on in double: as many as keep
+// the error that of a row's sum, whose 64 lanes of float have up to 64 terms.
+constexpr int64_t kRunningRows = 64;
+
 // A segment is several short rows, or a piece of a long one.
 template <class A, class T, class Y, class F>
 void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
@@ -187,17 +191,22 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
         const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
         const int64_t n = std::min(kMaxTerms, length - first);
         const F term = f.from(y_offset);
-        const auto sum_in = [&]<class B>(B total) {
-          plan.reduced.walk(
-              first_row, std::min(rows, first_row + segment_rows), [&](int64_t offset) {
-                const T* row = x + x_offset + offset + first * stride;
-                if (stride == 1)
-                  total += sum_lanes<B>(n, [row, term](auto i) { return term(at<B>(row, i)); });
-                else
-                  total += sum_lanes<B>(n, [row, stride, term](int64_t i) {
-                    return static_cast<B>(term(static_cast<B>(row[i * stride])));
-                  });
-              });
+        const int64_t last_row = std::min(rows, first_row + segment_rows);
+        const auto sum_in = [&]<class B>(B) {
+          Total<B> total = 0;
+          for (int64_t begin = first_row; begin < last_row; begin += kRunningRows) {
+            B running = 0;
+            plan.reduced.walk(begin, std::min(last_row, begin + kRunningRows), [&](int64_t offset) {
+              const T* row = x + x_offset + offset + first * stride;
+              if (stride == 1)
+                running += sum_lanes<B>(n, [row, term](auto i) { return term(at<B>(row, i)); });
+              else
+                running += sum_lanes<B>(n, [row, stride, term](int64_t i) {
+                  return static_cast<B>(term(static_cast<B>(row[i * stride])));
+                });
+            });
+            total += running;
+          }
           return total;
         };
         *out = sum_in(A{0});
@@ -205,10 +214,6 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
           if (!std::isfinite(*out)) *out = sum_in(0.0);
       });
 }
-
-// Rows that are added in the type of the terms before their sum goes on in double: as many as keep
-// the error that of a row's sum, whose 64 lanes of float have up to 64 terms.
-constexpr int64_t kRunningRows = 64;
 
 // Computes out[j] = Σ f(x[r, j]) over the rows [first, last). If kFixed is not 0, the number of
 // columns is known to the compiler and the sums stay in a register (16 of them: a pixel of

@@ -162,6 +162,9 @@ def _(args, x, weight, bias, mean, var, *residual):
         y = F.batch_norm(x.to(wide), mean, var, weight, bias, True, args["momentum"], args["eps"])
         if x.dtype == torch.float64 and args["dtype"] != "float64":
             y = normalized_batch(args, x, weight, bias)
+        elif bool((scale_of(x, dims := [0, *range(2, x.dim())]) < 1).any()) and x.dtype == torch.float64:
+            shape = [-1] + [1] * (x.dim() - 2)
+            y = normalized(x, dims, args["eps"]) * weight.reshape(shape) + bias.reshape(shape)
     else:  # PyTorch folds the four into two, which may be inf - inf
         shape = [-1] + [1] * (x.dim() - 2)
         scale = (weight / (var + args["eps"]).sqrt()).reshape(shape)
@@ -198,6 +201,8 @@ def normalized(x, dims, eps):
 def _(args, x, *weights):
     weights = same(x, *weights)
     dims = list(range(x.dim() - len(args["shape"]), x.dim()))
+    if torch.Size(args["shape"]).numel() == 1:  # the gradient is 0, where PyTorch leaves rounding errors
+        x = x.detach() + 0 * x
     if x.dtype != torch.float64 or bool((scale_of(x, dims) >= 1).all()):
         return F.layer_norm(x, args["shape"], *weights, eps=args["eps"])
     y = normalized(x, dims, args["eps"])

@@ -65,7 +65,6 @@ operation("sub_number", with_number())(lambda args, x: x - args["c"])
 operation("number_sub", with_number())(lambda args, x: args["c"] - x)
 operation("mul_number", with_number())(lambda args, x: x * args["c"])
 operation("div_number", with_number(("float",)))(lambda args, x: x / args["c"])
-operation("number_div", with_number(("float",)))(lambda args, x: args["c"] * power(x, -1))
 
 
 class WithGradient(torch.autograd.Function):
@@ -92,6 +91,12 @@ def power(x, c):
     y, v = torch.pow(x, torch.tensor(c, dtype=x.dtype)), x.detach()
     gradients = {2: lambda dy: dy * v * 2, 3: lambda dy: dy * v * v * 3, -1: lambda dy: -(dy / v / v)}
     return with_gradient(x, y, gradients[c]) if c in gradients else y
+
+
+@operation("number_div", with_number(("float",)))
+def _(args, x):  # 1 / x² may overflow where c / x² does not
+    c, v = args["c"], x.detach()
+    return with_gradient(x, c / x, lambda dy: -dy * (c / v / v))
 
 
 operation("pow", with_number(("float",), [2, 3, 0.5, -1, -2, 1, 0, 1.5, 2.5, -0.5, 4]))(
