@@ -227,7 +227,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // overflow sooner. Where that matters, set_conv_algorithm(ConvAlgorithm::Direct) chooses exact
 // sums. core/README.md says which convolutions take Winograd's algorithms.
 // Every algorithm may multiply the zeros around an image: a weight that is infinite or NaN can make
-// outputs and gradients at the border NaN. Sums near the largest number may overflow on the way.
+// outputs and gradients at the border NaN, and a gradient of a transposed convolution's result its
+// weight's. Sums near the largest number may overflow on the way.
 
 // x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.

@@ -49,9 +49,26 @@ def _(args, x, *weights):
     return F.conv2d(x, *same(x, *weights), **window(args))
 
 
+class BesideZeros(torch.autograd.Function):
+    """A weight of a transposed convolution. Where dy is not finite, ringgrad may multiply it by zeros around x: the
+    spread then allows every value to a channel that has some that are not finite."""
+
+    @staticmethod
+    def forward(ctx, weight):
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        broken = ~gradient.isfinite().all(0).flatten(1).all(1)
+        broken = broken[None, :, None, None] & (Rounded.change is not None)
+        return gradient.masked_fill(broken, torch.inf)
+
+
 @operation("conv_transpose2d", lambda r, pool: conv_of(r, pool, transposed=True))
 def _(args, x, *weights):
-    return F.conv_transpose2d(x, *same(x, *weights), **window(args), output_padding=args["output_padding"])
+    weights = same(x, *weights)
+    weights[0] = BesideZeros.apply(weights[0])
+    return F.conv_transpose2d(x, *weights, **window(args), output_padding=args["output_padding"])
 
 
 def conv1d_of(r, pool):
