@@ -83,7 +83,7 @@ class Pool:
             and min_dim <= x.dim() <= max_dim
             and (not filled or x.numel())
             and (not positive or bool((x > 0).all()))
-            and (not unit or bool(((x >= 0) & (x <= 1)).all()))
+            and (not unit or bool(((x >= 0.001) & (x <= 0.999)).all()))  # here and there
         ]
         if suitable and self.r.random() < 0.8:
             return self.r.choice(suitable[-4:] if self.r.random() < 0.6 else suitable)

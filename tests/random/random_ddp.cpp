@@ -137,7 +137,7 @@ void compare_values(const std::vector<Tensor>& got, const std::vector<Tensor>& w
     const auto w = to_vector<double>(want[b]);
     const double eps = epsilon_of(got[b].dtype());
     for (size_t i = 0; i < g.size(); ++i)
-      must(std::abs(g[i] - w[i]) <= roundings * eps * (std::abs(w[i]) + 0.01),
+      must(std::abs(g[i] - w[i]) <= roundings * eps * (std::abs(w[i]) + 0.1),
            str(what, " ", b, " at ", i, " is ", g[i], ", one process has ", w[i]));
   }
 }
