@@ -36,7 +36,7 @@ GOOD = {
     "distributed/os/socket.cpp": '#include "ringgrad/distributed/os/socket.h"\n',
     "distributed/launch.cpp": "namespace ringgrad {\nnamespace {\nstruct Plan { int size; };\n}  // namespace\nvoid f() {\n}\nstruct Plan::Part {};\n}  // namespace ringgrad\n",
     "distributed/process_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
-    "models/program/train/training.h": "#pragma once\n",
+    "program/train/training.h": "#pragma once\n",
     "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
     'row.kernels = {op, op + "_backward"};\nrow(op = "exp");\n',
 }
@@ -59,7 +59,8 @@ MUTANTS = [
     ("layers", "distributed/collectives/ring.cpp", LONG_ARROW, 1),
     ("layers", "distributed/data_parallel.cpp", LONG_ARROW, 1),
     ("layers", "nn/module.cpp", '#include "ringgrad/tests/op_specs.cpp"\n', 1),
-    ("rooms", "models/program/run/recipe.h", '#include "ringgrad/models/program/train/training.h"\n', 1),
+    ("layers", "models/resnet.h", '#include "ringgrad/program/train/training.h"\n', 1),
+    ("rooms", "program/run/recipe.h", '#include "ringgrad/program/train/training.h"\n', 1),
     ("rooms", "core/base/check.h", '#include "ringgrad/core/tensor.h"\n', 1),
     ("rooms", "distributed/transport/frame.cpp", '\n#include "ringgrad/distributed/data_parallel.cpp"\n', 2),
     ("rooms", "distributed/transport/frame.cpp", '#include "ringgrad/core/tensor.h"\n', 1),

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 from program_case import PROGRAM, ProgramCase, all_from_terminal, write_tiny
 from trace_test import check
 
-README = pathlib.Path(__file__).resolve().parent.parent / "models/program/README.md"
+README = pathlib.Path(__file__).resolve().parent.parent / "program/README.md"
 
 
 def crc32c(data):

@@ -1,5 +1,5 @@
 // Environment variables. One that is empty counts as not set, everywhere. Which there are is in
-// models/program/commands/environment_table.cpp, and `ringgrad doctor` prints it.
+// program/commands/environment_table.cpp, and `ringgrad doctor` prints it.
 #pragma once
 
 #include <mutex>

@@ -1,5 +1,5 @@
 // What a program has done with the library, written down at its end for `ringgrad lint`, which
-// knows what of it is a mistake (models/program/lint/). RINGGRAD_LINT names the directory; every
+// knows what of it is a mistake (program/lint/). RINGGRAD_LINT names the directory; every
 // process that has computed something leaves a file there. Several of the mistakes are differences
 // between ranks: they are seen when the files lie side by side, so no rank tells another anything
 // while the program runs.

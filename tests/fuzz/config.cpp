@@ -1,7 +1,7 @@
 // The config.json of a run, which anybody may have edited.
 #include <fstream>
 
-#include "ringgrad/models/program/run/run_directory.h"
+#include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/tests/fuzz/fuzz.h"
 
 using namespace ringgrad;

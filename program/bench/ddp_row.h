@@ -1,0 +1,39 @@
+// One row of `ringgrad bench ddp`: a method of data parallelism, measured in processes of its own.
+#pragma once
+
+#include <filesystem>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ringgrad/distributed/process_group.h"
+#include "ringgrad/program/bench/bench.h"
+
+namespace ringgrad::program {
+
+// Trains options.model on a fixed batch of noise, by the method options.row ("none", "dp",
+// "ddp_no_overlap", "ddp"), for options.seconds. Collective; the result is rank 0's. With DDP,
+// blocks of steps with and without communication (no_sync) take turns in the same processes, so
+// that whatever else happens on the machine happens to both.
+//   images_per_second, step_ms    medians over the blocks; step_quartiles_ms
+//   kept_of_no_communication      the median of the ratios of neighbouring blocks; kept_quartiles
+//   exposed_ms                    of a step: from a rank's last gradient to the averaged ones, the
+//                                 mean of the ranks
+//   transfer_ms                   the same of the rank that came last, which waited for nobody.
+//                                 Medians over the steps. Not on GPUs, ahead of which the host
+//                                 runs; nor the buckets
+//   computed_ms, buckets          since rank 0's backward began: its last gradient, and each
+//                                 bucket; medians
+//   copies, copies_ms             dp on the CPU: how many, and how long, between devices in a step
+//   memory_bytes                  the peak of every device or rank, gradients in shared memory
+//                                 included
+//   moved_bytes, busiest_bytes    of a step: between devices in all, and into and out of the
+//                                 busiest one
+//   samples                       [bytes, seconds] of an all-reduce between these ranks, or a copy
+//                                 between devices
+// The first kComparedSteps steps are not timed. Ranks whose parameters then differ throw
+// OutOfStepError; rank 0 writes its own to that file, unless its name is empty.
+inline constexpr int kComparedSteps = 10;
+nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
+                           const std::filesystem::path& parameters_file);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,196 @@
+// `ringgrad doctor`: what this machine and this build have, what is off, and why.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/isa.h"
+#include "ringgrad/data/datasets/data_place.h"
+#include "ringgrad/data/datasets/download.h"
+#include "ringgrad/data/formats/image_file.h"
+#include "ringgrad/distributed/process_groups/backend.h"
+#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/environment_table.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/exit_code.h"
+
+namespace ringgrad::program {
+namespace {
+
+// The value behind `key` in a file of "key : value" or "key: value" lines, as in /proc.
+std::string value_in(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) {
+      const auto colon = line.find(':');
+      const auto begin = line.find_first_not_of(" \t", colon + 1);
+      return begin == std::string::npos ? "" : line.substr(begin);
+    }
+  return "unknown";
+}
+
+// "v3 of v2, v3 and, beyond this machine, v4": those for which the kernels in use are compiled, and
+// which there are.
+std::string instructions_in_use() {
+  std::vector<std::string> here, beyond;
+  for (const BuiltIsa& built : built_isas())
+    (built.on_this_machine ? here : beyond).push_back(built.name);
+  std::string text = isa();
+  if (here.size() > 1) text += fmt::format(", of {} (RINGGRAD_ISA)", fmt::join(here, ", "));
+  if (!beyond.empty()) text += fmt::format(", not for this machine: {}", fmt::join(beyond, ", "));
+  return text;
+}
+
+int kernels_with(DeviceType device, Provider provider) {
+  int count = 0;
+  for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next())
+    count += kernel->has(device, provider);
+  return count;
+}
+
+// What became of the CUDA kernels in this build.
+std::string cuda_build(int kernels) {
+  if (kernels == 0)
+    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; "
+           "for GPUs: cmake --preset cuda";
+  if (device_count(DeviceType::CUDA) == 0) return "no GPU: " + why_no_device(DeviceType::CUDA);
+  const std::string first = device_backend(DeviceType::CUDA).describe(0);
+  return first.starts_with("emulated") ? first + ", for tests; for GPUs: cmake --preset cuda"
+                                       : "compiled for GPUs";
+}
+
+// One library that can stand in for native kernels: its version, or why it is not there.
+void report_vendor(nlohmann::json& report, DeviceType device, const std::string& library,
+                   const char* why_not) {
+  std::string found;
+  for (const std::string& name : vendor_libraries(device))
+    if (name.starts_with(library)) found = name;
+  report["vendors"][library] = found;
+  std::string label = library;
+  for (char& c : label) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  result("{:<11}{}", label, found.empty() ? fmt::format("off: {}", why_not) : "on: " + found);
+}
+
+// What was measured on a device, and where that can be read.
+void report_autotune(nlohmann::json& report, Device device) {
+  const std::vector<TunedCall> tuned = tuned_calls(device);
+  const auto native_wins = std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) {
+    return call.native_us <= call.vendor_us;
+  });
+  const std::string file = autotune_file(device);
+  report["autotune"][str(device)] = {
+      {"file", file}, {"calls", tuned.size()}, {"native_faster", native_wins}};
+  result("autotune   {}: {} calls measured, the native kernel faster in {} ({})", str(device),
+         tuned.size(), native_wins, file);
+}
+
+// Which variables there are, and what those say that are set.
+void report_environment(nlohmann::json& report) {
+  constexpr int kName = 29;
+  result(
+      "\nEnvironment variables; one that is empty counts as not set. --json has also those for "
+      "tests and of other programs.");
+  for (const EnvironmentVariable& v : environment_table()) {
+    const bool is_set = !variable(v.name.c_str()).empty();
+    report["environment"].push_back({{"name", v.name},
+                                     {"set_by", v.set_by},
+                                     {"values", v.values},
+                                     {"default", v.otherwise},
+                                     {"meaning", v.meaning},
+                                     {"read_by", v.read_by},
+                                     {"is_set", is_set}});
+    if (v.set_by != "user") continue;
+    const std::string text =
+        fmt::format("{}{}: {} (else: {})", is_set ? "SET; " : "", v.values, v.meaning, v.otherwise);
+    std::string label = v.name;
+    for (const std::string& line : wrapped(text, line_width() - kName)) {
+      result("{:<{}}{}", label, kName, line);
+      label.clear();
+    }
+  }
+}
+
+}  // namespace
+
+int doctor() {
+  const int native = kernels_with(DeviceType::CPU, Provider::Native),
+            vendor = kernels_with(DeviceType::CPU, Provider::Vendor),
+            reference = kernels_with(DeviceType::CPU, Provider::Reference);
+  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
+            cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor),
+            gpus = device_count(DeviceType::CUDA);
+  std::error_code ignored;
+  const auto space = std::filesystem::space(".", ignored);
+
+  nlohmann::json report = {
+      {"version", RINGGRAD_VERSION},
+      {"cpu", value_in("/proc/cpuinfo", "model name")},
+      {"cores", cpu_cores()},
+      {"isa", isa()},
+      {"memory_available", value_in("/proc/meminfo", "MemAvailable")},
+      {"disk_available_bytes", static_cast<int64_t>(space.available)},
+      {"cpu_devices", device_count(DeviceType::CPU)},
+      {"cuda_devices", gpus},
+      {"cuda", cuda_build(cuda)},
+      {"bfloat16_products", bfloat16_products()},
+      {"backends", available_backends()},
+      {"kernels",
+       {{"cpu_native", native},
+        {"cpu_vendor", vendor},
+        {"cpu_reference", reference},
+        {"cuda_native", cuda},
+        {"cuda_vendor", cuda_vendor}}},
+      {"download", can_download()},
+      {"png", reads_png()},
+      {"jpeg", reads_jpeg()},
+  };
+  const auto on = [](bool yes, const char* why_not) {
+    return yes ? std::string("on") : fmt::format("off: {}", why_not);
+  };
+  result("ringgrad {}", RINGGRAD_VERSION);
+  result("cpu        {}, {}", report["cpu"].get<std::string>(), counted(cpu_cores(), "core"));
+  result("kernels    for {}", instructions_in_use());
+  result("           on the CPU {} native, {} from a vendor's library, {} for reference", native,
+         vendor, reference);
+  result("           on CUDA {} native, {} from a vendor's library", cuda, cuda_vendor);
+  result("bits       the same wherever the kernels are for {} and bfloat16 is multiplied as here",
+         isa());
+  result("memory     {} available", report["memory_available"].get<std::string>());
+  result("disk       {} available here", human_bytes(static_cast<int64_t>(space.available)));
+  result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
+         device_count(DeviceType::CPU), gpus);
+  result("bfloat16   convolutions multiply it {}", bfloat16_products());
+  result("cuda       {}", cuda_build(cuda));
+  result("backends   {} (--backend)",
+         fmt::join(report["backends"].get<std::vector<std::string>>(), ", "));
+  std::string why;
+  const bool mpi = find_group_backend("mpi", &why) != nullptr;
+  result("mpi        " + on(mpi, why.c_str()));
+  report_vendor(report, DeviceType::CPU, "oneDNN", "libdnnl-dev was not found when this was built");
+  if (cuda > 0) {
+    report_vendor(report, DeviceType::CUDA, "cuBLAS",
+                  "needs a build for GPUs (cmake --preset cuda)");
+    report_vendor(report, DeviceType::CUDA, "cuDNN",
+                  "needs a build for GPUs and its header (libcudnn9-dev)");
+  }
+  report_autotune(report, {});
+  for (int i = 0; i < gpus; ++i) report_autotune(report, Device(DeviceType::CUDA, i));
+  const DataPlace place = data_place();
+  report["data_dir"] = place.directory;
+  result("data       {} ({})", place.directory, place.why);
+  result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
+  result("png        " +
+         on(report["png"], "built without libpng (libpng-dev); pictures in PGM and PPM are read"));
+  result("jpeg       " + on(report["jpeg"], "built without libjpeg (libjpeg-dev)"));
+  report_environment(report);
+  print_json(report);
+  return kOk;
+}
+
+}  // namespace ringgrad::program

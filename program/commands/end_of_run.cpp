@@ -1,0 +1,34 @@
+#include "ringgrad/program/commands/end_of_run.h"
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/report/report.h"
+
+namespace ringgrad::program {
+
+Verdict end_run(const TrainOptions& options, const Data& data, const RunDirectory& run,
+                Course& course, const Evaluation& last) {
+  RunRecord record = read_run(run.path());
+  record.notes.clear();
+  record.state = RunRecord::Ended;  // as it will be read
+  record.take(course.summarize(last, true));
+  const Verdict verdict = judge(record);
+  const std::filesystem::path report = run.path() / "report.html";
+  try {
+    write_summary(run.path(), *record.summary);
+    if (options.report)
+      write_report({record}, report, [&](const RunRecord&) { return &data.test_set; });
+    if (options.report) news("report  {}", report.string());
+  } catch (const IoError& error) {
+    complain(fmt::format("note    the run is saved, its report is not: {}", error.what()));
+  }
+  news("verdict {}{}", verdict.name,
+       verdict.also.empty() ? "" : fmt::format(" (also {})", fmt::join(verdict.also, ", ")));
+  news("why     {}", verdict.why);
+  // The command to resume has been said.
+  if (verdict.next != resume_command(run)) message("next    {}", verdict.next);
+  return verdict;
+}
+
+}  // namespace ringgrad::program

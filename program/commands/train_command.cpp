@@ -1,0 +1,353 @@
+// `ringgrad train`
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/cpu_division.h"
+#include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/job/rank_environment.h"
+#include "ringgrad/distributed/launch.h"
+#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/train_rank.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/document.h"
+#include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/report/findings.h"
+#include "ringgrad/program/run/run_of_ranks.h"
+#include "ringgrad/program/run/saved_model.h"
+#include "ringgrad/program/train/training.h"
+
+namespace ringgrad::program {
+namespace {
+
+void check_resume(const TrainOptions& o) {
+  if (!o.resume.empty() && (!o.given.empty() || o.seed || !o.out.empty() || !o.init.empty()))
+    throw UsageError(
+        "--resume takes model, data, seed, recipe and directory from the run; "
+        "leave those options out, or train on with others: --init {}",
+        shell_word(o.resume));
+}
+
+RunConfig fresh_config(const TrainOptions& options) {
+  RunConfig config{make_recipe(options.recipe, options.given),
+                   data_directory(options.data_dir),
+                   options.seed.value_or(1),
+                   {}};
+  const Recipe& recipe = config.recipe;
+  if (recipe.freeze != "none" && options.init.empty())
+    throw UsageError("--freeze {} leaves weights as --init has them, and there is no --init",
+                     recipe.freeze);
+  if (!is_own_data(recipe.data)) config.facts = facts_of_dataset(recipe.data);
+  config.init = options.init;
+  return config;
+}
+
+RunConfig config_to_go_on_with(const std::string& resume) {
+  const RunDirectory run = RunDirectory::open(resume);
+  RunConfig config = read_config(run);
+  if (!config.preset.empty())
+    throw UsageError(
+        "--resume: {} is a run of --preset {}, which keeps no checkpoint to go "
+        "on from; begin another",
+        run.path().string(), config.preset);
+  check_version(config.other, run.path().string());
+  return config;
+}
+
+// Says that the run has been trained to its end. The run is not changed.
+int say_finished(const RunDirectory& run) {
+  const RunRecord record = read_run(run.path().string());
+  const std::string epochs = counted(record.recipe.epochs, "epoch"),
+                    init = "--init " + shell_word(record.path);
+  news(
+      "done    {} has all its {}, {:.2f} % test accuracy; "
+      "to train on, begin a run with its weights",
+      record.path, epochs, 100 * record.accuracy());
+  const std::string more = fmt::format("{} --epochs {}", init, record.recipe.epochs);
+  const std::string next = train_with(record, more);
+  message("next    {}", next);
+  print_json({{"run", record.path},
+              {"finished", true},
+              {"epochs", record.recipe.epochs},
+              {"steps", record.last_step()},
+              {"test_accuracy", record.accuracy()},
+              {"next", next}});
+  return kOk;
+}
+
+// What the run is to be, or was when it began; its division is not settled yet.
+RunConfig configure(const TrainOptions& options) {
+  RunConfig config;
+  if (options.resume.empty())
+    config = fresh_config(options);
+  else
+    config = config_to_go_on_with(options.resume);
+  if (!options.data_dir.empty()) config.data_dir = options.data_dir;
+  // It is read again from elsewhere.
+  config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
+  return config;
+}
+
+RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
+  if (!options.resume.empty()) return RunDirectory::resume(options.resume);
+  RunDirectory run = RunDirectory::create(
+      options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model));
+  try {
+    run.write_config(to_json(config));
+  } catch (...) {  // the disk is full
+    run.discard();
+    throw;
+  }
+  return run;
+}
+
+// After a failure: what is left of the run. Ranks that were interrupted have said it themselves,
+// and a checkpoint that cannot be read is nothing to go on from.
+void leave(const TrainOptions& options, const RunDirectory& run, int code, const std::string& why) {
+  // The run was refused, and is as it was.
+  const bool unreadable = code == kBadData && !options.resume.empty();
+  if (code < 128 && !unreadable) run.note_failure(why);
+  if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
+    complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(),
+                         resume_command(run)));
+  else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
+    run.discard();
+}
+
+int leaving_run(const TrainOptions& options, const RunDirectory& run,
+                const std::function<int()>& body) {
+  try {
+    const int code = body();
+    if (code != kOk) leave(options, run, code, describe(code));
+    return code;
+  } catch (const std::exception& error) {
+    leave(options, run, exit_code_of(std::current_exception()), error.what());
+    throw;
+  }
+}
+
+uint64_t hash_of(const Tensor& x) {
+  return ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
+}
+
+// Ranks that another launcher has started may have different options, or files: that is found by
+// these lines, not after an epoch.
+std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& config,
+                                 const Data& data) {
+  std::vector<std::string> lines = {
+      fmt::format("--seed {}", config.seed),
+      fmt::format("--max-steps {}", options.max_steps),
+      fmt::format("--save-every {}", options.save_every),
+      fmt::format("--trace-steps {}:{}", options.trace_steps.first, options.trace_steps.last),
+      fmt::format("--sync-bn {:d}", *config.division->sync_bn),
+      fmt::format("--shards {}", config.division->shards),
+      fmt::format("--bucket-mb {}", config.division->bucket_mb)};
+  for (const ImageDataset* set : {&data.train_set, &data.test_set})
+    lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
+                                set == &data.train_set ? "training" : "test", hash_of(set->images),
+                                hash_of(set->labels)));
+  const nlohmann::json recipe = to_json(config.recipe);
+  for (const auto& [key, value] : recipe.items())
+    lines.push_back(fmt::format("{} {}", key, value.dump()));
+  return lines;
+}
+
+// This process is one of several ranks that a launcher has started.
+int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
+  ProcessGroup& group = process_group();
+  RunConfig own = config;
+  if (group.device().is_cuda()) own.division->device = str(group.device());
+  check_same_lines(group, "train", "recipe", work_of(options, config, data));
+  check_parts(*config.division, config.recipe, group.size());
+  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
+  if (!group.is_main_process()) return train_rank(options, own, data, nullptr, &group);
+  const std::string launchers = variable(kRunVariable);
+  const RunDirectory run =
+      launchers.empty() ? open_run(options, config) : RunDirectory::open(launchers);
+  const auto body = [&] { return train_rank(options, own, data, &run, &group); };
+  if (launchers.empty()) return leaving_run(options, run, body);
+  try {
+    return body();
+  } catch (const std::exception& error) {  // the launcher knows less of it
+    const bool unreadable =
+        exit_code_of(std::current_exception()) == kBadData && !options.resume.empty();
+    if (!unreadable) run.note_failure(error.what());
+    throw;
+  }
+}
+
+InitOptions group_of_ranks(const TrainOptions& options, const Division& division) {
+  InitOptions group = group_options_for(division.device, division.backend);
+  if (!division.transport.empty()) group.transport = division.transport;
+  if (!options.checksums.empty())
+    group.checksums = options.checksums == "on"    ? Checksums::On
+                      : options.checksums == "off" ? Checksums::Off
+                                                   : Checksums::Auto;
+  return group;
+}
+
+// The same in a job whose ranks may go and come: once for every generation of them, of whatever
+// size.
+int train_elastically(const TrainOptions& options, const RunConfig& config, const Data& data) {
+  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
+  std::vector<std::string> work = work_of(options, config, data);
+  work.insert(work.begin(), "version " RINGGRAD_VERSION);
+  ElasticJob job(work, group_of_ranks(options, *config.division));
+  ElasticRun state{job};
+  int code = kOk;
+  (void)job.run([&](ProcessGroup& group) {
+    RunConfig own = config;
+    own.division->ranks = group.size();
+    if (own.division->shards == 0) own.division->shards = group.size();
+    std::optional<RunDirectory> run;
+    if (group.is_main_process()) run = RunDirectory::open(variable(kRunVariable));
+    code = train_rank(options, own, data, run ? &*run : nullptr, &group, &state);
+  });
+  return code;
+}
+
+// Which this process may use.
+int cores_allowed() {
+  cpu_set_t bound;
+  return sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
+}
+
+// Starts the ranks, waits for them, and says what is left of the run when they fail.
+int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
+  check_parts(*config.division, config.recipe, ranks);
+  if (config.division->device == "cpu" && ranks > cores_allowed())
+    message("note    {} share {}, and wait for each other more than they compute",
+            counted(ranks, "rank"), counted(cores_allowed(), "core"));
+  catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
+  const RunDirectory run = open_run(options, config);
+  auto environment = document_for_ranks();
+  environment[kRunVariable] = run.path().string();
+  return report_end(leaving_run(options, run, [&] {
+    const InterruptsHeld held;
+    const ElasticRange elastic = elastic_range(*config.division, ranks);
+    return interrupted()
+               ? 128 + interrupted()
+               : launch_or_throw(
+                     [] {},
+                     {.num_processes = ranks, .elastic = elastic, .environment = environment});
+  }));
+}
+
+// Resolves the runs that `--resume` and `--init` name, once for this process and its ranks.
+// runs/latest would name another run later: the one that this training begins.
+TrainOptions with_runs_resolved(TrainOptions options, bool is_rank) {
+  const std::string held_by_launcher = is_rank ? variable(kRunVariable) : "";
+  if (!options.resume.empty())
+    options.resume = held_by_launcher.empty() ? RunDirectory::open(options.resume).path().string()
+                                              : held_by_launcher;
+  if (!options.init.empty() && !held_by_launcher.empty())
+    options.init = read_config(RunDirectory::open(held_by_launcher)).init;
+  else if (!options.init.empty())
+    options.init = std::filesystem::weakly_canonical(find_run(options.init)).string();
+  return options;
+}
+
+// A rank that another launcher has started trains with all the others: their number is not an
+// option of its own.
+void check_launched(const Division& asked, const RankEnvironment& here) {
+  const std::string launched =
+      fmt::format("this is one of {}, as {} says", counted(here.size, "rank"), here.source);
+  if (asked.one_process() && here.size > 1)
+    throw UsageError("--parallel {} is for one process, and {}; leave one of them out",
+                     asked.parallel, launched);
+  if (in_elastic_job()) return;  // an elastic job has seats for more ranks than it begins with
+  if (!asked.elastic.empty())
+    throw UsageError(
+        "--elastic is for ranks that ringgrad starts itself, and {}; leave one of them out",
+        launched);
+  if (!asked.one_process() && asked.ranks > 0 && asked.ranks != here.size)
+    throw UsageError("--ranks is {}, and {}; leave --ranks out", asked.ranks, launched);
+}
+
+// Threads are counted at their first use. Our launcher has divided the cores already, by
+// RINGGRAD_THREADS; mpirun and Slurm bind each rank to its own, or leave them all to all.
+void share_cores(int ranks_here) {
+  const int allowed = cores_allowed(),
+            share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
+  if (ranks_here > 1 && variable("RINGGRAD_THREADS").empty())
+    set_cpu_cores(std::min(allowed, share));
+}
+
+}  // namespace
+
+int train(const TrainOptions& asked) {
+  if (!asked.preset.empty()) return speedrun(asked);
+  const RankEnvironment here = rank_environment();
+  share_cores(here.local_size);
+  check_resume(asked);
+  const bool is_rank = !here.source.empty();
+  const TrainOptions options = with_runs_resolved(asked, is_rank);
+  RunConfig config = configure(options);
+  if (is_rank) check_launched(options.division, here);
+
+  const std::optional<Division> before = config.division;
+  const Division division = complete(options.division, before, is_rank);
+  if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
+    return say_finished(RunDirectory::open(options.resume));
+  check_division(division);
+  (void)provider_named(config.recipe.provider, Device(division.device));
+  if (division.parallel == "dp" && division.device == "cpu" &&
+      variable("RINGGRAD_CPU_DEVICES").empty())
+    set_cpu_devices(division.ranks);
+  check_device("train", Device(division.device));
+  const bool meets_others = is_rank && !division.one_process();
+  int ranks = ranks_for(division, config.recipe.batch);
+  if (meets_others && !in_elastic_job()) ranks = here.size;
+  config.division = settle(division, ranks);
+  const bool left_open =
+      division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
+  if (!is_rank && left_open && ranks == 1 && cpu_cores() > 1)
+    message("note    one process trains: a batch of {} cannot be divided by two ranks",
+            config.recipe.batch);
+  const bool starts_ranks = !meets_others && (ranks > 1 || !division.elastic.empty());
+  // Pictures of one's own are made ready, and what is wrong with them said, once.
+  std::optional<Data> data;
+  if (!starts_ranks || is_own_data(config.recipe.data)) data = read_data(config, options.init);
+  if (starts_ranks) {
+    data.reset();
+    return start_ranks(options, config, ranks);
+  }
+  if (before && *before != *config.division && here.rank == 0)
+    message("note    the run began with {}; from here on {}", as_words(*before),
+            as_words(*config.division));
+  // It was read before the ranks meet: what is missing here is missing for all of them.
+  if (in_elastic_job()) {
+    int code = kOk;
+    launch_or_throw([&] { code = train_elastically(options, config, *data); });
+    return code;
+  }
+  // Shards have a group also where this process has all of them.
+  if (meets_others || division.shards > 0) {
+    if (!meets_others) catch_interrupts();
+    int code = kOk;
+    launch_or_throw([&] { code = train_as_rank(options, config, *data); },
+                    {.group = meets_others ? group_of_ranks(options, division)
+                                           : InitOptions{.backend = "ring"}});
+    return code;
+  }
+  catch_interrupts();  // from here on there is a directory to clear away
+  const RunDirectory run = open_run(options, config);
+  return leaving_run(options, run,
+                     [&] { return train_rank(options, config, *data, &run, nullptr); });
+}
+
+}  // namespace ringgrad::program

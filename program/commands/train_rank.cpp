@@ -1,0 +1,398 @@
+#include "ringgrad/program/commands/train_rank.h"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/kernels/float32_precision.h"
+#include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/program/commands/end_of_run.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/run/saved_model.h"
+#include "ringgrad/program/train/training.h"
+
+namespace ringgrad::program {
+
+std::string resume_command(const RunDirectory& run) {
+  return program_command("train --resume " + shell_word(run.path().string()));
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// "256 = 2 × 64 × 2 ranks": the images of a step, and where they come from.
+std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int shards) {
+  std::string text = std::to_string(recipe.step_batch());
+  if (recipe.accumulate > 1 || group) text += " =";
+  if (recipe.accumulate > 1) text += fmt::format(" {} ×", recipe.accumulate);
+  if (shards > 0) return text + " " + counted(shards, "shard");
+  if (group)
+    return text +
+           fmt::format(" {} × {}", recipe.batch / group->size(), counted(group->size(), "rank"));
+  return recipe.accumulate > 1 ? text + fmt::format(" {}", recipe.batch) : text;
+}
+
+void print_header(const RunConfig& config, Training& training, const Data& data,
+                  const ProcessGroup* group) {
+  const auto& shape = data.train_set.images.shape();
+  headline("ringgrad " RINGGRAD_VERSION,
+           fmt::format(" · {} · seed {}", describe(*config.division, group), config.seed));
+  message("data    {} {} train / {} test, {}×{}×{}{}{}", config.facts.name,
+          with_commas(data.train_set.size()), with_commas(data.test_set.size()), shape[2], shape[3],
+          shape[1], training.data_on_device() ? " · on the device, augmented there" : "",
+          training.step_captured() ? " · steps are captured" : "");
+  for (const std::string& note : data.notes) message("        {}", note);
+  const int64_t trained = training.trained_parameters(), all = training.model().num_parameters();
+  message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
+          trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
+  message("recipe  {} · batch {} · {} × {}", summary(config.recipe),
+          effective_batch(config.recipe, group, config.division->shards),
+          counted(training.steps_per_epoch(), "step"), counted(config.recipe.epochs, "epoch"));
+}
+
+// How fast an epoch went, on this rank.
+struct Pace {
+  double images_per_second, seconds;
+  double data_wait;                 // for batches, as a part of the time
+  std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
+};
+
+// What an epoch came to. Collective where training is.
+struct EpochReport {
+  double loss;
+  std::optional<Pace> pace;      // none: another process has trained the epoch
+  std::optional<uint64_t> hash;  // of the parameters, the same on all ranks
+  Evaluation test;
+};
+
+// An epoch's line in a table of 80 columns, for people, under the table's head where it is the
+// first.
+void print_row(const nlohmann::json& metrics) {
+  static bool first = true;
+  if (std::exchange(first, false))
+    news("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss",
+         "img/s", "wait: data", "ranks", "time");
+  const auto share = [&](const char* name) {
+    return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * metrics[name].get<double>()) : "";
+  };
+  const double pace = metrics.value("images_per_second", 0.0);
+  news("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
+       metrics["loss"].get<double>(),
+       fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
+       metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
+       share("waiting_for_data"), share("waiting_for_communication"),
+       metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
+}
+
+void report_epoch(Course& course, const Training& training, const EpochReport& epoch) {
+  std::string line =
+      fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
+                  training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
+  nlohmann::json metrics = {{"epoch", training.epoch()},
+                            {"step", training.step()},
+                            {"loss", epoch.loss},
+                            {"test_accuracy", epoch.test.accuracy()},
+                            {"test_loss", epoch.test.loss}};
+  if (const auto& pace = epoch.pace) {
+    line += fmt::format(" img_s={:.0f} sec={:.2f} data_wait={:.3f}", pace->images_per_second,
+                        pace->seconds, pace->data_wait);
+    metrics["images_per_second"] = pace->images_per_second;
+    metrics["seconds"] = pace->seconds;
+    metrics["waiting_for_data"] = pace->data_wait;
+    if (pace->comm_wait) {
+      line += fmt::format(" comm_wait={:.3f}", *pace->comm_wait);
+      metrics["waiting_for_communication"] = *pace->comm_wait;
+    }
+  }
+  if (epoch.hash) {
+    line += fmt::format(" hash={:016x}", *epoch.hash);
+    metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
+  }
+  course.end_epoch(metrics, epoch.test);  // first: who has read the line may read the run, too
+  if (on_terminal())
+    print_row(metrics);
+  else
+    news(line);
+}
+
+// Collective where training is: the signal may have reached another rank only.
+int stopped_by_signal(const RunDirectory* run, const Training& training, ProcessGroup* group) {
+  const std::vector<int64_t> own{interrupted()};
+  const auto signals = group ? all_gather_values(*group, own) : own;
+  if (!run) return kOk;
+  news("stopped at step {} · resume: {}", training.step(), resume_command(*run));
+  return 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+}
+
+// A run that was stopped between an epoch's last checkpoint and the end of its evaluation owes the
+// epoch's line. All ranks hear it from the one that writes.
+bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup* group) {
+  const bool lacks_line = run && training.at_epoch_end() && run->last_epoch() < training.epoch();
+  const Tensor owes = full({}, lacks_line, {.dtype = DType::Int64});
+  if (group) group->broadcast(owes, 0).wait();
+  return owes.item<int64_t>() != 0;
+}
+
+// Keeps what training has come to for the next generation, however this one ends.
+class Keeping {
+ public:
+  Keeping(Training& training, ElasticRun& run) : training_(training), run_(run) {
+    training.load(run.kept);
+  }
+  ~Keeping() { run_.kept = training_.state(); }
+  Keeping(const Keeping&) = delete;
+
+  // Collective: takes training to where the most advanced rank's is.
+  void catch_up(ProcessGroup& group) {
+    const TrainingState all = hand_over(group, training_.state());
+    if (all.step > training_.step()) training_.load(all);
+    if (run_.begun_at < 0) run_.begun_at = training_.step();
+    run_.begun_at = parse_number<int64_t>(broadcast_text(group, std::to_string(run_.begun_at), 0))
+                        .value();  // rank 0 is no newcomer
+    if (run_.job.generation() > 1)
+      message("note    generation {}: {} {} on after step {}", run_.job.generation(),
+              counted(group.size(), "rank"), group.size() == 1 ? "goes" : "go", training_.step());
+  }
+
+ private:
+  Training& training_;
+  ElasticRun& run_;
+};
+
+// The epochs of a run, from where training stands to the end of the recipe, or of the steps that
+// were asked for.
+class Epochs {
+ public:
+  Epochs(const TrainOptions& options, const RunConfig& config, const Data& data,
+         const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic, Training& training)
+      : options_(options),
+        config_(config),
+        data_(data),
+        run_(run),
+        group_(group),
+        elastic_(elastic),
+        training_(training),
+        begun_at_(elastic ? elastic->begun_at : training.step()),
+        goes_on_(elastic && elastic->job.generation() > 1),
+        course_(options, config, data, training, run, group) {}
+
+  // The process' exit code. Collective where training is, as is what follows.
+  int train() {
+    try {
+      return train_all();
+    } catch (...) {
+      if (!elastic_) course_.save_so_far();  // an elastic job may go on without this rank
+      throw;
+    }
+  }
+
+ private:
+  int train_all() {
+    stop_ = enough();
+    const bool leaves = elastic_ && elastic_->job.is_last();
+    if (goes_on_ && training_.step() > 0 && (leaves || stop_ || training_.at_epoch_end())) save();
+    if (leaves) return kRankDied;
+    if ((goes_on_ || !options_.resume.empty()) && owes_epoch(run_, training_, group_) &&
+        !end_epoch({}))
+      return stopped();
+    while (training_.epoch() < config_.recipe.epochs && !stop_) {
+      const Pace pace = train_epoch();
+      save();
+      if (training_.interrupted()) return stopped();
+      if (training_.at_epoch_end() && !end_epoch(pace)) return stopped();
+    }
+    return end();
+  }
+
+  bool enough() const {
+    return options_.max_steps > 0 && training_.step() - begun_at_ >= options_.max_steps;
+  }
+
+  // To write what outlives this rank.
+  std::unique_ptr<OwnSeat::WritePermit> permit() const {
+    return elastic_ && run_ ? std::make_unique<OwnSeat::WritePermit>(elastic_->job.seat())
+                            : nullptr;
+  }
+
+  void save() {
+    const auto start = Clock::now();
+    const auto may_write = permit();
+    training_.save(run_ ? run_->checkpoint() : "");
+    course_.save_seconds += seconds_since(start);
+  }
+
+  // Up to the end of an epoch, or to where training stops.
+  Pace train_epoch() {
+    Progress progress(fmt::format("{:5}", training_.epoch() + 1), training_.steps_per_epoch());
+    const auto start = Clock::now();
+    const int64_t images_before = training_.at_epoch_end() ? 0 : training_.images();
+    const double data_before = training_.waited_for_data(),
+                 ranks_before = training_.waited_for_ranks();
+    last_.reset();
+    course_.begin_epoch();
+    training_.run_epoch([&] { return after_step(progress); });
+    progress.clear();
+    const double seconds = seconds_since(start);
+    const int64_t images = training_.images() - images_before;
+    course_.train_seconds += seconds;
+    course_.images += images;
+    Pace pace{static_cast<double>(images) / seconds,
+              seconds,
+              (training_.waited_for_data() - data_before) / seconds,
+              {}};
+    if (group_) pace.comm_wait = (training_.waited_for_ranks() - ranks_before) / seconds;
+    return pace;
+  }
+
+  // Whether to stop here.
+  bool after_step(Progress& progress) {
+    const int64_t done = (training_.step() - 1) % training_.steps_per_epoch() + 1;
+    progress.update(done, [&] { return fmt::format("loss {:.3f}", training_.own_mean_loss()); });
+    if (options_.save_every > 0 && training_.step() % options_.save_every == 0) save();
+    stop_ = training_.interrupted() || enough();
+    {
+      const auto may_write = permit();
+      course_.after_step(stop_);
+    }
+    if (goes_on_ && course_.steps == 1)
+      message("note    generation {}: step {} is done", elastic_->job.generation(),
+              training_.step());
+    if (elastic_ && !stop_) elastic_->job.check();
+    return stop_;
+  }
+
+  Evaluation tested() {
+    const auto start = Clock::now();
+    Evaluation test = evaluate(training_.model(), data_.test_set, normalization_of(config_.facts),
+                               Device(config_.division->device), group_, config_.division->shards);
+    course_.test_seconds += seconds_since(start);
+    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ",
+          test.loss, " after step ", training_.step(),
+          ": the run diverged. A lower --lr helps, or --clip-norm 1");
+    return test;
+  }
+
+  // False: a signal came meanwhile.
+  bool end_epoch(const std::optional<Pace>& pace) {
+    last_ = EpochReport{training_.mean_loss(), pace, {}, {}};
+    if (group_) last_->hash = training_.check_identical();
+    course_.gather();
+    last_->test = tested();
+    const auto may_write = permit();
+    if (run_ && !last_->test.interrupted) report_epoch(course_, training_, *last_);
+    return !last_->test.interrupted;
+  }
+
+  int stopped() {
+    course_.gather();
+    const int code = stopped_by_signal(run_, training_, group_);
+    const auto may_write = permit();
+    if (!run_) return code;
+    const Verdict verdict = end_run(options_, data_, *run_, course_, {});
+    print_json({{"run", run_->path().string()},
+                {"stopped_by_signal", code - 128},
+                {"epochs", training_.epoch()},
+                {"steps", training_.step()},
+                {"history", course_.epochs()},
+                {"resume", resume_command(*run_)},
+                {"verdict", to_json(verdict)}});
+    return code;
+  }
+
+  int end() {
+    const Evaluation test = last_ ? last_->test : tested();
+    if (test.interrupted) return stopped();
+    const uint64_t hash = last_ && last_->hash ? *last_->hash
+                          : group_             ? training_.check_identical()
+                                               : 0;
+    course_.gather();
+    if (!run_) return kOk;
+    const auto may_write = permit();
+    save_model(run_->model(), training_.model(), config_.recipe, config_.facts);
+
+    news("done    {:.2f} % test accuracy, loss {:.4f} · {} in {} · {} img/s", 100 * test.accuracy(),
+         test.loss, counted(course_.steps, "step"), human_time(course_.train_seconds),
+         with_commas(static_cast<int64_t>(course_.images_per_second())));
+    news("batch   {} · {} an epoch",
+         effective_batch(config_.recipe, group_, config_.division->shards),
+         counted(training_.steps_per_epoch(), "step"));
+    if (group_)
+      news("ranks   parameters bit-identical on {} of {} ({:016x})", group_->size(),
+           counted(group_->size(), "rank"), hash);
+    news("saved   {} (loads in PyTorch)", run_->model().string());
+    if (training_.epoch() < config_.recipe.epochs)
+      news("stopped after step {} of {} · resume: {}", training_.step(),
+           training_.steps_per_epoch() * config_.recipe.epochs, resume_command(*run_));
+    const Verdict verdict = end_run(options_, data_, *run_, course_, test);
+    print_json(
+        {{"test_accuracy", test.accuracy()},
+         {"test_loss", test.loss},
+         {"epochs", training_.epoch()},
+         {"steps", training_.step()},
+         {"batch", config_.recipe.step_batch()},
+         {"ranks", group_ ? group_->size() : 1},
+         {"shards", config_.division->shards},
+         {"seconds", course_.train_seconds},
+         {"images_per_second", course_.images_per_second()},
+         {"waiting_for_data",
+          course_.train_seconds > 0 ? training_.waited_for_data() / course_.train_seconds : 0},
+         {"parameters", training_.model().num_parameters()},
+         {"parameters_sha256", sha256_of_state(training_.model())},
+         {"data_on_device", training_.data_on_device()},
+         {"step_captured", training_.step_captured()},
+         {"run", run_->path().string()},
+         {"history", course_.epochs()},
+         {"verdict", to_json(verdict)}});
+    return kOk;
+  }
+
+  const TrainOptions& options_;
+  const RunConfig& config_;
+  const Data& data_;
+  const RunDirectory* const run_;
+  ProcessGroup* const group_;
+  ElasticRun* const elastic_;
+  Training& training_;
+  const int64_t begun_at_;  // the step
+  const bool goes_on_;      // from what other ranks of this job have come to
+  Course course_;
+  std::optional<EpochReport> last_;  // of the weights as they stand
+  bool stop_ = false;
+};
+
+}  // namespace
+
+int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data,
+               const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic) {
+  silence_console(group && !group->is_main_process());
+  set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
+  set_provider(provider_named(config.recipe.provider, Device(config.division->device)));
+  set_float32_matmul_precision(config.recipe.float32_matmul_precision);
+  Training training(config, data.train_set, group, options.workers, options.init);
+  const bool has_state = elastic && elastic->kept.step > 0;
+  if (!options.resume.empty() && !has_state)
+    training.load(RunDirectory::open(options.resume).checkpoint());
+  std::optional<Keeping> keeping;
+  if (elastic) keeping.emplace(training, *elastic).catch_up(*group);
+  if (group)
+    check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
+  if (!elastic || elastic->job.generation() == 1) print_header(config, training, data, group);
+  catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once"
+                       : nullptr);
+  // It asks this rank alone to leave: the launcher asks all by another one.
+  if (elastic) signal(SIGTERM, SIG_DFL);
+  return Epochs(options, config, data, run, group, elastic, training).train();
+}
+
+}  // namespace ringgrad::program

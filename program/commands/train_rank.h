@@ -1,0 +1,26 @@
+// One rank of a training run, from its first step to the last epoch's line.
+#pragma once
+
+#include "ringgrad/distributed/elastic_job.h"
+#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/train_data.h"
+#include "ringgrad/program/run/run_directory.h"
+
+namespace ringgrad::program {
+
+std::string resume_command(const RunDirectory& run);  // as it can be typed
+
+// In an elastic job train_rank() is called for every generation of ranks.
+struct ElasticRun {
+  ElasticJob& job;
+  TrainingState kept = {};  // what this rank has come to in the generations before
+  int64_t begun_at = -1;    // the step at which this call of `train` began; -1: not known yet
+};
+
+// Of several ranks, or the only one (`group` is nullptr then). `run` is nullptr on the ranks that
+// write nothing. Returns the exit code, which a signal decides where one has ended the run. Throws
+// what training throws.
+int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data,
+               const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic = nullptr);
+
+}  // namespace ringgrad::program

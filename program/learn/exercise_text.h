@@ -1,0 +1,25 @@
+// The two texts of an exercise: the engine's file, and the same without the bodies that the learner
+// writes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ringgrad/program/learn/learn.h"
+
+namespace ringgrad::program {
+
+// "distributed/…/ring_reduce_scatter.cpp" as it was when this program was built (sources.cmake), so
+// that an installed program has it, too.
+const char* engine_source(const std::string& path);
+
+// "learn/01_ring_reduce_scatter.cpp"
+std::string file_of(const Exercise& exercise, int number);
+
+// The paragraphs of a text in lines of at most so many columns.
+std::vector<std::string> paragraphs(const std::string& text, size_t width);
+
+// What `start` writes.
+std::string stub_of(const Exercise& exercise, int number);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,125 @@
+#include "ringgrad/program/learn/learn.h"
+
+#include <filesystem>
+#include <span>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/learn/exercise_text.h"
+#include "ringgrad/program/learn/grading.h"
+#include "ringgrad/program/learn/learners_code.h"
+#include "ringgrad/program/run/temporary_directory.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int kSeconds = 8;  // that the checks may take, beside the compiler
+
+const Exercise* const kExercises[] = {&exercises::kRingReduceScatter, &exercises::kRingAllGather,
+                                      &exercises::kBucketPlan,        &exercises::kHook,
+                                      &exercises::kBackward,          &exercises::kSampler,
+                                      &exercises::kWeighting,         &exercises::kDeadRank,
+                                      &exercises::kSyncBatchNorm,     &exercises::kOverlap};
+constexpr int kLast = static_cast<int>(std::size(kExercises));
+
+std::string command(const char* action, int number) {
+  return program_command(fmt::format("learn {} {}", action, number));
+}
+
+int list() {
+  nlohmann::json listed = nlohmann::json::array();
+  for (int number = 1; number <= kLast; ++number) {
+    const Exercise& exercise = *kExercises[number - 1];
+    const std::string file = file_of(exercise, number);
+    result("{:>3}  {:<28} {}{}", number, exercise.name, file,
+           std::filesystem::exists(file) ? "" : " (not begun)");
+    listed.push_back(
+        {{"number", number}, {"name", exercise.name}, {"file", file}, {"source", exercise.source}});
+  }
+  message("Begin with {}: it writes the file.", command("start", 1));
+  print_json({{"exercises", listed}});
+  return kOk;
+}
+
+int start(const Exercise& exercise, int number) {
+  const std::filesystem::path file = file_of(exercise, number);
+  if (std::filesystem::exists(std::filesystem::symlink_status(file)))
+    throw UsageError(
+        "learn: {} is there already, and stays as it is; "
+        "move it away to begin again, or check it: {}",
+        file.string(), command("check", number));
+  std::filesystem::create_directories(file.parent_path());
+  const std::string text = stub_of(exercise, number);
+  write_text(file, text);
+  result("wrote {}: {}", file.string(), exercise.name);
+  message("{}\n\nWrite what is missing there, then: {}",
+          fmt::join(paragraphs(exercise.task, 80), "\n"), command("check", number));
+  print_json({{"number", number}, {"name", exercise.name}, {"file", file.string()}});
+  return kOk;
+}
+
+Grade grade(const Exercise& exercise, int number, const std::string& file) {
+  if (!std::filesystem::exists(file))
+    return {{},
+            "the file",
+            fmt::format("there is no {}; {} writes {}", file, command("start", number),
+                        file_of(exercise, number))};
+  if (text_of(file) == stub_of(exercise, number))
+    return {{}, "the file", "it is as it was: nothing is written there yet"};
+  const TemporaryDirectory directory("learn");
+  const std::string library = directory.of("learner");
+  try {
+    compile(file, library);
+    return grade_in_child(
+        [&](Grading& grading) {
+          std::optional<LearnersCode> code;
+          grading.check("it loads", [&] { code.emplace(library); });
+          exercise.grade(grading, *code);
+        },
+        kSeconds);
+  } catch (const DoesNotCompile& error) {
+    return {{}, "it compiles", error.what()};
+  }
+}
+
+int check(const Exercise& exercise, int number, const std::string& given_file) {
+  const std::string file = given_file.empty() ? file_of(exercise, number) : given_file;
+  const auto begin = std::chrono::steady_clock::now();
+  const Grade outcome = grade(exercise, number, file);
+  const bool passed = outcome.failed.empty();
+  for (const std::string& what : outcome.passed) result("  ok     {}", what);
+  if (!passed) result("  wrong  {}\n\n{}\n", outcome.failed, outcome.why);
+  result("{}: exercise {}, {}, in {:.1f} s", passed ? "passed" : "not yet", number, exercise.name,
+         seconds_since(begin));
+  if (passed)
+    message("The engine's own is {}. Next: {}", exercise.source,
+            number < kLast ? command("start", number + 1) : program_command("explain"));
+  print_json({{"number", number},
+              {"name", exercise.name},
+              {"file", file},
+              {"passed", passed},
+              {"checks", outcome.passed},
+              {"failed", outcome.failed},
+              {"why", outcome.why}});
+  return passed ? kOk : kTrainingFailed;
+}
+
+}  // namespace
+
+int learn(const LearnOptions& options) {
+  if (options.action == "list") return list();
+  if (options.number < 1 || options.number > kLast)
+    throw UsageError("learn: no exercise {}, expected 1 to {}; {} shows them", options.number,
+                     kLast, program_command("learn list"));
+  const Exercise& exercise = *kExercises[options.number - 1];
+  return options.action == "start" ? start(exercise, options.number)
+                                   : check(exercise, options.number, options.file);
+}
+
+}  // namespace ringgrad::program

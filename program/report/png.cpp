@@ -1,0 +1,81 @@
+#include "ringgrad/program/report/png.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace ringgrad::program {
+namespace {
+
+void append_number(std::string& out, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xFF);
+}
+
+// Length, type, content, and the CRC of the last two.
+void append_chunk(std::string& png, const std::string& type_and_content) {
+  append_number(png, static_cast<uint32_t>(type_and_content.size() - 4));
+  png += type_and_content;
+  append_number(
+      png, static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(type_and_content.data()),
+                                       static_cast<uInt>(type_and_content.size()))));
+}
+
+std::string deflated(const std::string& bytes) {
+  uLongf size = compressBound(bytes.size());
+  std::string out(size, '\0');
+  compress2(reinterpret_cast<Bytef*>(out.data()), &size,
+            reinterpret_cast<const Bytef*>(bytes.data()), bytes.size(), 9);
+  out.resize(size);
+  return out;
+}
+
+std::string base64(const std::string& bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k)
+      out += i + k > bytes.size() ? '=' : kDigits[group >> (18 - 6 * k) & 63];
+  }
+  return out;
+}
+
+// Every `step`-th pixel of every `step`-th line.
+std::string thinned_png(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width,
+                        int64_t step) {
+  const int64_t rows = (height + step - 1) / step, columns = (width + step - 1) / step;
+  std::string lines;
+  for (int64_t y = 0; y < rows; ++y) {
+    lines += '\0';  // no filter
+    for (int64_t x = 0; x < columns; ++x)
+      for (int64_t c = 0; c < channels; ++c)
+        lines += static_cast<char>(pixels[(c * height + y * step) * width + x * step]);
+  }
+  std::string png = "\x89PNG\r\n\x1a\n", header = "IHDR";
+  append_number(header, static_cast<uint32_t>(columns));
+  append_number(header, static_cast<uint32_t>(rows));
+  // Depth, colour, the only methods.
+  header += {'\x08', static_cast<char>(channels == 3 ? 2 : 0), '\0', '\0', '\0'};
+  append_chunk(png, header);
+  append_chunk(png, "IDAT" + deflated(lines));
+  append_chunk(png, "IEND");
+  return png;
+}
+
+}  // namespace
+
+std::string png_file(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width) {
+  return thinned_png(pixels, channels, height, width, 1);
+}
+
+std::string png_data(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width,
+                     int64_t most) {
+  const int64_t step = std::max<int64_t>(1, (std::max(height, width) + most - 1) / most);
+  return "data:image/png;base64," + base64(thinned_png(pixels, channels, height, width, step));
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,88 @@
+// `ringgrad report`
+#include <map>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/data/registry.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/report/report.h"
+#include "ringgrad/program/report/verdict.h"
+#include "ringgrad/program/run/own_data.h"
+#include "ringgrad/program/run/run_directory.h"
+#include "ringgrad/program/run/saved_model.h"
+#include "ringgrad/program/train/evaluation.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr size_t kMostRuns = 6;  // beside each other
+
+// The test images of runs' data sets, each read once; a set that is missing costs a report only its
+// pictures.
+class TestSets {
+ public:
+  const ImageDataset* of(RunRecord& run) {
+    const std::string key =
+        fmt::format("{} {} {}", run.recipe.data, run.recipe.image_size, run.data_dir);
+    if (const auto found = sets_.find(key); found != sets_.end())
+      return found->second ? &*found->second : nullptr;
+    std::optional<ImageDataset>& set = sets_[key];
+    try {
+      const DataFacts facts = read_config(RunDirectory::open(run.path)).facts;
+      set = load_images(run.recipe.data, Split::Test, facts, run.recipe.skip_broken,
+                        data_directory(run.data_dir));
+    } catch (const Error& error) {
+      run.notes.push_back(std::string("without pictures: ") + error.what());
+    }
+    return set ? &*set : nullptr;
+  }
+
+ private:
+  std::map<std::string, std::optional<ImageDataset>> sets_;
+};
+
+// What a run without a summary does not say, its model does, if it has one.
+void test_again(RunRecord& run, const ImageDataset& set) {
+  try {
+    const SavedModel saved = load_model(run.path, "", "");
+    const Evaluation found = evaluate(*saved.module, set, normalization_of(saved.facts), {});
+    run.classes = set.classes;
+    run.confusion = found.confusion;
+    run.worst = found.worst;
+  } catch (const std::exception& error) {
+    run.notes.push_back(std::string("without a confusion matrix: ") + error.what());
+  }
+}
+
+}  // namespace
+
+int report(const ReportOptions& options) {
+  if (options.runs.size() > kMostRuns)
+    throw UsageError("report: {} runs, expected at most {}; `runs` lists many", options.runs.size(),
+                     kMostRuns);
+  std::vector<RunRecord> records;
+  for (const std::string& path : options.runs) records.push_back(read_run(path));
+  TestSets sets;
+  std::map<std::string, const ImageDataset*> set_of;
+  nlohmann::json listed = nlohmann::json::array();
+  for (RunRecord& run : records) {
+    const ImageDataset* set = set_of[run.path] = sets.of(run);
+    if (set && run.confusion.empty()) test_again(run, *set);
+    const Verdict verdict = judge(run);
+    result("{}: {} · {}", run.path, verdict.name, verdict.why);
+    for (const std::string& note : run.notes) message("note    {}: {}", run.path, note);
+    listed.push_back({{"run", run.path}, {"verdict", to_json(verdict)}, {"notes", run.notes}});
+  }
+  const std::filesystem::path out = options.out.empty()
+                                        ? std::filesystem::path(records[0].path) / "report.html"
+                                        : std::filesystem::path(options.out);
+  const int64_t bytes =
+      write_report(records, out, [&](const RunRecord& run) { return set_of[run.path]; });
+  result("report  {} ({})", out.string(), human_bytes(bytes));
+  print_json({{"file", out.string()}, {"bytes", bytes}, {"runs", listed}});
+  return kOk;
+}
+
+}  // namespace ringgrad::program

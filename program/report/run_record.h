@@ -1,0 +1,88 @@
+// Everything that a run's directory says, for those who compare and report: they take what is
+// there, and say what is not.
+#pragma once
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/program/run/recipe.h"
+#include "ringgrad/program/run/summary.h"
+
+namespace ringgrad::program {
+
+struct EpochLine {  // of metrics.jsonl; what an older version has not written is 0
+  int64_t epoch = 0, step = 0;
+  double loss = 0, test_loss = 0, test_accuracy = 0;
+  // These two are parts of the time.
+  double images_per_second = 0, seconds = 0, data_wait = 0, comm_wait = 0;
+};
+
+struct StepLine {  // with --log-every; a loss that was none is NaN
+  int64_t step = 0;
+  double loss = NAN, images_per_second = 0, data_wait = 0, comm_wait = 0;
+};
+
+struct RunRecord {
+  enum State {
+    Ended,    // as it wanted to, or after a signal
+    Running,  // some process holds its directory
+    Failed,   // with a word, `failure`
+    Died,     // without: it was killed, or the machine stopped
+  };
+
+  std::string path;
+  std::string version;
+  // As it stands in config.json.
+  nlohmann::json config;
+  Recipe recipe;
+  std::string data_dir;
+  std::string parallel = "none";
+  int ranks = 1;
+  std::string transport, device = "cpu";
+  State state = Ended;
+  std::string failure;
+  std::vector<EpochLine> epochs;
+  std::vector<StepLine> steps;
+  // By layer: (step, norm).
+  std::map<std::string, std::vector<std::array<double, 2>>> gradient_norms;
+  // None: an older version's run, or one that was killed.
+  std::optional<RunSummary> summary;
+  // Results of the test at the end, as RunSummary has them.
+  std::vector<std::string> classes;
+  std::vector<int64_t> confusion;
+  std::vector<ImageResult> worst;
+  // The step of the checkpoint of a run that did not get to its end.
+  int64_t saved_step = 0;
+  // Words for what is missing or damaged.
+  std::vector<std::string> notes;
+
+  void take(RunSummary measured);
+  // A preset's steps are not measured one by one.
+  bool has_preset() const { return config.contains("preset"); }
+  // Its recipe; of one with a preset what that leaves open.
+  nlohmann::json told() const;
+
+  double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
+  double images_per_second() const;
+  double train_seconds() const;
+  int64_t last_step() const;  // that a line or the checkpoint tells of
+  int64_t epochs_done() const { return epochs.empty() ? 0 : epochs.back().epoch; }
+  bool is_complete() const { return epochs_done() >= recipe.epochs; }
+};
+
+// Throws DataError where there is no config.json, or none that can be read. Damaged lines of
+// metrics.jsonl, and a summary.json that cannot be, are left out, with a note.
+RunRecord read_run(const std::string& path);
+
+// What two runs were told differently, in words: {"lr", "0.05", "0.1"}.
+struct Difference {
+  std::string what, a, b;
+};
+std::vector<Difference> differences(const RunRecord& a, const RunRecord& b);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,287 @@
+#include "ringgrad/program/report/svg.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "ringgrad/program/report/html.h"
+
+namespace ringgrad::program {
+namespace {
+
+std::string opened(double width, double height, const std::string& label) {
+  return fmt::format(
+      "<svg width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
+      "aria-label=\"{2}\">\n",
+      width, height, escaped(label));
+}
+
+std::string title(const std::string& words) {
+  return words.empty() ? "" : "<title>" + escaped(words) + "</title>";
+}
+
+std::string text(double x, double y, const char* anchor, const std::string& words) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
+                     escaped(words));
+}
+
+const char* css_class(Span::Kind kind) {
+  constexpr const char* names[] = {"compute", "communicate", "wait",
+                                   "data",    "forward",     "optimizer"};
+  return names[kind];
+}
+
+// Columns that UTF-8 takes; every character here is one wide.
+double width_of(const std::string& words) {
+  constexpr double kPerCharacter = 7.2;
+  return kPerCharacter * static_cast<double>(std::count_if(words.begin(), words.end(), [](char c) {
+           return (c & 0xC0) != 0x80;
+         }));
+}
+
+// Round numbers within [low, high], four to eight of them.
+std::vector<double> ticks_between(double low, double high) {
+  const double raw = (high - low) / 5, magnitude = std::pow(10, std::floor(std::log10(raw)));
+  const double step = magnitude * (raw / magnitude > 5   ? 10
+                                   : raw / magnitude > 2 ? 5
+                                   : raw / magnitude > 1 ? 2
+                                                         : 1);
+  std::vector<double> ticks;
+  for (double at = std::ceil(low / step) * step; at <= high + step * 1e-6 && ticks.size() < 12;
+       at += step)
+    ticks.push_back(std::abs(at) < step * 1e-6 ? 0 : at);
+  return ticks;
+}
+
+// 0.01, 0.1, 1 …, with steps between them where there are few.
+std::vector<double> decades_between(double low, double high) {
+  std::vector<double> ticks;
+  const bool few = high / low < 300;
+  for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10)
+    for (const double digit : {1.0, 2.0, 5.0})
+      if ((few || digit == 1) && digit * decade >= low && digit * decade <= high)
+        ticks.push_back(digit * decade);
+  return ticks;
+}
+
+// A frame with axes, in which points of the data have places.
+class Plot {
+ public:
+  static constexpr double kLeft = 50, kTop = 12, kWidth = 300, kHeight = 160;
+
+  // `logarithmic`: y; bottom is more than 0 then.
+  Plot(double left, double right, double bottom, double top, bool logarithmic = false)
+      : logarithmic_(logarithmic),
+        left_(left),
+        right_(right > left ? right : left + 1),
+        bottom_(bottom),
+        top_(top > bottom ? top : bottom + 1) {}
+
+  double x(double value) const { return kLeft + (value - left_) / (right_ - left_) * kWidth; }
+  double y(double value) const {
+    const double part = logarithmic_ ? std::log(top_ / value) / std::log(top_ / bottom_)
+                                     : (top_ - value) / (top_ - bottom_);
+    return kTop + part * kHeight;
+  }
+
+  std::string begin(double right_margin, const std::string& label) const {
+    return opened(kLeft + kWidth + right_margin, kTop + kHeight + 42, label);
+  }
+  std::string x_axis(const std::string& name) const {
+    std::string svg = text(kLeft + kWidth / 2, kTop + kHeight + 36, "middle", name);
+    for (const double at : ticks_between(left_, right_))
+      svg += text(x(at), kTop + kHeight + 17, "middle", fmt::format("{:.4g}", at));
+    return svg;
+  }
+  std::string y_axis(bool percent) const {
+    std::string svg;
+    for (const double at :
+         logarithmic_ ? decades_between(bottom_, top_) : ticks_between(bottom_, top_)) {
+      svg += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", kLeft, y(at),
+                         kLeft + kWidth);
+      svg += text(kLeft - 7, y(at) + 4, "end",
+                  percent ? fmt::format("{:.4g} %", 100 * at) : fmt::format("{:.4g}", at));
+    }
+    return svg;
+  }
+
+ private:
+  bool logarithmic_;
+  double left_, right_, bottom_, top_;
+};
+
+}  // namespace
+
+std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
+  constexpr double kWidth = 350, kRow = 26;
+  double left = 60, note = 0;
+  for (const Lane& lane : lanes) {
+    left = std::max(left, width_of(lane.label) + 12);
+    note = std::max(note, width_of(lane.note) + 12);
+  }
+  std::string svg = opened(left + kWidth + note, kRow * static_cast<double>(lanes.size()), "lanes");
+  double y = 0;
+  for (const Lane& lane : lanes) {
+    svg += text(left - 8, y + 17, "end", lane.label);
+    double right = 0;
+    for (const Span& span : lane.spans) {
+      right = std::max(right, span.end);
+      svg += fmt::format(
+          "<rect class=\"{}\" x=\"{:.1f}\" "
+          "y=\"{}\" width=\"{:.1f}\" height=\"18\" rx=\"2\">{}</rect>\n",
+          css_class(span.kind), left + span.begin / end * kWidth, y + 4,
+          std::max(1.0, (span.end - span.begin) / end * kWidth), title(span.name));
+    }
+    if (!lane.note.empty())
+      svg += text(left + right / end * kWidth + 6, y + 17, "start", lane.note);
+    y += kRow;
+  }
+  return svg + "</svg>\n";
+}
+
+std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
+  double left = INFINITY, right = -INFINITY, bottom = INFINITY, top = -INFINITY, margin = 12;
+  for (const Curve& curve : curves) {
+    if (!curve.points.empty()) margin = std::max(margin, width_of(curve.label) + 12);
+    for (const auto& [x, y] : curve.points) {
+      left = std::min(left, x), right = std::max(right, x);
+      bottom = std::min(bottom, y), top = std::max(top, y);
+    }
+  }
+  if (!std::isfinite(left + right + bottom + top)) return "";
+  if (left == right) left = std::min(0.0, left - 1);
+  const bool logarithmic = axes.scale == Axes::Logarithmic && bottom > 0;
+  if (axes.scale == Axes::FromZero) bottom = std::min(bottom, 0.0);
+  if (axes.scale == Axes::Tight && bottom == top)
+    bottom -= 0.1 * std::abs(bottom), top += 0.1 * std::abs(top);
+  const double room = axes.scale == Axes::Tight ? 0.04 * (top - bottom) : 0;
+  const Plot plot(left, right, bottom - room, axes.percent ? std::min(1.0, top + room) : top + room,
+                  logarithmic);
+  std::string svg = plot.begin(margin, axes.y) + plot.y_axis(axes.percent) + plot.x_axis(axes.x);
+  std::vector<std::pair<double, size_t>> names;  // where a curve ends, and which
+  constexpr double kLine = 15;
+  for (size_t c = 0; c < curves.size(); ++c) {
+    const Curve& curve = curves[c];
+    if (curve.points.empty()) continue;
+    std::string path, dots;
+    for (const auto& [x, y] : curve.points) {
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', plot.x(x), plot.y(y));
+      if (curve.marked)
+        dots += fmt::format(
+            "<circle class=\"dot{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\">{}</circle>\n", c % 4,
+            plot.x(x), plot.y(y), title(fmt::format("{} {:.4g}: {:.5g}", curve.label, x, y)));
+    }
+    svg += fmt::format("<path class=\"curve{}\" d=\"{}\"/>\n", c % 4, path) + dots;
+    names.push_back({plot.y(curve.points.back()[1]) + 4, c});
+  }
+  // A name beside each curve's end, the lowest at the axis at most, each of the others above it.
+  std::sort(names.rbegin(), names.rend());
+  double below = Plot::kTop + Plot::kHeight + 4 + kLine;
+  for (const auto& [end, c] : names) {
+    below = std::min(end, below - kLine);
+    svg += fmt::format("<text class=\"ink{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", c % 4,
+                       Plot::kLeft + Plot::kWidth + 6, below, escaped(curves[c].label));
+  }
+  return svg + "</svg>\n";
+}
+
+std::string svg_sparklines(const std::vector<Curve>& rows) {
+  constexpr double kWidth = 170, kRow = 26, kNumber = 64, kHeight = 18;
+  double left = 60;
+  for (const Curve& row : rows) left = std::max(left, width_of(row.label) + 12);
+  std::string svg = opened(left + kWidth + 3 * kNumber + 12,
+                           kRow * static_cast<double>(rows.size()), "sparklines");
+  double y = 0;
+  for (const Curve& row : rows) {
+    double low = INFINITY, high = 0;
+    for (const auto& [x, value] : row.points)
+      if (value > 0) low = std::min(low, value), high = std::max(high, value);
+    if (row.points.empty() || high <= 0) continue;
+    const double first = row.points.front()[0], last = std::max(row.points.back()[0], first + 1);
+    const double range = std::max(std::log(high / low), 0.1);
+    std::string path;
+    for (const auto& [x, value] : row.points) {
+      const double part = std::log(std::max(value, low) / low) / range;
+      path +=
+          fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L',
+                      left + (x - first) / (last - first) * kWidth, y + 4 + kHeight * (1 - part));
+    }
+    svg += text(left - 8, y + 17, "end", row.label) +
+           fmt::format("<path class=\"curve0\" d=\"{}\"/>\n", path);
+    double at = left + kWidth + kNumber;
+    for (const double value : {row.points.front()[1], high, row.points.back()[1]}) {
+      svg += text(at, y + 17, "end", fmt::format("{:.3g}", value));
+      at += kNumber;
+    }
+    y += kRow;
+  }
+  return svg + "</svg>\n";
+}
+
+std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high,
+                          const std::string& x) {
+  if (bins.empty()) return "";
+  const auto most = static_cast<double>(*std::max_element(bins.begin(), bins.end()));
+  const Plot plot(low, high, 0, std::max(1.0, most));
+  std::string svg = plot.begin(12, x) + plot.y_axis(false) + plot.x_axis(x);
+  const double width = (high - low) / static_cast<double>(bins.size());
+  for (size_t i = 0; i < bins.size(); ++i) {
+    const double from = low + width * static_cast<double>(i);
+    const auto count = static_cast<double>(bins[i]);
+    if (bins[i] > 0)
+      svg += fmt::format(
+          "<rect class=\"compute\" "
+          "x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
+          plot.x(from) + 0.5, plot.y(count), plot.x(from + width) - plot.x(from) - 1,
+          plot.y(0) - plot.y(count),
+          title(fmt::format("{} from {:.3g} to {:.3g}", counted(bins[i], "step"), from,
+                            from + width)));
+  }
+  return svg + "</svg>\n";
+}
+
+std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std::string>& names) {
+  const size_t n = names.size();
+  if (n == 0 || counts.size() != n * n) return "";
+  const bool spelt = n <= 20;  // else only colours: hundred classes have no room
+  const double cell = spelt ? 34 : 360.0 / static_cast<double>(n), row = spelt ? 24 : cell;
+  double left = 12;
+  if (spelt)
+    for (const std::string& name : names) left = std::max(left, width_of(name.substr(0, 12)) + 14);
+  const double top = spelt ? 44 : 24;
+  std::string svg = opened(left + cell * static_cast<double>(n) + 8,
+                           top + row * static_cast<double>(n) + 8, "confusion matrix");
+  svg += text(left, 14, "start", "row: the label · column: the answer");
+  for (size_t r = 0; r < n; ++r) {
+    const auto begin = counts.begin() + static_cast<ptrdiff_t>(r * n);
+    const auto all = static_cast<double>(std::max<int64_t>(
+        1, std::accumulate(begin, begin + static_cast<ptrdiff_t>(n), int64_t{0})));
+    const double y = top + row * static_cast<double>(r);
+    if (spelt) {
+      svg += text(left - 6, y + 17, "end", names[r].substr(0, 12));
+      svg +=
+          text(left + cell * (static_cast<double>(r) + 0.5), 36, "middle", names[r].substr(0, 4));
+    }
+    for (size_t c = 0; c < n; ++c) {
+      const int64_t count = counts[r * n + c];
+      if (count == 0) continue;
+      const double part = static_cast<double>(count) / all,
+                   x = left + cell * static_cast<double>(c);
+      // An error is seen though it is rare: its root.
+      const double strength =
+          r == c ? 0.15 + 0.6 * part : std::min(1.0, 0.15 + 1.2 * std::sqrt(part));
+      svg += fmt::format(
+          "<rect class=\"{}\" opacity=\"{:.2f}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
+          "height=\"{:.1f}\">{}</rect>\n",
+          r == c ? "compute" : "communicate", strength, x, y, cell - (spelt ? 1 : 0),
+          row - (spelt ? 1 : 0),
+          title(fmt::format("{} taken for {}: {}", names[r], names[c], count)));
+      if (spelt) svg += text(x + cell / 2, y + 17, "middle", std::to_string(count));
+    }
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace ringgrad::program

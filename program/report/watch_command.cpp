@@ -1,0 +1,210 @@
+// `ringgrad watch`: a run's curves while it trains.
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/program/console/braille.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/report/other_run.h"
+#include "ringgrad/program/report/report.h"
+#include "ringgrad/program/report/verdict.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr auto kEvery = std::chrono::milliseconds(250);
+
+// With --json the document alone goes to stdout.
+bool draws() { return on_terminal() && isatty(STDOUT_FILENO); }
+
+const char* words_of(RunRecord::State state) {
+  constexpr const char* words[] = {"ended", "training", "failed", "died"};
+  return words[state];
+}
+
+// The screen while it is ours; what was there before comes back.
+class Screen {
+ public:
+  Screen() { std::cout << "\033[?1049h\033[?25l" << std::flush; }
+  ~Screen() { std::cout << "\033[?25h\033[?1049l" << std::flush; }
+  Screen(const Screen&) = delete;
+
+  static void show(const std::vector<std::string>& lines) {
+    std::string frame = "\033[H";
+    for (const std::string& line : lines)
+      frame += (&line == &lines.front() ? "" : "\n") + line + "\033[K";
+    std::cout << frame << "\033[J" << std::flush;
+  }
+};
+
+// Words in lines of at most so many columns.
+std::vector<std::string> wrapped(const std::string& text, size_t columns) {
+  std::vector<std::string> lines(1);
+  for (size_t from = 0; from < text.size();) {
+    const size_t to = std::min(text.find(' ', from), text.size());
+    const std::string word = text.substr(from, to - from);
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > columns)
+      lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+    from = to + 1;
+  }
+  return lines;
+}
+
+// Returns " of 188", or "" before the first epoch has ended: until then no file says how many steps
+// it has.
+std::string of_all_steps(const RunRecord& run) {
+  if (run.epochs.empty()) return "";
+  return fmt::format(" of {}", run.epochs.back().step / run.epochs_done() * run.recipe.epochs);
+}
+
+std::string now_of(const RunRecord& run) {
+  const double pace =
+      run.steps.empty() || (!run.epochs.empty() && run.epochs.back().step > run.steps.back().step)
+          ? run.images_per_second()
+          : run.steps.back().images_per_second;
+  const int64_t under_way =
+      std::min(run.epochs_done() + (run.state == RunRecord::Running ? 1 : 0), run.recipe.epochs);
+  std::string text =
+      fmt::format("epoch {} of {}, step {}{} · {} img/s", under_way, run.recipe.epochs,
+                  run.last_step(), of_all_steps(run), with_commas(static_cast<int64_t>(pace)));
+  if (!run.epochs.empty()) text += fmt::format(" · {:.2f} % test accuracy", 100 * run.accuracy());
+  return text;
+}
+
+std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
+  BraillePlot loss, accuracy;
+  loss.curves = {{"36", {}}, {"33", {}}};
+  accuracy.curves = {{"32", {}}};
+  for (const StepLine& line : run.steps)
+    if (std::isfinite(line.loss))
+      loss.curves[0].points.push_back({static_cast<double>(line.step), line.loss});
+  for (const EpochLine& line : run.epochs) {
+    const auto step = static_cast<double>(line.step);
+    if (run.steps.empty()) loss.curves[0].points.push_back({step, line.loss});
+    loss.curves[1].points.push_back({step, line.test_loss});
+    accuracy.curves[0].points.push_back({step, line.test_accuracy});
+  }
+  const Verdict verdict = judge(run);
+  std::vector<std::string> below =
+      wrapped(fmt::format("{}: {}", verdict.name, printable(verdict.why)), size.columns);
+  below.resize(std::min<size_t>(below.size(), 2));
+  const int room = size.rows - 6 - static_cast<int>(below.size());
+  loss.logarithmic = accuracy.percent = true;
+  // Clearing behind the last column would clear that one.
+  loss.columns = accuracy.columns = size.columns - 1;
+  loss.rows = run.epochs.size() > 1 ? room * 3 / 5 : room;
+  accuracy.rows = room - loss.rows;
+
+  std::vector<std::string> lines = {
+      printable(run.path).substr(0, size.columns - 12) + "  " + words_of(run.state),
+      now_of(run).substr(0, size.columns), ""};
+  const auto add = [&](const std::string& title, const BraillePlot& plot) {
+    const std::vector<std::string> drawn = plot.lines();
+    if (drawn.empty()) return;
+    lines.push_back(title);
+    lines.insert(lines.end(), drawn.begin(), drawn.end());
+  };
+  add("loss: " + in_colour("36", "training") + ", " + in_colour("33", "test"), loss);
+  if (run.epochs.size() > 1) add(in_colour("32", "test accuracy"), accuracy);
+  if (run.steps.empty() && run.epochs.empty())
+    lines.push_back("no line yet; train --log-every 20 writes one every 20 steps");
+  lines.insert(lines.end(), below.begin(), below.end());
+  lines.resize(std::min<size_t>(lines.size(), size.rows));
+  return lines;
+}
+
+// What is new since so many lines, for a pipe. Returns how many there are now.
+std::pair<size_t, size_t> print_new(const RunRecord& run, std::pair<size_t, size_t> shown) {
+  auto [steps, epochs] = shown;
+  // It has been resumed.
+  if (steps > run.steps.size() || epochs > run.epochs.size()) steps = epochs = 0;
+  while (steps < run.steps.size() || epochs < run.epochs.size()) {
+    const bool step_first =
+        steps < run.steps.size() &&
+        (epochs == run.epochs.size() || run.steps[steps].step <= run.epochs[epochs].step);
+    if (step_first) {
+      const StepLine& line = run.steps[steps++];
+      result("step={} loss={:.4f} img_s={:.0f} data_wait={:.3f} comm_wait={:.3f}", line.step,
+             line.loss, line.images_per_second, line.data_wait, line.comm_wait);
+    } else {
+      const EpochLine& line = run.epochs[epochs++];
+      result("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f}",
+             line.epoch, line.step, line.loss, line.test_accuracy, line.test_loss,
+             line.images_per_second);
+    }
+  }
+  return {steps, epochs};
+}
+
+// Until it has ended, or somebody has had enough.
+RunRecord follow(const std::string& path) {
+  RunRecord run = read_run(path);
+  std::optional<Screen> screen;
+  std::pair<size_t, size_t> shown{};
+  if (draws() && run.state == RunRecord::Running) screen.emplace();
+  while (true) {
+    if (screen)
+      Screen::show(frame_of(run, screen_size()));
+    else if (!draws())
+      shown = print_new(run, shown);
+    if (run.state != RunRecord::Running || interrupted()) return run;
+    usleep(std::chrono::microseconds(kEvery).count());  // a signal ends it
+    run = read_run(run.path);
+  }
+}
+
+// Shows the lines of a run of a GAN or of REINFORCE, which has no verdict.
+int watch_other(const std::string& path, RunKind kind) {
+  OtherRun run = read_other_run(path, kind);
+  for (size_t shown = 0;;) {
+    for (shown = std::min(shown, run.lines.size()); shown < run.lines.size(); ++shown)
+      result(as_pairs(run.lines[shown]));
+    if (!run.running || interrupted()) break;
+    usleep(std::chrono::microseconds(kEvery).count());
+    run = read_other_run(run.path, kind);
+  }
+  const char* const state = run.running ? "training" : run.failure.empty() ? "ended" : "failed";
+  result("{:<8}{}", state,
+         run.failure.empty() ? "a run of " + std::string(command_of(kind)) : run.failure);
+  print_json(
+      {{"run", run.path}, {"command", command_of(kind)}, {"state", state}, {"lines", run.lines}});
+  return interrupted() ? 128 + interrupted() : kOk;
+}
+
+}  // namespace
+
+int watch(const WatchOptions& options) {
+  catch_interrupts();
+  const std::string path = find_run(options.run, RunKind::None);
+  const RunKind kind = kind_of(path);
+  if (kind == RunKind::Gan || kind == RunKind::Reinforce) return watch_other(path, kind);
+  const RunRecord run = follow(path);
+  if (draws())  // what stays there
+    for (const std::string& line : frame_of(run, screen_size())) result_in_colours(line);
+  const Verdict verdict = judge(run);
+  if (run.state == RunRecord::Running) {
+    message("the run goes on; `watch` looks again");
+  } else {
+    result("{:<8}after step {} ({} of {}){}", words_of(run.state), run.last_step(),
+           run.epochs_done(), counted(run.recipe.epochs, "epoch"),
+           run.failure.empty() ? "" : ": " + run.failure);
+    result("verdict {}", verdict.name);
+    result("why     {}", verdict.why);
+    message("next    {}", verdict.next);
+  }
+  print_json({{"run", run.path},
+              {"state", words_of(run.state)},
+              {"epochs", run.epochs.size()},
+              {"step", run.last_step()},
+              {"test_accuracy", run.accuracy()},
+              {"verdict", to_json(verdict)}});
+  return interrupted() ? 128 + interrupted() : kOk;
+}
+
+}  // namespace ringgrad::program

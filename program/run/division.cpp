@@ -1,0 +1,295 @@
+#include "ringgrad/program/run/division.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/ddp/reducer_options.h"
+#include "ringgrad/distributed/planner/bucket_planner.h"
+#include "ringgrad/distributed/process_groups/backend.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/exit_code.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr int kMaxReplicas = 64;  // as many devices as there can be
+
+void check_name(const char* option, const std::string& name, const std::vector<std::string>& known,
+                const char* expected) {
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw UsageError("{} is '{}', expected {}{}", option, name, expected,
+                     did_you_mean(name, known));
+}
+
+void check_for_ranks(const Division& d, const char* option, const std::string& value) {
+  if (d.one_process() && !value.empty())
+    throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out",
+                     option, d.parallel);
+}
+
+ElasticRange parse_elastic(const std::string& text) {
+  ElasticRange range;
+  const char* end = text.data() + text.size();
+  const auto low = std::from_chars(text.data(), end, range.min);
+  const bool split = low.ec == std::errc() && low.ptr != end && *low.ptr == ':';
+  const auto high = split ? std::from_chars(low.ptr + 1, end, range.max) : low;
+  if (!split || high.ec != std::errc() || high.ptr != end || range.min < 1 || range.max > kMaxRanks)
+    throw UsageError("--elastic is '{}', expected MIN:MAX, two numbers from 1 to {} such as 1:4",
+                     text, kMaxRanks);
+  if (range.min > range.max)
+    throw UsageError("--elastic is {}: at least {} ranks are more than at most {}", text, range.min,
+                     range.max);
+  return range;
+}
+
+}  // namespace
+
+std::string bucket_words(double mb) {
+  return mb == kPlannedBuckets ? "auto" : fmt::format("{}", mb);
+}
+
+double bucket_mb_from(const std::string& words) {
+  if (words == "auto") return kPlannedBuckets;
+  double mb = 0;
+  const char* end = words.data() + words.size();
+  const auto [stop, error] = std::from_chars(words.data(), end, mb);
+  if (error == std::errc() && stop == end && mb >= 0.001 && mb <= 1e6) return mb;
+  throw UsageError("--bucket-mb is '{}', expected megabytes from 0.001 to 1e6, or auto", words);
+}
+
+void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options) {
+  if (mb == kPlannedBuckets)
+    options.planner = plan_by_measuring(group);
+  else if (mb > 0)
+    options.caps.bytes = options.caps.first_bytes =
+        std::max<int64_t>(1, static_cast<int64_t>(mb * 1e6));
+}
+
+Division complete(Division d, const std::optional<Division>& before, bool launched) {
+  if (d.device.empty()) d.device = before ? before->device : "cpu";
+  if (before) {
+    if (d.shards == 0) d.shards = before->shards;
+    if (!before->elastic.empty() && d.elastic.empty() && d.parallel.empty() && d.ranks == 0) {
+      d.elastic = before->elastic;
+      d.ranks = before->ranks;
+    }
+    const bool silent = d.parallel.empty() && d.ranks == 0;
+    if (!launched) {
+      if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
+      if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
+    }
+    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp" || d.shards > 0))
+      d.sync_bn = before->sync_bn;
+    if (d.bucket_mb == 0 && (d.parallel.empty() || d.parallel == "ddp"))
+      d.bucket_mb = before->bucket_mb;
+  }
+  if (before && d.shards != before->shards)
+    throw UsageError(
+        "--shards is {}, and the run began {}; they decide its bits, so leave --shards out",
+        d.shards, before->shards ? fmt::format("with {}", before->shards) : "without");
+  if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
+  if (d.one_process()) return d;
+  // What the environment says of them is as good as an option: a launcher says it so.
+  const bool ranks_before = before && !before->one_process();
+  if (d.transport.empty())
+    d.transport = ranks_before && variable("RINGGRAD_TRANSPORT").empty() ? before->transport
+                                                                         : default_transport();
+  const bool may_keep =
+      ranks_before && Device(before->device).is_cpu() == Device(d.device).is_cpu();
+  if (d.backend.empty())
+    d.backend = may_keep && variable("RINGGRAD_BACKEND").empty()
+                    ? before->backend
+                    : default_backend(Device(d.device));
+  return d;
+}
+
+void check_division(const Division& d) {
+  const bool dp = d.parallel == "dp";
+  if (!d.parallel.empty())
+    check_name("--parallel", d.parallel, {"none", "dp", "ddp"}, "none, dp or ddp");
+  if (d.parallel == "none" && d.ranks > 1)
+    throw UsageError("--parallel none is one rank, and --ranks is {}; leave one of them out",
+                     d.ranks);
+  if (const int most = dp ? kMaxReplicas : kMaxRanks; d.ranks < 0 || d.ranks > most)
+    throw UsageError("--ranks is {}, expected at most {}{}", d.ranks, most,
+                     dp ? " with --parallel dp" : "");
+  if (d.shards < 0 || d.shards > kMaxShards)
+    throw UsageError("--shards is {}, expected 1 to {}", d.shards, kMaxShards);
+  if (d.sync_bn.value_or(false) && !d.parallel.empty() && d.parallel != "ddp" &&
+      (d.shards == 0 || dp))
+    throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
+  if (!d.transport.empty() && !is_transport(d.transport))
+    throw UsageError("--transport is '{}', expected {}", d.transport, transport_choices());
+  check_for_ranks(d, "--transport", d.transport);
+  if (d.bucket_mb != kPlannedBuckets && !(d.bucket_mb >= 0 && d.bucket_mb <= 1e6))
+    throw UsageError("--bucket-mb is {}, expected up to 1e6, or auto", d.bucket_mb);
+  check_for_ranks(d, "--bucket-mb", d.bucket_mb != kUsualBuckets ? "set" : "");
+  check_backend(d.backend, d.device);
+  check_for_ranks(d, "--backend", d.backend);
+  check_for_ranks(d, "--elastic", d.elastic);
+  if (!d.elastic.empty() &&
+      (!Device(d.device).is_cpu() || (!d.backend.empty() && d.backend != "ring")))
+    throw UsageError(
+        "--elastic is for ranks on CPUs that the ring connects, not for --device {} --backend {}",
+        d.device, d.backend);
+  if (!d.elastic.empty()) (void)elastic_range(d, d.ranks > 0 ? d.ranks : ranks_for(d, 0));
+}
+
+ElasticRange elastic_range(const Division& d, int ranks) {
+  if (d.elastic.empty()) return {};
+  const ElasticRange range = parse_elastic(d.elastic);
+  if (ranks < range.min || ranks > range.max)
+    throw UsageError(
+        "--ranks is {}, and --elastic {}: the job begins with a number of ranks that it allows",
+        ranks, d.elastic);
+  return range;
+}
+
+int ranks_for(const Division& d, int64_t batch) {
+  const Device device(d.device);
+  if (d.ranks == 0 && !d.elastic.empty()) {
+    const ElasticRange range = parse_elastic(d.elastic);
+    return std::clamp(2, range.min, range.max);
+  }
+  if (d.ranks == 0 && d.parallel.empty()) {
+    const bool divides = d.shards > 0 ? d.shards > 1 : batch % 2 == 0;
+    return device.is_cpu() && cpu_cores() >= 2 && divides ? 2 : 1;
+  }
+  if (d.one_process()) return 1;
+  if (!connects_ranks_on(device))
+    throw NotImplementedError(
+        fmt::format("--parallel ddp on {} needs NCCL between processes, which this build lacks; "
+                    "use --device cpu, or --parallel dp",
+                    d.device));
+  return d.ranks > 0 ? d.ranks : 2;
+}
+
+Division settle(const Division& d, int ranks) {
+  if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device, "", "", 0, d.shards};
+  const bool sync_bn = d.sync_bn.value_or(false);
+  if (ranks == 1 && d.elastic.empty())
+    return {"none", ranks, sync_bn && d.shards > 0, d.device, "", "", 0, d.shards};
+  return {"ddp",     ranks,       sync_bn,  d.device, d.transport,
+          d.backend, d.bucket_mb, d.shards, d.elastic};
+}
+
+std::string as_words(const Division& d) {
+  const auto option = [](const char* name, const std::string& value) {
+    return value.empty() ? "" : fmt::format(" {} {}", name, value);
+  };
+  return fmt::format(
+      "--parallel {} --ranks {}{}{}{}{} --device {}{}", d.parallel, d.ranks,
+      option("--elastic", d.elastic) + (d.shards > 0 ? fmt::format(" --shards {}", d.shards) : ""),
+      option("--transport", d.transport), *d.sync_bn ? " --sync-bn" : "",
+      d.bucket_mb != kUsualBuckets ? " --bucket-mb " + bucket_words(d.bucket_mb) : "", d.device,
+      option("--backend", d.backend));
+}
+
+std::string describe(const Division& d, const ProcessGroup* group) {
+  const Device wanted(d.device);
+  const std::string device =
+      wanted.is_cpu()
+          ? d.device
+          : fmt::format("{} ({})", d.device, device_backend(wanted.type).describe(wanted.index));
+  const std::string threads = counted(cpu_cores(), "thread");
+  const std::string shards = d.shards > 0 ? counted(d.shards, "shard") + " · " : "";
+  if (d.parallel == "dp")
+    return fmt::format("DataParallel, {} · {}{}, {}", counted(d.ranks, "replica"), shards, device,
+                       threads);
+  if (d.ranks == 1 && d.elastic.empty()) return fmt::format("{}{}, {}", shards, device, threads);
+  return fmt::format("DDP, {}{} ({}) · {}{}, {} per rank", counted(group->size(), "rank"),
+                     d.elastic.empty() ? "" : " of " + d.elastic, group->backend(), shards, device,
+                     threads);
+}
+
+void check_divisible(int64_t batch, int ranks) {
+  if (batch % ranks == 0) return;
+  const int64_t below = batch / ranks * ranks, above = below + ranks;
+  throw UsageError("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch,
+                   ranks, below > 0 ? fmt::format("{} or ", below) : "", above);
+}
+
+void check_parts(const Division& d, const Recipe& recipe, int now) {
+  const int ranks = std::max(now, elastic_range(d, now).max);  // that there may be
+  // Without --shards an elastic job has as many as it has ranks.
+  const std::string parts =
+      d.shards > 0 ? fmt::format("--shards {}", d.shards) : "--elastic " + d.elastic;
+  if (d.shards == 0 && d.elastic.empty()) return check_divisible(recipe.batch, ranks);
+  if (const int workers = std::max(ranks, d.replicas()); d.shards > 0 && d.shards < workers)
+    throw UsageError("--shards is {}, and there are {} {}: each needs a shard at least", d.shards,
+                     workers, d.replicas() > 1 ? "replicas" : "ranks");
+  if (d.replicas() > 1 && recipe.dtype == "fp16")
+    throw UsageError(
+        "--dtype fp16 scales the loss on one device, and --shards {} with --parallel "
+        "dp has a loss on each",
+        d.shards);
+  if (recipe.batch < std::max(d.shards, ranks))
+    throw UsageError("{}, and --batch {}: each {} needs an image at least", parts, recipe.batch,
+                     d.shards > 0 ? "shard" : "rank");
+  if (recipe.accumulate > 1 && !d.elastic.empty())
+    throw UsageError(
+        "--accumulate {} with --elastic {}: shards come one after the other already; "
+        "give --batch {} instead",
+        recipe.accumulate, d.elastic, recipe.step_batch());
+  if (recipe.accumulate > 1 && *d.sync_bn)
+    throw UsageError(
+        "--accumulate {} with --shards {} and --sync-bn: "
+        "batch norm would see all of the batches at once; give --batch {} instead",
+        recipe.accumulate, d.shards, recipe.step_batch());
+}
+
+void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
+  const int64_t last = images % batch,
+                parts = d.shards > 0 ? d.shards : std::max(d.ranks, elastic_range(d, d.ranks).max);
+  const char* part = d.shards > 0 ? "shard" : "rank";
+  if (*d.sync_bn && last > 0 && last < parts)
+    throw UsageError(
+        "--sync-bn needs an image on every {}, and of {} images in batches of {} the last batch "
+        "has {} for {} {}s; choose another --batch, or leave --sync-bn out",
+        part, images, batch, last, parts, part);
+}
+
+void check_backend(const std::string& backend, const std::string& device) {
+  if (backend.empty()) return;
+  check_name("--backend", backend, {"ring", "mpi", "nccl", "nccl-ring"},
+             "ring, mpi, nccl or nccl-ring");
+  if (backend.starts_with("nccl") != Device(device).is_cuda())
+    throw UsageError(
+        "--backend {} does not go with --device {}: "
+        "nccl and nccl-ring connect GPUs, ring and mpi CPUs",
+        backend, device);
+}
+
+bool connects_ranks_on(Device device) {
+  if (device.is_cpu()) return true;
+  const GroupBackend* nccl = find_group_backend("nccl");
+  return nccl && nccl->between_processes;
+}
+
+void check_ranks(const char* command, int ranks, const std::string& device,
+                 const std::string& backend) {
+  check_backend(backend, device);
+  check_device(command, Device(device));
+  if (ranks > 1 && !connects_ranks_on(Device(device)))
+    throw NotImplementedError(fmt::format(
+        "{}: ranks on {} need NCCL between processes, which this build lacks; use --device cpu",
+        command, device));
+}
+
+InitOptions group_options_for(const std::string& device, const std::string& backend) {
+  const Device named(device);
+  InitOptions options;
+  options.backend = backend.empty() ? default_backend(named) : backend;
+  if (named.is_cuda() && device != "cuda") options.device = named;
+  return options;
+}
+
+int report_end(int code) {
+  if (code != kOk && code < 128) complain(failure_line(code));
+  return code;
+}
+
+}  // namespace ringgrad::program

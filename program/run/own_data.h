@@ -1,0 +1,38 @@
+// A folder of pictures, or a .csv of them, as a data set: read and resized once, and kept below the
+// data directory.
+#pragma once
+
+#include "ringgrad/data/image_dataset.h"
+#include "ringgrad/program/run/data_facts.h"
+#include "ringgrad/program/run/own_pictures.h"
+
+namespace ringgrad::program {
+
+struct OwnDataOptions {
+  int64_t channels = 3, image_size = 64;
+  bool skip_broken = false;  // leave out what cannot be read; else that is an error
+};
+
+struct OwnData {
+  // Normalised by the training images' mean and deviation.
+  DataFacts facts;
+  ImageDataset train, test;
+  // For people: the classes, how they are divided, and what was left out.
+  std::vector<std::string> notes;
+};
+
+// Pictures lie in DIRECTORY/cache/NAME-….safetensors as they are after resizing: whole or not at
+// all, one file for each path and size. A file that was added, removed or changed (its size or
+// time) makes it anew, as does a damaged cache. Throws DataError, naming the first picture that
+// cannot be read and their number, also where a class has none left, and what find_own_pictures()
+// throws.
+OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
+                      const std::string& directory);
+
+// One split of either kind of data set, for a network that knows these classes: pictures of one's
+// own are labelled with their numbers there. Throws DataError where there is a picture of another
+// class, and the above.
+ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
+                         bool skip_broken, const std::string& directory);
+
+}  // namespace ringgrad::program

@@ -1,0 +1,352 @@
+#include "ringgrad/program/run/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
+#include "ringgrad/data/registry.h"
+#include "ringgrad/program/console/exit_code.h"
+
+namespace ringgrad::program {
+
+namespace fs = std::filesystem;
+namespace {
+
+// Whether it was not there.
+bool make_directory(const fs::path& path) {
+  std::error_code error;
+  const bool made = fs::create_directories(path, error);
+  CHECK_AS(IoError, !error, "train: cannot make the directory ", path.string(), ": ",
+           error.message(), "; choose another with --out");
+  return made;
+}
+
+// The entry of runs/ with the highest number, 0 where there is none; or of those that hold a run.
+std::pair<int, fs::path> newest_run(bool to_read = false) {
+  std::pair<int, fs::path> newest;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
+    const fs::path name = entry.path().filename();
+    if (to_read && !fs::exists(entry.path() / "config.json", ignored)) continue;
+    newest = std::max(newest, {std::atoi(name.c_str()), name});
+  }
+  return newest;
+}
+
+fs::path next_run(const std::string& name) {
+  std::error_code error, ignored;
+  for (int number = newest_run().first;;) {  // another process may take the number first
+    const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
+    if (fs::create_directory(path, error)) return path;
+    CHECK_AS(IoError, fs::exists(path, ignored), "train: cannot make the directory ", path.string(),
+             ": ", error.message(), "; choose another with --out");
+  }
+}
+
+void point_latest_at(const fs::path& name) {
+  std::error_code ignored;  // a convenience: a file system without links does without
+  const fs::path latest = fs::path(kRuns) / "latest",
+                 fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
+  fs::create_directory_symlink(name, fresh, ignored);
+  fs::rename(fresh, latest, ignored);
+  fs::remove(fresh, ignored);  // where it could not be renamed
+}
+
+}  // namespace
+
+RunDirectory RunDirectory::create(const std::string& path, const std::string& name) {
+  const bool named = !path.empty();
+  if (!named) make_directory(kRuns);
+  const bool made = !named || make_directory(path);
+  RunDirectory run(named ? fs::path(path) : next_run(name));
+  run.made_ = made;
+  run.hold();
+  if (fs::exists(run.checkpoint()))
+    throw UsageError(
+        "train: {0} already holds a run; continue it with --resume {0}, "
+        "or choose another directory",
+        path);
+  run.check_free();
+  if (!named) point_latest_at(run.path_.filename());
+  return run;
+}
+
+fs::path make_result_directory(const std::string& path, const std::string& name) {
+  make_directory(path.empty() ? fs::path(kRuns) : fs::path(path));
+  return path.empty() ? next_run(name) : fs::path(path);
+}
+
+RunDirectory RunDirectory::open(const std::string& called, RunKind kind) {
+  const std::string path = find_run(called, kind);
+  check_kind(path, kind);
+  // A link on the way there may lead elsewhere by the next look.
+  const fs::path real = fs::canonical(path);
+  return RunDirectory(real == fs::absolute(path) ? fs::path(path) : real);
+}
+
+RunDirectory RunDirectory::resume(const std::string& path, RunKind kind) {
+  RunDirectory run = open(path, kind);
+  run.hold();
+  return run;
+}
+
+// Files that are no run's are not written over: a run that stopped before its first checkpoint has
+// left a config.json with a recipe, and what it had measured, which go.
+void RunDirectory::check_free() const {
+  const auto refuse = [&](const char* file) {
+    throw UsageError(
+        "train: {} holds a {} already, which is no unfinished run's; choose another directory",
+        path_.string(), file);
+  };
+  if (fs::exists(path_ / "model.safetensors")) refuse("model.safetensors");
+  if (fs::exists(path_ / "config.json")) {
+    const auto config = nlohmann::json::parse(text_of(path_ / "config.json"), nullptr, false);
+    if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
+  } else if (fs::exists(path_ / "metrics.jsonl")) {
+    refuse("metrics.jsonl");
+  }
+  if (last_epoch() > 0) refuse("metrics.jsonl");
+  std::error_code ignored;
+  for (const char* file : {"metrics.jsonl", "summary.json"})
+    if (fs::is_regular_file(path_ / file, ignored)) fs::remove(path_ / file, ignored);
+}
+
+void RunDirectory::hold() {
+  held_ =
+      std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ",
+                        path_.string());
+  int tries = 5;  // one who only looks, in_use(), holds it for some microseconds
+  while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0)
+    usleep(10'000);
+  if (tries == 0)
+    throw UsageError(
+        "train: another process is training in {}; wait for it, or choose another --out",
+        path_.string());
+}
+
+bool RunDirectory::in_use() const {
+  const FileDescriptor look(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return look && flock(look.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+void RunDirectory::discard() const {
+  if (has_measured()) return;
+  std::error_code ignored;
+  fs::remove(path_ / "config.json", ignored);
+  if (!made_ || !fs::remove(path_, ignored)) return;
+  const fs::path latest = fs::path(kRuns) / "latest";
+  if (!fs::is_symlink(latest) || fs::exists(latest)) return;
+  const auto [number, name] = newest_run(/*to_read=*/true);
+  if (number > 0)
+    point_latest_at(name);
+  else
+    fs::remove(latest, ignored);
+}
+
+void RunDirectory::write_config(const nlohmann::json& config) const {
+  const std::string text = config.dump(2) + '\n';
+  write_text(path_ / "config.json", text);
+}
+
+namespace {
+
+// The bytes of a file that are whole lines: all but half of one, which a process that was killed
+// has left.
+uintmax_t bytes_of_lines(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in) return 0;
+  auto end = static_cast<std::streamoff>(in.tellg());
+  while (end > 0) {
+    const std::streamoff begin = std::max<std::streamoff>(0, end - 4096);
+    std::string block(static_cast<size_t>(end - begin), '\0');
+    in.seekg(begin).read(block.data(), end - begin);
+    CHECK_AS(IoError, in.good(), "train: cannot read ", file.string());  // so nothing is cut off it
+    if (const size_t line = block.rfind('\n'); line != std::string::npos) return begin + line + 1;
+    end = begin;
+  }
+  return 0;
+}
+
+// Calls look(line) with every whole line that is a JSON object.
+void for_each_line(const fs::path& file, const auto& look) {
+  if (!fs::exists(file)) return;
+  std::istringstream in(text_of(file));
+  for (std::string text; std::getline(in, text) && !in.eof();)
+    if (const auto line = nlohmann::json::parse(text, nullptr, false); line.is_object()) look(line);
+}
+
+}  // namespace
+
+bool RunDirectory::has_all(int64_t epochs) const {
+  return last_epoch() >= epochs && fs::exists(model());
+}
+
+bool RunDirectory::has_measured() const {
+  return fs::exists(path_ / "metrics.jsonl") || fs::exists(path_ / "summary.json");
+}
+
+int64_t RunDirectory::last_epoch() const {
+  int64_t last = 0;
+  for_each_line(path_ / "metrics.jsonl", [&](const nlohmann::json& line) {
+    if (line.contains("epoch") && line["epoch"].is_number_integer()) last = line["epoch"];
+  });
+  return last;
+}
+
+void RunDirectory::note_failure(const std::string& why) const {
+  try {
+    // Nothing is left then that anybody would ask about.
+    bool noted = !has_measured() && !fs::exists(checkpoint());
+    for_each_line(path_ / "metrics.jsonl",
+                  [&](const nlohmann::json& line) { noted = line.contains("failed"); });
+    if (!noted) append_metrics({{"failed", why}});
+  } catch (const std::exception&) {  // the failure itself is what counts
+  }
+}
+
+// A line is there whole or not at all: half of one would spoil the next.
+void RunDirectory::append_metrics(const nlohmann::json& line) const {
+  const fs::path file = path_ / "metrics.jsonl";
+  const uintmax_t whole = bytes_of_lines(file);
+  std::error_code ignored;
+  if (fs::file_size(file, ignored) != whole) fs::resize_file(file, whole, ignored);
+  errno = 0;
+  std::ofstream out(file, std::ios::app);
+  out << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  out.close();
+  const int reason = errno;
+  if (out.good()) return;
+  fs::resize_file(file, whole, ignored);
+  throw IoError(fmt::format("train: cannot write {}: {}", file.string(), std::strerror(reason)));
+}
+
+namespace {
+
+// Reads a setting that is a whole number within bounds.
+int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise,
+          OtherVersion& other) {
+  if (const auto found = group.find(key); found != group.end())
+    if (!found->is_number_integer() || *found < low || *found > high)
+      throw UsageError("{} is {}, expected a whole number from {} to {}", key, found->dump(), low,
+                       high);
+  return read_setting(group, key, otherwise, other);
+}
+
+nlohmann::json bucket_json(double mb) {
+  return mb == kPlannedBuckets ? nlohmann::json(bucket_words(mb)) : nlohmann::json(mb);
+}
+double bucket_mb_of(const nlohmann::json& division) {
+  const auto found = division.find("bucket_mb");
+  if (found == division.end()) return kUsualBuckets;
+  if (found->is_number()) return found->get<double>();
+  return bucket_mb_from(found->is_string() ? found->get<std::string>() : found->dump());
+}
+
+// Settings that came later than `division` itself are read into `younger`, so that a missing one is
+// not reported.
+Division division_from(const nlohmann::json& d, OtherVersion& other) {
+  OtherVersion younger;
+  const int ranks = whole(d, "ranks", 1, kMaxRanks, 1, other);
+  Division division{read_setting<std::string>(d, "parallel", ranks > 1 ? "ddp" : "none", other),
+                    ranks,
+                    read_setting(d, "sync_bn", false, other),
+                    read_setting<std::string>(d, "device", "cpu", other),
+                    read_setting<std::string>(d, "transport", "", younger),
+                    read_setting<std::string>(d, "backend", "", younger),
+                    bucket_mb_of(d),
+                    whole(d, "shards", 0, kMaxShards, 0, younger),
+                    read_setting<std::string>(d, "elastic", "", younger)};
+  check_division(division);
+  Device(division.device);
+  return division;
+}
+
+uint64_t seed_of(const nlohmann::json& json, OtherVersion& other) {
+  if (json.contains("seed") && !json["seed"].is_number_unsigned())
+    throw UsageError("seed is {}, expected a whole number from 0 to {}", json["seed"].dump(),
+                     std::numeric_limits<uint64_t>::max());
+  return read_setting<uint64_t>(json, "seed", 1, other);
+}
+
+RunConfig config_from(const nlohmann::json& json) {
+  RunConfig config;
+  OtherVersion& other = config.other;
+  config.recipe = recipe_from_json(group_of(json, "recipe"), other);
+  check_recipe(config.recipe);
+  config.data_dir = read_setting(json, "data_dir", data_directory(""), other);
+  if (config.data_dir.empty()) throw UsageError("data_dir is empty, expected a folder");
+  config.seed = seed_of(json, other);
+  OtherVersion optional;
+  config.init = read_setting<std::string>(json, "init", "", optional);
+  config.preset = read_setting<std::string>(json, "preset", "", optional);
+  config.facts = is_own_data(config.recipe.data) ? facts_from_json(group_of(json, "images"))
+                                                 : facts_of_dataset(config.recipe.data);
+  if (json.contains("division")) config.division = division_from(group_of(json, "division"), other);
+
+  nlohmann::json known = to_json(config);
+  for (const char* key : {"images", "division", "init", "preset"})
+    known.emplace(key, nlohmann::json::object());
+  note_unknown(json, known, "", other);
+  if (json.contains("division"))
+    note_unknown(json["division"], known["division"], "division.", other);
+  if (is_own_data(config.recipe.data))
+    note_unknown(json["images"], known["images"], "images.", other);
+  return config;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const RunConfig& config) {
+  nlohmann::json json = {{"version", RINGGRAD_VERSION},
+                         {"recipe", to_json(config.recipe)},
+                         {"data_dir", config.data_dir},
+                         {"seed", config.seed}};
+  if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
+  if (!config.init.empty()) json["init"] = config.init;
+  if (!config.preset.empty()) json["preset"] = config.preset;
+  if (const auto& d = config.division)
+    json["division"] = {{"parallel", d->parallel},
+                        {"ranks", d->ranks},
+                        {"sync_bn", *d->sync_bn},
+                        {"device", d->device},
+                        {"transport", d->transport},
+                        {"backend", d->backend},
+                        {"bucket_mb", bucket_json(d->bucket_mb)},
+                        {"shards", d->shards},
+                        {"elastic", d->elastic}};
+  return json;
+}
+
+RunConfig read_config(const RunDirectory& run) {
+  const auto damaged = [&](const char* how, const std::string& why) {
+    return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, why));
+  };
+  try {
+    return config_from(nlohmann::json::parse(text_of(run.path() / "config.json")));
+  } catch (const nlohmann::json::parse_error& error) {
+    throw damaged("is damaged: ", without_number(error));
+  } catch (const nlohmann::json::exception& error) {
+    throw damaged("cannot be: ", without_number(error));
+  } catch (const UsageError& error) {
+    throw damaged("cannot be: ", error.what());
+  } catch (const DeviceError& error) {
+    throw damaged("cannot be: ", error.what());
+  } catch (const DataError& error) {
+    throw damaged("cannot be: ", error.what());
+  }
+}
+
+}  // namespace ringgrad::program

@@ -1,0 +1,27 @@
+// From steps that were looked at to what each kernel takes in each layer: what `compare` and
+// `report` go by.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ringgrad/program/run/summary.h"
+#include "ringgrad/program/trace/step_record.h"
+
+namespace ringgrad::program {
+
+class KernelTimes {
+ public:
+  void add(const StepRecord& step);  // one step
+  // In the order in which a step calls them.
+  std::vector<KernelTime> medians() const;
+
+ private:
+  using Key = std::array<std::string, 3>;  // phase, layer, kernel
+  std::vector<Key> order_;
+  std::map<Key, std::vector<double>> seconds_;  // of each step that has it
+};
+
+}  // namespace ringgrad::program

@@ -1,0 +1,51 @@
+// Looks on while a rank takes steps.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/program/trace/step_record.h"
+#include "ringgrad/program/train/loading_log.h"
+
+namespace ringgrad::program {
+
+std::vector<std::vector<Slice>> slices_of(LoadingLog& log);  // since the last call, by thread
+
+// The hooks that it needs stay as long as it lives; it notes things between start() and pause()
+// only. With DistributedDataParallel it must be made and go on all ranks between the same two
+// steps: it puts a communication hook in, which averages plainly.
+class StepRecorder : private KernelObserver {
+ public:
+  // Both must outlive this. `ddp`: nullptr where there is none, or its buckets are not asked for.
+  StepRecorder(nn::Module& model, DistributedDataParallel* ddp);
+  ~StepRecorder() override;
+  StepRecorder(const StepRecorder&) = delete;
+
+  void start();
+  void begins(const std::string& phase);  // of the step; the one before has ended
+  void end_step();                        // the gradients are averaged
+  void pause();
+  StepRecord take();  // what was noted since the last call
+
+ private:
+  void call(const ObservedCall& call, const std::function<void()>& run) override;
+  void layer_is_done(const std::string& name);
+  void end_phase();
+
+  DistributedDataParallel* ddp_;
+  std::vector<std::string> names_;  // of the parameters, as buckets number them
+  std::vector<HookHandle> module_hooks_;
+  std::vector<GradHookHandle> before_hooks_;
+  std::vector<HookHandle> after_hooks_;
+  bool recording_ = false;
+  KernelObserver* previous_ = nullptr;
+  int64_t since_ = 0;          // the end of the last layer, or the beginning of the phase
+  size_t buckets_before_ = 0;  // of the step under way
+  StepRecord record_;
+};
+
+}  // namespace ringgrad::program

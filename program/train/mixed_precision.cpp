@@ -1,0 +1,68 @@
+#include "ringgrad/program/train/mixed_precision.h"
+
+namespace ringgrad::program {
+namespace {
+
+constexpr const char* kMaster = "master.";
+constexpr const char* kScaler = "scaler.";
+
+}  // namespace
+
+MixedPrecision::MixedPrecision(const Recipe& recipe, nn::Module& model, Device device)
+    : model_(model), wants_masters_(recipe.amp == "O2") {
+  if (recipe.amp == "O2" || recipe.amp == "O3") model.to(dtype_named(recipe.dtype));
+  if (recipe.dtype == "fp16") scaler_.emplace(device);
+}
+
+nn::NamedTensors MixedPrecision::trained_parameters() {
+  nn::NamedTensors trained;
+  for (auto& named : model_.named_parameters())
+    if (named.second.requires_grad()) trained.push_back(std::move(named));
+  if (!wants_masters_) return trained;
+  masters_ = std::make_unique<optim::MasterWeights>(std::move(trained));
+  return masters_->parameters();
+}
+
+void MixedPrecision::zero_grad(optim::Optimizer& optimizer) {
+  if (masters_)
+    masters_->zero_grad();
+  else
+    optimizer.zero_grad();
+}
+
+void MixedPrecision::step(optim::Optimizer& optimizer, double clip_norm) {
+  if (masters_) masters_->take_gradients();
+  if (scaler_) scaler_->unscale(optimizer);
+  if (clip_norm > 0)
+    optim::clip_grad_norm_(masters_ ? nn::tensors_of(masters_->parameters()) : model_.parameters(),
+                           clip_norm);
+  if (scaler_) {
+    scaler_->step(optimizer);
+    scaler_->update();
+  } else {
+    optimizer.step();
+  }
+  if (masters_) masters_->publish();
+}
+
+nn::NamedTensors MixedPrecision::state_dict() const {
+  nn::NamedTensors state;
+  if (masters_)
+    for (const auto& [name, tensor] : masters_->parameters())
+      state.emplace_back(kMaster + name, tensor.detach());
+  if (scaler_)
+    for (const auto& [name, tensor] : scaler_->state_dict())
+      state.emplace_back(kScaler + name, tensor);
+  return state;
+}
+
+nn::NamedTensors MixedPrecision::load(const nn::NamedTensors& state) {
+  nn::NamedTensors own, rest;
+  for (const auto& entry : state)
+    (entry.first.starts_with(kMaster) || entry.first.starts_with(kScaler) ? own : rest)
+        .push_back(entry);
+  nn::copy_by_name("mixed_precision", state_dict(), own, true);
+  return rest;
+}
+
+}  // namespace ringgrad::program

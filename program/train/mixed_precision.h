@@ -1,0 +1,49 @@
+// What --dtype and --amp mean for a training step. The levels are apex's:
+//   O0  float32 throughout
+//   O1  16-bit activations, float32 parameters
+//   O2  16-bit parameters with float32 copies that the optimizer steps
+//   O3  16-bit parameters, and nothing else
+// Batch norm's parameters and statistics and the loss are float32 at every level. With float16 the
+// loss is scaled.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "ringgrad/nn/module.h"
+#include "ringgrad/nn/optim/mixed_precision.h"
+#include "ringgrad/program/run/recipe.h"
+
+namespace ringgrad::program {
+
+class MixedPrecision {
+ public:
+  // Converts the model's parameters where the level says so. Call it before the model is wrapped.
+  MixedPrecision(const Recipe& recipe, nn::Module& model, Device device);
+
+  // What the optimizer is to step; call it when the model has its first values, on every rank.
+  nn::NamedTensors trained_parameters();
+
+  void zero_grad(optim::Optimizer& optimizer);
+  Tensor scale(const Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
+  // Clips the gradients' norm where clip_norm > 0, then steps; a step whose gradients overflowed is
+  // skipped.
+  void step(optim::Optimizer& optimizer, double clip_norm);
+  // Then gradients that are not finite are no mistake.
+  bool may_overflow() const { return scaler_.has_value(); }
+
+  // "master.NAME" and "scaler.NAME", beside what the optimizer saves; empty at O0 and O1 without
+  // float16.
+  nn::NamedTensors state_dict() const;
+  // Takes its part out of the state; the rest is the optimizer's. Throws DataError where something
+  // lacks.
+  nn::NamedTensors load(const nn::NamedTensors& state);
+
+ private:
+  nn::Module& model_;
+  bool wants_masters_;
+  std::unique_ptr<optim::MasterWeights> masters_;
+  std::optional<optim::GradScaler> scaler_;
+};
+
+}  // namespace ringgrad::program

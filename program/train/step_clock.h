@@ -1,0 +1,58 @@
+// Where a rank's time goes, step by step: what it costs to know is a look at the clock at each
+// part's beginning.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "ringgrad/distributed/ddp/reducer_options.h"
+#include "ringgrad/program/run/summary.h"
+
+namespace ringgrad::program {
+
+// Not thread-safe. On a GPU the times are the host's, which runs ahead of it.
+class StepClock {
+ public:
+  StepClock();
+
+  // The part under way ends, and another begins. RINGGRAD_SLOW may make it last.
+  void enter(Part part);
+  // A step is done: what backward and `log` (nullptr: one rank) say of it counts, unless it is one
+  // of the first steps, which tune kernels and plan buckets.
+  void end_step(const ReductionLog* log);
+  // No step is under way, until enter(): what came after the last one belongs to none.
+  void pause() {
+    running_ = false;
+    step_ = {};
+  }
+
+  int64_t steps() const { return static_cast<int64_t>(durations_.size()); }  // that were measured
+  const std::vector<float>& durations() const { return durations_; }         // in seconds
+  // Means over the measured steps; zeros where there are none. Memory and bytes are the caller's to
+  // add.
+  RankSummary means() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Pressure {
+    double starved_seconds = 0;    // of this thread
+    double processor_seconds = 0;  // of this process
+    double machine_seconds = 0;    // of all programs, and what a hypervisor has taken
+    int64_t page_faults = 0;
+  };
+  static Pressure pressure();
+  void count_buckets(const ReductionLog& log);
+
+  bool running_ = false;
+  Part part_ = Part::Rest;
+  Clock::time_point since_{};
+  std::array<double, kParts.size()> step_{}, sums_{};
+  int64_t skipped_ = 0;
+  std::vector<float> durations_;
+  std::vector<BucketSummary> buckets_;  // sums
+  int64_t bucket_steps_ = 0;
+  Pressure before_{};
+  Clock::time_point measured_since_{};
+};
+
+}  // namespace ringgrad::program

@@ -1,0 +1,156 @@
+// The training loop: epochs of steps, on one rank or several, and a state that can be saved at any
+// step and continued bit for bit, also on another number of ranks as far as rounding allows.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "ringgrad/core/device/captured_step.h"
+#include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/shard_digest.h"
+#include "ringgrad/distributed/data_parallel.h"
+#include "ringgrad/distributed/distributed_data_parallel.h"
+#include "ringgrad/distributed/hand_over.h"
+#include "ringgrad/distributed/virtual_ranks.h"
+#include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/program/run/run_directory.h"
+#include "ringgrad/program/train/evaluation.h"
+#include "ringgrad/program/train/loading_log.h"
+#include "ringgrad/program/train/mixed_precision.h"
+#include "ringgrad/program/train/step_clock.h"
+
+namespace ringgrad::program {
+
+class Training {
+ public:
+  // config.division is settled: by its method the step is done on one device, on replicas of the
+  // model, or by the ranks of `group`, which must outlive the training; then everything below is
+  // collective. Each rank takes its part of every global batch: recipe.batch must be a multiple of
+  // the ranks, or the division have shards, which need a group, of one rank where there is one.
+  // `workers`: threads that prepare batches. `init`: whose weights to begin with (see
+  // load_weights), random ones where it is empty.
+  Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
+           const std::string& init = "");
+
+  // Called after every step; returns true to stop there.
+  using AfterStep = std::function<bool()>;
+  // Trains from where it stands to the end of the epoch, or to where after_step stops it. Throws
+  // Error when the loss is not a number, naming the step; or when the epoch has not used every
+  // image exactly once, on all ranks together.
+  void run_epoch(const AfterStep& after_step);
+
+  // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h.
+  // Atomic. Throws IoError; and writes nothing where it throws Error, as the loss or the model is
+  // not finite, or OutOfStepError, naming tensor and rank, as the ranks' models are not the same
+  // bit for bit.
+  void save(const std::filesystem::path& path);
+  // Throws DataError where the file is missing or damaged, or belongs to another model or recipe;
+  // nothing is changed then.
+  void load(const std::filesystem::path& path);
+
+  // Of an elastic job, where every rank has all there is to know (hand_over.h): what training is
+  // after step() steps, also when a step has been broken off. Not collective. The tensors are those
+  // that training changes.
+  TrainingState state();
+  // The same is to be true of this training, which has the same model and recipe. Throws as load().
+  void load(const TrainingState& state);
+
+  nn::Module& model() { return *model_; }
+  // The number of elements; all but what the recipe freezes.
+  int64_t trained_parameters() const;
+  // Steps done, over all epochs.
+  int64_t step() const { return step_; }
+  // Whole epochs done.
+  int64_t epoch() const { return step_ / steps_per_epoch_; }
+  bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
+  // In this epoch so far, on all ranks.
+  int64_t images() const { return images_; }
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  int64_t planned_steps() const { return steps_per_epoch_ * recipe_.epochs; }
+  // Seconds for which this rank has waited, in all epochs of this process.
+  double waited_for_data() const { return batches_->waited_seconds(); }
+  // The mean over the images of this epoch so far; waits for the device.
+  double mean_loss() const;
+  // The mean over this rank's images alone; not collective.
+  double own_mean_loss() const;
+  // The number of images whose mean that is.
+  int64_t own_images() const { return own_images_; }
+  // A signal has asked some rank to stop. All ranks hear of it after the same step.
+  bool interrupted() const;
+
+  // Batches are made by the device, of a data set that lies there.
+  bool data_on_device() const { return batches_->on_device(); }
+  // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured]
+  // in training.cpp.
+  bool step_captured() const { return captured_step_.has_value(); }
+
+  // Collective: a hash of the model's parameters and buffers; 0 without a group. Throws
+  // OutOfStepError, naming tensor and rank, unless all ranks have the same.
+  uint64_t check_identical() const;
+  double waited_for_ranks() const;  // seconds, this rank, in all epochs of this process
+  // The wrapper, for what it knows about communication; nullptr without a group.
+  DistributedDataParallel* distributed() const { return ddp_.get(); }
+  const StepClock& clock() const { return clock_; }  // where this rank's time has gone
+  LoadingLog& loading() { return *loading_; }        // and its loader threads'
+  double lr() const { return optimizer_->lr(); }     // of the last step
+
+  // Somebody who looks on: called on this thread whenever a part of a step begins; empty: nobody.
+  void set_on_part(std::function<void(Part)> look) { on_part_ = std::move(look); }
+  // Whether steps are taken layer by layer on this thread, so that there is something to see.
+  bool can_be_watched() const { return !dp_ && !virtual_ && !captured_step_; }
+
+ private:
+  void freeze();
+  void set_modes();
+  void wrap(const RunConfig& config);
+  void enter(Part part);
+  void train_step();
+  void train_shards(int64_t images);
+  Tensor add_gradient_of(const Batch& batch, const VirtualRanks::Shard& shard);
+  int64_t own_images_of_step() const;
+  void begin_sums();
+  void count_batch();
+  void compute(int64_t images);
+  void add_gradient(int64_t images);
+  std::vector<double> loss_sums() const;
+  ShardDigest used_images() const;
+  nn::NamedTensors stepping_state();
+  nn::Checkpoint checkpoint(const std::vector<double>& sums, const ShardDigest& used,
+                            std::vector<int64_t> generators);
+  void load(const nn::Checkpoint& checkpoint, const std::string& called);
+  void check_loss() const;   // of this rank; waits for the device
+  void check_state() const;  // of the model
+  [[noreturn]] void diverged(const std::string& what) const;
+
+  Recipe recipe_;
+  DataFacts facts_;
+  Device device_;
+  ProcessGroup* group_;
+  const bool elastic_;
+  const uint64_t seed_;
+  int64_t train_size_, steps_per_epoch_;
+  optim::Schedule learning_rate_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<DistributedDataParallel> ddp_;
+  bool plans_buckets_ = false;  // a checkpoint keeps the plan
+  std::unique_ptr<DataParallel> dp_;
+  std::unique_ptr<VirtualRanks> virtual_;
+  nn::Module* network_;  // what is trained: the model, or a wrapper
+  std::optional<MixedPrecision> precision_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  int64_t own_batch_;  // of this rank
+  std::shared_ptr<LoadingLog> loading_ = std::make_shared<LoadingLog>();
+  std::unique_ptr<BatchSource> batches_;
+  std::optional<CapturedStep> captured_step_;
+  StepClock clock_;
+  std::function<void(Part)> on_part_;
+  int64_t step_ = 0;
+  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'.
+  Tensor loss_sum_;
+  int64_t own_images_ = 0;  // how many those are
+  int64_t images_ = 0;
+  ShardDigest digest_;  // of this rank's images of this epoch; of an elastic job's all ranks'
+};
+
+}  // namespace ringgrad::program
