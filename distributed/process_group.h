@@ -60,8 +60,8 @@ enum class AllReduceAlgorithm : uint8_t {
 // network flips is an error that names the link, and not a wrong sum on all ranks alike. What is
 // summed in shared memory is no message.
 enum class Checksums : uint8_t {
-  Auto,  // those over a network: TCP's own checksum has 16 bits
-  On,
+  Auto,  // those over a network, where the program can: TCP's own checksum has 16 bits
+  On,    // Throws Error in a program that cannot.
   Off,
 };
 

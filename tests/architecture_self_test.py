@@ -35,7 +35,7 @@ GOOD = {
     "distributed/os/socket.h": "#pragma once\n",
     "distributed/os/socket.cpp": '#include "ringgrad/distributed/os/socket.h"\n',
     "distributed/launch.cpp": "namespace ringgrad {\nnamespace {\nstruct Plan { int size; };\n}  // namespace\nvoid f() {\n}\nstruct Plan::Part {};\n}  // namespace ringgrad\n",
-    "distributed/process_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
+    "distributed/vendor_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
     "program/train/training.h": "#pragma once\n",
     "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
     'row.kernels = {op, op + "_backward"};\nrow(op = "exp");\n',

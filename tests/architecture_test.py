@@ -61,12 +61,15 @@ ROOMS = {
         "failure",
         "job",
         "transport",
+        "checksums",
         "rendezvous",
         "elastic",
         "launcher",
         "work process_group",
         "collectives",
         "process_groups",
+        "vendor_groups",
+        "buckets",
         "comm_hook",
         "ddp",
         "shards",
@@ -75,7 +78,7 @@ ROOMS = {
     ],
 }
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
-WITHOUT_TENSORS = {"os", "failure", "job", "transport", "rendezvous", "elastic", "launcher"}
+WITHOUT_TENSORS = {"os", "failure", "job", "transport", "checksums", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
 
 
@@ -85,7 +88,7 @@ CUDA_VENDOR_INCLUDE = re.compile(
     r"^(cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nccl|nvtx|nvml|nvrtc|nvToolsExt|mma\.h|cooperative_groups"
     r"|device_launch_parameters|cub/|thrust/|cutlass/|cute/)"
 )
-NCCL_FILE = re.compile(r"^distributed/process_groups/nccl_\w+\.cpp$")
+NCCL_FILE = re.compile(r"^distributed/vendor_groups/nccl_\w+\.cpp$")
 VENDOR_NAME = re.compile(
     r"\b(Eigen::|dnnl::|dnnl_\w+|(cuda|cublas|cublasLt|cudnn|nccl)[A-Z]\w*_t\b|CU(stream|event)\b)"
 )

@@ -1,5 +1,5 @@
 // Buckets: ranges that cover every gradient once, within their caps, in the order of readiness.
-#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 
 #include <algorithm>
 #include <random>

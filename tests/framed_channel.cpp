@@ -10,9 +10,9 @@
 
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/text.h"
+#include "ringgrad/distributed/checksums/crc32c.h"
 #include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/transport/channel.h"
-#include "ringgrad/distributed/transport/crc32c.h"
 
 namespace ringgrad {
 namespace {

@@ -1,5 +1,5 @@
 // GradientBuckets alone, without a wrapper and its policies: averages that backward hides.
-#include "ringgrad/distributed/ddp/gradient_buckets.h"
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/ddp_ranks.h"
 

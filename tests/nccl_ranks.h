@@ -1,7 +1,7 @@
 // Ranks of an NCCL process group, a thread and a device for each.
 #pragma once
 
-#include "ringgrad/distributed/process_groups/nccl_process_group.h"
+#include "ringgrad/distributed/vendor_groups/nccl_process_group.h"
 #include "ringgrad/tests/cuda_util.h"
 #include "ringgrad/tests/ddp_ranks.h"
 

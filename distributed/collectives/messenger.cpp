@@ -4,12 +4,12 @@
 #include <numeric>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/transport/crc32c.h"
 
 namespace ringgrad {
 
 bool needs_checksum(Checksums which, const ChannelKind& kind) {
-  return which == Checksums::On || (which == Checksums::Auto && kind.reach == Reach::Network);
+  return which == Checksums::On ||
+         (which == Checksums::Auto && kind.reach == Reach::Network && payload_checksum);
 }
 
 Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksums,
@@ -40,7 +40,7 @@ Transfer Messenger::send(int member, std::span<const std::byte> payload) {
     Frame frame = frame_;
     frame.part = to.sent++;
     frame.payload_bytes = piece.size();
-    if (guarded) frame.payload_crc = crc32c(piece.data(), piece.size());
+    if (guarded) frame.payload_crc = payload_checksum(piece.data(), piece.size());
     headers_.push_back(encode(frame));
     to.last = streams.send(peer, headers_.back());
     if (!piece.empty()) to.last = streams.send(peer, piece);

@@ -10,12 +10,12 @@
 
 namespace ringgrad {
 
-// Whether what this rank sends that way carries a CRC.
+// Whether what this rank sends that way carries a checksum.
 bool needs_checksum(Checksums which, const ChannelKind& kind);
 
 class Messenger {
  public:
-  // `frame` says what this rank is doing; `checksums`, which payloads it sends with a CRC-32C.
+  // `frame` says what this rank is doing; `checksums`, which payloads it sends with a checksum.
   // Those that come with one are checked. Among `members` only, if there are any, of which this
   // rank is one: they are ranks 0, 1, … here. `on_send`, which may be empty, must outlive this.
   Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto,

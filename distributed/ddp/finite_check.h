@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/ddp/gradient_buckets.h"
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 
 namespace ringgrad {

@@ -28,8 +28,8 @@
 #include <span>
 
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
-#include "ringgrad/distributed/ddp/gradient_buckets.h"
 #include "ringgrad/distributed/ddp/module_watch.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/ddp/step_exchange.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 #include "ringgrad/distributed/comm_hook.h"
-#include "ringgrad/distributed/ddp/bucket_plan.h"
 #include "ringgrad/distributed/ddp/contribution.h"
 
 namespace ringgrad {

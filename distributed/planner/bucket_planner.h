@@ -2,7 +2,7 @@
 // `--bucket-mb auto`.
 #pragma once
 
-#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 #include "ringgrad/distributed/planner/link_model.h"
 
 namespace ringgrad {

@@ -34,6 +34,9 @@ HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const H
   CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
   CHECK(options_.algorithm != AllReduceAlgorithm::SharedMemory || transport_->shares_memory(),
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
+  CHECK(options_.checksums != Checksums::On || payload_checksum,
+        "process group: checksums are asked for, but this program is linked without them; link all "
+        "of ringgrad::ringgrad, or set RINGGRAD_CHECKSUMS to auto or off");
   CHECK(options_.segment_bytes > 0, "process group: segments of 0 bytes");
   find_shared_memory();
   worker_ = std::thread([this] { serve(); });

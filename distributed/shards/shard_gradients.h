@@ -11,8 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
-#include "ringgrad/distributed/ddp/gradient_buckets.h"
 #include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 namespace ringgrad {

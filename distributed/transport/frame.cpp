@@ -6,7 +6,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/failure.h"
-#include "ringgrad/distributed/transport/crc32c.h"
 
 namespace ringgrad {
 
@@ -56,7 +55,7 @@ void set_shape(Frame& frame, std::span<const int64_t> sizes) {
 
 FrameBytes encode(const Frame& frame) {
   Frame complete = frame;
-  complete.crc = crc32c(&complete, offsetof(Frame, crc));
+  complete.hash = hash_of(&complete, offsetof(Frame, hash));
   return std::bit_cast<FrameBytes>(complete);
 }
 
@@ -68,8 +67,8 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "it does not start with the magic number";
   else if (frame.version != kFrameVersion)
     wrong = "another version of ringgrad sent it";
-  else if (frame.crc != crc32c(bytes.data(), offsetof(Frame, crc)))
-    wrong = "its CRC is wrong";
+  else if (frame.hash != hash_of(&frame, offsetof(Frame, hash)))
+    wrong = "its hash is wrong";
   else if (frame.operation > Operation::Replay)
     wrong = "unknown operation";
   else if (frame.dtype > DType::Bool)
@@ -80,7 +79,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
     wrong = "payload above 1 GiB";
   else if (frame.dims > kFrameDims)
     wrong = "too many dimensions";
-  else if (frame.reserved != 0 || frame.reserved_tail != 0)
+  else if (frame.reserved != 0)
     wrong = "stray bytes";
   CHECK_AS(DistributedError, wrong == nullptr, "damaged message header: ", wrong);
   return frame;

@@ -42,7 +42,7 @@ bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
 inline constexpr int kAnyRank = -1;  // as the peer of a receive
 
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
-inline constexpr uint16_t kFrameVersion = 3;
+inline constexpr uint16_t kFrameVersion = 4;
 inline constexpr uint64_t kMaxPayload = uint64_t{1} << 30;
 inline constexpr size_t kFrameDims = 8;  // no tensor has more dimensions
 
@@ -67,10 +67,9 @@ struct Frame {
   std::array<int64_t, kFrameDims> shape{};  // its sizes, then zeros
   // Above: what all ranks must agree on. Below: this message.
   uint32_t part = 0;         // which message of the collective between these two ranks
-  uint32_t payload_crc = 0;  // CRC-32C, or 0: not computed
+  uint32_t payload_crc = 0;  // payload_checksum of it, or 0: not computed
   uint64_t payload_bytes = 0;
-  uint32_t reserved_tail = 0;
-  uint32_t crc = 0;  // CRC-32C of everything above
+  uint64_t hash = 0;  // hash_of() everything above
 };
 inline constexpr size_t kFrameBytes = 152;
 static_assert(sizeof(Frame) == kFrameBytes);
@@ -79,16 +78,23 @@ using FrameBytes = std::array<std::byte, kFrameBytes>;
 // And the count. At most kFrameDims sizes.
 void set_shape(Frame& frame, std::span<const int64_t> sizes);
 
-// Fills in the CRC.
+// Fills in the hash.
 FrameBytes encode(const Frame& frame);
 
 // Throws DistributedError unless the bytes are exactly what encode() makes of a sensible frame:
-// magic, version, CRC, known enumerators, a payload of at most kMaxPayload, zeros where nothing is.
+// magic, version, hash, known enumerators, a payload of at most kMaxPayload, zeros where nothing
+// is.
 Frame decode(std::span<const std::byte, kFrameBytes> bytes);
 
 // 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a
-// multiplication and a shift, as in wyhash. Not for use against an adversary.
+// multiplication and a shift, as in wyhash. What differs in one word alone has another hash. Not
+// for use against an adversary.
 uint64_t hash_of(const void* data, size_t bytes);
+
+// A checksum of payloads, for links that may flip bits. Its implementation puts itself here before
+// main (checksums/crc32c.cpp); nullptr in a program without it.
+using Checksum = uint32_t (*)(const void* data, size_t bytes);
+inline constinit Checksum payload_checksum = nullptr;
 
 // A hash of all that ranks must agree on.
 uint64_t fingerprint(const Frame& frame);

@@ -6,7 +6,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/failure.h"
-#include "ringgrad/distributed/transport/crc32c.h"
 
 namespace ringgrad {
 namespace {
@@ -23,7 +22,8 @@ std::string Mailbox::link_from(int peer) const {
 
 void Mailbox::check_payload(int peer, const Frame& frame,
                             std::span<const std::byte> payload) const {
-  if (frame.payload_crc != 0 && frame.payload_crc != crc32c(payload.data(), payload.size()))
+  if (frame.payload_crc != 0 && payload_checksum &&
+      frame.payload_crc != payload_checksum(payload.data(), payload.size()))
     throw DistributedError(str(link_from(peer), " was damaged on its way: the CRC of its ",
                                payload.size(), " bytes is wrong"));
 }
@@ -197,7 +197,7 @@ void Mailbox::send(Letter& letter) {
     Frame frame = letter.frame;
     frame.part = static_cast<uint32_t>(letter.headers.size());
     frame.payload_bytes = piece.size();
-    if (letter.guarded) frame.payload_crc = crc32c(piece.data(), piece.size());
+    if (letter.guarded) frame.payload_crc = payload_checksum(piece.data(), piece.size());
     letter.headers.push_back(encode(frame));
     letter.last = streams_.send(letter.peer, letter.headers.back());
     if (!piece.empty()) letter.last = streams_.send(letter.peer, piece);

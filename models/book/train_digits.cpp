@@ -21,7 +21,7 @@
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/data/synthetic/digits.h"
-#include "ringgrad/distributed/ddp/gradient_buckets.h"
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/resnet.h"

@@ -90,7 +90,7 @@ void tell(Page& page, const ExplainOptions&) {
       "The last bucket is launched after backward: there is nothing left to hide it behind.");
   page.facts["runs"] = runs;
   page.facts["layer_bytes"] = kLayerBytes;
-  page.read("distributed/ddp/bucket_plan.cpp", "std::vector<BucketRange> plan_buckets(",
+  page.read("distributed/buckets/bucket_plan.cpp", "std::vector<BucketRange> plan_buckets(",
             "how the array is cut; gradient_buckets.cpp beside it launches the buckets");
 }
 

@@ -96,7 +96,7 @@ void tell(Page& page, const ExplainOptions&) {
       "an all-reduce in shared memory is additions, which take a core's time from backward. "
       "On GPUs, or between machines, the network card does the work.");
   page.read(
-      "distributed/ddp/gradient_buckets.cpp", "void GradientBuckets::launch_ready(",
+      "distributed/buckets/gradient_buckets.cpp", "void GradientBuckets::launch_ready(",
       "called from a parameter's hook, in the middle of backward: there a full bucket leaves");
 }
 

@@ -1,5 +1,5 @@
 // Which gradients travel together: the cutting of an arena into buckets.
-#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 
 #include <algorithm>
 
@@ -170,7 +170,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 
 const Exercise exercises::kBucketPlan = {
     .name = "bucket plan",
-    .source = "distributed/ddp/bucket_plan.cpp",
+    .source = "distributed/buckets/bucket_plan.cpp",
     .blanks = {"void cut("},
     .task =
         R"(
@@ -183,7 +183,7 @@ elements), at least one. A parameter's range goes to where the next one begins. 
 cut into full buckets of its own, and its end goes on as any other would. A bucket lists all the parameters that
 reach into it.
 
-The contract stands in distributed/ddp/bucket_plan.h, ArenaRange in autograd/arena.h.)",
+The contract stands in distributed/buckets/bucket_plan.h, ArenaRange in autograd/arena.h.)",
     .grade = bucket_plan_exercise::grade,
 };
 

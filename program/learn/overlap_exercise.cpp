@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ringgrad/distributed/ddp/launch_order.h"
+#include "ringgrad/distributed/buckets/launch_order.h"
 #include "ringgrad/program/learn/grading.h"
 #include "ringgrad/program/learn/learn.h"
 #include "ringgrad/program/learn/learners_code.h"
@@ -168,7 +168,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 
 const Exercise exercises::kOverlap = {
     .name = "overlap",
-    .source = "distributed/ddp/launch_order.cpp",
+    .source = "distributed/buckets/launch_order.cpp",
     .blanks = {"std::vector<int> buckets_completed(", "size_t launchable("},
     .task =
         R"(
@@ -179,7 +179,7 @@ A bucket may leave when all its parameters are ready and all buckets before it h
 orders, and must issue the same collectives. The last one does not leave here, even when it is complete: backward is
 over then, and whoever called executes it without handing it to another thread.
 
-The contract stands in distributed/ddp/launch_order.h.)",
+The contract stands in distributed/buckets/launch_order.h.)",
     .grade = overlap_exercise::grade,
 };
 

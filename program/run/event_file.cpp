@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/transport/crc32c.h"
+#include "ringgrad/distributed/checksums/crc32c.h"
 
 namespace ringgrad::program {
 namespace {

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/process_groups/nccl_process_group.h"
+#include "ringgrad/distributed/vendor_groups/nccl_process_group.h"
 
 #include <nccl.h>
 

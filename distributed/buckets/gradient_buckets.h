@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "ringgrad/autograd/accumulate_grad.h"
-#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {

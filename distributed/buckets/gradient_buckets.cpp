@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/gradient_buckets.h"
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
 
 #include <algorithm>
 #include <mutex>
@@ -8,7 +8,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/program_observer.h"
-#include "ringgrad/distributed/ddp/launch_order.h"
+#include "ringgrad/distributed/buckets/launch_order.h"
 
 namespace ringgrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/launch_order.h"
+#include "ringgrad/distributed/buckets/launch_order.h"
 
 namespace ringgrad {
 

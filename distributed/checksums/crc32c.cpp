@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/transport/crc32c.h"
+#include "ringgrad/distributed/checksums/crc32c.h"
 
 #include <array>
 #include <cstring>
@@ -9,6 +9,9 @@
 #elif defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "ringgrad/core/base/before_main.h"
+#include "ringgrad/distributed/transport/frame.h"
 
 namespace ringgrad {
 namespace {
@@ -169,5 +172,7 @@ uint32_t crc32c(const void* data, size_t bytes) {
     return ~update_by_folding(~0u, static_cast<const unsigned char*>(data), bytes);
   return ~update_by_instruction(~0u, static_cast<const unsigned char*>(data), bytes);
 }
+
+BEFORE_MAIN(crc32c, payload_checksum = crc32c);
 
 }  // namespace ringgrad

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/process_groups/nccl_communicator.h"
+#include "ringgrad/distributed/vendor_groups/nccl_communicator.h"
 
 #include <nccl.h>
 

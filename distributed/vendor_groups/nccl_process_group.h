@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "ringgrad/distributed/job/rank_environment.h"
-#include "ringgrad/distributed/process_groups/nccl_communicator.h"
+#include "ringgrad/distributed/vendor_groups/nccl_communicator.h"
 
 namespace ringgrad {
 

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/ddp/bucket_plan.h"
+#include "ringgrad/distributed/buckets/bucket_plan.h"
 
 #include <algorithm>
 #include <numeric>
