@@ -49,10 +49,10 @@ __device__ RowStatistics<A> statistics(const Team& team, const T* row, int64_t C
     const A deviation = widen(row[c]) * scale - mean;
     total += deviation * deviation;
   }
-  const A variance = team.reduce(total, Sum{}, A(0)) * share + eps * scale * scale;
-  const A other = RowScale<A>::for_variance(variance);  // the same for the whole team
+  const A variance = team.reduce(total, Sum{}, A(0)) * share;
+  const A other = RowScale<A>::for_variance(variance + eps);  // the same for the whole team
   if (scale == 1 && other != 1) return statistics(team, row, C, eps, other);
-  return {mean / scale, scale / std::sqrt(variance)};
+  return {mean / scale, RowScale<A>::rstd(variance, eps, scale)};
 }
 
 // Computes xhat = (x - mean) rstd of numbers whose difference may leave the range of A.

@@ -529,6 +529,22 @@ TEST_CASE("rows of one number and losses of one class have gradients of 0", "[op
     }
 }
 
+// The sum of such a row overflows; its deviations are 0, so the result is the bias.
+TEST_CASE("rows of equal numbers at the end of the range", "[ops][quick]") {
+  std::vector<Device> devices = {{}};
+  if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
+  for (const Device& device : devices)
+    for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64}) {
+      INFO(device << ' ' << dtype);
+      const double largest = dtype == DType::Float64 ? 0x1p1023 : 0x1p127;
+      const Tensor x = full({3, 16}, largest, {dtype, device});
+      const Tensor weight = full({16}, 2, {dtype, device});
+      const Tensor bias = full({16}, -1.5, {dtype, device});
+      for (const Tensor& y : {layer_norm(x, {16}, weight, bias), group_norm(x, 2, weight, bias)})
+        for (const double value : to_vector<double>(y)) CHECK(value == -1.5);
+    }
+}
+
 static Tensor double_of(const Shape& shape, int seed) {
   return arrange(values_of(uniform(shape), seed, DType::Float64), DType::Float64, {},
                  Arrangement::Contiguous);

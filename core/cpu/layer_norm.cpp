@@ -61,11 +61,10 @@ RowStatistics<A> statistics(const A* row, int64_t columns, A eps, A scale) {
                                     const auto deviation = at<A>(row, c) * scale - mean;
                                     return deviation * deviation;
                                   }) /
-                         columns +
-                     eps * scale * scale;
-  if (const A other = RowScale<A>::for_variance(variance); scale == 1 && other != 1)
-    return statistics(row, columns, eps, other);
-  return {mean / scale, scale / std::sqrt(variance)};
+                     columns;
+  const A other = RowScale<A>::for_variance(variance + eps);
+  if (scale == 1 && other != 1) return statistics(row, columns, eps, other);
+  return {mean / scale, RowScale<A>::rstd(variance, eps, scale)};
 }
 
 // Computes xhat = (x - mean) rstd of one number or of several, whose difference may leave the range

@@ -3,6 +3,8 @@
 // uses it on all devices: forward knows the variance, and backward has 1 / sqrt(variance + eps).
 #pragma once
 
+#include <cmath>
+
 #include "ringgrad/core/base/number.h"
 
 namespace ringgrad {
@@ -17,6 +19,14 @@ struct RowScale {
   // The variance includes eps; where it is NaN, the result does not matter.
   static RINGGRAD_HOST_DEVICE A for_variance(A variance) {
     return variance < 1 / kHuge ? kGrow : variance < kHuge ? A(1) : kShrink;
+  }
+  // 1 / sqrt(variance + eps) of the row before it was scaled, from the variance after that. A row
+  // of equal numbers may be shrunk because its sum overflows: times the square of the scale eps
+  // would be 0.
+  static RINGGRAD_HOST_DEVICE A rstd(A variance, A eps, A scale) {
+    const A own = variance / scale / scale + eps;
+    return scale < 1 && std::isfinite(own) ? 1 / std::sqrt(own)
+                                           : scale / std::sqrt(variance + eps * scale * scale);
   }
   static RINGGRAD_HOST_DEVICE A for_rstd(A rstd) { return for_variance(1 / rstd / rstd); }
 };
