@@ -1,4 +1,4 @@
-// What a mistyped command line was meant to be. For command_line.cpp alone, as it needs CLI11.
+// What a mistyped command line was meant to be.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,5 @@
 // Refuses values that no option takes: empty ones, as an unset shell variable leaves them, and
-// numbers that would silently become others. Only command_line.cpp includes this header, because it
-// needs CLI11.
+// numbers that would silently become others.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -55,7 +55,7 @@ ROOMS = {
         "cpu",
     ],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
-    "program": ["console", "run", "train", "report", "bench", "explain", "learn", "trace", "lint", "commands"],
+    "program": ["console command", "run", "train", "report", "bench", "explain", "learn", "trace", "lint", "commands"],
     "distributed": [
         "os",
         "failure",

@@ -18,6 +18,7 @@
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/program/bench/bench.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -25,6 +26,26 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct BenchAllReduceOptions {
+  int ranks = 2;
+  // backend "": as the device is.
+  std::string device = "cpu", backend;
+  // Or shm, tcp.
+  std::string transport = "auto";
+  // Or gather, exchange, ring, segmented, shared.
+  std::string algorithm = "auto";
+  // A least size of 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
+  uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;
+  int factor = 2;
+  // For each size.
+  double seconds = 0.5;
+  // 0: as many as `seconds` allow.
+  int iterations = 0;
+  int warmup = 5;
+  // Shows also what the sums alone cost, with threads of one process.
+  bool bound = false;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -286,8 +307,6 @@ void measure(const BenchAllReduceOptions& options) {
   if (wrong > 0) throw Error(fmt::format("bench allreduce: {} wrong elements", wrong));
 }
 
-}  // namespace
-
 int bench_allreduce(const BenchAllReduceOptions& options) {
   const std::vector<std::pair<std::string, AllReduceAlgorithm>> algorithms = {
       {"auto", AllReduceAlgorithm::Auto},
@@ -336,4 +355,34 @@ int bench_allreduce(const BenchAllReduceOptions& options) {
       {.num_processes = ranks, .group = group, .environment = document_for_ranks()}));
 }
 
+void add_options(CLI::App* app, BenchAllReduceOptions& o) {
+  app->option_defaults()->always_capture_default();  // --help shows them
+  app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
+  add_device_option(app, o.device);
+  add_backend_option(app, o.backend);
+  app->add_option("--transport", o.transport, "of the ring: " + transport_choices());
+  app->add_option("--algorithm", o.algorithm,
+                  "of the ring: auto, gather, exchange, ring, segmented or shared");
+  auto* smallest = app->add_option("-b,--minbytes", o.min_bytes, "smallest size, such as 8 or 1M")
+                       ->default_str("1K, 64K, 1M, 4M, 25M and 64M")
+                       ->transform(CLI::AsSizeValue(false));
+  app->add_option("-e,--maxbytes", o.max_bytes, "largest size")
+      ->default_str("64M")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("-f,--stepfactor", o.factor, "with -b: from one size to the next")
+      ->needs(smallest)
+      ->check(CLI::Range(2, 1024));
+  app->add_option("-n,--iters", o.iterations, "repetitions")
+      ->default_str("what --seconds allow")
+      ->check(kPositive);
+  app->add_option("-w,--warmup_iters", o.warmup, "repetitions before")->check(kNotNegative);
+  app->add_option("--seconds", o.seconds, "for each size")->check(CLI::Range(0.01, 1000.0));
+  app->add_flag("--bound", o.bound, "also time the same sums by threads of one process");
+}
+
+const Command kBEnchAllreduce(192, "bench allreduce",
+                              "All-reduce between ranks of this machine, as nccl-tests reports it",
+                              bench_allreduce, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -25,6 +25,7 @@
 #include "ringgrad/program/bench/ddp_explanation.h"
 #include "ringgrad/program/bench/ddp_report.h"
 #include "ringgrad/program/bench/ddp_row.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/division.h"
@@ -267,8 +268,6 @@ json explained(const json& measured, const BenchDdpOptions& options) {
   }
 }
 
-}  // namespace
-
 int bench_ddp(const BenchDdpOptions& options) {
   if (!options.row.empty()) return run_row(options);
   for (const std::string& words : options.buckets)
@@ -298,4 +297,44 @@ int bench_ddp(const BenchDdpOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, BenchDdpOptions& o) {
+  app->option_defaults()->always_capture_default();  // --help shows them
+  app->add_option("--model", o.model, "as for train");
+  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
+  app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
+  add_device_option(app, o.device);
+  add_backend_option(app, o.backend);
+  app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
+  app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
+  app->add_option("--bucket-mb", o.buckets,
+                  "the buckets' cap, or auto; several, as auto,0.25,1: a row for each")
+      ->default_str("25, the first one 1")
+      ->delimiter(',');
+  auto* predict =
+      app->add_option("--predict", o.predict, "also what so many ranks would do, as 8,64,1024");
+  predict->delimiter(',')->check(CLI::Range(1, 1 << 20));
+  app->add_option("--nodes", o.nodes,
+                  "with --predict: on so many nodes, one number for each or for all")
+      ->needs(predict)
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  app->add_option("--network-us", o.network_us,
+                  "with --predict: a message's latency between nodes, in µs")
+      ->needs(predict)
+      ->check(CLI::Range(0.0, 1e6));
+  app->add_option("--network-gbit", o.network_gbit, "with --predict: a node's bandwidth, in Gbit/s")
+      ->needs(predict)
+      ->check(CLI::Range(1e-3, 1e6));
+  app->add_option("--from", o.from, "measure nothing: explain what an earlier run's directory has");
+  app->add_option("--out", o.out, "the directory for results (default: runs/NNNN-bench-ddp-MODEL)");
+  app->add_flag("!--no-report", o.report, "leave out report.html");
+  app->add_flag("--force", o.force, "even with more ranks than cores");
+  app->add_option("--row", o.row)->group("");
+}
+
+const Command kBEnchDdp(191, "bench ddp",
+                        "DataParallel and DistributedDataParallel on the same batch and cores",
+                        bench_ddp, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -12,11 +12,19 @@
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/program/bench/bench.h"
 #include "ringgrad/program/bench/kernel_step.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 
 namespace ringgrad::program {
 namespace {
+
+struct BenchKernelOptions {
+  std::string kernel;         // "": says which there are, and their steps
+  std::string step;           // its number or its name; "": all
+  std::vector<int64_t> size;  // as the kernel's ladder names them; empty: its own
+  std::string dtype;  // fp32, bf16, fp16; "": bf16, and fp32 for steps that take nothing else
+};
 
 constexpr std::pair<const char*, DType> kDTypes[] = {
     {"bf16", DType::BFloat16}, {"fp16", DType::Float16}, {"fp32", DType::Float32}};
@@ -178,8 +186,6 @@ void print_lines(const StepResult& row) {
          instructions.empty() ? "" : "; ", fmt::join(instructions, ", "));
 }
 
-}  // namespace
-
 int bench_kernel(const BenchKernelOptions& options) {
   if (ladders().empty())
     throw DeviceError(
@@ -260,4 +266,23 @@ int bench_kernel(const BenchKernelOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, BenchKernelOptions& o) {
+  app->add_option("KERNEL", o.kernel, "its name (default: says which there are, and their steps)");
+  app->add_option("--step", o.step,
+                  "only this one, by number or name; without a GPU also line by line");
+  app->add_option("--size", o.size, "such as 4096, or several numbers: as the list says")
+      ->delimiter(',');
+  app->add_option("--dtype", o.dtype,
+                  "fp32, bf16 or fp16 (default: bf16, or fp32 for steps that take only that)");
+  app->footer(
+      "Without a GPU kernels are emulated, and what they ask of the memory "
+      "is counted, not timed.\nExample\n  " +
+      program_command("bench kernel matmul --step 3"));
+}
+
+const Command kBEnchKernel(195, "bench kernel",
+                           "One CUDA kernel alone, step by step from the obvious to the fast",
+                           bench_kernel, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

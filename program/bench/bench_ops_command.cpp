@@ -10,11 +10,16 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/program/bench/bench.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 
 namespace ringgrad::program {
 namespace {
+
+struct BenchOpsOptions {
+  int repetitions = 300;
+};
 
 constexpr int kChain = 1000;
 
@@ -24,8 +29,6 @@ double nanoseconds_per_op(const std::function<void()>& body) {
   const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
   return elapsed.count() / kChain;
 }
-
-}  // namespace
 
 int bench_ops(const BenchOpsOptions& options) {
   const Tensor b = ones({1});
@@ -83,4 +86,12 @@ int bench_ops(const BenchOpsOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, BenchOpsOptions& o) {
+  app->add_option("--repetitions", o.repetitions, "the median of so many")->check(kPositive);
+}
+
+const Command kBenchOps(193, "bench ops", "What an operation on the tape costs, without arithmetic",
+                        bench_ops, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

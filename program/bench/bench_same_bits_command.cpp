@@ -18,13 +18,23 @@
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/program/bench/bench.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/recipe.h"
 #include "ringgrad/program/run/temporary_directory.h"
 
 namespace ringgrad::program {
 namespace {
+
+struct BenchSameBitsOptions {
+  std::vector<std::string> models = {"cnn", "resnet20", "resnet18"};
+  int64_t batch = 64;  // of all ranks together
+  int ranks = 2;       // with as many shards
+  int shards = 4;      // of one process
+  double seconds = 4;  // for each network
+};
 
 using nlohmann::json;
 
@@ -148,8 +158,6 @@ int measure_as_rank(const BenchSameBitsOptions& options) {
   });
 }
 
-}  // namespace
-
 int bench_same_bits(const BenchSameBitsOptions& options) {
   if (!rank_environment().source.empty()) return measure_as_rank(options);
   for (const std::string& model : options.models) recipe_field("model").check_choice(model);
@@ -180,4 +188,20 @@ int bench_same_bits(const BenchSameBitsOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, BenchSameBitsOptions& o) {
+  app->option_defaults()->always_capture_default();  // --help shows them
+  app->add_option("--model", o.models, "as for train; several: one after the other");
+  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
+  app->add_option("--ranks", o.ranks, "with a shard each; 1: only one process")
+      ->check(CLI::Range(1, 64));
+  app->add_option("--shards", o.shards, "of one process")->check(CLI::Range(1, kMaxShards));
+  app->add_option("--seconds", o.seconds, "for each network and number of ranks")
+      ->check(CLI::Range(0.01, 1000.0));
+}
+
+const Command kBEnchSameBits(196, "bench same-bits",
+                             "What --shards costs, against plain training, in turn",
+                             bench_same_bits, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -27,12 +27,22 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/program/bench/bench.h"
 #include "ringgrad/program/bench/kernel_table.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/recipe.h"
 
 namespace ringgrad::program {
 namespace {
+
+struct BenchTrainOptions {
+  std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "auto", device = "cpu";
+  std::string float32_matmul_precision = "highest";
+  int64_t batch = 100;
+  int threads = 0;  // 0: one per core
+  int steps = 20, warm_up = 3;
+  bool profile = false;
+};
 
 // Milliseconds of the phases of one step: zeroing the gradients, forward pass and loss, backward
 // pass, optimizer.
@@ -148,8 +158,6 @@ int64_t peak_resident_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-}  // namespace
-
 int bench_train(const BenchTrainOptions& options) {
   recipe_field("model").check_choice(options.model);
   const Device device(options.device);
@@ -233,4 +241,27 @@ int bench_train(const BenchTrainOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, BenchTrainOptions& o) {
+  app->option_defaults()->always_capture_default();  // --help shows them
+  app->add_option("--model", o.model, "as for train");
+  add_device_option(app, o.device);
+  app->add_option("--batch", o.batch, "images of a step")->check(kPositive);
+  app->add_option("--dtype", o.dtype, "fp32, bf16 or fp16, of the images; parameters stay float32");
+  app->add_option("--conv", o.conv, "auto, direct or winograd");
+  app->add_option("--provider", o.provider, recipe_field("provider").help);
+  app->add_option("--float32-matmul-precision", o.float32_matmul_precision,
+                  recipe_field("float32_matmul_precision").help);
+  app->add_option("--threads", o.threads, "of the processor")
+      ->default_str("one per core")
+      ->check(kPositive);
+  app->add_option("--steps", o.steps, "timed steps")->check(kPositive);
+  app->add_option("--warm-up", o.warm_up, "steps before them")->check(kNotNegative);
+  app->add_flag("--profile", o.profile,
+                "then as many steps again: each kernel's time, and what the machine allows");
+}
+
+const Command kBEnchTrain(194, "bench train", "What a training step costs, on synthetic data",
+                          bench_train, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

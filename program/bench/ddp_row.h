@@ -10,6 +10,26 @@
 
 namespace ringgrad::program {
 
+struct BenchDdpOptions : WorkloadOptions {
+  // For a row and round.
+  double seconds = 3;
+  int rounds = 3;
+  bool force = false;
+  // --bucket-mb: the first one is ddp's, the others have rows of their own.
+  std::vector<std::string> buckets;
+  // Numbers of ranks to extrapolate to, and of the nodes they are spread over.
+  std::vector<int> predict, nodes;
+  // Between nodes.
+  double network_us = 30, network_gbit = 25;
+  // The run directory whose measurements to explain; "" : measure.
+  std::string from;
+  // The run directory; "" : runs/NNNN-bench-ddp-MODEL.
+  std::string out;
+  bool report = true;
+  // Measure this row in this process, as one of its ranks; "" : all of them.
+  std::string row;
+};
+
 // Trains options.model on a fixed batch of noise, by the method options.row ("none", "dp",
 // "ddp_no_overlap", "ddp"), for options.seconds. Collective; the result is rank 0's. With DDP,
 // blocks of steps with and without communication (no_sync) take turns in the same processes, so

@@ -5,14 +5,20 @@
 #include "ringgrad/data/datasets/dataset_files.h"
 #include "ringgrad/data/datasets/get_dataset.h"
 #include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/check_pictures.h"
-#include "ringgrad/program/commands/commands.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/data_facts.h"
+#include "ringgrad/program/run/recipe.h"
 
 namespace ringgrad::program {
 namespace {
+
+struct DataOptions {
+  std::string name;  // of a data set; or pictures of one's own, to check
+  std::string data_dir;
+};
 
 const DatasetInfo& named(const std::string& name) {
   std::vector<std::string> names;
@@ -24,7 +30,8 @@ const DatasetInfo& named(const std::string& name) {
                    did_you_mean(name, names));
 }
 
-int list(const DataPlace& place) {
+int list_data(const DataOptions& options) {
+  const DataPlace place = data_place(options.data_dir);
   nlohmann::json report = nlohmann::json::array();
   result("data sets lie in {} ({})", place.directory, place.why);
   for (const DatasetInfo& info : datasets()) {
@@ -43,7 +50,9 @@ int list(const DataPlace& place) {
   return kOk;
 }
 
-int make_or_get(const DatasetInfo& info, const std::string& directory, bool download) {
+int make_or_get(const DataOptions& options, bool download) {
+  const std::string directory = data_place(options.data_dir).directory;
+  const DatasetInfo& info = named(options.name);
   if (download && info.draw)
     throw UsageError("{} is drawn, not downloaded: {}", info.name,
                      program_command("data make " + info.name));
@@ -71,7 +80,13 @@ int make_or_get(const DatasetInfo& info, const std::string& directory, bool down
   return kOk;
 }
 
-int check(const DatasetInfo& info, const std::string& directory) {
+int make_data(const DataOptions& options) { return make_or_get(options, /*download=*/false); }
+int get_data(const DataOptions& options) { return make_or_get(options, /*download=*/true); }
+
+int check_data(const DataOptions& options) {
+  const std::string directory = data_place(options.data_dir).directory;
+  if (is_own_data(options.name)) return check_pictures(options.name);
+  const DatasetInfo& info = named(options.name);
   const CheckedDataset checked = check_dataset(info, directory);
   nlohmann::json files = nlohmann::json::array();
   for (const CheckedFile& file : checked.files) {
@@ -94,16 +109,29 @@ int check(const DatasetInfo& info, const std::string& directory) {
   return kOk;
 }
 
-}  // namespace
-
-int data(const DataOptions& options) {
-  const DataPlace place = data_place(options.data_dir);
-  const std::string& directory = place.directory;
-  if (options.action == "list") return list(place);
-  if (options.action == "check" && is_own_data(options.name)) return check_pictures(options.name);
-  const DatasetInfo& info = named(options.name);
-  if (options.action == "check") return check(info, directory);
-  return make_or_get(info, directory, options.action == "get");
+void add_options(CLI::App* app, DataOptions& o) {
+  app->add_option("--data-dir", o.data_dir, "where data sets lie");
 }
 
+void add_options_for(const std::string& names, CLI::App* app, DataOptions& o) {
+  app->add_option("name", o.name, names)->required();
+  add_options(app, o);
+}
+
+const Command kData(50, "data", "Data sets: list, make, get or check them");
+const Command kListData(51, "data list", "What there is, and what is here", list_data, add_options);
+const Command kMakeData(52, "data make", "Generate digits or shapes", make_data,
+                        [](CLI::App* app, DataOptions& o) {
+                          add_options_for("digits or shapes", app, o);
+                        });
+const Command kGetData(53, "data get", "Download a data set (https, SHA-256 checked)", get_data,
+                       [](CLI::App* app, DataOptions& o) {
+                         add_options_for("mnist, cifar10 or cifar100", app, o);
+                       });
+const Command kCheckData(54, "data check", "Read and verify a data set", check_data,
+                         [](CLI::App* app, DataOptions& o) {
+                           add_options_for(recipe_field("data").help, app, o);
+                         });
+
+}  // namespace
 }  // namespace ringgrad::program

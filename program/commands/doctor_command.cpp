@@ -15,7 +15,7 @@
 #include "ringgrad/data/datasets/download.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/distributed/process_groups/backend.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/environment_table.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -116,9 +116,9 @@ void report_environment(nlohmann::json& report) {
   }
 }
 
-}  // namespace
+struct DoctorOptions {};
 
-int doctor() {
+int doctor(const DoctorOptions&) {
   const int native = kernels_with(DeviceType::CPU, Provider::Native),
             vendor = kernels_with(DeviceType::CPU, Provider::Vendor),
             reference = kernels_with(DeviceType::CPU, Provider::Reference);
@@ -193,4 +193,7 @@ int doctor() {
   return kOk;
 }
 
+const Command kDoctor(200, "doctor", "What machine and build have, what is off and why", doctor);
+
+}  // namespace
 }  // namespace ringgrad::program

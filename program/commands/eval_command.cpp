@@ -9,7 +9,7 @@
 
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/registry.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/checkpoint_options.h"
 #include "ringgrad/program/commands/image_grid.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -19,6 +19,17 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct EvalOptions : CheckpointOptions {
+  std::string provider = "auto";
+  bool confusion = false;
+  // Skips broken pictures of one's own.
+  bool skip_broken = false;
+  // The number of images with the highest loss, as a table and a picture …
+  int worst = 0;
+  // … in this file; "" : worst.png beside the weights.
+  std::string out;
+};
 
 constexpr size_t kColumns = 80, kLabelColumns = 13, kMostRows = 20;
 
@@ -127,8 +138,6 @@ nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set,
   return listed;
 }
 
-}  // namespace
-
 int eval(const EvalOptions& options) {
   const Device device(options.device);
   set_provider(provider_named(options.provider, device));
@@ -168,4 +177,21 @@ int eval(const EvalOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, EvalOptions& o) {
+  add_checkpoint_options(app, o);
+  add_data_dir_option(app, o.data_dir);
+  add_device_option(app, o.device);
+  app->add_option("--provider", o.provider, recipe_field("provider").help);
+  app->add_flag("--confusion", o.confusion, "print the confusion matrix");
+  auto* worst =
+      app->add_option("--worst", o.worst, "show so many of the images that it gets most wrong");
+  worst->check(CLI::Range(1, static_cast<int>(kWorst)));
+  app->add_option("--out", o.out, "--worst's picture (default: worst.png beside the weights)")
+      ->needs(worst);
+  app->add_flag("--skip-broken", o.skip_broken, recipe_field("skip_broken").help);
+}
+
+const Command kEval(20, "eval", "Accuracy of a checkpoint, and where it errs", eval, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

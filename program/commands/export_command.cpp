@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/nn/safetensors.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/checkpoint_options.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/saved_model.h"
@@ -117,8 +117,6 @@ std::string weights_in_python(const std::string& file) {
              : "{name: file.get_tensor(name) for name in file.keys()}";
 }
 
-}  // namespace
-
 int export_python(const CheckpointOptions& options) {
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const DataFacts& info = saved.facts;
@@ -147,4 +145,13 @@ int export_python(const CheckpointOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, CheckpointOptions& o) {
+  app->add_flag("--python")->description("print them")->required();
+  add_checkpoint_options(app, o);
+}
+
+const Command kExport(40, "export", "How PyTorch loads a checkpoint: lines of Python",
+                      export_python, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -14,7 +14,7 @@
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/gan.h"
 #include "ringgrad/nn/safetensors.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/image_grid.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -23,6 +23,22 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct GanOptions {
+  std::string data = "digits", data_dir;
+  int64_t batch = 128;  // over all ranks
+  int epochs = 5, ranks = 1;
+  int shards = 0;  // virtual ranks (virtual_ranks.h); 0: each rank is one
+  double lr = 2e-4;
+  uint64_t seed = 1;
+  std::string out, resume;  // as of train
+  int64_t max_steps = 0;    // stop after so many steps of this call; 0: never
+};
+// What a run keeps for its whole life (run_of_ranks.h).
+void each_setting(GanOptions& o, const auto& visit) {
+  visit("data", o.data), visit("data_dir", o.data_dir), visit("batch", o.batch), visit("lr", o.lr);
+  visit("seed", o.seed), visit("epochs", o.epochs), visit("shards", o.shards);
+}
 
 using nlohmann::json;
 
@@ -176,8 +192,6 @@ class GanTraining {
   json epochs_ = json::array();
 };
 
-}  // namespace
-
 int gan(const GanOptions& asked) {
   GanOptions options = asked;
   restore_settings(RunKind::Gan, options);
@@ -213,4 +227,33 @@ int gan(const GanOptions& asked) {
                         });
 }
 
+void add_options(CLI::App* app, GanOptions& o) {
+  app->add_option("--data", o.data, "digits, shapes, mnist, cifar10 or cifar100")
+      ->capture_default_str();
+  add_data_dir_option(app, o.data_dir);
+  app->add_option("--batch", o.batch, "images a step, over all ranks")
+      ->capture_default_str()
+      ->check(kPositive);
+  app->add_option("--epochs", o.epochs, "passes over the data")
+      ->capture_default_str()
+      ->check(kPositive);
+  app->add_option("--lr", o.lr, "of Adam, for both networks")
+      ->capture_default_str()
+      ->check(check_above_zero);
+  app->add_option("--seed", o.seed, "of weights, noise and order")->capture_default_str();
+  app->add_option("--ranks", o.ranks, "processes that share each batch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxRanks));
+  app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-gan)");
+  add_whole_life(app, {"--data", "--batch", "--epochs", "--lr", "--seed", "--out"},
+                 "parts of each batch; they decide the bits, whatever the ranks (0: the ranks do)",
+                 o);
+  app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")
+      ->check(kNotNegative);
+}
+
+const Command kGan(160, "gan", "Train a generator against a discriminator: a network that draws",
+                   gan, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -10,9 +10,10 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/registry.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/data_facts.h"
@@ -20,6 +21,13 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct GraphOptions {
+  std::string model = "cnn";
+  std::string data = "", data_dir = "";  // "": normal noise
+  int64_t batch = 0;                     // 0: as train's
+  bool values = false, dot = false;
+};
 
 struct FirstBatch {
   models::ModelOptions sizes;
@@ -48,8 +56,6 @@ FirstBatch first_batch(const GraphOptions& options) {
           made.target};
 }
 
-}  // namespace
-
 int graph(const GraphOptions& options) {
   recipe_field("model").check_choice(options.model);
   manual_seed(1);
@@ -73,4 +79,18 @@ int graph(const GraphOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, GraphOptions& o) {
+  app->add_option("model", o.model, "as for train")->capture_default_str();
+  app->add_option("--data", o.data, "its first images go in, normalised (default: noise)");
+  app->add_option("--data-dir", o.data_dir, "where data sets lie");
+  app->add_option("--batch", o.batch, "images (default: as train)")->check(kPositive);
+  app->add_flag("--values", o.values,
+                "also forward's values and the gradients: up to four numbers, or mean ± deviation");
+  app->add_flag("--dot", o.dot,
+                fmt::format("for Graphviz: {} | dot -Tsvg", program_command("graph --dot")));
+}
+
+const Command kGraph(70, "graph", "The autograd graph of a model's loss", graph, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -13,7 +13,7 @@
 #include "ringgrad/data/formats/cifar.h"
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/nn/safetensors.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/run_directory.h"
@@ -21,6 +21,12 @@
 namespace ringgrad::program {
 namespace fs = std::filesystem;
 namespace {
+
+struct InspectOptions {
+  std::string path;
+  std::string npy;     // write this tensor …
+  std::string output;  // … to this .npy file
+};
 
 struct Summary {
   double mean = 0, std = 0, low = 0, high = 0;
@@ -189,8 +195,6 @@ bool begins_as_idx(const fs::path& path) {
   return magic[0] == 0 && magic[1] == 0;
 }
 
-}  // namespace
-
 int inspect(const InspectOptions& options) {
   const fs::path path = file_to_inspect(options.path);
   CHECK_AS(DataError, fs::exists(path), "inspect: there is no ", path.string());
@@ -204,4 +208,17 @@ int inspect(const InspectOptions& options) {
   return inspect_idx(path);
 }
 
+void add_options(CLI::App* app, InspectOptions& o) {
+  app->add_option("path", o.path, "the file, or a run: its directory, its number, or latest")
+      ->required();
+  auto* npy = app->add_option("--npy", o.npy, "write this tensor as .npy");
+  auto* output = app->add_option("--output", o.output, "the .npy file to write");
+  npy->needs(output);
+  output->needs(npy);
+}
+
+const Command kInspect(60, "inspect", "What is in a run, or a safetensors, IDX or CIFAR file",
+                       inspect, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

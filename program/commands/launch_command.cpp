@@ -4,7 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -14,6 +17,13 @@
 namespace ringgrad::program {
 
 namespace {
+
+struct LaunchCommandOptions {
+  SupervisorOptions job;
+  std::string master_address;  // "" : loopback, on one machine
+  double timeout_seconds = 0;  // 0: as RINGGRAD_TIMEOUT says
+  std::string transport;       // shm, tcp; "" : as RINGGRAD_TRANSPORT says
+};
 
 std::string final_message(const JobResult& result) {
   const int code = result.exit_code;
@@ -37,8 +47,6 @@ nlohmann::json warn_of_mistakes(const std::filesystem::path& written) {
   tell(findings, [](const std::string& line) { message(line); });
   return to_json(findings);
 }
-
-}  // namespace
 
 int launch_program(const LaunchCommandOptions& options) {
   SupervisorOptions job = options.job;
@@ -79,4 +87,32 @@ int launch_program(const LaunchCommandOptions& options) {
   return done.exit_code;
 }
 
+void add_options(CLI::App* app, LaunchCommandOptions& o) {
+  app->add_option("-n,--nproc-per-node", o.job.num_processes, "ranks on this machine")
+      ->required()
+      ->check(CLI::Range(1, 4096));
+  app->add_option("--nnodes", o.job.num_machines, "machines; run the same command on each")
+      ->check(CLI::Range(1, 4096));
+  app->add_option("--node-rank", o.job.machine_rank, "which of them this one is, from 0 on")
+      ->check(CLI::Range(0, 4095));
+  app->add_option("--master-addr", o.master_address, "machine 0's address");
+  app->add_option("--master-port", o.job.port, "a free port there (one machine: found by itself)")
+      ->check(CLI::Range(1, 65534));
+  app->add_option("--timeout", o.timeout_seconds,
+                  "seconds a rank may keep the others waiting (default: 60)")
+      ->check(CLI::Range(0.001, 1e5));
+  app->add_option("--transport", o.transport,
+                  "between ranks: " + transport_choices("auto (the fastest for each pair)"))
+      ->check(CLI::IsMember(transport_names()));
+  app->add_option("--log-dir", o.job.log_directory,
+                  "also write every rank's output to rankN.log there");
+  app->add_option("command", o.job.command, "-- PROGRAM ARGUMENTS")->required();
+  app->footer("Example\n  " + program_command("launch -n 4 -- ./train --epochs 3"));
+}
+
+const Command kLaunch(180, "launch",
+                      "Start a program on several ranks, with torchrun's environment",
+                      launch_program, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -9,7 +9,7 @@
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/data/registry.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/checkpoint_options.h"
 #include "ringgrad/program/commands/drawn_digit.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -18,6 +18,10 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct PredictOptions : CheckpointOptions {
+  std::string image;  // a picture's file, or an index into the test set
+};
 
 constexpr int kTop = 5;  // classes shown
 
@@ -41,8 +45,6 @@ void draw(const Tensor& image) {
     result(line);
   }
 }
-
-}  // namespace
 
 int predict(const PredictOptions& options) {
   const Device device(options.device);
@@ -101,4 +103,15 @@ int predict(const PredictOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, PredictOptions& o) {
+  add_checkpoint_options(app, o);
+  add_data_dir_option(app, o.data_dir);
+  add_device_option(app, o.device);
+  app->add_option("image", o.image, "a PNG, JPEG, PGM or PPM file, or a number: that test image")
+      ->required();
+}
+
+const Command kPredict(30, "predict", "What a network sees in one image", predict, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -10,7 +10,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/models/reinforce.h"
 #include "ringgrad/nn/safetensors.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/run_of_ranks.h"
@@ -18,6 +18,19 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct ReinforceOptions {
+  int64_t episodes = 2000;  // at most, over all ranks
+  double lr = 0.01;
+  uint64_t seed = 1;
+  int ranks = 1, shards = 0;  // shards: environments, whatever the ranks; 0: one for each rank
+  std::string out, resume;    // as of train
+  int64_t max_steps = 0;      // stop after so many episodes of this call; 0: never
+};
+void each_setting(ReinforceOptions& o, const auto& visit) {
+  visit("lr", o.lr), visit("seed", o.seed), visit("episodes", o.episodes),
+      visit("shards", o.shards);
+}
 
 using nlohmann::json;
 constexpr int64_t kWindow = 100;  // episodes whose mean counts
@@ -107,8 +120,6 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
   return signal > 0 ? 128 + signal : kOk;
 }
 
-}  // namespace
-
 int reinforce(const ReinforceOptions& asked) {
   ReinforceOptions options = asked;
   restore_settings(RunKind::Reinforce, options);
@@ -126,4 +137,25 @@ int reinforce(const ReinforceOptions& asked) {
                         });
 }
 
+void add_options(CLI::App* app, ReinforceOptions& o) {
+  app->add_option("--episodes", o.episodes, "at most, over all ranks")
+      ->capture_default_str()
+      ->check(kPositive);
+  app->add_option("--lr", o.lr, "of Adam")->capture_default_str()->check(check_above_zero);
+  app->add_option("--seed", o.seed, "of weights, carts and chance")->capture_default_str();
+  app->add_option("--ranks", o.ranks, "processes, each with a cart or more")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxRanks));
+  app->add_option("--out", o.out, "the run directory (default: runs/NNNN-cartpole)");
+  add_whole_life(app, {"--episodes", "--lr", "--seed", "--out"},
+                 "environments; they decide the bits, whatever the ranks (0: one for each rank)",
+                 o);
+  app->add_option("--max-steps", o.max_steps, "save and stop after so many episodes")
+      ->check(kNotNegative);
+}
+
+const Command kReinforce(170, "reinforce", "Learn to balance a pole on a cart", reinforce,
+                         add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

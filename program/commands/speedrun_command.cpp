@@ -18,7 +18,7 @@
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/speedrun.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/program/commands/train_options.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/machine.h"

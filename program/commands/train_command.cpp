@@ -21,7 +21,8 @@
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
-#include "ringgrad/program/commands/commands.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/train_rank.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
@@ -287,8 +288,6 @@ void share_cores(int ranks_here) {
     set_cpu_cores(std::min(allowed, share));
 }
 
-}  // namespace
-
 int train(const TrainOptions& asked) {
   if (!asked.preset.empty()) return speedrun(asked);
   const RankEnvironment here = rank_environment();
@@ -350,4 +349,81 @@ int train(const TrainOptions& asked) {
                      [&] { return train_rank(options, config, *data, &run, nullptr); });
 }
 
+// An option for one hyperparameter; `o.given` remembers that it was used.
+void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o) {
+  const std::string option = field.option();
+  const auto add = [&]<class T>(T Recipe::*member) {
+    const auto set = [&o, member, option](const T& value) {
+      o.recipe.*member = value;
+      o.given.insert(option);
+    };
+    if constexpr (std::is_same_v<T, bool>)
+      app->add_flag_function(
+          option + ",!--no-" + option.substr(2), [set](int64_t count) { set(count > 0); },
+          field.help);
+    else
+      app->add_option_function<T>(option, set, field.help);
+  };
+  std::visit(add, field.member);
+}
+
+void add_options(CLI::App* app, TrainOptions& o) {
+  auto* recipe =
+      app->add_option_group("Recipe (defaults depend on model and data, and are printed)");
+  for (const RecipeField& field : recipe_fields())
+    add_recipe_option(field.name == "model" || field.name == "data" ? app : recipe, field, o);
+  add_data_dir_option(app, o.data_dir);
+  add_device_option(app, o.division.device);
+  app->add_option_function<uint64_t>(
+      "--seed", [&o](uint64_t seed) { o.seed = seed; },
+      "of initialisation, order and augmentation (default: 1)");
+  app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-model)");
+  app->add_option("--resume", o.resume, "continue this run from its last checkpoint, bit for bit");
+  app->add_option("--init", o.init, "begin with the weights of this run or .safetensors file");
+  app->add_option("--workers", o.workers, "threads that prepare batches")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 64));
+  app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")
+      ->check(kNotNegative);
+  app->add_option("--save-every", o.save_every, "also save every so many steps")
+      ->check(kNotNegative);
+  app->add_option("--preset", o.preset,
+                  "speedrun: to 99 % on mnist, or airbench's mark on cifar10, as fast as we can; "
+                  "takes --data, --seed, --epochs, --dtype, --out")
+      ->check(CLI::IsMember({"speedrun"}));
+  app->add_option("--log-every", o.log_every, "also a line in metrics.jsonl every so many steps")
+      ->check(kNotNegative);
+  app->add_flag("--tensorboard", o.tensorboard,
+                "write these lines for TensorBoard, too, in the run directory");
+  app->add_option_function<std::string>(
+      "--trace-steps", [&o](const std::string& words) { o.trace_steps = traced_steps_from(words); },
+      "FIRST:LAST: trace.json and timeline.svg of these steps");
+  app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
+  app->add_option_function<std::string>(
+      "--bucket-mb",
+      [&o](const std::string& words) { o.division.bucket_mb = bucket_mb_from(words); },
+      "ddp: the buckets' cap, or auto: by a measurement (default: 25, the first one 1)");
+  app->add_option("--parallel", o.division.parallel,
+                  "none, dp or ddp (default: ddp where there are two cores)");
+  app->add_option("--ranks", o.division.ranks,
+                  "processes that share each batch, or devices with dp (default: 2)")
+      ->check(CLI::Range(1, kMaxRanks));
+  app->add_option("--shards", o.division.shards,
+                  "parts of each batch; same bits on any number of ranks");
+  app->add_option("--elastic", o.division.elastic,
+                  "MIN:MAX ranks: one that dies is replaced, and its work is lost to nobody");
+  add_backend_option(app, o.division.backend);
+  app->add_option("--transport", o.division.transport,
+                  "between ranks: " + transport_choices("auto (the fastest for each pair)"));
+  app->add_option("--checksums", o.checksums,
+                  "of messages between ranks: on, off or auto (those over a network)")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  app->add_flag_function(
+      "--sync-bn,!--no-sync-bn", [&o](int64_t count) { o.division.sync_bn = count > 0; },
+      "ddp: batch norm over the whole global batch");
+}
+
+const Command kTrain(10, "train", "Train a model", train, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "ringgrad/distributed/elastic_job.h"
-#include "ringgrad/program/commands/commands.h"
 #include "ringgrad/program/commands/train_data.h"
+#include "ringgrad/program/commands/train_options.h"
 #include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {

@@ -16,9 +16,6 @@ struct ExplainOptions {
   std::string html;             // also write the page to this file
   std::set<std::string> named;  // the options that were given
 };
-// Throws UsageError where there is no such topic, IoError where the file cannot be written,
-// JobFailed where the ranks fail otherwise than the topic means them to.
-int explain(const ExplainOptions& options);
 
 // A topic. tell() writes the page, and runs what it tells about; one that needs ranks starts them
 // (ranks.h), each of which calls on_rank() with the name of the part that it is to play.

@@ -3,6 +3,8 @@
 #include <span>
 
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/explain/explain.h"
@@ -36,8 +38,8 @@ const Topic& topic_named(const std::string& name) {
                    fmt::join(names, ", "));
 }
 
-}  // namespace
-
+// Throws UsageError where there is no such topic, IoError where the file cannot be written,
+// JobFailed where the ranks fail otherwise than the topic means them to.
 int explain(const ExplainOptions& options) {
   if (options.topic.empty() || options.list) return list_topics();
   const Topic& topic = topic_named(options.topic);
@@ -63,4 +65,17 @@ int explain(const ExplainOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, ExplainOptions& o) {
+  app->add_option("topic", o.topic, "which of them; without one they are listed");
+  app->add_flag("--list", o.list, "list the topics");
+  app->add_option("--ranks", o.ranks, "ring: ranks, 2 to 8")->capture_default_str();
+  app->add_option("--html", o.html, "also write the page, with pictures, to this file");
+  app->footer("Example\n  " + program_command("explain ring --html ring.html"));
+}
+
+const Command kExplain(90, "explain",
+                       "How it works, told with the numbers of a run made then and there", explain,
+                       add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

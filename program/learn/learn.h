@@ -13,16 +13,6 @@ namespace ringgrad::program {
 class Grading;
 class LearnersCode;
 
-struct LearnOptions {
-  std::string action;  // list, start, check
-  int number = 0;      // of the exercise, from 1 on
-  std::string file;    // check: the learner's; "" : where `start` has written it
-};
-// `check` returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws
-// UsageError where there is no such exercise or a file is in the way, IoError where one cannot be
-// written or no compiler is found.
-int learn(const LearnOptions& options);
-
 struct Exercise {
   // "ring reduce-scatter".
   const char* name;

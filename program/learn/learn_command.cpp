@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/learn/exercise_text.h"
@@ -18,6 +19,11 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct LearnOptions {
+  int number = 0;    // of the exercise, from 1 on
+  std::string file;  // check: the learner's; "" : where `start` has written it
+};
 
 constexpr int kSeconds = 8;  // that the checks may take, beside the compiler
 
@@ -32,7 +38,7 @@ std::string command(const char* action, int number) {
   return program_command(fmt::format("learn {} {}", action, number));
 }
 
-int list() {
+int list_exercises(const LearnOptions&) {
   nlohmann::json listed = nlohmann::json::array();
   for (int number = 1; number <= kLast; ++number) {
     const Exercise& exercise = *kExercises[number - 1];
@@ -47,7 +53,18 @@ int list() {
   return kOk;
 }
 
-int start(const Exercise& exercise, int number) {
+// Throws UsageError where there is none.
+const Exercise& exercise_of(int number) {
+  if (number < 1 || number > kLast)
+    throw UsageError("learn: no exercise {}, expected 1 to {}; {} shows them", number, kLast,
+                     program_command("learn list"));
+  return *kExercises[number - 1];
+}
+
+// Throws UsageError also where a file is in the way, IoError where one cannot be written.
+int start(const LearnOptions& options) {
+  const int number = options.number;
+  const Exercise& exercise = exercise_of(number);
   const std::filesystem::path file = file_of(exercise, number);
   if (std::filesystem::exists(std::filesystem::symlink_status(file)))
     throw UsageError(
@@ -88,8 +105,12 @@ Grade grade(const Exercise& exercise, int number, const std::string& file) {
   }
 }
 
-int check(const Exercise& exercise, int number, const std::string& given_file) {
-  const std::string file = given_file.empty() ? file_of(exercise, number) : given_file;
+// Returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws IoError where
+// no compiler is found.
+int check(const LearnOptions& options) {
+  const int number = options.number;
+  const Exercise& exercise = exercise_of(number);
+  const std::string file = options.file.empty() ? file_of(exercise, number) : options.file;
   const auto begin = std::chrono::steady_clock::now();
   const Grade outcome = grade(exercise, number, file);
   const bool passed = outcome.failed.empty();
@@ -110,16 +131,22 @@ int check(const Exercise& exercise, int number, const std::string& given_file) {
   return passed ? kOk : kTrainingFailed;
 }
 
-}  // namespace
-
-int learn(const LearnOptions& options) {
-  if (options.action == "list") return list();
-  if (options.number < 1 || options.number > kLast)
-    throw UsageError("learn: no exercise {}, expected 1 to {}; {} shows them", options.number,
-                     kLast, program_command("learn list"));
-  const Exercise& exercise = *kExercises[options.number - 1];
-  return options.action == "start" ? start(exercise, options.number)
-                                   : check(exercise, options.number, options.file);
+void add_number(CLI::App* app, LearnOptions& o) {
+  app->add_option("number", o.number, "of the exercise")->required();
+}
+void add_number_and_file(CLI::App* app, LearnOptions& o) {
+  add_number(app, o);
+  app->add_option("--file", o.file, "yours, if it lies elsewhere");
 }
 
+const Command kLearn(100, "learn", "Exercises: write a part of the engine, and have it graded");
+const Command kList(101, "learn list", "What there is to write", list_exercises);
+const Command kStart(102, "learn start",
+                     "Write the file of an exercise, never over one that is there", start,
+                     add_number);
+const Command kCheck(103, "learn check",
+                     "Compile that file alone, run it in the engine, and grade it", check,
+                     add_number_and_file);
+
+}  // namespace
 }  // namespace ringgrad::program

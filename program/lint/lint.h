@@ -10,8 +10,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "ringgrad/distributed/launcher/supervisor.h"
-
 namespace ringgrad::program {
 
 struct Mistake {
@@ -32,13 +30,5 @@ nlohmann::json to_json(const std::vector<Mistake>& findings);
 // Says them to people, as mistakes or as warnings.
 void tell(const std::vector<Mistake>& findings,
           const std::function<void(const std::string& line)>& say);
-
-struct LintOptions {
-  SupervisorOptions job;  // num_processes 0: the program is started as it is
-  std::string from;       // judge what was written here instead
-};
-// 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws
-// UsageError where there is neither a program nor --from, or both.
-int lint(const LintOptions& options);
 
 }  // namespace ringgrad::program

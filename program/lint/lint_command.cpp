@@ -15,11 +15,14 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/os/child_process.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/lint/lint.h"
+#include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/other_version.h"
 #include "ringgrad/program/run/temporary_directory.h"
 
@@ -98,6 +101,15 @@ void tell(const std::vector<Mistake>& findings,
   }
 }
 
+namespace {
+
+struct LintOptions {
+  SupervisorOptions job;  // num_processes 0: the program is started as it is
+  std::string from;       // judge what was written here instead
+};
+
+// 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws
+// UsageError where there is neither a program nor --from, or both.
 int lint(const LintOptions& options) {
   if (options.job.command.empty() == options.from.empty())
     throw UsageError(
@@ -135,4 +147,20 @@ int lint(const LintOptions& options) {
   return findings.empty() ? kOk : kFound;
 }
 
+void add_options(CLI::App* app, LintOptions& o) {
+  o.job.num_processes = 0;
+  app->add_option("-n,--ranks", o.job.num_processes,
+                  "start so many ranks of it (default: it starts its own)")
+      ->check(CLI::Range(1, kMaxRanks));
+  app->add_option("--from", o.from,
+                  "run nothing: judge what ranks wrote to this directory, their RINGGRAD_LINT");
+  app->add_option("command", o.job.command, "-- PROGRAM ARGUMENTS");
+  app->footer("Example\n  " + program_command("lint -n 2 -- ./train --epochs 1"));
+}
+
+const Command kLint(150, "lint",
+                    "Usual mistakes of training on several ranks, in a program of yours", lint,
+                    add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/report/report.h"
@@ -13,6 +14,10 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct CompareOptions {
+  std::string a, b;
+};
 
 constexpr double kNoise = 0.03;  // what runs of the same differ by
 
@@ -86,8 +91,8 @@ bool is_rough(const RunRecord& run) {
   return !run.summary || run.summary->steps == 0 || run.summary->ranks.empty();
 }
 
-}  // namespace
-
+// Which part of a step made the difference between two runs, and what they were told differently.
+// Throws DataError.
 int compare(const CompareOptions& options) {
   const RunRecord a = read_run(options.a), b = read_run(options.b);
   const bool roughly = is_rough(a) || is_rough(b);
@@ -165,4 +170,13 @@ int compare(const CompareOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, CompareOptions& o) {
+  app->add_option("a", o.a, "a run directory")->required();
+  app->add_option("b", o.b, "another")->required();
+}
+
+const Command kCompare(120, "compare", "Which part of a step made the difference between two runs",
+                       compare, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

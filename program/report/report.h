@@ -19,34 +19,4 @@ using TestSetOf = std::function<const ImageDataset*(const RunRecord&)>;
 int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file,
                      const TestSetOf& test_set);
 
-struct ReportOptions {
-  std::vector<std::string> runs;
-  std::string out;
-};
-// Throws DataError where one is no run or is damaged, IoError; nothing is written then.
-int report(const ReportOptions& options);
-
-struct CompareOptions {
-  std::string a, b;
-};
-// Which part of a step made the difference between two runs, and what they were told differently.
-// Throws DataError.
-int compare(const CompareOptions& options);
-
-struct WatchOptions {
-  std::string run;
-};
-// Curves of a run while it goes on, until it has ended, and then its verdict; lines of text where
-// there is no terminal. Returns 128 and the signal where one has ended the watching. Throws
-// DataError.
-int watch(const WatchOptions& options);
-
-struct RunsOptions {
-  std::string directory = "runs";
-  std::string sort = "name";  // accuracy, time, speed
-};
-// The runs of a directory; one that cannot be read is listed with the reason. Throws UsageError
-// where there is no such order, DataError where there is no such directory.
-int runs(const RunsOptions& options);
-
 }  // namespace ringgrad::program

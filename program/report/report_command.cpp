@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/registry.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/report/report.h"
@@ -16,6 +18,11 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::string out;
+};
 
 constexpr size_t kMostRuns = 6;  // beside each other
 
@@ -56,8 +63,7 @@ void test_again(RunRecord& run, const ImageDataset& set) {
   }
 }
 
-}  // namespace
-
+// Throws DataError where one is no run or is damaged, IoError; nothing is written then.
 int report(const ReportOptions& options) {
   if (options.runs.size() > kMostRuns)
     throw UsageError("report: {} runs, expected at most {}; `runs` lists many", options.runs.size(),
@@ -85,4 +91,14 @@ int report(const ReportOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, ReportOptions& o) {
+  app->add_option("runs", o.runs, "run directories")->required();
+  app->add_option("--out", o.out, "the file (default: report.html in the first run's directory)");
+  app->footer("Example\n  " + program_command("report 1 2 --out both.html"));
+}
+
+const Command kReport(110, "report", "One HTML page about a run, or several side by side", report,
+                      add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/report/other_run.h"
@@ -17,6 +18,11 @@ namespace ringgrad::program {
 namespace fs = std::filesystem;
 
 namespace {
+
+struct RunsOptions {
+  std::string directory = "runs";
+  std::string sort = "name";  // accuracy, time, speed
+};
 
 // Of each hyperparameter that not all runs share, this run's value: "lr 0.05, batch 64".
 std::vector<std::string> peculiarities(const std::vector<RunRecord>& runs) {
@@ -56,8 +62,8 @@ void sort_by(std::vector<RunRecord>& runs, const std::string& order) {
   });
 }
 
-}  // namespace
-
+// The runs of a directory; one that cannot be read is listed with the reason. Throws UsageError
+// where there is no such order, DataError where there is no such directory.
 int runs(const RunsOptions& options) {
   std::error_code error;
   CHECK_AS(DataError, fs::is_directory(options.directory, error), "runs: there is no directory ",
@@ -129,4 +135,13 @@ int runs(const RunsOptions& options) {
   return kOk;
 }
 
+void add_options(CLI::App* app, RunsOptions& o) {
+  app->add_option("directory", o.directory, "where they lie")->capture_default_str();
+  app->add_option("--sort", o.sort, "by name, accuracy, time or speed")->capture_default_str();
+}
+
+const Command kRuns(140, "runs", "The runs that there are, what they came to, and how they differ",
+                    runs, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

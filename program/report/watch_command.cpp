@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/braille.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -16,6 +17,10 @@
 
 namespace ringgrad::program {
 namespace {
+
+struct WatchOptions {
+  std::string run;
+};
 
 constexpr auto kEvery = std::chrono::milliseconds(250);
 
@@ -177,8 +182,9 @@ int watch_other(const std::string& path, RunKind kind) {
   return interrupted() ? 128 + interrupted() : kOk;
 }
 
-}  // namespace
-
+// Curves of a run while it goes on, until it has ended, and then its verdict; lines of text where
+// there is no terminal. Returns 128 and the signal where one has ended the watching. Throws
+// DataError.
 int watch(const WatchOptions& options) {
   catch_interrupts();
   const std::string path = find_run(options.run, RunKind::None);
@@ -207,4 +213,12 @@ int watch(const WatchOptions& options) {
   return interrupted() ? 128 + interrupted() : kOk;
 }
 
+void add_options(CLI::App* app, WatchOptions& o) {
+  app->add_option("run", o.run, "a run directory, or latest")->required();
+}
+
+const Command kWatch(130, "watch", "Live curves of a run, until it has ended, and then its verdict",
+                     watch, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -22,6 +22,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
@@ -64,6 +65,18 @@ void say_stopped(RunKind kind, const RunDirectory& run, const std::string& where
 // Reports the settings that the run lacks. Throws DataError if a setting is unknown, because the
 // run would not continue as it began.
 void check_version(const OtherVersion& other, const std::string& run);
+
+// Adds --shards and --resume, without the options that a run keeps from its beginning on.
+void add_whole_life(CLI::App* app, const std::vector<const char*>& settings,
+                    const char* shards_help, auto& o) {
+  app->add_option("--shards", o.shards, shards_help)
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxShards));
+  auto* resume = app->add_option("--resume", o.resume,
+                                 "continue this run from its last checkpoint, bit for bit");
+  for (const char* name : settings) resume->excludes(app->get_option(name));
+  resume->excludes(app->get_option("--shards"));
+}
 
 template <class Options>
 nlohmann::json settings_of(Options options) {

@@ -1,3 +1,5 @@
+// `ringgrad trace`: when each bucket of gradients was ready, launched and complete, beside
+// backward, in a step that all ranks take then and there.
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -7,9 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/program/bench/ddp_workload.h"
+#include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -19,10 +23,20 @@
 #include "ringgrad/program/trace/perfetto.h"
 #include "ringgrad/program/trace/step_recorder.h"
 #include "ringgrad/program/trace/timeline_svg.h"
-#include "ringgrad/program/trace/trace.h"
 
 namespace ringgrad::program {
 namespace {
+
+struct TraceOptions : WorkloadOptions {
+  // A small network, too, has several buckets then; each is shown.
+  std::vector<double> bucket_caps = {0.25};
+  // The last one is shown.
+  int steps = 10;
+  // Also write the step of all ranks to this file, for ui.perfetto.dev.
+  std::string perfetto;
+  // Also draw it to this file.
+  std::string svg;
+};
 
 std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
   const auto column = [&](double t) { return static_cast<int>(t / log.finished * (width - 1)); };
@@ -215,8 +229,6 @@ void trace_each(TraceOptions options, ProcessGroup& group) {
   print_json(documents.size() == 1 ? documents[0] : nlohmann::json{{"traces", documents}});
 }
 
-}  // namespace
-
 int trace(const TraceOptions& options) {
   recipe_field("model").check_choice(options.model);
   const RankEnvironment here = rank_environment();
@@ -238,4 +250,28 @@ int trace(const TraceOptions& options) {
                                      .environment = document_for_ranks()}));
 }
 
+void add_options(CLI::App* app, TraceOptions& o) {
+  app->option_defaults()->always_capture_default();  // --help shows them
+  app->add_option("--model", o.model, "as for train");
+  app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
+  app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
+  add_device_option(app, o.device);
+  add_backend_option(app, o.backend);
+  app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")
+      ->check(kPositive);
+  app->add_option("--bucket-mb", o.bucket_caps,
+                  "the buckets' cap, or several: 0.25,1,25; 0: as train")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1e6));
+  app->add_option("--perfetto", o.perfetto,
+                  "also write all ranks' step to this file, for ui.perfetto.dev");
+  app->add_option("--svg", o.svg, "also draw it to this file");
+  app->footer("Example\n  " + program_command("trace --model resnet18 --batch 32 --bucket-mb 4"));
+}
+
+const Command kTrace(80, "trace",
+                     "When each bucket is averaged while backward runs: a timeline of a step",
+                     trace, add_options);
+
+}  // namespace
 }  // namespace ringgrad::program

@@ -1,0 +1,63 @@
+// What `train` can be told.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/recipe.h"
+
+namespace ringgrad::program {
+
+// The first and the last step of those that are traced, from 1 on; 0: none.
+struct TracedSteps {
+  int64_t first = 0;
+  int64_t last = 0;
+  bool operator==(const TracedSteps&) const = default;
+};
+// Reads "FIRST:LAST". Throws UsageError.
+TracedSteps traced_steps_from(const std::string& words);
+
+struct TrainOptions {
+  // Its values count where their options are `given`.
+  Recipe recipe;
+  // Such as "--lr".
+  std::set<std::string> given;
+  // Options that were given beside the recipe, such as "--out".
+  std::set<std::string> named;
+  Division division;
+  std::string data_dir;
+  std::optional<uint64_t> seed;
+  // The run directory; "" : runs/NNNN-data-model.
+  std::string out;
+  // A run directory to continue.
+  std::string resume;
+  // A run directory or file whose weights to begin with; "" : random ones.
+  std::string init;
+  // Data loader threads.
+  int workers = 1;
+  // For messages between ranks: auto (over a network), on, off; "" : RINGGRAD_CHECKSUMS.
+  std::string checksums;
+  // Stop after so many steps of this call; 0: never.
+  int64_t max_steps = 0;
+  // Checkpoint every so many steps, besides every epoch; 0: never.
+  int64_t save_every = 0;
+  // A line in metrics.jsonl every so many steps, besides every epoch; 0: never.
+  int64_t log_every = 0;
+  // The same lines also as TensorBoard reads them.
+  bool tensorboard = false;
+  // With trace.json and timeline.svg.
+  TracedSteps trace_steps;
+  // Write report.html at the end.
+  bool report = true;
+  // speedrun: a recipe with a network and optimizers of its own; "": the recipe above.
+  std::string preset;
+};
+
+// `train --preset speedrun`: as fast as we can to a known accuracy, on one process
+// (models/speedrun.h).
+int speedrun(const TrainOptions& options);
+
+}  // namespace ringgrad::program
