@@ -37,6 +37,8 @@ GOOD = {
     "distributed/launch.cpp": "namespace ringgrad {\nnamespace {\nstruct Plan { int size; };\n}  // namespace\nvoid f() {\n}\nstruct Plan::Part {};\n}  // namespace ringgrad\n",
     "distributed/vendor_groups/nccl_process_group.cpp": '#include <nccl.h>\n#include "ringgrad/cuda_kernels/runtime/stream.h"\n',
     "program/train/training.h": "#pragma once\n",
+    "program/lint/lint.h": "#pragma once\n",
+    "program/lint/mistakes.h": '#include "ringgrad/program/lint/lint.h"\n',
     "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
     'row.kernels = {op, op + "_backward"};\nrow(op = "exp");\n',
 }
@@ -60,6 +62,8 @@ MUTANTS = [
     ("layers", "distributed/data_parallel.cpp", LONG_ARROW, 1),
     ("layers", "nn/module.cpp", '#include "ringgrad/tests/op_specs.cpp"\n', 1),
     ("layers", "models/resnet.h", '#include "ringgrad/program/train/training.h"\n', 1),
+    ("optional", "program/gan/gan.h", '#include "ringgrad/program/lint/lint.h"\n', 1),
+    ("optional", "program/command_line.h", '#include "ringgrad/program/lint/lint.h"\n', 1),
     ("rooms", "program/run/recipe.h", '#include "ringgrad/program/train/training.h"\n', 1),
     ("rooms", "core/base/check.h", '#include "ringgrad/core/tensor.h"\n', 1),
     ("rooms", "distributed/transport/frame.cpp", '\n#include "ringgrad/distributed/data_parallel.cpp"\n', 2),

@@ -55,7 +55,7 @@ ROOMS = {
         "cpu",
     ],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
-    "program": ["console command", "run", "train", "report", "bench", "explain", "learn", "trace", "lint", "commands"],
+    "program": ["console command", "run", "train", "report", "bench", "trace", "commands", "explain", "learn", "lint", "gan", "reinforce", "speedrun"],
     "distributed": [
         "os",
         "failure",
@@ -77,6 +77,8 @@ ROOMS = {
         "lint",
     ],
 }
+# Rooms of the program that a build may lack, and what only they use of models/.
+LEFT_OUT = re.compile(r"^(?:program|models)/(explain|learn|lint|gan|reinforce|speedrun)[/.]")
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
 WITHOUT_TENSORS = {"os", "failure", "job", "transport", "checksums", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
@@ -168,6 +170,19 @@ def rooms(tree):
                     mend = "rooms below process_group.h move bytes; what knows tensors belongs to collectives or above"
                     breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))
     return seen, breaches
+
+
+def optional(tree):
+    """Nothing includes a room that a build may lack, but itself: it registers what it has with what is below."""
+    breaches = []
+    for source in tree.cpp:
+        own = LEFT_OUT.match(source.path)
+        for line, path, _ in source.includes:
+            room = LEFT_OUT.match(path)
+            if room and source.folder not in FREE_FOLDERS and (not own or own[1] != room[1]):
+                mend = f"a build may lack {room[1]}; let it register what you need of it (program/commands/job_judge.h)"
+                breaches.append(Breach(source.path, line, f"{path} may not be there", mend))
+    return len(tree.cpp), breaches
 
 
 def roots(tree):
@@ -374,7 +389,7 @@ def kernels(tree):
 
 
 RULES = [
-    *(layers, rooms, roots, vendors, device_code, lines, columns, formatting, budget, book, readmes),
+    *(layers, rooms, optional, roots, vendors, device_code, lines, columns, formatting, budget, book, readmes),
     *(macros, locales, top_level, objects, kernels, names),
 ]
 

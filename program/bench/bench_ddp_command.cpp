@@ -243,8 +243,8 @@ json measure_into(const fs::path& run, const BenchDdpOptions& options) {
 }
 
 json read_measurements(const std::string& path) {
-  const fs::path from = find_run(path, RunKind::BenchDdp);
-  if (kind_of(from) != RunKind::None) check_kind(from, RunKind::BenchDdp);
+  const fs::path from = find_run(path, kBenchDdpRun);
+  if (!kind_of(from).empty()) check_kind(from, kBenchDdpRun);
   const fs::path file = fs::is_directory(from) ? from / "measurements.json" : from;
   CHECK_AS(DataError, fs::exists(file), "bench ddp: there is no ", file.string(),
            ", where --from expects what was measured");

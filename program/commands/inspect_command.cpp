@@ -176,11 +176,11 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
 // Returns a run's trained weights, or its last checkpoint if it has none. Any other path is
 // returned as it is.
 fs::path file_to_inspect(const std::string& called) {
-  const std::string path = find_run(called, RunKind::None);
+  const std::string path = find_run(called, kAnyRun);
   if (!fs::is_directory(path)) return path;
   // Which has no weights.
-  if (kind_of(path) == RunKind::BenchDdp) check_kind(path, RunKind::Training);
-  const RunDirectory run = RunDirectory::open(path, RunKind::None);
+  if (kind_of(path) == kBenchDdpRun) check_kind(path, kTrainingRun);
+  const RunDirectory run = RunDirectory::open(path, kAnyRun);
   const fs::path file = fs::exists(run.model()) ? run.model() : run.checkpoint();
   CHECK_AS(DataError, fs::exists(file), "inspect: ", run.path().string(),
            " has neither model.safetensors nor ", "checkpoint.safetensors yet");

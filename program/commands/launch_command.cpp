@@ -8,10 +8,10 @@
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/program/command.h"
+#include "ringgrad/program/commands/job_judge.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
-#include "ringgrad/program/lint/lint.h"
 #include "ringgrad/program/run/temporary_directory.h"
 
 namespace ringgrad::program {
@@ -32,20 +32,6 @@ std::string final_message(const JobResult& result) {
   const bool ours = code == kRankDied || code == kOutOfStep || code > 128;
   return result.report +
          (ours ? failure_line(code) : fmt::format("ringgrad: failed (exit {})", code)) + '\n';
-}
-
-// The usual ones, where the program uses ringgrad; `ringgrad lint` makes them errors.
-nlohmann::json warn_of_mistakes(const std::filesystem::path& written) {
-  std::vector<Mistake> findings;
-  try {
-    findings = find_mistakes(read_observations(written));
-  } catch (const std::exception&) {
-    // The program has another version of the library: it has done its work all the same.
-  }
-  if (!findings.empty())
-    message("launch: the program did its work, and something in it looks like a mistake:");
-  tell(findings, [](const std::string& line) { message(line); });
-  return to_json(findings);
 }
 
 int launch_program(const LaunchCommandOptions& options) {
@@ -78,10 +64,12 @@ int launch_program(const LaunchCommandOptions& options) {
   if (!options.master_address.empty()) job.host = options.master_address;
   job.final_message = final_message;
   const TemporaryDirectory written("launch");
-  if (variable("RINGGRAD_LINT").empty()) job.environment["RINGGRAD_LINT"] = written.path().string();
+  if (job_judge() && variable("RINGGRAD_LINT").empty())
+    job.environment["RINGGRAD_LINT"] = written.path().string();
   const JobResult done = supervise(job);
   if (done.exit_code == kOk)
-    print_json({{"exit_code", kOk}, {"mistakes", warn_of_mistakes(written.path())}});
+    print_json({{"exit_code", kOk},
+                {"mistakes", job_judge() ? job_judge()(written.path()) : nlohmann::json::array()}});
   else
     print_json(failure_document(done.exit_code, done.report));
   return done.exit_code;

@@ -289,7 +289,8 @@ void share_cores(int ranks_here) {
 }
 
 int train(const TrainOptions& asked) {
-  if (!asked.preset.empty()) return speedrun(asked);
+  for (const Preset& preset : presets())
+    if (asked.preset == preset.name) return preset.train(asked);
   const RankEnvironment here = rank_environment();
   share_cores(here.local_size);
   check_resume(asked);
@@ -387,10 +388,14 @@ void add_options(CLI::App* app, TrainOptions& o) {
       ->check(kNotNegative);
   app->add_option("--save-every", o.save_every, "also save every so many steps")
       ->check(kNotNegative);
-  app->add_option("--preset", o.preset,
-                  "speedrun: to 99 % on mnist, or airbench's mark on cifar10, as fast as we can; "
-                  "takes --data, --seed, --epochs, --dtype, --out")
-      ->check(CLI::IsMember({"speedrun"}));
+  std::vector<std::string> names, helps;
+  for (const Preset& preset : presets()) {
+    names.push_back(preset.name);
+    helps.push_back(fmt::format("{}: {}", preset.name, preset.help));
+  }
+  if (!names.empty())
+    app->add_option("--preset", o.preset, fmt::format("{}", fmt::join(helps, "; ")))
+        ->check(CLI::IsMember(names));
   app->add_option("--log-every", o.log_every, "also a line in metrics.jsonl every so many steps")
       ->check(kNotNegative);
   app->add_flag("--tensorboard", o.tensorboard,

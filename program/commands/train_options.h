@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/recipe.h"
@@ -52,12 +53,20 @@ struct TrainOptions {
   TracedSteps trace_steps;
   // Write report.html at the end.
   bool report = true;
-  // speedrun: a recipe with a network and optimizers of its own; "": the recipe above.
+  // A Preset's name; "": the recipe above.
   std::string preset;
 };
 
-// `train --preset speedrun`: as fast as we can to a known accuracy, on one process
-// (models/speedrun.h).
-int speedrun(const TrainOptions& options);
+// Trains with a recipe, networks and optimizers of its own: `train --preset NAME`.
+struct Preset {
+  const char* name;
+  const char* help;
+  int (*train)(const TrainOptions& options);
+};
+// A source adds its own before main.
+inline std::vector<Preset>& presets() {
+  static std::vector<Preset> all;
+  return all;
+}
 
 }  // namespace ringgrad::program

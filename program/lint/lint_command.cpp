@@ -18,6 +18,7 @@
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/program/command.h"
+#include "ringgrad/program/commands/job_judge.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -161,6 +162,22 @@ void add_options(CLI::App* app, LintOptions& o) {
 const Command kLint(150, "lint",
                     "Usual mistakes of training on several ranks, in a program of yours", lint,
                     add_options);
+
+// The usual mistakes are errors here, and warnings of `launch`, where the program uses ringgrad.
+nlohmann::json warn_of_mistakes(const fs::path& written) {
+  std::vector<Mistake> findings;
+  try {
+    findings = find_mistakes(read_observations(written));
+  } catch (const std::exception&) {
+    // The program has another version of the library: it has done its work all the same.
+  }
+  if (!findings.empty())
+    message("launch: the program did its work, and something in it looks like a mistake:");
+  tell(findings, [](const std::string& line) { message(line); });
+  return to_json(findings);
+}
+
+const JobJudge kJudge = job_judge() = warn_of_mistakes;
 
 }  // namespace
 }  // namespace ringgrad::program

@@ -38,17 +38,17 @@ std::string as_pairs(const nlohmann::json& line) {
 }
 
 std::string OtherRun::summary() const {
-  if (kind == RunKind::BenchDdp) return what_was_measured(path);
+  if (kind == kBenchDdpRun) return what_was_measured(path);
   if (!failure.empty()) return "failed: " + failure;
   std::string words = running ? "goes on" : lines.empty() ? "has no line" : "";
   if (!lines.empty()) words += (words.empty() ? "" : ", ") + as_pairs(lines.back());
   return words;
 }
 
-OtherRun read_other_run(const std::string& called, RunKind kind) {
+OtherRun read_other_run(const std::string& called, const RunKind& kind) {
   OtherRun run{find_run(called, kind), kind, false, {}, ""};
   check_kind(run.path, kind);
-  if (kind == RunKind::BenchDdp) return run;
+  if (kind == kBenchDdpRun) return run;
   const RunDirectory directory = RunDirectory::open(run.path, kind);
   run.path = directory.path().string();
   run.running = directory.in_use();

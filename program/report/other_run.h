@@ -13,7 +13,7 @@ namespace ringgrad::program {
 
 struct OtherRun {
   std::string path;
-  RunKind kind = RunKind::None;
+  RunKind kind;
   bool running = false;
   std::vector<nlohmann::json> lines;  // of metrics.jsonl; damaged ones are left out
   std::string failure;                // why it failed, if it did
@@ -22,7 +22,7 @@ struct OtherRun {
 };
 
 // Throws DataError if there is no such run.
-OtherRun read_other_run(const std::string& path, RunKind kind);
+OtherRun read_other_run(const std::string& path, const RunKind& kind);
 
 // Returns the numbers and words of a line: "epoch=5 discriminator_loss=0.4012".
 std::string as_pairs(const nlohmann::json& line);

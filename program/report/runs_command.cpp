@@ -74,9 +74,9 @@ int runs(const RunsOptions& options) {
   for (const auto& entry :
        fs::directory_iterator(options.directory, fs::directory_options::skip_permission_denied)) {
     const RunKind kind = kind_of(entry.path());
-    if (entry.is_symlink() || kind == RunKind::None) continue;
+    if (entry.is_symlink() || kind.empty()) continue;
     try {
-      if (kind == RunKind::Training)
+      if (kind == kTrainingRun)
         records.push_back(read_run(entry.path().string()));
       else
         others.push_back(read_other_run(entry.path().string(), kind));
@@ -124,10 +124,10 @@ int runs(const RunsOptions& options) {
   if (!records.empty() && !others.empty()) result("");
   nlohmann::json list_of_others = nlohmann::json::array();
   for (const OtherRun& run : others) {
-    result("{:<{}}  {:<11}{}", fs::path(run.path).filename().string(), width, command_of(run.kind),
+    result("{:<{}}  {:<11}{}", fs::path(run.path).filename().string(), width, run.kind,
            run.summary());
     list_of_others.push_back(
-        {{"run", run.path}, {"command", command_of(run.kind)}, {"summary", run.summary()}});
+        {{"run", run.path}, {"command", run.kind}, {"summary", run.summary()}});
   }
   if (records.empty() && others.empty() && unreadable.empty())
     result("no runs in {}", options.directory);

@@ -164,8 +164,8 @@ RunRecord follow(const std::string& path) {
   }
 }
 
-// Shows the lines of a run of a GAN or of REINFORCE, which has no verdict.
-int watch_other(const std::string& path, RunKind kind) {
+// Shows the lines of a run of another command than `train`, which has no verdict.
+int watch_other(const std::string& path, const RunKind& kind) {
   OtherRun run = read_other_run(path, kind);
   for (size_t shown = 0;;) {
     for (shown = std::min(shown, run.lines.size()); shown < run.lines.size(); ++shown)
@@ -175,10 +175,8 @@ int watch_other(const std::string& path, RunKind kind) {
     run = read_other_run(run.path, kind);
   }
   const char* const state = run.running ? "training" : run.failure.empty() ? "ended" : "failed";
-  result("{:<8}{}", state,
-         run.failure.empty() ? "a run of " + std::string(command_of(kind)) : run.failure);
-  print_json(
-      {{"run", run.path}, {"command", command_of(kind)}, {"state", state}, {"lines", run.lines}});
+  result("{:<8}{}", state, run.failure.empty() ? "a run of " + kind : run.failure);
+  print_json({{"run", run.path}, {"command", kind}, {"state", state}, {"lines", run.lines}});
   return interrupted() ? 128 + interrupted() : kOk;
 }
 
@@ -187,9 +185,9 @@ int watch_other(const std::string& path, RunKind kind) {
 // DataError.
 int watch(const WatchOptions& options) {
   catch_interrupts();
-  const std::string path = find_run(options.run, RunKind::None);
+  const std::string path = find_run(options.run, kAnyRun);
   const RunKind kind = kind_of(path);
-  if (kind == RunKind::Gan || kind == RunKind::Reinforce) return watch_other(path, kind);
+  if (!kind.empty() && kind != kTrainingRun && kind != kBenchDdpRun) return watch_other(path, kind);
   const RunRecord run = follow(path);
   if (draws())  // what stays there
     for (const std::string& line : frame_of(run, screen_size())) result_in_colours(line);

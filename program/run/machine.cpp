@@ -12,6 +12,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels/isa.h"
+#include "ringgrad/program/console/console.h"
 
 namespace ringgrad::program {
 

@@ -88,7 +88,7 @@ fs::path make_result_directory(const std::string& path, const std::string& name)
   return path.empty() ? next_run(name) : fs::path(path);
 }
 
-RunDirectory RunDirectory::open(const std::string& called, RunKind kind) {
+RunDirectory RunDirectory::open(const std::string& called, const RunKind& kind) {
   const std::string path = find_run(called, kind);
   check_kind(path, kind);
   // A link on the way there may lead elsewhere by the next look.
@@ -96,7 +96,7 @@ RunDirectory RunDirectory::open(const std::string& called, RunKind kind) {
   return RunDirectory(real == fs::absolute(path) ? fs::path(path) : real);
 }
 
-RunDirectory RunDirectory::resume(const std::string& path, RunKind kind) {
+RunDirectory RunDirectory::resume(const std::string& path, const RunKind& kind) {
   RunDirectory run = open(path, kind);
   run.hold();
   return run;

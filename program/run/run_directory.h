@@ -37,10 +37,10 @@ class RunDirectory {
   static RunDirectory create(const std::string& path, const std::string& name);
   // Opens an existing run of a kind for reading, by its name or path; the run keeps its path
   // without links. Throws DataError if there is none.
-  static RunDirectory open(const std::string& path, RunKind kind = RunKind::Training);
+  static RunDirectory open(const std::string& path, const RunKind& kind = kTrainingRun);
   // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a
   // process trains there.
-  static RunDirectory resume(const std::string& path, RunKind kind = RunKind::Training);
+  static RunDirectory resume(const std::string& path, const RunKind& kind = kTrainingRun);
 
   // Whether a process trains there now.
   bool in_use() const;

@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool takes(RunKind wanted, const fs::path& directory) {
+bool takes(const RunKind& wanted, const fs::path& directory) {
   const RunKind found = kind_of(directory);
-  return found != RunKind::None && (wanted == RunKind::None || found == wanted);
+  return !found.empty() && (wanted == kAnyRun || found == wanted);
 }
 
 // Returns the run with that number, or with the highest one if `wanted` is negative. Returns "" if
 // there is none.
-fs::path numbered_run(int wanted, RunKind kind) {
+fs::path numbered_run(int wanted, const RunKind& kind) {
   std::pair<int, fs::path> newest{-1, ""};
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
@@ -38,15 +38,14 @@ fs::path numbered_run(int wanted, RunKind kind) {
   return newest.second;
 }
 
-std::string latest_run(RunKind kind) {
+std::string latest_run(const RunKind& kind) {
   const fs::path latest = fs::path(kRuns) / "latest";
   if (takes(kind, latest)) return latest;
   const fs::path other = numbered_run(-1, kind);
   if (other.empty()) return latest;
   const RunKind newest = kind_of(latest);
-  if (newest != RunKind::None)
-    message("note    the latest run is one of {}; of {} it is {}", command_of(newest),
-            command_of(kind), other.string());
+  if (!newest.empty())
+    message("note    the latest run is one of {}; of {} it is {}", newest, kind, other.string());
   return other;
 }
 
@@ -56,57 +55,54 @@ RunKind kind_of(const fs::path& directory) {
   std::error_code ignored;
   const fs::path file = directory / "config.json";
   if (!fs::exists(file, ignored))
-    return fs::exists(directory / "measurements.json", ignored) ? RunKind::BenchDdp : RunKind::None;
+    return fs::exists(directory / "measurements.json", ignored) ? kBenchDdpRun : kAnyRun;
   nlohmann::json config;
   try {
     config = nlohmann::json::parse(text_of(file), nullptr, false);
   } catch (const Error&) {  // it cannot be read, which is said where it is needed
   }
-  for (const RunKind kind : {RunKind::Gan, RunKind::Reinforce})
-    if (config.is_object() && config.contains(command_of(kind)) && !config.contains("recipe"))
-      return kind;
-  return RunKind::Training;  // also one that is damaged, which is said where it is read
+  // Other commands than `train` keep their settings under their names.
+  if (config.is_object() && !config.contains("recipe"))
+    for (const auto& [key, value] : config.items())
+      if (value.is_object() && key != "division" && key != "images") return key;
+  return kTrainingRun;  // also one that is damaged, which is said where it is read
 }
 
-const char* command_of(RunKind kind) {
-  constexpr const char* kCommands[] = {"no command", "train", "gan", "reinforce", "bench ddp"};
-  return kCommands[static_cast<size_t>(kind)];
-}
-
-std::string find_run(const std::string& name, RunKind kind) {
+std::string find_run(const std::string& name, const RunKind& kind) {
   std::error_code ignored;
   if (name.empty() || name.find('/') != std::string::npos || fs::exists(name, ignored)) return name;
   if (name == "latest") {
     const std::string latest = latest_run(kind);
     return fs::exists(latest, ignored) ? latest : name;
   }
-  if (const fs::path run = fs::path(kRuns) / name; kind_of(run) != RunKind::None) return run;
+  if (const fs::path run = fs::path(kRuns) / name; !kind_of(run).empty()) return run;
   if (name.size() >= 9 || name.find_first_not_of("0123456789") != std::string::npos) return name;
   const fs::path run = numbered_run(std::atoi(name.c_str()), kind);
   return run.empty() ? name : run.string();
 }
 
-void check_kind(const fs::path& directory, RunKind wanted) {
+void check_kind(const fs::path& directory, const RunKind& wanted) {
   if (takes(wanted, directory)) return;
   const RunKind found = kind_of(directory);
   const std::string path = directory.string();
   std::error_code error;
   const bool is_there = fs::exists(directory / "config.json", error);
   CHECK_AS(IoError, is_there || !error, "run: ", path, " cannot be read: ", error.message());
-  CHECK_AS(DataError, found != RunKind::None, "run: ", path, " is not a run directory: ",
+  CHECK_AS(DataError, !found.empty(), "run: ", path, " is not a run directory: ",
            fs::exists(directory, error)
                ? "it has no config.json"
                : "there is no such folder, and no run of that name or number in runs/; `" +
                      program_command("runs") + "` lists them");
   std::string there = "`" + program_command("watch " + shell_word(path)) + "` shows its lines";
-  if (found == RunKind::Gan) there += ", and its drawings are samples-*.png there";
-  if (found == RunKind::BenchDdp)
+  if (fs::exists(directory / "samples-001.png", error))
+    there += ", and its drawings are samples-*.png there";
+  if (found == kBenchDdpRun)
     there = "`" + program_command("bench ddp --from " + shell_word(path)) +
             "` shows it again, as does its report.html";
-  if (found == RunKind::Training)
+  if (found == kTrainingRun)
     there = "`" + program_command("report " + shell_word(path)) + "` is about it";
-  throw DataError(fmt::format("run: {} is no run of `{}`, but of `{}`: {}", path,
-                              command_of(wanted), command_of(found), there));
+  throw DataError(
+      fmt::format("run: {} is no run of `{}`, but of `{}`: {}", path, wanted, found, there));
 }
 
 }  // namespace ringgrad::program

@@ -16,7 +16,7 @@ namespace {
 void check_ranks_of(const RunOfRanks& job, int ranks) {
   if (job.shards > 0 && job.shards < ranks)
     throw UsageError("{}: --shards is {}, and there are {} ranks: each needs a shard at least",
-                     command_of(job.kind), job.shards, ranks);
+                     job.kind, job.shards, ranks);
 }
 
 // The run's directory, for the process that opens it; taken back where nothing was saved there.
@@ -41,9 +41,9 @@ class OwnRun {
 
 // Data may lie elsewhere on another machine.
 void check_same_settings(const RunOfRanks& job, ProcessGroup& group) {
-  nlohmann::json settings = job.config.at(command_of(job.kind));
+  nlohmann::json settings = job.config.at(job.kind);
   settings.erase("data_dir");
-  check_same_lines(group, command_of(job.kind), "settings",
+  check_same_lines(group, job.kind, "settings",
                    {settings.dump(), fmt::format("--max-steps {}", job.max_steps)});
 }
 
@@ -83,29 +83,28 @@ int train_on_ranks(const RunOfRanks& job, const TrainRank& train) {
   return code;
 }
 
-nlohmann::json settings_of_run(RunKind kind, const std::string& run) {
+nlohmann::json settings_of_run(const RunKind& kind, const std::string& run) {
   const std::filesystem::path file = RunDirectory::open(run, kind).path() / "config.json";
   const auto config = nlohmann::json::parse(text_of(file), nullptr, false);
-  const char* const command = command_of(kind);
-  if (!config.is_object() || !config.contains(command) || !config[command].is_object())
-    throw DataError(fmt::format("{}: {} lacks the settings of the run", command, file.string()));
-  return config[command];
+  if (!config.is_object() || !config.contains(kind) || !config[kind].is_object())
+    throw DataError(fmt::format("{}: {} lacks the settings of the run", kind, file.string()));
+  return config[kind];
 }
 
-std::string run_that_goes_on(RunKind kind, const std::string& resume) {
+std::string run_that_goes_on(const RunKind& kind, const std::string& resume) {
   const std::string launchers = rank_environment().source.empty() ? "" : variable(kRunVariable);
   return launchers.empty() ? RunDirectory::open(resume, kind).path().string() : launchers;
 }
 
-void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::string& all) {
+void nothing_to_go_on_with(const RunKind& kind, const std::string& run, const std::string& all) {
   news("done    {} has {}: there is nothing to go on with", run, all);
-  print_json({{"run", run}, {"command", command_of(kind)}, {"finished", true}});
+  print_json({{"run", run}, {"command", kind}, {"finished", true}});
 }
 
-void say_stopped(RunKind kind, const RunDirectory& run, const std::string& where, int signal,
+void say_stopped(const RunKind& kind, const RunDirectory& run, const std::string& where, int signal,
                  nlohmann::json& document) {
-  const std::string resume = program_command(
-      fmt::format("{} --resume {}", command_of(kind), shell_word(run.path().string())));
+  const std::string resume =
+      program_command(fmt::format("{} --resume {}", kind, shell_word(run.path().string())));
   news("stopped at {} · resume: {}", where, resume);
   document["resume"] = resume;
   if (signal > 0) document["stopped_by_signal"] = signal;

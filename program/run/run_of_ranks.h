@@ -3,8 +3,8 @@
 //   int gan(const GanOptions& asked) {
 //     GanOptions options = asked;
 //     // A run that goes on keeps those that it began with.
-//     restore_settings(RunKind::Gan, options);
-//     return train_on_ranks({.kind = RunKind::Gan, .config = {{"gan", settings_of(options)}}, …},
+//     restore_settings("gan", options);
+//     return train_on_ranks({.kind = "gan", .config = {{"gan", settings_of(options)}}, …},
 //                           [&](const RunDirectory* run, ProcessGroup* group) { … });
 //   }
 //
@@ -28,7 +28,7 @@
 namespace ringgrad::program {
 
 struct RunOfRanks {
-  // Gan.
+  // "gan"
   RunKind kind;
   // For a new run's directory, runs/NNNN-name.
   std::string name;
@@ -52,15 +52,15 @@ using TrainRank = std::function<int(const RunDirectory* run, ProcessGroup* group
 int train_on_ranks(const RunOfRanks& job, const TrainRank& train);
 
 // Returns a run's settings in config.json. Throws DataError if there are none.
-nlohmann::json settings_of_run(RunKind kind, const std::string& run);
+nlohmann::json settings_of_run(const RunKind& kind, const std::string& run);
 // Returns the path of the run that `resume` names, for this process and its ranks: runs/latest may
 // name another run later. Throws DataError unless the run is of this kind.
-std::string run_that_goes_on(RunKind kind, const std::string& resume);
+std::string run_that_goes_on(const RunKind& kind, const std::string& resume);
 // Says that the run is complete, and what to do instead of resuming it.
-void nothing_to_go_on_with(RunKind kind, const std::string& run, const std::string& all);
+void nothing_to_go_on_with(const RunKind& kind, const std::string& run, const std::string& all);
 // Says where a run stopped, and how it goes on; the document has that, too. `signal` asked for it;
 // 0: --max-steps did.
-void say_stopped(RunKind kind, const RunDirectory& run, const std::string& where, int signal,
+void say_stopped(const RunKind& kind, const RunDirectory& run, const std::string& where, int signal,
                  nlohmann::json& document);
 // Reports the settings that the run lacks. Throws DataError if a setting is unknown, because the
 // run would not continue as it began.
@@ -88,7 +88,7 @@ nlohmann::json settings_of(Options options) {
 // Restores the settings of a resumed run. Does nothing for a new run. Throws DataError as the
 // functions above do, and if a setting has another type.
 template <class Options>
-void restore_settings(RunKind kind, Options& options) {
+void restore_settings(const RunKind& kind, Options& options) {
   if (options.resume.empty()) return;
   options.resume = run_that_goes_on(kind, options.resume);
   const nlohmann::json settings = settings_of_run(kind, options.resume);
@@ -99,8 +99,8 @@ void restore_settings(RunKind kind, Options& options) {
       value = read_setting(settings, name, std::remove_cvref_t<decltype(value)>(value), other);
     });
   } catch (const UsageError& error) {
-    throw DataError(fmt::format("{}: {}/config.json cannot be: {}", command_of(kind),
-                                options.resume, error.what()));
+    throw DataError(
+        fmt::format("{}: {}/config.json cannot be: {}", kind, options.resume, error.what()));
   }
   check_version(other, options.resume);
 }

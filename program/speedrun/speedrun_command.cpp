@@ -194,8 +194,7 @@ int run_into(const RunDirectory& run, const RunConfig& config) {
   return kOk;
 }
 
-}  // namespace
-
+// As fast as we can to a known accuracy, on one process (models/speedrun.h).
 int speedrun(const TrainOptions& options) {
   RunConfig config{
       recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
@@ -217,4 +216,11 @@ int speedrun(const TrainOptions& options) {
   }
 }
 
+const auto kPreset = presets().insert(
+    presets().end(), {"speedrun",
+                      "to 99 % on mnist, or airbench's mark on cifar10, as fast as we can; "
+                      "takes --data, --seed, --epochs, --dtype, --out",
+                      speedrun});
+
+}  // namespace
 }  // namespace ringgrad::program

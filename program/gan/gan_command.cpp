@@ -42,6 +42,8 @@ void each_setting(GanOptions& o, const auto& visit) {
 
 using nlohmann::json;
 
+const RunKind kGanRun = "gan";
+
 // How a batch's images divide among the ranks: neighbouring ones, as the GAN says. A last batch
 // that is not full is left out.
 std::shared_ptr<Sampler> make_sampler(int64_t images, const GanOptions& options,
@@ -113,7 +115,7 @@ class GanTraining {
                                {"epochs", epochs_},
                                {"parameters_sha256", sha256_of_state(gan_.networks())}};
     if (stop_ && loader_.state().epoch < options_.epochs)
-      say_stopped(RunKind::Gan, *run_, fmt::format("step {}", step_), signal_, document);
+      say_stopped(kGanRun, *run_, fmt::format("step {}", step_), signal_, document);
     print_json(document);
     return signal_ > 0 ? 128 + signal_ : kOk;
   }
@@ -167,7 +169,7 @@ class GanTraining {
   }
 
   void load() {
-    const std::string path = RunDirectory::open(options_.resume, RunKind::Gan).checkpoint();
+    const std::string path = RunDirectory::open(options_.resume, kGanRun).checkpoint();
     const auto progress = gan_.load(path);
     try {
       const json at = json::parse(progress.at("gan"));
@@ -194,10 +196,10 @@ class GanTraining {
 
 int gan(const GanOptions& asked) {
   GanOptions options = asked;
-  restore_settings(RunKind::Gan, options);
+  restore_settings(kGanRun, options);
   if (!options.resume.empty() &&
-      RunDirectory::open(options.resume, RunKind::Gan).has_all(options.epochs)) {
-    nothing_to_go_on_with(RunKind::Gan, options.resume,
+      RunDirectory::open(options.resume, kGanRun).has_all(options.epochs)) {
+    nothing_to_go_on_with(kGanRun, options.resume,
                           fmt::format("all its {}", counted(options.epochs, "epoch")));
     return kOk;
   }
@@ -213,7 +215,7 @@ int gan(const GanOptions& asked) {
   if (const int parts = std::max(options.shards, options.ranks); options.batch < parts)
     throw UsageError("gan: --batch is {} for {} parts, and each needs an image at least",
                      options.batch, parts);
-  return train_on_ranks({.kind = RunKind::Gan,
+  return train_on_ranks({.kind = kGanRun,
                          .name = options.data + "-gan",
                          .out = options.out,
                          .resume = options.resume,

@@ -33,6 +33,7 @@ void each_setting(ReinforceOptions& o, const auto& visit) {
 }
 
 using nlohmann::json;
+const RunKind kReinforceRun = "reinforce";
 constexpr int64_t kWindow = 100;  // episodes whose mean counts
 constexpr double kSolved = 195;   // of CartPole's 200 pushes, as Gym has it
 
@@ -60,7 +61,7 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
   models::Reinforce agent({.lr = o.lr, .seed = o.seed, .shards = o.shards}, group);
   Window window;
   if (!o.resume.empty()) {
-    const auto progress = agent.load(RunDirectory::open(o.resume, RunKind::Reinforce).checkpoint());
+    const auto progress = agent.load(RunDirectory::open(o.resume, kReinforceRun).checkpoint());
     if (const auto lengths = progress.find("lengths"); lengths != progress.end())
       window.add(json::parse(lengths->second).get<std::vector<int64_t>>());
   }
@@ -70,7 +71,7 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
         window.solved() ? "solved it" : fmt::format("all its {}", counted(o.episodes, "episode"));
     if (run && !std::filesystem::exists(run->model()))  // it was killed before
       nn::save_safetensors(run->model(), agent.policy().state_dict());
-    nothing_to_go_on_with(RunKind::Reinforce, o.resume, all);
+    nothing_to_go_on_with(kReinforceRun, o.resume, all);
     return kOk;
   }
   const int64_t ranks = group ? group->size() : 1, environments = agent.environments(),
@@ -108,8 +109,7 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
                    {"curve", curve},
                    {"parameters_sha256", sha256_of_state(agent.policy())}};
   if (stop)
-    say_stopped(RunKind::Reinforce, *run, fmt::format("episode {}", agent.episodes()), signal,
-                document);
+    say_stopped(kReinforceRun, *run, fmt::format("episode {}", agent.episodes()), signal, document);
   else if (window.solved())
     news("solved  after {} episodes, {} pushes on each rank", agent.episodes(),
          with_commas(agent.pushes() / ranks));
@@ -122,8 +122,8 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
 
 int reinforce(const ReinforceOptions& asked) {
   ReinforceOptions options = asked;
-  restore_settings(RunKind::Reinforce, options);
-  return train_on_ranks({.kind = RunKind::Reinforce,
+  restore_settings(kReinforceRun, options);
+  return train_on_ranks({.kind = kReinforceRun,
                          .name = "cartpole",
                          .out = options.out,
                          .resume = options.resume,

@@ -1,0 +1,20 @@
+// What looks at a program that `launch` has run, where one is built (lint/).
+#pragma once
+
+#include <filesystem>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace ringgrad::program {
+
+// Warns of what looks like a mistake, by what ranks have written to the directory that
+// RINGGRAD_LINT names, and returns it, for the document.
+using JobJudge = nlohmann::json (*)(const std::filesystem::path& written);
+
+// nullptr until a source sets it, before main.
+inline JobJudge& job_judge() {
+  static JobJudge judge = nullptr;
+  return judge;
+}
+
+}  // namespace ringgrad::program
