@@ -115,7 +115,8 @@ int compare(const CompareOptions& options) {
   result("A  {}: {}", a.path, judge(a).name);
   result("B  {}: {}", b.path, judge(b).name);
   for (const RunRecord* run : {&a, &b})
-    for (const std::string& note : run->notes) message("note    {}: {}", run->path, note);
+    if (run == &a || a.path != b.path)
+      for (const std::string& note : run->notes) message("note    {}: {}", run->path, note);
   result("\n{:<12}{:>11}{:>11}{:>13}", "µs an image", "A", "B", "difference");
   for (size_t p = 0; p < parts_a.size(); ++p)
     result("{:<11}{:>11.1f}{:>11.1f}{:>+13.1f}", parts_a[p].name, parts_a[p].seconds * 1e6,

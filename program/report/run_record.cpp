@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/nn/safetensors_header.h"
+#include "ringgrad/program/report/findings.h"
 #include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
@@ -196,10 +197,10 @@ RunRecord read_run(const std::string& path) {
   }
   if (!run.is_complete()) read_saved_step_of(run);
   if (run.state == RunRecord::Died)
-    run.notes.push_back(
-        fmt::format("the run stopped without an error after step {}: it was killed, or the machine "
-                    "stopped",
-                    run.last_step()));
+    run.notes.push_back(fmt::format(
+        "the run stopped without an error after step {}: it was killed, or the machine "
+        "stopped{}",
+        run.last_step(), run.saved_step > 0 ? "; it goes on with " + resume_of(run) : ""));
   return run;
 }
 
