@@ -3,7 +3,7 @@
 #include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad {
 namespace {

@@ -1,6 +1,6 @@
 #include "ringgrad/autograd/autocast.h"
 
-#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {

@@ -18,10 +18,10 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ringgrad/autograd/graph.h"
+#include "ringgrad/autograd/backward_pass.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
@@ -62,16 +62,9 @@ struct OlderFirst {
   }
 };
 
-// What a pass is asked for. Where gradients are to be captured they go here, and to no leaf.
-struct Request {
-  bool retain_graph = false;
-  std::vector<Edge> capture = {};
-  std::vector<Tensor> captured = {};  // one for each of these
-};
-
 class BackwardPass {
  public:
-  explicit BackwardPass(Request& request) : request_(request) {}
+  explicit BackwardPass(BackwardRequest& request) : request_(request) {}
   void run(const Edge& root, Tensor grad);
   void add_final_callback(std::function<void()> callback);
   bool accumulates() const { return request_.capture.empty(); }
@@ -99,7 +92,7 @@ class BackwardPass {
 
   // Everything below is guarded by the mutex, as is the progress of the pass's nodes. It is never
   // held while a kernel runs.
-  Request& request_;
+  BackwardRequest& request_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Queue>> queues_;
   int64_t unfinished_ = 0;  // nodes that have not run yet
@@ -339,9 +332,6 @@ Tensor take_waiting_gradient(size_t input, const Tensor& like) {
 
 bool pass_accumulates() { return current_pass && current_pass->accumulates(); }
 
-namespace {
-
-// The gradient from which a pass begins at `output`.
 Tensor first_gradient(const char* name, const Tensor& output, const Tensor& given) {
   CHECK(output.defined() && output.requires_grad(), name,
         ": the tensor does not depend on any leaf that requires grad; "
@@ -363,57 +353,21 @@ Tensor first_gradient(const char* name, const Tensor& output, const Tensor& give
   return given;
 }
 
-}  // namespace
-
-void Tensor::backward(const Tensor& grad_output, Flag retain_graph) const {
-  CHECK(current_pass == nullptr,
-        "backward: called inside a backward pass; hooks cannot start another one");
-  Tensor grad = first_gradient("backward", *this, grad_output);
-  if (program_observer) program_observer->backward();
-  Request request{.retain_graph = retain_graph};
-  BackwardPass(request).run(gradient_edge(*this), std::move(grad));
+void run_backward_pass(const Edge& root, Tensor grad, BackwardRequest& request) {
+  BackwardPass(request).run(root, std::move(grad));
 }
 
-std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
-                                   const std::vector<Tensor>& inputs, const GradOptions& options) {
-  CHECK(current_pass == nullptr,
-        "grad: called inside a backward pass; hooks cannot start another one");
-  CHECK(!options.create_graph,
-        "grad: create_graph asks for derivatives of derivatives, which are not there: what an ",
-        "operation saves for backward has no history; take finite differences of the gradients, "
-        "or write the gradient ",
-        "as operations");
-  CHECK(!outputs.empty() && !inputs.empty(), "grad: ", outputs.size(), " outputs and ",
-        inputs.size(), " inputs, expected at least one of each");
-  CHECK(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
-        "grad: ", options.grad_outputs.size(), " gradients for ", outputs.size(),
-        " outputs, expected one for each");
-  // One node above all outputs, from which the pass begins.
-  const auto root = std::make_shared<Node>("grad", next_sequence());
-  Gradients first;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    first.push_back(first_gradient(
-        "grad", outputs[i], options.grad_outputs.empty() ? Tensor() : options.grad_outputs[i]));
-    root->next.push_back(gradient_edge(outputs[i]));
-  }
-  root->outputs.push_back({{}, first[0].dtype(), first[0].device()});
-  root->backward = [first](std::span<const Tensor>) { return first; };
-  Request request{.retain_graph = options.retain_graph,
-                  .capture = {},
-                  .captured = std::vector<Tensor>(inputs.size())};
-  for (const Tensor& input : inputs) {
-    CHECK(input.defined() && input.requires_grad(), "grad: input ", request.capture.size(),
-          " requires no gradient; mark it with requires_grad_() before it is used");
-    request.capture.push_back(gradient_edge(input));
-  }
-  BackwardPass(request).run({root, 0}, scalar(0, {first[0].dtype(), first[0].device()}));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    CHECK(options.allow_unused || request.captured[i], "grad: the outputs do not depend on input ",
-          i, ", expected that they do; with allow_unused its gradient is an undefined tensor");
-    if (request.captured[i])
-      request.captured[i] = copy_of(request.captured[i], {inputs[i].dtype(), inputs[i].device()});
-  }
-  return request.captured;
+void check_outside_pass(const char* name) {
+  CHECK(current_pass == nullptr, name,
+        ": called inside a backward pass; hooks cannot start another one");
+}
+
+void Tensor::backward(const Tensor& grad_output, Flag retain_graph) const {
+  check_outside_pass("backward");
+  Tensor grad = first_gradient("backward", *this, grad_output);
+  if (program_observer) program_observer->backward();
+  BackwardRequest request{.retain_graph = retain_graph};
+  run_backward_pass(gradient_edge(*this), std::move(grad), request);
 }
 
 }  // namespace ringgrad

@@ -1,4 +1,5 @@
-// Every public operation, by subject: what a network is written in.
+// Every public operation, by subject: what a network is written in. Those of a convolutional
+// classifier are in classifier_ops.h; the others follow.
 //
 // They are free functions; those that PyTorch has as methods are methods, too (core/tensor.h). Each
 // checks its arguments and throws a typed error in its own name, runs a kernel of core/kernels.h on
@@ -12,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/core/random.h"
 
 namespace ringgrad {
@@ -134,8 +135,6 @@ Tensor nonzero(const Tensor& mask);
 // ---- nonlinearities -----------------------------------------------------------------------------
 // Elementwise. Any shape; floating dtypes; layouts and strides are kept where zero maps to zero.
 
-// max(x, 0); gradient 0 at 0, and at NaN (PyTorch: 1).
-Tensor relu(const Tensor& x);
 // x > 0 ? x : slope x; gradient slope at 0.
 Tensor leaky_relu(const Tensor& x, Real slope = 0.01);
 // x > 0 ? x : weight x; weight broadcast as it is.
@@ -214,33 +213,8 @@ inline Tensor bmm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 // letters that appear once, in alphabetical order. Throws ShapeError where a letter has two sizes.
 Tensor einsum(const char* equation, const Tensor& a, const Tensor& b);
 
-// y = x wᵀ + b:  x [..., in], w [out, in], b [out] or undefined, y [..., out]. Weights and biases
-// have x's dtype, or stay float32 where that has 16 bits.
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
-
-// ---- convolutions of images ---------------------------------------------------------------------
-// Cross-correlations, as in every framework, of images [N, C, H, W]. Weights and biases have the
-// images' dtype, or stay float32 beside 16-bit images. The result is in the layout in which its
-// device convolves fastest.
-//
-// Winograd's algorithms carry a NaN or an infinity to outputs that do not see the pixel, and
-// overflow sooner. Where that matters, set_conv_algorithm(ConvAlgorithm::Direct) chooses exact
-// sums. core/README.md says which convolutions take Winograd's algorithms.
-// Every algorithm may multiply the zeros around an image: a weight that is infinite or NaN can make
-// outputs and gradients at the border NaN, and a gradient of a transposed convolution's result its
-// weight's. Sums near the largest number may overflow on the way.
-
-// x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
-// P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
-              const Conv2dOptions& options = {});
-inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride,
-                     Pair padding = 0, Pair dilation = 1, Int64 groups = 1) {
-  return conv2d(x, w, b,
-                {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
-}
-
-// The same along one dimension: x [N, C, L], w [K, C/groups, R] → [N, K, P].
+// ---- other convolutions -------------------------------------------------------------------------
+// conv2d() along one dimension: x [N, C, L], w [K, C/groups, R] → [N, K, P].
 struct Conv1dOptions {
   int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
 };
@@ -262,18 +236,7 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
                         const ConvTranspose2dOptions& options = {});
 
-// ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------
-// The gradient goes to the first of equals.
-Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
-Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
-inline Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
-  return max_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
-}
-inline Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
-  return avg_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
-}
-// Windows that cover the input evenly: i of P is rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1.
-Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
+// ---- interpolation of images --------------------------------------------------------------------
 
 // [N, C, H, W] → [N, C, P, Q]. Nearest: pixel ⌊p H / P⌋. Bilinear: between the four around (p +
 // 1/2) H / P - 1/2 (the edge's beyond it), or with align_corners around p (H - 1) / (P - 1).
@@ -284,43 +247,7 @@ struct UpsampleOptions {
 };
 Tensor upsample(const Tensor& x, Pair output_size, const UpsampleOptions& options = {});
 
-// ---- normalisation ------------------------------------------------------------------------------
-enum class Activation : uint8_t { None, Relu };
-
-struct BatchNormOptions {
-  bool training = true;
-  // The part of the new value in the running statistics.
-  double momentum = 0.1;
-  double eps = 1e-5;
-  Activation activation = Activation::None;
-  // Added before the activation; same shape as x.
-  Tensor residual = {};
-  // The side of max_pool2d's windows, which follows the activation; 0: it does not.
-  int64_t max_pool = 0;
-  // int64 []: in training, one more with each batch.
-  Tensor batches = {};
-};
-
-// y = act(weight (x - mean) / sqrt(var + eps) + bias + residual), per channel (Ioffe & Szegedy
-// 2015). One node for normalisation, addition and activation, or activation and max pooling: they
-// read and write each byte once.
-//   x [N, C, ...]; weight, bias, running_mean, running_var [C] or undefined, the last two float32
-//   (float64 for float64 x). In training mean and var (biased) are the batch's, and the running
-//   ones, which evaluation uses, become (1 - momentum) running + momentum batch (unbiased). Where
-//   float32 does not hold a batch's variance, the CPU normalises in float64; on CUDA xhat is 0 or
-//   NaN. Throws in training with one value per channel: its variance is 0/0.
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const Tensor& running_mean, const Tensor& running_var,
-                  const BatchNormOptions& options = {});
-
-// What batch_norm() requires of its arguments, but for the number of values per channel;
-// `operation` is who says it.
-void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weight,
-                      const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
-                      const BatchNormOptions& options);
-// The fusion, as Node::fused has it: "+ residual + relu".
-const char* fused_into(const BatchNormOptions& options);
-
+// ---- normalisation of samples -------------------------------------------------------------------
 // Over the last dimensions, which have `normalized_shape` (Ba et al. 2016); weight, bias of that
 // shape, in the dtype of x or in float32 beside 16 bits, or undefined.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
@@ -343,21 +270,7 @@ Tensor dropout2d(const Tensor& x, Real p = 0.5, Flag training = true);
 // Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for
 // the two that have them). None: one value per element, or per row.
 
-enum class Reduction : uint8_t { Mean, Sum, None };
-
-struct ClassLossOptions {
-  Tensor weight = {};           // [C], a weight per class
-  int64_t ignore_index = -100;  // rows with this target count nothing
-  double label_smoothing = 0;   // cross_entropy only, in [0, 1]: Szegedy et al. 2016, section 7
-  Reduction reduction = Reduction::Mean;
-};
-
-// log_softmax and nll_loss in one node: x [N, C] logits, target int64 [N] with values in [0, C) or
-// ignore_index; or x [N, C, H, W] and target [N, H, W]. Throws IndexError naming the row of a
-// target outside (for tensors on the CPU). The loss of 16-bit logits is float32. Where every row is
-// ignored, the mean is NaN (0/0).
-Tensor cross_entropy(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
-// The same for x that holds log-probabilities.
+// cross_entropy() for x that holds log-probabilities.
 Tensor nll_loss(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
 
 // What the mean of either divides by: the number of rows that are not ignored, or the sum of their
@@ -392,15 +305,7 @@ Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduc
 // strided itself, so that what is written to the view is written to it. Sizes that do not fit are a
 // ShapeError, a dimension that is not there is an IndexError.
 
-// One size may be -1: what is left.
-Tensor reshape(const Tensor& x, const Shape& shape);
-// Never copies: Error where reshape() would.
-Tensor view(const Tensor& x, const Shape& shape);
-// Dimensions start … end become one.
-Tensor flatten(const Tensor& x, Int start_dim = 0, Int end_dim = -1);
 Tensor transpose(const Tensor& x, Int dim0, Int dim1);
-// y.size(i) = x.size(order[i]).
-Tensor permute(const Tensor& x, const Dims& order);
 // Elements begin, begin + step, … below end; negative bounds count from the end, clamped (Python).
 Tensor slice(const Tensor& x, Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1);
 // Elements begin … begin + length - 1.
@@ -424,8 +329,6 @@ Tensor squeeze(const Tensor& x);
 Tensor unsqueeze(const Tensor& x, Int dim);
 Tensor cat(const std::vector<Tensor>& tensors, Int dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
-// before/after pairs, last dimension first: pad(x, {1, 1, 2, 2}) widens W by 1, H by 2 a side.
-Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value = 0);
 // 0 above (tril), below (triu) the last two dimensions' diagonal, `diagonal` above the main one.
 Tensor tril(const Tensor& x, Int64 diagonal = 0);
 Tensor triu(const Tensor& x, Int64 diagonal = 0);
@@ -487,17 +390,5 @@ Tensor randperm(Int64 n, TensorOptions options = {.dtype = DType::Int64});
 // [N, count] or [count]. Without replacement none comes twice. On the CPU Error where a weight is
 // negative, or too few are above 0.
 Tensor multinomial(const Tensor& weights, Int64 count, Flag replacement = false);
-
-// ---- the same values in another dtype, on another device, or in another order in memory ---------
-// x itself where nothing changes. The gradient is converted back. To an integer dtype: truncated,
-// without gradient.
-Tensor to(const Tensor& x, DType dtype);
-Tensor to(const Tensor& x, Device device);
-// Row-major, without gaps.
-Tensor contiguous(const Tensor& x);
-// Always a copy, in the same layout.
-Tensor clone(const Tensor& x);
-// Strided from another layout becomes contiguous; see Layout.
-Tensor to_layout(const Tensor& x, Layout layout);
 
 }  // namespace ringgrad

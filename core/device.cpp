@@ -40,6 +40,17 @@ class HostTimer final : public DeviceTimer {
 
 constinit std::array<DeviceBackend*, kDeviceTypes> backends{};
 
+void* allocate_from_system(Stream stream, size_t bytes) {
+  void* data = device_backend(stream.device.type).allocate(stream.device.index, bytes);
+  CHECK_AS(OutOfMemoryError, data != nullptr, current_op(), ": out of memory on ", stream.device,
+           ": asked for ", bytes, " bytes");
+  return data;
+}
+void deallocate_to_system(Stream stream, void* data, size_t bytes) {
+  device_backend(stream.device.type).deallocate(stream.device.index, data, bytes);
+}
+constinit Allocator allocator = {allocate_from_system, deallocate_to_system};
+
 // The streams set by StreamGuard; a null handle means the device's default stream.
 thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
 
@@ -141,5 +152,11 @@ StreamGuard::StreamGuard(Stream stream) : previous_(guarded(stream.device)) {
   guarded(stream.device) = stream;
 }
 StreamGuard::~StreamGuard() { guarded(previous_.device) = previous_; }
+
+void register_allocator(Allocator registered) { allocator = registered; }
+void* allocate(Stream stream, size_t bytes) { return allocator.allocate(stream, bytes); }
+void deallocate(Stream stream, void* data, size_t bytes) {
+  allocator.deallocate(stream, data, bytes);
+}
 
 }  // namespace ringgrad

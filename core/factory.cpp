@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/core/overlap.h"
 #include "ringgrad/core/program_observer.h"
 
@@ -33,11 +33,6 @@ void check_defined(const char* operation, const char* what, const Tensor& x) {
   CHECK(x.defined(), operation, ": the ", what,
         " is an undefined tensor, expected one with elements; a gradient is ",
         "undefined until backward() has reached its leaf");
-}
-
-void check_value(const char* operation, DType dtype, Scalar value) {
-  CHECK_AS(DTypeError, holds(dtype, value), operation, ": the tensor is ", dtype,
-           ", which cannot hold the number ", value);
 }
 
 // Returns true if `a` and `b` share memory, unless each element lies exactly where its counterpart
@@ -85,7 +80,7 @@ Tensor empty_like(const Tensor& x) {
 }
 
 Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
-  check_value("full", options.dtype, value);
+  check_holds("full", options.dtype, value);
   Tensor x = empty(shape, options);
   fill(x, value);
   return x;
@@ -102,97 +97,11 @@ static Tensor full_like(const char* operation, const Tensor& x, Scalar value) {
 }
 Tensor full_like(const Tensor& x, Scalar value) {
   check_defined("full_like", "model", x);
-  check_value("full_like", x.dtype(), value);
+  check_holds("full_like", x.dtype(), value);
   return full_like("full_like", x, value);
 }
 Tensor zeros_like(const Tensor& x) { return full_like("zeros_like", x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like("ones_like", x, 1); }
-
-Tensor arange(Int64 n, TensorOptions options) {
-  CHECK_AS(ShapeError, n >= 0, "arange: ", n, " numbers, expected at least 0");
-  return arange(0, n, 1, options);
-}
-
-// Makes x [n] with x[i] = value(i). `first` and `last` are its first and last values.
-template <class T, class Value>
-static Tensor sequence(const char* operation, int64_t n, std::pair<Scalar, Scalar> ends,
-                       TensorOptions options, const Value& value) {
-  if (n > 0) {
-    check_value(operation, options.dtype, ends.first);
-    check_value(operation, options.dtype, ends.second);
-  }
-  Tensor x = empty({n}, options);  // first: it refuses what does not fit into memory
-  std::vector<T> values(n);
-  for (int64_t i = 0; i < n; ++i) values[i] = value(i);
-  copy_(x, tensor(values));
-  return x;
-}
-
-__extension__ using Wide = __int128;  // holds sums and products of integers that int64 does not
-
-Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
-  const auto lead_there = [&](bool do_lead) {
-    CHECK(do_lead, "arange: from ", begin, " to ", end, " in steps of ", step,
-          ", expected finite numbers and steps that lead there");
-  };
-  if (begin.is_integer() && end.is_integer() && step.is_integer()) {
-    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first,
-               stride = step.to<int64_t>();
-    lead_there(stride != 0 && (way == 0 || (way < 0) == (stride < 0)));
-    const Wide count = (way + stride + (stride > 0 ? -1 : 1)) / stride;  // of steps that have begun
-    const auto n = static_cast<int64_t>(std::min<Wide>(count, INT64_MAX));
-    const auto value = [&](int64_t i) { return static_cast<int64_t>(first + i * stride); };
-    return sequence<int64_t>("arange", n, {begin, value(n - 1)}, options, value);
-  }
-  const auto first = begin.to<double>(), stride = step.to<double>(),
-             steps = (end.to<double>() - first) / stride;
-  lead_there(stride != 0 && steps >= 0 && std::isfinite(steps));
-  CHECK_AS(ShapeError, steps < 0x1p56, "arange: ", steps, " numbers do not fit into memory");
-  const auto n = static_cast<int64_t>(std::ceil(steps));
-  return linspace(first, first + static_cast<double>(n - 1) * stride, n, options);
-}
-
-Tensor arange(Scalar begin, Scalar end, Scalar step) {
-  const bool whole = begin.is_integer() && end.is_integer() && step.is_integer();
-  return arange(begin, end, step, {.dtype = whole ? DType::Int64 : DType::Float32});
-}
-
-Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options) {
-  CHECK_AS(ShapeError, steps >= 0, "linspace: ", steps, " numbers, expected at least 0");
-  const int64_t gaps = std::max<int64_t>(steps - 1, 1);
-  if (begin.is_integer() && end.is_integer() && !is_floating(options.dtype)) {
-    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first;
-    return sequence<int64_t>("linspace", steps, {begin, end}, options, [&](int64_t i) {
-      return static_cast<int64_t>((first * gaps + way * i) / gaps);
-    });
-  }
-  const auto first = begin.to<double>(), last = end.to<double>();
-  const double step = steps > 1 ? (last - first) / static_cast<double>(gaps) : 0;
-  return sequence<double>("linspace", steps, {begin, end}, options, [&](int64_t i) {
-    // From the nearer end: both are met.
-    return 2 * i < steps ? first + static_cast<double>(i) * step
-                         : last - static_cast<double>(steps - 1 - i) * step;
-  });
-}
-
-Tensor eye(Int64 rows, Int64 columns, TensorOptions options) {
-  Tensor x = zeros({rows, columns}, options);
-  const int64_t n = std::min(rows, columns);
-  if (n > 0) fill(x.as_strided({n}, {columns + 1}, 0), 1);
-  return x;
-}
-
-Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
-  CHECK(data != nullptr || shape.numel() == 0, "from_blob: the address is null, expected ",
-        shape.numel(), " elements");
-  for (int64_t size : shape)
-    CHECK_AS(ShapeError, size >= 0, "from_blob: shape ", shape, " has a negative size");
-  CHECK(release != nullptr,
-        "from_blob: there is no release function; leave it out where there is nothing to release");
-  const size_t bytes = static_cast<size_t>(shape.numel()) * itemsize(dtype);
-  return Tensor(std::make_shared<Storage>(data, bytes, Device{}, std::move(release)), shape,
-                contiguous_strides(shape), 0, dtype);
-}
 
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
@@ -253,7 +162,7 @@ INSTANTIATE(bfloat16)
 
 void fill_(const Tensor& x, Scalar value) {
   check_defined("fill_", "destination", x);
-  check_value("fill_", x.dtype(), value);
+  check_holds("fill_", x.dtype(), value);
   begin_write("fill_", x);
   fill(x, value);
 }

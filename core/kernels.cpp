@@ -1,5 +1,5 @@
 // Kernels that every device makes of others.
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 
 #include <atomic>
 

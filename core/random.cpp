@@ -10,7 +10,7 @@
 #include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/generator_scope.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad {
 namespace {
@@ -26,16 +26,6 @@ std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
 
 int64_t words_of(DType dtype) {
   return visit_dtype("random", dtype, []<class T>() -> int64_t { return kWordsOf<T>; });
-}
-
-// Returns true if the dtype holds every integer from `low` to `last` exactly.
-bool holds_all(DType dtype, int64_t low, int64_t last) {
-  if (!is_floating(dtype)) return holds_exactly(dtype, low) && holds_exactly(dtype, last);
-  const int digits = dtype == DType::Float64   ? 53
-                     : dtype == DType::Float32 ? 24
-                     : dtype == DType::Float16 ? 11
-                                               : 8;
-  return low >= -(int64_t{1} << digits) && last <= int64_t{1} << digits;
 }
 
 // The numbers go to the elements in row-major order, whatever their order in memory.
@@ -97,35 +87,6 @@ void normal_(const Tensor& x, Real mean, Real std) {
   // uniform.
   draw_into("normal_", x,
             [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
-}
-
-Tensor rand(const Shape& shape, TensorOptions options) {
-  Tensor x = empty(shape, options);
-  uniform_(x, 0, 1);
-  return x;
-}
-
-Tensor randn(const Shape& shape, TensorOptions options) {
-  Tensor x = empty(shape, options);
-  normal_(x, 0, 1);
-  return x;
-}
-
-Tensor rand_like(const Tensor& x) { return rand(x.shape(), x.options()); }
-Tensor randn_like(const Tensor& x) { return randn(x.shape(), x.options()); }
-
-Tensor randint(Int64 low, Int64 high, const Shape& shape, TensorOptions options) {
-  CHECK(low < high, "randint: the bounds are ", low, " and ", high,
-        ", expected the second above the first, which it ", "excludes");
-  CHECK_AS(DTypeError, holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,
-           " cannot hold all numbers from ", low, " to ", high - 1);
-  const Tensor whole = empty(shape, {DType::Int64, options.device});
-  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  draw_into("randint", whole,
-            [=](const Tensor& y, const Tensor& state) { kernels::randint(y, state, low, range); });
-  return options.dtype == DType::Int64 && options.layout == Layout::Strided
-             ? whole
-             : copy_of(whole, options);
 }
 
 }  // namespace ringgrad

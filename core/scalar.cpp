@@ -30,6 +30,12 @@ bool holds(DType dtype, Scalar number) {
   return value < limit && (dtype == DType::UInt8 ? value > -limit : value >= -limit);  // NaN is not
 }
 
+void check_holds(const char* operation, DType dtype, Scalar number) {
+  if (!holds(dtype, number))
+    throw DTypeError(
+        str(operation, ": the tensor is ", dtype, ", which cannot hold the number ", number));
+}
+
 bool holds_exactly(DType dtype, Scalar number) {
   const auto value = number.to<double>();
   if (dtype == DType::Bool) return value == 0 || value == 1;

@@ -57,6 +57,8 @@ class Scalar {
 // take any number. Integers take those of their range, and uint8 those from -255 on, of which a
 // negative one wraps.
 bool holds(DType dtype, Scalar number);
+// Throws DTypeError in the name of `operation` unless the dtype holds the number.
+void check_holds(const char* operation, DType dtype, Scalar number);
 // Returns true if the number becomes an element without wrapping. Comparisons need this, because a
 // wrapped number is another number.
 bool holds_exactly(DType dtype, Scalar number);

@@ -52,7 +52,7 @@ using Steps = AdaptiveSteps<Cuda>;
 
 #define REGISTER(NAME, FORMULAS)               \
   constexpr auto NAME##_cuda = FORMULAS::NAME; \
-  REGISTER_KERNEL(NAME, DeviceType::CUDA, Provider::Native, NAME##_cuda);
+  REGISTER_KERNEL(NAME, CUDA, Native, NAME##_cuda);
 RINGGRAD_ADAPTIVE_STEP_KERNELS(REGISTER)
 
 }  // namespace

@@ -55,7 +55,7 @@ void augment_images_cuda(Stream stream, const Tensor& y, const Tensor& images, c
   });
 }
 
-REGISTER_KERNEL(augment_images, DeviceType::CUDA, Provider::Native, augment_images_cuda);
+REGISTER_KERNEL(augment_images, CUDA, Native, augment_images_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

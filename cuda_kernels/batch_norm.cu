@@ -299,15 +299,12 @@ void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& positive, con
   batch_norm_apply_cuda(stream, y, positive, x, mean, var, weight, bias, residual, eps, relu);
 }
 
-REGISTER_KERNEL(batch_norm_stats, DeviceType::CUDA, Provider::Native, batch_norm_stats_cuda);
-REGISTER_KERNEL(batch_norm_apply, DeviceType::CUDA, Provider::Native, batch_norm_apply_cuda);
-REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CUDA, Provider::Native,
-                batch_norm_backward_reduce_cuda);
-REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CUDA, Provider::Native,
-                batch_norm_backward_apply_cuda);
-REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Native, batch_norm_cuda);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CUDA, Provider::Native,
-                batch_norm_backward_in_steps);
+REGISTER_KERNEL(batch_norm_stats, CUDA, Native, batch_norm_stats_cuda);
+REGISTER_KERNEL(batch_norm_apply, CUDA, Native, batch_norm_apply_cuda);
+REGISTER_KERNEL(batch_norm_backward_reduce, CUDA, Native, batch_norm_backward_reduce_cuda);
+REGISTER_KERNEL(batch_norm_backward_apply, CUDA, Native, batch_norm_backward_apply_cuda);
+REGISTER_KERNEL(batch_norm, CUDA, Native, batch_norm_cuda);
+REGISTER_KERNEL(batch_norm_backward, CUDA, Native, batch_norm_backward_in_steps);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -87,9 +87,8 @@ void batch_norm_max_pool_backward_cuda(Stream stream, const Tensor& dx, const Te
   });
 }
 
-REGISTER_KERNEL(batch_norm_max_pool, DeviceType::CUDA, Provider::Native, batch_norm_max_pool_cuda);
-REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CUDA, Provider::Native,
-                batch_norm_max_pool_backward_cuda);
+REGISTER_KERNEL(batch_norm_max_pool, CUDA, Native, batch_norm_max_pool_cuda);
+REGISTER_KERNEL(batch_norm_max_pool_backward, CUDA, Native, batch_norm_max_pool_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -244,11 +244,9 @@ bool register_conv_ladder(const char* kernel, const char* computes,
     register_conv_ladder("conv2d_backward_weight", "dw of dy and x, for y = x * w",
                          problem<Product::Weight>);
 
-REGISTER_KERNEL(conv2d, DeviceType::CUDA, Provider::Native, conv2d_cuda);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Native,
-                conv2d_backward_input_cuda);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Native,
-                conv2d_backward_weight_cuda);
+REGISTER_KERNEL(conv2d, CUDA, Native, conv2d_cuda);
+REGISTER_KERNEL(conv2d_backward_input, CUDA, Native, conv2d_backward_input_cuda);
+REGISTER_KERNEL(conv2d_backward_weight, CUDA, Native, conv2d_backward_weight_cuda);
 
 }  // namespace
 

@@ -165,8 +165,8 @@ void copy_to_host_cuda(Stream stream, const Tensor& x, const Tensor& y) {
   kernels::copy(y, arrived);
 }
 
-REGISTER_KERNEL(copy, DeviceType::CUDA, Provider::Native, copy_cuda);
-REGISTER_KERNEL(copy_to_host, DeviceType::CUDA, Provider::Native, copy_to_host_cuda);
+REGISTER_KERNEL(copy, CUDA, Native, copy_cuda);
+REGISTER_KERNEL(copy_to_host, CUDA, Native, copy_to_host_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -196,11 +196,10 @@ void nll_loss_backward_cuda(Stream stream, const Tensor& dx, const Tensor& scale
   });
 }
 
-REGISTER_KERNEL(cross_entropy, DeviceType::CUDA, Provider::Native, cross_entropy_cuda);
-REGISTER_KERNEL(cross_entropy_backward, DeviceType::CUDA, Provider::Native,
-                cross_entropy_backward_cuda);
-REGISTER_KERNEL(nll_loss, DeviceType::CUDA, Provider::Native, nll_loss_cuda);
-REGISTER_KERNEL(nll_loss_backward, DeviceType::CUDA, Provider::Native, nll_loss_backward_cuda);
+REGISTER_KERNEL(cross_entropy, CUDA, Native, cross_entropy_cuda);
+REGISTER_KERNEL(cross_entropy_backward, CUDA, Native, cross_entropy_backward_cuda);
+REGISTER_KERNEL(nll_loss, CUDA, Native, nll_loss_cuda);
+REGISTER_KERNEL(nll_loss_backward, CUDA, Native, nll_loss_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -37,11 +37,11 @@ void fill_cuda(Stream stream, const Tensor& x, Scalar value) {
 
 #define REGISTER(NAME, FORMULAS)               \
   constexpr auto NAME##_cuda = FORMULAS::NAME; \
-  REGISTER_KERNEL(NAME, DeviceType::CUDA, Provider::Native, NAME##_cuda);
+  REGISTER_KERNEL(NAME, CUDA, Native, NAME##_cuda);
 
 RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
 RINGGRAD_FUNCTION_KERNELS(REGISTER)
-REGISTER_KERNEL(fill, DeviceType::CUDA, Provider::Native, fill_cuda);
+REGISTER_KERNEL(fill, CUDA, Native, fill_cuda);
 REGISTER(pow, Functions)
 
 }  // namespace

@@ -29,7 +29,7 @@ void find_not_finite_cuda(Stream stream, const Tensor& record, const Tensor& x, 
   });
 }
 
-REGISTER_KERNEL(find_not_finite, DeviceType::CUDA, Provider::Native, find_not_finite_cuda);
+REGISTER_KERNEL(find_not_finite, CUDA, Native, find_not_finite_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

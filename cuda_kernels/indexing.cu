@@ -84,10 +84,10 @@ void scatter_add_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const T
   add("scatter_add", stream, dx, dy, indexed(dx, dy, index, true));
 }
 
-REGISTER_KERNEL(index_select, DeviceType::CUDA, Provider::Native, index_select_cuda);
-REGISTER_KERNEL(gather, DeviceType::CUDA, Provider::Native, gather_cuda);
-REGISTER_KERNEL(index_add, DeviceType::CUDA, Provider::Native, index_add_cuda);
-REGISTER_KERNEL(scatter_add, DeviceType::CUDA, Provider::Native, scatter_add_cuda);
+REGISTER_KERNEL(index_select, CUDA, Native, index_select_cuda);
+REGISTER_KERNEL(gather, CUDA, Native, gather_cuda);
+REGISTER_KERNEL(index_add, CUDA, Native, index_add_cuda);
+REGISTER_KERNEL(scatter_add, CUDA, Native, scatter_add_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

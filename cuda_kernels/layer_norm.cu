@@ -205,8 +205,8 @@ void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dwe
   });
 }
 
-REGISTER_KERNEL(layer_norm, DeviceType::CUDA, Provider::Native, layer_norm_cuda);
-REGISTER_KERNEL(layer_norm_backward, DeviceType::CUDA, Provider::Native, layer_norm_backward_cuda);
+REGISTER_KERNEL(layer_norm, CUDA, Native, layer_norm_cuda);
+REGISTER_KERNEL(layer_norm_backward, CUDA, Native, layer_norm_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

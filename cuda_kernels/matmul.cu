@@ -232,7 +232,7 @@ void matmul_cuda(Stream stream, const Tensor& c, const Tensor& a, const Tensor& 
   matmul(fastest(c, left, right), stream, c, left, right, bias);
 }
 
-REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Native, matmul_cuda);
+REGISTER_KERNEL(matmul, CUDA, Native, matmul_cuda);
 
 }  // namespace
 

@@ -96,8 +96,8 @@ void min_cuda(Stream stream, const Tensor& y, const Tensor& index, const Tensor&
   extremum<false>("min", stream, y, index, x);
 }
 
-REGISTER_KERNEL(max, DeviceType::CUDA, Provider::Native, max_cuda);
-REGISTER_KERNEL(min, DeviceType::CUDA, Provider::Native, min_cuda);
+REGISTER_KERNEL(max, CUDA, Native, max_cuda);
+REGISTER_KERNEL(min, CUDA, Native, min_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -112,8 +112,8 @@ void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const T
   });
 }
 
-REGISTER_KERNEL(sgd_step, DeviceType::CUDA, Provider::Native, sgd_step_cuda);
-REGISTER_KERNEL(adam_step, DeviceType::CUDA, Provider::Native, adam_step_cuda);
+REGISTER_KERNEL(sgd_step, CUDA, Native, sgd_step_cuda);
+REGISTER_KERNEL(adam_step, CUDA, Native, adam_step_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

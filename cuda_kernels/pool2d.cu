@@ -205,13 +205,12 @@ void adaptive_avg_pool2d_backward_cuda(Stream stream, const Tensor& dx, const Te
   average_backward("adaptive_avg_pool2d", stream, dx, dy, AdaptiveWindows(dx, dy), 0);
 }
 
-REGISTER_KERNEL(max_pool2d, DeviceType::CUDA, Provider::Native, max_pool2d_cuda);
-REGISTER_KERNEL(max_pool2d_backward, DeviceType::CUDA, Provider::Native, max_pool2d_backward_cuda);
-REGISTER_KERNEL(avg_pool2d, DeviceType::CUDA, Provider::Native, avg_pool2d_cuda);
-REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CUDA, Provider::Native, avg_pool2d_backward_cuda);
-REGISTER_KERNEL(adaptive_avg_pool2d, DeviceType::CUDA, Provider::Native, adaptive_avg_pool2d_cuda);
-REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CUDA, Provider::Native,
-                adaptive_avg_pool2d_backward_cuda);
+REGISTER_KERNEL(max_pool2d, CUDA, Native, max_pool2d_cuda);
+REGISTER_KERNEL(max_pool2d_backward, CUDA, Native, max_pool2d_backward_cuda);
+REGISTER_KERNEL(avg_pool2d, CUDA, Native, avg_pool2d_cuda);
+REGISTER_KERNEL(avg_pool2d_backward, CUDA, Native, avg_pool2d_backward_cuda);
+REGISTER_KERNEL(adaptive_avg_pool2d, CUDA, Native, adaptive_avg_pool2d_cuda);
+REGISTER_KERNEL(adaptive_avg_pool2d_backward, CUDA, Native, adaptive_avg_pool2d_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -135,12 +135,11 @@ void dropout_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
   });
 }
 
-REGISTER_KERNEL(advance_random_state, DeviceType::CUDA, Provider::Native,
-                advance_random_state_cuda);
-REGISTER_KERNEL(uniform, DeviceType::CUDA, Provider::Native, uniform_cuda);
-REGISTER_KERNEL(randint, DeviceType::CUDA, Provider::Native, randint_cuda);
-REGISTER_KERNEL(normal, DeviceType::CUDA, Provider::Native, normal_cuda);
-REGISTER_KERNEL(dropout, DeviceType::CUDA, Provider::Native, dropout_cuda);
+REGISTER_KERNEL(advance_random_state, CUDA, Native, advance_random_state_cuda);
+REGISTER_KERNEL(uniform, CUDA, Native, uniform_cuda);
+REGISTER_KERNEL(randint, CUDA, Native, randint_cuda);
+REGISTER_KERNEL(normal, CUDA, Native, normal_cuda);
+REGISTER_KERNEL(dropout, CUDA, Native, dropout_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

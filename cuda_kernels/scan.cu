@@ -72,8 +72,8 @@ void argsort_cuda(Stream stream, const Tensor& index, const Tensor& x, bool desc
   });
 }
 
-REGISTER_KERNEL(cumsum, DeviceType::CUDA, Provider::Native, cumsum_cuda);
-REGISTER_KERNEL(argsort, DeviceType::CUDA, Provider::Native, argsort_cuda);
+REGISTER_KERNEL(cumsum, CUDA, Native, cumsum_cuda);
+REGISTER_KERNEL(argsort, CUDA, Native, argsort_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

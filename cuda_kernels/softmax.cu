@@ -83,11 +83,10 @@ void log_softmax_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dy
   backward<true>("log_softmax", stream, dx, dy, y);
 }
 
-REGISTER_KERNEL(softmax, DeviceType::CUDA, Provider::Native, softmax_cuda);
-REGISTER_KERNEL(log_softmax, DeviceType::CUDA, Provider::Native, log_softmax_cuda);
-REGISTER_KERNEL(softmax_backward, DeviceType::CUDA, Provider::Native, softmax_backward_cuda);
-REGISTER_KERNEL(log_softmax_backward, DeviceType::CUDA, Provider::Native,
-                log_softmax_backward_cuda);
+REGISTER_KERNEL(softmax, CUDA, Native, softmax_cuda);
+REGISTER_KERNEL(log_softmax, CUDA, Native, log_softmax_cuda);
+REGISTER_KERNEL(softmax_backward, CUDA, Native, softmax_backward_cuda);
+REGISTER_KERNEL(log_softmax_backward, CUDA, Native, log_softmax_backward_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -196,9 +196,9 @@ void sum_squares_cuda(Stream stream, const Tensor& y, const Tensor& x) {
   });
 }
 
-REGISTER_KERNEL(sum, DeviceType::CUDA, Provider::Native, sum_cuda);
-REGISTER_KERNEL(squared_deviations, DeviceType::CUDA, Provider::Native, squared_deviations_cuda);
-REGISTER_KERNEL(sum_squares, DeviceType::CUDA, Provider::Native, sum_squares_cuda);
+REGISTER_KERNEL(sum, CUDA, Native, sum_cuda);
+REGISTER_KERNEL(squared_deviations, CUDA, Native, squared_deviations_cuda);
+REGISTER_KERNEL(sum_squares, CUDA, Native, sum_squares_cuda);
 
 }  // namespace
 }  // namespace ringgrad::cuda

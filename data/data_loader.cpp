@@ -6,7 +6,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/data/loading/pass.h"
 #include "ringgrad/data/loading/prefetcher.h"
 

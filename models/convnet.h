@@ -1,8 +1,8 @@
 // A small network for images such as MNIST's: the convolutional one of many tutorials.
 #pragma once
 
-#include "ringgrad/nn/containers.h"
-#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/basic_layers.h"
+#include "ringgrad/nn/sequential.h"
 
 namespace ringgrad::models {
 

@@ -2,8 +2,8 @@
 // weights are exchanged freely: those for ImageNet (table 1), and the slim ones for CIFAR (§4.2).
 #pragma once
 
-#include "ringgrad/nn/containers.h"
-#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/basic_layers.h"
+#include "ringgrad/nn/sequential.h"
 
 namespace ringgrad::models {
 

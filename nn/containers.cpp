@@ -6,12 +6,6 @@
 
 namespace ringgrad::nn {
 
-Tensor Sequential::forward(const Tensor& x) {
-  Tensor y = x;
-  for (const auto& module : *this) y = (*module)(y);
-  return y;
-}
-
 bool ModuleDict::contains(const std::string& name) const {
   return std::any_of(begin(), end(), [&](const auto& entry) { return entry.first == name; });
 }

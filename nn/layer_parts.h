@@ -45,10 +45,4 @@ std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& 
   return all + (bias ? "" : ", bias=False");
 }
 
-inline std::string window(const Pool2dOptions& o) {
-  return "kernel_size=" + text(o.kernel) +
-         ", stride=" + text(o.stride == Pair(0) ? o.kernel : o.stride) +
-         ", padding=" + text(o.padding);
-}
-
 }  // namespace ringgrad::nn

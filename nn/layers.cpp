@@ -4,65 +4,166 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
-#include "ringgrad/core/program_observer.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layer_parts.h"
 
 namespace ringgrad::nn {
 
-void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel,
-                 int64_t groups) {
-  CHECK(kernel.h > 0 && kernel.w > 0, layer, ": the kernel is ", kernel.h, "×", kernel.w,
-        ", expected at least 1×1");
-  CHECK(groups > 0 && in_channels > 0 && out_channels > 0 && in_channels % groups == 0 &&
-            out_channels % groups == 0,
-        layer, ": ", in_channels, " input and ", out_channels, " output channels in ", groups,
-        " groups, expected multiples of the number of groups");
-}
-
-Linear::Linear(Int64 in_features, Int64 out_features, LinearOptions options) {
-  CHECK(in_features > 0 && out_features > 0, "Linear: ", in_features, " input and ", out_features,
-        " output features, expected at least 1");
-  weight = register_parameter("weight", empty({out_features, in_features}));
-  bias = register_parameter("bias", options.bias ? empty({out_features}) : Tensor());
-  init::layer_default_(weight, bias);
-}
-
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
-
-Conv2d::Conv2d(Int64 in_channels, Int64 out_channels, Pair kernel, Conv2dOptions options)
+Conv1d::Conv1d(Int64 in_channels, Int64 out_channels, Int64 kernel, Conv1dOptions options)
     : options_{.stride = options.stride,
                .padding = options.padding,
                .dilation = options.dilation,
                .groups = options.groups} {
-  check_sizes("Conv2d", in_channels, out_channels, kernel, options.groups);
-  weight = register_parameter(
-      "weight", empty({out_channels, in_channels / options.groups, kernel.h, kernel.w}));
+  check_sizes("Conv1d", in_channels, out_channels, {1, kernel}, options.groups);
+  weight =
+      register_parameter("weight", empty({out_channels, in_channels / options.groups, kernel}));
   bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
   init::layer_default_(weight, bias);
 }
 
-Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
+Tensor Conv1d::forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
 
-BatchNorm::BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options)
-    : options_(options), features_(features) {
-  CHECK(features > 0, name, ": ", features, " features, expected at least 1");
-  const auto where = [](bool wanted, const Tensor& value) { return wanted ? value : Tensor(); };
-  const bool tracked = options.track_running_stats;
-  weight = register_parameter("weight", where(options.affine, ones({features})));
-  bias = register_parameter("bias", where(options.affine && options.bias, zeros({features})));
-  running_mean = register_buffer("running_mean", where(tracked, zeros({features})));
-  running_var = register_buffer("running_var", where(tracked, ones({features})));
-  num_batches_tracked =
-      register_buffer("num_batches_tracked", where(tracked, zeros({}, {.dtype = DType::Int64})));
+ConvTranspose2d::ConvTranspose2d(Int64 in_channels, Int64 out_channels, Pair kernel,
+                                 ConvTranspose2dOptions options)
+    : options_{.stride = options.stride,
+               .padding = options.padding,
+               .output_padding = options.output_padding,
+               .dilation = options.dilation,
+               .groups = options.groups} {
+  check_sizes("ConvTranspose2d", in_channels, out_channels, kernel, options.groups);
+  weight = register_parameter(
+      "weight", empty({in_channels, out_channels / options.groups, kernel.h, kernel.w}));
+  bias = register_parameter("bias", options.bias ? empty({out_channels}) : Tensor());
+  init::layer_default_(weight, bias);
 }
 
-void BatchNorm2d::check_shape(const Tensor& x) const {
-  CHECK(x.defined(), "BatchNorm2d: the input is an undefined tensor, expected [N, C, H, W]");
-  CHECK_AS(ShapeError, x.dim() == 4, "BatchNorm2d: the input has shape ", x.shape(),
+Tensor ConvTranspose2d::forward(const Tensor& x) {
+  return conv_transpose2d(x, weight, bias, options_);
+}
+
+LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
+    : normalized_shape_(normalized_shape), eps_(options.eps) {
+  weight = register_parameter("weight", options.affine ? ones(normalized_shape) : Tensor());
+  bias = register_parameter("bias",
+                            options.affine && options.bias ? zeros(normalized_shape) : Tensor());
+}
+
+Tensor LayerNorm::forward(const Tensor& x) {
+  return layer_norm(x, normalized_shape_, weight, bias, eps_);
+}
+
+GroupNorm::GroupNorm(Int64 groups, Int64 channels, GroupNormOptions options)
+    : groups_(groups), channels_(channels), eps_(options.eps) {
+  CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm: ", channels,
+        " channels in ", groups, " groups, expected a multiple of the number of groups");
+  weight = register_parameter("weight", options.affine ? ones({channels}) : Tensor());
+  bias = register_parameter("bias", options.affine && options.bias ? zeros({channels}) : Tensor());
+}
+
+Tensor GroupNorm::forward(const Tensor& x) {
+  CHECK(x.defined(), "GroupNorm: the input is an undefined tensor, expected [N, C, …]");
+  CHECK_AS(ShapeError, x.dim() >= 2 && x.size(1) == channels_, "GroupNorm: the input has shape ",
+           x.shape(), ", expected [N, ", channels_, ", …]");
+  return group_norm(x, groups_, weight, bias, eps_);
+}
+
+PReLU::PReLU(Int64 num_parameters, Real init) {
+  CHECK(num_parameters > 0, "PReLU: ", num_parameters, " parameters, expected at least 1");
+  weight = register_parameter("weight", full({num_parameters}, init));
+}
+
+Tensor PReLU::forward(const Tensor& x) {
+  CHECK(x.defined(), "PReLU: the input is an undefined tensor, expected elements");
+  const int64_t count = weight.numel(), channels = x.dim() > 1 ? x.size(1) : 1;
+  CHECK_AS(ShapeError, count == 1 || count == channels, "PReLU: the input has shape ", x.shape(),
+           " with ", channels, " channels, expected ", count);
+  Shape each = {count};
+  while (each.dim() + 1 < x.dim()) each.push_back(1);
+  return prelu(x, reshape(weight, x.dim() == 0 ? Shape() : each));
+}
+
+Upsample::Upsample(UpsampleOptions options) : options_(options) {
+  CHECK((options.size == Pair(0)) != (options.scale_factor == 0), "Upsample: the size is ",
+        options.size.h, "×", options.size.w, " and the scale factor ", options.scale_factor,
+        ", expected one of the two");
+}
+
+Tensor Upsample::forward(const Tensor& x) {
+  CHECK(x.defined(), "Upsample: the input is an undefined tensor, expected [N, C, H, W]");
+  CHECK_AS(ShapeError, x.dim() == 4, "Upsample: the input has shape ", x.shape(),
            ", expected [N, C, H, W]");
+  Pair size = options_.size;
+  if (const double scale = options_.scale_factor; scale != 0) {
+    const double height = static_cast<double>(x.size(2)) * scale,
+                 width = static_cast<double>(x.size(3)) * scale;
+    CHECK_AS(ShapeError, height == std::floor(height) && width == std::floor(width),
+             "Upsample: the input ", x.shape(), " times ", scale, " is ", height, "×", width,
+             " pixels, expected whole numbers; say the size instead");
+    size = {static_cast<int64_t>(height), static_cast<int64_t>(width)};
+  }
+  return upsample(x, size, {.mode = options_.mode, .align_corners = options_.align_corners});
+}
+
+Embedding::Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options)
+    : padding_idx_(options.padding_idx) {
+  CHECK(num_embeddings > 0 && embedding_dim > 0, "Embedding: ", num_embeddings, " rows of ",
+        embedding_dim, " numbers, expected at least 1");
+  weight = register_parameter("weight", empty({num_embeddings, embedding_dim}));
+  normal_(weight, 0, 1);
+  if (padding_idx_) {
+    const int64_t row = *padding_idx_ < 0 ? *padding_idx_ + num_embeddings : *padding_idx_;
+    CHECK_AS(IndexError, row >= 0 && row < num_embeddings, "Embedding: padding_idx is ",
+             *padding_idx_, ", there are ", num_embeddings, " rows");
+    padding_idx_ = row;
+    fill_(select(weight.detach(), 0, row), 0);
+  }
+}
+
+Tensor Embedding::forward(const Tensor& x) { return embedding(x, weight, padding_idx_); }
+
+std::string Conv1d::extra_repr() const {
+  return convolution(weight.size(1) * options_.groups, weight.size(0), weight.size(2), options_, 0,
+                     bias.defined());
+}
+
+std::string ConvTranspose2d::extra_repr() const {
+  return convolution(weight.size(0), weight.size(1) * options_.groups,
+                     Pair(weight.size(2), weight.size(3)), options_, options_.output_padding,
+                     bias.defined());
+}
+
+std::string LayerNorm::extra_repr() const {
+  std::string sizes;
+  for (const int64_t size : normalized_shape_)
+    sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  if (normalized_shape_.dim() == 1) sizes += ",";
+  return "(" + sizes + "), eps=" + text(eps_) + ", elementwise_affine=" + text(weight.defined()) +
+         ", bias=" + text(bias.defined());
+}
+
+std::string GroupNorm::extra_repr() const {
+  return std::to_string(groups_) + ", " + std::to_string(channels_) + ", eps=" + text(eps_) +
+         ", affine=" + text(weight.defined()) + ", bias=" + text(bias.defined());
+}
+
+std::string Upsample::extra_repr() const {
+  const std::string target = options_.scale_factor != 0
+                                 ? "scale_factor=" + text(options_.scale_factor)
+                                 : "size=" + text(options_.size);
+  return target + ", mode='" + (options_.mode == UpsampleMode::Nearest ? "nearest" : "bilinear") +
+         "'";
+}
+
+std::string ELU::extra_repr() const { return "alpha=" + text(alpha_); }
+
+std::string PReLU::extra_repr() const { return "num_parameters=" + std::to_string(weight.numel()); }
+
+std::string LeakyReLU::extra_repr() const { return "negative_slope=" + text(slope_); }
+
+std::string Embedding::extra_repr() const {
+  return std::to_string(weight.size(0)) + ", " + std::to_string(weight.size(1)) +
+         (padding_idx_ ? ", padding_idx=" + std::to_string(*padding_idx_) : "");
 }
 
 void BatchNorm1d::check_shape(const Tensor& x) const {
@@ -71,21 +172,24 @@ void BatchNorm1d::check_shape(const Tensor& x) const {
            ", expected [N, C] or [N, C, L]");
 }
 
-void BatchNorm::follow_members(const Module& source) {
-  normalization_ = static_cast<const BatchNorm&>(source).normalization_;
+static std::string window(const Pool2dOptions& o) {
+  return "kernel_size=" + text(o.kernel) +
+         ", stride=" + text(o.stride == Pair(0) ? o.kernel : o.stride) +
+         ", padding=" + text(o.padding);
 }
 
-Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
-  check_shape(x);
-  if (program_observer) program_observer->mode("batch_norm", is_training());
-  return normalization_(x, weight, bias, running_mean, running_var,
-                        {.training = is_training() || !options_.track_running_stats,
-                         .momentum = options_.momentum,
-                         .eps = options_.eps,
-                         .activation = fusion.activation,
-                         .residual = fusion.residual,
-                         .max_pool = fusion.max_pool,
-                         .batches = is_training() ? Tensor(num_batches_tracked) : Tensor()});
+std::string MaxPool2d::extra_repr() const {
+  return window(options_) + ", dilation=1, ceil_mode=False";
+}
+
+std::string AvgPool2d::extra_repr() const { return window(options_); }
+
+std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + text(output_size_); }
+
+std::string Dropout::extra_repr() const { return "p=" + text(p_) + ", inplace=False"; }
+
+std::string Flatten::extra_repr() const {
+  return "start_dim=" + std::to_string(start_dim_) + ", end_dim=" + std::to_string(end_dim_);
 }
 
 }  // namespace ringgrad::nn

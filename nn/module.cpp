@@ -1,22 +1,15 @@
 #include "ringgrad/nn/module.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <typeinfo>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 
 namespace ringgrad::nn {
 namespace {
-
-// Gives a tensor, and its gradient, another dtype or device; every handle follows.
-void replace(const Tensor& tensor, TensorOptions options) {
-  if (tensor.dtype() == options.dtype && tensor.device() == options.device) return;
-  const Tensor grad = tensor.grad();
-  if (grad) tensor.set_grad({});  // a gradient must always fit its tensor
-  tensor.set_data(copy_of(tensor, options));
-  if (grad) tensor.set_grad(copy_of(grad, options));
-}
 
 // The entries that name another tensor than those before them.
 NamedTensors distinct(const NamedTensors& all) {
@@ -76,7 +69,6 @@ NamedTensors Module::collect(Registrations Module::*which) const {
 
 NamedTensors Module::named_parameters() const { return distinct(collect(&Module::parameters_)); }
 NamedTensors Module::named_buffers() const { return distinct(collect(&Module::buffers_)); }
-std::vector<Tensor> Module::parameters() const { return tensors_of(named_parameters()); }
 std::vector<Tensor> Module::buffers() const { return tensors_of(named_buffers()); }
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
@@ -93,85 +85,12 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return all;
 }
 
-std::vector<std::pair<std::string, Module*>> Module::named_children() const {
-  std::vector<std::pair<std::string, Module*>> all;
-  for (const Child& child : children_) all.emplace_back(child.name, &module_of(child));
-  return all;
-}
-
-std::vector<Module*> Module::children() const {
-  std::vector<Module*> all;
-  for (const Child& child : children_) all.push_back(&module_of(child));
-  return all;
-}
-
-void Module::apply(const std::function<void(Module& module)>& f) {
-  const auto all = named_modules();  // parents first
-  for (auto entry = all.rbegin(); entry != all.rend(); ++entry) f(*entry->second);
-}
-
-HookHandle Module::register_forward_hook(ForwardHook hook) {
-  const int id = next_hook_++;
-  hooks_.emplace(id, std::move(hook));
-  return HookHandle([place = place_, id] {
-    if (*place) (*place)->hooks_.erase(id);
-  });
-}
-
 Tensor Module::forward_with_hooks(const Tensor& x) {
   Tensor y = forward(x);
   const auto hooks = hooks_;  // a hook may remove itself, or others
   for (const auto& [id, hook] : hooks)
     if (const Tensor other = hook(*this, x, y)) y = other;
   return y;
-}
-
-void Module::follow(const Module& source,
-                    const std::function<void(Tensor&, const Tensor&)>& point) {
-  CHECK(typeid(*this) == typeid(source), "module: a ", type_name(), " cannot follow a ",
-        source.type_name());
-  const auto follow_tensors = [&](const Registrations& own, const Registrations& others) {
-    const auto alike = [](const auto& a, const auto& b) { return a->name == b->name; };
-    const auto [here, there] =
-        std::mismatch(own.begin(), own.end(), others.begin(), others.end(), alike);
-    CHECK(here == own.end() && there == others.end(), "module: a ", type_name(), " has registered ",
-          here == own.end() ? "nothing" : "'" + (*here)->name + "'",
-          " where the one that it is to follow has ",
-          there == others.end() ? "nothing" : "'" + (*there)->name + "'");
-    for (size_t i = 0; i < own.size(); ++i) point(own[i]->tensor(), others[i]->tensor());
-  };
-  follow_tensors(parameters_, source.parameters_);
-  follow_tensors(buffers_, source.buffers_);
-  training_ = source.training_;
-  hooks_ = source.hooks_;
-  next_hook_ = source.next_hook_;
-  follow_members(source);
-}
-
-int64_t Module::num_parameters() const {
-  int64_t n = 0;
-  for (const Tensor& parameter : parameters()) n += parameter.numel();
-  return n;
-}
-
-void Module::to(Device device) {
-  check_device("module.to", device);
-  for (const Tensor& parameter : parameters()) replace(parameter, {parameter.dtype(), device});
-  for (const Tensor& buffer : buffers()) replace(buffer, {buffer.dtype(), device});
-}
-
-void Module::to(DType dtype) {
-  if (!is_floating(dtype)) throw_unsupported_dtype("module.to", dtype, "a floating dtype");
-  for (const auto& [name, module] : named_modules())
-    for (const Registrations* own : {&module->parameters_, &module->buffers_})
-      for (const auto& registration : *own)
-        if (const Tensor& tensor = registration->tensor(); tensor && is_floating(tensor.dtype()))
-          replace(tensor, {module->storage_dtype(dtype), tensor.device()});
-}
-
-void Module::zero_grad() {
-  for (const Tensor& parameter : parameters())
-    if (const Tensor grad = parameter.grad()) fill_(grad, 0);
 }
 
 NamedTensors Module::state_dict() const {
@@ -237,9 +156,22 @@ void Module::register_module(const std::string& name, Module& child) {
   add_child(name, child, nullptr);
 }
 
-void Module::adopt(Module& module) {
-  add_child("", module, nullptr);
-  training_ = module.training_;
+// "Net" of ringgrad::(anonymous namespace)::Net, and of main::Net.
+std::string Module::type_name() const {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
+  std::string text = name ? name.get() : typeid(*this).name();
+  if (text.ends_with('>')) {  // a template's arguments
+    size_t begin = text.size() - 1;
+    for (int open = 1; open > 0 && begin > 0;) {
+      --begin;
+      open += (text[begin] == '>') - (text[begin] == '<');
+    }
+    text.resize(begin);
+  }
+  const size_t colons = text.rfind("::");
+  return colons == std::string::npos ? text : text.substr(colons + 2);
 }
 
 }  // namespace ringgrad::nn

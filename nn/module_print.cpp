@@ -1,9 +1,4 @@
-#include <cxxabi.h>
-
-#include <cstdlib>
-#include <memory>
 #include <ostream>
-#include <typeinfo>
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/nn/module.h"
@@ -18,24 +13,6 @@ std::string indented(const std::string& text) {
 }
 
 }  // namespace
-
-// "Net" of ringgrad::(anonymous namespace)::Net, and of main::Net.
-std::string Module::type_name() const {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(
-      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
-  std::string text = name ? name.get() : typeid(*this).name();
-  if (text.ends_with('>')) {  // a template's arguments
-    size_t begin = text.size() - 1;
-    for (int open = 1; open > 0 && begin > 0;) {
-      --begin;
-      open += (text[begin] == '>') - (text[begin] == '<');
-    }
-    text.resize(begin);
-  }
-  const size_t colons = text.rfind("::");
-  return colons == std::string::npos ? text : text.substr(colons + 2);
-}
 
 std::ostream& operator<<(std::ostream& out, const Module& module) {
   out << module.type_name() << '(' << module.extra_repr();

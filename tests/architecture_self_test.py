@@ -22,8 +22,8 @@ GOOD = {
     "core/kernels.h": "// add\nKERNEL(add, (const Tensor& y,\n                 const Tensor& x));\n"
     "KERNEL(exp, (const Tensor&));\nKERNEL(exp_backward, ());\n",
     "core/cpu/add.cpp": '#include <Eigen/Core>\n#include "ringgrad/core/base/check.h"\n'
-    "REGISTER_KERNEL(add, DeviceType::CPU, Provider::Native, add_cpu);\n",
-    "core/cpu/exp.cpp": "#define UNARY(NAME, F) \\\n  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, F);\n"
+    "REGISTER_KERNEL(add, CPU, Native, add_cpu);\n",
+    "core/cpu/exp.cpp": "#define UNARY(NAME, F) \\\n  REGISTER_KERNEL(NAME, CPU, Native, F);\n"
     "UNARY(exp, f)\nALL_BACKWARD(UNARY)\n",
     "core/kernels/lists.h": "#define ALL_BACKWARD(REGISTER) \\\n  REGISTER(exp_backward, g)\n",
     "cuda_kernels/runtime/stream.h": "#include <cuda_runtime.h>\ncudaStream_t of(int);\n",
@@ -44,7 +44,7 @@ GOOD = {
 }
 
 SPECS = GOOD["tests/op_specs.cpp"]
-NATIVE_EXP = "REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, f);\n"
+NATIVE_EXP = "REGISTER_KERNEL(exp, CPU, Native, f);\n"
 # The other one stands in distributed/data_parallel.cpp; in an unnamed namespace, or nested, it would be fine.
 ONE_TYPE = "namespace ringgrad {\nstruct Plan { int size; };\n}  // namespace ringgrad\n"
 LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'

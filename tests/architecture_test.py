@@ -51,7 +51,7 @@ ROOMS = {
         "dtype",
         "scalar shape",
         "tensor overlap factory random generator_scope kernels program_observer",
-        "reference",
+        "reference further",
         "cpu",
     ],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
@@ -343,7 +343,7 @@ def kernel_lists(text):
 def registered_kernels(text, lists):
     """Kernels that a file registers for the CPU, by REGISTER_KERNEL or by a macro of its own around that, which may be
     applied to one of the lists."""
-    native = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*DeviceType::CPU\s*,\s*Provider::Native\b"
+    native = r"REGISTER_KERNEL\(\s*(?:kernels::)?(\w+)\s*,\s*CPU\s*,\s*Native\b"
     names = set(re.findall(native, text))
     for macro, first, body in re.findall(r"#define (\w+)\((\w+)[^)]*\)((?:.*\\\n)*.*)", text):
         if first in re.findall(native, body):
@@ -380,7 +380,7 @@ def kernels(tree):
     breaches = []
     for name, path, line in declared:
         if name not in registered:
-            mend = f"REGISTER_KERNEL({name}, DeviceType::CPU, Provider::Native, …) in core/cpu/"
+            mend = f"REGISTER_KERNEL({name}, CPU, Native, …) in core/cpu/"
             breaches.append(Breach(path, line, f"kernel {name} has no native CPU implementation", mend))
         if name not in tested:
             mend = f'name it in the .kernels = {{"{name}", …}} of the row that reaches it'

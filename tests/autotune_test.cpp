@@ -48,8 +48,8 @@ bool probe_vendor(Stream, const Tensor& y, const Conv2dOptions&) {
   write(y, 2);
   return true;
 }
-REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Native, probe_native);
-REGISTER_KERNEL(probe, DeviceType::CPU, Provider::Vendor, probe_vendor);
+REGISTER_KERNEL(probe, CPU, Native, probe_native);
+REGISTER_KERNEL(probe, CPU, Vendor, probe_vendor);
 
 // Returns a call as it stands in the file.
 std::string near(const std::string& call) {
@@ -252,8 +252,8 @@ bool probe_cuda_vendor(Stream, const Tensor& y, const Conv2dOptions&) {
   kernels::fill(y, 2);
   return true;
 }
-REGISTER_KERNEL(probe, DeviceType::CUDA, Provider::Native, probe_cuda);
-REGISTER_KERNEL(probe, DeviceType::CUDA, Provider::Vendor, probe_cuda_vendor);
+REGISTER_KERNEL(probe, CUDA, Native, probe_cuda);
+REGISTER_KERNEL(probe, CUDA, Vendor, probe_cuda_vendor);
 }  // namespace
 
 // What the host takes to queue a kernel does not count: in a captured step nobody waits for it.

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ringgrad/core/cpu/vector_math.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/tests/cpu_kernels.h"
 

@@ -1,5 +1,6 @@
 // Random numbers on the CPU: the published vectors of Philox, and the moments. The rows of
 // tests/op_specs_random.cpp compare every number with the definition.
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/random.h"
 
 #include "ringgrad/core/error.h"

@@ -1,5 +1,6 @@
 // The promise of core/device/parallel.h, kernel by kernel: results on the CPU do not depend on the
 // number of threads. The tensors are so large that every kernel divides them.
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/tests/cpu_kernels.h"
 
 using namespace ringgrad;

@@ -1,5 +1,6 @@
 // What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
 #include "ringgrad/tests/cuda_kernels.h"
+#include "ringgrad/core/kernels.h"
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/kernels/kernel.h"

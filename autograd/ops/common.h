@@ -3,11 +3,11 @@
 // and SyncBatchNorm.
 #pragma once
 
+#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/differentiable.h"
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad {
 
@@ -78,6 +78,20 @@ Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves,
                           return {dx};
                         });
 }
+
+// x as a view can show it. A channel-blocked tensor becomes a strided one for good, whatever names
+// it, so that what is written to the view is written to x. Not where the view has a history, and
+// cannot be written to. The version goes along for a SavedTensor, which compares it.
+Tensor viewable(const Tensor& x);
+
+// Elements begin, …, begin + (length - 1) step along d, without history.
+Tensor part_of(const Tensor& x, int d, int64_t begin, int64_t length, int64_t step = 1);
+
+// x with its last two dimensions exchanged, without history.
+Tensor swapped_matrix(const Tensor& x);
+
+// a · b (+ bias) for strided operands of 2 or 3 dimensions, without history.
+Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 
 // Of no values there is nothing to normalise, but a weight and a bias get their gradient, which is
 // 0. The first of the inputs has the result's shape.

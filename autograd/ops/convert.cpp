@@ -1,4 +1,4 @@
-#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/classifier_ops.h"
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"

@@ -1,7 +1,4 @@
-#include "ringgrad/autograd/autocast.h"
-#include "ringgrad/autograd/ops.h"
-
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/class_loss.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -45,19 +42,7 @@ void check_targets(const char* operation, const Tensor& target, int64_t classes,
              ", or the ignore_index ", ignore_index);
 }
 
-// The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]).
-// Nothing here waits for the device: the sum of the weights stays there.
-struct ReducedRows {
-  Tensor result, weight_sum;
-  ReducedRows(const Tensor& loss, const Tensor& weight, Reduction reduction) : result(loss) {
-    if (reduction == Reduction::None) return;
-    result = sum_to(loss, {});
-    if (reduction == Reduction::Mean) {
-      weight_sum = sum_to(weight, {});
-      kernels::div(result, result, weight_sum);
-    }
-  }
-};
+}  // namespace
 
 Tensor row_scale(const Tensor& dy, const Tensor& weight_sum, int64_t rows) {
   Tensor scale = empty({rows}, {dy.dtype(), dy.device()});
@@ -68,10 +53,8 @@ Tensor row_scale(const Tensor& dy, const Tensor& weight_sum, int64_t rows) {
   return scale;
 }
 
-// Calls loss_of_rows on [N, C] logits and [N] targets, whatever the number of dimensions.
-template <class LossOfRows>
-Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target,
-                 const ClassLossOptions& options, LossOfRows&& loss_of_rows) {
+Tensor over_class_rows(const char* operation, const Tensor& x, const Tensor& target,
+                       const ClassLossOptions& options, const LossOfRows& loss_of_rows) {
   check_class_loss(operation, x, target, options);
   const Tensor flat = strided_contiguous(reshape(target.detach(), {target.numel()}));
   check_targets(operation, flat, x.size(1), options.ignore_index);
@@ -88,14 +71,12 @@ Tensor over_rows(const char* operation, const Tensor& x, const Tensor& target,
   return options.reduction == Reduction::None ? reshape(loss, target.shape()) : loss;
 }
 
-}  // namespace
-
 Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOptions& options) {
   OpScope scope("cross_entropy");
   CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
         "cross_entropy: the label smoothing is ", options.label_smoothing,
         ", expected a number in [0, 1]");
-  return over_rows(
+  return over_class_rows(
       "cross_entropy", x_, target_, options,
       [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
         const int64_t rows = x.size(0);
@@ -118,41 +99,6 @@ Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOpt
               return {dx};
             });
       });
-}
-
-Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions& options) {
-  OpScope scope("nll_loss");
-  CHECK(options.label_smoothing == 0, "nll_loss: the label smoothing is ", options.label_smoothing,
-        ", expected 0; cross_entropy() has it");
-  return over_rows("nll_loss", x_, target_, options,
-                   [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
-                     const int64_t rows = x.size(0), ignore_index = options.ignore_index;
-                     Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
-                     Tensor weight = empty_like(loss);
-                     kernels::nll_loss(loss, weight, x, target, class_weight, ignore_index);
-                     ReducedRows reduced(loss, weight, options.reduction);
-                     return differentiable(
-                         "nll_loss", {x}, reduced.result,
-                         [dtype = x.dtype(), shape = x.shape(), target = save(target),
-                          class_weight = save(class_weight), weight_sum = save(reduced.weight_sum),
-                          rows, ignore_index](const Tensor& dy) -> Gradients {
-                           Tensor dx = empty(shape, {dtype, dy.device()});
-                           kernels::nll_loss_backward(dx, row_scale(dy, weight_sum.get(), rows),
-                                                      target.get(), class_weight.get(),
-                                                      ignore_index);
-                           return {dx};
-                         });
-                   });
-}
-
-double loss_divisor(const Tensor& target, const ClassLossOptions& options) {
-  check_defined("loss_divisor", target);
-  const auto weights =
-      options.weight ? to_vector<double>(options.weight.detach()) : std::vector<double>();
-  double sum = 0;
-  for (const int64_t t : to_vector<int64_t>(target.detach()))
-    if (t != options.ignore_index) sum += weights.empty() ? 1 : weights.at(static_cast<size_t>(t));
-  return sum;
 }
 
 }  // namespace ringgrad

@@ -1,5 +1,5 @@
+#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/gradient_home.h"
-#include "ringgrad/autograd/ops.h"
 
 #include <cmath>
 

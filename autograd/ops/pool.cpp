@@ -1,4 +1,4 @@
-#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/classifier_ops.h"
 
 #include <cstdint>
 

@@ -91,7 +91,4 @@ class AtomicFile {
 // Writes a file of these bytes, as AtomicFile does.
 void write_text(const std::filesystem::path& file, std::string_view text);
 
-// Writes a file of these bytes, as AtomicFile does.
-void write_text(const std::filesystem::path& file, std::string_view text);
-
 }  // namespace ringgrad

@@ -71,9 +71,8 @@ void adaptive_avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Ten
   });
 }
 
-REGISTER_KERNEL(adaptive_avg_pool2d, DeviceType::CPU, Provider::Native, adaptive_avg_pool2d_cpu);
-REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CPU, Provider::Native,
-                adaptive_avg_pool2d_backward_cpu);
+REGISTER_KERNEL(adaptive_avg_pool2d, CPU, Native, adaptive_avg_pool2d_cpu);
+REGISTER_KERNEL(adaptive_avg_pool2d_backward, CPU, Native, adaptive_avg_pool2d_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -42,7 +42,7 @@ using Steps = AdaptiveSteps<Cpu>;
 
 #define REGISTER(NAME, FORMULAS)              \
   constexpr auto NAME##_cpu = FORMULAS::NAME; \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
+  REGISTER_KERNEL(NAME, CPU, Native, NAME##_cpu);
 RINGGRAD_ADAPTIVE_STEP_KERNELS(REGISTER)
 
 }  // namespace

@@ -86,7 +86,7 @@ void augment_images_cpu(Stream, const Tensor& y, const Tensor& images, const Ten
   });
 }
 
-REGISTER_KERNEL(augment_images, DeviceType::CPU, Provider::Native, augment_images_cpu);
+REGISTER_KERNEL(augment_images, CPU, Native, augment_images_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -110,11 +110,10 @@ void batch_norm_apply_cpu(Stream stream, const Tensor& y, const Tensor& positive
   });
 }
 
-REGISTER_KERNEL(batch_norm_stats, DeviceType::CPU, Provider::Native, batch_norm_stats_cpu);
-REGISTER_KERNEL(batch_norm_apply, DeviceType::CPU, Provider::Native, batch_norm_apply_cpu);
-REGISTER_KERNEL(batch_norm, DeviceType::CPU, Provider::Native, batch_norm_in_steps);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CPU, Provider::Native,
-                batch_norm_backward_in_steps);
+REGISTER_KERNEL(batch_norm_stats, CPU, Native, batch_norm_stats_cpu);
+REGISTER_KERNEL(batch_norm_apply, CPU, Native, batch_norm_apply_cpu);
+REGISTER_KERNEL(batch_norm, CPU, Native, batch_norm_in_steps);
+REGISTER_KERNEL(batch_norm_backward, CPU, Native, batch_norm_backward_in_steps);
 
 }  // namespace
 }  // namespace ringgrad::cpu

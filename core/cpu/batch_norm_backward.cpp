@@ -101,10 +101,8 @@ void batch_norm_backward_apply_cpu(Stream stream, const Tensor& dx, const Tensor
   });
 }
 
-REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CPU, Provider::Native,
-                batch_norm_backward_reduce_cpu);
-REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CPU, Provider::Native,
-                batch_norm_backward_apply_cpu);
+REGISTER_KERNEL(batch_norm_backward_reduce, CPU, Native, batch_norm_backward_reduce_cpu);
+REGISTER_KERNEL(batch_norm_backward_apply, CPU, Native, batch_norm_backward_apply_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -167,9 +167,8 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
   });
 }
 
-REGISTER_KERNEL(batch_norm_max_pool, DeviceType::CPU, Provider::Native, batch_norm_max_pool_cpu);
-REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CPU, Provider::Native,
-                batch_norm_max_pool_backward_cpu);
+REGISTER_KERNEL(batch_norm_max_pool, CPU, Native, batch_norm_max_pool_cpu);
+REGISTER_KERNEL(batch_norm_max_pool_backward, CPU, Native, batch_norm_max_pool_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

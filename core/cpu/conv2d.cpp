@@ -330,11 +330,9 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
   });
 }
 
-REGISTER_KERNEL(conv2d, DeviceType::CPU, Provider::Native, conv2d_cpu);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Native,
-                conv2d_backward_input_cpu);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Native,
-                conv2d_backward_weight_cpu);
+REGISTER_KERNEL(conv2d, CPU, Native, conv2d_cpu);
+REGISTER_KERNEL(conv2d_backward_input, CPU, Native, conv2d_backward_input_cpu);
+REGISTER_KERNEL(conv2d_backward_weight, CPU, Native, conv2d_backward_weight_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -162,8 +162,8 @@ void copy_to_host_cpu(Stream stream, const Tensor& x, const Tensor& host_y) {
   copy_cpu(stream, host_y, x);
 }
 
-REGISTER_KERNEL(copy, DeviceType::CPU, Provider::Native, copy_cpu);
-REGISTER_KERNEL(copy_to_host, DeviceType::CPU, Provider::Native, copy_to_host_cpu);
+REGISTER_KERNEL(copy, CPU, Native, copy_cpu);
+REGISTER_KERNEL(copy_to_host, CPU, Native, copy_to_host_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

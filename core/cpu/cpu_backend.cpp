@@ -1,4 +1,4 @@
-// Logical CPU devices: memory from the C library (huge pages for large blocks) and one ThreadPool
+// Logical CPU devices: memory from the C library (huge pages for large blocks), and threads for
 // each.
 #include <cstdlib>
 #include <fstream>
@@ -11,9 +11,9 @@
 
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/environment.h"
-#include "ringgrad/core/cpu/thread_pool.h"
 #include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad {
@@ -23,6 +23,11 @@ constexpr size_t kAlignment = 64;              // a cache line, and an AVX-512 r
 constexpr size_t kHugePage = size_t{2} << 20;  // blocks of at least two of them are aligned to them
 
 ProcessNumber cpu_devices("RINGGRAD_CPU_DEVICES", 1, 64);
+
+void run_in_turn(void*, int64_t units, void (*body)(void*, int64_t), void* context) {
+  for (int64_t unit = 0; unit < units; ++unit) body(context, unit);
+}
+constinit CpuThreads threads = {[](int) -> void* { return &threads; }, run_in_turn};
 
 class CpuBackend : public DeviceBackend {
  public:
@@ -61,10 +66,10 @@ class CpuBackend : public DeviceBackend {
     std::call_once(once_, [this] {
       check_cpu_kernels();
       for (int i = 0; i < count(); ++i)  // the cores are divided, at least one each
-        pools_.push_back(std::make_unique<ThreadPool>(std::max(1, cpu_cores() / count())));
+        threads_.push_back(threads.make(std::max(1, cpu_cores() / count())));
     });
     check_device("stream", Device(DeviceType::CPU, index));
-    return {Device(DeviceType::CPU, index), pools_[index].get()};
+    return {Device(DeviceType::CPU, index), threads_[index]};
   }
   void synchronize(Stream) override {}  // kernels on the CPU have finished when they return
   std::unique_ptr<DeviceGraph> capture(int, const std::function<void()>&) override {
@@ -74,7 +79,7 @@ class CpuBackend : public DeviceBackend {
 
  private:
   std::once_flag once_;
-  std::vector<std::unique_ptr<ThreadPool>> pools_;
+  std::vector<void*> threads_;
 };
 
 // The backend is never destroyed: tensors with static storage duration may be freed after
@@ -82,6 +87,11 @@ class CpuBackend : public DeviceBackend {
 BEFORE_MAIN(cpu, register_backend(DeviceType::CPU, new CpuBackend));
 
 }  // namespace
+
+void register_cpu_threads(CpuThreads registered) { threads = registered; }
+void detail::run_units(Stream stream, int64_t units, void (*body)(void*, int64_t), void* context) {
+  threads.run_units(stream.handle, units, body, context);
+}
 
 void set_cpu_devices(int n) { cpu_devices.set(n); }
 

@@ -212,11 +212,10 @@ void nll_loss_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale,
   });
 }
 
-REGISTER_KERNEL(cross_entropy, DeviceType::CPU, Provider::Native, cross_entropy_cpu);
-REGISTER_KERNEL(cross_entropy_backward, DeviceType::CPU, Provider::Native,
-                cross_entropy_backward_cpu);
-REGISTER_KERNEL(nll_loss, DeviceType::CPU, Provider::Native, nll_loss_cpu);
-REGISTER_KERNEL(nll_loss_backward, DeviceType::CPU, Provider::Native, nll_loss_backward_cpu);
+REGISTER_KERNEL(cross_entropy, CPU, Native, cross_entropy_cpu);
+REGISTER_KERNEL(cross_entropy_backward, CPU, Native, cross_entropy_backward_cpu);
+REGISTER_KERNEL(nll_loss, CPU, Native, nll_loss_cpu);
+REGISTER_KERNEL(nll_loss_backward, CPU, Native, nll_loss_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

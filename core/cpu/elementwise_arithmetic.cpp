@@ -17,10 +17,10 @@ void fill_cpu(Stream stream, const Tensor& x, Scalar value) {
 
 #define REGISTER(NAME, FORMULAS)              \
   constexpr auto NAME##_cpu = FORMULAS::NAME; \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
+  REGISTER_KERNEL(NAME, CPU, Native, NAME##_cpu);
 
 RINGGRAD_ARITHMETIC_KERNELS(REGISTER)
-REGISTER_KERNEL(fill, DeviceType::CPU, Provider::Native, fill_cpu);
+REGISTER_KERNEL(fill, CPU, Native, fill_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

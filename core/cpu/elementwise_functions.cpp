@@ -79,10 +79,10 @@ void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
 
 #define REGISTER(NAME, FORMULAS)              \
   constexpr auto NAME##_cpu = FORMULAS::NAME; \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Native, NAME##_cpu);
+  REGISTER_KERNEL(NAME, CPU, Native, NAME##_cpu);
 
 RINGGRAD_FUNCTION_KERNELS(REGISTER)
-REGISTER_KERNEL(pow, DeviceType::CPU, Provider::Native, pow_cpu);
+REGISTER_KERNEL(pow, CPU, Native, pow_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -39,7 +39,7 @@ void find_not_finite_cpu(Stream, const Tensor& record, const Tensor& x, int64_t 
   }
 }
 
-REGISTER_KERNEL(find_not_finite, DeviceType::CPU, Provider::Native, find_not_finite_cpu);
+REGISTER_KERNEL(find_not_finite, CPU, Native, find_not_finite_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -195,10 +195,10 @@ void scatter_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Te
   add_at(stream, "scatter_add", dx, dy, Indexed(dx, dy, index), index.data<int64_t>(), false);
 }
 
-REGISTER_KERNEL(index_select, DeviceType::CPU, Provider::Native, index_select_cpu);
-REGISTER_KERNEL(gather, DeviceType::CPU, Provider::Native, gather_cpu);
-REGISTER_KERNEL(index_add, DeviceType::CPU, Provider::Native, index_add_cpu);
-REGISTER_KERNEL(scatter_add, DeviceType::CPU, Provider::Native, scatter_add_cpu);
+REGISTER_KERNEL(index_select, CPU, Native, index_select_cpu);
+REGISTER_KERNEL(gather, CPU, Native, gather_cpu);
+REGISTER_KERNEL(index_add, CPU, Native, index_add_cpu);
+REGISTER_KERNEL(scatter_add, CPU, Native, scatter_add_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -222,8 +222,8 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
   });
 }
 
-REGISTER_KERNEL(layer_norm, DeviceType::CPU, Provider::Native, layer_norm_cpu);
-REGISTER_KERNEL(layer_norm_backward, DeviceType::CPU, Provider::Native, layer_norm_backward_cpu);
+REGISTER_KERNEL(layer_norm, CPU, Native, layer_norm_cpu);
+REGISTER_KERNEL(layer_norm_backward, CPU, Native, layer_norm_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -117,7 +117,7 @@ void matmul_cpu(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b
              [&]<class T>() { matmul_tiles<T>(stream, c, direct(a), direct(b), bias); });
 }
 
-REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Native, matmul_cpu);
+REGISTER_KERNEL(matmul, CPU, Native, matmul_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

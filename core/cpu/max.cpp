@@ -112,8 +112,8 @@ void min_cpu(Stream stream, const Tensor& y, const Tensor& index, const Tensor& 
   extremum<false>("min", stream, y, index, x);
 }
 
-REGISTER_KERNEL(max, DeviceType::CPU, Provider::Native, max_cpu);
-REGISTER_KERNEL(min, DeviceType::CPU, Provider::Native, min_cpu);
+REGISTER_KERNEL(max, CPU, Native, max_cpu);
+REGISTER_KERNEL(min, CPU, Native, min_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -123,8 +123,8 @@ void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Te
   });
 }
 
-REGISTER_KERNEL(sgd_step, DeviceType::CPU, Provider::Native, sgd_step_cpu);
-REGISTER_KERNEL(adam_step, DeviceType::CPU, Provider::Native, adam_step_cpu);
+REGISTER_KERNEL(sgd_step, CPU, Native, sgd_step_cpu);
+REGISTER_KERNEL(adam_step, CPU, Native, adam_step_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

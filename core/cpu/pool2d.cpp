@@ -181,10 +181,10 @@ void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
   });
 }
 
-REGISTER_KERNEL(max_pool2d, DeviceType::CPU, Provider::Native, max_pool2d_cpu);
-REGISTER_KERNEL(max_pool2d_backward, DeviceType::CPU, Provider::Native, max_pool2d_backward_cpu);
-REGISTER_KERNEL(avg_pool2d, DeviceType::CPU, Provider::Native, avg_pool2d_cpu);
-REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CPU, Provider::Native, avg_pool2d_backward_cpu);
+REGISTER_KERNEL(max_pool2d, CPU, Native, max_pool2d_cpu);
+REGISTER_KERNEL(max_pool2d_backward, CPU, Native, max_pool2d_backward_cpu);
+REGISTER_KERNEL(avg_pool2d, CPU, Native, avg_pool2d_cpu);
+REGISTER_KERNEL(avg_pool2d_backward, CPU, Native, avg_pool2d_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -157,11 +157,11 @@ void dropout_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
   });
 }
 
-REGISTER_KERNEL(advance_random_state, DeviceType::CPU, Provider::Native, advance_random_state_cpu);
-REGISTER_KERNEL(uniform, DeviceType::CPU, Provider::Native, uniform_cpu);
-REGISTER_KERNEL(randint, DeviceType::CPU, Provider::Native, randint_cpu);
-REGISTER_KERNEL(normal, DeviceType::CPU, Provider::Native, normal_cpu);
-REGISTER_KERNEL(dropout, DeviceType::CPU, Provider::Native, dropout_cpu);
+REGISTER_KERNEL(advance_random_state, CPU, Native, advance_random_state_cpu);
+REGISTER_KERNEL(uniform, CPU, Native, uniform_cpu);
+REGISTER_KERNEL(randint, CPU, Native, randint_cpu);
+REGISTER_KERNEL(normal, CPU, Native, normal_cpu);
+REGISTER_KERNEL(dropout, CPU, Native, dropout_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -334,9 +334,9 @@ void sum_squares_cpu(Stream stream, const Tensor& y, const Tensor& x) {
   });
 }
 
-REGISTER_KERNEL(sum, DeviceType::CPU, Provider::Native, sum_cpu);
-REGISTER_KERNEL(squared_deviations, DeviceType::CPU, Provider::Native, squared_deviations_cpu);
-REGISTER_KERNEL(sum_squares, DeviceType::CPU, Provider::Native, sum_squares_cpu);
+REGISTER_KERNEL(sum, CPU, Native, sum_cpu);
+REGISTER_KERNEL(squared_deviations, CPU, Native, squared_deviations_cpu);
+REGISTER_KERNEL(sum_squares, CPU, Native, sum_squares_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -136,8 +136,8 @@ void argsort_cpu(Stream stream, const Tensor& index, const Tensor& x, bool desce
   });
 }
 
-REGISTER_KERNEL(cumsum, DeviceType::CPU, Provider::Native, cumsum_cpu);
-REGISTER_KERNEL(argsort, DeviceType::CPU, Provider::Native, argsort_cpu);
+REGISTER_KERNEL(cumsum, CPU, Native, cumsum_cpu);
+REGISTER_KERNEL(argsort, CPU, Native, argsort_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

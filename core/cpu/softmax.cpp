@@ -75,10 +75,10 @@ void log_softmax_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
   backward<true>(stream, "log_softmax", dx, dy, y);
 }
 
-REGISTER_KERNEL(softmax, DeviceType::CPU, Provider::Native, softmax_cpu);
-REGISTER_KERNEL(softmax_backward, DeviceType::CPU, Provider::Native, softmax_backward_cpu);
-REGISTER_KERNEL(log_softmax, DeviceType::CPU, Provider::Native, log_softmax_cpu);
-REGISTER_KERNEL(log_softmax_backward, DeviceType::CPU, Provider::Native, log_softmax_backward_cpu);
+REGISTER_KERNEL(softmax, CPU, Native, softmax_cpu);
+REGISTER_KERNEL(softmax_backward, CPU, Native, softmax_backward_cpu);
+REGISTER_KERNEL(log_softmax, CPU, Native, log_softmax_cpu);
+REGISTER_KERNEL(log_softmax_backward, CPU, Native, log_softmax_backward_cpu);
 
 }  // namespace
 }  // namespace ringgrad::cpu

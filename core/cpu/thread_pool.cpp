@@ -3,6 +3,7 @@
 #include <new>
 #include <system_error>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/parallel.h"
 
@@ -136,8 +137,11 @@ void ThreadPool::run(int64_t units, void (*body)(void*, int64_t), void* context)
 
 int thread_count(Stream stream) { return static_cast<ThreadPool*>(stream.handle)->threads(); }
 
-void detail::run_units(Stream stream, int64_t units, void (*body)(void*, int64_t), void* context) {
-  static_cast<ThreadPool*>(stream.handle)->run(units, body, context);
+static void run_units(void* pool, int64_t units, void (*body)(void*, int64_t), void* context) {
+  static_cast<ThreadPool*>(pool)->run(units, body, context);
 }
+BEFORE_MAIN(thread_pool,
+            register_cpu_threads({[](int threads) -> void* { return new ThreadPool(threads); },
+                                  run_units}));
 
 }  // namespace ringgrad

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <vector>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/fork.h"
-#include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
 namespace {
@@ -175,14 +175,16 @@ DeviceAccount& account(Device device) {
   return *of_type[device.index];
 }
 
-}  // namespace
-
-void* allocate(Stream stream, size_t bytes) {
+void* allocate_block(Stream stream, size_t bytes) {
   return account(stream.device).allocate(stream, bytes);
 }
-void deallocate(Stream stream, void* data, size_t bytes) {
+void deallocate_block(Stream stream, void* data, size_t bytes) {
   account(stream.device).deallocate(stream, data, bytes);
 }
+BEFORE_MAIN(allocator, register_allocator({allocate_block, deallocate_block}));
+
+}  // namespace
+
 MemoryStats memory_stats(Device device) { return account(device).stats(); }
 void reset_peak_memory(Device device) { account(device).reset_peak(); }
 void empty_cache(Device device) { account(device).empty_cache(); }

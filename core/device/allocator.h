@@ -1,11 +1,12 @@
 // The caching allocator: freed blocks are kept in free lists by size and handed out again, so that
-// a training step in its steady state asks the system for nothing. One account per device.
+// a training step in its steady state asks the system for nothing. One account per device. It
+// registers itself as the Allocator; a program that lacks it asks the system each time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "ringgrad/core/device.h"
+#include "ringgrad/core/device/device_backend.h"
 
 namespace ringgrad {
 
@@ -16,14 +17,6 @@ struct MemoryStats {
   int64_t allocations = 0;     // calls of allocate
   int64_t cache_misses = 0;    // calls that went to the system
 };
-
-// A block of at least `bytes` for work on `stream`. A freed block is reused only on the stream it
-// was allocated for, where order makes that safe without waiting. Throws OutOfMemoryError, after
-// giving all cached blocks back and trying again, naming the current operation (core/error.h), the
-// bytes and what is live. Thread-safe.
-void* allocate(Stream stream, size_t bytes);
-// The same stream and bytes as at allocate.
-void deallocate(Stream stream, void* data, size_t bytes);
 
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);

@@ -90,4 +90,18 @@ void register_backend(DeviceType type, DeviceBackend* backend);
 // Throws DeviceError when the program was built without that device type.
 DeviceBackend& device_backend(DeviceType type);
 
+// A block of at least `bytes` for work on `stream`. A freed block is reused only on the stream it
+// was allocated for, where order makes that safe without waiting. Throws OutOfMemoryError
+// naming the current operation (core/error.h), the bytes and what is live. Thread-safe.
+void* allocate(Stream stream, size_t bytes);
+// The same stream and bytes as at allocate.
+void deallocate(Stream stream, void* data, size_t bytes);
+
+// Who gives out memory: the backends themselves, or what has registered (core/device/allocator.h).
+struct Allocator {
+  void* (*allocate)(Stream stream, size_t bytes);
+  void (*deallocate)(Stream stream, void* data, size_t bytes);
+};
+void register_allocator(Allocator allocator);
+
 }  // namespace ringgrad

@@ -1,12 +1,13 @@
 // parallel_for: the one way in which CPU kernels use several threads.
 //
-// Each logical CPU device owns a ThreadPool; a kernel passes on the stream it was given, and the
-// stream's handle is that pool. Work is split by index alone: the range is cut into units of
+// Each logical CPU device has threads of its own; a kernel passes on the stream it was given, whose
+// handle they are. Work is split by index alone: the range is cut into units of
 // `grain` indices whatever the number of threads, so results (sums included, when a kernel keeps
 // one partial result per unit) do not depend on it.
 //
 // Why not OpenMP: its runtime is opaque to ThreadSanitizer, has one pool for all logical devices,
-// and spins against the other ranks of an oversubscribed machine. Ours is core/cpu/thread_pool.cpp.
+// and spins against the other ranks of an oversubscribed machine. Ours is core/cpu/thread_pool.cpp;
+// a program that lacks it has the caller's thread.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,6 @@
 #include "ringgrad/core/device.h"
 
 namespace ringgrad {
-
-class ThreadPool;
 
 // How many threads parallel_for uses on this stream, the caller included.
 int thread_count(Stream stream);
@@ -29,6 +28,14 @@ namespace detail {
 void run_units(Stream stream, int64_t units, void (*body)(void* context, int64_t unit),
                void* context);
 }  // namespace detail
+
+// What the CPU's devices take for threads; the pools of core/cpu/thread_pool.cpp register as such.
+struct CpuThreads {
+  void* (*make)(int threads);  // of one device, for as long as the program lives; never null
+  void (*run_units)(void* made, int64_t units, void (*body)(void* context, int64_t unit),
+                    void* context);
+};
+void register_cpu_threads(CpuThreads threads);
 
 // body(begin, end) for consecutive pieces of [0, n), each a unit of `grain` indices (the last one
 // shorter). REQUIRES: grain >= 1, chosen so that a unit is worth a few microseconds.

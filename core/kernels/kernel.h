@@ -4,7 +4,7 @@
 // from the file that implements it, so this layer never names CUDA or a vendor library:
 //
 //   static void exp_cpu(Stream stream, const Tensor& y, const Tensor& x) { ... }
-//   REGISTER_KERNEL(exp, DeviceType::CPU, Provider::Native, exp_cpu);
+//   REGISTER_KERNEL(exp, CPU, Native, exp_cpu);
 //
 // A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on
 // that device's current stream, which the implementation receives as its first argument. The tables
@@ -221,6 +221,6 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
 };
 
 #define REGISTER_KERNEL(kernel, device, provider, function) \
-  BEFORE_MAIN(function, kernels::kernel.set<provider>(device, function))
+  BEFORE_MAIN(function, kernels::kernel.set<Provider::provider>(DeviceType::device, function))
 
 }  // namespace ringgrad

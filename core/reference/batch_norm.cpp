@@ -190,18 +190,14 @@ void batch_norm_max_pool_backward(Stream, const Tensor& dx_out, const Tensor& dy
   for_each_index(x.shape(), [&](const Shape& i) { dx(i) = gradient(i, g(i)); });
 }
 
-REGISTER_KERNEL(batch_norm_stats, DeviceType::CPU, Provider::Reference, batch_norm_stats);
-REGISTER_KERNEL(batch_norm_apply, DeviceType::CPU, Provider::Reference, batch_norm_apply);
-REGISTER_KERNEL(batch_norm, DeviceType::CPU, Provider::Reference, batch_norm_in_steps);
-REGISTER_KERNEL(batch_norm_backward_reduce, DeviceType::CPU, Provider::Reference,
-                batch_norm_backward_reduce);
-REGISTER_KERNEL(batch_norm_backward_apply, DeviceType::CPU, Provider::Reference,
-                batch_norm_backward_apply);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CPU, Provider::Reference,
-                batch_norm_backward_in_steps);
-REGISTER_KERNEL(batch_norm_max_pool, DeviceType::CPU, Provider::Reference, batch_norm_max_pool);
-REGISTER_KERNEL(batch_norm_max_pool_backward, DeviceType::CPU, Provider::Reference,
-                batch_norm_max_pool_backward);
+REFERENCE(batch_norm_stats);
+REFERENCE(batch_norm_apply);
+REGISTER_KERNEL(batch_norm, CPU, Reference, batch_norm_in_steps);
+REFERENCE(batch_norm_backward_reduce);
+REFERENCE(batch_norm_backward_apply);
+REGISTER_KERNEL(batch_norm_backward, CPU, Reference, batch_norm_backward_in_steps);
+REFERENCE(batch_norm_max_pool);
+REFERENCE(batch_norm_max_pool_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -15,7 +15,10 @@
 #include <vector>
 
 #include "ringgrad/core/base/number.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
+
+// Registers a function of a kernel's name as its reference.
+#define REFERENCE(kernel) REGISTER_KERNEL(kernel, CPU, Reference, kernel)
 
 namespace ringgrad::reference {
 
@@ -138,6 +141,19 @@ void for_each_index(const Shape& shape, const Body& body) {
     body(std::as_const(index));
     for (int d = shape.dim() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
   }
+}
+
+// body(index in x) for each element that meets at index `at` of y, whose summed dimensions have
+// size 1.
+template <class Body>
+void for_each_meeting(const Shape& at, const Shape& y, const Shape& x, const Body& body) {
+  Shape summed = x;
+  for (int d = 0; d < x.dim(); ++d)
+    if (y[d] == x[d]) summed[d] = 1;
+  for_each_index(summed, [&](Shape index) {
+    for (int d = 0; d < x.dim(); ++d) index[d] += at[d];
+    body(index);
+  });
 }
 
 // The elements of x in row-major order.

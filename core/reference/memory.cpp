@@ -19,9 +19,9 @@ void copy(Stream, const Tensor& y, const Tensor& x) {
 
 void copy_to_host(Stream stream, const Tensor& x, const Tensor& host_y) { copy(stream, host_y, x); }
 
-REGISTER_KERNEL(fill, DeviceType::CPU, Provider::Reference, fill);
-REGISTER_KERNEL(copy, DeviceType::CPU, Provider::Reference, copy);
-REGISTER_KERNEL(copy_to_host, DeviceType::CPU, Provider::Reference, copy_to_host);
+REFERENCE(fill);
+REFERENCE(copy);
+REFERENCE(copy_to_host);
 
 }  // namespace
 }  // namespace ringgrad::reference

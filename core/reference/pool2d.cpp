@@ -124,13 +124,12 @@ void adaptive_avg_pool2d_backward(Stream, const Tensor& dx, const Tensor& dy) {
   });
 }
 
-REGISTER_KERNEL(max_pool2d, DeviceType::CPU, Provider::Reference, max_pool2d);
-REGISTER_KERNEL(max_pool2d_backward, DeviceType::CPU, Provider::Reference, max_pool2d_backward);
-REGISTER_KERNEL(avg_pool2d, DeviceType::CPU, Provider::Reference, avg_pool2d);
-REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CPU, Provider::Reference, avg_pool2d_backward);
-REGISTER_KERNEL(adaptive_avg_pool2d, DeviceType::CPU, Provider::Reference, adaptive_avg_pool2d);
-REGISTER_KERNEL(adaptive_avg_pool2d_backward, DeviceType::CPU, Provider::Reference,
-                adaptive_avg_pool2d_backward);
+REFERENCE(max_pool2d);
+REFERENCE(max_pool2d_backward);
+REFERENCE(avg_pool2d);
+REFERENCE(avg_pool2d_backward);
+REFERENCE(adaptive_avg_pool2d);
+REFERENCE(adaptive_avg_pool2d_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -82,11 +82,10 @@ void conv2d_backward_weight(Stream, const Tensor& dw_out, const Tensor& dy_in, c
   store(dw_out, dw, [](double sum, const Shape&) { return sum; });
 }
 
-REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Reference, matmul);
-REGISTER_KERNEL(conv2d, DeviceType::CPU, Provider::Reference, conv2d);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Reference, conv2d_backward_input);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Reference,
-                conv2d_backward_weight);
+REFERENCE(matmul);
+REFERENCE(conv2d);
+REFERENCE(conv2d_backward_input);
+REFERENCE(conv2d_backward_weight);
 
 }  // namespace
 }  // namespace ringgrad::reference

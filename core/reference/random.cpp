@@ -3,24 +3,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "ringgrad/core/reference/elements.h"
+#include "ringgrad/core/reference/random_state.h"
 
 namespace ringgrad::reference {
 namespace {
-
-struct RandomState {
-  uint64_t seed;
-  uint64_t offset;
-  explicit RandomState(const Tensor& state) {
-    const Elements<int64_t> at(state);
-    seed = static_cast<uint64_t>(int64_t{at(0)});
-    offset = static_cast<uint64_t>(int64_t{at(1)});
-  }
-  // The block with the words of element i, where each element takes `words` of its four.
-  PhiloxBlock block(int64_t i, int64_t words) const {
-    return philox(seed, offset + static_cast<uint64_t>(i / (4 / words)));
-  }
-};
 
 // Number i, in [0, 1), of a draw of elements of type T.
 template <class T>
@@ -44,15 +30,6 @@ void uniform(Stream, const Tensor& x_out, const Tensor& state_in, double low, do
   });
 }
 
-void randint(Stream, const Tensor& x_out, const Tensor& state_in, int64_t low, uint64_t range) {
-  const RandomState state(state_in);
-  const Results<uint64_t> x(flat(x_out));
-  for (int64_t i = 0; i < x_out.numel(); ++i) {
-    const uint64_t word = wide_word(state.block(i, 2).word, i % 2);
-    x(i) = static_cast<uint64_t>(low) + integer_below(range, word, state.seed, state.offset, i);
-  }
-}
-
 // Box & Muller (1958): two uniform numbers make the elements 2 i and 2 i + 1. The cosine of an
 // angle that is rounded to double would be wrong in its last digits near 0.
 void normal(Stream, const Tensor& x_out, const Tensor& state_in, double mean, double std) {
@@ -68,16 +45,6 @@ void normal(Stream, const Tensor& x_out, const Tensor& state_in, double mean, do
           mean + std * radius * static_cast<double>(i == first ? std::cos(angle) : std::sin(angle));
     }
   });
-}
-
-void dropout(Stream, const Tensor& y_out, const Tensor& x_in, const Tensor& state_in, double p) {
-  const RandomState state(state_in);
-  const Elements<double> x(flat(x_in));
-  const Results<double> y(flat(y_out));
-  for (int64_t i = 0; i < x_in.numel(); ++i) {
-    const bool kept = state.block(i, 1).word[i % 4] >= dropout_threshold(p);
-    y(i) = kept ? x(i) / (1 - p) : 0;
-  }
 }
 
 void augment_images(Stream, const Tensor& y_out, const Tensor& images_in, const Tensor& index_in,
@@ -111,12 +78,10 @@ void augment_images(Stream, const Tensor& y_out, const Tensor& images_in, const 
   });
 }
 
-REGISTER_KERNEL(advance_random_state, DeviceType::CPU, Provider::Reference, advance_random_state);
-REGISTER_KERNEL(uniform, DeviceType::CPU, Provider::Reference, uniform);
-REGISTER_KERNEL(randint, DeviceType::CPU, Provider::Reference, randint);
-REGISTER_KERNEL(normal, DeviceType::CPU, Provider::Reference, normal);
-REGISTER_KERNEL(dropout, DeviceType::CPU, Provider::Reference, dropout);
-REGISTER_KERNEL(augment_images, DeviceType::CPU, Provider::Reference, augment_images);
+REFERENCE(advance_random_state);
+REFERENCE(uniform);
+REFERENCE(normal);
+REFERENCE(augment_images);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -99,7 +99,7 @@ bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor
 BEFORE_MAIN(cublas,
             add_vendor_library(DeviceType::CUDA, str("cuBLAS ", CUBLAS_VER_MAJOR, ".",
                                                      CUBLAS_VER_MINOR, ".", CUBLAS_VER_PATCH)));
-REGISTER_KERNEL(matmul, DeviceType::CUDA, Provider::Vendor, matmul_cublas);
+REGISTER_KERNEL(matmul, CUDA, Vendor, matmul_cublas);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -60,8 +60,8 @@ bool avg_pool2d_backward_cudnn(Stream stream, const Tensor& dx, const Tensor& dy
       "avg_pool2d_backward", "cudnnPoolingBackward");
 }
 
-REGISTER_KERNEL(avg_pool2d, DeviceType::CUDA, Provider::Vendor, avg_pool2d_cudnn);
-REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CUDA, Provider::Vendor, avg_pool2d_backward_cudnn);
+REGISTER_KERNEL(avg_pool2d, CUDA, Vendor, avg_pool2d_cudnn);
+REGISTER_KERNEL(avg_pool2d_backward, CUDA, Vendor, avg_pool2d_backward_cudnn);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -69,8 +69,8 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
                      x.dtype(), graph, addresses);
 }
 
-REGISTER_KERNEL(batch_norm, DeviceType::CUDA, Provider::Vendor, batch_norm_cudnn);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CUDA, Provider::Vendor, batch_norm_backward_cudnn);
+REGISTER_KERNEL(batch_norm, CUDA, Vendor, batch_norm_cudnn);
+REGISTER_KERNEL(batch_norm_backward, CUDA, Vendor, batch_norm_backward_cudnn);
 
 }  // namespace
 }  // namespace ringgrad::cuda

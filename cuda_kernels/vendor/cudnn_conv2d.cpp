@@ -74,11 +74,9 @@ bool conv2d_backward_weight_cudnn(Stream stream, const Tensor& dw, const Tensor&
   return convolve(stream, "conv2d_backward_weight", ConvPass::BackwardWeight, x, dw, dy, options);
 }
 
-REGISTER_KERNEL(conv2d, DeviceType::CUDA, Provider::Vendor, conv2d_cudnn);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CUDA, Provider::Vendor,
-                conv2d_backward_input_cudnn);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CUDA, Provider::Vendor,
-                conv2d_backward_weight_cudnn);
+REGISTER_KERNEL(conv2d, CUDA, Vendor, conv2d_cudnn);
+REGISTER_KERNEL(conv2d_backward_input, CUDA, Vendor, conv2d_backward_input_cudnn);
+REGISTER_KERNEL(conv2d_backward_weight, CUDA, Vendor, conv2d_backward_weight_cudnn);
 
 }  // namespace
 }  // namespace ringgrad::cuda

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/distributed/os/shared_memory.h"
 #include "ringgrad/distributed/process_group.h"
 

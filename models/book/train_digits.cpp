@@ -6,6 +6,7 @@
 // are averaged over the ranks bucket by bucket, so all ranks keep the same weights. After each
 // epoch rank 0 saves a checkpoint in FOLDER; started again, the program goes on from there. A rank
 // that dies ends the job with its name and exit code 5.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -13,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/random.h"
@@ -26,11 +27,12 @@
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/resnet.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/nn/optim/sgd_and_adam.h"
 
 namespace ringgrad {
 namespace {
 
+constexpr int kDigits = 10;
 constexpr double kLearningRate = 0.1;  // falls to 0 over the epochs
 
 struct Options {
@@ -46,7 +48,7 @@ struct SmallNet : nn::Module {
   nn::BatchNorm2d norm1{8};
   nn::Conv2d conv2{8, 16, 3, {.stride = 2}};
   nn::BatchNorm2d norm2{16};
-  nn::Linear fc{16 * 5 * 5, 10};
+  nn::Linear fc{16 * 5 * 5, kDigits};
 
   SmallNet() {
     register_module("conv1", conv1);
@@ -70,7 +72,7 @@ std::shared_ptr<nn::Module> make_network(const std::string& name) {
 
 ImageDataset read_digits(const std::string& folder, const std::string& part) {
   std::vector<std::string> classes;
-  for (int digit = 0; digit < 10; ++digit) classes.push_back(std::to_string(digit));
+  for (int digit = 0; digit < kDigits; ++digit) classes.push_back(std::to_string(digit));
   return read_idx_dataset("digits", folder + "/" + part + "-images-idx3-ubyte",
                           folder + "/" + part + "-labels-idx1-ubyte", classes);
 }
@@ -87,9 +89,14 @@ double accuracy(nn::Module& network, DataLoader& loader, ProcessGroup& group) {
   network.eval();
   int64_t asked = 0, right = 0;
   for (const Batch& batch : loader) {
-    const Tensor digits = argmax(network(batch.data), 1);
-    right += sum(to(eq(digits, batch.target), DType::Int64)).item<int64_t>();
-    asked += batch.target.numel();
+    const std::vector<float> scores = to_vector<float>(network(batch.data));
+    auto begin = scores.begin();
+    for (const int64_t digit : to_vector<int64_t>(batch.target)) {
+      const auto end = begin + kDigits;
+      right += std::max_element(begin, end) - begin == digit;
+      begin = end;
+      ++asked;
+    }
   }
   network.train();
   const Tensor all_asked = full({}, asked, {.dtype = DType::Int64});

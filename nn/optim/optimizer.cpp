@@ -4,12 +4,12 @@
 #include <map>
 #include <set>
 
+#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/gradient_home.h"
-#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/core/program_observer.h"
 
 namespace ringgrad::optim {

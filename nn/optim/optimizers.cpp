@@ -1,95 +1,80 @@
+// RMSprop, Adagrad and Adadelta: options in, one kernel per range.
 #include "ringgrad/nn/optim/optimizers.h"
-
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad::optim {
-
 namespace {
 
-using SGDGroups = std::vector<ParamGroup<SGDOptions>>;
+using Names = std::vector<std::string>;
 
-template <class Spec>
-std::vector<Spec> specs(const SGDGroups& groups) {
+// What each group keeps for its parameters, by its options.
+template <class Spec, class Options, class NamesOf>
+std::vector<Spec> specs(const char* name, const std::vector<ParamGroup<Options>>& groups,
+                        NamesOf names_of) {
   std::vector<Spec> all;
   for (const auto& [parameters, options] : groups) {
-    CHECK(options.momentum >= 0 && options.weight_decay >= 0, "SGD: momentum ", options.momentum,
-          ", weight decay ", options.weight_decay, ", expected at least 0");
-    CHECK(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
-          "SGD: nesterov with momentum ", options.momentum, " and dampening ", options.dampening,
-          ", expected a momentum and no dampening");
-    all.push_back(
-        {parameters, options.lr,
-         options.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}});
-  }
-  return all;
-}
-
-}  // namespace
-
-SGD::SGD(ParameterList parameters, SGDOptions options)
-    : SGD(SGDGroups{{std::move(parameters), options}}) {}
-
-SGD::SGD(std::vector<ParamGroup<SGDOptions>> groups) : Optimizer("SGD", specs<GroupSpec>(groups)) {
-  for (const auto& [parameters, options] : groups)
-    options_.push_back({.momentum = options.momentum,
-                        .dampening = options.dampening,
-                        .weight_decay = options.weight_decay,
-                        .nesterov = options.nesterov});
-}
-
-void SGD::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::sgd_step(range.values, state.empty() ? Tensor() : state[0], range.grads,
-                    guarded_lr(group), step_tensor(), options_[group]);
-}
-
-namespace {
-
-using AdamGroups = std::vector<ParamGroup<AdamOptions>>;
-
-template <class Spec>
-std::vector<Spec> specs(const char* name, const AdamGroups& groups) {
-  std::vector<Spec> all;
-  for (const auto& [parameters, options] : groups) {
-    const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-    CHECK(is_beta(options.betas.first) && is_beta(options.betas.second), name, ": the betas are ",
-          options.betas.first, " and ", options.betas.second, ", expected values in [0, 1)");
     CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps,
           ", weight decay ", options.weight_decay, ", expected at least 0");
-    all.push_back({parameters, options.lr, {"exp_avg", "exp_avg_sq"}});
+    all.push_back({parameters, options.lr, names_of(options)});
   }
   return all;
 }
 
-AdamGroups as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {
-  AdamGroups converted;
-  for (auto& [parameters, o] : groups)
-    converted.push_back({std::move(parameters), {o.lr, o.betas, o.eps, o.weight_decay}});
-  return converted;
+Names rmsprop_names(const RMSpropOptions& o) {
+  CHECK(o.alpha >= 0 && o.alpha < 1 && o.momentum >= 0, "RMSprop: alpha ", o.alpha, ", momentum ",
+        o.momentum, ", expected a value in [0, 1), and at least 0");
+  Names names = {"square_avg"};
+  if (o.centered) names.push_back("grad_avg");
+  if (o.momentum > 0) names.push_back("momentum_buffer");
+  return names;
+}
+Names adagrad_names(const AdagradOptions& o) {
+  CHECK(o.lr_decay >= 0 && o.initial_accumulator_value >= 0, "Adagrad: lr_decay ", o.lr_decay,
+        ", initial_accumulator_value ", o.initial_accumulator_value, ", expected at least 0");
+  return {"sum"};
+}
+Names adadelta_names(const AdadeltaOptions& o) {
+  CHECK(o.rho >= 0 && o.rho <= 1, "Adadelta: rho is ", o.rho, ", expected a value in [0, 1]");
+  return {"square_avg", "acc_delta"};
 }
 
 }  // namespace
 
-Adam::Adam(const char* name, AdamGroups groups, bool decoupled)
-    : Optimizer(name, specs<GroupSpec>(name, groups)) {
-  for (const auto& [parameters, options] : groups)
-    options_.push_back({.beta1 = options.betas.first,
-                        .beta2 = options.betas.second,
-                        .eps = options.eps,
-                        .weight_decay = options.weight_decay,
-                        .decoupled = decoupled});
+RMSprop::RMSprop(ParameterList parameters, RMSpropOptions options)
+    : RMSprop(std::vector<ParamGroup<RMSpropOptions>>{{std::move(parameters), options}}) {}
+RMSprop::RMSprop(std::vector<ParamGroup<RMSpropOptions>> groups)
+    : Optimizer("RMSprop", specs<GroupSpec>("RMSprop", groups, rmsprop_names)) {
+  for (const auto& [parameters, o] : groups)
+    options_.push_back({o.alpha, o.eps, o.weight_decay, o.momentum, o.centered});
+}
+void RMSprop::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
+  const auto& o = options_[group];
+  kernels::rmsprop_step(range.values, state[0], o.centered ? state[1] : Tensor(),
+                        o.momentum > 0 ? state.back() : Tensor(), range.grads, guarded_lr(group),
+                        step_tensor(), o);
 }
 
-Adam::Adam(ParameterList parameters, AdamOptions options)
-    : Adam(AdamGroups{{std::move(parameters), options}}) {}
-Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam("Adam", std::move(groups), false) {}
-AdamW::AdamW(ParameterList parameters, AdamWOptions options)
-    : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
-AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups)
-    : Adam("AdamW", as_adam(std::move(groups)), true) {}
+Adagrad::Adagrad(ParameterList parameters, AdagradOptions options)
+    : Adagrad(std::vector<ParamGroup<AdagradOptions>>{{std::move(parameters), options}}) {}
+Adagrad::Adagrad(std::vector<ParamGroup<AdagradOptions>> groups)
+    : Optimizer("Adagrad", specs<GroupSpec>("Adagrad", groups, adagrad_names)) {
+  for (const auto& [parameters, o] : groups)
+    options_.push_back({o.lr_decay, o.eps, o.weight_decay, o.initial_accumulator_value});
+}
+void Adagrad::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
+  kernels::adagrad_step(range.values, state[0], range.grads, guarded_lr(group), step_tensor(),
+                        options_[group]);
+}
 
-void Adam::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::adam_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
-                     step_tensor(), options_[group]);
+Adadelta::Adadelta(ParameterList parameters, AdadeltaOptions options)
+    : Adadelta(std::vector<ParamGroup<AdadeltaOptions>>{{std::move(parameters), options}}) {}
+Adadelta::Adadelta(std::vector<ParamGroup<AdadeltaOptions>> groups)
+    : Optimizer("Adadelta", specs<GroupSpec>("Adadelta", groups, adadelta_names)) {
+  for (const auto& [parameters, o] : groups) options_.push_back({o.rho, o.eps, o.weight_decay});
+}
+void Adadelta::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
+  kernels::adadelta_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
+                         step_tensor(), options_[group]);
 }
 
 }  // namespace ringgrad::optim

@@ -1,68 +1,10 @@
-// The optimizers. Each update is one kernel over an arena's range (optimizer.h).
+// All optimizers but Muon: SGD and Adam, and those that came between them.
 #pragma once
 
-#include <utility>
-
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/nn/optim/optimizer.h"
+#include "ringgrad/nn/optim/sgd_and_adam.h"
 
 namespace ringgrad::optim {
-
-// Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al. 2013 for Nesterov's), as
-// PyTorch defines it: the learning rate multiplies the momentum buffer, not what enters it.
-// Dampening begins with the optimizer's second step, for a parameter that is first reached later,
-// too (PyTorch: with each parameter's second gradient).
-struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false;  // needs a momentum and no dampening
-};
-
-class SGD : public Optimizer {
- public:
-  explicit SGD(ParameterList parameters, SGDOptions options = {});
-  explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
-
- protected:
-  // kernels::sgd_step; state: "momentum" where there is one.
-  void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
-
- private:
-  std::vector<kernels::SgdStepOptions> options_;
-};
-
-// Adam (Kingma & Ba 2015) and AdamW, which takes the weight decay out of the gradient (Loshchilov &
-// Hutter 2019).
-struct AdamOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0;
-};
-struct AdamWOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0.01;
-};
-
-class Adam : public Optimizer {
- public:
-  explicit Adam(ParameterList parameters, AdamOptions options = {});
-  explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
-
- protected:
-  Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups, bool decoupled);
-  // kernels::adam_step; state: "exp_avg" and "exp_avg_sq", the paper's m and v.
-  void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
-
- private:
-  std::vector<kernels::AdamStepOptions> options_;
-};
-
-class AdamW : public Adam {
- public:
-  explicit AdamW(ParameterList parameters, AdamWOptions options = {});
-  explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups);
-};
 
 // RMSprop (Hinton 2012), as PyTorch defines it: eps is added to the root; with `centered` the
 // gradient's mean is taken from its mean square.

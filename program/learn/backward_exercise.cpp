@@ -141,7 +141,7 @@ void grade(Grading& grading, const LearnersCode& code) {
 
 const Exercise exercises::kBackward = {
     .name = "backward of a linear layer",
-    .source = "autograd/ops/matmul.cpp",
+    .source = "autograd/ops/linear.cpp",
     .blanks = {"Gradients linear_backward("},
     .task =
         R"(
@@ -150,7 +150,7 @@ each number of y, and returns those by x, w and b, in the shapes of x, w and b: 
 ask which numbers of y one number of w has gone into, and add up.
 
 A gradient that nobody wants is undefined, `Tensor()`, and what only it would need was not saved: x is there where
-dw is wanted, w where dx is. product(), swapped() and column_sums() stand above.)",
+dw is wanted, w where dx is. matrix_product(), swapped_matrix() and column_sums() stand above.)",
     .grade = backward_exercise::grade,
 };
 

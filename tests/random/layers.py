@@ -44,14 +44,9 @@ def window(args):
     return {name: args[name] for name in ("stride", "padding", "dilation", "groups")}
 
 
-@operation("conv2d", conv_of)
-def _(args, x, *weights):
-    return F.conv2d(x, *same(x, *weights), **window(args))
-
-
 class BesideZeros(torch.autograd.Function):
-    """A weight of a transposed convolution. Where dy is not finite, ringgrad may multiply it by zeros around x: the
-    spread then allows every value to a channel that has some that are not finite."""
+    """A convolution's weight. Where a pixel is not finite, ringgrad may multiply it by zeros around the other image: the
+    spread then allows every value to a filter's channel that has some that are not finite."""
 
     @staticmethod
     def forward(ctx, weight):
@@ -59,16 +54,23 @@ class BesideZeros(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        broken = ~gradient.isfinite().all(0).flatten(1).all(1)
-        broken = broken[None, :, None, None] & (Rounded.change is not None)
-        return gradient.masked_fill(broken, torch.inf)
+        broken = ~gradient.isfinite().flatten(2).all(2)[:, :, None, None]
+        return gradient.masked_fill(broken & (Rounded.change is not None), torch.inf)
+
+
+def beside_zeros(x, *weights):
+    weight, *bias = same(x, *weights)
+    return [BesideZeros.apply(weight), *bias]
+
+
+@operation("conv2d", conv_of)
+def _(args, x, *weights):
+    return F.conv2d(x, *beside_zeros(x, *weights), **window(args))
 
 
 @operation("conv_transpose2d", lambda r, pool: conv_of(r, pool, transposed=True))
 def _(args, x, *weights):
-    weights = same(x, *weights)
-    weights[0] = BesideZeros.apply(weights[0])
-    return F.conv_transpose2d(x, *weights, **window(args), output_padding=args["output_padding"])
+    return F.conv_transpose2d(x, *beside_zeros(x, *weights), **window(args), output_padding=args["output_padding"])
 
 
 def conv1d_of(r, pool):

@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

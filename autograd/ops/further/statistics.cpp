@@ -5,8 +5,9 @@
 #include <cmath>
 
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/reduced.h"
+#include "ringgrad/autograd/ops/further/reduced.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

@@ -64,8 +64,8 @@ bool avg_pool2d_backward_onednn(Stream stream, const Tensor& dx, const Tensor& d
   return true;
 }
 
-REGISTER_KERNEL(avg_pool2d, DeviceType::CPU, Provider::Vendor, avg_pool2d_onednn);
-REGISTER_KERNEL(avg_pool2d_backward, DeviceType::CPU, Provider::Vendor, avg_pool2d_backward_onednn);
+REGISTER_KERNEL(avg_pool2d, CPU, Vendor, avg_pool2d_onednn);
+REGISTER_KERNEL(avg_pool2d_backward, CPU, Vendor, avg_pool2d_backward_onednn);
 
 }  // namespace
 }  // namespace ringgrad::onednn

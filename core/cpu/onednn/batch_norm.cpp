@@ -91,8 +91,8 @@ bool batch_norm_backward_onednn(Stream stream, const Tensor& sum_dy, const Tenso
   return true;
 }
 
-REGISTER_KERNEL(batch_norm, DeviceType::CPU, Provider::Vendor, batch_norm_onednn);
-REGISTER_KERNEL(batch_norm_backward, DeviceType::CPU, Provider::Vendor, batch_norm_backward_onednn);
+REGISTER_KERNEL(batch_norm, CPU, Vendor, batch_norm_onednn);
+REGISTER_KERNEL(batch_norm_backward, CPU, Vendor, batch_norm_backward_onednn);
 
 }  // namespace
 }  // namespace ringgrad::onednn

@@ -135,11 +135,9 @@ bool conv2d_backward_weight_onednn(Stream stream, const Tensor& dw, const Tensor
              {Pass::BackwardWeight, x, dw, dy, {}, o});
 }
 
-REGISTER_KERNEL(conv2d, DeviceType::CPU, Provider::Vendor, conv2d_onednn);
-REGISTER_KERNEL(conv2d_backward_input, DeviceType::CPU, Provider::Vendor,
-                conv2d_backward_input_onednn);
-REGISTER_KERNEL(conv2d_backward_weight, DeviceType::CPU, Provider::Vendor,
-                conv2d_backward_weight_onednn);
+REGISTER_KERNEL(conv2d, CPU, Vendor, conv2d_onednn);
+REGISTER_KERNEL(conv2d_backward_input, CPU, Vendor, conv2d_backward_input_onednn);
+REGISTER_KERNEL(conv2d_backward_weight, CPU, Vendor, conv2d_backward_weight_onednn);
 
 }  // namespace
 }  // namespace ringgrad::onednn

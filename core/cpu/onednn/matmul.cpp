@@ -41,7 +41,7 @@ bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tenso
   return true;
 }
 
-REGISTER_KERNEL(matmul, DeviceType::CPU, Provider::Vendor, matmul_onednn);
+REGISTER_KERNEL(matmul, CPU, Vendor, matmul_onednn);
 
 }  // namespace
 }  // namespace ringgrad::onednn

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
@@ -90,8 +91,8 @@ void layer_norm_backward(Stream, const Tensor& dx_out, const Tensor& dweight_out
   }
 }
 
-REGISTER_KERNEL(layer_norm, DeviceType::CPU, Provider::Reference, layer_norm);
-REGISTER_KERNEL(layer_norm_backward, DeviceType::CPU, Provider::Reference, layer_norm_backward);
+REFERENCE(layer_norm);
+REFERENCE(layer_norm_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

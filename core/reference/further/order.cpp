@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
@@ -43,8 +44,8 @@ void argsort(Stream, const Tensor& index_out, const Tensor& x_in, bool descendin
   });
 }
 
-REGISTER_KERNEL(cumsum, DeviceType::CPU, Provider::Reference, cumsum);
-REGISTER_KERNEL(argsort, DeviceType::CPU, Provider::Reference, argsort);
+REFERENCE(cumsum);
+REFERENCE(argsort);
 
 }  // namespace
 }  // namespace ringgrad::reference

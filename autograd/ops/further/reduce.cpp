@@ -1,9 +1,10 @@
 #include "ringgrad/autograd/ops.h"
 
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/autograd/ops/reduced.h"
+#include "ringgrad/autograd/ops/further/reduced.h"
 #include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {

@@ -3,14 +3,11 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
 
-Tensor relu(const Tensor& x) {
-  return elementwise("relu", x, Takes::AnyLayout, Saves::Output, kernels::relu,
-                     kernels::relu_backward);
-}
 // Of functions that multiply by a number: 0 · inf is no zero.
 static Takes takes(double factor) {
   return std::isfinite(static_cast<float>(factor)) ? Takes::AnyLayout : Takes::Strided;

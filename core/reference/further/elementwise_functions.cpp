@@ -1,9 +1,10 @@
 // Reference: the elementwise functions of floating numbers and their derivatives, a line with its
-// formula for each.
+// formula for each. (relu's are in elementwise.cpp.)
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
@@ -22,14 +23,14 @@ double limited_log(double x) { return std::log(x) < -100 ? -100 : std::log(x); }
     map_floating(                                                                      \
         #NAME, y, [=](double x) -> double { return FORMULA; }, input);                 \
   }                                                                                    \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Reference, NAME);
+  REFERENCE(NAME);
 #define DERIVATIVE(NAME, SAVED, FORMULA, ...)                                                \
   void NAME(Stream, const Tensor& dx, const Tensor& grad,                                    \
             const Tensor& saved __VA_OPT__(, ) __VA_ARGS__) {                                \
     map_floating(                                                                            \
         #NAME, dx, [=](double dy, double SAVED) -> double { return FORMULA; }, grad, saved); \
   }                                                                                          \
-  REGISTER_KERNEL(NAME, DeviceType::CPU, Provider::Reference, NAME);
+  REFERENCE(NAME);
 
 // clang-format off
 FUNCTION(exp, std::exp(x))
@@ -44,8 +45,6 @@ FUNCTION(sqrt, std::sqrt(x))
 DERIVATIVE(sqrt_backward, y, dy / (2 * y))
 FUNCTION(abs, std::abs(x))
 DERIVATIVE(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : x)  // x is 0 or NaN at the end
-FUNCTION(relu, x > 0 || std::isnan(x) ? x : 0)
-DERIVATIVE(relu_backward, y, y > 0 ? dy : 0)
 FUNCTION(sigmoid, logistic(x))
 DERIVATIVE(sigmoid_backward, y, dy * y * (1 - y))
 FUNCTION(tanh, std::tanh(x))
@@ -103,11 +102,10 @@ void bce_with_logits_backward(Stream, const Tensor& dx, const Tensor& grad, cons
   map_floating("bce_with_logits_backward", dx, slope, grad, input, target);
 }
 
-REGISTER_KERNEL(bce, DeviceType::CPU, Provider::Reference, bce);
-REGISTER_KERNEL(bce_backward, DeviceType::CPU, Provider::Reference, bce_backward);
-REGISTER_KERNEL(bce_with_logits, DeviceType::CPU, Provider::Reference, bce_with_logits);
-REGISTER_KERNEL(bce_with_logits_backward, DeviceType::CPU, Provider::Reference,
-                bce_with_logits_backward);
+REFERENCE(bce);
+REFERENCE(bce_backward);
+REFERENCE(bce_with_logits);
+REFERENCE(bce_with_logits_backward);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -1,4 +1,4 @@
-// The shapes of a reduction. Private to autograd/ops.
+// The shapes of a reduction. Private to autograd/ops/further.
 #pragma once
 
 #include <algorithm>

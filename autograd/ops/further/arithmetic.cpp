@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {
@@ -14,8 +15,7 @@ void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   CHECK_AS(DTypeError, is_floating(x.dtype()) || c.is_whole(), operation, ": the tensor is ",
            x.dtype(), " and the number ", c,
            ", expected a whole number; convert the tensor with to(x, DType::Float32)");
-  CHECK_AS(DTypeError, holds(x.dtype(), c), operation, ": the tensor is ", x.dtype(),
-           ", which cannot hold the number ", c);
+  check_holds(operation, x.dtype(), c);
 }
 
 // Returns c as a tensor [] and refuses a number that the dtype cannot hold: a wrapped one would be

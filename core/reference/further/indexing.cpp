@@ -1,4 +1,5 @@
 // Reference: elements chosen by an index, and their adjoints. An index outside is skipped.
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
@@ -59,10 +60,10 @@ void scatter_add(Stream, const Tensor& dx, const Tensor& dy, const Tensor& index
   add_each(dx, dy, [&](int64_t o, int64_t j, int64_t i) -> int64_t { return index(o, j, i); });
 }
 
-REGISTER_KERNEL(index_select, DeviceType::CPU, Provider::Reference, index_select);
-REGISTER_KERNEL(index_add, DeviceType::CPU, Provider::Reference, index_add);
-REGISTER_KERNEL(gather, DeviceType::CPU, Provider::Reference, gather);
-REGISTER_KERNEL(scatter_add, DeviceType::CPU, Provider::Reference, scatter_add);
+REFERENCE(index_select);
+REFERENCE(index_add);
+REFERENCE(gather);
+REFERENCE(scatter_add);
 
 }  // namespace
 }  // namespace ringgrad::reference

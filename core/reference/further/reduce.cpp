@@ -1,37 +1,12 @@
-// Reference: what is made of all elements along some dimensions: sums and extremes.
+// Reference: what is made of all elements along some dimensions, and is no plain sum.
 #include <algorithm>
 #include <cmath>
 
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
 namespace {
-
-// body(index in x) for each element that meets at index `at` of y, whose summed dimensions have
-// size 1.
-template <class Body>
-void for_each_meeting(const Shape& at, const Shape& y, const Shape& x, const Body& body) {
-  Shape summed = x;
-  for (int d = 0; d < x.dim(); ++d)
-    if (y[d] == x[d]) summed[d] = 1;
-  for_each_index(summed, [&](Shape index) {
-    for (int d = 0; d < x.dim(); ++d) index[d] += at[d];
-    body(index);
-  });
-}
-
-void sum(Stream, const Tensor& y_out, const Tensor& x_in, double scale) {
-  if (x_in.dtype() == DType::Bool) throw_unsupported_dtype("sum", x_in.dtype(), "a number");
-  with_numbers<uint64_t>(x_in.dtype(), [&]<class A>() {
-    const Elements<A> x(x_in);
-    const Results<A> y(y_out);
-    for_each_index(y.shape(), [&](const Shape& i) {
-      A total = 0;
-      for_each_meeting(i, y.shape(), x.shape(), [&](const Shape& j) { total += x(j); });
-      y(i) = scale == 1 ? total : number<A>(scale * static_cast<double>(total));
-    });
-  });
-}
 
 void squared_deviations(Stream, const Tensor& y_out, const Tensor& x_in, const Tensor& mean_in) {
   const Elements<double> x(x_in);
@@ -80,19 +55,20 @@ void extreme(const Tensor& y_out, const Tensor& index_out, const Tensor& x_in, c
     });
   });
 }
+
 void max(Stream, const Tensor& y, const Tensor& index, const Tensor& x) {
   extreme(y, index, x, [](auto value, auto best) { return value > best; });
 }
+
 void min(Stream, const Tensor& y, const Tensor& index, const Tensor& x) {
   extreme(y, index, x, [](auto value, auto best) { return value < best; });
 }
 
-REGISTER_KERNEL(sum, DeviceType::CPU, Provider::Reference, sum);
-REGISTER_KERNEL(squared_deviations, DeviceType::CPU, Provider::Reference, squared_deviations);
-REGISTER_KERNEL(sum_squares, DeviceType::CPU, Provider::Reference, sum_squares);
-REGISTER_KERNEL(find_not_finite, DeviceType::CPU, Provider::Reference, find_not_finite);
-REGISTER_KERNEL(max, DeviceType::CPU, Provider::Reference, max);
-REGISTER_KERNEL(min, DeviceType::CPU, Provider::Reference, min);
+REFERENCE(squared_deviations);
+REFERENCE(sum_squares);
+REFERENCE(find_not_finite);
+REFERENCE(max);
+REFERENCE(min);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -1,0 +1,34 @@
+// Losses of rows of logits, each with its class. Private to autograd/ops.
+#pragma once
+
+#include <functional>
+
+#include "ringgrad/autograd/classifier_ops.h"
+#include "ringgrad/autograd/ops/common.h"
+
+namespace ringgrad {
+
+// The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]).
+// Nothing here waits for the device: the sum of the weights stays there.
+struct ReducedRows {
+  Tensor result, weight_sum;
+  ReducedRows(const Tensor& loss, const Tensor& weight, Reduction reduction) : result(loss) {
+    if (reduction == Reduction::None) return;
+    result = sum_to(loss, {});
+    if (reduction == Reduction::Mean) {
+      weight_sum = sum_to(weight, {});
+      kernels::div(result, result, weight_sum);
+    }
+  }
+};
+
+// d(result)/d(loss[n]) for each row. `weight_sum` is what a mean divides by, else undefined.
+Tensor row_scale(const Tensor& dy, const Tensor& weight_sum, int64_t rows);
+
+// Calls loss_of_rows on [N, C] logits and [N] targets, whatever the number of dimensions.
+using LossOfRows =
+    std::function<Tensor(const Tensor& x, const Tensor& target, const Tensor& class_weight)>;
+Tensor over_class_rows(const char* operation, const Tensor& x, const Tensor& target,
+                       const ClassLossOptions& options, const LossOfRows& loss_of_rows);
+
+}  // namespace ringgrad

@@ -1,0 +1,150 @@
+// Views in another order of dimensions or of a part, and what is joined of several tensors.
+#include "ringgrad/autograd/ops.h"
+
+#include <algorithm>
+
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+
+Tensor transpose(const Tensor& x, Int dim0, Int dim1) {
+  check_defined("transpose", x);
+  std::vector<int> order(x.dim());
+  for (int d = 0; d < x.dim(); ++d) order[d] = d;
+  std::swap(order[normalize_dim("transpose", dim0, x.dim())],
+            order[normalize_dim("transpose", dim1, x.dim())]);
+  return permute(x, order);
+}
+
+Tensor slice(const Tensor& x_, Int dim, Int64 begin, Int64 end, Int64 step) {
+  OpScope scope("slice");
+  check_defined("slice", x_);
+  dim = normalize_dim("slice", dim, x_.dim());
+  CHECK(step >= 1, "slice: the step is ", step, ", expected at least 1");
+  const Tensor x = viewable(x_);
+  const int64_t n = x.shape()[dim];
+  begin = std::clamp<int64_t>(begin + (begin < 0 ? n : 0), 0, n);
+  end = std::clamp<int64_t>(end + (end < 0 ? n : 0), begin, n);
+  const int64_t length = end == begin ? 0 : (end - begin - 1) / step + 1;
+  return differentiable(
+      "slice", {x}, part_of(x, dim, begin, length, step),
+      [from = x.shape(), dim, begin, length, step](const Tensor& dy) -> Gradients {
+        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        kernels::copy(part_of(dx, dim, begin, length, step), dy);
+        return {dx};
+      });
+}
+
+Tensor expand(const Tensor& x_, const Shape& wanted) {
+  OpScope scope("expand");
+  check_defined("expand", x_);
+  const Tensor x = viewable(x_);
+  Shape shape = wanted;
+  const int added = shape.dim() - x.dim();
+  CHECK_AS(ShapeError, added >= 0, "expand: shape ", wanted,
+           " has fewer dimensions than the tensor's ", x.shape());
+  int64_t elements = 1;
+  for (int d = 0; d < shape.dim(); ++d) {
+    if (shape[d] == -1 && d >= added) shape[d] = x.shape()[d - added];
+    CHECK_AS(ShapeError,
+             shape[d] >= 0 &&
+                 (d < added || x.shape()[d - added] == 1 || x.shape()[d - added] == shape[d]),
+             "expand: a tensor of shape ", x.shape(), " cannot be repeated to ", wanted,
+             ": only dimensions of size 1 and new ones in front are repeated");
+    CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, shape[d], &elements), "expand: shape ",
+             wanted, " has too many elements");
+  }
+  // detach(): expanding to its own shape gives a tensor of its own as well
+  return differentiable(
+      "expand", {x}, broadcast_view(x, shape).detach(),
+      [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
+}
+
+Tensor squeeze(const Tensor& x, Int dim) {
+  check_defined("squeeze", x);
+  dim = normalize_dim("squeeze", dim, x.dim());
+  Shape shape = x.shape();
+  CHECK_AS(ShapeError, shape[dim] == 1, "squeeze: dimension ", dim, " of shape ", shape,
+           " has size ", shape[dim], ", expected 1");
+  shape.erase(dim);
+  return reshape(x, shape);
+}
+
+Tensor unsqueeze(const Tensor& x, Int dim) {
+  check_defined("unsqueeze", x);
+  Shape shape = x.shape();
+  shape.insert(normalize_dim("unsqueeze", dim, x.dim() + 1), 1);
+  return reshape(x, shape);
+}
+
+Tensor cat(const std::vector<Tensor>& all, Int dim) {
+  OpScope scope("cat");
+  CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
+  for (const Tensor& x : all) check_defined("cat", x);
+  // An empty tensor of shape [0] may stand in the list, whatever is joined to it.
+  const auto is_nothing = [](const Tensor& x) { return x.shape() == Shape{0}; };
+  const auto found = std::find_if_not(all.begin(), all.end(), is_nothing);
+  const Tensor& first = found == all.end() ? all[0] : *found;
+  dim = normalize_dim("cat", dim, first.dim());
+  Shape shape = first.shape();
+  shape[dim] = 0;
+  bool blocked = dim == 1;  // all of them, each but the last with blocks that are full
+  for (const Tensor& x : all) {
+    if (is_nothing(x)) continue;
+    blocked = blocked && x.is_channel_blocked() && shape[1] % kChannelBlock == 0;
+    check_same_kind("cat", first, x);
+    bool fits = x.dim() == first.dim();
+    for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || x.shape()[d] == shape[d];
+    CHECK_AS(ShapeError, fits, "cat: shapes ", first.shape(), " and ", x.shape(),
+             " differ outside dimension ", dim, ", along which they are joined");
+    shape[dim] += x.shape()[dim];
+  }
+  const int64_t unit = blocked ? kChannelBlock : 1;
+  const auto piece = [dim, unit](const Tensor& y, int64_t begin, int64_t length) {
+    return part_of(memory_of(y), dim, begin / unit, (length + unit - 1) / unit);
+  };
+  const Layout layout = blocked ? Layout::ChannelBlocked : Layout::Strided;
+  Tensor y = empty(shape, {first.dtype(), first.device(), layout});
+  Gradients of_nothing;  // by input: the gradient of one that is nothing
+  std::vector<int64_t> lengths;
+  int64_t begin = 0;
+  for (const Tensor& x : all) {
+    of_nothing.push_back(is_nothing(x) ? empty_like(x) : Tensor());
+    lengths.push_back(is_nothing(x) ? 0 : x.shape()[dim]);
+    if (lengths.back() > 0)
+      kernels::copy(piece(y, begin, lengths.back()), blocked ? memory_of(x) : x);
+    begin += lengths.back();
+  }
+  return differentiable("cat", all, y,
+                        [of_nothing, lengths, piece, shape, dim, layout](const Tensor& dy) {
+                          const Tensor g = to_layout(dy, layout);
+                          Gradients parts = of_nothing;
+                          Shape one = shape;
+                          int64_t begin = 0;
+                          for (size_t i = 0; i < parts.size(); begin += lengths[i++]) {
+                            if (parts[i]) continue;
+                            parts[i] = piece(g, begin, lengths[i]);
+                            if (layout == Layout::Strided) continue;
+                            one[dim] = lengths[i];
+                            const Tensor images = empty(one, g.options());
+                            kernels::copy(memory_of(images), parts[i]);
+                            parts[i] = images;
+                          }
+                          return parts;
+                        });
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
+  CHECK(!tensors.empty(), "stack: the list of tensors is empty, expected at least one");
+  std::vector<Tensor> unsqueezed;
+  for (const Tensor& x : tensors) {
+    check_same_kind("stack", tensors[0], x);
+    CHECK_AS(ShapeError, x.shape() == tensors[0].shape(), "stack: shapes ", tensors[0].shape(),
+             " and ", x.shape(), " differ, expected equal ones");
+    unsqueezed.push_back(unsqueeze(x, dim));
+  }
+  return cat(unsqueezed, dim);
+}
+
+}  // namespace ringgrad

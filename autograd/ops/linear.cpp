@@ -1,0 +1,81 @@
+#include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/classifier_ops.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+// A 2-D matrix as a batch of B times the same one (stride 0); a 3-D tensor as it is.
+Tensor as_batch(const Tensor& x, int64_t batch) {
+  return broadcast_view(x, {batch, x.size(-2), x.size(-1)});
+}
+
+Tensor column_sums(const Tensor& x) {  // [M, N] → [N]
+  return sum_to(x, {x.size(1)});
+}
+
+}  // namespace
+
+Tensor swapped_matrix(const Tensor& x) {  // the last two dimensions, without history
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  const int d = x.dim() - 2;
+  std::swap(shape[d], shape[d + 1]);
+  std::swap(strides[d], strides[d + 1]);
+  return x.as_strided(shape, strides, x.storage_offset());
+}
+
+Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const int64_t batch = a.dim() == 3 ? a.size(0) : b.dim() == 3 ? b.size(0) : 1;
+  Tensor c = empty({batch, a.size(-2), b.size(-1)}, {a.dtype(), a.device()});
+  kernels::matmul(c, as_batch(a, batch), as_batch(b, batch), bias);
+  if (a.dim() == 3 || b.dim() == 3) return c;
+  const Shape shape = {a.size(0), b.size(1)};
+  return c.as_strided(shape, contiguous_strides(shape), 0);
+}
+
+namespace {
+
+// The gradients of y = x · wᵀ + b for dy [N, out]: dx, dw and db, each undefined where it is not
+// wanted. dx needs w, and dw needs x: each of the two is saved only where the other's gradient is
+// wanted.
+Gradients linear_backward(const Tensor& dy, const SavedTensor& x, const SavedTensor& w,
+                          bool wants_db) {
+  const Tensor dx = w ? matrix_product(dy, w.get()) : Tensor();
+  const Tensor dw = x ? matrix_product(swapped_matrix(dy), x.get()) : Tensor();
+  return {dx, dw, wants_db ? column_sums(dy) : Tensor()};
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
+  OpScope scope("linear");
+  const Tensor x = autocast(input);
+  check_floating("linear", x);
+  check_parameter("linear", x, w_);
+  check_dim("linear", "the weight", w_, 2);
+  CHECK_AS(ShapeError, x.dim() >= 1 && x.size(-1) == w_.size(1), "linear: the input has shape ",
+           x.shape(), ", the weight ", w_.shape(), ", expected the last size of the input to be ",
+           w_.size(1));
+  if (b) {
+    check_parameter("linear", x, b);
+    CHECK_AS(ShapeError, b.dim() == 1 && b.size(0) == w_.size(0), "linear: the bias has shape ",
+             b.shape(), ", the weight ", w_.shape(), ", expected [", w_.size(0), "]");
+  }
+  if (x.dim() != 2) {
+    Shape shape = x.shape();
+    shape[shape.dim() - 1] = w_.size(0);
+    return reshape(linear(x.dim() == 1 ? reshape(x, {1, x.size(0)}) : flatten(x, 0, -2), w_, b),
+                   shape);
+  }
+  const Tensor rows = strided(x), w = strided(to(w_, x.dtype()));
+  const Tensor bias = b ? strided_contiguous(to(b, x.dtype())) : b;
+  return differentiable("linear", {rows, w, bias}, matrix_product(rows, swapped_matrix(w), bias),
+                        [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),
+                         wants_db = wants_grad(bias)](const Tensor& dy) -> Gradients {
+                          return linear_backward(strided(dy), x, w, wants_db);
+                        });
+}
+
+}  // namespace ringgrad

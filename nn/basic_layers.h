@@ -1,0 +1,120 @@
+// The layers of a convolutional network: modules around the operations of autograd/ops.h, with
+// parameters of their own, under PyTorch's names and with PyTorch's initial values. All take their
+// options as designated initialisers: nn::Conv2d conv{1, 16, 5, {.stride = 2}}.
+#pragma once
+
+#include <functional>
+
+#include "ringgrad/autograd/classifier_ops.h"
+#include "ringgrad/nn/module.h"
+
+namespace ringgrad::nn {
+
+// ---- linear -------------------------------------------------------------------------------------
+struct LinearOptions {
+  bool bias = true;
+};
+
+// y = x weightᵀ + bias:  x [..., in_features], y [..., out_features].
+class Linear : public Module {
+ public:
+  Linear(Int64 in_features, Int64 out_features, LinearOptions options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Parameter weight, bias;  // [out, in], [out] or undefined
+};
+
+// ---- convolutions -------------------------------------------------------------------------------
+// geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
+struct Conv2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+// x [N, in_channels, H, W] → [N, out_channels, P, Q]. Both numbers of channels are multiples of
+// groups.
+class Conv2d : public Module {
+ public:
+  Conv2d(Int64 in_channels, Int64 out_channels, Pair kernel, Conv2dOptions options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Parameter weight, bias;  // [out, in/groups, R, S], [out] or undefined
+
+ private:
+  ringgrad::Conv2dOptions options_;
+};
+
+// ---- normalisation ------------------------------------------------------------------------------
+struct BatchNorm2dOptions {
+  double eps = 1e-5;
+  // The part of the new value in the running statistics.
+  double momentum = 0.1;
+  // Weight and bias.
+  bool affine = true;
+  // The bias, too, and not the weight alone.
+  bool bias = true;
+  // Without them the batch's statistics are used in evaluation, too.
+  bool track_running_stats = true;
+};
+
+// What the same pass over the data does besides: bn(x, {.activation = Activation::Relu, .residual =
+// shortcut}).
+struct BatchNormFusion {
+  Activation activation = Activation::None;
+  // Added before the activation.
+  Tensor residual = {};
+  // The side of max_pool2d's windows, which follows the activation; 0: it does not.
+  int64_t max_pool = 0;
+};
+
+// Normalises each channel of x, over the batch in training and by the running statistics in
+// evaluation; see batch_norm() in autograd/ops.h.
+class BatchNorm : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return forward(x, {}); }
+  Tensor forward(const Tensor& x, const BatchNormFusion& fusion);
+  using Module::operator();
+  Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
+
+  // What normalises in place of batch_norm(), with its arguments; see
+  // distributed/sync_batch_norm.h.
+  using Normalization = std::function<Tensor(
+      const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+      const Tensor& running_var, const BatchNormOptions& options)>;
+  void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
+
+  Parameter weight, bias;            // [features] or undefined
+  Buffer running_mean, running_var;  // [features] or undefined
+  Buffer num_batches_tracked;        // int64 [], or undefined
+  std::string extra_repr() const override;
+
+ protected:
+  BatchNorm(const char* name, int64_t features, BatchNorm2dOptions options);
+  virtual void check_shape(const Tensor& x) const = 0;
+  void follow_members(const Module& source) override;
+  DType storage_dtype(DType dtype) const override {
+    return itemsize(dtype) == 2 ? DType::Float32 : dtype;
+  }
+
+ private:
+  BatchNorm2dOptions options_;
+  int64_t features_;
+  Normalization normalization_ = batch_norm;
+};
+
+class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
+ public:
+  explicit BatchNorm2d(Int64 features, BatchNorm2dOptions options = {})
+      : BatchNorm("BatchNorm2d", features, options) {}
+
+ private:
+  void check_shape(const Tensor& x) const override;
+};
+
+}  // namespace ringgrad::nn
