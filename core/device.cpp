@@ -4,7 +4,6 @@
 #include <charconv>
 #include <chrono>
 #include <ostream>
-#include <vector>
 
 #include <sched.h>
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"

@@ -1,7 +1,5 @@
 #include "ringgrad/data/dataset.h"
 
-#include <numeric>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"

@@ -1,6 +1,5 @@
 #include "ringgrad/data/sampler.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 

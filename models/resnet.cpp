@@ -1,7 +1,7 @@
 #include "ringgrad/models/resnet.h"
 
-#include "ringgrad/core/base/check.h"
-#include "ringgrad/nn/init.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/models/residual_parts.h"
 
 namespace ringgrad::models {
 namespace {
@@ -10,60 +10,8 @@ namespace {
 nn::Conv2d conv1x1(int64_t in_channels, int64_t out_channels) {
   return nn::Conv2d(in_channels, out_channels, 1, {.bias = false});
 }
-nn::Conv2d conv3x3(int64_t in_channels, int64_t out_channels, int64_t stride = 1) {
-  return nn::Conv2d(in_channels, out_channels, 3, {.stride = stride, .padding = 1, .bias = false});
-}
-
-void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out_channels,
-                    int64_t stride) {
-  downsample.push_back(std::make_shared<nn::Conv2d>(
-      in_channels, out_channels, 1, nn::Conv2dOptions{.stride = stride, .bias = false}));
-  downsample.push_back(std::make_shared<nn::BatchNorm2d>(out_channels));
-}
-
-// Draws every convolution's weights anew, as He et al. and torchvision do: normal, by the fan out,
-// for ReLU.
-void init_convolutions(nn::Module& network) {
-  for (const auto& [name, module] : network.named_modules())
-    if (const auto* conv = dynamic_cast<nn::Conv2d*>(module))
-      nn::init::kaiming_normal_(conv->weight, {.mode = nn::init::FanMode::FanOut});
-}
 
 }  // namespace
-
-BasicBlock::BasicBlock(int64_t in_channels, int64_t channels, int64_t stride, Shortcut shortcut)
-    : conv1_(conv3x3(in_channels, channels, stride)),
-      bn1_(channels),
-      conv2_(conv3x3(channels, channels)),
-      bn2_(channels),
-      stride_(stride),
-      padding_((channels - in_channels) / 2) {
-  register_module("conv1", conv1_);
-  register_module("bn1", bn1_);
-  register_module("conv2", conv2_);
-  register_module("bn2", bn2_);
-  if (stride == 1 && in_channels == channels) return;
-  if (shortcut == Shortcut::Projection) {
-    add_projection(downsample_, in_channels, channels, stride);
-    register_module("downsample", downsample_);
-  } else {
-    CHECK(channels >= in_channels && (channels - in_channels) % 2 == 0, "BasicBlock: from ",
-          in_channels, " to ", channels, " channels by padding, expected an even number more");
-  }
-}
-
-Tensor BasicBlock::forward(const Tensor& x) {
-  const Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
-  Tensor shortcut = x;
-  if (downsample_.size() > 0) {
-    shortcut = downsample_(x);
-  } else {
-    // Every stride-th pixel.
-    if (stride_ > 1) shortcut = avg_pool2d(x, {.kernel = 1, .stride = stride_});
-    if (padding_ > 0) shortcut = pad(shortcut, {0, 0, 0, 0, padding_, padding_});
-  }
-  return bn2_(conv2_(y), {.activation = Activation::Relu, .residual = shortcut});
-}
 
 Bottleneck::Bottleneck(int64_t in_channels, int64_t channels, int64_t stride)
     : conv1_(conv1x1(in_channels, channels)),
@@ -108,20 +56,6 @@ const Plan& plan_of(int depth) {
   throw Error(str("ResNet: depth ", depth, ", expected 18, 34, 50, 101 or 152"));
 }
 
-// Layers of so many blocks: each with twice the channels of the one before and, from the second on,
-// half the side.
-template <class Block, class... Options>
-void add_blocks(std::span<nn::Sequential> layers, std::span<const int> blocks, int64_t channels,
-                Options... options) {
-  int64_t in_channels = channels;
-  for (size_t i = 0; i < layers.size(); ++i, channels *= 2)
-    for (int b = 0; b < blocks[i]; ++b) {
-      layers[i].push_back(
-          std::make_shared<Block>(in_channels, channels, b == 0 && i > 0 ? 2 : 1, options...));
-      in_channels = channels * Block::kExpansion;
-    }
-}
-
 nn::Conv2d make_stem(const ResNetOptions& options) {
   if (options.stem == Stem::Cifar) return conv3x3(options.in_channels, 64);
   return nn::Conv2d(options.in_channels, 64, 7, {.stride = 2, .padding = 3, .bias = false});
@@ -150,25 +84,6 @@ ResNet::ResNet(int depth, ResNetOptions options)
 Tensor ResNet::forward(const Tensor& x) {
   Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
   if (stem_ == Stem::ImageNet) y = max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
-  for (nn::Sequential& layer : layers_) y = layer(y);
-  return fc_(flatten(adaptive_avg_pool2d(y, 1), 1));
-}
-
-CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
-    : conv1_(conv3x3(options.in_channels, 16)), bn1_(16), fc_(64, options.num_classes) {
-  CHECK(depth >= 8 && depth % 6 == 2, "CifarResNet: depth ", depth,
-        ", expected 6n + 2: 20, 32, 44, 56, 110");
-  register_module("conv1", conv1_);
-  register_module("bn1", bn1_);
-  const int n = (depth - 2) / 6, blocks[] = {n, n, n};
-  add_blocks<BasicBlock>(layers_, blocks, 16, options.shortcut);
-  for (int i = 0; i < 3; ++i) register_module("layer" + std::to_string(i + 1), layers_[i]);
-  register_module("fc", fc_);
-  init_convolutions(*this);
-}
-
-Tensor CifarResNet::forward(const Tensor& x) {
-  Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
   for (nn::Sequential& layer : layers_) y = layer(y);
   return fc_(flatten(adaptive_avg_pool2d(y, 1), 1));
 }

@@ -1,7 +1,5 @@
 #include "ringgrad/nn/basic_layers.h"
 
-#include <cmath>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"

@@ -1,5 +1,4 @@
 #include "ringgrad/autograd/autocast.h"
-#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/gradient_home.h"
 
 #include <limits>

@@ -1,5 +1,3 @@
-#include "ringgrad/autograd/classifier_ops.h"
-
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 

@@ -1,5 +1,4 @@
 #include "ringgrad/autograd/autocast.h"
-#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 

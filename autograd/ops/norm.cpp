@@ -1,13 +1,16 @@
 #include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/gradient_home.h"
+#include "ringgrad/autograd/ops/batch_norm.h"
 
 #include <cmath>
 
-#include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
+
+constinit BatchNormMaxPool batch_norm_max_pool = nullptr;
+
 namespace {
 
 // A per-channel argument: [C], one of the dtypes, on x's device. Undefined is fine.
@@ -92,64 +95,6 @@ const char* fused_into(const BatchNormOptions& options) {
 
 namespace {
 
-// What batch norm's kernels take: everything per channel in one dtype, and where the statistics
-// are, or will be.
-struct BatchNormArguments {
-  Tensor x, weight, bias, mean, var;
-
-  BatchNormArguments(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
-                     const Tensor& running_mean, const Tensor& running_var, bool training)
-      : x(x_) {
-    const DType per_channel = accumulator_dtype(x.dtype());
-    if (weight_) weight = strided_contiguous(to(weight_, per_channel));
-    if (bias_) bias = strided_contiguous(to(bias_, per_channel));
-    mean =
-        training ? empty({x.size(1)}, {per_channel, x.device()}) : strided_contiguous(running_mean);
-    var = training ? empty_like(mean) : strided_contiguous(running_var);
-  }
-};
-
-// With max pooling. Backward's sums need x only where it was a maximum: `winners` is a window's
-// share of x.
-Tensor batch_norm_max_pool(const BatchNormArguments& in, const kernels::RunningStatistics& running,
-                           const BatchNormOptions& options) {
-  const auto& [x, weight, bias, mean, var] = in;
-  const bool relu = options.activation == Activation::Relu;
-  const double eps = options.eps;
-  const int64_t window = options.max_pool;
-  // The gradient's sums are divided by it: in evaluation mean and var are constants.
-  double count = INFINITY;
-  if (options.training) {
-    count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
-    kernels::batch_norm_stats(mean, var, x);
-    update_running(running, mean, var, count);
-  }
-  Tensor y = empty({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window}, x.options());
-  Tensor winners = empty_like(y), index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
-  kernels::batch_norm_max_pool(y, winners, index, x, mean, var, weight, bias, eps, relu, window);
-  const bool wants_dx = wants_grad(x);
-  return differentiable(
-      "batch_norm", {x, weight, bias}, y,
-      [x = save_if(wants_dx, x), y = save_if(relu, y), winners = save(winners),
-       index = save_if(wants_dx, index), mean = save(mean), var = save(var), weight = save(weight),
-       eps, window, count, wants_dx, wants_weight = wants_grad(weight),
-       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
-       bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
-        const Tensor dy = to_layout(dy_, winners.get().layout());
-        Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
-               sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
-        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(),
-                                            mean.get(), var.get(), eps);
-        if (wants_dx) {
-          dx = empty_like(x.get());
-          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(),
-                                                var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
-                                                count, window);
-        }
-        return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor()};
-      });
-}
-
 // Returns true if a variance leaves the dtype's range, or a weight divided by a deviation, although
 // the results need not. On the CPU alone, where looking costs nothing.
 template <class A>
@@ -208,7 +153,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
                   const BatchNormOptions& options) {
   OpScope scope("batch_norm");
   check_batch_norm("batch_norm", x_, weight_, bias_, running_mean, running_var, options);
-  if (options.max_pool && (options.residual || x_.numel() == 0)) {
+  if (options.max_pool && (!batch_norm_max_pool || options.residual || x_.numel() == 0)) {
     BatchNormOptions unpooled = options;
     unpooled.max_pool = 0;
     return max_pool2d(batch_norm(x_, weight_, bias_, running_mean, running_var, unpooled),

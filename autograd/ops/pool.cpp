@@ -1,5 +1,3 @@
-#include "ringgrad/autograd/classifier_ops.h"
-
 #include <cstdint>
 
 #include "ringgrad/autograd/ops/common.h"

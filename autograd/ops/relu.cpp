@@ -1,4 +1,3 @@
-#include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/ops/common.h"
 
 namespace ringgrad {

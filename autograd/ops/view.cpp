@@ -1,6 +1,3 @@
-#include "ringgrad/autograd/classifier_ops.h"
-
-#include <algorithm>
 #include <limits>
 #include <optional>
 

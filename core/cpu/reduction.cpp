@@ -5,6 +5,8 @@
 #include <type_traits>
 
 #include "ringgrad/core/base/before_main.h"
+#include "ringgrad/core/base/number.h"
+
 namespace ringgrad::cpu {
 namespace {
 
@@ -16,10 +18,6 @@ struct Unscaled {
     return value;
   }
 };
-// Integers wrap around.
-template <class A>
-using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>,
-                                             std::type_identity<A>>::type;
 struct Sum : Unscaled {
   template <class A>
   static A apply(A a, A b) {

@@ -1,7 +1,6 @@
 // Reference: pooling, by the windows of pixels that each output sees.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "ringgrad/core/reference/elements.h"
 

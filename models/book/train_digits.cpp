@@ -24,8 +24,8 @@
 #include "ringgrad/data/synthetic/digits.h"
 #include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/distributed/launch.h"
+#include "ringgrad/models/cifar_resnet.h"
 #include "ringgrad/models/convnet.h"
-#include "ringgrad/models/resnet.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/optim/sgd_and_adam.h"
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/thread_modes.h"

@@ -1,8 +1,6 @@
 // Comparisons, and what is done with the masks that they give.
 #include "ringgrad/autograd/ops.h"
 
-#include <algorithm>
-
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"

@@ -1,5 +1,4 @@
 // Reference: layer normalisation of rows x [N, C].
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -1,6 +1,5 @@
 // Reference: running sums, and the order of the elements along a dimension.
 #include <algorithm>
-#include <cmath>
 
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"

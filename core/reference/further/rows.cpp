@@ -7,45 +7,45 @@
 namespace ringgrad::reference {
 namespace {
 
-void log_softmax(Stream, const Tensor& y_out, const Tensor& x_in) {
+// y = result(log p) for each element, p = softmax of its row.
+template <class Result>
+void of_log_softmax(const Tensor& y_out, const Tensor& x_in, const Result& result) {
   const Elements<double> x(x_in);
   const Results<double> y(y_out);
   for (int64_t n = 0; n < x.shape()[0]; ++n) {
     const LogSumExp of(x, n);
-    for (int64_t c = 0; c < x.shape()[1]; ++c) y(n, c) = x(n, c) - of.largest - of.log_sum;
+    for (int64_t c = 0; c < x.shape()[1]; ++c) y(n, c) = result(x(n, c) - of.largest - of.log_sum);
   }
 }
-
-void softmax(Stream, const Tensor& y_out, const Tensor& x_in) {
-  const Elements<double> x(x_in);
-  const Results<double> y(y_out);
-  for (int64_t n = 0; n < x.shape()[0]; ++n) {
-    const LogSumExp of(x, n);
-    for (int64_t c = 0; c < x.shape()[1]; ++c)
-      y(n, c) = std::exp(x(n, c) - of.largest - of.log_sum);
-  }
+void log_softmax(Stream, const Tensor& y, const Tensor& x) {
+  of_log_softmax(y, x, [](double log_p) { return log_p; });
+}
+void softmax(Stream, const Tensor& y, const Tensor& x) {
+  of_log_softmax(y, x, [](double log_p) { return std::exp(log_p); });
 }
 
-void softmax_backward(Stream, const Tensor& dx_out, const Tensor& dy_in, const Tensor& y_in) {
+// dx = result(dy, y, sum of term(dy, y) over the row).
+template <class Term, class Result>
+void with_row_sums(const Tensor& dx_out, const Tensor& dy_in, const Tensor& y_in, const Term& term,
+                   const Result& result) {
   const Elements<double> dy(dy_in);
   const Elements<double> y(y_in);
   const Results<double> dx(dx_out);
   for (int64_t n = 0; n < y.shape()[0]; ++n) {
     double sum = 0;
-    for (int64_t c = 0; c < y.shape()[1]; ++c) sum += dy(n, c) * y(n, c);
-    for (int64_t c = 0; c < y.shape()[1]; ++c) dx(n, c) = y(n, c) * (dy(n, c) - sum);
+    for (int64_t c = 0; c < y.shape()[1]; ++c) sum += term(dy(n, c), y(n, c));
+    for (int64_t c = 0; c < y.shape()[1]; ++c) dx(n, c) = result(dy(n, c), y(n, c), sum);
   }
 }
-
-void log_softmax_backward(Stream, const Tensor& dx_out, const Tensor& dy_in, const Tensor& y_in) {
-  const Elements<double> dy(dy_in);
-  const Elements<double> y(y_in);
-  const Results<double> dx(dx_out);
-  for (int64_t n = 0; n < y.shape()[0]; ++n) {
-    double sum = 0;
-    for (int64_t c = 0; c < y.shape()[1]; ++c) sum += dy(n, c);
-    for (int64_t c = 0; c < y.shape()[1]; ++c) dx(n, c) = dy(n, c) - std::exp(y(n, c)) * sum;
-  }
+void softmax_backward(Stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  with_row_sums(
+      dx, dy, y, [](double g, double p) { return g * p; },
+      [](double g, double p, double sum) { return p * (g - sum); });
+}
+void log_softmax_backward(Stream, const Tensor& dx, const Tensor& dy, const Tensor& y) {
+  with_row_sums(
+      dx, dy, y, [](double g, double) { return g; },
+      [](double g, double log_p, double sum) { return g - std::exp(log_p) * sum; });
 }
 
 void nll_loss(Stream, const Tensor& loss_out, const Tensor& weight_out, const Tensor& x_in,

@@ -1,0 +1,50 @@
+#include <cmath>
+
+#include "ringgrad/autograd/gradient_home.h"
+#include "ringgrad/autograd/ops/batch_norm.h"
+
+namespace ringgrad {
+
+// With max pooling. Backward's sums need x only where it was a maximum: `winners` is a window's
+// share of x.
+static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningStatistics& running,
+                          const BatchNormOptions& options) {
+  const auto& [x, weight, bias, mean, var] = in;
+  const bool relu = options.activation == Activation::Relu;
+  const double eps = options.eps;
+  const int64_t window = options.max_pool;
+  // The gradient's sums are divided by it: in evaluation mean and var are constants.
+  double count = INFINITY;
+  if (options.training) {
+    count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+    kernels::batch_norm_stats(mean, var, x);
+    update_running(running, mean, var, count);
+  }
+  Tensor y = empty({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window}, x.options());
+  Tensor winners = empty_like(y), index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
+  kernels::batch_norm_max_pool(y, winners, index, x, mean, var, weight, bias, eps, relu, window);
+  const bool wants_dx = wants_grad(x);
+  return differentiable(
+      "batch_norm", {x, weight, bias}, y,
+      [x = save_if(wants_dx, x), y = save_if(relu, y), winners = save(winners),
+       index = save_if(wants_dx, index), mean = save(mean), var = save(var), weight = save(weight),
+       eps, window, count, wants_dx, wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+       bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
+        const Tensor dy = to_layout(dy_, winners.get().layout());
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
+               sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
+        kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(),
+                                            mean.get(), var.get(), eps);
+        if (wants_dx) {
+          dx = empty_like(x.get());
+          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(),
+                                                var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
+                                                count, window);
+        }
+        return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor()};
+      });
+}
+BEFORE_MAIN(max_pool_in_one_pass, batch_norm_max_pool = in_one_pass);
+
+}  // namespace ringgrad
