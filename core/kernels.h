@@ -143,6 +143,22 @@ KERNEL(cumsum, (const Tensor& y, const Tensor& x, bool reverse));
 // than all others. K = N; on the CPU K <= N.
 KERNEL(argsort, (const Tensor& index, const Tensor& x, bool descending));
 
+// ---- batch normalisation and max pooling in one pass --------------------------------------------
+// y [N, C, H / window, W / window] = the largest of batch_norm_apply's in each square of `window`
+// pixels side by side, in one pass over images as LayoutPolicy::pool2d says. index: where that is,
+// the first of equals, before they are rectified and rounded, as max_pool2d's;  winners: x there.
+// Backward's sums are batch_norm_backward_reduce of dy, winners and y.
+KERNEL(batch_norm_max_pool,
+       (const Tensor& y, const Tensor& winners, const Tensor& index, const Tensor& x,
+        const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias, double eps,
+        bool relu, int64_t window));
+// dx as batch_norm_backward_apply's, for the g that max_pool2d_backward makes of dy where y > 0
+// (without relu, where y is undefined: of all of dy).
+KERNEL(batch_norm_max_pool_backward,
+       (const Tensor& dx, const Tensor& dy, const Tensor& index, const Tensor& x, const Tensor& y,
+        const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& sum_dy,
+        const Tensor& sum_dy_xhat, double eps, double count, int64_t window));
+
 // ---- row-wise: x, y [N, C] contiguous, C >= 1 ---------------------------------------------------
 // Layer normalisation (Ba et al. 2016): y = weight (x - mean) rstd + bias; mean, rstd [N]; weight,
 // bias [M] or undefined. weight and bias have `groups` parts of equal size, and row n uses part n

@@ -2,9 +2,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/core/program_observer.h"
-#include "ringgrad/core/random.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layer_parts.h"
 

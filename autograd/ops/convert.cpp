@@ -1,5 +1,4 @@
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 

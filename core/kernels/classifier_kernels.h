@@ -113,20 +113,6 @@ KERNEL(batch_norm_backward_apply,
        (const Tensor& dx, const Tensor& dresidual, const Tensor& dy, const Tensor& x,
         const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
         const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count));
-// y [N, C, H / window, W / window] = the largest of batch_norm_apply's in each square of `window`
-// pixels side by side, in one pass over images as LayoutPolicy::pool2d says. index: where that is,
-// the first of equals, before they are rectified and rounded, as max_pool2d's;  winners: x there.
-// Backward's sums are batch_norm_backward_reduce of dy, winners and y.
-KERNEL(batch_norm_max_pool,
-       (const Tensor& y, const Tensor& winners, const Tensor& index, const Tensor& x,
-        const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias, double eps,
-        bool relu, int64_t window));
-// dx as batch_norm_backward_apply's, for the g that max_pool2d_backward makes of dy where y > 0
-// (without relu, where y is undefined: of all of dy).
-KERNEL(batch_norm_max_pool_backward,
-       (const Tensor& dx, const Tensor& dy, const Tensor& index, const Tensor& x, const Tensor& y,
-        const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& sum_dy,
-        const Tensor& sum_dy_xhat, double eps, double count, int64_t window));
 // Averages over the batches so far, which a call updates: mean = (1 - momentum) mean + momentum ·
 // the batch's, var likewise with the batch's unbiased variance, [C] like those, and batches, int64
 // [], counts one more. Each may be undefined. To see which provider is faster a call is run several

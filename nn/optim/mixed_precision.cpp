@@ -8,6 +8,14 @@
 
 namespace ringgrad::optim {
 
+std::vector<Tensor> Optimizer::flat_grads() {
+  take_in_unfrozen();
+  std::vector<Tensor> flat;
+  for (Group& group : groups_)
+    for (const ArenaRange& range : arena_ranges(group.parameters)) flat.push_back(range.grads);
+  return flat;
+}
+
 namespace {
 
 Tensor scalar64(double value, Device device) {

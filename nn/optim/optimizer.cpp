@@ -13,7 +13,6 @@
 #include "ringgrad/core/program_observer.h"
 
 namespace ringgrad::optim {
-
 namespace {
 
 void check_lr(const char* name, double lr) {
@@ -81,14 +80,6 @@ void Optimizer::zero_grad() {
       for (const int i : range.parameters) zeroed.push_back(group.parameters[i]);
       zeros_known(zeroed);
     }
-}
-
-std::vector<Tensor> Optimizer::flat_grads() {
-  take_in_unfrozen();
-  std::vector<Tensor> flat;
-  for (Group& group : groups_)
-    for (const ArenaRange& range : arena_ranges(group.parameters)) flat.push_back(range.grads);
-  return flat;
 }
 
 void Optimizer::step(const Tensor& guard) {

@@ -1,4 +1,4 @@
-// RMSprop, Adagrad and Adadelta: options in, one kernel per range.
+// RMSprop, Adagrad, Adadelta and AdamW: options in, one kernel per range.
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/core/base/check.h"
 
@@ -76,5 +76,17 @@ void Adadelta::update(int group, const ArenaRange& range, const std::vector<Tens
   kernels::adadelta_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
                          step_tensor(), options_[group]);
 }
+
+static std::vector<ParamGroup<AdamOptions>> as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {
+  std::vector<ParamGroup<AdamOptions>> converted;
+  for (auto& [parameters, o] : groups)
+    converted.push_back({std::move(parameters), {o.lr, o.betas, o.eps, o.weight_decay}});
+  return converted;
+}
+
+AdamW::AdamW(ParameterList parameters, AdamWOptions options)
+    : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
+AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups)
+    : Adam("AdamW", as_adam(std::move(groups)), true) {}
 
 }  // namespace ringgrad::optim

@@ -6,6 +6,18 @@
 
 namespace ringgrad::optim {
 
+// Adam with the weight decay taken out of the gradient (Loshchilov & Hutter 2019).
+struct AdamWOptions {
+  double lr = 1e-3;
+  std::pair<double, double> betas = {0.9, 0.999};
+  double eps = 1e-8, weight_decay = 0.01;
+};
+class AdamW : public Adam {
+ public:
+  explicit AdamW(ParameterList parameters, AdamWOptions options = {});
+  explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups);
+};
+
 // RMSprop (Hinton 2012), as PyTorch defines it: eps is added to the root; with `centered` the
 // gradient's mean is taken from its mean square.
 struct RMSpropOptions {

@@ -3,7 +3,6 @@
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad::optim {
-
 namespace {
 
 using SGDGroups = std::vector<ParamGroup<SGDOptions>>;
@@ -60,13 +59,6 @@ std::vector<Spec> specs(const char* name, const AdamGroups& groups) {
   return all;
 }
 
-AdamGroups as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {
-  AdamGroups converted;
-  for (auto& [parameters, o] : groups)
-    converted.push_back({std::move(parameters), {o.lr, o.betas, o.eps, o.weight_decay}});
-  return converted;
-}
-
 }  // namespace
 
 Adam::Adam(const char* name, AdamGroups groups, bool decoupled)
@@ -82,10 +74,6 @@ Adam::Adam(const char* name, AdamGroups groups, bool decoupled)
 Adam::Adam(ParameterList parameters, AdamOptions options)
     : Adam(AdamGroups{{std::move(parameters), options}}) {}
 Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam("Adam", std::move(groups), false) {}
-AdamW::AdamW(ParameterList parameters, AdamWOptions options)
-    : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
-AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups)
-    : Adam("AdamW", as_adam(std::move(groups)), true) {}
 
 void Adam::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   kernels::adam_step(range.values, state[0], state[1], range.grads, guarded_lr(group),

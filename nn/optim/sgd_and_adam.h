@@ -1,4 +1,4 @@
-// SGD, Adam and AdamW. Each update is one kernel over an arena's range (optimizer.h).
+// SGD and Adam. Each update is one kernel over an arena's range (optimizer.h).
 #pragma once
 
 #include <utility>
@@ -31,17 +31,11 @@ class SGD : public Optimizer {
   std::vector<kernels::SgdStepOptions> options_;
 };
 
-// Adam (Kingma & Ba 2015) and AdamW, which takes the weight decay out of the gradient (Loshchilov &
-// Hutter 2019).
+// Adam (Kingma & Ba 2015).
 struct AdamOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8, weight_decay = 0;
-};
-struct AdamWOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0.01;
 };
 
 class Adam : public Optimizer {
@@ -56,12 +50,6 @@ class Adam : public Optimizer {
 
  private:
   std::vector<kernels::AdamStepOptions> options_;
-};
-
-class AdamW : public Adam {
- public:
-  explicit AdamW(ParameterList parameters, AdamWOptions options = {});
-  explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups);
 };
 
 }  // namespace ringgrad::optim

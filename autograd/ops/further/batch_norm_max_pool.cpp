@@ -2,6 +2,7 @@
 
 #include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops/batch_norm.h"
+#include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 

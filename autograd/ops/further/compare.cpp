@@ -2,7 +2,6 @@
 #include "ringgrad/autograd/ops.h"
 
 #include "ringgrad/autograd/ops/common.h"
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {

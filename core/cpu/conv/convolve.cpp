@@ -1,6 +1,5 @@
 #include "ringgrad/core/cpu/conv/convolve.h"
 
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/convolution.h"
 #include "ringgrad/core/cpu/conv/direct.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ringgrad/core/base/before_main.h"
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
 #include "ringgrad/core/cpu/conv/sub_images.h"

@@ -1,4 +1,5 @@
 // Reference: batch normalisation with the max pooling behind it.
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/batch_norm.h"
 
 namespace ringgrad::reference {
