@@ -28,4 +28,12 @@ using BatchNormMaxPool = Tensor (*)(const BatchNormArguments& in,
                                     const BatchNormOptions& options);
 extern constinit BatchNormMaxPool batch_norm_max_pool;
 
+// Batch norm once more, in a wider range, where a variance has left that of the dtype; undefined
+// where none has. Registered likewise. Without it such a channel's result is its bias.
+using BatchNormInRange = Tensor (*)(const BatchNormArguments& in, const Tensor& x,
+                                    const Tensor& weight, const Tensor& bias,
+                                    const Tensor& running_mean, const Tensor& running_var,
+                                    BatchNormOptions options);
+extern constinit BatchNormInRange batch_norm_in_range;
+
 }  // namespace ringgrad

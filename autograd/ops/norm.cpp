@@ -10,6 +10,7 @@
 namespace ringgrad {
 
 constinit BatchNormMaxPool batch_norm_max_pool = nullptr;
+constinit BatchNormInRange batch_norm_in_range = nullptr;
 
 namespace {
 
@@ -93,61 +94,6 @@ const char* fused_into(const BatchNormOptions& options) {
   return options.residual ? "+ residual" : "";
 }
 
-namespace {
-
-// Returns true if a variance leaves the dtype's range, or a weight divided by a deviation, although
-// the results need not. On the CPU alone, where looking costs nothing.
-template <class A>
-bool leaves_range(const BatchNormArguments& in, const BatchNormOptions& options) {
-  for (int64_t c = 0; c < in.var.numel(); ++c) {
-    const A var = in.var.data<A>()[c], weight = in.weight ? in.weight.data<A>()[c] : 1;
-    const double scale = weight / std::sqrt(var + options.eps);
-    const bool overflows = std::isfinite(scale) && std::isinf(static_cast<A>(scale));
-    if (overflows || (options.training && std::isinf(var))) return true;
-  }
-  return false;
-}
-bool leaves_range(const BatchNormArguments& in, const BatchNormOptions& options) {
-  if (!in.x.device().is_cpu()) return false;
-  return in.var.dtype() == DType::Float32 ? leaves_range<float>(in, options)
-                                          : leaves_range<double>(in, options);
-}
-
-// Beyond float64 there is no wider dtype. A power of two brings each channel whose variance is
-// infinite back into the range, where eps is no part of the deviation any more.
-Tensor batch_norm_scaled(const BatchNormArguments& in, const BatchNormOptions& options) {
-  const Shape& shape = in.x.shape();
-  const Dims dims = {0, 2};
-  const auto channel = [](const Tensor& t) { return reshape(t, {t.numel(), 1}); };
-  const Tensor scale = channel(where(eq(in.var, INFINITY), 0x1p-540, ones_like(in.var)));
-  const Tensor x = mul(reshape(in.x, {shape[0], shape[1], -1}), scale);
-  const Tensor apart = sub(x, mean(x, dims, true));
-  const Tensor eps = mul(mul(scale, scale), options.eps);
-  Tensor y = div(apart, sqrt(add(mean(mul(apart, apart), dims, true), eps)));
-  if (in.weight) y = mul(y, channel(in.weight));
-  if (in.bias) y = add(y, channel(in.bias));
-  y = reshape(y, shape);
-  if (options.residual) y = add(y, options.residual);
-  if (options.activation == Activation::Relu) y = relu(y);
-  return options.max_pool ? max_pool2d(y, {.kernel = options.max_pool}) : y;
-}
-
-// Leaves the running statistics as they are.
-Tensor batch_norm_in_range(const BatchNormArguments& in, const Tensor& x, const Tensor& weight,
-                           const Tensor& bias, const Tensor& running_mean,
-                           const Tensor& running_var, BatchNormOptions options) {
-  if (x.dtype() == DType::Float64) return batch_norm_scaled(in, options);
-  const auto wide = [](const Tensor& t) { return t ? to(t, DType::Float64) : t; };
-  options.residual = wide(options.residual);
-  options.batches = {};
-  const bool updates = options.training;
-  return to(batch_norm(wide(x), wide(weight), wide(bias), updates ? Tensor() : wide(running_mean),
-                       updates ? Tensor() : wide(running_var), options),
-            x.dtype());
-}
-
-}  // namespace
-
 Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
                   const Tensor& running_mean, const Tensor& running_var,
                   const BatchNormOptions& options) {
@@ -173,13 +119,18 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   const BatchNormArguments in(to_layout(x_, layout), weight_, bias_, running_mean, running_var,
                               options.training);
   const auto& [x, weight, bias, mean, var] = in;
+  const auto in_range = [&] {
+    return batch_norm_in_range
+               ? batch_norm_in_range(in, x_, weight_, bias_, running_mean, running_var, options)
+               : Tensor();
+  };
   kernels::RunningStatistics running;
   if (options.training)
     running = running_statistics("batch_norm", running_mean, running_var, options);
   if (options.max_pool) {
     const Tensor pooled = batch_norm_max_pool(in, running, options);
-    if (!leaves_range(in, options)) return with_fused(pooled, fused_into(options));
-    return batch_norm_in_range(in, x_, weight_, bias_, running_mean, running_var, options);
+    const Tensor again = in_range();
+    return again ? again : with_fused(pooled, fused_into(options));
   }
   const Tensor residual = options.residual ? to_layout(options.residual, x.layout()) : Tensor();
 
@@ -192,8 +143,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     kernels::batch_norm(y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   else
     kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
-  if (leaves_range(in, options))
-    return batch_norm_in_range(in, x_, weight_, bias_, running_mean, running_var, options);
+  if (const Tensor again = in_range()) return again;
 
   const Tensor recorded = differentiable(
       "batch_norm", inputs, y,
