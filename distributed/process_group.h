@@ -232,8 +232,6 @@ std::vector<T> all_gather_values(ProcessGroup& group, const std::vector<T>& own,
 
 // The same for one text (or any bytes) of each rank, of any length.
 std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own);
-// The root has all ranks' texts then, the others nothing.
-std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, Int root);
 // Every rank has the root's text then.
 std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root);
 

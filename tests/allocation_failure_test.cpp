@@ -11,6 +11,7 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/distributed/letters/mailbox.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
@@ -147,20 +148,21 @@ TEST_CASE("letters among which an allocation fails, any one, all hear of their e
     const auto transports = in_process_transports(2);
     Transport& t = *transports[0];
     int ended = 0;
-    for (int i = 0; i < kLetters; ++i) t.mailbox().post(std::make_shared<Counted>(i > 0, ended));
+    for (int i = 0; i < kLetters; ++i) mailbox_of(t).post(std::make_shared<Counted>(i > 0, ended));
     calls = 0;
     first_to_fail = last_to_fail = n;
     threw = false;
     try {
-      t.move_letters_until([&] { return t.mailbox().under_way() == 1; });  // nobody sends the first
+      move_letters_until(t,
+                         [&] { return mailbox_of(t).under_way() == 1; });  // nobody sends the first
     } catch (const std::bad_alloc&) {
       threw = ever = true;
     }
     first_to_fail = kNever;
-    t.mailbox().fail_all(std::make_exception_ptr(Error("no memory")));
+    mailbox_of(t).fail_all(std::make_exception_ptr(Error("no memory")));
     CAPTURE(n);
     REQUIRE(ended == kLetters);
-    REQUIRE(t.mailbox().under_way() == 0);
+    REQUIRE(mailbox_of(t).under_way() == 0);
   }
   REQUIRE(ever);
 }

@@ -68,6 +68,7 @@ ROOMS = {
         "work process_group",
         "collectives",
         "process_groups",
+        "other_collectives letters shared_memory",
         "vendor_groups",
         "buckets",
         "comm_hook",

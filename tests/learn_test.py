@@ -75,7 +75,7 @@ class Learn(LearnCase):
         self.for_all(both, self.exercises())
 
     def test_what_a_learner_may_do(self):
-        ring = (ROOT / "distributed/collectives/ring_reduce_scatter.cpp").read_text()
+        ring = (ROOT / "distributed/other_collectives/ring_reduce_scatter.cpp").read_text()
         body = re.search(r"\n(  const int size = messages\.size\(\).*?)\n}\n", ring, re.S)[1]
         for does, said in (
             ("int* p = nullptr; *const_cast<int* volatile&>(p) = 1;", "signal 11"),

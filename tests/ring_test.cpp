@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "ringgrad/distributed/collectives/collectives.h"
+#include "ringgrad/distributed/other_collectives/other_collectives.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/run_ranks.h"
 
@@ -147,6 +148,12 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
     const auto must = [](bool condition, const char* what) {
       if (!condition) throw Error(what);
     };
+    const auto parts_of = [&](std::vector<float>& whole) {
+      Parts parts(n);
+      for (size_t r = 0; r < n && !whole.empty(); ++r)
+        parts[r] = bytes_of(whole).subspan(r * count * sizeof(float), count * sizeof(float));
+      return parts;
+    };
     std::vector<float> all;
     for (int r = 0; r < size; ++r) {
       const auto part = elements<float>(r, count);
@@ -161,12 +168,12 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
       x = elements<float>(rank, count);
       std::vector<float> y(n * count, -99);
       auto m2 = messenger(t, Operation::Gather, count, root);
-      gather(m2, root, bytes_of(y), bytes_of(x));
+      exchange_parts(m2, parts_of(y), Parts(n, bytes_of(x)), kAnyRank, root);
       must(y == (rank == root ? all : std::vector<float>(n * count, -99)), "gather");
 
       std::vector<float> part(count), source = rank == root ? all : std::vector<float>{};
       auto m3 = messenger(t, Operation::Scatter, count, root);
-      scatter(m3, root, bytes_of(part), bytes_of(source));
+      exchange_parts(m3, Parts(n, bytes_of(part)), parts_of(source), root);
       must(part == elements<float>(rank, count), "scatter");
 
       for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Max}) {
@@ -190,10 +197,7 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
     std::vector<float> gathered(n * count);
     auto x = elements<float>(rank, count);
     auto m6 = messenger(t, Operation::AllGather, count);
-    std::vector<std::span<std::byte>> places;
-    for (size_t r = 0; r < n; ++r)
-      places.push_back(bytes_of(gathered).subspan(r * count * 4, count * 4));
-    ring_all_gather(m6, places, bytes_of(x), 64);
+    ring_all_gather(m6, parts_of(gathered), bytes_of(x), 64);
     must(gathered == all, "all_gather");
 
     for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min}) {

@@ -37,16 +37,12 @@ inline void connect_pair(Link& a, Link& b, std::string_view channel) {
   const ChannelKind* kind = find_channel_kind(std::string(channel));
   if (kind == nullptr) throw Error("no transport " + std::string(channel));
   std::tie(a.control, b.control) = local_socket_pair();
-  FileDescriptor client, server;
-  if (kind->reach != Reach::Memory) {
-    const ChannelOffer offer = kind->offer("127.0.0.1");
-    client = kind->dial(offer.address, Deadline::after(std::chrono::seconds(30)));
-    server = FileDescriptor(accept4(offer.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!server) throw Error("accept");
-    const int on = 1;
-    setsockopt(server.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  }
-  a.data = kind->open(std::move(client));
+  const ChannelOffer offer = kind->offer("127.0.0.1");
+  a.data = kind->open(kind->dial(offer.address, Deadline::after(std::chrono::seconds(30))));
+  FileDescriptor server(accept4(offer.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!server) throw Error("accept");
+  const int on = 1;
+  setsockopt(server.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   b.data = kind->open(std::move(server));
 }
 

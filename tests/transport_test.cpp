@@ -6,7 +6,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "ringgrad/distributed/transport/byte_queue.h"
+#include "ringgrad/distributed/letters/mailbox.h"
+#include "ringgrad/distributed/shared_memory/shared_memory_peers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/run_ranks.h"
 
@@ -46,7 +47,7 @@ struct TestLetter final : Letter {
     return frame;
   }
   void arrive(int) noexcept override {
-    others_under_way = transport.mailbox().under_way();
+    others_under_way = mailbox_of(transport).under_way();
     arrived = true;
   }
   void fail(std::exception_ptr) noexcept override {}
@@ -194,9 +195,9 @@ TEST_CASE("ranks that share a core wake once for a meeting, and not for each arr
   getrusage(RUSAGE_SELF, &before);
   run_ranks(kRanks, "shm", [](Transport& t) {
     for (uint64_t meeting = 1; meeting <= kMeetings; ++meeting) {
-      t.memory().board(t.rank()).arrived.store(meeting);
-      t.memory().ring_if_complete(&Board::arrived, meeting);
-      t.wait_until([&] { return t.memory().complete(&Board::arrived, meeting); });
+      memory_of(t).board(t.rank()).arrived.store(meeting);
+      memory_of(t).ring_if_complete(&Board::arrived, meeting);
+      memory_of(t).wait_for_all(t, &Board::arrived, meeting);
     }
   });
   getrusage(RUSAGE_SELF, &after);
@@ -211,13 +212,13 @@ TEST_CASE("a letter whose last bytes a collective takes along has left",
     const bool sends = t.rank() == 0;
     const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), sends, 700'000);
     t.set_spinning(false);
-    t.mailbox().post(letter);
+    mailbox_of(t).post(letter);
     int looks = 0;
-    if (sends) t.move_letters_until([&] { return ++looks > 2; });  // what a queue holds
+    if (sends) move_letters_until(t, [&] { return ++looks > 2; });  // what a queue holds
     begun = begun || sends;
     while (!begun) std::this_thread::yield();
     while (sends && !arrived) t.push(1);
-    t.move_letters_until([&] { return t.mailbox().under_way() == 0; });  // it timed out at once
+    move_letters_until(t, [&] { return mailbox_of(t).under_way() == 0; });  // it timed out at once
     arrived = arrived || !sends;
     if (letter->bytes != pattern(700'000, 1)) throw Error("received other bytes than were sent");
   });
@@ -227,8 +228,8 @@ TEST_CASE("a letter is under way no more when its owner hears of its end, who ma
           "[transport][quick][threads]") {
   run_ranks(2, "shm", [&](Transport& t) {
     const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), t.rank() == 0, 1000);
-    t.mailbox().post(letter);
-    t.move_letters_until([&] { return letter->arrived.load(); });
+    mailbox_of(t).post(letter);
+    move_letters_until(t, [&] { return letter->arrived.load(); });
     if (letter->others_under_way != 0) throw Error("it is still counted");
   });
 }
@@ -257,9 +258,9 @@ TEST_CASE(
     }
     const auto letter = std::make_shared<TestLetter>(t, kAnyRank, false, 1000);
     letter->timeout = std::chrono::milliseconds(60);
-    t.mailbox().post(letter);
+    mailbox_of(t).post(letter);
     try {
-      t.move_letters_until([&] { return letter->arrived.load(); });
+      move_letters_until(t, [&] { return letter->arrived.load(); });
     } catch (...) {
       failed = true;
       throw;
@@ -338,7 +339,7 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
       next.count = 64;
       uint64_t words[kFrameBytes / 8];
       std::memcpy(words, &next, kFrameBytes);
-      Board& own = t.memory().board(1);
+      Board& own = memory_of(t).board(1);
       // The operation; the sequence, in another word, is still the old one.
       own.frame[0] = words[0];
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

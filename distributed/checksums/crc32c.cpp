@@ -98,6 +98,15 @@ RINGGRAD_CRC_TARGET uint32_t update_by_instruction(uint32_t crc, const unsigned 
   return update_by_table(crc, at, bytes);
 }
 
+#else
+
+bool has_instruction() { return false; }
+uint32_t update_by_instruction(uint32_t crc, const unsigned char* at, size_t bytes) {
+  return update_by_table(crc, at, bytes);
+}
+
+#endif
+
 #if defined(__x86_64__)
 
 // x^n modulo the polynomial, as the multiplication below wants it: bits reversed, and one place to
@@ -142,18 +151,6 @@ constexpr size_t kFold = 0;
 bool can_fold() { return false; }
 uint32_t update_by_folding(uint32_t crc, const unsigned char* at, size_t bytes) {
   return update_by_instruction(crc, at, bytes);
-}
-
-#endif
-
-#else
-
-constexpr size_t kFold = 0;
-bool can_fold() { return false; }
-uint32_t update_by_folding(uint32_t crc, const unsigned char*, size_t) { return crc; }
-bool has_instruction() { return false; }
-uint32_t update_by_instruction(uint32_t crc, const unsigned char* at, size_t bytes) {
-  return update_by_table(crc, at, bytes);
 }
 
 #endif

@@ -26,8 +26,10 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
 
   const size_t largest = chunk_of(all, size, size - 1).count();
   const size_t segment = segment_items(segment_bytes, reduction, largest);
-  const Buffer incoming = buffer(segment * reduction.wide_bytes),
-               sum = buffer(segment * reduction.wide_bytes);
+  // One piece of memory: freed in two, the C library might give it back each time.
+  const Buffer memory = buffer(2 * segment * reduction.wide_bytes);
+  std::byte* const incoming = memory.get();
+  std::byte* const sum = incoming + segment * reduction.wide_bytes;
 
   for_each_turn(segments_in(largest, segment), last, [&](int step, size_t i) {
     const Range s = segment_of(chunk_of(all, size, rank - step - 1), segment, i);
@@ -38,9 +40,9 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
     } else {
       const size_t bytes = step == 0 ? reduction.item_bytes : reduction.wide_bytes;
       const auto combine = step == 0 ? reduction.combine_items : reduction.combine_wide;
-      messages.recv(left, {incoming.get(), s.count() * bytes});
-      void* wide = step == last_reducing ? sum.get() : partial.at(s.begin);
-      combine(wide, items.at(s.begin), incoming.get(), s.count());
+      messages.recv(left, {incoming, s.count() * bytes});
+      void* wide = step == last_reducing ? sum : partial.at(s.begin);
+      combine(wide, items.at(s.begin), incoming, s.count());
       if (step == last_reducing) reduction.finish(items.at(s.begin), wide, s.count(), size);
     }
     if (step < last) messages.send(right, step < last_reducing ? partial.part(s) : items.part(s));

@@ -25,16 +25,6 @@ inline constexpr size_t kWholeChunk = SIZE_MAX;  // as segment_bytes: no segment
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes);
 
-// y[count] on rank r becomes the reduction of the r-th of the `size` parts of all ranks' x[size ·
-// count]. size-1 steps, each rank sends (size-1) · bytes(y). x stays as it is.
-void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count,
-                         const ReduceFunctions& reduction, size_t segment_bytes);
-
-// places[r] becomes rank r's x, of as many bytes, on all ranks. size-1 steps; each rank sends all
-// but one of them. x may be its own place.
-void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places,
-                     std::span<const std::byte> x, size_t segment_bytes);
-
 // How the ring collectives cut a buffer, on the CPU and on GPUs.
 struct Range {
   size_t begin, end;  // in elements

@@ -62,7 +62,7 @@ inline void open_standard_streams() {
       (void)!open("/dev/null", O_RDWR);  // the lowest number that is free: this one
 }
 
-// Lets this process and its children have as many as it may: each rank needs three for every other
+// Lets this process and its children have as many as it may: each rank needs four for every other
 // one on its machine, and the usual 1024 also bound what all of a user's processes have handed to
 // each other and not taken yet.
 inline void raise_descriptor_limit() {

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "ringgrad/distributed/collectives/messenger.h"
-#include "ringgrad/distributed/collectives/shared_all_reduce.h"
 #include "ringgrad/distributed/process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 
@@ -33,6 +32,43 @@ struct HostOptions {
   std::vector<int> job_ranks = {};
 };
 
+// Memory that ranks share, for sums (shared_memory/group_memory.cpp).
+class GroupMemory {
+ public:
+  virtual ~GroupMemory() = default;
+  virtual std::string backend() const = 0;
+  virtual std::shared_ptr<Storage> allocate(size_t bytes) = 0;
+  // Enters the collective, and executes it; false: messages take less time.
+  virtual bool all_reduce(const Collective& collective, const Frame& frame) = 0;
+};
+// Set before main by the file that implements it; it returns nullptr where the ranks share none.
+using FindGroupMemory = std::unique_ptr<GroupMemory> (*)(Transport&, const HostOptions&);
+inline constinit FindGroupMemory find_group_memory = nullptr;
+
+// What ranks send each other beside collectives (letters/host_letters.cpp).
+class HostProcessGroup;
+class PointToPoint {
+ public:
+  virtual ~PointToPoint() = default;
+  virtual Work exchange(Collective collective) = 0;
+  virtual bool under_way() const = 0;
+  // Moves it until nothing is under way, a collective wants the transport, or the group ends.
+  // REQUIRES: the caller holds the transport.
+  virtual void move() = 0;
+  // Makes who is in move() look again, from any thread.
+  virtual void ring() noexcept = 0;
+  virtual void fail_all(std::exception_ptr error) noexcept = 0;
+};
+using MakePointToPoint = std::unique_ptr<PointToPoint> (*)(HostProcessGroup&);
+inline constinit MakePointToPoint make_point_to_point = nullptr;
+
+// Makes groups out of groups (other_collectives/split.cpp).
+using SplitHosts = std::shared_ptr<ProcessGroup> (*)(HostProcessGroup&, int color, int key);
+inline constinit SplitHosts split_hosts = nullptr;
+
+// "ring over tcp": by which transports this rank sends to these, or to all where there are none.
+std::string ring_over(Transport& transport, const std::vector<int>& ranks);
+
 class HostProcessGroup final : public ProcessGroup {
  public:
   explicit HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options = {});
@@ -40,6 +76,7 @@ class HostProcessGroup final : public ProcessGroup {
   // ends it.
   ~HostProcessGroup() override;
 
+  const HostOptions& options() const { return options_; }
   std::string backend() const override;
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
   std::shared_ptr<ProcessGroup> split(int color, int key) override;
@@ -47,17 +84,14 @@ class HostProcessGroup final : public ProcessGroup {
   std::optional<Failure> failure() override;
 
  private:
+  friend class HostLetters;
   struct QueuedCollective;
-  struct LetterJob;
 
   Work issue(Collective collective) override;
   std::unique_lock<std::mutex> take_turn();
   // REQUIRES: the caller holds the transport. Returns the memory of AllocateShared, else nothing.
   std::shared_ptr<Storage> execute(const Collective& collective);
-  void run_in_shared_memory(const Collective& collective, const Frame& frame);
-  void find_shared_memory();
-  Work exchange_letter(Collective collective);
-  void move_letters(bool spinning, const std::function<bool()>& done);
+  bool letters_under_way() const { return letters_ && letters_->under_way(); }
   Failure give_up(const std::string& during);
   Frame next_frame(const Collective& collective);
   std::chrono::milliseconds timeout_of(const Collective& collective) const;
@@ -72,9 +106,8 @@ class HostProcessGroup final : public ProcessGroup {
   // One thread at a time uses what follows. Lock order: jobs_mutex_, transport_mutex_.
   std::mutex transport_mutex_;
   std::unique_ptr<Transport> transport_;
-  std::optional<SharedAllReduce> shared_;
-  // The ranks that own the same slices on other machines, and this one; empty: all are here.
-  std::vector<int> across_;
+  std::unique_ptr<GroupMemory> memory_;
+  std::unique_ptr<PointToPoint> letters_;
   uint64_t sequence_ = 0;
   // The first cause, in the words of the collective that met it.
   std::optional<Failure> failure_;
@@ -86,9 +119,6 @@ class HostProcessGroup final : public ProcessGroup {
   std::deque<std::shared_ptr<QueuedCollective>> jobs_;
   std::atomic<bool> stop_ = false;
 
-  // Who moves letters while no collective runs holds the transport, and leaves it as soon as a
-  // collective wants it.
-  std::atomic<bool> moving_letters_ = false;
   // Collectives that have been called and not begun, or not done where asynchronous.
   std::atomic<int> demand_ = 0;
 

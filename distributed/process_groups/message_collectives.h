@@ -11,10 +11,13 @@ namespace ringgrad {
 std::span<std::byte> bytes_of(const Tensor& x);
 
 // So few bytes that messages cost more than what is in them.
-bool is_small(std::span<const std::byte> x, int ranks);
+bool is_small(size_t bytes, int ranks);
 
-// All but all_reduce. REQUIRES: the frame describes the collective, and this rank has entered it.
+// Executes a collective. REQUIRES: the frame describes it, and this rank has entered it.
 void run_by_messages(const Collective& collective, const Frame& frame, Messenger& messages,
                      size_t segment_bytes);
+// The same for those without which gradients are averaged. Set before main by the file that
+// implements them (other_collectives/other_collectives.cpp); nullptr in a program without.
+inline constinit decltype(&run_by_messages) run_other_by_messages = nullptr;
 
 }  // namespace ringgrad

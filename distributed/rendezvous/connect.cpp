@@ -136,20 +136,15 @@ class Connector {
     };
     try {
       links_[peer].control = dial(ConnectionPurpose::Control);
-      links_[peer].data = kinds_[peer]->open(
-          has_data_connection(peer) ? dial(ConnectionPurpose::Data) : FileDescriptor());
+      links_[peer].data = kinds_[peer]->open(dial(ConnectionPurpose::Data));
     } catch (const DistributedError&) {
       throw_failure(failure_of(std::current_exception()),
                     str("transport: rank ", rank_, " cannot connect to ", name, ": "));
     }
   }
 
-  bool has_data_connection(int peer) const { return kinds_[peer]->reach != Reach::Memory; }
-
   void await_higher_ranks(PeerListener& listener) {
-    int missing = 0;
-    for (int peer = rank_ + 1; peer < size_; ++peer) missing += has_data_connection(peer) ? 2 : 1;
-    while (missing > 0) {
+    for (int missing = 2 * (size_ - 1 - rank_); missing > 0;) {
       auto admitted = listener.next(Deadline::after(kLookAgain));
       if (!admitted) {
         check_alive();
@@ -160,9 +155,8 @@ class Connector {
       }
       --missing;
       const auto [purpose, peer, size, value] = admitted->claims;
-      const bool known = size == size_ && peer > rank_ && peer < size_ &&
-                         purpose != ConnectionPurpose::Rendezvous &&
-                         (purpose == ConnectionPurpose::Control || has_data_connection(peer));
+      const bool known =
+          size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
       CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size,
                " connected to rank ", rank_, " of ", size_, ", which does not expect it");
       Link& link = links_[peer];
@@ -175,8 +169,6 @@ class Connector {
       else
         link.data = kinds_[peer]->open(std::move(admitted->socket));
     }
-    for (int peer = rank_ + 1; peer < size_; ++peer)
-      if (!has_data_connection(peer)) links_[peer].data = kinds_[peer]->open({});
   }
 
   // A rank that has connected, and then gives up or dies because of another one, closes its
@@ -198,7 +190,7 @@ class Connector {
   std::string names_of_missing() const {
     std::string names;
     for (int peer = rank_ + 1; peer < size_; ++peer)
-      if (!links_[peer].control || (has_data_connection(peer) && !links_[peer].data))
+      if (!links_[peer].control || !links_[peer].data)
         names += str(names.empty() ? "rank " : ", rank ", peer);
     return names;
   }
@@ -228,8 +220,7 @@ std::string transport_choices(const std::string& automatic) {
 }
 
 bool is_transport(const std::string& name) {
-  const auto names = transport_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return name == "auto" || find_channel_kind(name) != nullptr;
 }
 
 Connected connect_ranks(int rank, int size, const ConnectOptions& options,

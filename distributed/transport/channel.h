@@ -21,11 +21,10 @@
 namespace ringgrad {
 
 class Channel;
-class SharedMemoryPeers;
 
 // What two ranks must have in common to be connected so.
 enum class Reach : uint8_t {
-  // Memory that both see. They have a control connection alone, a Unix socket that hands it over.
+  // Memory that both see.
   Memory,
   // The machine.
   Machine,
@@ -50,8 +49,7 @@ struct ChannelKind {
   // A connected stream socket. It serves the handshake first, and then as a control connection or
   // for open(). Throws TimeoutError or DistributedError.
   FileDescriptor (*dial)(const std::string& address, Deadline deadline);
-  // Both ends call it on the connection that dial() made and the listener accepted; Reach::Memory
-  // has none, and gets an empty one.
+  // Both ends call it on the connection that dial() made and the listener accepted.
   std::unique_ptr<Channel> (*open)(FileDescriptor connection);
 };
 
@@ -71,10 +69,6 @@ class Channel {
  public:
   virtual ~Channel() = default;
   virtual const ChannelKind& kind() const = 0;
-
-  // Called once, when all control connections are there, on both ends: for what the two must
-  // exchange first.
-  virtual void complete(SharedMemoryPeers&, int /*peer*/, Deadline) {}
 
   // Takes bytes from the pieces, in order, and returns how many; 0 when the stream is full. Bytes
   // that are taken arrive without another call. The next call begins with the first byte that was

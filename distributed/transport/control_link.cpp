@@ -19,14 +19,9 @@ static_assert(sizeof(Header) == 8);
 constexpr uint32_t kControlMagic = 0x72674374;
 
 bool sensible(const Header& header) {
-  return header.magic == kControlMagic && header.kind <= ControlKind::Descriptor &&
+  return header.magic == kControlMagic && header.kind <= ControlKind::Position &&
          header.failure <= FailureKind::Failed && header.text_length <= ControlLink::kMaxText;
 }
-
-union DescriptorSpace {  // aligned room for one ancillary descriptor
-  char bytes[CMSG_SPACE(sizeof(int))];
-  cmsghdr align;
-};
 
 }  // namespace
 
@@ -34,7 +29,7 @@ ControlLink::ControlLink(FileDescriptor socket) : socket_(std::move(socket)) {
   fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
 }
 
-bool ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
+bool ControlLink::send(const ControlMessage& message) noexcept {
   if (closed_ || !socket_) return false;
   char bytes[sizeof(Header) + kMaxText];
   const size_t length = std::min(message.text.size(), kMaxText);
@@ -42,49 +37,22 @@ bool ControlLink::send(const ControlMessage& message, int descriptor) noexcept {
   std::memcpy(bytes, &header, sizeof header);
   std::memcpy(bytes + sizeof header, message.text.data(), length);
 
-  iovec piece{bytes, sizeof header + length};
-  msghdr envelope{};
-  envelope.msg_iov = &piece;
-  envelope.msg_iovlen = 1;
-  DescriptorSpace space{};
-  if (descriptor >= 0) {
-    envelope.msg_control = &space;
-    envelope.msg_controllen = sizeof space.bytes;
-    cmsghdr* ancillary = CMSG_FIRSTHDR(&envelope);
-    ancillary->cmsg_level = SOL_SOCKET;
-    ancillary->cmsg_type = SCM_RIGHTS;
-    ancillary->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof(int));
-  }
-  const ssize_t sent = sendmsg(socket_.get(), &envelope, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const size_t size = sizeof header + length;
+  const ssize_t sent = ::send(socket_.get(), bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   // Half a message would turn all later ones into nonsense; the peer is better served by an end.
-  if (sent >= 0 && static_cast<size_t>(sent) < piece.iov_len) shutdown(socket_.get(), SHUT_WR);
+  if (sent >= 0 && static_cast<size_t>(sent) < size) shutdown(socket_.get(), SHUT_WR);
   return sent >= 0;
 }
 
 void ControlLink::read_available() {
   char bytes[4096];
   for (;;) {
-    iovec piece{bytes, sizeof bytes};
-    DescriptorSpace space{};
-    msghdr envelope{};
-    envelope.msg_iov = &piece;
-    envelope.msg_iovlen = 1;
-    envelope.msg_control = &space;
-    envelope.msg_controllen = sizeof space.bytes;
-    const ssize_t n = recvmsg(socket_.get(), &envelope, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t n = recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n <= 0) {
       closed_ = true;
       return;
-    }
-    if ((envelope.msg_flags & MSG_CTRUNC) != 0) descriptors_.emplace_back();
-    for (cmsghdr* a = CMSG_FIRSTHDR(&envelope); a != nullptr; a = CMSG_NXTHDR(&envelope, a)) {
-      if (a->cmsg_level != SOL_SOCKET || a->cmsg_type != SCM_RIGHTS) continue;
-      int descriptor;
-      std::memcpy(&descriptor, CMSG_DATA(a), sizeof descriptor);
-      descriptors_.emplace_back(descriptor);
     }
     buffer_.append(bytes, static_cast<size_t>(n));
   }
@@ -113,14 +81,6 @@ std::optional<ControlMessage> ControlLink::receive() {
   ControlMessage message{header.kind, header.failure,
                          buffer_.substr(sizeof header, header.text_length)};
   buffer_.erase(0, sizeof header + header.text_length);
-  if (message.kind == ControlKind::Descriptor) {
-    if (descriptors_.empty()) {
-      closed_ = true;
-      return {};
-    }
-    message.descriptor = std::move(descriptors_.front());
-    descriptors_.pop_front();
-  }
   return message;
 }
 

@@ -3,11 +3,10 @@
 // Data streams may be full, or stuck in the middle of a message, when something goes wrong. The
 // control connection carries only a few short messages, so it is free whenever a rank has to say
 // why it gives up; and the kernel closes it when a process dies, however it dies, which wakes every
-// rank that polls it. It also passes file descriptors.
+// rank that polls it.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 
@@ -25,31 +24,26 @@ enum class ControlKind : uint8_t {
   Query,
   // The answer. text: the frame of the collective that the sender has entered last, then words.
   Position,
-  // A file for the receiver.
-  Descriptor,
 };
 
 struct ControlMessage {
   ControlKind kind;
   FailureKind failure = FailureKind::Died;
   std::string text = {};
-  FileDescriptor descriptor = {};
 };
 
 class ControlLink {
  public:
   static constexpr size_t kMaxText = 4096;
 
-  // REQUIRES: a connected stream socket; a Unix one where descriptors are sent.
+  // REQUIRES: a connected stream socket.
   explicit ControlLink(FileDescriptor socket);
 
   // Never waits: false, with errno, where the socket's buffer has no room (the peer has been
-  // stopped for long), or too many descriptors are under way. A broken connection is noticed when
-  // receiving. Longer texts are cut. `descriptor` is borrowed.
-  bool send(const ControlMessage& message, int descriptor = -1) noexcept;
+  // stopped for long). A broken connection is noticed when receiving. Longer texts are cut.
+  bool send(const ControlMessage& message) noexcept;
 
-  // The next message that has arrived whole. Nonsense counts as a closed connection. The descriptor
-  // of a Descriptor is empty where this process may have no more of them.
+  // The next message that has arrived whole. Nonsense counts as a closed connection.
   std::optional<ControlMessage> receive();
 
   bool closed() const { return closed_; }  // by the peer, or by its death; nothing more will arrive
@@ -60,7 +54,6 @@ class ControlLink {
 
   FileDescriptor socket_;
   std::string buffer_;
-  std::deque<FileDescriptor> descriptors_;
   bool closed_ = false;
 };
 

@@ -102,13 +102,6 @@ void FailureDetector::answer(ControlMessage message, int rank) {
       break;
     }
     case ControlKind::Position: hear(message, rank); break;
-    case ControlKind::Descriptor:
-      if (!message.descriptor)
-        fail({FailureKind::Died,
-              str("rank ", rank_, " may have no more open files, and takes no shared memory ",
-                  "from rank ", rank, "; raise ulimit -n, or use --transport tcp")});
-      peer.descriptors.push_back(std::move(message.descriptor));
-      break;
   }
 }
 
@@ -215,18 +208,6 @@ void FailureDetector::time_out(std::chrono::milliseconds timeout, const PeerStre
   const std::string seconds = str(std::chrono::duration<double>(timeout).count());
   const char* where = position_.inside ? "" : " in a send or receive";
   fail({FailureKind::TimedOut, str("nothing moved for ", seconds, " s", where, text)});
-}
-
-// -- descriptors ----------------------------------------------------------------------------------
-
-bool FailureDetector::send_descriptor(int rank, int descriptor) noexcept {
-  return peers_[rank].control.send({ControlKind::Descriptor}, descriptor);
-}
-
-FileDescriptor FailureDetector::take_descriptor(int rank) {
-  FileDescriptor first = std::move(peers_[rank].descriptors.front());
-  peers_[rank].descriptors.pop_front();
-  return first;
 }
 
 }  // namespace ringgrad

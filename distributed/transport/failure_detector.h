@@ -88,14 +88,6 @@ class FailureDetector {
   [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams,
                              const Sleep& sleep);
 
-  // Descriptors travel on the control connections, too (shared_memory_peers.h). send_descriptor()
-  // is false, with errno, where one cannot be sent now.
-  bool send_descriptor(int rank, int descriptor) noexcept;
-  size_t descriptors_from(int rank) const { return peers_[rank].descriptors.size(); }
-  // In the order in which they were sent. REQUIRES: there is one.
-  FileDescriptor take_descriptor(int rank);
-  int control_of(int rank) const { return peers_[rank].control.descriptor(); }
-
  private:
   struct Peer {
     explicit Peer(FileDescriptor socket);
@@ -105,7 +97,6 @@ class FailureDetector {
     bool left = false;                        // said goodbye
     std::optional<std::string> position;      // its answer to the last query
     std::optional<uint64_t> entered;          // the same: which collective
-    std::deque<FileDescriptor> descriptors;   // sent by this peer, in order
   };
 
   void tell_all(const ControlMessage& message) noexcept;

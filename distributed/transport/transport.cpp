@@ -42,14 +42,6 @@ std::vector<std::unique_ptr<Channel>> channels_of(std::vector<Link>& links) {
   return channels;
 }
 
-// Which ranks share this one's memory. REQUIRES: the links still have their channels.
-std::vector<bool> local_ranks(const std::vector<Link>& links) {
-  std::vector<bool> local;
-  for (const Link& link : links)
-    local.push_back(link.data && link.data->kind().reach == Reach::Memory);
-  return local;
-}
-
 FileDescriptor new_doorbell() {
   FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   CHECK_AS(DistributedError, doorbell, "transport: eventfd: ", std::strerror(errno));
@@ -59,26 +51,29 @@ FileDescriptor new_doorbell() {
 }  // namespace
 
 Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
-    : local_(local_ranks(links)),
-      ranks_(rank, controls_of(links)),
+    : ranks_(rank, controls_of(links)),
       streams_(channels_of(links)),
-      mailbox_(streams_, rank, static_cast<int>(links.size())),
+      sorter_(make_sorter ? make_sorter(*this) : nullptr),
       doorbell_(new_doorbell()),
-      memory_(ranks_, local_, doorbell_, deadline),
+      local_(find_local_peers ? find_local_peers(ranks_, streams_, doorbell_, deadline) : nullptr),
       ranks_here_(ranks_here) {}
 
 Transport::~Transport() { ranks_.say_goodbye(); }
 
 void Transport::complete(Deadline deadline) {
-  for (int r = 0; r < size(); ++r)
-    if (r != rank()) streams_.channel(r).complete(memory_, r, deadline);
-  const int cores = std::max(1, memory_.usable_cores());
+  cpu_set_t usable;
+  sched_getaffinity(0, sizeof usable, &usable);
+  if (local_) {
+    local_->complete(deadline);
+    local_->add_cores(usable);
+  }
+  const int cores = std::max(1, CPU_COUNT(&usable));
   crowding_ = (ranks_here_ + cores - 1) / cores;
 }
 
 void Transport::push(int peer) {
   try {
-    if (streams_.push(peer)) memory_.ring_bell(peer);
+    streams_.push(peer);
   } catch (const ChannelClosed& closed) {
     ranks_.fail_because_broken(peer, closed.how);
   }
@@ -86,25 +81,53 @@ void Transport::push(int peer) {
 
 void Transport::wait(const Transfer& transfer) {
   ranks_.check_interrupt();
-  block_until([&] { return streams_.done(transfer); }, For::Bytes);
+  block_until([&] { return streams_.done(transfer); });
 }
 
 Frame Transport::await_message(int peer) {
   ranks_.check_interrupt();
-  mailbox_.want(peer);
-  block_until([&] { return mailbox_.has_message(peer); }, For::Bytes);
-  mailbox_.want(-1);
-  return mailbox_.frame(peer);
+  if (!sorter_) {
+    FrameBytes header;
+    wait(streams_.recv(peer, header));
+    return decode_from(peer, header);
+  }
+  sorter_->want(peer);
+  block_until([&] { return sorter_->message(peer) != nullptr; });
+  sorter_->want(-1);
+  return *sorter_->message(peer);
 }
 
 void Transport::receive_payload(int peer, const Frame& frame, std::span<std::byte> payload) {
-  if (!mailbox_.take(peer, payload) && !payload.empty()) wait(streams_.recv(peer, payload));
-  mailbox_.check_payload(peer, frame, payload);
+  const bool taken = sorter_ && sorter_->take(peer, payload);
+  if (!taken && !payload.empty()) wait(streams_.recv(peer, payload));
+  check_payload(peer, frame, payload);
 }
 
-void Transport::move_letters_until(const std::function<bool()>& done) {
+// "a message from rank 1 to rank 0 over tcp"
+std::string Transport::link_from(int peer) const {
+  return str("a message from rank ", peer, " to rank ", rank(), " over ",
+             streams_.channel(peer).kind().name);
+}
+
+Frame Transport::decode_from(int peer, const FrameBytes& header) const {
+  try {
+    return decode(header);
+  } catch (const DistributedError& error) {
+    throw DistributedError(str(link_from(peer), ": ", error.what()));
+  }
+}
+
+void Transport::check_payload(int peer, const Frame& frame,
+                              std::span<const std::byte> payload) const {
+  if (frame.payload_crc != 0 && payload_checksum &&
+      frame.payload_crc != payload_checksum(payload.data(), payload.size()))
+    throw DistributedError(str(link_from(peer), " was damaged on its way: the CRC of its ",
+                               payload.size(), " bytes is wrong"));
+}
+
+void Transport::wait_until(const std::function<bool()>& done, const Timeout& timeout) {
   ranks_.check_interrupt();
-  block_until(done, For::Letters);
+  block_until(done, timeout);
 }
 
 void Transport::ring() noexcept { eventfd_write(doorbell_.get(), 1); }
@@ -112,7 +135,7 @@ void Transport::ring() noexcept { eventfd_write(doorbell_.get(), 1); }
 void Transport::enter(const Frame& frame, std::shared_ptr<const std::string> about) {
   ranks_.check_interrupt();
   ranks_.set_position({frame, true, std::move(about)});
-  memory_.show_position();
+  if (local_) local_->show_position();
 }
 
 void Transport::interrupt(const Failure& failure) noexcept {
@@ -121,22 +144,17 @@ void Transport::interrupt(const Failure& failure) noexcept {
 }
 
 bool Transport::progress() {
-  bool moved = mailbox_.begin_posted();
+  bool moved = sorter_ && sorter_->progress();
   for (int r = 0; r < size(); ++r) {
-    const auto ring_if = [&](bool some) {  // there are bytes for the peer, or there is room again
-      if (some) memory_.ring_bell(r);
-      moved |= some;
-    };
     try {
-      if (streams_.sending(r)) ring_if(streams_.push(r));
-      if (streams_.transfers_from(r)) ring_if(streams_.pull(r));
-      if (mailbox_.reads_from(r)) ring_if(mailbox_.read_from(r));
+      if (streams_.sending(r)) moved |= streams_.push(r);
+      if (streams_.transfers_from(r)) moved |= streams_.pull(r);
+      if (sorter_) moved |= sorter_->read_from(r);
     } catch (const ChannelClosed& closed) {
-      if (!mailbox_.may_end(r)) ranks_.fail_because_broken(r, closed.how);
+      if (!sorter_ || !sorter_->may_end(r)) ranks_.fail_because_broken(r, closed.how);
       moved = true;  // what came before the end may be what was waited for
     }
   }
-  moved |= mailbox_.end_sent();  // also where a collective's push() took the last bytes along
   return moved;
 }
 
@@ -146,7 +164,7 @@ bool Transport::progress() {
 // look, and after a while of silence asks around. See Note [Sleeping without missing the bell] in
 // shared_memory_peers.h.
 template <class Done>
-void Transport::block_until(const Done& done, For what) {
+void Transport::block_until(const Done& done, const Timeout& timeout) {
   const bool may_spin = spinning_ && crowding_ == 1;
   bool spun = !may_spin;
   std::chrono::steady_clock::time_point until{};
@@ -168,26 +186,25 @@ void Transport::block_until(const Done& done, For what) {
       continue;
     }
     if (silent >= patience) {
-      patience = grow_impatient(silent, what);
+      patience = grow_impatient(silent, timeout ? timeout() : timeout_);
       continue;  // what was missing may have come meanwhile
     }
-    memory_.set_sleeping(true);
+    set_sleeping(true);
     const bool moved = progress();
     if (moved || done()) {
-      memory_.set_sleeping(false);
+      set_sleeping(false);
       if (moved) silent = patience = {};
       continue;
     }
-    check_left(what);
-    memory_.compare_boards();
+    if (local_) local_->check();
     silent += sleep(patience - silent);
   }
 }
 
 // Nothing has moved for so long: asks around, says so, gives up at last. Returns when to do the
 // next of these.
-std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent, For what) {
-  const auto timeout = what == For::Letters ? mailbox_.shortest_timeout() : timeout_;
+std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent,
+                                                    std::chrono::milliseconds timeout) {
   const auto ask = std::min(kAskAfter * crowding_, timeout / 2), say = std::max(kSayAfter, 2 * ask);
   const auto attend_for = [this](std::chrono::milliseconds longest) { sleep(longest); };
   if (silent >= timeout) {
@@ -208,14 +225,8 @@ std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds sil
   return std::min(say, timeout);
 }
 
-// Called when nothing more can be received: throws if this rank needs one that has left, even in
-// good order. What came before the goodbye is in shared memory by then; over TCP it may still be
-// under way, and the stream's end tells.
-void Transport::check_left(For what) {
-  for (int r = 0; r < size(); ++r)
-    if (ranks_.has_left(r) && memory_.opened(r) &&
-        (what == For::Boards || streams_.receiving(r) || streams_.sending(r)))
-      ranks_.fail_because_left(r);
+void Transport::set_sleeping(bool sleeping) {
+  if (local_) local_->set_sleeping(sleeping);
 }
 
 // Returns how long it was, and no more than it was meant to be: time in which this rank was
@@ -232,7 +243,7 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
       std::min<std::chrono::nanoseconds>(longest, kNap));
   poll(polled_.data(), polled_.size(), static_cast<int>(at_most.count()));
   const std::chrono::nanoseconds slept = std::chrono::steady_clock::now() - begin;
-  memory_.set_sleeping(false);
+  set_sleeping(false);
   eventfd_t rings;
   eventfd_read(doorbell_.get(), &rings);
   ranks_.check_interrupt();
@@ -240,25 +251,6 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready))
     ranks_.attend();
   return std::min(slept, longest);
-}
-
-void Transport::wait_until(const std::function<bool()>& done) {
-  ranks_.check_interrupt();
-  block_until(done, For::Boards);
-}
-
-SharedSegment Transport::share(size_t bytes) {
-  ranks_.check_failure();
-  SharedSegment segment = memory_.contribute(bytes, Deadline::after(timeout_));
-  for (int r = 0; r < size(); ++r) {
-    if (!local_[r]) continue;
-    ranks_.check_interrupt();
-    // A rank that has given its part may leave.
-    block_until([&] { return ranks_.descriptors_from(r) > 0 || ranks_.has_left(r); }, For::Bytes);
-    if (ranks_.descriptors_from(r) == 0) ranks_.fail_because_left(r);
-    memory_.open_part(segment, r);
-  }
-  return segment;
 }
 
 }  // namespace ringgrad

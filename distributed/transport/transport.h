@@ -8,15 +8,14 @@
 // on all control connections, all busy channels and its own doorbell. So a rank that dies, wherever
 // it is in the ring, wakes all ranks at once.
 //
-// It waits; the rest is done by its four parts: PeerStreams queues and moves bytes, Mailbox makes
-// messages of them, FailureDetector deals with ranks that leave, fail or are missed,
-// SharedMemoryPeers with boards, doorbells and segments. Who has a Transport speaks to them
+// It waits; the rest is done by its parts: PeerStreams queues and moves bytes, FailureDetector
+// deals with ranks that leave, fail or are missed, LocalPeers with what ranks of a machine have
+// more, Sorter with messages that are for no collective. Who has a Transport speaks to them
 // himself.
 #pragma once
 
 #include <poll.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -24,8 +23,7 @@
 #include <span>
 #include <vector>
 
-#include "ringgrad/distributed/transport/mailbox.h"
-#include "ringgrad/distributed/transport/shared_memory_peers.h"
+#include "ringgrad/distributed/transport/local_peers.h"
 
 namespace ringgrad {
 
@@ -35,8 +33,33 @@ struct Link {
   std::unique_ptr<Channel> data;
 };
 
-// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt(),
-// ring(), and the mailbox's post() and under_way() are for all.
+// Sorts the messages that come, where not all of them are for collectives (letters/mailbox.h).
+class Sorter {
+ public:
+  virtual ~Sorter() = default;
+
+  // A collective waits for the next message from `peer`, or for none (-1).
+  virtual void want(int peer) = 0;
+  // The frame of the one that is there, or nullptr.
+  virtual const Frame* message(int peer) const = 0;
+  // Where its payload has been read already: copies it. Else false, and the caller receives it from
+  // the stream.
+  virtual bool take(int peer, std::span<std::byte> payload) = 0;
+
+  // Move bytes, and never wait; false: there was nothing to do. Throw ChannelClosed, and what
+  // decode_from() and check_payload() do.
+  virtual bool progress() = 0;
+  virtual bool read_from(int peer) = 0;
+  // The stream of `peer` has ended: true where nobody needs more of it.
+  virtual bool may_end(int peer) = 0;
+};
+// Set before main by the file that implements it; nullptr in a program without.
+class Transport;
+using MakeSorter = std::unique_ptr<Sorter> (*)(Transport&);
+inline constinit MakeSorter make_sorter = nullptr;
+
+// Thread-safety: none; a group lets one thread at a time use its transport. Only interrupt() and
+// ring() are for all.
 //
 // Errors: every function may throw DistributedError (a rank ended or gave up), OutOfStepError or
 // TimeoutError. The group is then dead for good: the stream may have stopped in the middle of a
@@ -44,13 +67,11 @@ struct Link {
 class Transport {
  public:
   // links[r] leads to rank r; this rank's own entry is unused. `ranks_here`: how many ranks, this
-  // one included, are on this machine. Hands its part of the shared memory to its local peers;
-  // complete() must follow on every rank.
+  // one included, are on this machine. complete() must follow on every rank.
   Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline);
   ~Transport();
   Transport(const Transport&) = delete;
 
-  // Completes the channels, and receives the parts of the local peers.
   void complete(Deadline deadline);
 
   int rank() const { return ranks_.rank(); }
@@ -58,9 +79,8 @@ class Transport {
 
   // What it queues moves while this rank waits.
   PeerStreams& streams() { return streams_; }
-  // Letters travel while some thread waits in a collective or in move_letters_until(). Each is told
-  // of its end, unless an exception ends them all: who catches it calls fail_all().
-  Mailbox& mailbox() { return mailbox_; }
+  Sorter* sorter() { return sorter_.get(); }
+  LocalPeers* local_peers() { return local_.get(); }
   // While no collective runs, an idle thread polls the descriptors that ranks().watch() adds
   // (without holding the transport), and calls attend() when one is ready: it answers ranks that
   // ask for this one, and throws when the group has failed.
@@ -79,8 +99,14 @@ class Transport {
   // nothing else may be received from `peer`.
   Frame await_message(int peer);
   void receive_payload(int peer, const Frame& frame, std::span<std::byte> payload);
+  // Throw DistributedError, naming the link, where the message is not what the sender sent.
+  Frame decode_from(int peer, const FrameBytes& header) const;
+  void check_payload(int peer, const Frame& frame, std::span<const std::byte> payload) const;
 
-  void move_letters_until(const std::function<bool()>& done);
+  // Returns once done(), which the sorter or the local peers must bring about. Throws as wait()
+  // does; `timeout`, if there is one, says after how long.
+  using Timeout = std::function<std::chrono::milliseconds()>;
+  void wait_until(const std::function<bool()>& done, const Timeout& timeout = {});
   // Makes the thread that waits look again whether it is done. From any thread.
   void ring() noexcept;
 
@@ -90,44 +116,31 @@ class Transport {
   // a core for every rank.
   void enter(const Frame& frame, std::shared_ptr<const std::string> about = {});
 
-  // Where all ranks of the group share memory, they can do more than send bytes: read each other's
-  // (shared_all_reduce.h).
-  bool shares_memory() const {
-    return std::count(local_.begin(), local_.end(), true) + 1 == size();
-  }
-  // Between the ranks that do:
-  SharedMemoryPeers& memory() { return memory_; }
-  // Returns once done(), which other ranks' boards must bring about. Throws as wait() does.
-  void wait_until(const std::function<bool()>& done);
-  // Collective of those ranks: each contributes `bytes` zeros.
-  SharedSegment share(size_t bytes);
-
   // Gives the group up as ranks().abort() does, from any thread: the one that waits, or waits next,
   // does it.
   void interrupt(const Failure& failure) noexcept;
 
+  std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   // Whether waits may burn cycles for a few microseconds before they sleep; off where other threads
   // want the core.
   void set_spinning(bool on) { spinning_ = on; }
 
  private:
-  // Whom a wait needs: who streams_ say, all local ranks, or whom letters need, whose timeouts
-  // count then.
-  enum class For : uint8_t { Bytes, Boards, Letters };
   template <class Done>
-  void block_until(const Done& done, For what);
+  void block_until(const Done& done, const Timeout& timeout = {});
+  std::string link_from(int peer) const;
   bool progress();
-  void check_left(For what);
-  std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent, For what);
+  void set_sleeping(bool sleeping);
+  std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent,
+                                           std::chrono::milliseconds timeout);
   std::chrono::nanoseconds sleep(std::chrono::nanoseconds longest);
 
-  const std::vector<bool> local_;  // by rank: whether it shares this one's memory
   FailureDetector ranks_;
   PeerStreams streams_;
-  Mailbox mailbox_;
+  const std::unique_ptr<Sorter> sorter_;
   FileDescriptor doorbell_;  // an eventfd: wakes this rank
-  SharedMemoryPeers memory_;
+  const std::unique_ptr<LocalPeers> local_;
   const int ranks_here_;
   int crowding_ = 1;  // ranks here that share a core
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);

@@ -180,8 +180,9 @@ void Course::gather() {
     now_.ranks = {own_measurements()};
     return;
   }
-  for (const std::string& text : gather_texts(*group_, to_json(own_measurements()).dump(), 0))
-    now_.ranks.push_back(rank_from_json(nlohmann::json::parse(text)));
+  for (const std::string& text : all_gather_texts(*group_, to_json(own_measurements()).dump()))
+    if (group_->is_main_process())
+      now_.ranks.push_back(rank_from_json(nlohmann::json::parse(text)));
 }
 
 double Course::throttled() const {

@@ -72,8 +72,11 @@ std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
   const ChannelKind& shared_memory = *find_channel_kind("shm");
   for (int i = 0; i < size; ++i)
     for (int j = 0; j < i; ++j) {
-      std::tie(links[i][j].control, links[j][i].control) = both_ends(/*of_a_pipe=*/false);
-      for (Link* link : {&links[i][j], &links[j][i]}) link->data = shared_memory.open({});
+      Link &mine = links[i][j], &theirs = links[j][i];
+      std::tie(mine.control, theirs.control) = both_ends(/*of_a_pipe=*/false);
+      auto [end, other_end] = both_ends(/*of_a_pipe=*/false);
+      mine.data = shared_memory.open(std::move(end));
+      theirs.data = shared_memory.open(std::move(other_end));
     }
 
   struct Process {

@@ -16,7 +16,7 @@ class LearnersCode;
 struct Exercise {
   // "ring reduce-scatter".
   const char* name;
-  // The engine's file: "distributed/collectives/ring_reduce_scatter.cpp".
+  // The engine's file: "distributed/other_collectives/ring_reduce_scatter.cpp".
   const char* source;
   // Beginnings of the functions whose bodies are taken out, each at a line's beginning.
   std::vector<const char*> blanks;

@@ -1,5 +1,5 @@
 // The second half of the ring all-reduce.
-#include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/other_collectives/other_collectives.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -119,7 +119,7 @@ void grade_all_gather(Grading& grading, const LearnersCode& code) {
 
 const Exercise exercises::kRingAllGather = {
     .name = "ring all-gather",
-    .source = "distributed/collectives/ring_all_gather.cpp",
+    .source = "distributed/other_collectives/ring_all_gather.cpp",
     .blanks = {"void ring_all_gather("},
     .task =
         R"(
@@ -129,7 +129,7 @@ but one. Places may differ in size, or be empty, and x may lie in its own place 
 
 messages.send() only queues: what it is given must stay as it is until finish().
 
-The contract stands in distributed/collectives/ring.h.)",
+The contract stands in distributed/other_collectives/other_collectives.h.)",
     .grade = ring_all_gather_exercise::grade_all_gather,
 };
 

@@ -1,5 +1,5 @@
 // The first half of the ring all-reduce.
-#include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/other_collectives/other_collectives.h"
 
 #include <cstring>
 
@@ -144,7 +144,7 @@ void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
 
 const Exercise exercises::kRingReduceScatter = {
     .name = "ring reduce-scatter",
-    .source = "distributed/collectives/ring_reduce_scatter.cpp",
+    .source = "distributed/other_collectives/ring_reduce_scatter.cpp",
     .blanks = {"void ring_reduce_scatter("},
     .task =
         R"(
@@ -158,7 +158,7 @@ adds elements that come in, combine_wide partial results; finish() makes the res
 there). Segments let one piece travel while the next is being added: for_each_turn() in ring_parts.h says
 when which is whose turn.
 
-The contract stands in distributed/collectives/ring.h.)",
+The contract stands in distributed/other_collectives/other_collectives.h.)",
     .grade = ring_reduce_scatter_exercise::grade_reduce_scatter,
 };
 

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/other_collectives/other_collectives.h"
 
 #include <cstring>
 

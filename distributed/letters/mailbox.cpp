@@ -1,9 +1,10 @@
-#include "ringgrad/distributed/transport/mailbox.h"
+#include "ringgrad/distributed/letters/mailbox.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/failure.h"
 
@@ -14,20 +15,6 @@ constexpr size_t kPiece = 4 << 20;  // of a letter, which travels in messages of
 
 }  // namespace
 
-// "a message from rank 1 to rank 0 over tcp"
-std::string Mailbox::link_from(int peer) const {
-  return str("a message from rank ", peer, " to rank ", rank_, " over ",
-             streams_.channel(peer).kind().name);
-}
-
-void Mailbox::check_payload(int peer, const Frame& frame,
-                            std::span<const std::byte> payload) const {
-  if (frame.payload_crc != 0 && payload_checksum &&
-      frame.payload_crc != payload_checksum(payload.data(), payload.size()))
-    throw DistributedError(str(link_from(peer), " was damaged on its way: the CRC of its ",
-                               payload.size(), " bytes is wrong"));
-}
-
 // -- reading --------------------------------------------------------------------------------------
 
 // Messages come one after the other. One that is offered waits in its stream, as does what follows,
@@ -35,6 +22,7 @@ void Mailbox::check_payload(int peer, const Frame& frame,
 bool Mailbox::read_from(int peer) {
   Peer& from = peers_[peer];
   bool moved = false;
+  if (peer != wanted_ && (under_way_ == 0 || from.gone)) return false;
   const auto read = [&](std::span<std::byte> to) {
     const size_t n = to.empty() ? 0 : streams_.read(peer, to);
     moved |= n > 0;
@@ -59,11 +47,7 @@ bool Mailbox::read_from(int peer) {
 // The header of a message has come: where does its payload go?
 void Mailbox::route(int peer) {
   Peer& from = peers_[peer];
-  try {
-    from.frame = decode(from.header);
-  } catch (const DistributedError& error) {
-    throw DistributedError(str(link_from(peer), ": ", error.what()));
-  }
+  from.frame = transport_.decode_from(peer, from.header);
   const bool for_letter = from.frame.operation == Operation::SendRecv;
   if (!for_letter && peer == wanted_ && from.kept.empty()) {
     from.offered = true;
@@ -89,14 +73,14 @@ void Mailbox::route(int peer) {
 void Mailbox::finish_payload(int peer) {
   Peer& from = peers_[peer];
   if (from.message != nullptr) {
-    check_payload(peer, from.frame, from.message->bytes());
+    transport_.check_payload(peer, from.frame, from.message->bytes());
     from.message->complete = true;
     deliver_strays();
     return;
   }
   const auto letter = std::move(from.letter);
-  check_payload(peer, from.frame,
-                letter->payload.subspan(letter->received, from.frame.payload_bytes));
+  transport_.check_payload(peer, from.frame,
+                           letter->payload.subspan(letter->received, from.frame.payload_bytes));
   add_to(letter, from.frame.payload_bytes);
 }
 
@@ -121,14 +105,10 @@ void Mailbox::want(int peer) {
   if (peer >= 0) streams_.expect(peer, Expect::Message);
 }
 
-bool Mailbox::has_message(int peer) const {
+const Frame* Mailbox::message(int peer) const {
   const Peer& from = peers_[peer];
-  return from.kept.empty() ? from.offered : from.kept.front().complete;
-}
-
-const Frame& Mailbox::frame(int peer) const {
-  const Peer& from = peers_[peer];
-  return from.kept.empty() ? from.frame : from.kept.front().frame;
+  if (from.kept.empty()) return from.offered ? &from.frame : nullptr;
+  return from.kept.front().complete ? &from.kept.front().frame : nullptr;
 }
 
 bool Mailbox::take(int peer, std::span<std::byte> payload) {
@@ -156,9 +136,8 @@ std::chrono::milliseconds Mailbox::shortest_timeout() {
   std::lock_guard lock(posted_mutex_);
   // With none it is longer than anybody waits.
   std::chrono::milliseconds shortest = std::chrono::seconds(1'000'000);
-  for (const auto& letter : receives_) shortest = std::min(shortest, letter->timeout);
-  for (const auto& letter : sends_) shortest = std::min(shortest, letter->timeout);
-  for (const auto& letter : posted_) shortest = std::min(shortest, letter->timeout);
+  for (const Letters* letters : {&receives_, &sends_, &posted_})
+    for (const auto& letter : *letters) shortest = std::min(shortest, letter->timeout);
   return shortest;
 }
 
@@ -167,6 +146,11 @@ std::string Mailbox::describe_first() {
   for (const Letters* letters : {&receives_, &sends_, &posted_})
     if (!letters->empty()) return describe(letters->front()->frame);
   return name(Operation::SendRecv);
+}
+
+bool Mailbox::progress() {
+  const bool begun = begin_posted();
+  return end_sent() || begun;  // also where a collective's push() took the last bytes along
 }
 
 bool Mailbox::begin_posted() {
@@ -282,5 +266,16 @@ void Mailbox::fail_all(std::exception_ptr error) noexcept {
   under_way_ -= static_cast<int>(letters.size());
   for (auto& letter : letters) letter->fail(error);
 }
+
+Mailbox& mailbox_of(Transport& transport) { return static_cast<Mailbox&>(*transport.sorter()); }
+
+void move_letters_until(Transport& transport, const std::function<bool()>& done) {
+  transport.wait_until(done, [&] { return mailbox_of(transport).shortest_timeout(); });
+}
+
+BEFORE_MAIN(
+    mailbox, make_sorter = [](Transport& transport) -> std::unique_ptr<Sorter> {
+      return std::make_unique<Mailbox>(transport);
+    });
 
 }  // namespace ringgrad

@@ -4,17 +4,13 @@
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels/classifier_kernels.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/overlap.h"
 #include "ringgrad/distributed/os/shared_memory.h"
 #include "ringgrad/distributed/process_group.h"
 
 namespace ringgrad {
 namespace {
-
-// The elements of a contiguous tensor from `at` on, as one of that shape.
-Tensor piece_of(const Tensor& flat, const Shape& shape, int64_t at) {
-  return flat.as_strided(shape, contiguous_strides(shape), flat.storage_offset() + at);
-}
 
 // Tensors of one dtype on one device, one for each rank.
 std::vector<int64_t> check_list(Operation operation, const std::vector<Tensor>& list,
@@ -40,6 +36,15 @@ Tensor room_for(const std::vector<Tensor>& list) {
   return empty({items}, {list[0].dtype(), list[0].device()});
 }
 
+void check_apart(Operation operation, const std::vector<Tensor>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      CHECK(!have_memory_in_common(parts[i], parts[j]), name(operation),
+            ": the tensors for what rank ", j, " and rank ", i, " send, of shapes ",
+            parts[j].shape(), " and ", parts[i].shape(),
+            ", have memory in common, expected a place for each");
+}
+
 uint64_t hash_of_shapes(const std::vector<Tensor>& list) {
   std::vector<int64_t> words;
   for (const Tensor& x : list) {
@@ -51,20 +56,13 @@ uint64_t hash_of_shapes(const std::vector<Tensor>& list) {
 
 }  // namespace
 
-void deliver(const Collective& c) {
-  int64_t at = 0;
-  for (const Tensor& x : c.destinations) {
-    kernels::copy(x, piece_of(c.output, x.shape(), at));
-    at += x.numel();
-  }
-}
-
 Work ProcessGroup::all_gather(const std::vector<Tensor>& parts, const Tensor& x,
                               const CollectiveOptions& options) {
   CHECK(x.defined(), "all_gather: x is undefined");
   const auto counts = check_list(Operation::AllGather, parts, x, size_);
   CHECK_AS(ShapeError, parts[rank_].shape() == x.shape(), "all_gather: x has shape ", x.shape(),
            ", and part ", rank_, ", its own place, shape ", parts[rank_].shape());
+  check_apart(Operation::AllGather, parts);
   Collective c{Operation::AllGather, x, room_for(parts), ReduceOp::Sum, -1, options, parts};
   c.output_counts = counts;
   c.options.layout ^= hash_of_shapes(parts);
@@ -78,10 +76,11 @@ Work ProcessGroup::all_to_all(const std::vector<Tensor>& from, const std::vector
   const auto output_counts = check_list(Operation::AllToAll, from, to[0], size_);
   CHECK_AS(ShapeError, from[rank_].shape() == to[rank_].shape(), "all_to_all: rank ", rank_,
            " sends itself shape ", to[rank_].shape(), ", and expects ", from[rank_].shape());
+  check_apart(Operation::AllToAll, from);
   const Tensor packed = room_for(to);
   int64_t at = 0;
   for (const Tensor& x : to) {
-    kernels::copy(piece_of(packed, x.shape(), at), x);
+    kernels::copy(packed.as_strided(x.shape(), contiguous_strides(x.shape()), at), x);
     at += x.numel();
   }
   return submit({Operation::AllToAll, packed, room_for(from), ReduceOp::Sum, -1, options, from,
@@ -103,12 +102,6 @@ std::string text_of(const Tensor& bytes) {
   return {static_cast<const char*>(bytes.raw_data()), static_cast<size_t>(bytes.numel())};
 }
 
-std::vector<std::string> texts_of(const std::vector<Tensor>& list) {
-  std::vector<std::string> texts;
-  for (const Tensor& x : list) texts.push_back(text_of(x));
-  return texts;
-}
-
 }  // namespace
 
 std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string& own) {
@@ -116,18 +109,9 @@ std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string
   for (const int64_t size : all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())}))
     all.push_back(empty({size}, {.dtype = DType::UInt8}));
   group.all_gather(all, bytes_of(own)).wait();
-  return texts_of(all);
-}
-
-std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& own, Int root) {
-  const auto sizes = all_gather_values<int64_t>(group, {static_cast<int64_t>(own.size())});
-  std::vector<Tensor> from, to;
-  for (int r = 0; r < group.size(); ++r) {
-    from.push_back(empty({group.rank() == root ? sizes[r] : 0}, {.dtype = DType::UInt8}));
-    to.push_back(bytes_of(r == root ? own : ""));
-  }
-  group.all_to_all(from, to).wait();
-  return group.rank() == root ? texts_of(from) : std::vector<std::string>();
+  std::vector<std::string> texts;
+  for (const Tensor& x : all) texts.push_back(text_of(x));
+  return texts;
 }
 
 std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root) {

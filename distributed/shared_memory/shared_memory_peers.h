@@ -13,49 +13,41 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/distributed/transport/board.h"
-#include "ringgrad/distributed/transport/byte_queue.h"
-#include "ringgrad/distributed/transport/failure_detector.h"
+#include "ringgrad/distributed/shared_memory/board.h"
+#include "ringgrad/distributed/shared_memory/byte_queue.h"
+#include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 
-struct QueuePair {
-  ByteQueue outgoing, incoming;
-};
+class SharedMemoryChannel;
 
-class SharedMemoryPeers {
+class SharedMemoryPeers final : public LocalPeers {
  public:
-  // local[r]: rank r shares this machine's memory. Where any does, or the group is this rank alone,
-  // creates this rank's memory and hands it and its doorbell to the others; errors are those of
-  // `ranks`. Both must outlive this.
-  SharedMemoryPeers(FailureDetector& ranks, const std::vector<bool>& local,
-                    const FileDescriptor& doorbell, Deadline deadline);
+  // Creates this rank's memory and hands it and its doorbell to those with which it is connected by
+  // the transport "shm", channels[r]. All but the last must outlive this.
+  SharedMemoryPeers(FailureDetector& ranks, PeerStreams& streams, const FileDescriptor& doorbell,
+                    std::vector<SharedMemoryChannel*> channels, Deadline deadline);
 
-  // Receives a local peer's memory: the queue to it, and the one from it.
-  QueuePair open(int peer, Deadline deadline);
+  void complete(Deadline deadline) override;  // receives theirs
+  void add_cores(cpu_set_t& cores) const override;
+  // Shows the others that this rank has entered the collective of ranks.position().
+  void show_position() override;
+  void set_sleeping(bool sleeping) override;  // see the note
+  void check() override;
 
   bool opened(int peer) const { return peers_[peer].memory != nullptr; }
-  int usable_cores() const;  // of this rank and of all that are open
-
-  // Whether this rank sleeps; see the note. Nothing without memory.
-  void set_sleeping(bool sleeping);
+  bool all_opened() const;  // all ranks share this one's memory
   void ring_bell(int peer);
   // After this rank has raised its count: wakes all who sleep if that was what they waited for, the
   // last rank to come to `value`. Were each arrival to wake everybody, n ranks on few cores would
   // wake n² times at each meeting.
   void ring_if_complete(std::atomic<uint64_t> Board::*count, uint64_t value);
-  // Whether all ranks whose memory is open have come so far.
-  bool complete(std::atomic<uint64_t> Board::*count, uint64_t value) const;
-
-  // Shows the others that this rank has entered the collective of ranks.position(). Nothing without
-  // memory.
-  void show_position();
-  // Before this rank sleeps: throws OutOfStepError where another one is in the same collective, by
-  // its number, with another frame.
-  void compare_boards();
+  // Returns when all ranks whose memory is open have come so far. Throws as transport.wait().
+  void wait_for_all(Transport& transport, std::atomic<uint64_t> Board::*count, uint64_t value);
 
   // What follows REQUIRES that the rank shares this one's memory, or is this one.
   Board& board(int rank) const;
@@ -63,10 +55,9 @@ class SharedMemoryPeers {
   // Throws OutOfStepError unless every such rank has entered the same collective as this one, with
   // the same frame.
   void check_entered();
-  // A new segment, of which this rank contributes its part, in zeros; every other such rank's is
-  // opened when it has come.
-  SharedSegment contribute(size_t bytes, Deadline deadline);
-  void open_part(SharedSegment& segment, int peer);
+  // Collective of these ranks: a new segment, to which each contributes `bytes` zeros. Throws as
+  // transport.wait().
+  SharedSegment share(Transport& transport, size_t bytes);
 
  private:
   struct Peer {
@@ -76,13 +67,22 @@ class SharedMemoryPeers {
 
   std::byte* memory_of(int rank) const;
   void hand_over(int peer, int descriptor, Deadline deadline);
+  std::optional<FileDescriptor> received_from(int peer);
+  void open(int peer, Deadline deadline);
+  bool all_are_at(std::atomic<uint64_t> Board::*count, uint64_t value) const;
   void compare_board(int rank, uint64_t sequence);
 
   FailureDetector& ranks_;
+  PeerStreams& streams_;
+  const std::vector<SharedMemoryChannel*> channels_;  // by rank
   const int rank_, size_;
   std::vector<Peer> peers_;  // by rank
   std::shared_ptr<SharedMemory> memory_;
   uint64_t segments_ = 0;
+  bool needs_all_ = false;  // for what it waits
 };
+
+// REQUIRES: the transport has them: a rank shares its memory, or is alone.
+SharedMemoryPeers& memory_of(Transport& transport);
 
 }  // namespace ringgrad

@@ -1,8 +1,6 @@
-// Mailbox: the messages that come from other ranks, each a frame (frame.h) and a payload, and who
-// gets them.
+// Mailbox: sorts the messages that come from other ranks where some of them are letters.
 //
-// A collective knows which rank it must hear from next: it wants a message from that rank, and
-// receives the payload where it belongs. A letter, which send() and recv() exchange, may come at
+// A letter, which send() and recv() exchange, may come at
 // any time: in the middle of a collective, from any rank, and before anybody has asked for it.
 // Streams keep the order of what they carry, so while a letter is under way everything that arrives
 // is read: what nobody has asked for yet is kept in memory. So no message waits behind another, and
@@ -13,6 +11,7 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -20,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/transport/frame.h"
-#include "ringgrad/distributed/transport/peer_streams.h"
+#include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
 
@@ -50,10 +48,14 @@ class Letter {
 };
 
 // Thread-safety: post() and under_way() are for all threads, the rest for the one that moves bytes.
-class Mailbox {
+class Mailbox final : public Sorter {
  public:
-  Mailbox(PeerStreams& streams, int rank, int size) : streams_(streams), rank_(rank), peers_(size) {
-    peers_[rank].gone = true;  // nothing comes from there
+  explicit Mailbox(Transport& transport)
+      : transport_(transport),
+        streams_(transport.streams()),
+        rank_(transport.rank()),
+        peers_(static_cast<size_t>(transport.size())) {
+    peers_[rank_].gone = true;  // nothing comes from there
   }
 
   void post(std::shared_ptr<Letter> letter);
@@ -63,27 +65,13 @@ class Mailbox {
   void fail_all(std::exception_ptr error) noexcept;
   std::chrono::milliseconds shortest_timeout();
 
-  // A collective waits for the next message from `peer`, or for none (-1).
-  void want(int peer);
-  bool has_message(int peer) const;
-  // Of the message that is there.
-  const Frame& frame(int peer) const;
-  // Where its payload has been read already: copies it. Else false, and the caller receives it from
-  // the stream.
-  bool take(int peer, std::span<std::byte> payload);
-  // Throws DistributedError, naming the link, where the payload is not what the sender sent.
-  void check_payload(int peer, const Frame& frame, std::span<const std::byte> payload) const;
-
-  // Move bytes, and never wait. Throw ChannelClosed; DistributedError for a damaged message, naming
-  // the link, and OutOfStepError for a letter that is not what its receiver expects.
-  bool begin_posted();  // false: there was nothing new
-  bool end_sent();      // false: none has ended
-  bool reads_from(int peer) const {
-    return peer == wanted_ || (under_way_ > 0 && !peers_[peer].gone);
-  }
-  bool read_from(int peer);
-  // The stream of `peer` has ended: true where nobody needs more of it.
-  bool may_end(int peer);
+  void want(int peer) override;
+  const Frame* message(int peer) const override;
+  bool take(int peer, std::span<std::byte> payload) override;
+  // They throw OutOfStepError, too, for a letter that is not what its receiver expects.
+  bool progress() override;
+  bool read_from(int peer) override;
+  bool may_end(int peer) override;
 
  private:
   struct Message {  // that has come before somebody asked for it
@@ -107,9 +95,10 @@ class Mailbox {
     bool gone = false;  // in good order
   };
 
-  std::string link_from(int peer) const;
   void route(int peer);
   void finish_payload(int peer);
+  bool begin_posted();  // false: there was nothing new
+  bool end_sent();      // false: none has ended
   void send(Letter& letter);
   using Letters = std::list<std::shared_ptr<Letter>>;
   void end(Letters& letters, std::shared_ptr<Letter> letter, int sender);
@@ -119,6 +108,7 @@ class Mailbox {
   void deliver_strays();
   void listen();
 
+  Transport& transport_;
   PeerStreams& streams_;
   const int rank_;
   std::vector<Peer> peers_;  // by rank
@@ -132,5 +122,11 @@ class Mailbox {
   std::mutex posted_mutex_;
   Letters posted_;
 };
+
+// REQUIRES: the transport was made by a program with letters.
+Mailbox& mailbox_of(Transport& transport);
+// Letters travel while some thread waits in a collective or here. Each is told of its end, unless
+// an exception ends them all: who catches it calls fail_all(). Throws as Transport::wait().
+void move_letters_until(Transport& transport, const std::function<bool()>& done);
 
 }  // namespace ringgrad

@@ -1,0 +1,46 @@
+// Groups out of groups: the ranks exchange their addresses through the parent, and connect anew.
+#include <algorithm>
+
+#include "ringgrad/core/base/before_main.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
+
+namespace ringgrad {
+namespace {
+
+std::shared_ptr<ProcessGroup> split_group(HostProcessGroup& group, int color, int key) {
+  const auto wishes = all_gather_values<int64_t>(group, {color, key});
+  std::vector<int> members;  // ranks of the group, by their rank in the new one
+  for (int r = 0; r < group.size(); ++r)
+    if (wishes[2 * r] == color && color >= 0) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int a, int b) { return wishes[2 * a + 1] < wishes[2 * b + 1]; });
+
+  // All ranks of the group exchange addresses, also those that join no group or another one.
+  const auto exchange = [&](const std::string& value) {
+    const std::vector<std::string> all = all_gather_texts(group, value);
+    std::vector<std::string> texts;
+    for (const int member : members) texts.push_back(all[member]);
+    return texts;
+  };
+  if (members.empty()) {
+    exchange("");
+    return nullptr;
+  }
+  const auto me = std::find(members.begin(), members.end(), group.rank()) - members.begin();
+  Connected connected = connect_ranks(static_cast<int>(me), static_cast<int>(members.size()),
+                                      group.options().connect, exchange);
+  HostOptions options = group.options();
+  options.job = connected.job;
+  options.machines = connected.machines;
+  const std::vector<int> parents = std::move(options.job_ranks);
+  options.job_ranks.clear();
+  for (const int member : members)
+    options.job_ranks.push_back(parents.empty() ? member : parents[member]);
+  return of_this_process(
+      std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
+}
+
+BEFORE_MAIN(split_group, split_hosts = split_group);
+
+}  // namespace
+}  // namespace ringgrad

@@ -1,0 +1,248 @@
+// All-reduce between ranks that see each other's memory: nothing is sent.
+//
+// Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and
+// stores the result into all of them. All ranks meet twice: when every buffer is complete, and when
+// every slice is stored. n ranks move 2 n · bytes(x) in all, which is the least possible: each byte
+// of each buffer is read once and written once. All ranks hold the same bits, because each element
+// is computed by one of them, in the order of ranks.
+//
+// That is for buffers in memory from allocate(). Others go through staging areas beside the boards,
+// piece by piece, which costs two more copies, in the cache.
+//
+// Where several machines have several ranks each, the owner of a slice adds only what its machine
+// has; then the owners of that slice, one on each machine, add their sums in a ring, and each
+// brings the result to its machine.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "ringgrad/core/base/before_main.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/process_groups/host_process_group.h"
+#include "ringgrad/distributed/process_groups/message_collectives.h"
+#include "ringgrad/distributed/shared_memory/shared_memory_peers.h"
+
+namespace ringgrad {
+namespace {
+
+constexpr size_t kCacheLine = 64;  // slices begin at cache lines of the buffer
+// The next piece is staged while others still read the last one.
+constexpr size_t kPieceBytes = kStagingBytes / 2;
+
+Range slice_of(size_t count, int size, int rank, size_t item_bytes) {
+  const size_t unit = kCacheLine / item_bytes, units = (count + unit - 1) / unit,
+               n = static_cast<size_t>(size);
+  const auto edge = [&](size_t r) { return std::min(count, units * r / n * unit); };
+  return {edge(static_cast<size_t>(rank)), edge(static_cast<size_t>(rank) + 1)};
+}
+
+class SharedAllReduce final : public GroupMemory {
+ public:
+  // `here`: the ranks that share this one's memory, and this one, in order. `across`: the ranks
+  // that own the same slices on other machines, and this one; empty: all are here. The transport
+  // and the options must outlive this.
+  SharedAllReduce(Transport& transport, const HostOptions& options, std::vector<int> here,
+                  std::vector<int> across)
+      : transport_(transport),
+        options_(options),
+        memory_(memory_of(transport)),
+        here_(std::move(here)),
+        across_(std::move(across)),
+        rank_(static_cast<int>(std::find(here_.begin(), here_.end(), transport.rank()) -
+                               here_.begin())),
+        size_(static_cast<int>(here_.size())) {}
+
+  std::string backend() const override {
+    if (!across_.empty()) return "shared memory, and " + ring_over(transport_, across_);
+    return size_ > 1 ? "shared memory" : "ring";
+  }
+
+  std::shared_ptr<Storage> allocate(size_t bytes) override {
+    SharedSegment segment = memory_.share(transport_, bytes);
+    std::byte* data = segment.parts[here_[rank_]]->data();
+    {
+      std::lock_guard lock(segments_->mutex);
+      segments_->list.push_back(segment);
+    }
+    const auto forget = [segments = segments_, id = segment.id] {
+      std::lock_guard lock(segments->mutex);
+      std::erase_if(segments->list, [&](const SharedSegment& s) { return s.id == id; });
+    };
+    return std::make_shared<Storage>(data, bytes, Device(), forget);
+  }
+
+  bool all_reduce(const Collective& c, const Frame& frame) override {
+    const ReduceFunctions& reduction = ringgrad::reduction("all_reduce", frame.dtype, c.reduce_op);
+    auto* items = static_cast<std::byte*>(c.output.raw_data());
+    const size_t count = frame.count, bytes = count * reduction.item_bytes;
+    if (!across_.empty() && is_small(bytes, transport_.size())) return false;
+    std::optional<Messenger> machines;
+    if (!across_.empty())
+      machines.emplace(transport_, frame, options_.checksums, across_, options_.on_send);
+    Messenger* const across = machines ? &*machines : nullptr;
+    const Place place = find(items, bytes);
+    if (place.segment == 0 && bytes > 0)
+      std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
+    Board& own = memory_.board(here_[rank_]);
+    own.segment.store(place.segment, std::memory_order_relaxed);
+    own.offset.store(place.offset, std::memory_order_relaxed);
+    transport_.enter(frame, c.options.about);
+    memory_.wait_for_all(transport_, &Board::entered, transport_.ranks().position().frame.sequence);
+    memory_.check_entered();
+
+    bool all_shared = true, none_shared = true;
+    for (const int r : here_) {
+      const bool shared = memory_.board(r).segment.load(std::memory_order_relaxed) != 0;
+      all_shared &= shared;
+      none_shared &= !shared;
+    }
+    if (count == 0)
+      meet();  // no rank goes on before all have seen what the others are in
+    else if (all_shared)
+      reduce_in_place(count, reduction, across);
+    else
+      reduce_staged(items, count, reduction, across, none_shared);
+    return true;
+  }
+
+ private:
+  struct Place {  // of a buffer; segment 0: not in shared memory
+    uint64_t segment = 0, offset = 0;
+  };
+  struct Segments {  // shared with the storages, which may outlive this, and die in any thread
+    std::mutex mutex;
+    std::vector<SharedSegment> list;
+  };
+
+  Place find(const std::byte* begin, size_t bytes) const {
+    std::lock_guard lock(segments_->mutex);
+    for (const SharedSegment& segment : segments_->list) {
+      const SharedMemory& own = *segment.parts[here_[rank_]];
+      if (begin >= own.data() && begin + bytes <= own.data() + own.size())
+        return {segment.id, static_cast<uint64_t>(begin - own.data())};
+    }
+    return {};
+  }
+
+  // Where `rank` has its buffer of so many bytes, after all ranks have entered.
+  std::byte* address(int rank, size_t bytes) const {
+    const Board& board = memory_.board(here_[rank]);
+    const uint64_t id = board.segment.load(std::memory_order_relaxed),
+                   offset = board.offset.load(std::memory_order_relaxed);
+    std::lock_guard lock(segments_->mutex);
+    for (const SharedSegment& segment : segments_->list) {
+      if (segment.id != id) continue;
+      const SharedMemory& part = *segment.parts[here_[rank]];
+      CHECK_AS(OutOfStepError, bytes <= part.size() && offset <= part.size() - bytes,
+               "all_reduce: rank ", here_[rank], " says its ", bytes, " bytes begin at byte ",
+               offset, " of a shared segment of ", part.size());
+      return part.data() + offset;
+    }
+    throw OutOfStepError(str("all_reduce: rank ", here_[rank], " uses shared segment ", id,
+                             ", which rank ", here_[rank_], " has released already"));
+  }
+
+  std::byte* staging(int rank) const { return memory_.staging(here_[rank]) + turn_ * kPieceBytes; }
+
+  void meet() {
+    memory_.board(here_[rank_]).arrived.store(++meetings_);
+    memory_.ring_if_complete(&Board::arrived, meetings_);
+    memory_.wait_for_all(transport_, &Board::arrived, meetings_);
+  }
+
+  void reduce_slice(const std::vector<void*>& inputs, const std::vector<void*>& results,
+                    size_t begin, size_t end, const ReduceFunctions& reduction, Messenger* across) {
+    const int num_results = static_cast<int>(results.size());
+    if (!across)
+      return reduction.reduce_all(results.data(), num_results, inputs.data(), size_, begin, end);
+    const size_t count = end - begin, item = reduction.item_bytes;
+    const auto wide = std::make_unique_for_overwrite<std::byte[]>(count * reduction.wide_bytes);
+    reduction.combine_all(wide.get(), inputs.data(), size_, begin, end);
+    ring_all_reduce(*across, wide.get(), count, *reduction.on_wide, options_.segment_bytes);
+    auto* first = static_cast<std::byte*>(results[0]) + begin * item;
+    reduction.finish(first, wide.get(), count, transport_.size());
+    for (int r = 1; r < num_results; ++r)
+      std::memcpy(static_cast<std::byte*>(results[r]) + begin * item, first, count * item);
+  }
+
+  // Between machines in the same pieces as below, because another machine's ranks may have staged
+  // theirs.
+  void reduce_in_place(size_t count, const ReduceFunctions& reduction, Messenger* across) {
+    std::vector<void*> buffers(static_cast<size_t>(size_));
+    for (int r = 0; r < size_; ++r) buffers[r] = address(r, count * reduction.item_bytes);
+    const size_t piece = across ? kPieceBytes / reduction.item_bytes : count;
+    for (size_t at = 0; at < count; at += piece) {
+      const auto [begin, end] =
+          slice_of(std::min(piece, count - at), size_, rank_, reduction.item_bytes);
+      reduce_slice(buffers, buffers, at + begin, at + end, reduction, across);
+    }
+    meet();
+  }
+
+  // Each piece: every rank stages it, reduces its slice into its own staging area, and collects all
+  // slices. Two areas take turns, also from one collective to the next: a rank that stages a piece
+  // need not wait for those who still collect the one before, and all have collected the one before
+  // that, or they would not have met for the last.
+  void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
+                     Messenger* across, bool first_is_staged) {
+    const size_t item = reduction.item_bytes, piece = kPieceBytes / item;
+    std::vector<void*> staged(static_cast<size_t>(size_));
+    for (size_t at = 0; at < count; at += piece, turn_ ^= 1) {
+      const size_t n = std::min(piece, count - at);
+      for (int r = 0; r < size_; ++r) staged[r] = staging(r);
+      if (at > 0 || !first_is_staged) {
+        std::memcpy(staged[rank_], x + at * item, n * item);
+        meet();
+      }
+      const Range own = slice_of(n, size_, rank_, item);
+      reduce_slice(staged, {staged[rank_]}, own.begin, own.end, reduction, across);
+      meet();
+      for (int r = 0; r < size_; ++r) {
+        const auto [begin, end] = slice_of(n, size_, r, item);
+        std::memcpy(x + (at + begin) * item, static_cast<std::byte*>(staged[r]) + begin * item,
+                    (end - begin) * item);
+      }
+    }
+  }
+
+  Transport& transport_;
+  const HostOptions& options_;
+  SharedMemoryPeers& memory_;
+  const std::vector<int> here_, across_;
+  const int rank_, size_;  // among those here
+  std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
+  uint64_t meetings_ = 0;
+  size_t turn_ = 0;  // which of the two staging areas the next piece uses
+};
+
+// Sums go through shared memory where all ranks have it; and where each of several machines has
+// equally many ranks, so that each of a machine's has a partner on every other.
+std::unique_ptr<GroupMemory> find_sums(Transport& transport, const HostOptions& options) {
+  const int size = transport.size(), rank = transport.rank();
+  const AllReduceAlgorithm way = options.algorithm;
+  if (way != AllReduceAlgorithm::Auto && way != AllReduceAlgorithm::SharedMemory) return nullptr;
+  if (!transport.local_peers()) return nullptr;
+  const bool all_share = memory_of(transport).all_opened();
+  if (way == AllReduceAlgorithm::SharedMemory && !all_share) return nullptr;
+  const auto machines = all_share ? std::vector<int>(static_cast<size_t>(size)) : options.machines;
+  if (machines.empty()) return nullptr;
+  std::map<int, std::vector<int>> ranks_on;  // by machine
+  for (int r = 0; r < size; ++r) ranks_on[machines[r]].push_back(r);
+  const std::vector<int>& here = ranks_on[machines[rank]];
+  const auto own_place = std::find(here.begin(), here.end(), rank) - here.begin();
+  std::vector<int> across;
+  if (ranks_on.size() > 1)
+    for (const auto& [machine, ranks] : ranks_on) {
+      if (ranks.size() != here.size() || here.size() == 1) return nullptr;
+      across.push_back(ranks[own_place]);
+    }
+  return std::make_unique<SharedAllReduce>(transport, options, here, std::move(across));
+}
+
+BEFORE_MAIN(shared_all_reduce, find_group_memory = find_sums);
+
+}  // namespace
+}  // namespace ringgrad
