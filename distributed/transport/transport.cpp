@@ -198,6 +198,9 @@ void Transport::block_until(const Done& done, const Timeout& timeout) {
     }
     if (local_) local_->check();
     silent += sleep(patience - silent);
+    // What came before the news may complete this wait, even if the news is that its sender died.
+    if (progress()) silent = patience = {};
+    if (!done()) attend();
   }
 }
 
@@ -206,7 +209,10 @@ void Transport::block_until(const Done& done, const Timeout& timeout) {
 std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent,
                                                     std::chrono::milliseconds timeout) {
   const auto ask = std::min(kAskAfter * crowding_, timeout / 2), say = std::max(kSayAfter, 2 * ask);
-  const auto attend_for = [this](std::chrono::milliseconds longest) { sleep(longest); };
+  const auto attend_for = [this](std::chrono::milliseconds longest) {
+    sleep(longest);
+    attend();
+  };
   if (silent >= timeout) {
     if (silent >= kMostPatience * timeout || !ranks_.is_one_starved())
       ranks_.time_out(std::chrono::duration_cast<std::chrono::milliseconds>(silent), streams_,
@@ -248,9 +254,13 @@ std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   eventfd_read(doorbell_.get(), &rings);
   ranks_.check_interrupt();
   const auto ready = [](const pollfd& p) { return p.revents != 0; };
-  if (std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready))
-    ranks_.attend();
+  has_news_ =
+      std::any_of(polled_.begin(), polled_.begin() + static_cast<ptrdiff_t>(controls), ready);
   return std::min(slept, longest);
+}
+
+void Transport::attend() {
+  if (has_news_) ranks_.attend();
 }
 
 }  // namespace ringgrad

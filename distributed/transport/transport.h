@@ -135,6 +135,7 @@ class Transport {
   std::chrono::milliseconds grow_impatient(std::chrono::nanoseconds silent,
                                            std::chrono::milliseconds timeout);
   std::chrono::nanoseconds sleep(std::chrono::nanoseconds longest);
+  void attend();  // to the news that ended the sleep, if any did
 
   FailureDetector ranks_;
   PeerStreams streams_;
@@ -146,6 +147,7 @@ class Transport {
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
   std::vector<pollfd> polled_;  // by sleep(): kept for its memory
+  bool has_news_ = false;       // a control connection was ready after sleep()
 };
 
 }  // namespace ringgrad
