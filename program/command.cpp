@@ -57,11 +57,6 @@ void add_data_dir_option(CLI::App* app, std::string& directory) {
 void add_device_option(CLI::App* app, std::string& device) {
   app->add_option("--device", device, "cpu (the default) or cuda")->check(check_device_name);
 }
-void add_backend_option(CLI::App* app, std::string& backend) {
-  app->add_option("--backend", backend,
-                  "between ranks: ring or mpi; on GPUs nccl, "
-                  "or nccl-ring for our ring over NCCL's send and receive");
-}
 
 std::string check_above_zero(const std::string& value) {
   return parse_number<double>(value).value_or(0) > 0

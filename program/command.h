@@ -58,7 +58,6 @@ class Command {
 
 void add_data_dir_option(CLI::App* app, std::string& directory);
 void add_device_option(CLI::App* app, std::string& device);
-void add_backend_option(CLI::App* app, std::string& backend);
 
 inline const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
 inline const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");

@@ -45,7 +45,7 @@ class SeveralRanks(DigitsCase):
         self.assertIn("ring over tcp", done.stderr)
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
         done = self.run_program("train", "--resume", "parts", "--transport", "shm", "--max-steps", "1")
-        self.assertIn("--transport tcp --device cpu --backend ring; from here on --parallel ddp --ranks 3 --transport shm", done.stderr)
+        self.assertIn("--backend ring --transport tcp --device cpu; from here on --parallel ddp --ranks 3 --backend ring --transport shm", done.stderr)
 
     def test_resume_takes_the_backend_from_the_run(self):
         write_tiny(self.dir / "tiny/digits")
@@ -59,7 +59,7 @@ class SeveralRanks(DigitsCase):
         saved["division"]["backend"] = "mpi"
         config.write_text(json.dumps(saved))
         done = self.run_program("train", "--resume", "run", "--backend", "ring", "--max-steps", "1")
-        self.assertRegex(done.stderr, r"note    the run began with .+ --backend mpi; from here on .+ --backend ring\n")
+        self.assertRegex(done.stderr, r"note    the run began with .+ --backend mpi .+; from here on .+ --backend ring .+\n")
         del saved["division"]["backend"]  # as versions before this one wrote it
         config.write_text(json.dumps(saved))
         self.assertNotIn("note", self.run_program("train", "--resume", "run", "--max-steps", "1").stderr)
@@ -117,7 +117,7 @@ class SeveralRanks(DigitsCase):
         done = self.run_program("train", "--resume", "parts", "--max-steps", "2")
         self.assertNotIn("the run began", done.stderr)
         self.assertEqual(*(sha256(self.dir / out / "model.safetensors") for out in ("whole", "parts")))
-        self.assertIn("note    the run began with --parallel ddp --ranks 2 --transport auto --sync-bn --device cpu --backend ring; "
+        self.assertIn("note    the run began with --parallel ddp --ranks 2 --backend ring --transport auto --sync-bn --device cpu; "
                       "from here on --parallel none --ranks 1 --device cpu",
                       self.run_program("train", "--resume", "parts", "--parallel", "none", "--max-steps", "1").stderr)
         self.run_program("train", *common, "--parallel", "none", "--out", "alone", "--max-steps", "3")

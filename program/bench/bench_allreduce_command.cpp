@@ -359,7 +359,7 @@ void add_options(CLI::App* app, BenchAllReduceOptions& o) {
   app->option_defaults()->always_capture_default();  // --help shows them
   app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
   add_device_option(app, o.device);
-  add_backend_option(app, o.backend);
+  app->add_option("--backend", o.backend, division_field("backend").help);
   app->add_option("--transport", o.transport, "of the ring: " + transport_choices());
   app->add_option("--algorithm", o.algorithm,
                   "of the ring: auto, gather, exchange, ring, segmented or shared");

@@ -1,9 +1,7 @@
 // `ringgrad bench ddp`: one batch, divided by DataParallel and by DistributedDataParallel, on the
 // same cores or GPUs.
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -303,7 +301,7 @@ void add_options(CLI::App* app, BenchDdpOptions& o) {
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
   add_device_option(app, o.device);
-  add_backend_option(app, o.backend);
+  app->add_option("--backend", o.backend, division_field("backend").help);
   app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
   app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
   app->add_option("--bucket-mb", o.buckets,

@@ -2,7 +2,6 @@
 // against those of DistributedDataParallel, or of the network alone in one process, in turn, in the
 // same processes.
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <optional>
 

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -16,7 +15,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/core/device/cpu_division.h"

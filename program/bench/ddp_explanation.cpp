@@ -1,7 +1,6 @@
 #include "ringgrad/program/bench/ddp_explanation.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,6 @@
 // The page that `ringgrad bench ddp` leaves in its run's directory.
 #include <algorithm>
-#include <span>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/file.h"

@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"

@@ -1,7 +1,5 @@
 #include "ringgrad/program/commands/end_of_run.h"
 
-#include <nlohmann/json.hpp>
-
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/report/report.h"
 

@@ -1,7 +1,6 @@
 #include "ringgrad/program/commands/logbook.h"
 
 #include <cmath>
-#include <cstdlib>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

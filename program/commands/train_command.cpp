@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <csignal>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,8 +10,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/data/datasets/program_command.h"
@@ -29,7 +25,6 @@
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/report/findings.h"
 #include "ringgrad/program/run/run_of_ranks.h"
-#include "ringgrad/program/run/saved_model.h"
 #include "ringgrad/program/train/training.h"
 
 namespace ringgrad::program {
@@ -150,13 +145,14 @@ uint64_t hash_of(const Tensor& x) {
 std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& config,
                                  const Data& data) {
   std::vector<std::string> lines = {
-      fmt::format("--seed {}", config.seed),
-      fmt::format("--max-steps {}", options.max_steps),
+      fmt::format("--seed {}", config.seed), fmt::format("--max-steps {}", options.max_steps),
       fmt::format("--save-every {}", options.save_every),
-      fmt::format("--trace-steps {}:{}", options.trace_steps.first, options.trace_steps.last),
-      fmt::format("--sync-bn {:d}", *config.division->sync_bn),
-      fmt::format("--shards {}", config.division->shards),
-      fmt::format("--bucket-mb {}", config.division->bucket_mb)};
+      fmt::format("--trace-steps {}:{}", options.trace_steps.first, options.trace_steps.last)};
+  for (const DivisionField& field : division_fields())
+    if (field.traits & DivisionField::kSame) {
+      const std::string words = field.words(*config.division);
+      lines.push_back(words.empty() ? "no " + field.option() : words);
+    }
   for (const ImageDataset* set : {&data.train_set, &data.test_set})
     lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
                                 set == &data.train_set ? "training" : "test", hash_of(set->images),
@@ -368,6 +364,26 @@ void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o)
   std::visit(add, field.member);
 }
 
+void add_division_option(CLI::App* app, const DivisionField& field, Division& division) {
+  const std::string option = field.option();
+  const auto add = [&]<class T>(T Division::*member) {
+    T& value = division.*member;
+    if constexpr (std::is_same_v<T, std::optional<bool>>) {
+      app->add_flag_function(
+          option + ",!--no-" + option.substr(2), [&value](int64_t count) { value = count > 0; },
+          field.help);
+    } else if constexpr (std::is_same_v<T, double>) {
+      app->add_option_function<std::string>(
+          option, [&value](const std::string& words) { value = bucket_mb_from(words); },
+          field.help);
+    } else {
+      auto* added = app->add_option(option, value, field.help);
+      if (field.traits & DivisionField::kFromOne) added->check(CLI::Range(1, kMaxRanks));
+    }
+  };
+  std::visit(add, field.member);
+}
+
 void add_options(CLI::App* app, TrainOptions& o) {
   auto* recipe =
       app->add_option_group("Recipe (defaults depend on model and data, and are printed)");
@@ -404,28 +420,13 @@ void add_options(CLI::App* app, TrainOptions& o) {
       "--trace-steps", [&o](const std::string& words) { o.trace_steps = traced_steps_from(words); },
       "FIRST:LAST: trace.json and timeline.svg of these steps");
   app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
-  app->add_option_function<std::string>(
-      "--bucket-mb",
-      [&o](const std::string& words) { o.division.bucket_mb = bucket_mb_from(words); },
-      "ddp: the buckets' cap, or auto: by a measurement (default: 25, the first one 1)");
-  app->add_option("--parallel", o.division.parallel,
-                  "none, dp or ddp (default: ddp where there are two cores)");
-  app->add_option("--ranks", o.division.ranks,
-                  "processes that share each batch, or devices with dp (default: 2)")
-      ->check(CLI::Range(1, kMaxRanks));
-  app->add_option("--shards", o.division.shards,
-                  "parts of each batch; same bits on any number of ranks");
-  app->add_option("--elastic", o.division.elastic,
-                  "MIN:MAX ranks: one that dies is replaced, and its work is lost to nobody");
-  add_backend_option(app, o.division.backend);
-  app->add_option("--transport", o.division.transport,
-                  "between ranks: " + transport_choices("auto (the fastest for each pair)"));
-  app->add_option("--checksums", o.checksums,
-                  "of messages between ranks: on, off or auto (those over a network)")
-      ->check(CLI::IsMember({"auto", "on", "off"}));
-  app->add_flag_function(
-      "--sync-bn,!--no-sync-bn", [&o](int64_t count) { o.division.sync_bn = count > 0; },
-      "ddp: batch norm over the whole global batch");
+  for (const DivisionField& field : division_fields()) {
+    if (field.name == "sync_bn")  // before it in --help, beside what else ranks meet by
+      app->add_option("--checksums", o.checksums,
+                      "of messages between ranks: on, off or auto (those over a network)")
+          ->check(CLI::IsMember({"auto", "on", "off"}));
+    if (!field.help.empty()) add_division_option(app, field, o.division);
+  }
 }
 
 const Command kTrain(10, "train", "Train a model", train, add_options);

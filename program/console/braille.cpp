@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "ringgrad/program/console/console.h"
 
 namespace ringgrad::program {

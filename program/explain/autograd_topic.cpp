@@ -2,10 +2,8 @@
 // it on.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/autograd/ops.h"

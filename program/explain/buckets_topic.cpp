@@ -1,6 +1,5 @@
 // `explain buckets`: which gradients travel together, in which order they are ready, and what
 // another size changes.
-#include <fmt/format.h>
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"

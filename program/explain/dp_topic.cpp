@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/kernels.h"

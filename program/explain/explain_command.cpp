@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <optional>
-#include <span>
 
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"

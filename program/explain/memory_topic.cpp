@@ -2,8 +2,6 @@
 // allocator after it.
 #include <functional>
 
-#include <fmt/format.h>
-
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"

@@ -2,8 +2,6 @@
 // and with such that wait.
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/program/bench/ddp_workload.h"
 #include "ringgrad/program/console/console.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/explain/anchor.h"

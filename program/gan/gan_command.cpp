@@ -6,7 +6,6 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/batch_part_sampler.h"

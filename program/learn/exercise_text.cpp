@@ -1,6 +1,5 @@
 #include "ringgrad/program/learn/exercise_text.h"
 
-#include <algorithm>
 #include <sstream>
 
 #include <fmt/format.h>

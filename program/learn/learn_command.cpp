@@ -1,8 +1,6 @@
 #include "ringgrad/program/learn/learn.h"
 
 #include <filesystem>
-#include <span>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 

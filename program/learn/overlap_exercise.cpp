@@ -1,7 +1,6 @@
 // When a bucket may leave: what makes communication and backward overlap.
 #include <algorithm>
 #include <numeric>
-#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "ringgrad/program/learn/forked_ranks.h"
 #include "ringgrad/program/learn/grading.h"

@@ -1,7 +1,6 @@
 // Which samples are a rank's.
 #include "ringgrad/data/sampler.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/run/run_directory.h"

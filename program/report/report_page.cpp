@@ -4,8 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/program/console/console.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/report/findings.h"

@@ -24,12 +24,6 @@ void check_name(const char* option, const std::string& name, const std::vector<s
                      did_you_mean(name, known));
 }
 
-void check_for_ranks(const Division& d, const char* option, const std::string& value) {
-  if (d.one_process() && !value.empty())
-    throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out",
-                     option, d.parallel);
-}
-
 ElasticRange parse_elastic(const std::string& text) {
   ElasticRange range;
   const char* end = text.data() + text.size();
@@ -68,10 +62,59 @@ void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options) {
         std::max<int64_t>(1, static_cast<int64_t>(mb * 1e6));
 }
 
+const std::vector<DivisionField>& division_fields() {
+  using D = Division;
+  using enum DivisionField::Trait;
+  static const std::vector<DivisionField> fields = {
+      {"bucket_mb", &D::bucket_mb, kForRanks | kSame | kKept | kLater,
+       "ddp: the buckets' cap, or auto: by a measurement (default: 25, the first one 1)"},
+      {"parallel", &D::parallel, 0, "none, dp or ddp (default: ddp where there are two cores)"},
+      {"ranks", &D::ranks, kFromOne,
+       "processes that share each batch, or devices with dp (default: 2)"},
+      {"shards", &D::shards, kSame | kKept | kLater,
+       "parts of each batch; same bits on any number of ranks"},
+      {"elastic", &D::elastic, kForRanks | kLater,
+       "MIN:MAX ranks: one that dies is replaced, and its work is lost to nobody"},
+      {"backend", &D::backend, kForRanks | kLater,
+       "between ranks: ring or mpi; on GPUs nccl, "
+       "or nccl-ring for our ring over NCCL's send and receive"},
+      {"transport", &D::transport, kForRanks | kLater,
+       "between ranks: " + transport_choices("auto (the fastest for each pair)")},
+      {"sync_bn", &D::sync_bn, kSame, "ddp: batch norm over the whole global batch"},
+      {"device", &D::device, kKept},
+  };
+  return fields;
+}
+
+const DivisionField& division_field(const std::string& name) {
+  const auto& fields = division_fields();
+  return *std::find_if(fields.begin(), fields.end(),
+                       [&](const DivisionField& field) { return field.name == name; });
+}
+
+std::string DivisionField::option() const { return option_of(name); }
+
+std::string DivisionField::words(const Division& d) const {
+  const auto of = [&]<class T>(T Division::*m) -> std::string {
+    const T& value = d.*m;
+    if constexpr (std::is_same_v<T, std::optional<bool>>)
+      return value.value_or(false) ? option() : "";
+    else if (value == Division{}.*m)
+      return "";
+    else if constexpr (std::is_same_v<T, double>)
+      return option() + ' ' + bucket_words(value);
+    else
+      return fmt::format("{} {}", option(), value);
+  };
+  return std::visit(of, member);
+}
+
+void DivisionField::copy(const Division& from, Division& to) const {
+  std::visit([&](auto m) { to.*m = from.*m; }, member);
+}
+
 Division complete(Division d, const std::optional<Division>& before, bool launched) {
-  if (d.device.empty()) d.device = before ? before->device : "cpu";
   if (before) {
-    if (d.shards == 0) d.shards = before->shards;
     if (!before->elastic.empty() && d.elastic.empty() && d.parallel.empty() && d.ranks == 0) {
       d.elastic = before->elastic;
       d.ranks = before->ranks;
@@ -81,11 +124,13 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
       if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
       if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
     }
-    if (!d.sync_bn && (d.parallel.empty() || d.parallel == "ddp" || d.shards > 0))
-      d.sync_bn = before->sync_bn;
-    if (d.bucket_mb == 0 && (d.parallel.empty() || d.parallel == "ddp"))
-      d.bucket_mb = before->bucket_mb;
+    for (const DivisionField& field : division_fields())
+      if ((field.traits & DivisionField::kKept) && field.words(d).empty() &&
+          !(d.one_process() && (field.traits & DivisionField::kForRanks)))
+        field.copy(*before, d);
+    if (!d.sync_bn && (!d.one_process() || d.shards > 0)) d.sync_bn = before->sync_bn;
   }
+  if (d.device.empty()) d.device = "cpu";
   if (before && d.shards != before->shards)
     throw UsageError(
         "--shards is {}, and the run began {}; they decide its bits, so leave --shards out",
@@ -123,13 +168,13 @@ void check_division(const Division& d) {
     throw UsageError("--sync-bn needs --parallel ddp, not {}", d.parallel);
   if (!d.transport.empty() && !is_transport(d.transport))
     throw UsageError("--transport is '{}', expected {}", d.transport, transport_choices());
-  check_for_ranks(d, "--transport", d.transport);
   if (d.bucket_mb != kPlannedBuckets && !(d.bucket_mb >= 0 && d.bucket_mb <= 1e6))
     throw UsageError("--bucket-mb is {}, expected up to 1e6, or auto", d.bucket_mb);
-  check_for_ranks(d, "--bucket-mb", d.bucket_mb != kUsualBuckets ? "set" : "");
   check_backend(d.backend, d.device);
-  check_for_ranks(d, "--backend", d.backend);
-  check_for_ranks(d, "--elastic", d.elastic);
+  for (const DivisionField& field : division_fields())
+    if ((field.traits & DivisionField::kForRanks) && d.one_process() && !field.words(d).empty())
+      throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out",
+                       field.option(), d.parallel);
   if (!d.elastic.empty() &&
       (!Device(d.device).is_cpu() || (!d.backend.empty() && d.backend != "ring")))
     throw UsageError(
@@ -167,25 +212,24 @@ int ranks_for(const Division& d, int64_t batch) {
   return d.ranks > 0 ? d.ranks : 2;
 }
 
-Division settle(const Division& d, int ranks) {
-  if (ranks == 1 && d.replicas() > 1) return {"dp", d.ranks, false, d.device, "", "", 0, d.shards};
-  const bool sync_bn = d.sync_bn.value_or(false);
-  if (ranks == 1 && d.elastic.empty())
-    return {"none", ranks, sync_bn && d.shards > 0, d.device, "", "", 0, d.shards};
-  return {"ddp",     ranks,       sync_bn,  d.device, d.transport,
-          d.backend, d.bucket_mb, d.shards, d.elastic};
+Division settle(const Division& asked, int ranks) {
+  Division d = asked;
+  const bool dp = ranks == 1 && d.replicas() > 1;
+  const bool alone = ranks == 1 && d.elastic.empty() && !dp;
+  for (const DivisionField& field : division_fields())
+    if ((field.traits & DivisionField::kForRanks) && (dp || alone)) field.copy({}, d);
+  d.parallel = dp ? "dp" : alone ? "none" : "ddp";
+  if (!dp) d.ranks = ranks;
+  d.sync_bn = d.sync_bn.value_or(false) && !dp && (!alone || d.shards > 0);
+  return d;
 }
 
 std::string as_words(const Division& d) {
-  const auto option = [](const char* name, const std::string& value) {
-    return value.empty() ? "" : fmt::format(" {} {}", name, value);
-  };
-  return fmt::format(
-      "--parallel {} --ranks {}{}{}{}{} --device {}{}", d.parallel, d.ranks,
-      option("--elastic", d.elastic) + (d.shards > 0 ? fmt::format(" --shards {}", d.shards) : ""),
-      option("--transport", d.transport), *d.sync_bn ? " --sync-bn" : "",
-      d.bucket_mb != kUsualBuckets ? " --bucket-mb " + bucket_words(d.bucket_mb) : "", d.device,
-      option("--backend", d.backend));
+  std::string all;
+  for (const DivisionField& field : division_fields())
+    if (const std::string words = field.words(d); !words.empty())
+      all += (all.empty() ? "" : " ") + words;
+  return all;
 }
 
 std::string describe(const Division& d, const ProcessGroup* group) {

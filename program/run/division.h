@@ -1,9 +1,11 @@
-// How a step's work is divided: what --parallel, --ranks, --transport, --backend, --sync-bn and
-// --device ask for, and what happens without them.
+// How a step's work is divided: what options such as --parallel, --ranks and --device ask for, and
+// what happens without them.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/job/job_members.h"
@@ -51,6 +53,33 @@ struct Division {
   int replicas() const { return parallel == "dp" ? ranks : 1; }
   bool operator==(const Division&) const = default;
 };
+
+// An option is declared in two places: in Division, and as a row of this table. The command line
+// and its help, config.json, what a run that goes on keeps, as_words() and the comparison of
+// launched ranks go by the table.
+struct DivisionField {
+  // An optional is a flag, and the number with a point the buckets' cap.
+  using Member = std::variant<int Division::*, double Division::*, std::optional<bool> Division::*,
+                              std::string Division::*>;
+  enum Trait : unsigned {
+    kForRanks = 1,  // one process may not be told it
+    kSame = 2,      // of all ranks, whoever has launched them
+    kKept = 4,      // by a run that goes on, where it is not given
+    kLater = 8,     // a run that lacks it in config.json is from before it, which is not reported
+    kFromOne = 16,  // a number that cannot be 0, which leaves it open
+  };
+
+  std::string name;  // in JSON
+  Member member;
+  unsigned traits;
+  std::string help = {};  // "" : that of other commands (add_device_option)
+
+  std::string option() const;                         // "--bucket-mb"
+  std::string words(const Division& division) const;  // "--bucket-mb auto"; "" : it is left open
+  void copy(const Division& from, Division& to) const;
+};
+const std::vector<DivisionField>& division_fields();
+const DivisionField& division_field(const std::string& name);  // REQUIRES: there is one
 
 // Fills in what is left open from `before`: how the run that is continued was divided when it
 // began, if it is one and has said so. A launcher that has started this process (`launched`)

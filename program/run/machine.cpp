@@ -7,8 +7,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels/isa.h"

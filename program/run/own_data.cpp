@@ -5,8 +5,6 @@
 #include <map>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/device/parallel.h"

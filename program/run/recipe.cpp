@@ -148,11 +148,13 @@ const RecipeField& recipe_field(const std::string& name) {
                        [&](const RecipeField& field) { return field.name == name; });
 }
 
-std::string RecipeField::option() const {
+std::string option_of(const std::string& name) {
   std::string words = "--" + name;
   std::replace(words.begin(), words.end(), '_', '-');
   return words;
 }
+
+std::string RecipeField::option() const { return option_of(name); }
 
 void RecipeField::check_choice(const std::string& value) const {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;

@@ -54,6 +54,9 @@ struct Recipe {
   int64_t step_batch() const { return batch * accumulate; }
 };
 
+// "--label-smoothing" for "label_smoothing", as JSON has it.
+std::string option_of(const std::string& name);
+
 // A hyperparameter is declared in two places: in Recipe, and as a row of this table. The command
 // line and its help, the checks, config.json and checkpoints, and the comparison of launched ranks
 // go by the table.

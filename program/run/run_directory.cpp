@@ -235,40 +235,38 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
 
 namespace {
 
-// Reads a setting that is a whole number within bounds.
-int whole(const nlohmann::json& group, const std::string& key, int low, int high, int otherwise,
-          OtherVersion& other) {
-  if (const auto found = group.find(key); found != group.end())
-    if (!found->is_number_integer() || *found < low || *found > high)
-      throw UsageError("{} is {}, expected a whole number from {} to {}", key, found->dump(), low,
-                       high);
-  return read_setting(group, key, otherwise, other);
-}
-
-nlohmann::json bucket_json(double mb) {
+nlohmann::json as_json(const auto& value) { return value; }
+nlohmann::json as_json(const std::optional<bool>& flag) { return *flag; }
+nlohmann::json as_json(double mb) {
   return mb == kPlannedBuckets ? nlohmann::json(bucket_words(mb)) : nlohmann::json(mb);
 }
-double bucket_mb_of(const nlohmann::json& division) {
-  const auto found = division.find("bucket_mb");
-  if (found == division.end()) return kUsualBuckets;
-  if (found->is_number()) return found->get<double>();
-  return bucket_mb_from(found->is_string() ? found->get<std::string>() : found->dump());
-}
 
-// Settings that came later than `division` itself are read into `younger`, so that a missing one is
-// not reported.
 Division division_from(const nlohmann::json& d, OtherVersion& other) {
-  OtherVersion younger;
-  const int ranks = whole(d, "ranks", 1, kMaxRanks, 1, other);
-  Division division{read_setting<std::string>(d, "parallel", ranks > 1 ? "ddp" : "none", other),
-                    ranks,
-                    read_setting(d, "sync_bn", false, other),
-                    read_setting<std::string>(d, "device", "cpu", other),
-                    read_setting<std::string>(d, "transport", "", younger),
-                    read_setting<std::string>(d, "backend", "", younger),
-                    bucket_mb_of(d),
-                    whole(d, "shards", 0, kMaxShards, 0, younger),
-                    read_setting<std::string>(d, "elastic", "", younger)};
+  OtherVersion unreported;
+  Division division{.parallel = "none", .ranks = 1, .device = "cpu"};  // without a word
+  if (const auto ranks = d.find("ranks"); ranks != d.end() && ranks->is_number() && *ranks > 1)
+    division.parallel = "ddp";
+  for (const DivisionField& field : division_fields()) {
+    const auto found = d.find(field.name);
+    OtherVersion& notes = field.traits & DivisionField::kLater ? unreported : other;
+    const auto read = [&]<class T>(T Division::*member) {
+      T& value = division.*member;
+      if constexpr (std::is_same_v<T, int>)
+        if (found != d.end() &&
+            (!found->is_number_integer() || *found < value || *found > kMaxRanks))
+          throw UsageError("{} is {}, expected a whole number from {} to {}", field.name,
+                           found->dump(), value, kMaxRanks);
+      if constexpr (std::is_same_v<T, std::optional<bool>>)
+        value = read_setting(d, field.name, false, notes);
+      else if constexpr (!std::is_same_v<T, double>)
+        value = read_setting(d, field.name, value, notes);
+      else if (found != d.end())
+        value = found->is_number() ? found->get<T>()
+                                   : bucket_mb_from(found->is_string() ? found->get<std::string>()
+                                                                       : found->dump());
+    };
+    std::visit(read, field.member);
+  }
   check_division(division);
   Device(division.device);
   return division;
@@ -317,16 +315,11 @@ nlohmann::json to_json(const RunConfig& config) {
   if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
   if (!config.init.empty()) json["init"] = config.init;
   if (!config.preset.empty()) json["preset"] = config.preset;
-  if (const auto& d = config.division)
-    json["division"] = {{"parallel", d->parallel},
-                        {"ranks", d->ranks},
-                        {"sync_bn", *d->sync_bn},
-                        {"device", d->device},
-                        {"transport", d->transport},
-                        {"backend", d->backend},
-                        {"bucket_mb", bucket_json(d->bucket_mb)},
-                        {"shards", d->shards},
-                        {"elastic", d->elastic}};
+  if (config.division)
+    for (const DivisionField& field : division_fields())
+      std::visit(
+          [&](auto member) { json["division"][field.name] = as_json((*config.division).*member); },
+          field.member);
   return json;
 }
 

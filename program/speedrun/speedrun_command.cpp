@@ -2,7 +2,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <optional>

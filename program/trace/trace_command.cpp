@@ -2,10 +2,8 @@
 // backward, in a step that all ranks take then and there.
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <thread>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/file.h"
@@ -256,7 +254,7 @@ void add_options(CLI::App* app, TraceOptions& o) {
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
   add_device_option(app, o.device);
-  add_backend_option(app, o.backend);
+  app->add_option("--backend", o.backend, division_field("backend").help);
   app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")
       ->check(kPositive);
   app->add_option("--bucket-mb", o.bucket_caps,
