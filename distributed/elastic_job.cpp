@@ -5,7 +5,6 @@
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/child_process.h"
-#include "ringgrad/distributed/process_groups/host_process_group.h"
 
 namespace ringgrad {
 
@@ -21,22 +20,14 @@ ElasticJob::ElasticJob(std::vector<std::string> work, const InitOptions& options
 
 std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
   set_phase(Phase::Rendezvous);
-  HostOptions ring;
-  ring.connect.transport = options_.transport;
-  ring.connect.timeout = options_.timeout;
-  ring.connect.check_wanted = [this] { check(); };
-  Connected connected =
-      connect_ranks(place_.rank, place_.size, ring.connect, [&](const std::string& address) {
+  ConnectOptions connect;
+  connect.check_wanted = [this] { check(); };
+  auto group =
+      connect_hosts(place_.rank, place_.size, options_, connect, [&](const std::string& address) {
         return seat_.exchange(place_, address, options_.timeout);
       });
-  ring.algorithm = options_.algorithm;
-  ring.timeout = options_.timeout;
-  ring.checksums = options_.checksums;
-  ring.on_send = options_.on_send;
-  ring.job = connected.job;
-  ring.machines = connected.machines;
   set_phase(Phase::Setup);
-  return of_this_process(std::make_shared<HostProcessGroup>(std::move(connected.transport), ring));
+  return of_this_process(std::move(group));
 }
 
 bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {

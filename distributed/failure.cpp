@@ -98,20 +98,6 @@ bool cannot_start_thread(const std::exception& error) {
   return of_system != nullptr && of_system->code() == std::errc::resource_unavailable_try_again;
 }
 
-bool is_noticed(std::exception_ptr error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const AddressInUseError&) {
-    return false;  // this rank's own trouble
-  } catch (const DistributedError&) {
-    return true;
-  } catch (const GivenUpError&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
 namespace {
 
 template <class... Types>
@@ -134,6 +120,17 @@ int code_of(const std::exception& error) {
 }
 
 }  // namespace
+
+bool is_noticed(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    // The first is this rank's own trouble.
+    return !is<AddressInUseError>(e) && is<DistributedError, GivenUpError>(e);
+  } catch (...) {
+    return false;
+  }
+}
 
 int exit_code_of(std::exception_ptr error) {
   try {

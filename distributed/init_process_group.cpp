@@ -32,18 +32,36 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment,
                                      options.rendezvous_timeout,
                                      several_machines ? IfForeign::ListenOnAll : IfForeign::Fail};
   ConnectOptions connect;
-  connect.transport = options.transport;
   connect.secret = environment.secret;
-  connect.timeout = options.timeout;
   if (!environment.reached_at.empty())
     connect.host = environment.reached_at;
   else if (environment.size > 1)
     connect.host =
         address_towards(environment.address.host, Deadline::after(options.rendezvous_timeout));
-  Connected connected =
-      connect_ranks(environment.rank, environment.size, connect, [&](const std::string& value) {
-        return meet(environment.rank, environment.size, value, rendezvous);
-      });
+  return connect_hosts(environment.rank, environment.size, options, connect,
+                       [&](const std::string& value) {
+                         return meet(environment.rank, environment.size, value, rendezvous);
+                       });
+}
+
+std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment,
+                                         const InitOptions& options) {
+  const auto make_hosts = [&] { return make_ring(environment, options); };
+  if (options.backend == "ring") return make_hosts();
+  CHECK_AS(NotImplementedError, make_other_group,
+           "init_process_group: this program is linked without ", "backend ", options.backend,
+           "; link all of ringgrad::ringgrad, or use ring");
+  return make_other_group(
+      {options.backend, environment, options.device, options.timeout, make_hosts});
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> connect_hosts(int rank, int size, const InitOptions& options,
+                                            ConnectOptions connect, const Exchange& exchange) {
+  connect.transport = options.transport;
+  connect.timeout = options.timeout;
+  Connected connected = connect_ranks(rank, size, connect, exchange);
   HostOptions ring;
   ring.algorithm = options.algorithm;
   ring.timeout = options.timeout;
@@ -55,21 +73,6 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment,
   return std::make_shared<HostProcessGroup>(std::move(connected.transport), ring);
 }
 
-std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment,
-                                         const InitOptions& options) {
-  const auto make_hosts = [&] { return make_ring(environment, options); };
-  if (options.backend == "ring") return make_hosts();
-  CHECK_AS(EnvironmentError,
-           options.backend == "mpi" || options.backend == "nccl" || options.backend == "nccl-ring",
-           "init_process_group: no backend '", options.backend, "'; ring, mpi, nccl or nccl-ring");
-  std::string why;
-  const GroupBackend* backend = find_group_backend(options.backend, &why);
-  CHECK_AS(NotImplementedError, backend != nullptr, "init_process_group: ", why);
-  return backend->make({options.backend, environment, options.device, options.timeout, make_hosts});
-}
-
-}  // namespace
-
 std::string default_backend(Device device) {
   return variable("RINGGRAD_BACKEND", device.is_cuda() ? "nccl" : "ring");
 }
@@ -80,15 +83,6 @@ Checksums default_checksums() {
            "RINGGRAD_CHECKSUMS is '", value, "', expected auto, on or off");
   return value == "on" ? Checksums::On : value == "off" ? Checksums::Off : Checksums::Auto;
 }
-std::vector<std::string> available_backends() {
-  std::vector<std::string> available = {"ring"};
-  for (const char* name : {"mpi", "nccl", "nccl-ring"}) {
-    const GroupBackend* backend = find_group_backend(name);
-    if (backend && backend->between_processes) available.emplace_back(name);
-  }
-  return available;
-}
-
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   return init_process_group(rank_environment(), options);
 }

@@ -10,6 +10,7 @@
 #include "ringgrad/distributed/collectives/messenger.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/process_group.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 
 namespace ringgrad {
 
@@ -19,7 +20,6 @@ std::string default_backend(Device device = {});
 std::string default_transport();
 // RINGGRAD_CHECKSUMS: auto, on or off; else auto.
 Checksums default_checksums();
-std::vector<std::string> available_backends();  // those that connect processes here
 
 struct InitOptions {
   // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU
@@ -52,6 +52,11 @@ struct InitOptions {
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment,
                                                  const InitOptions& options);
+
+// Collective: the ring of hosts that meet through `exchange` (rendezvous/connect.h), and is not
+// process_group(). The options' transport and timeout count, not those of `connect`.
+std::shared_ptr<ProcessGroup> connect_hosts(int rank, int size, const InitOptions& options,
+                                            ConnectOptions connect, const Exchange& exchange);
 
 // The job's group. Throws Error before init_process_group() and after destroy_process_group().
 ProcessGroup& process_group();

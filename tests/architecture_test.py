@@ -58,6 +58,7 @@ ROOMS = {
     "program": ["console command", "run", "train", "report", "bench", "trace", "commands", "explain", "learn", "lint", "gan", "reinforce", "speedrun"],
     "distributed": [
         "os",
+        "processes",
         "failure",
         "job",
         "transport",
@@ -81,7 +82,7 @@ ROOMS = {
 # Rooms of the program that a build may lack, and what only they use of models/.
 LEFT_OUT = re.compile(r"^(?:program|models)/(explain|learn|lint|gan|reinforce|speedrun)[/.]")
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
-WITHOUT_TENSORS = {"os", "failure", "job", "transport", "checksums", "rendezvous", "elastic", "launcher"}
+WITHOUT_TENSORS = {"os", "processes", "failure", "job", "transport", "checksums", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
 
 

@@ -11,7 +11,7 @@
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/text.h"
 #include "ringgrad/distributed/checksums/crc32c.h"
-#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/shared_memory/local_socket.h"
 #include "ringgrad/distributed/transport/channel.h"
 
 namespace ringgrad {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/shared_memory/local_socket.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/run_ranks.h"
 #include "ringgrad/tests/stranger.h"

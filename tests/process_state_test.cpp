@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <string_view>
 #include <thread>
 
 #include "ringgrad/tests/catch.h"
@@ -28,8 +29,8 @@ class Child {
     waitpid(pid, nullptr, 0);
     ended_ = true;
   }
-  void becomes(char state) const {  // or the test hangs
-    while (process_state(pid).state != state) std::this_thread::yield();
+  void becomes(std::string_view words) const {  // or the test hangs
+    while (process_state(pid).words != words) std::this_thread::yield();
   }
   const pid_t pid;
 
@@ -41,17 +42,15 @@ class Child {
 
 TEST_CASE("what a process does is seen from outside", "[process_state][quick]") {
   Child sleeper(false), worker(true);
-  sleeper.becomes('S');
-  worker.becomes('R');
+  sleeper.becomes("it sleeps");
+  worker.becomes("it is starved: it waits for a core");
   kill(worker.pid, SIGSTOP);
-  worker.becomes('T');
-  REQUIRE(describe(process_state(worker.pid)) == "it is stopped");
+  worker.becomes("it is stopped");
   kill(worker.pid, SIGCONT);
-  worker.becomes('R');
+  worker.becomes("it is starved: it waits for a core");
   worker.end();
-  worker.becomes('\0');
-  REQUIRE(describe(process_state(worker.pid)) == "it is stopped, starved, or cut off");
-  REQUIRE(process_state(0).state == '\0');
+  worker.becomes("it is stopped, starved, or cut off");
+  REQUIRE(process_state(0).words == std::string_view("it is stopped, starved, or cut off"));
 }
 
 TEST_CASE("two processes on one core wait for it in turn", "[process_state][quick]") {

@@ -24,7 +24,7 @@ std::unique_ptr<JobMembers> make(ElasticRange range, int founders,
                                  std::chrono::milliseconds timeout) {
   return std::make_unique<Registrar>(range, founders, timeout);
 }
-BEFORE_MAIN(registrar, register_job_members(make));
+BEFORE_MAIN(registrar, job_members_maker = make);
 
 }  // namespace
 

@@ -4,25 +4,15 @@
 #include "ringgrad/core/base/environment.h"
 
 namespace ringgrad {
-namespace {
-
-constinit MakeJobMembers registered = nullptr;
-
-}  // namespace
 
 bool in_elastic_job() { return !variable(kMembersDescriptor).empty(); }
 
-bool register_job_members(MakeJobMembers make) {
-  registered = make;
-  return true;
-}
-
 std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,
                                              std::chrono::milliseconds timeout) {
-  CHECK(registered, "launch: ", range.min, " to ", range.max,
+  CHECK(job_members_maker, "launch: ", range.min, " to ", range.max,
         " ranks are asked for, but this program is linked without elastic jobs; link all of "
         "ringgrad::ringgrad, or give one number of ranks");
-  return registered(range, founders, timeout);
+  return job_members_maker(range, founders, timeout);
 }
 
 }  // namespace ringgrad

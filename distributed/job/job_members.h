@@ -60,7 +60,8 @@ class JobMembers {
 // `timeout`: how long a rank may take to come to the door.
 using MakeJobMembers = std::unique_ptr<JobMembers> (*)(ElasticRange range, int founders,
                                                        std::chrono::milliseconds timeout);
-bool register_job_members(MakeJobMembers make);
+// Set before main by elastic/registrar.cpp; nullptr in a program without.
+inline constinit MakeJobMembers job_members_maker = nullptr;
 // Throws Error where the range does not fit the founders, or this program has no elastic jobs.
 std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,
                                              std::chrono::milliseconds timeout);

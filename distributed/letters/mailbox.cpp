@@ -61,7 +61,7 @@ void Mailbox::route(int peer) {
       if (!fits(*letter, peer, from.frame)) continue;
       from.letter = letter;
       from.rest = place_in(*letter, peer, from.frame);
-      return listen();  // what could come from any rank is missed from this one now
+      return;  // what could come from any rank is missed from this one now
     }
   auto bytes = std::make_unique_for_overwrite<std::byte[]>(from.frame.payload_bytes);
   Message message{peer, from.frame, std::move(bytes)};
@@ -86,24 +86,14 @@ void Mailbox::finish_payload(int peer) {
 
 bool Mailbox::may_end(int peer) {
   const Peer& from = peers_[peer];
-  const auto waits = [&](const auto& letter) { return letter->peer == peer; };
-  if (peer == wanted_ || from.in_payload || from.header_bytes > 0 ||
-      streams_.transfers_from(peer) || streams_.sending(peer) ||
-      std::any_of(receives_.begin(), receives_.end(), waits))
+  if (expected(peer) == Expect::Message || from.in_payload || from.header_bytes > 0 ||
+      streams_.transfers_from(peer) || streams_.sending(peer))
     return false;
   peers_[peer].gone = true;
-  listen();
   return true;
 }
 
 // -- collectives ----------------------------------------------------------------------------------
-
-void Mailbox::want(int peer) {
-  const int before = std::exchange(wanted_, peer);
-  if (under_way_ > 0) return listen();
-  if (before >= 0) streams_.expect(before, Expect::Nothing);
-  if (peer >= 0) streams_.expect(peer, Expect::Message);
-}
 
 const Frame* Mailbox::message(int peer) const {
   const Peer& from = peers_[peer];
@@ -168,7 +158,6 @@ bool Mailbox::begin_posted() {
       peers_[letter.peer].gone = false;  // or nobody would learn that nothing can come
   }
   deliver_strays();
-  listen();
   return true;
 }
 
@@ -202,7 +191,6 @@ bool Mailbox::end_sent() {
 void Mailbox::end(Letters& letters, std::shared_ptr<Letter> letter, int sender) {
   letters.remove(letter);
   --under_way_;
-  listen();
   letter->arrive(sender);
 }
 
@@ -248,12 +236,11 @@ void Mailbox::deliver_strays() {
 }
 
 // Whose streams are watched, and who is missed when nothing comes.
-void Mailbox::listen() {
-  for (int r = 0; r < static_cast<int>(peers_.size()); ++r)
-    streams_.expect(r, under_way_ > 0 && !peers_[r].gone ? Expect::Anything : Expect::Nothing);
-  for (const auto& letter : receives_)
-    if (letter->peer != kAnyRank) streams_.expect(letter->peer, Expect::Message);
-  if (wanted_ >= 0) streams_.expect(wanted_, Expect::Message);
+Expect Mailbox::expected(int peer) const {
+  const auto waits = [&](const auto& letter) { return letter->peer == peer; };
+  if (peer == wanted_ || std::any_of(receives_.begin(), receives_.end(), waits))
+    return Expect::Message;
+  return under_way_ > 0 && !peers_[peer].gone ? Expect::Anything : Expect::Nothing;
 }
 
 void Mailbox::fail_all(std::exception_ptr error) noexcept {

@@ -56,6 +56,7 @@ class Mailbox final : public Sorter {
         rank_(transport.rank()),
         peers_(static_cast<size_t>(transport.size())) {
     peers_[rank_].gone = true;  // nothing comes from there
+    streams_.set_expected([this](int peer) { return expected(peer); });
   }
 
   void post(std::shared_ptr<Letter> letter);
@@ -65,7 +66,7 @@ class Mailbox final : public Sorter {
   void fail_all(std::exception_ptr error) noexcept;
   std::chrono::milliseconds shortest_timeout();
 
-  void want(int peer) override;
+  void want(int peer) override { wanted_ = peer; }
   const Frame* message(int peer) const override;
   bool take(int peer, std::span<std::byte> payload) override;
   // They throw OutOfStepError, too, for a letter that is not what its receiver expects.
@@ -106,7 +107,7 @@ class Mailbox final : public Sorter {
   std::span<std::byte> place_in(Letter& letter, int peer, const Frame& frame) const;
   void add_to(const std::shared_ptr<Letter>& letter, size_t bytes);
   void deliver_strays();
-  void listen();
+  Expect expected(int peer) const;
 
   Transport& transport_;
   PeerStreams& streams_;

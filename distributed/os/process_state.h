@@ -5,24 +5,22 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <string>
 
 namespace ringgrad {
 
 struct ProcessState {
-  // 'R': one of its threads runs, or could; else 'D': one waits for a disk, or for memory; else
-  // 'T': it is stopped; else 'S': it sleeps. 0: there is no such process, or it is not for this one
-  // to see.
-  char state = 0;
+  // One of its threads runs, or could; else one waits for a disk, or for memory; else it is
+  // stopped; else it sleeps. Of a process that is not there, or not for this one to see: what it
+  // may be.
+  const char* words = "it is stopped, starved, or cut off";
   // For how long a thread of it could have run, and had no core, since it started: the longest of
   // all threads.
   std::chrono::nanoseconds without_core{0};
 };
 
-// Throws nothing; `pid` may be of a process that has ended. Linux only: elsewhere nothing is known.
-ProcessState process_state(pid_t pid);
-
-// "it is stopped"; of a process that is not known: what it may be.
-std::string describe(const ProcessState& process);
+// Throws nothing; `pid` may be of a process that has ended. Set before main by
+// processes/process_state.cpp, for Linux; without it nothing is known of any.
+using AskForState = ProcessState (*)(pid_t pid);
+inline constinit AskForState process_state = [](pid_t) { return ProcessState(); };
 
 }  // namespace ringgrad

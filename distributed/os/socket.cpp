@@ -6,15 +6,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -88,21 +83,13 @@ bool connected_with_itself(const FileDescriptor& socket) {
   return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
 }
 
-std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  ASSERT(name.size() + 1 < sizeof address.sun_path);
-  // The leading zero byte makes it abstract.
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
-}
-
 [[noreturn]] void throw_cannot_listen(const Address& address) {
   const int reason = errno;
   const std::string what = str("cannot listen on ", to_string(address), ": ");
   if (reason == EADDRINUSE)
-    throw AddressInUseError(
-        str(what, "the port is taken by ", port_owner(address.port), "; choose another one"));
+    throw AddressInUseError(str(what, "the port is taken by ",
+                                port_owner ? port_owner(address.port) : "another program",
+                                "; choose another one"));
   if (reason == EADDRNOTAVAIL)
     throw EnvironmentError(str(
         what, "this machine does not have that address. MASTER_ADDR (--master-addr) is rank 0's, ",
@@ -229,32 +216,6 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
   }
 }
 
-FileDescriptor listen_local(const std::string& name) {
-  const auto [address, length] = abstract_address(name);
-  FileDescriptor socket = new_socket(AF_UNIX);
-  const bool listening =
-      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-      listen(socket.get(), kBacklog) == 0;
-  CHECK_AS(DistributedError, listening, "cannot listen on local socket ", name, ": ",
-           std::strerror(errno));
-  return socket;
-}
-
-FileDescriptor connect_local(const std::string& name, Deadline deadline) {
-  const auto [address, length] = abstract_address(name);
-  for (;;) {
-    FileDescriptor socket = new_socket(AF_UNIX);
-    const int error =
-        try_connect(socket, reinterpret_cast<const sockaddr*>(&address), length, deadline);
-    if (error == 0) return socket;
-    CHECK_AS(DistributedError, error != ECONNREFUSED, "nobody listens any more at local socket ",
-             name);
-    CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at local socket ", name, ": ",
-             std::strerror(error));
-    std::this_thread::sleep_for(kRetry);
-  }
-}
-
 void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline,
                const char* peer) {
   move_all(socket, bytes.size(), POLLOUT, deadline, peer, [&](size_t done) {
@@ -268,99 +229,6 @@ void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline
   move_all(socket, bytes.size(), POLLIN, deadline, peer, [&](size_t done) {
     return ::recv(socket.get(), bytes.data() + done, bytes.size() - done, MSG_DONTWAIT);
   });
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char *kTcpTable = "/proc/net/tcp", *kTcp6Table = "/proc/net/tcp6";
-
-// A row of the kernel's tables. The addresses are in hexadecimal: "0100007F:733C".
-struct TcpSocket {
-  std::string local, remote, state, inode;
-  uid_t user;
-};
-
-std::vector<TcpSocket> tcp_sockets(const char* path) {
-  std::vector<TcpSocket> sockets;
-  Classic<std::ifstream> table(path);
-  std::string line, number, queues, timer, retries, timeout;
-  std::getline(table, line);  // the heading
-  for (TcpSocket s; table >> number >> s.local >> s.remote >> s.state >> queues >> timer >>
-                    retries >> s.user >> timeout >> s.inode;) {
-    std::getline(table, line);
-    sockets.push_back(s);
-  }
-  return sockets;
-}
-
-// As the tables have it: words of the machine, each as it lies in memory.
-std::string as_in_table(const sockaddr_storage& address) {
-  const bool v6 = address.ss_family == AF_INET6;
-  const auto& in = reinterpret_cast<const sockaddr_in&>(address);
-  const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
-  std::string text;
-  char word[16];
-  for (size_t i = 0; i < (v6 ? 4 : 1); ++i) {
-    std::snprintf(word, sizeof word, "%08X", v6 ? in6.sin6_addr.s6_addr32[i] : in.sin_addr.s_addr);
-    text += word;
-  }
-  std::snprintf(word, sizeof word, ":%04X", ntohs(v6 ? in6.sin6_port : in.sin_port));
-  return text + word;
-}
-
-// What the links of /proc/PID/fd to the sockets that listen on a port read: "socket:[12345]".
-std::set<std::string> listening_sockets(int port) {
-  std::set<std::string> sockets;
-  for (const char* path : {kTcpTable, kTcp6Table})
-    for (const TcpSocket& socket : tcp_sockets(path)) {
-      const std::string number = socket.local.substr(socket.local.rfind(':') + 1);
-      if (socket.state == "0A" && parse_number<int>(number, 16) == port)
-        sockets.insert("socket:[" + socket.inode + "]");
-    }
-  return sockets;
-}
-
-bool holds(const fs::path& process, const std::set<std::string>& sockets) {
-  std::error_code error;
-  for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end;
-       fd.increment(error)) {
-    std::error_code gone;
-    if (sockets.count(fs::read_symlink(fd->path(), gone).string())) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-std::optional<uid_t> user_at_other_end(const FileDescriptor& socket) {
-  sockaddr_storage own{}, other{};
-  socklen_t own_length = sizeof own, other_length = sizeof other;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
-      getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &other_length) != 0)
-    return {};
-  const std::string here = as_in_table(own), there = as_in_table(other);
-  for (const TcpSocket& row : tcp_sockets(own.ss_family == AF_INET6 ? kTcp6Table : kTcpTable))
-    if (row.local == there && row.remote == here && row.inode != "0")
-      return row.user;  // 0: nobody holds it any more
-  return {};
-}
-
-std::string port_owner(int port) {
-  const auto sockets = listening_sockets(port);
-  std::error_code error;
-  for (fs::directory_iterator entry("/proc", error), end;
-       !error && !sockets.empty() && entry != end; entry.increment(error)) {
-    const std::string pid = entry->path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos || !holds(entry->path(), sockets))
-      continue;
-    std::string name;
-    Classic<std::ifstream> comm(entry->path() / "comm");
-    std::getline(comm, name);
-    return str(name, " (process ", pid, ")");
-  }
-  return "another program";
 }
 
 }  // namespace ringgrad

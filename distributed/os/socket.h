@@ -40,9 +40,6 @@ FileDescriptor bind_tcp(const Address& address, IfForeign foreign = IfForeign::F
 Address local_address(const FileDescriptor& socket);
 // The numeric address at the other end of a connection; "this machine" of a Unix socket.
 std::string host_at_other_end(const FileDescriptor& socket);
-// The user whose process holds the other end of a TCP connection within this machine; nothing where
-// none does any more, or the system does not tell.
-std::optional<uid_t> user_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
 bool is_loopback(const std::string& host);
 // This machine's own address on the way to `host`, numeric. Tries again until the deadline while
@@ -57,11 +54,6 @@ enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline,
                            IfRefused refused = IfRefused::TryAgain);
 
-// The same for abstract Unix sockets, with IfRefused::Fail: they have no file, and exist within one
-// network namespace.
-FileDescriptor listen_local(const std::string& name);
-FileDescriptor connect_local(const std::string& name, Deadline deadline);
-
 struct ConnectionLostError : DistributedError {  // the other end closed it, or the network did
   using DistributedError::DistributedError;
 };
@@ -73,10 +65,16 @@ void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, D
 void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline,
               const char* peer);
 
-// Who listens on a port of this machine, for the error that says it is taken.
+// What the system tells of other processes' sockets. Set before main by
+// processes/socket_owners.cpp; nullptr in a program without.
 
-// "python3 (process 4711)"; "another program" where the system does not tell, as for other users'
-// processes.
-std::string port_owner(int port);
+// The user whose process holds the other end of a TCP connection within this machine; nothing where
+// none does any more, or the system does not tell.
+using AskForUser = std::optional<uid_t> (*)(const FileDescriptor& socket);
+inline constinit AskForUser user_at_other_end = nullptr;
+// Who listens on a port of this machine, for the error that says it is taken: "python3 (process
+// 4711)"; "another program" where the system does not tell, as for other users' processes.
+using AskForOwner = std::string (*)(int port);
+inline constinit AskForOwner port_owner = nullptr;
 
 }  // namespace ringgrad

@@ -1,6 +1,8 @@
 // Groups out of groups: the ranks exchange their addresses through the parent, and connect anew.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 
@@ -36,6 +38,8 @@ std::shared_ptr<ProcessGroup> split_group(HostProcessGroup& group, int color, in
   options.job_ranks.clear();
   for (const int member : members)
     options.job_ranks.push_back(parents.empty() ? member : parents[member]);
+  options.words_on_ranks = fmt::format("; this group's ranks from 0 on are the job's {}",
+                                       fmt::join(options.job_ranks, ", "));
   return of_this_process(
       std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
 }

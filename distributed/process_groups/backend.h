@@ -1,6 +1,4 @@
-// The backends of process groups that a program may lack: "nccl" is linked into it or not, "mpi" is
-// a module that is loaded when somebody asks for it. Each registers itself from its own file, so
-// that nothing else is compiled differently where one is missing.
+// Process groups other than the hosts' ring, which a program may lack.
 #pragma once
 
 #include <chrono>
@@ -14,9 +12,9 @@
 
 namespace ringgrad {
 
-// What a backend's group is made from.
+// What a group is made from.
 struct GroupRequest {
-  // The name asked for: one file may implement several.
+  // The name asked for.
   std::string backend;
   const RankEnvironment& environment;
   // As in InitOptions.
@@ -27,18 +25,9 @@ struct GroupRequest {
   std::function<std::shared_ptr<ProcessGroup>()> connect_hosts;
 };
 
-struct GroupBackend {
-  std::shared_ptr<ProcessGroup> (*make)(const GroupRequest& request) = nullptr;
-  // False where an emulator connects the threads of one process only.
-  bool between_processes = true;
-};
-
-// Called before main, or while a module is loaded, by the file that implements the backend. Returns
-// true.
-bool register_group_backend(const std::string& name, GroupBackend backend);
-
-// nullptr where this program lacks the backend; `why`, unless null, then says what to do about it.
-// Loads the module of "mpi". Thread-safe.
-const GroupBackend* find_group_backend(const std::string& name, std::string* why = nullptr);
+// Throws EnvironmentError for a name that is none, NotImplementedError for a backend that this
+// program lacks. Set before main by vendor_groups/backend.cpp; nullptr in a program without.
+using MakeOtherGroup = std::shared_ptr<ProcessGroup> (*)(const GroupRequest& request);
+inline constinit MakeOtherGroup make_other_group = nullptr;
 
 }  // namespace ringgrad

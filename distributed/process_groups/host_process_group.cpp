@@ -7,9 +7,6 @@
 #include <array>
 #include <cstring>
 #include <exception>
-#include <numeric>
-
-#include <fmt/format.h>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -80,7 +77,7 @@ std::optional<Failure> HostProcessGroup::failure() {
   if (!lock) return {};
   if (failure_) return failure_;
   std::optional<Failure> heard = transport_->ranks().failure();
-  if (heard) heard->text += words_on_ranks();
+  if (heard) heard->text += options_.words_on_ranks;
   return heard;
 }
 
@@ -192,15 +189,6 @@ std::chrono::milliseconds HostProcessGroup::timeout_of(const Collective& c) cons
   return c.options.timeout.count() > 0 ? c.options.timeout : options_.timeout;
 }
 
-// "; this group's ranks 0, 1 are the job's 4, 5"
-std::string HostProcessGroup::words_on_ranks() const {
-  if (options_.job_ranks.empty()) return "";
-  std::vector<int> own(options_.job_ranks.size());
-  std::iota(own.begin(), own.end(), 0);
-  return fmt::format("; this group's ranks {} are the job's {}", fmt::join(own, ", "),
-                     fmt::join(options_.job_ranks, ", "));
-}
-
 std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective) {
   if (failure_) throw_failure(*failure_);
   const Frame frame = next_frame(collective);
@@ -233,7 +221,7 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
 Failure HostProcessGroup::give_up(const std::string& during) {
   Failure failure = failure_of(std::current_exception());
   transport_->ranks().abort(failure);
-  failure.text = str(during, ": ", failure.text, words_on_ranks());
+  failure.text = str(during, ": ", failure.text, options_.words_on_ranks);
   failure_ = failure;
   report_failure(failure, is_noticed(std::current_exception()));
   try {

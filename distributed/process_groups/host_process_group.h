@@ -28,8 +28,9 @@ struct HostOptions {
   std::vector<int> machines = {};
   // For groups split off this one.
   ConnectOptions connect = {};
-  // The ranks' numbers in the job, for errors of a group that was split off.
+  // Of a group that was split off: the ranks' numbers in the job, and what errors say of them.
   std::vector<int> job_ranks = {};
+  std::string words_on_ranks = {};
 };
 
 // Memory that ranks share, for sums (shared_memory/group_memory.cpp).
@@ -95,7 +96,6 @@ class HostProcessGroup final : public ProcessGroup {
   Failure give_up(const std::string& during);
   Frame next_frame(const Collective& collective);
   std::chrono::milliseconds timeout_of(const Collective& collective) const;
-  std::string words_on_ranks() const;
   void serve();
   void listen();
   void wake();

@@ -14,7 +14,7 @@
 
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/os/socket.h"
+#include "ringgrad/distributed/shared_memory/local_socket.h"
 
 namespace ringgrad {
 
@@ -326,13 +326,10 @@ constinit const ChannelKind shm_kind{
 std::unique_ptr<LocalPeers> find_peers(FailureDetector& ranks, PeerStreams& streams,
                                        const FileDescriptor& doorbell, Deadline deadline) {
   std::vector<SharedMemoryChannel*> channels(static_cast<size_t>(ranks.size()));
-  bool any = ranks.size() == 1;
-  for (int r = 0; r < ranks.size(); ++r) {
-    if (r == ranks.rank()) continue;
-    channels[r] = dynamic_cast<SharedMemoryChannel*>(&streams.channel(r));
-    any |= channels[r] != nullptr;
-  }
-  if (!any) return nullptr;
+  for (int r = 0; r < ranks.size(); ++r)
+    if (r != ranks.rank()) channels[r] = dynamic_cast<SharedMemoryChannel*>(&streams.channel(r));
+  // A rank that is alone has its own memory.
+  if (std::count(channels.begin(), channels.end(), nullptr) == std::max(2, ranks.size())) return {};
   return std::make_unique<SharedMemoryPeers>(ranks, streams, doorbell, std::move(channels),
                                              deadline);
 }

@@ -187,7 +187,7 @@ std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sl
     if (peer.left)
       text += str("; rank ", r, " has left the group");
     else if (!peer.position)
-      text += str("; rank ", r, " does not answer: ", describe(process_state(peer.process)));
+      text += str("; rank ", r, " does not answer: ", process_state(peer.process).words);
     else if (position_.inside && peer.entered < position_.frame.sequence)
       text += str("; rank ", r, " has not come to it: it is ", *peer.position);
   }

@@ -73,7 +73,8 @@ bool PeerStreams::pull(int peer) {
 void PeerStreams::watch(std::vector<pollfd>& descriptors) const {
   for (size_t r = 0; r < peers_.size(); ++r) {
     const Peer& peer = peers_[r];
-    const bool reads = !peer.recvs.pending.empty() || peer.expected != Expect::Nothing;
+    const bool reads =
+        !peer.recvs.pending.empty() || expected(static_cast<int>(r)) != Expect::Nothing;
     const int events = (peer.sends.pending.empty() ? 0 : POLLOUT) | (reads ? POLLIN : 0);
     if (peer.channel && peer.channel->descriptor() >= 0 && events != 0)
       descriptors.push_back({peer.channel->descriptor(), static_cast<short>(events), 0});

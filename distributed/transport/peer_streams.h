@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -47,7 +48,7 @@ class PeerStreams {
   bool sending(int peer) const { return !peers_[peer].sends.pending.empty(); }
   bool transfers_from(int peer) const { return !peers_[peer].recvs.pending.empty(); }
   bool receiving(int peer) const {
-    return transfers_from(peer) || peers_[peer].expected == Expect::Message;
+    return transfers_from(peer) || expected(peer) == Expect::Message;
   }
   // Move bytes of queued transfers; false: the channel took or gave nothing. Throw ChannelClosed.
   bool push(int peer);
@@ -55,7 +56,8 @@ class PeerStreams {
   // Fills the front of `bytes`, and returns how much. REQUIRES: no receive is queued. Throws
   // ChannelClosed.
   size_t read(int peer, std::span<std::byte> bytes) { return peers_[peer].channel->read(bytes); }
-  void expect(int peer, Expect what) { peers_[peer].expected = what; }
+  // Who reads beside the receives that are queued says from whom, while it lives.
+  void set_expected(std::function<Expect(int peer)> expected) { expected_ = std::move(expected); }
 
   // Adds what to poll for the transfers that are queued, and for what is expected. Channels in
   // shared memory have nothing: their peers ring.
@@ -73,10 +75,12 @@ class PeerStreams {
   struct Peer {
     std::unique_ptr<Channel> channel;
     Queue sends = {}, recvs = {};
-    Expect expected = Expect::Nothing;
   };
 
+  Expect expected(int peer) const { return expected_ ? expected_(peer) : Expect::Nothing; }
+
   std::vector<Peer> peers_;  // by rank
+  std::function<Expect(int peer)> expected_;
 };
 
 }  // namespace ringgrad

@@ -22,7 +22,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/distributed/process_groups/backend.h"
+#include "ringgrad/distributed/vendor_groups/backend.h"
 
 namespace ringgrad {
 namespace {

@@ -10,7 +10,7 @@
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/collectives/ring.h"
-#include "ringgrad/distributed/process_groups/backend.h"
+#include "ringgrad/distributed/vendor_groups/backend.h"
 
 namespace ringgrad {
 

@@ -13,7 +13,7 @@
 #include "ringgrad/data/datasets/data_place.h"
 #include "ringgrad/data/datasets/download.h"
 #include "ringgrad/data/formats/image_file.h"
-#include "ringgrad/distributed/process_groups/backend.h"
+#include "ringgrad/distributed/vendor_groups/backend.h"
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/environment_table.h"
 #include "ringgrad/program/console/console.h"

@@ -7,8 +7,8 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/planner/bucket_planner.h"
-#include "ringgrad/distributed/process_groups/backend.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
+#include "ringgrad/distributed/vendor_groups/backend.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 

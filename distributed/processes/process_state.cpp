@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <string_view>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/text.h"
 
 namespace ringgrad {
@@ -20,9 +22,7 @@ char state_in(const std::filesystem::path& task) {
   return end_of_name + 2 < line.size() ? line[end_of_name + 2] : '\0';
 }
 
-}  // namespace
-
-ProcessState process_state(pid_t pid) {
+ProcessState state_of(pid_t pid) {
   ProcessState process;
   size_t importance = kByImportance.size();
   std::error_code error;
@@ -34,19 +34,14 @@ ProcessState process_state(pid_t pid) {
     Classic<std::ifstream>(task->path() / "schedstat") >> with_core >> without_core;
     process.without_core = std::max(process.without_core, std::chrono::nanoseconds(without_core));
   }
-  if (importance < kByImportance.size()) process.state = kByImportance[importance];
+  constexpr const char* kWords[] = {"it is starved: it waits for a core",
+                                    "it waits for a disk, or for memory that is swapped out",
+                                    "it is stopped", "a debugger holds it", "it sleeps"};
+  if (importance < std::size(kWords)) process.words = kWords[importance];
   return process;
 }
 
-std::string describe(const ProcessState& process) {
-  switch (process.state) {
-    case 'R': return "it is starved: it waits for a core";
-    case 'D': return "it waits for a disk, or for memory that is swapped out";
-    case 'T': return "it is stopped";
-    case 't': return "a debugger holds it";
-    case 'S': return "it sleeps";
-    default: return "it is stopped, starved, or cut off";
-  }
-}
+BEFORE_MAIN(process_state, process_state = state_of);
 
+}  // namespace
 }  // namespace ringgrad

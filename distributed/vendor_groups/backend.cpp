@@ -1,9 +1,13 @@
-#include "ringgrad/distributed/process_groups/backend.h"
+#include "ringgrad/distributed/vendor_groups/backend.h"
 
 #include <dlfcn.h>
 
 #include <map>
 #include <mutex>
+
+#include "ringgrad/core/base/before_main.h"
+#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/environment.h"
 
 namespace ringgrad {
 namespace {
@@ -29,10 +33,9 @@ std::string load_mpi() {
 
 }  // namespace
 
-bool register_group_backend(const std::string& name, GroupBackend backend) {
+void register_group_backend(const std::string& name, GroupBackend backend) {
   std::lock_guard lock(registry().mutex);
   registry().backends[name] = backend;
-  return true;
 }
 
 const GroupBackend* find_group_backend(const std::string& name, std::string* why) {
@@ -50,4 +53,28 @@ const GroupBackend* find_group_backend(const std::string& name, std::string* why
   return nullptr;
 }
 
+std::vector<std::string> available_backends() {
+  std::vector<std::string> available = {"ring"};
+  for (const char* name : {"mpi", "nccl", "nccl-ring"}) {
+    const GroupBackend* backend = find_group_backend(name);
+    if (backend && backend->between_processes) available.emplace_back(name);
+  }
+  return available;
+}
+
+namespace {
+
+std::shared_ptr<ProcessGroup> make_registered(const GroupRequest& request) {
+  const std::string& name = request.backend;
+  CHECK_AS(EnvironmentError, name == "mpi" || name == "nccl" || name == "nccl-ring",
+           "init_process_group: no backend '", name, "'; ring, mpi, nccl or nccl-ring");
+  std::string why;
+  const GroupBackend* backend = find_group_backend(name, &why);
+  CHECK_AS(NotImplementedError, backend != nullptr, "init_process_group: ", why);
+  return backend->make(request);
+}
+
+BEFORE_MAIN(vendor_groups, make_other_group = make_registered);
+
+}  // namespace
 }  // namespace ringgrad

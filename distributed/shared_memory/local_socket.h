@@ -1,0 +1,16 @@
+// Abstract Unix sockets: they have no file, and exist within one network namespace.
+#pragma once
+
+#include <string>
+
+#include "ringgrad/core/base/clock.h"
+#include "ringgrad/distributed/os/file_descriptor.h"
+
+namespace ringgrad {
+
+// Throws DistributedError where the name is taken.
+FileDescriptor listen_local(const std::string& name);
+// Throws TimeoutError at the deadline, DistributedError where nobody listens.
+FileDescriptor connect_local(const std::string& name, Deadline deadline);
+
+}  // namespace ringgrad
