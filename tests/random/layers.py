@@ -320,6 +320,10 @@ operation("smooth_l1_loss", loss_of("any", c=[1.0, 0.3, 2.0, 50.0]))(
 @operation("bce_with_logits", loss_of("unit"))
 def _(args, x, t):  # at t = 1 and x = ∞ it is 0, not 0 · ∞
     y = torch.where(t == 1, 0, (1 - t) * torch.where(t == 1, 0, x)) - F.logsigmoid(x)
+    if x.dtype == torch.float64:  # (1 - t) x - x has few digits of a small t
+        small = (x < -1) & x.isfinite()
+        safe = torch.where(small, x, -2)
+        y = torch.where(small, torch.log1p(torch.exp(safe)) - t * safe, y)
     return {"none": y, "sum": y.sum(), "mean": y.mean()}[args["reduction"]]
 
 
