@@ -36,7 +36,7 @@ if [ -d "$prefix" ]; then
   ! ldd "$scratch/installed/ddp" | grep curl || { echo "the library brings libcurl along"; exit 1; }
   trains "$prefix/bin/ringgrad" launch -n 2 -- "$scratch/installed/ddp"
   quietly "$prefix/bin/ringgrad" learn check 1 --file "$source/distributed/other_collectives/ring_reduce_scatter.cpp"
-  quietly "$prefix/bin/ringgrad" learn check 5 --file "$source/autograd/ops/matmul.cpp"
+  quietly "$prefix/bin/ringgrad" learn check 5 --file "$source/autograd/ops/linear.cpp"
 else  # everything is compiled again, as quickly as can be; this is also the build for any x86-64 processor
   outside subdirectory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DRINGGRAD_SOURCE="$source" \
     -DRINGGRAD_ISAS=v2 -DRINGGRAD_CUDA=off -DRINGGRAD_ONEDNN=OFF

@@ -188,7 +188,7 @@ void tell(Page& page, const ExplainOptions& options) {
   page.read("distributed/collectives/ring.cpp", "void ring_all_reduce(",
             "these steps; with real gradients a chunk travels in segments, "
             "so that one is added while the next is on its way. Between ranks that share memory "
-            "nothing is sent at all: shared_all_reduce.cpp beside it");
+            "nothing is sent at all: shared_memory/shared_all_reduce.cpp");
 }
 
 }  // namespace
