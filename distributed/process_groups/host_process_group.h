@@ -33,7 +33,7 @@ struct HostOptions {
   std::string words_on_ranks = {};
 };
 
-// Memory that ranks share, for sums (shared_memory/group_memory.cpp).
+// Memory that ranks share, for sums (shared_memory/shared_all_reduce.cpp).
 class GroupMemory {
  public:
   virtual ~GroupMemory() = default;

@@ -56,7 +56,7 @@ class Optimizer {
   void zero_grad();
   // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing
   // changes and no step is counted. So a step can be skipped without asking the device first; see
-  // grad_scaler.h. All parameters have one number of steps: Adam's correction of its averages
+  // mixed_precision.h. All parameters have one number of steps: Adam's correction of its averages
   // counts those in which a parameter was frozen, too.
   void step(const Tensor& guard = {});
   std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
