@@ -50,7 +50,8 @@ bool lie_in_order(const std::vector<Tensor>& parameters) {
 // gaps, nobody looks.
 void check_no_overlap(const std::vector<Tensor>& parameters) {
   struct Place {
-    const char *begin, *end;
+    const char* begin;
+    const char* end;
     const Tensor* parameter;
   };
   std::vector<Place> places;
@@ -62,7 +63,8 @@ void check_no_overlap(const std::vector<Tensor>& parameters) {
   std::sort(places.begin(), places.end(),
             [](const Place& a, const Place& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < places.size(); ++i) {
-    const Place &a = places[i - 1], &b = places[i];
+    const Place& a = places[i - 1];
+    const Place& b = places[i];
     CHECK(b.begin >= a.end || a.parameter->is_same(*b.parameter), "flatten_parameters: parameters ",
           a.parameter - parameters.data(), " of shape ", a.parameter->shape(), " and ",
           b.parameter - parameters.data(), " of shape ", b.parameter->shape(),

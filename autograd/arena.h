@@ -24,7 +24,8 @@ struct ArenaRange {
   // Each one's beginning, counted from the range's, in elements.
   std::vector<int64_t> offsets;
   // Both [n].
-  Tensor values, grads;
+  Tensor values;
+  Tensor grads;
 };
 
 // Elements between one parameter's beginning and the next's are a multiple of this: a cache line of

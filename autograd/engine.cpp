@@ -126,7 +126,8 @@ Node::Progress& BackwardPass::progress_of(Node& node) {
 // Finds the nodes whose gradient is captured, and the nodes from which one of them can be reached.
 // No other node takes part.
 void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
-  std::unordered_set<const Node*> captured, seen{root.get()};
+  std::unordered_set<const Node*> captured;
+  std::unordered_set<const Node*> seen{root.get()};
   for (const Edge& edge : request_.capture) captured.insert(edge.node.get());
   struct Step {
     const Node* node;

@@ -95,7 +95,8 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
       return weighted_sum(weights, f(inputs));
     };
     for (size_t i = 0; i < values.size(); ++i) {
-      const double up = f_at(i, values[i] + options.step), down = f_at(i, values[i] - options.step);
+      const double up = f_at(i, values[i] + options.step);
+      const double down = f_at(i, values[i] - options.step);
       moved[i] = values[i];
       const double numeric = (up - down) / (2 * options.step);
       const double error = std::abs(analytic[i] - numeric) /

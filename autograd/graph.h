@@ -60,7 +60,8 @@ struct Node {
   // By output, of what was made while a GraphValues lived (graph_print.h). Aliases without history:
   // no cycle.
   struct Seen {
-    Tensor value, gradient;
+    Tensor value;
+    Tensor gradient;
   };
   std::vector<Seen> seen;
 

@@ -49,7 +49,8 @@ std::string numbers(const Tensor& x) {
     for (const double v : values) text += (text.empty() ? "" : " ") + short_form(v);
     return text;
   }
-  double sum = 0, squares = 0;
+  double sum = 0;
+  double squares = 0;
   for (const double v : values) sum += v;
   const double mean = sum / static_cast<double>(values.size());
   for (const double v : values) squares += (v - mean) * (v - mean);
@@ -76,15 +77,19 @@ class Labels {
   // The values of its outputs, where they were kept: first what forward has made, then the
   // gradients, or "".
   std::pair<std::string, std::string> values(const Node& node) const {
-    std::string value, gradient;
+    std::string value;
+    std::string gradient;
     const auto add = [](std::string& text, const Tensor& x) {
       if (x) text += (text.empty() ? "" : ", ") + numbers(x);
     };
-    for (const Node::Seen& output : node.seen)
-      add(value, output.value), add(gradient, output.gradient);
+    for (const Node::Seen& output : node.seen) {
+      add(value, output.value);
+      add(gradient, output.gradient);
+    }
     if (const auto found = number_.find(&node); found != number_.end()) {
       const Tensor& leaf = leaves_[found->second].second;
-      add(value, leaf), add(gradient, leaf.grad());
+      add(value, leaf);
+      add(gradient, leaf.grad());
     }
     return {value, gradient};
   }

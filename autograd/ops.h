@@ -185,7 +185,9 @@ Tensor logsumexp(const Tensor& x, Int dim, Flag keepdim = false);  // log Σ e^x
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
 struct ValuesAndIndices {
-  Tensor values, indices;  // indices int64, without gradient
+  // indices int64, without gradient
+  Tensor values;
+  Tensor indices;
 };
 ValuesAndIndices max(const Tensor& x, Int dim, Flag keepdim = false);
 ValuesAndIndices min(const Tensor& x, Int dim, Flag keepdim = false);
@@ -216,7 +218,10 @@ Tensor einsum(const char* equation, const Tensor& a, const Tensor& b);
 // ---- other convolutions -------------------------------------------------------------------------
 // conv2d() along one dimension: x [N, C, L], w [K, C/groups, R] → [N, K, P].
 struct Conv1dOptions {
-  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t dilation = 1;
+  int64_t groups = 1;
 };
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b = {},
               const Conv1dOptions& options = {});
@@ -363,7 +368,9 @@ inline constexpr std::nullopt_t None = std::nullopt;
 inline constexpr struct EllipsisIndex {
 } Ellipsis;
 struct Slice {
-  int64_t begin, end, step;
+  int64_t begin;
+  int64_t end;
+  int64_t step;
   Slice(std::optional<Int64> begin = None, std::optional<Int64> end = None, Int64 step = 1)
       : begin(begin.value_or(0)), end(end.value_or(INT64_MAX)), step(step) {}
 };

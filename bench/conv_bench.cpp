@@ -168,8 +168,13 @@ class LayerStep {
   Conv2dGeometry g_;
   bool first_;
   ConvAlgorithm algorithm_;
-  Images<T> x_, dx_, y_, dy_;
-  Images<float> nchw_, w_, dw_;
+  Images<T> x_;
+  Images<T> dx_;
+  Images<T> y_;
+  Images<T> dy_;
+  Images<float> nchw_;
+  Images<float> w_;
+  Images<float> dw_;
 };
 
 // The types of images, whose times are added up.

@@ -38,7 +38,8 @@ class Agreement {
   double with_first(const Tensor& result) {
     const std::vector<double> numbers = to_vector<double>(result);
     if (first_.empty()) first_ = numbers;
-    double difference = 0, largest = 0;
+    double difference = 0;
+    double largest = 0;
     for (size_t i = 0; i < numbers.size(); ++i) {
       const double d = std::abs(numbers[i] - first_[i]);
       if (!(d <= difference)) difference = std::isfinite(d) ? d : INFINITY;
@@ -67,7 +68,8 @@ Tensor channels_last(const Shape& nchw, DType dtype) {
 // What the ladder's steps take, by their names, of operands of a size.
 struct Step {
   std::string name;
-  double tflops, difference;
+  double tflops;
+  double difference;
 };
 std::vector<Step> climb(const char* kernel, DType dtype, const std::vector<int64_t>& size) {
   const Ladder* ladder = find_ladder(kernel);
@@ -95,7 +97,10 @@ void matmul_ladder(nlohmann::json& rows, int64_t n, DType dtype) {
 }
 
 struct Layer {
-  int64_t channels, filters, image, stride;
+  int64_t channels;
+  int64_t filters;
+  int64_t image;
+  int64_t stride;
 };
 // The 3 × 3 convolutions of ResNet-18: the stem, and its four stages.
 constexpr Layer kLayers[] = {{3, 64, 32, 1},    {64, 64, 32, 1},  {64, 128, 32, 2},
@@ -125,10 +130,12 @@ void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType 
 // the next. How many arrays each must move: y = a + b three; batch norm in training reads x twice;
 // its gradient reads dy, x and, for the ReLU, y twice.
 void bandwidth(nlohmann::json& rows, DType dtype) {
-  const Shape shape = {4096, 64, 32, 32}, channels = {64};
+  const Shape shape = {4096, 64, 32, 32};
+  const Shape channels = {64};
   const Tensor a = channels_last(shape, dtype), b = channels_last(shape, dtype), y = empty_like(a),
                dx = empty_like(a);
-  const Tensor weight = noise(channels, DType::Float32), bias = noise(channels, DType::Float32);
+  const Tensor weight = noise(channels, DType::Float32);
+  const Tensor bias = noise(channels, DType::Float32);
   const Tensor mean = empty_like(weight), var = empty_like(weight), sums = empty_like(weight),
                dots = empty_like(weight);
   const auto bytes = static_cast<double>(a.numel() * static_cast<int64_t>(itemsize(dtype)));
@@ -160,10 +167,13 @@ nlohmann::json vendor_comparison(int64_t batch) {
       const Tensor x = channels_last({batch, layer.channels, layer.image, layer.image}, dtype);
       const Tensor y = channels_last({batch, layer.filters, out, out}, dtype), dx = empty_like(x),
                    dy = empty_like(y);
-      const Tensor w = noise({layer.filters, layer.channels, 3, 3}, dtype), dw = empty_like(w);
+      const Tensor w = noise({layer.filters, layer.channels, 3, 3}, dtype);
+      const Tensor dw = empty_like(w);
       const Tensor weight = noise({layer.filters}, DType::Float32),
                    bias = noise({layer.filters}, DType::Float32);
-      const Tensor mean = empty_like(weight), var = empty_like(weight), sum = empty_like(weight);
+      const Tensor mean = empty_like(weight);
+      const Tensor var = empty_like(weight);
+      const Tensor sum = empty_like(weight);
       const Tensor dot = empty_like(weight);
       kernels::conv2d(y, x, w, {}, options);
       kernels::conv2d_backward_input(dx, y, w, {}, options);

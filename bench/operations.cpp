@@ -47,7 +47,8 @@ Tensor normal(const Shape& shape) { return to(randn(shape), dtype); }
 
 void measure(const std::string& name, const Inputs& inputs, const Run& run) {
   if (!names.empty() && std::find(names.begin(), names.end(), name) == names.end()) return;
-  double forward = 0, both = 0;
+  double forward = 0;
+  double both = 0;
   Tensor grad;
   {
     const NoGradGuard no_grad;
@@ -66,9 +67,12 @@ void measure(const std::string& name, const Inputs& inputs, const Run& run) {
 void square_matrices() {
   const Shape shape{1024, 1024};
   // Numbers in (0, 1), for logarithms.
-  const Tensor other = normal(shape), part = to(rand(shape) * 0.9 + 0.05, dtype);
-  const Tensor row = normal({1024}), column = normal({1024, 1});
-  const Tensor places = randperm(1024), all_places = to(rand(shape) * 1023.0, DType::Int64);
+  const Tensor other = normal(shape);
+  const Tensor part = to(rand(shape) * 0.9 + 0.05, dtype);
+  const Tensor row = normal({1024});
+  const Tensor column = normal({1024, 1});
+  const Tensor places = randperm(1024);
+  const Tensor all_places = to(rand(shape) * 1023.0, DType::Int64);
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> of_any = {
       {"exp", [](const Tensor& x) { return exp(x); }},
       {"sin", [](const Tensor& x) { return sin(x); }},
@@ -119,8 +123,8 @@ void layers() {
   const Shape images{32, 64, 28, 28};
   measure("softmax", {normal({8192, 128})}, [](const Inputs& in) { return softmax(in[0]); });
   measure("softmax 0", {normal({128, 8192})}, [](const Inputs& in) { return softmax(in[0], 0); });
-  const Tensor thousand = to(rand({1024}) * 999.0, DType::Int64),
-               ten = to(rand({8192}) * 9.0, DType::Int64);
+  const Tensor thousand = to(rand({1024}) * 999.0, DType::Int64);
+  const Tensor ten = to(rand({8192}) * 9.0, DType::Int64);
   measure("cross_entropy 1000", {normal({1024, 1000})},
           [=](const Inputs& in) { return cross_entropy(in[0], thousand); });
   measure("cross_entropy 10", {normal({8192, 10})},

@@ -34,7 +34,8 @@ class HostTimer final : public DeviceTimer {
  private:
   using Clock = std::chrono::steady_clock;
   Stream stream_;
-  Clock::time_point start_, stop_;
+  Clock::time_point start_;
+  Clock::time_point stop_;
 };
 
 constinit std::array<DeviceBackend*, kDeviceTypes> backends{};

@@ -210,7 +210,10 @@ KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p
 // lr and step are as sgd_step's. The three below take their weight decay from the gradient, g +=
 // weight_decay param, as Adam does, and an undefined array where an option makes it needless.
 struct RmspropStepOptions {
-  double alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
   bool centered = false;
 };
 // Hinton 2012, lecture 6e:
@@ -221,14 +224,19 @@ KERNEL(rmsprop_step, (const Tensor& param, const Tensor& v, const Tensor& m, con
                       const Tensor& grad, const Tensor& lr, const Tensor& step,
                       const RmspropStepOptions& options));
 struct AdagradStepOptions {
-  double lr_decay = 0, eps = 1e-10, weight_decay = 0, initial = 0;
+  double lr_decay = 0;
+  double eps = 1e-10;
+  double weight_decay = 0;
+  double initial = 0;
 };
 // Duchi, Hazan & Singer 2011:
 //   sum += g²;  param -= lr / (1 + step lr_decay) g / (sqrt(initial + sum) + eps)
 KERNEL(adagrad_step, (const Tensor& param, const Tensor& sum, const Tensor& grad, const Tensor& lr,
                       const Tensor& step, const AdagradStepOptions& options));
 struct AdadeltaStepOptions {
-  double rho = 0.9, eps = 1e-6, weight_decay = 0;
+  double rho = 0.9;
+  double eps = 1e-6;
+  double weight_decay = 0;
 };
 // Zeiler 2012:
 //   v = ρ v + (1 - ρ) g²;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = ρ u + (1 - ρ) d²

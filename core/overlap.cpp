@@ -9,7 +9,8 @@ namespace {
 
 // Bounds the places of elements, counted from the first element in memory.
 struct Extent {
-  int64_t first = 0, last = 0;
+  int64_t first = 0;
+  int64_t last = 0;
 };
 Extent extent(const Tensor& x) {
   if (x.is_channel_blocked()) return {0, x.flat_numel() - 1};
@@ -77,21 +78,23 @@ bool has_internal_overlap(const Tensor& x) {
 bool have_memory_in_common(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0 || a.device() != b.device())
     return false;
-  const auto size_a = static_cast<int64_t>(itemsize(a.dtype())),
-             size_b = static_cast<int64_t>(itemsize(b.dtype()));
+  const auto size_a = static_cast<int64_t>(itemsize(a.dtype()));
+  const auto size_b = static_cast<int64_t>(itemsize(b.dtype()));
   const auto [first_a, last_a] = extent(a);
   const auto [first_b, last_b] = extent(b);
-  const auto at_a = reinterpret_cast<int64_t>(a.raw_data()),
-             at_b = reinterpret_cast<int64_t>(b.raw_data());
-  const int64_t begin_a = at_a + first_a * size_a, end_a = at_a + (last_a + 1) * size_a;
-  const int64_t begin_b = at_b + first_b * size_b, end_b = at_b + (last_b + 1) * size_b;
+  const auto at_a = reinterpret_cast<int64_t>(a.raw_data());
+  const auto at_b = reinterpret_cast<int64_t>(b.raw_data());
+  const int64_t begin_a = at_a + first_a * size_a;
+  const int64_t end_a = at_a + (last_a + 1) * size_a;
+  const int64_t begin_b = at_b + first_b * size_b;
+  const int64_t end_b = at_b + (last_b + 1) * size_b;
   if (begin_a >= end_b || begin_b >= end_a) return false;
   if (a.flat_numel() > 0 && b.flat_numel() > 0) return true;
 
   // Both are counted from the first address on, in units of which the size of each element is a
   // multiple.
-  const int64_t begin = std::min(begin_a, begin_b),
-                unit = std::gcd(std::gcd(size_a, size_b), at_a - at_b);
+  const int64_t begin = std::min(begin_a, begin_b);
+  const int64_t unit = std::gcd(std::gcd(size_a, size_b), at_a - at_b);
   std::vector<bool> taken(static_cast<size_t>((std::max(end_a, end_b) - begin) / unit));
   for_each_place(a, [&](int64_t p) {
     const int64_t at = (at_a + p * size_a - begin) / unit;

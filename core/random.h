@@ -25,13 +25,17 @@ struct PhiloxBlock {
 // The 128-bit output for a 64-bit key and a 64-bit counter (the upper half of the 128-bit counter
 // is `lane`).
 RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, uint64_t lane = 0) {
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
-  uint32_t c2 = static_cast<uint32_t>(lane), c3 = static_cast<uint32_t>(lane >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key);
+  uint32_t k1 = static_cast<uint32_t>(key >> 32);
+  uint32_t c0 = static_cast<uint32_t>(counter);
+  uint32_t c1 = static_cast<uint32_t>(counter >> 32);
+  uint32_t c2 = static_cast<uint32_t>(lane);
+  uint32_t c3 = static_cast<uint32_t>(lane >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
-    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0,
-                   n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
+    const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
     c0 = n0;
@@ -175,7 +179,9 @@ class RandomSequence {
   }
 
  private:
-  uint64_t key_, counter_, lane_;
+  uint64_t key_;
+  uint64_t counter_;
+  uint64_t lane_;
   uint64_t spare_ = 0;
   bool have_spare_ = false;
 };

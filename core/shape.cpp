@@ -61,7 +61,9 @@ Strides contiguous_strides(const Shape& shape) {
 
 Strides channels_last_strides(const Shape& nchw) {
   ASSERT(nchw.dim() == 4);
-  const int64_t c = nchw[1], h = nchw[2], w = nchw[3];
+  const int64_t c = nchw[1];
+  const int64_t h = nchw[2];
+  const int64_t w = nchw[3];
   return {h * w * c, 1, w * c, c};
 }
 
@@ -72,7 +74,8 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
   Shape result = longer;
   const int offset = longer.dim() - shorter.dim();
   for (int d = 0; d < shorter.dim(); ++d) {
-    const int64_t x = longer[d + offset], y = shorter[d];
+    const int64_t x = longer[d + offset];
+    const int64_t y = shorter[d];
     CHECK_AS(ShapeError, x == y || x == 1 || y == 1, operation, ": shapes ", a, " and ", b,
              " cannot be broadcast: dimension ", d + offset - longer.dim(), " has sizes ", x,
              " and ", y, ", expected equal sizes or 1");

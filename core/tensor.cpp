@@ -84,7 +84,8 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offs
   CHECK(!is_channel_blocked(), "as_strided: the tensor of shape ", this->shape(),
         " is channel-blocked, where strides do not lead from one element to the "
         "next; contiguous(x) has them");
-  int64_t first = offset, last = offset;
+  int64_t first = offset;
+  int64_t last = offset;
   for (int d = 0; d < shape.dim(); ++d) {
     const int64_t way = (shape[d] - 1) * strides[d];
     (way < 0 ? first : last) += way;

@@ -14,7 +14,9 @@ namespace {
 struct ImageSet {
   const uint8_t* bytes;  // [size, channels, height, width]
   int64_t size;
-  int channels, height, width;
+  int channels;
+  int height;
+  int width;
 };
 
 template <class T>
@@ -23,15 +25,22 @@ __global__ void __launch_bounds__(kThreads)
                    const float* scale, const float* shift, AugmentOptions options) {
   const int64_t number = index[blockIdx.x];
   if (number < 0 || number >= images.size) return;
-  const int height = images.height, width = images.width, pixels = images.channels * height * width;
+  const int height = images.height;
+  const int width = images.width;
+  const int pixels = images.channels * height * width;
   const Augmentation a = draw_augmentation(options, height, width, *epoch, number);
   const uint8_t* const image = images.bytes + number * pixels;
   T* const out = y + int64_t{blockIdx.x} * pixels;
   for (int e = static_cast<int>(threadIdx.x); e < pixels; e += kThreads) {
-    const int column = e % width, row = e / width % height, channel = e / width / height;
-    int from_row = row + a.dy, from_column = (a.flip ? width - 1 - column : column) + a.dx;
-    if (options.reflect)
-      from_row = reflected(from_row, height), from_column = reflected(from_column, width);
+    const int column = e % width;
+    const int row = e / width % height;
+    const int channel = e / width / height;
+    int from_row = row + a.dy;
+    int from_column = (a.flip ? width - 1 - column : column) + a.dx;
+    if (options.reflect) {
+      from_row = reflected(from_row, height);
+      from_column = reflected(from_column, width);
+    }
     Compute<T> value = shift[channel];  // black
     if (from_row >= 0 && from_row < height && from_column >= 0 && from_column < width)
       value += static_cast<Compute<T>>(image[(channel * height + from_row) * width + from_column]) *

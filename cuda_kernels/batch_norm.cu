@@ -43,7 +43,8 @@ __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vector
   constexpr int kInFlight = 4;
   Lines<Normalise<T>, kSize> lines;
   for (int64_t first = thread_number(); first < vectors; first += kInFlight * thread_count()) {
-    Vector<T, kSize> in[kInFlight], added[kInFlight];
+    Vector<T, kSize> in[kInFlight];
+    Vector<T, kSize> added[kInFlight];
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
       const int64_t v = first + i * thread_count();
@@ -77,21 +78,28 @@ __device__ __forceinline__ Compute<T> through_relu(T dy, const T* y, int64_t off
 
 template <class A>
 struct Sums {
-  A dy, dy_xhat;
+  A dy;
+  A dy_xhat;
 };
 
 template <class T, class A = Compute<T>>
 struct BackwardReducer {
   using State = Sums<A>;
   static constexpr int kInFlight = 2;
-  const T *dy, *x, *y;
-  const A *mean, *var;
-  A *sum_dy, *sum_dy_xhat;
+  const T* dy;
+  const T* x;
+  const T* y;
+  const A* mean;
+  const A* var;
+  A* sum_dy;
+  A* sum_dy_xhat;
   A eps;
 
   template <int kSize>
   struct Term {
-    Vector<T, kSize> dy, x, y;
+    Vector<T, kSize> dy;
+    Vector<T, kSize> x;
+    Vector<T, kSize> y;
   };
   template <int kSize>
   __device__ __forceinline__ Vector<A, kSize> constants(int64_t c) const {
@@ -136,9 +144,11 @@ __global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64
                                                         const T* dy, const T* x, const T* y) {
   Lines<BackwardTerms<T>, kSize> lines;
   for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
-    const auto grad = load_vector<kSize>(dy, v), in = load_vector<kSize>(x, v);
+    const auto grad = load_vector<kSize>(dy, v);
+    const auto in = load_vector<kSize>(x, v);
     const auto out = y ? load_vector<kSize>(y, v) : Vector<T, kSize>{};
-    Vector<T, kSize> to_x, to_residual;
+    Vector<T, kSize> to_x;
+    Vector<T, kSize> to_residual;
     lines.move_to(channels, v * kSize, terms);
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
@@ -261,7 +271,8 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
                                     const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps,
                                     double count) {
   if (x.is_channel_blocked()) {
-    const Tensor to_x = blank(dx), to_residual = blank(dresidual);
+    const Tensor to_x = blank(dx);
+    const Tensor to_residual = blank(dresidual);
     batch_norm_backward_apply_cuda(stream, to_x, to_residual, unblocked(dy), unblocked(x),
                                    unblocked(y), mean, var, weight, sum_dy, sum_dy_xhat, eps,
                                    count);

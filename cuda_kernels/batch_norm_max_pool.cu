@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
     const auto line = normalise.line(c);
-    int64_t best_h = p * window, best_w = q * window;
+    int64_t best_h = p * window;
+    int64_t best_w = q * window;
     Compute<T> best = line(widen(x[x_shape.at(n, c, best_h, best_w)]));
     for (int64_t h = p * window; h < (p + 1) * window; ++h)
       for (int64_t w = q * window; w < (q + 1) * window; ++w) {
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(kThreads)
                                         const int32_t* index, const T* x, const T* y) {
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
-    const int64_t p = h / window, q = w / window;
+    const int64_t p = h / window;
+    const int64_t q = w / window;
     Compute<T> g = 0;
     if (p < dy_shape.H && q < dy_shape.W) {
       const int64_t from = dy_shape.at(n, c, p, q);

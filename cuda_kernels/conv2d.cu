@@ -28,7 +28,9 @@ __global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, 
   using C = Compute<typename A::Value>;
   const int64_t elements = shape.batches * shape.M * shape.N;
   for (int64_t e = thread_number(); e < elements; e += thread_count()) {
-    const int64_t n = e % shape.N, m = e / shape.N % shape.M, group = e / shape.N / shape.M;
+    const int64_t n = e % shape.N;
+    const int64_t m = e / shape.N % shape.M;
+    const int64_t group = e / shape.N / shape.M;
     const auto row = a.row(group, m);
     const auto column = b.row(group, n);
     C total = first_term<C>(store, group, m, n);
@@ -86,7 +88,8 @@ void forward(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, con
              const Tensor& bias, const Conv2dOptions& o) {
   using D = Element<T>;
   const ConvGeometry g(x, w, y, o);
-  const int64_t pixels = g.y.N * g.y.H * g.y.W, terms = g.w.H * g.w.W * g.channels;
+  const int64_t pixels = g.y.N * g.y.H * g.y.W;
+  const int64_t terms = g.w.H * g.w.W * g.channels;
   const Tensor wide = in_dtype(bias, dtype_of<Accumulator<T>>);
   run_gemm<true, true>(step, stream, {o.groups, pixels, g.filters, terms},
                        PatchMatrix<D, false>{g, device_data<T>(x), pixels},
@@ -100,7 +103,8 @@ void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor
                     const Tensor& w, const Tensor& addend, const Conv2dOptions& o) {
   using D = Element<T>;
   const ConvGeometry g(dx, w, dy, o);
-  const int64_t pixels = g.x.N * g.x.H * g.x.W, terms = g.w.H * g.w.W * g.filters;
+  const int64_t pixels = g.x.N * g.x.H * g.x.W;
+  const int64_t terms = g.w.H * g.w.W * g.filters;
   run_gemm<true, false>(step, stream, {o.groups, pixels, g.channels, terms},
                         GradientPatchMatrix<D>{g, device_data<T>(dy), pixels},
                         WeightMatrix<D, true>{{}, g, device_data<T>(w), g.channels},
@@ -112,7 +116,8 @@ void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor
 // dw is small and the sum over pixels long: K is cut into parts, four blocks for each
 // multiprocessor, which are added up in order afterwards.
 int weight_splits(Stream stream, int64_t groups, int64_t M, int64_t N, int64_t K) {
-  constexpr int64_t kTile = 64, kShortest = 256;
+  constexpr int64_t kTile = 64;
+  constexpr int64_t kShortest = 256;
   const int64_t tiles = groups * ((M + kTile - 1) / kTile) * ((N + kTile - 1) / kTile);
   const int64_t blocks = 4 * multiprocessors(stream.device);
   return static_cast<int>(
@@ -142,7 +147,9 @@ void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tenso
   using D = Element<T>;
   using A = Accumulator<T>;
   const ConvGeometry g(x, dw, dy, o);
-  const int64_t pixels = g.y.N * g.y.H * g.y.W, taps = g.w.H * g.w.W, columns = taps * g.channels;
+  const int64_t pixels = g.y.N * g.y.H * g.y.W;
+  const int64_t taps = g.w.H * g.w.W;
+  const int64_t columns = taps * g.channels;
   const int splits =
       step == ConvStep::Direct ? 1 : weight_splits(stream, o.groups, g.filters, columns, pixels);
   const Tensor partials =
@@ -212,9 +219,16 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
   const Tensor x = noise({size[0], size[1], size[3], size[3]}, dtype, device, Layout::ChannelsLast);
   const Tensor w = noise({size[2], size[1], 3, 3}, dtype, device, Layout::ChannelsLast);
   const Tensor y = noise({size[0], size[2], out, out}, dtype, device, Layout::ChannelsLast);
-  std::vector<Tensor> inputs = {x, w}, results = {y};
-  if (kProduct == Product::Input) inputs = {y, w}, results = {x};
-  if (kProduct == Product::Weight) inputs = {y, x}, results = {w};
+  std::vector<Tensor> inputs = {x, w};
+  std::vector<Tensor> results = {y};
+  if (kProduct == Product::Input) {
+    inputs = {y, w};
+    results = {x};
+  }
+  if (kProduct == Product::Weight) {
+    inputs = {y, x};
+    results = {w};
+  }
   return make_problem(
       2.0 * static_cast<double>(y.numel() * size[1] * 9), inputs, results,
       [=](int step) { return supports(static_cast<ConvStep>(step), x, w, y, options); },

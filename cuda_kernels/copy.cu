@@ -58,7 +58,8 @@ void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
 
 // y and x, both strided or both channel-blocked, on the stream's device.
 void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
-  const DType to = y.dtype(), from = x.dtype();
+  const DType to = y.dtype();
+  const DType from = x.dtype();
   const auto cast_to = [&]<class Y, class X>() { map_to<Y, X>(stream, y, Identity<float>{}, x); };
   // What mixed precision does all the time reads and writes vectors.
   if (to == DType::BFloat16 && from == DType::Float32) return cast_to.operator()<bfloat16, float>();
@@ -83,15 +84,17 @@ Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t chann
     return Tensor(x.storage(), shape, {t[0], t[1] * kChannelBlock, t[1], t[2], t[3]},
                   x.storage_offset() + first * t[1], x.dtype());
   }
-  const int64_t row = s[3] * kChannelBlock, block = s[2] * row;
+  const int64_t row = s[3] * kChannelBlock;
+  const int64_t block = s[2] * row;
   const int64_t all_blocks = (s[1] + kChannelBlock - 1) / kChannelBlock;
   return Tensor(x.storage(), shape, {all_blocks * block, block, 1, row, kChannelBlock},
                 x.storage_offset() + first / kChannelBlock * block, x.dtype());
 }
 
 void copy_blocked(Stream stream, const Tensor& y, const Tensor& x) {
-  const int64_t channels = x.shape()[1], whole = channels / kChannelBlock,
-                rest = channels % kChannelBlock;
+  const int64_t channels = x.shape()[1];
+  const int64_t whole = channels / kChannelBlock;
+  const int64_t rest = channels % kChannelBlock;
   if (rest && y.is_channel_blocked()) kernels::fill(y, 0);  // the channels beyond C hold zeros
   if (whole)
     copy_elements(stream, channels_of(y, 0, whole, kChannelBlock),

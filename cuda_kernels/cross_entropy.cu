@@ -14,7 +14,8 @@ namespace {
 // Σ e^x = total · e^highest over the values seen so far.
 template <class A>
 struct Scaled {
-  A highest, total;
+  A highest;
+  A total;
 };
 // Joins two of them. The larger exponent stays; NaN spreads.
 template <class A>
@@ -28,7 +29,8 @@ __device__ Scaled<A> join(Scaled<A> a, Scaled<A> b) {
 // log Σ_c e^x[c] of one row in its two terms, in every thread of the team.
 template <class A>
 struct LogSumExp {
-  A shift, log_sum;
+  A shift;
+  A log_sum;
   template <class T>
   __device__ A log_probability(T x) const {
     return widen(x) - shift - log_sum;
@@ -49,7 +51,8 @@ template <class A>
 struct Targets {
   const int64_t* t;
   const A* class_weight;  // or nullptr: all 1
-  int64_t C, ignore_index;
+  int64_t C;
+  int64_t ignore_index;
   A smoothing;
 
   __device__ A weight(int64_t c) const { return class_weight ? class_weight[c] : A(1); }
@@ -119,7 +122,8 @@ template <class T, class A = Compute<T>>
 __global__ void nll_loss_kernel(int64_t N, Targets<A> targets, A* loss, A* weight, const T* x) {
   for (int64_t n = thread_number(); n < N; n += thread_count()) {
     const int64_t target = targets.t[n];
-    const bool ignored = target == targets.ignore_index, valid = targets.is_valid(target);
+    const bool ignored = target == targets.ignore_index;
+    const bool valid = targets.is_valid(target);
     const A wrong = ignored ? A(0) : kNaN<A>;
     weight[n] = valid && !ignored ? targets.weight(target) : wrong;
     loss[n] =
@@ -131,7 +135,8 @@ __global__ void nll_loss_kernel(int64_t N, Targets<A> targets, A* loss, A* weigh
 template <class T, class A = Compute<T>>
 __global__ void nll_loss_backward_kernel(int64_t N, Targets<A> targets, T* dx, const A* scale) {
   for (int64_t i = thread_number(); i < N * targets.C; i += thread_count()) {
-    const int64_t n = i / targets.C, target = targets.t[n];
+    const int64_t n = i / targets.C;
+    const int64_t target = targets.t[n];
     const bool hit = target == i % targets.C && target != targets.ignore_index;
     const bool wrong = !targets.is_valid(target) && target != targets.ignore_index;
     dx[i] = narrow<T>(wrong ? kNaN<A> : hit ? -targets.weight(target) * scale[n] : A(0));
@@ -148,7 +153,8 @@ Targets<ComputeOf<T>> targets_of(const Tensor& t, const Tensor& class_weight, in
 void cross_entropy_cuda(Stream stream, const Tensor& loss, const Tensor& weight,
                         const Tensor& log_sum_exp, const Tensor& x, const Tensor& t,
                         const Tensor& class_weight, const kernels::CrossEntropyOptions& options) {
-  const int64_t N = x.shape()[0], C = x.shape()[1];
+  const int64_t N = x.shape()[0];
+  const int64_t C = x.shape()[1];
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using D = Element<T>;
     const auto targets =
@@ -163,7 +169,8 @@ void cross_entropy_backward_cuda(Stream stream, const Tensor& dx, const Tensor& 
                                  const Tensor& x, const Tensor& log_sum_exp, const Tensor& t,
                                  const Tensor& class_weight,
                                  const kernels::CrossEntropyOptions& options) {
-  const int64_t N = x.shape()[0], C = x.shape()[1];
+  const int64_t N = x.shape()[0];
+  const int64_t C = x.shape()[1];
   visit_floating("cross_entropy", x.dtype(), [&]<class T>() {
     using D = Element<T>;
     const auto targets =
@@ -177,7 +184,8 @@ void cross_entropy_backward_cuda(Stream stream, const Tensor& dx, const Tensor& 
 
 void nll_loss_cuda(Stream stream, const Tensor& loss, const Tensor& weight, const Tensor& x,
                    const Tensor& t, const Tensor& class_weight, int64_t ignore_index) {
-  const int64_t N = x.shape()[0], C = x.shape()[1];
+  const int64_t N = x.shape()[0];
+  const int64_t C = x.shape()[1];
   visit_floating("nll_loss", x.dtype(), [&]<class T>() {
     launch_elements(stream, N, nll_loss_kernel<Element<T>>, N,
                     targets_of<T>(t, class_weight, C, ignore_index, 0),
@@ -188,7 +196,8 @@ void nll_loss_cuda(Stream stream, const Tensor& loss, const Tensor& weight, cons
 
 void nll_loss_backward_cuda(Stream stream, const Tensor& dx, const Tensor& scale, const Tensor& t,
                             const Tensor& class_weight, int64_t ignore_index) {
-  const int64_t N = dx.shape()[0], C = dx.shape()[1];
+  const int64_t N = dx.shape()[0];
+  const int64_t C = dx.shape()[1];
   visit_floating("nll_loss", dx.dtype(), [&]<class T>() {
     launch_elements(stream, N * C, nll_loss_backward_kernel<Element<T>>, N,
                     targets_of<T>(t, class_weight, C, ignore_index, 0), device_data<T>(dx),

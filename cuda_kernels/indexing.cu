@@ -15,7 +15,10 @@ namespace {
 // x (or dx) [O, N, I], y (or dy) [O, M, I]; the index is [M], or [O, M, I] where it names single
 // elements.
 struct Indexed {
-  int64_t O, N, M, I;
+  int64_t O;
+  int64_t N;
+  int64_t M;
+  int64_t I;
   const int64_t* index;
   bool per_element;
 
@@ -29,7 +32,9 @@ struct Indexed {
 template <class T>
 __global__ void __launch_bounds__(kThreads) read_kernel(Indexed s, T* y, const T* x) {
   for (int64_t e = thread_number(); e < s.O * s.M * s.I; e += thread_count()) {
-    const int64_t i = e % s.I, j = e / s.I % s.M, o = e / s.I / s.M;
+    const int64_t i = e % s.I;
+    const int64_t j = e / s.I % s.M;
+    const int64_t o = e / s.I / s.M;
     const int64_t from = s.place(o, j, i);
     if (from >= 0) y[e] = x[from];
   }
@@ -38,7 +43,8 @@ __global__ void __launch_bounds__(kThreads) read_kernel(Indexed s, T* y, const T
 template <class A, class T>
 __global__ void __launch_bounds__(kThreads) add_kernel(Indexed s, A* dx, const T* dy) {
   for (int64_t column = thread_number(); column < s.O * s.I; column += thread_count()) {
-    const int64_t o = column / s.I, i = column % s.I;
+    const int64_t o = column / s.I;
+    const int64_t i = column % s.I;
     for (int64_t j = 0; j < s.M; ++j) {
       const int64_t to = s.place(o, j, i);
       if (to >= 0) dx[to] = Sum{}(dx[to], static_cast<A>(widen(dy[(o * s.M + j) * s.I + i])));

@@ -17,7 +17,9 @@ namespace {
 // Finds the number of weight and bias that serves column c of row n (see the contract). If each
 // number serves a single column and there is only one group, its place is c.
 struct Parts {
-  int64_t groups, count, width;
+  int64_t groups;
+  int64_t count;
+  int64_t width;
 
   // `parameters` are weights and biases of one size, or undefined. If all are undefined, one number
   // serves a whole row.
@@ -35,7 +37,8 @@ struct Parts {
 
 template <class A>
 struct RowStatistics {
-  A mean, rstd;
+  A mean;
+  A rstd;
 };
 
 template <class Team, class T, class A = Compute<T>>
@@ -58,7 +61,9 @@ __device__ RowStatistics<A> statistics(const Team& team, const T* row, int64_t C
 // Computes xhat = (x - mean) rstd of numbers whose difference may leave the range of A.
 template <class A>
 struct Normalized {
-  A scale, mean, rstd;
+  A scale;
+  A mean;
+  A rstd;
   __device__ explicit Normalized(const RowStatistics<A>& of)
       : scale(RowScale<A>::for_rstd(of.rstd)), mean(of.mean * scale), rstd(of.rstd / scale) {}
   __device__ __forceinline__ A operator()(A x) const { return (x * scale - mean) * rstd; }
@@ -74,7 +79,8 @@ __global__ void __launch_bounds__(kThreads)
     const Normalized<A> xhat(of);
     for (int64_t c = team.rank(); c < C; c += team.size()) {
       const int64_t place = parts.place(n, c);
-      const A scale = weight ? weight[place] : A(1), shift = bias ? bias[place] : A(0);
+      const A scale = weight ? weight[place] : A(1);
+      const A shift = bias ? bias[place] : A(0);
       y[n * C + c] = narrow<T>(xhat(widen(row[c])) * scale + shift);
     }
     if (team.rank() == 0) {
@@ -92,7 +98,8 @@ __global__ void __launch_bounds__(kThreads)
   const A share = A(1) / static_cast<A>(C);
   for (int64_t n = team.first_row(); n < N; n += team.row_step()) {
     const Normalized<A> xhat(RowStatistics<A>{mean[n], rstd[n]});
-    A sum_g = 0, sum_g_xhat = 0;
+    A sum_g = 0;
+    A sum_g_xhat = 0;
     for (int64_t c = team.rank(); c < C; c += team.size()) {
       const A g = widen(dy[n * C + c]) * (weight ? weight[parts.place(n, c)] : A(1));
       sum_g += g;
@@ -109,18 +116,21 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kColumns = kWarp, kRowLanes = kThreads / kColumns;
+constexpr int kColumns = kWarp;
+constexpr int kRowLanes = kThreads / kColumns;
 
 // dweight[c] = Σ_n dy xhat,  dbias[c] = Σ_n dy.
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_parameters_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy,
                                  const T* x, const A* mean, const A* rstd) {
-  __shared__ A weight_sums[kRowLanes][kColumns], bias_sums[kRowLanes][kColumns];
-  const int column = static_cast<int>(threadIdx.x) % kColumns,
-            lane = static_cast<int>(threadIdx.x) / kColumns;
+  __shared__ A weight_sums[kRowLanes][kColumns];
+  __shared__ A bias_sums[kRowLanes][kColumns];
+  const int column = static_cast<int>(threadIdx.x) % kColumns;
+  const int lane = static_cast<int>(threadIdx.x) / kColumns;
   const int64_t c = int64_t{blockIdx.x} * kColumns + column;
-  A sum_dy_xhat = 0, sum_dy = 0;
+  A sum_dy_xhat = 0;
+  A sum_dy = 0;
   if (c < C)
     for (int64_t n = lane; n < N; n += kRowLanes) {
       const A g = widen(dy[n * C + c]);
@@ -145,12 +155,14 @@ template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_parts_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x,
                             const A* mean, const A* rstd, Parts parts) {
-  const int64_t group = blockIdx.x / parts.count, part = blockIdx.x % parts.count;
+  const int64_t group = blockIdx.x / parts.count;
+  const int64_t part = blockIdx.x % parts.count;
   const int64_t terms = N / parts.groups * parts.width;
-  A sum_dy_xhat = 0, sum_dy = 0;
+  A sum_dy_xhat = 0;
+  A sum_dy = 0;
   for (int64_t term = threadIdx.x; term < terms; term += kThreads) {
-    const int64_t n = term / parts.width * parts.groups + group,
-                  c = part * parts.width + term % parts.width;
+    const int64_t n = term / parts.width * parts.groups + group;
+    const int64_t c = part * parts.width + term % parts.width;
     const A g = widen(dy[n * C + c]);
     sum_dy += g;
     sum_dy_xhat += g * Normalized<A>(RowStatistics<A>{mean[n], rstd[n]})(widen(x[n * C + c]));
@@ -166,7 +178,8 @@ void layer_norm_cuda(Stream stream, const Tensor& y, const Tensor& mean, const T
                      const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                      double eps) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && y.is_contiguous());
-  const int64_t N = x.shape()[0], C = x.shape()[1];
+  const int64_t N = x.shape()[0];
+  const int64_t C = x.shape()[1];
   const Parts parts(C, groups, {weight, bias});
   visit_floating("layer_norm", x.dtype(), [&]<class T>() {
     using D = Element<T>;
@@ -183,7 +196,8 @@ void layer_norm_backward_cuda(Stream stream, const Tensor& dx, const Tensor& dwe
                               const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                               int64_t groups) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && dy.is_contiguous() && dx.is_contiguous());
-  const int64_t N = x.shape()[0], C = x.shape()[1];
+  const int64_t N = x.shape()[0];
+  const int64_t C = x.shape()[1];
   const Parts parts(C, groups, {weight, dweight, dbias});
   visit_floating("layer_norm", x.dtype(), [&]<class T>() {
     using D = Element<T>;

@@ -21,16 +21,20 @@ namespace {
 // neighbouring threads on neighbouring rows (naive) a warp's 32 reads of a touch 32 different
 // lines; with neighbouring threads on neighbouring columns they are one address, and its reads of b
 // and writes of c are one line.
-constexpr int kTile = 32, kTileThreads = kTile * kTile;
+constexpr int kTile = 32;
+constexpr int kTileThreads = kTile * kTile;
 
 template <class T, bool kCoalesced>
 __global__ void __launch_bounds__(kTileThreads)
     one_element_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   const GemmTile tile(shape, kTile, kTile, kTile);
-  const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
-  const int64_t m = tile.m0 + (kCoalesced ? ty : tx), n = tile.n0 + (kCoalesced ? tx : ty);
+  const int tx = static_cast<int>(threadIdx.x);
+  const int ty = static_cast<int>(threadIdx.y);
+  const int64_t m = tile.m0 + (kCoalesced ? ty : tx);
+  const int64_t n = tile.n0 + (kCoalesced ? tx : ty);
   if (m >= shape.M || n >= shape.N) return;
-  const auto a_row = a.row(tile.batch, m), b_column = b.row(tile.batch, n);
+  const auto a_row = a.row(tile.batch, m);
+  const auto b_column = b.row(tile.batch, n);
   Compute<T> total = 0;
   for (int64_t k = 0; k < shape.K; ++k)
     total += widen(a_row[a.term(k)]) * widen(b_column[b.term(k)]);
@@ -45,13 +49,16 @@ __global__ void __launch_bounds__(kTileThreads)
     shared_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   using A = Compute<T>;
   // [m][k], [n][k]; + 1: columns in different banks.
-  __shared__ A a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];
-  const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
+  __shared__ A a_tile[kTile][kTile + 1];
+  __shared__ A b_tile[kTile][kTile + 1];
+  const int tx = static_cast<int>(threadIdx.x);
+  const int ty = static_cast<int>(threadIdx.y);
   const GemmTile tile(shape, kTile, kTile, kTile);
-  const int64_t m = tile.m0 + ty, n = tile.n0 + tx;
+  const int64_t m = tile.m0 + ty;
+  const int64_t n = tile.n0 + tx;
   const int64_t b_row = tile.n0 + ty;  // which row of b_tile this thread loads
-  const T *a_data = a.data + tile.batch * a.batch_stride,
-          *b_data = b.data + tile.batch * b.batch_stride;
+  const T* a_data = a.data + tile.batch * a.batch_stride;
+  const T* b_data = b.data + tile.batch * b.batch_stride;
   A total = 0;
   for (int64_t k0 = 0; k0 < shape.K; k0 += kTile) {
     const int64_t k = k0 + tx;
@@ -74,7 +81,8 @@ __global__ void __launch_bounds__(kTileThreads)
 // conflicts.
 constexpr int kSide = 8;          // elements per thread in each direction
 constexpr int kHalf = kSide / 2;  // neighbouring ones
-constexpr int kThreadsSide = 16, kBlockThreads = kThreadsSide * kThreadsSide;
+constexpr int kThreadsSide = 16;
+constexpr int kBlockThreads = kThreadsSide * kThreadsSide;
 constexpr int kBlockTile = kSide * kThreadsSide;
 constexpr int kDepth = 8;  // of a tile in k
 
@@ -87,7 +95,8 @@ __device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile]
                                           int64_t first, int64_t size, int64_t k0, int64_t K) {
   const int t = static_cast<int>(threadIdx.x);
   const bool along_k = from.k_stride == 1;
-  const int i = along_k ? t / 2 : t % 32 * 4, k = along_k ? t % 2 * 4 : t / 32;
+  const int i = along_k ? t / 2 : t % 32 * 4;
+  const int k = along_k ? t % 2 * 4 : t / 32;
   const T* source = data + (first + i) * from.long_stride + (k0 + k) * from.k_stride;
   T values[4];
   if (kVector && first + kBlockTile <= size && k0 + kDepth <= K) {
@@ -97,7 +106,8 @@ __device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile]
   } else {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int64_t element = first + i + (along_k ? 0 : j), at_k = k0 + k + (along_k ? j : 0);
+      const int64_t element = first + i + (along_k ? 0 : j);
+      const int64_t at_k = k0 + k + (along_k ? j : 0);
       values[j] = element < size && at_k < K
                       ? source[j * (along_k ? from.k_stride : from.long_stride)]
                       : T(0);
@@ -117,12 +127,13 @@ __global__ void __launch_bounds__(kBlockThreads)
     register_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b,
                          MatrixStore<T> c) {
   using A = Compute<T>;
-  __shared__ A a_tile[kDepth][kBlockTile], b_tile[kDepth][kBlockTile];
-  const int tx = static_cast<int>(threadIdx.x) % kThreadsSide,
-            ty = static_cast<int>(threadIdx.x) / kThreadsSide;
+  __shared__ A a_tile[kDepth][kBlockTile];
+  __shared__ A b_tile[kDepth][kBlockTile];
+  const int tx = static_cast<int>(threadIdx.x) % kThreadsSide;
+  const int ty = static_cast<int>(threadIdx.x) / kThreadsSide;
   const GemmTile tile(shape, kBlockTile, kBlockTile, kDepth);
-  const T *a_data = a.data + tile.batch * a.batch_stride,
-          *b_data = b.data + tile.batch * b.batch_stride;
+  const T* a_data = a.data + tile.batch * a.batch_stride;
+  const T* b_data = b.data + tile.batch * b.batch_stride;
   A total[kSide][kSide] = {};
   for (int64_t k0 = 0; k0 < shape.K; k0 += kDepth) {
     load_tile<kVector>(a_tile, a, a_data, tile.m0, shape.M, k0, shape.K);
@@ -130,7 +141,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      A row[kSide], column[kSide];
+      A row[kSide];
+      A column[kSide];
 #pragma unroll
       for (int r = 0; r < kSide; ++r) {
         row[r] = a_tile[k][element_at(ty, r)];
@@ -195,8 +207,9 @@ static_assert(std::size(kSteps) == static_cast<size_t>(MatmulStep::TensorCores) 
 
 LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
   const int64_t n = size[0];
-  const Tensor a = noise({1, n, n}, dtype, device), b = noise({1, n, n}, dtype, device),
-               c = empty_like(a);
+  const Tensor a = noise({1, n, n}, dtype, device);
+  const Tensor b = noise({1, n, n}, dtype, device);
+  const Tensor c = empty_like(a);
   const double flop =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   return make_problem(
@@ -228,7 +241,8 @@ Tensor direct(const Tensor& x) {
 void matmul_cuda(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
                  const Tensor& bias) {
   ASSERT(c.is_contiguous() && c.dim() == 3 && a.shape()[2] == b.shape()[1]);
-  const Tensor left = direct(a), right = direct(b);
+  const Tensor left = direct(a);
+  const Tensor right = direct(b);
   matmul(fastest(c, left, right), stream, c, left, right, bias);
 }
 

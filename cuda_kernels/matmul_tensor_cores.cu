@@ -14,8 +14,10 @@ void run(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const
   using M = MatrixOperand<D>;
   using C = MatrixStore<D>;
   const GemmShape shape{c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]};
-  const M left = left_operand<T>(a), right = right_operand<T>(b);
-  const bool a_along_k = left.k_stride == 1, b_along_k = right.k_stride == 1;
+  const M left = left_operand<T>(a);
+  const M right = right_operand<T>(b);
+  const bool a_along_k = left.k_stride == 1;
+  const bool b_along_k = right.k_stride == 1;
   const auto gemm = a_along_k   ? b_along_k ? tensor_core_gemm<true, true, kVectors, M, M, C>
                                             : tensor_core_gemm<true, false, kVectors, M, M, C>
                       : b_along_k ? tensor_core_gemm<false, true, kVectors, M, M, C>

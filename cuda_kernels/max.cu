@@ -75,7 +75,9 @@ template <bool kMax>
 void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index,
               const Tensor& x) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous() && index.is_contiguous());
-  const int64_t outer = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
+  const int64_t outer = x.shape()[0];
+  const int64_t N = x.shape()[1];
+  const int64_t I = x.shape()[2];
   if (outer * I == 0) return;
   ASSERT(N >= 1);
   visit_dtype(name, x.dtype(), [&]<class T>() {

@@ -14,7 +14,9 @@ namespace {
 
 template <class A>
 struct Sgd {
-  A momentum, fresh, weight_decay;
+  A momentum;
+  A fresh;
+  A weight_decay;
   bool nesterov;
 };
 
@@ -26,7 +28,8 @@ __global__ void __launch_bounds__(kThreads)
   if (rate != rate) return;
   const bool first = *step == 0;  // then the buffer is not read: it may be uninitialised
   for (int64_t i = thread_number(); i < n; i += thread_count()) {
-    const A value = widen(param[i]), gradient = widen(grad[i]) + o.weight_decay * value;
+    const A value = widen(param[i]);
+    const A gradient = widen(grad[i]) + o.weight_decay * value;
     A direction = gradient;
     if (buffer) {
       const A velocity = first ? gradient : o.momentum * widen(buffer[i]) + o.fresh * gradient;
@@ -39,8 +42,14 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class A>
 struct Adam {
-  A beta1, fresh1, beta2, fresh2, eps;
-  double beta1_exact, beta2_exact, weight_decay;
+  A beta1;
+  A fresh1;
+  A beta2;
+  A fresh2;
+  A eps;
+  double beta1_exact;
+  double beta2_exact;
+  double weight_decay;
   bool decoupled;
 };
 
@@ -52,7 +61,8 @@ __global__ void __launch_bounds__(kThreads)
   // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one
   // factor. They are powers in float64, as long as many elements' steps: one thread of the block
   // works them out.
-  __shared__ A corrected_rate, correction;
+  __shared__ A corrected_rate;
+  __shared__ A correction;
   if (threadIdx.x == 0) {
     const double t = static_cast<double>(*step + 1);
     corrected_rate = static_cast<A>(*lr / (1 - std::pow(o.beta1_exact, t)));
@@ -62,7 +72,8 @@ __global__ void __launch_bounds__(kThreads)
   const A decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay);
   const A keep = static_cast<A>(o.decoupled ? 1 - *lr * o.weight_decay : 1);
   for (int64_t i = thread_number(); i < n; i += thread_count()) {
-    const A value = widen(param[i]), gradient = widen(grad[i]) + decay * value;
+    const A value = widen(param[i]);
+    const A gradient = widen(grad[i]) + decay * value;
     const A mean = o.beta1 * widen(m[i]) + o.fresh1 * gradient;
     const A square = o.beta2 * widen(v[i]) + o.fresh2 * gradient * gradient;
     m[i] = narrow<T>(mean);

@@ -12,12 +12,18 @@ namespace ringgrad::cuda {
 namespace {
 
 struct Range {
-  int64_t first, last;  // last is outside
+  // last is outside
+  int64_t first;
+  int64_t last;
 };
 
 // One dimension of a sliding window: `count` windows over `extent` pixels.
 struct Window {
-  int64_t size, stride, padding, extent, count;
+  int64_t size;
+  int64_t stride;
+  int64_t padding;
+  int64_t extent;
+  int64_t count;
 
   // The pixels of window p that are not padding.
   __device__ __forceinline__ Range pixels(int64_t p) const {
@@ -33,7 +39,8 @@ struct Window {
 
 // The same of adaptive pooling: window i covers ⌊i extent / count⌋ … ⌈(i + 1) extent / count⌉ - 1.
 struct AdaptiveWindow {
-  int64_t extent, count;
+  int64_t extent;
+  int64_t count;
 
   __device__ __forceinline__ Range pixels(int64_t p) const {
     return {p * extent / count, ((p + 1) * extent + count - 1) / count};
@@ -51,8 +58,10 @@ __global__ void __launch_bounds__(kThreads)
                       int32_t* index, const T* x) {
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
-    const Range hs = rows.pixels(p), ws = columns.pixels(q);
-    int64_t best_h = hs.first, best_w = ws.first;
+    const Range hs = rows.pixels(p);
+    const Range ws = columns.pixels(q);
+    int64_t best_h = hs.first;
+    int64_t best_w = ws.first;
     Compute<T> best = widen(x[x_shape.at(n, c, best_h, best_w)]);
     for (int64_t h = hs.first; h < hs.last; ++h)
       for (int64_t w = ws.first; w < ws.last; ++w) {
@@ -75,7 +84,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
     const auto pixel = static_cast<int32_t>(h * dx_shape.W + w);
-    const Range ps = rows.windows(h), qs = columns.windows(w);
+    const Range ps = rows.windows(h);
+    const Range qs = columns.windows(w);
     Compute<T> total = 0;
     for (int64_t p = ps.first; p < ps.last; ++p)
       for (int64_t q = qs.first; q < qs.last; ++q) {
@@ -102,7 +112,8 @@ __global__ void __launch_bounds__(kThreads)
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < y_shape.numel(); i += thread_count()) {
     const auto [n, c, p, q] = y_shape.place(i);
-    const Range hs = rows.pixels(p), ws = columns.pixels(q);
+    const Range hs = rows.pixels(p);
+    const Range ws = columns.pixels(q);
     A total = 0;
     for (int64_t h = hs.first; h < hs.last; ++h) {
       A row = 0;  // row by row: one chain of additions would lose more digits
@@ -120,7 +131,8 @@ __global__ void __launch_bounds__(kThreads)
   using A = Compute<T>;
   for (int64_t i = thread_number(); i < dx_shape.numel(); i += thread_count()) {
     const auto [n, c, h, w] = dx_shape.place(i);
-    const Range ps = rows.windows(h), qs = columns.windows(w);
+    const Range ps = rows.windows(h);
+    const Range qs = columns.windows(w);
     A total = 0;
     for (int64_t p = ps.first; p < ps.last; ++p)
       for (int64_t q = qs.first; q < qs.last; ++q)
@@ -133,7 +145,8 @@ __global__ void __launch_bounds__(kThreads)
 // ---- launchers ----------------------------------------------------------------------------------
 
 struct Windows {
-  Window rows, columns;
+  Window rows;
+  Window columns;
   Windows(const Pool2dOptions& o, const Tensor& x, const Tensor& y)
       : rows{o.kernel.h, o.stride.h > 0 ? o.stride.h : o.kernel.h, o.padding.h, x.shape()[2],
              y.shape()[2]},
@@ -141,7 +154,8 @@ struct Windows {
                 y.shape()[3]} {}
 };
 struct AdaptiveWindows {
-  AdaptiveWindow rows, columns;
+  AdaptiveWindow rows;
+  AdaptiveWindow columns;
   AdaptiveWindows(const Tensor& x, const Tensor& y)
       : rows{x.shape()[2], y.shape()[2]}, columns{x.shape()[3], y.shape()[3]} {}
 };

@@ -29,7 +29,8 @@ template <int kWordsEach = 1, class Write>
 __device__ __forceinline__ void for_each_block(const int64_t* state, int64_t count,
                                                const Write& write) {
   constexpr int64_t kElements = kWords / kWordsEach;
-  const auto seed = static_cast<uint64_t>(state[0]), offset = static_cast<uint64_t>(state[1]);
+  const auto seed = static_cast<uint64_t>(state[0]);
+  const auto offset = static_cast<uint64_t>(state[1]);
   for (int64_t b = thread_number(); b < blocks_of(count * kWordsEach); b += thread_count()) {
     const PhiloxBlock block = philox(seed, offset + static_cast<uint64_t>(b));
     write(b * kElements, block.word, static_cast<int>(min(count - b * kElements, kElements)));
@@ -51,7 +52,8 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     randint_kernel(int64_t count, int64_t* x, const int64_t* state, int64_t low, uint64_t range) {
-  const auto seed = static_cast<uint64_t>(state[0]), offset = static_cast<uint64_t>(state[1]);
+  const auto seed = static_cast<uint64_t>(state[0]);
+  const auto offset = static_cast<uint64_t>(state[1]);
   for_each_block<2>(state, count, [=](int64_t i, const uint32_t* words, int n) {
     for (int w = 0; w < n; ++w) {
       const uint64_t drawn = integer_below(range, wide_word(words, w), seed, offset, i + w);

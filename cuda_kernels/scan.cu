@@ -56,7 +56,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void cumsum_cuda(Stream stream, const Tensor& y, const Tensor& x, bool reverse) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous());
-  const int64_t O = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
+  const int64_t O = x.shape()[0];
+  const int64_t N = x.shape()[1];
+  const int64_t I = x.shape()[2];
   visit_number("cumsum", x.dtype(), [&]<class T>() {
     launch_elements(stream, O * I, cumsum_kernel<Element<T>>, O, N, I, device_data<T>(y),
                     device_data<T>(x), reverse);
@@ -65,7 +67,9 @@ void cumsum_cuda(Stream stream, const Tensor& y, const Tensor& x, bool reverse) 
 
 void argsort_cuda(Stream stream, const Tensor& index, const Tensor& x, bool descending) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && index.is_contiguous());
-  const int64_t O = x.shape()[0], N = x.shape()[1], I = x.shape()[2];
+  const int64_t O = x.shape()[0];
+  const int64_t N = x.shape()[1];
+  const int64_t I = x.shape()[2];
   visit_dtype("argsort", x.dtype(), [&]<class T>() {
     launch_elements(stream, O * N * I, argsort_kernel<Element<T>>, O, N, I, index.data<int64_t>(),
                     device_data<T>(x), descending);

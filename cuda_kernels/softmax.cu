@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kThreads)
       total += kLog ? widen(dy[i]) : widen(dy[i]) * widen(y[i]);
     total = team.reduce(total, Sum{}, A(0));
     for (int64_t i = n * C + team.rank(); i < (n + 1) * C; i += team.size()) {
-      const A g = widen(dy[i]), v = widen(y[i]);
+      const A g = widen(dy[i]);
+      const A v = widen(y[i]);
       dx[i] = narrow<T>(kLog ? g - std::exp(v) * total : v * (g - total));
     }
   }
@@ -51,7 +52,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <bool kLog>
 void forward(const char* name, Stream stream, const Tensor& y, const Tensor& x) {
-  const int64_t N = x.shape()[0], C = x.shape()[1];
+  const int64_t N = x.shape()[0];
+  const int64_t C = x.shape()[1];
   visit_floating(name, x.dtype(), [&]<class T>() {
     using D = Element<T>;
     launch_rows(stream, N, C, softmax_kernel<WarpTeam, D, kLog>, softmax_kernel<BlockTeam, D, kLog>,
@@ -61,7 +63,8 @@ void forward(const char* name, Stream stream, const Tensor& y, const Tensor& x) 
 template <bool kLog>
 void backward(const char* name, Stream stream, const Tensor& dx, const Tensor& dy,
               const Tensor& y) {
-  const int64_t N = dx.shape()[0], C = dx.shape()[1];
+  const int64_t N = dx.shape()[0];
+  const int64_t C = dx.shape()[1];
   visit_floating(name, dx.dtype(), [&]<class T>() {
     using D = Element<T>;
     launch_rows(stream, N, C, softmax_backward_kernel<WarpTeam, D, kLog>,

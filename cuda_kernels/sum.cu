@@ -51,7 +51,9 @@ struct SquaredDeviation {
 };
 
 struct SumShape {
-  int64_t outputs, terms, segments;
+  int64_t outputs;
+  int64_t terms;
+  int64_t segments;
 };
 
 // kAlongTerms: neighbouring threads take neighbouring terms, else neighbouring outputs.
@@ -62,7 +64,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kLanes = kThreads / kColumns;
   __shared__ Wide<P> totals[kThreads];
   // Counted in threads.
-  constexpr int kNextLane = kAlongTerms ? 1 : kColumns, kNextColumn = kAlongTerms ? kLanes : 1;
+  constexpr int kNextLane = kAlongTerms ? 1 : kColumns;
+  constexpr int kNextColumn = kAlongTerms ? kLanes : 1;
   const int column = static_cast<int>(threadIdx.x) / kNextColumn % kColumns;
   const int lane = static_cast<int>(threadIdx.x) / kNextLane % kLanes;
   const int64_t segment = blockIdx.x % shape.segments;
@@ -127,7 +130,8 @@ void append(LoopPlan& plan, int64_t size, std::initializer_list<int64_t> strides
 
 template <class Out, class In, class P = Total<Element<In>>, class F>
 void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scale) {
-  LoopPlan outputs, terms;
+  LoopPlan outputs;
+  LoopPlan terms;
   outputs.numel = terms.numel = 1;
   bool fastest_is_summed = true;
   const DimOrder order = memory_order(x.shape(), x.strides());
@@ -142,7 +146,9 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
   if (outputs.dims == 0) append(outputs, 1, {1, 1});
   if (terms.dims == 0) append(terms, 1, {1});
 
-  constexpr int kRow = 1, kShortRows = 8, kColumns = 32;
+  constexpr int kRow = 1;
+  constexpr int kShortRows = 8;
+  constexpr int kColumns = 32;
   const bool is_short = terms.numel <= kThreads / kShortRows * kTermsPerLane;  // one segment
   const int columns = !fastest_is_summed ? kColumns : is_short ? kShortRows : kRow;
   const int64_t segment = kThreads / columns * kTermsPerLane;

@@ -13,7 +13,9 @@ namespace ringgrad {
 class BatchPartSampler : public Sampler {
  public:
   struct Part {
-    int64_t begin, end;  // rows of a batch
+    // rows of a batch
+    int64_t begin;
+    int64_t end;
   };
   using PartOf = std::function<Part(int64_t batch)>;  // of so many samples
 
@@ -29,7 +31,8 @@ class BatchPartSampler : public Sampler {
   int64_t used_by_all(int64_t own) const override { return own / own_batch_ * batch_; }
 
  private:
-  int64_t dataset_size_, batch_;
+  int64_t dataset_size_;
+  int64_t batch_;
   PartOf part_of_;
   int64_t own_batch_;
 };

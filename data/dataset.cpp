@@ -72,7 +72,8 @@ Tensor stack_samples(const std::vector<Tensor>& samples) {
 MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset) {
   CHECK(dataset, "data_loader: the data set is a null pointer");
   return [dataset = std::move(dataset)](std::span<const int64_t> indices, int64_t) {
-    std::vector<Tensor> data, target;
+    std::vector<Tensor> data;
+    std::vector<Tensor> target;
     for (const int64_t index : indices) {
       CHECK_AS(IndexError, index >= 0 && index < dataset->size(),
                "data_loader: the sampler gave index ", index, ", expected 0 to ",

@@ -55,7 +55,8 @@ void check_transform(const ImageTransform& t, int64_t channels) {
 
 Normalization normalization(const ImageTransform& t, int64_t channels, Device device) {
   check_transform(t, channels);
-  std::vector<float> scale, shift;
+  std::vector<float> scale;
+  std::vector<float> shift;
   for (int64_t c = 0; c < channels; ++c) {
     const float inverse = 1 / per_channel(t.std, c, 1);
     scale.push_back(inverse / 255);

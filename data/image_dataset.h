@@ -42,7 +42,9 @@ void check_transform(const ImageTransform& transform, int64_t channels);
 
 // The normalisation as y = scale · pixel + shift.
 struct Normalization {
-  Tensor scale, shift;  // float32 [channels]
+  // float32 [channels]
+  Tensor scale;
+  Tensor shift;
 };
 // Throws what check_transform throws.
 Normalization normalization(const ImageTransform& transform, int64_t channels, Device device = {});

@@ -36,7 +36,8 @@ class ImageFolder : public Dataset {
   const std::filesystem::path& file(int64_t i) const;
 
  private:
-  int64_t size_, channels_;
+  int64_t size_;
+  int64_t channels_;
   Normalization normalization_;
   LabelledPictures found_;
 };

@@ -45,10 +45,12 @@ class ResidentBatches final : public BatchSource {
   TensorOptions options_;
   AugmentOptions augment_;
   Normalization normalization_;
-  Tensor images_, labels_;  // uint8 [M, C, H, W], int64 [M]
-  Tensor order_;            // int64: the samples of the pass
-  Tensor positions_;        // int64 [batch_size]: where in order_ the current batch's samples stand
-  Tensor epoch_;            // int64 []
+  // uint8 [M, C, H, W], int64 [M]
+  Tensor images_;
+  Tensor labels_;
+  Tensor order_;      // int64: the samples of the pass
+  Tensor positions_;  // int64 [batch_size]: where in order_ the current batch's samples stand
+  Tensor epoch_;      // int64 []
   std::optional<Pass> pass_;
   SamplerState untouched_;  // the sampler's, unless somebody has set it since the pass began
   int64_t batch_ = 0;       // the current one

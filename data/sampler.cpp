@@ -57,7 +57,8 @@ int64_t DistributedSampler::remaining(const SamplerState& at) const {
 }
 
 int64_t DistributedSampler::padding(const SamplerState& at) const {
-  const int64_t left = remaining(at), mine = samples_of_rank(left, num_replicas_, rank_, options_);
+  const int64_t left = remaining(at);
+  const int64_t mine = samples_of_rank(left, num_replicas_, rank_, options_);
   return mine > 0 && rank_ + (mine - 1) * num_replicas_ >= left ? 1 : 0;
 }
 

@@ -96,7 +96,9 @@ class DistributedSampler : public Sampler {
  private:
   int64_t remaining(const SamplerState& at) const;
 
-  int64_t dataset_size_, num_replicas_, rank_;
+  int64_t dataset_size_;
+  int64_t num_replicas_;
+  int64_t rank_;
   DistributedSamplerOptions options_;
 };
 

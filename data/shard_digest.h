@@ -15,7 +15,8 @@ namespace ringgrad {
 // probability 2^-128.
 struct ShardDigest {
   // Two sums modulo 2^64, without carry between them: each is reduced by itself.
-  uint64_t low = 0, high = 0;
+  uint64_t low = 0;
+  uint64_t high = 0;
 
   void add(int64_t index);
   void add(std::span<const int64_t> indices);

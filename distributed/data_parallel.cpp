@@ -125,7 +125,8 @@ std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>
     n = x.size(0);
   }
   CHECK_AS(ShapeError, n >= 1, "data_parallel: expected a batch of at least one, [N, …]");
-  const int64_t most = static_cast<int64_t>(devices_.size()), piece = (n + most - 1) / most;
+  const int64_t most = static_cast<int64_t>(devices_.size());
+  const int64_t piece = (n + most - 1) / most;
   std::vector<std::vector<Tensor>> pieces;
   for (int64_t begin = 0; begin < n; begin += piece) {
     std::vector<Tensor> own;
@@ -145,7 +146,8 @@ void DataParallel::replicate(size_t replicas) {
   check_place();
   const auto modules = module_.named_modules();
   if (!difference("", modules, replicas_[0]->named_modules()).empty()) make_replicas();
-  std::vector<Tensor> trained, others;
+  std::vector<Tensor> trained;
+  std::vector<Tensor> others;
   for (const auto& tensors : {module_.parameters(), module_.buffers()})
     for (const Tensor& x : tensors) (x.requires_grad() ? trained : others).push_back(x);
   const auto copies = broadcast(trained, std::span(devices_).first(replicas));

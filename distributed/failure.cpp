@@ -32,11 +32,12 @@ size_t printable_character(std::string_view text) {
 
 // Somebody's argument of a megabyte would hide what is said about it.
 std::string with_short_words(const std::string& text) {
-  constexpr size_t kLongest = 300, kKept = 100;
+  constexpr size_t kLongest = 300;
+  constexpr size_t kKept = 100;
   std::string result;
   for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of(" \n", at), text.size() - 1) + 1,
-                 size = end - at;
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size() - 1) + 1;
+    const size_t size = end - at;
     if (size <= kLongest)
       result.append(text, at, size);
     else

@@ -16,8 +16,10 @@ namespace {
 struct LowRank {
   // [side, side]: what is to travel, and then what has not. Zeros behind the bucket's n.
   Tensor m;
-  Tensor own;   // [n]: those of it that are gradients
-  Tensor p, q;  // [side, columns]
+  Tensor own;  // [n]: those of it that are gradients
+  // [side, columns]
+  Tensor p;
+  Tensor q;
 };
 
 LowRank parts_of(const Tensor& state, int64_t n, int64_t side, int64_t columns) {
@@ -73,8 +75,8 @@ CommHook powersgd_hook(Int64 columns) {
   return [columns](const GradBucket& bucket) {
     const NoGradGuard no_grad;
     const Tensor& flat = bucket.flat;
-    const int64_t n = flat.numel(),
-                  side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
+    const int64_t n = flat.numel();
+    const int64_t side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
     if (itemsize(flat.dtype()) < 4 || 4 * columns >= side) return bucket.average(flat);
     const bool fresh = bucket.begin_scratch(side * (side + 2 * columns), flat.dtype());
     const LowRank x = parts_of(bucket.scratch, n, side, columns);

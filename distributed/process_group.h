@@ -88,7 +88,8 @@ struct CollectiveOptions {
 // One call, as a backend sees it. The tensors have been checked, and are contiguous.
 struct Collective {
   Operation operation;
-  Tensor input, output;
+  Tensor input;
+  Tensor output;
   ReduceOp reduce_op = ReduceOp::Sum;
   // The peer, of send and recv.
   int root = -1;
@@ -98,7 +99,8 @@ struct Collective {
   std::vector<Tensor> destinations = {};
   // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are
   // of one size.
-  std::vector<int64_t> input_counts = {}, output_counts = {};
+  std::vector<int64_t> input_counts = {};
+  std::vector<int64_t> output_counts = {};
   // A barrier's: the collective about which the ranks are to agree.
   std::optional<Frame> stands_for = {};
 
@@ -211,7 +213,8 @@ class ProcessGroup {
   Work submit(Collective collective);
   void check_peer(Operation operation, int peer) const;
 
-  int rank_, size_;
+  int rank_;
+  int size_;
   Device device_;
   int forks_ = forks;
   std::weak_ptr<const void> leader_;

@@ -87,7 +87,8 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
        wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
        channel](const Tensor& dy_) -> Gradients {
         const Tensor dy = to_layout(dy_, x.get().layout());
-        const Tensor sum_dy = empty_like(mean.get()), sum_dy_xhat = empty_like(mean.get());
+        const Tensor sum_dy = empty_like(mean.get());
+        const Tensor sum_dy_xhat = empty_like(mean.get());
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
                                             var.get(), eps);
         const TensorOptions same{sum_dy.dtype(), sum_dy.device()};
@@ -100,8 +101,8 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
         else
           sum_over_ranks(sum_dy, sum_dy_xhat,
                          own ? own->pass_unit() : static_cast<double>(dy.size(0)), channel);
-        const Tensor dx = empty_like(x.get()),
-                     dresidual = wants_residual ? empty_like(dx) : Tensor();
+        const Tensor dx = empty_like(x.get());
+        const Tensor dresidual = wants_residual ? empty_like(dx) : Tensor();
         kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(),
                                            var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
                                            count);

@@ -95,7 +95,8 @@ void VirtualRanks::add_replica(Device device) {
   const std::shared_ptr<nn::Module> own = options_.make_replica();
   check_replica(kName, module_, *own);
   own->to(device);
-  const auto parameters = module_.parameters(), copies = own->parameters();
+  const auto parameters = module_.parameters();
+  const auto copies = own->parameters();
   std::vector<Tensor> trained;
   for (size_t i = 0; i < parameters.size(); ++i) {
     copies[i].requires_grad_(parameters[i].requires_grad());

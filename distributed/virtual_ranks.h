@@ -70,8 +70,10 @@ class VirtualRanks {
   VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options);
 
   struct Shard {
-    int index;           // of all shards
-    int64_t begin, end;  // its rows among own_rows()
+    int index;  // of all shards
+    // its rows among own_rows()
+    int64_t begin;
+    int64_t end;
     nn::Module* module;  // that computes it: the module or, with several devices, a replica
     Device device;       // where that is
   };
@@ -133,7 +135,8 @@ class VirtualRanks {
   std::unique_ptr<ModuleWatch> watch_;
   std::vector<Replica> replicas_;
   std::unique_ptr<ShardGradients> gradients_;
-  bool flag_ = false, any_flag_ = false;
+  bool flag_ = false;
+  bool any_flag_ = false;
   const std::shared_ptr<const std::string> summary_ =
       std::make_shared<const std::string>("losses and buffers");
 };

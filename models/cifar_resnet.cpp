@@ -61,7 +61,8 @@ CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
         ", expected 6n + 2: 20, 32, 44, 56, 110");
   register_module("conv1", conv1_);
   register_module("bn1", bn1_);
-  const int n = (depth - 2) / 6, blocks[] = {n, n, n};
+  const int n = (depth - 2) / 6;
+  const int blocks[] = {n, n, n};
   add_blocks<BasicBlock>(layers_, blocks, 16, options.shortcut);
   for (int i = 0; i < 3; ++i) register_module("layer" + std::to_string(i + 1), layers_[i]);
   register_module("fc", fc_);

@@ -34,11 +34,14 @@ class BasicBlock : public nn::Module {
   nn::Conv2d conv2_;
   nn::BatchNorm2d bn2_;
   nn::Sequential downsample_;  // empty where the shapes agree, and with padding
-  int64_t stride_, padding_;   // zero channels on either side
+  // zero channels on either side
+  int64_t stride_;
+  int64_t padding_;
 };
 
 struct CifarResNetOptions {
-  int64_t in_channels = 3, num_classes = 10;
+  int64_t in_channels = 3;
+  int64_t num_classes = 10;
   Shortcut shortcut = Shortcut::Padding;
 };
 

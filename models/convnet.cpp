@@ -5,7 +5,8 @@
 namespace ringgrad::models {
 namespace {
 
-constexpr int64_t kChannels1 = 16, kChannels2 = 32;
+constexpr int64_t kChannels1 = 16;
+constexpr int64_t kChannels2 = 32;
 
 // Pixels of the last maps, which the linear layer sees: halved twice on each side.
 int64_t convnet_pixels(int64_t image_size) {

@@ -7,7 +7,10 @@
 namespace ringgrad::models {
 
 struct ConvNetOptions {
-  int64_t in_channels = 1, num_classes = 10, image_size = 28;  // pixels on each side
+  // pixels on each side
+  int64_t in_channels = 1;
+  int64_t num_classes = 10;
+  int64_t image_size = 28;
 };
 
 // (Convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. 29,034 parameters for
@@ -26,7 +29,8 @@ class ConvNet : public nn::Module {
     nn::Conv2d conv;
     nn::BatchNorm2d bn;
   };
-  Layer layer1_, layer2_;
+  Layer layer1_;
+  Layer layer2_;
   nn::Linear fc_;
 };
 

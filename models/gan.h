@@ -17,9 +17,11 @@ namespace ringgrad::models {
 
 struct GanOptions {
   // The size is a multiple of 4.
-  int64_t channels = 1, image_size = 28;
+  int64_t channels = 1;
+  int64_t image_size = 28;
   // Numbers that an image is drawn from; channels of the last layer but one.
-  int64_t latent = 100, width = 64;
+  int64_t latent = 100;
+  int64_t width = 64;
   double lr = 2e-4;
   // Parts into which the ranks of a group cut a batch (virtual_ranks.h); 0: one for each rank.
   int shards = 0;
@@ -33,7 +35,9 @@ class Gan {
   explicit Gan(const GanOptions& options, ProcessGroup* group = nullptr);
 
   struct Losses {
-    double discriminator, generator;  // means over the batch, the same bits on all ranks
+    // means over the batch, the same bits on all ranks
+    double discriminator;
+    double generator;
   };
   // Both networks' next step, on a batch of so many images. Collective. real: float32 [N, channels,
   // size, size] in
@@ -56,7 +60,8 @@ class Gan {
  private:
   struct Networks : nn::Module {
     explicit Networks(const GanOptions& options);
-    nn::Sequential generator, discriminator;
+    nn::Sequential generator;
+    nn::Sequential discriminator;
   };
   // Who divides the work of a network's step; none where there is no group.
   using Wrapper = std::optional<VirtualRanks>;
@@ -69,10 +74,13 @@ class Gan {
 
   GanOptions options_;
   Networks networks_;
-  nn::Sequential &generator_ = networks_.generator, &discriminator_ = networks_.discriminator;
+  nn::Sequential& generator_ = networks_.generator;
+  nn::Sequential& discriminator_ = networks_.discriminator;
   Tensor fixed_noise_;
-  Wrapper shared_generator_, shared_discriminator_;
-  std::optional<optim::Adam> generator_step_, discriminator_step_;
+  Wrapper shared_generator_;
+  Wrapper shared_discriminator_;
+  std::optional<optim::Adam> generator_step_;
+  std::optional<optim::Adam> discriminator_step_;
 };
 
 }  // namespace ringgrad::models

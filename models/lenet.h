@@ -13,8 +13,11 @@ class LeNet : public nn::Module {
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
  private:
-  nn::Conv2d conv1_, conv2_;
-  nn::Linear fc1_, fc2_, fc3_;
+  nn::Conv2d conv1_;
+  nn::Conv2d conv2_;
+  nn::Linear fc1_;
+  nn::Linear fc2_;
+  nn::Linear fc3_;
 };
 
 }  // namespace ringgrad::models

@@ -10,7 +10,8 @@
 namespace ringgrad::models {
 
 struct ModelOptions {
-  int64_t in_channels = 3, num_classes = 10;
+  int64_t in_channels = 3;
+  int64_t num_classes = 10;
   int64_t image_size = 32;  // pixels on each side
 };
 

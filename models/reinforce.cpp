@@ -34,7 +34,8 @@ CartPole::State some_start(RandomSequence& random) {
 std::vector<float> returns(int64_t steps, double discount) {
   std::vector<double> sum(steps);
   for (int64_t t = steps - 1; t >= 0; --t) sum[t] = 1 + (t + 1 < steps ? discount * sum[t + 1] : 0);
-  double mean = 0, square = 0;
+  double mean = 0;
+  double square = 0;
   for (const double r : sum) mean += r / static_cast<double>(steps);
   for (const double r : sum)
     square += (r - mean) * (r - mean) / static_cast<double>(std::max<int64_t>(1, steps - 1));
@@ -47,10 +48,16 @@ std::vector<float> returns(int64_t steps, double discount) {
 }  // namespace
 
 bool CartPole::push(bool right) {
-  constexpr double kGravity = 9.8, kCart = 1, kPole = 0.1, kHalfLength = 0.5, kForce = 10,
-                   kSeconds = 0.02;
+  constexpr double kGravity = 9.8;
+  constexpr double kCart = 1;
+  constexpr double kPole = 0.1;
+  constexpr double kHalfLength = 0.5;
+  constexpr double kForce = 10;
+  constexpr double kSeconds = 0.02;
   const auto [x, velocity, angle, spin] = state_;
-  const double sine = std::sin(angle), cosine = std::cos(angle), mass = kCart + kPole;
+  const double sine = std::sin(angle);
+  const double cosine = std::cos(angle);
+  const double mass = kCart + kPole;
   const double pushed =
       ((right ? kForce : -kForce) + kPole * kHalfLength * spin * spin * sine) / mass;
   const double turning = (kGravity * sine - cosine * pushed) /
@@ -120,7 +127,8 @@ Tensor Reinforce::loss_of_episode(int64_t number, int64_t& length) {
     }
   }
   length = cart.steps();
-  const Tensor odds = policy_(tensor(seen, {length, 4})), pushes = tensor(done, {length, 1});
+  const Tensor odds = policy_(tensor(seen, {length, 4}));
+  const Tensor pushes = tensor(done, {length, 1});
   const Tensor likely = gather(log_softmax(odds, 1), 1, pushes).squeeze(1);
   return -(likely * tensor(returns(length, options_.discount), {length})).sum();
 }
@@ -145,7 +153,8 @@ std::map<std::string, std::string> Reinforce::load(const std::string& path) {
              ", expected a number");
     return *known;
   };
-  const int64_t episodes = number("episodes"), pushes = number("pushes");
+  const int64_t episodes = number("episodes");
+  const int64_t pushes = number("pushes");
   nn::check_by_name("Reinforce::load", policy_.state_dict(), saved.model, true);
   step_.load_state_dict(saved.optimizer);
   policy_.load_state_dict(saved.model);

@@ -35,7 +35,8 @@ class CartPole {
 };
 
 struct ReinforceOptions {
-  double lr = 0.01, discount = 0.99;
+  double lr = 0.01;
+  double discount = 0.99;
   int64_t hidden = 128;
   uint64_t seed = 1;
   // Environments, which the ranks of a group share (virtual_ranks.h); 0: one for each rank.
@@ -79,7 +80,8 @@ class Reinforce {
   nn::Sequential policy_;
   std::optional<VirtualRanks> shared_;
   optim::Adam step_;
-  int64_t episodes_ = 0, pushes_ = 0;
+  int64_t episodes_ = 0;
+  int64_t pushes_ = 0;
 };
 
 }  // namespace ringgrad::models

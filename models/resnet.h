@@ -30,7 +30,8 @@ enum class Stem {
 };
 
 struct ResNetOptions {
-  int64_t in_channels = 3, num_classes = 1000;
+  int64_t in_channels = 3;
+  int64_t num_classes = 1000;
   Stem stem = Stem::ImageNet;
 };
 

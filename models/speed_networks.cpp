@@ -10,7 +10,8 @@ namespace ringgrad::models {
 namespace {
 
 constexpr int64_t kWhitened = 2;  // pixels on each side of a patch
-constexpr int64_t kWidth1 = 64, kWidth = 256;
+constexpr int64_t kWidth1 = 64;
+constexpr int64_t kWidth = 256;
 constexpr nn::BatchNorm2dOptions kNorm{.eps = 1e-12, .momentum = 0.4};
 
 nn::Conv2d same_size(int64_t in_channels, int64_t out_channels) {

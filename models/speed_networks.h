@@ -22,10 +22,14 @@ class Airbench : public nn::Module {
   struct Group : nn::Module {
     Group(int64_t in_channels, int64_t out_channels);
     Tensor forward(const Tensor& x) override;
-    nn::Conv2d conv1, conv2;
-    nn::BatchNorm2d norm1, norm2;
+    nn::Conv2d conv1;
+    nn::Conv2d conv2;
+    nn::BatchNorm2d norm1;
+    nn::BatchNorm2d norm2;
   };
-  Group group1_, group2_, group3_;
+  Group group1_;
+  Group group2_;
+  Group group3_;
 
  public:
   nn::Linear head;
@@ -41,8 +45,10 @@ class QuickNet : public nn::Module {
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
  private:
-  nn::Conv2d conv1_, conv2_;
-  nn::Linear fc1_, fc2_;
+  nn::Conv2d conv1_;
+  nn::Conv2d conv2_;
+  nn::Linear fc1_;
+  nn::Linear fc2_;
 };
 
 }  // namespace ringgrad::models

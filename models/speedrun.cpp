@@ -51,9 +51,13 @@ Tensor mirrored(const Tensor& images) {
 
 bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTransform& normalize,
               const SpeedrunOptions& options, const AfterStep& after_step) {
-  constexpr int64_t kBatch = kAirbenchBatch, kWhitenedImages = 5000, kWhiteningEpochs = 3;
+  constexpr int64_t kBatch = kAirbenchBatch;
+  constexpr int64_t kWhitenedImages = 5000;
+  constexpr int64_t kWhiteningEpochs = 3;
   // A step takes away lr · decay / lr.
-  constexpr double kBiasLr = 0.053, kHeadLr = 0.67, kWeightDecay = 2e-6 * kBatch;
+  constexpr double kBiasLr = 0.053;
+  constexpr double kHeadLr = 0.67;
+  constexpr double kWeightDecay = 2e-6 * kBatch;
   ImageTransform transform = normalize;
   transform.augment = {
       .crop_padding = 2, .reflect = true, .flip = true, .alternate = true, .seed = options.seed};
@@ -63,7 +67,8 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int64_t>(i);
   nn::init::whitening_(network.whiten.weight, image_batches(train_set, normalize)(first, 0).data);
 
-  std::vector<Tensor> filters, norms;
+  std::vector<Tensor> filters;
+  std::vector<Tensor> norms;
   for (const auto& [name, parameter] : network.named_parameters()) {
     if (!parameter.requires_grad()) continue;
     if (parameter.dim() == 4) filters.push_back(parameter);
@@ -81,10 +86,12 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
       filters,
       {.lr = 0.24, .weight_decay = 0, .momentum = 0.6, .steps = 3, .scale_by_shape = false});
 
-  const int64_t epochs = options.epochs > 0 ? options.epochs : 8, steps = epochs * loader.size();
+  const int64_t epochs = options.epochs > 0 ? options.epochs : 8;
+  const int64_t steps = epochs * loader.size();
   const int64_t whitening_steps = std::min(epochs, kWhiteningEpochs) * loader.size();
-  optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps)),
-      other_rates(others, down_to_zero(steps)), muon_rate(muon, down_to_zero(steps));
+  optim::LRScheduler whitening_rate(whitening, down_to_zero(whitening_steps));
+  optim::LRScheduler other_rates(others, down_to_zero(steps));
+  optim::LRScheduler muon_rate(muon, down_to_zero(steps));
 
   network.train();
   for (int64_t step = 0; step < steps;)
@@ -106,7 +113,9 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
       if (step < whitening_steps) whitening.step();
       others.step();
       muon.step();
-      whitening_rate.step(), other_rates.step(), muon_rate.step();
+      whitening_rate.step();
+      other_rates.step();
+      muon_rate.step();
       if (!after_step(++step, steps, loss.item<double>() / kBatch)) return false;
     }
   return true;
@@ -146,10 +155,12 @@ Tensor answer(nn::Module& network, const Tensor& images) {
 }
 
 Tensor answer_by_views(Airbench& network, const Tensor& images) {
-  const Tensor once = answer(network, images), best = topk(once, 2).values;
+  const Tensor once = answer(network, images);
+  const Tensor best = topk(once, 2).values;
   const Tensor lead = select(best, 1, 0) - select(best, 1, 1);
   const Tensor unsure = topk(lead, (lead.size(0) + 3) / 4, 0, /*largest=*/false).indices;
-  const Tensor seen = index_select(images, 0, unsure), first = index_select(once, 0, unsure);
+  const Tensor seen = index_select(images, 0, unsure);
+  const Tensor first = index_select(once, 0, unsure);
   const auto both = [&](const Tensor& x) {
     return answer(network, x) + answer(network, mirrored(x));
   };

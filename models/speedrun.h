@@ -17,7 +17,9 @@ struct SpeedrunOptions {
   DType dtype = DType::Float32;  // of images and activations
 };
 
-inline constexpr int64_t kAirbenchBatch = 2000, kQuickNetBatch = 128;  // images of a step
+// images of a step
+inline constexpr int64_t kAirbenchBatch = 2000;
+inline constexpr int64_t kQuickNetBatch = 128;
 
 // Called after each step: how many were taken, of how many, and the last one's mean loss. False:
 // stop.

@@ -22,7 +22,9 @@ class Linear : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Parameter weight, bias;  // [out, in], [out] or undefined
+  // [out, in], [out] or undefined
+  Parameter weight;
+  Parameter bias;
 };
 
 // ---- convolutions -------------------------------------------------------------------------------
@@ -44,7 +46,9 @@ class Conv2d : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Parameter weight, bias;  // [out, in/groups, R, S], [out] or undefined
+  // [out, in/groups, R, S], [out] or undefined
+  Parameter weight;
+  Parameter bias;
 
  private:
   ringgrad::Conv2dOptions options_;
@@ -89,9 +93,13 @@ class BatchNorm : public Module {
       const Tensor& running_var, const BatchNormOptions& options)>;
   void set_normalization(Normalization normalization) { normalization_ = std::move(normalization); }
 
-  Parameter weight, bias;            // [features] or undefined
-  Buffer running_mean, running_var;  // [features] or undefined
-  Buffer num_batches_tracked;        // int64 [], or undefined
+  // [features] or undefined
+  Parameter weight;
+  Parameter bias;
+  // [features] or undefined
+  Buffer running_mean;
+  Buffer running_var;
+  Buffer num_batches_tracked;  // int64 [], or undefined
   std::string extra_repr() const override;
 
  protected:

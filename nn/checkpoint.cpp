@@ -8,7 +8,9 @@ namespace ringgrad::nn {
 namespace {
 
 // One file holds all of it, so that no run finds a model beside the optimizer of another step.
-constexpr const char *kModel = "model.", *kOptimizer = "optim.", *kRandom = "random.";
+constexpr const char* kModel = "model.";
+constexpr const char* kOptimizer = "optim.";
+constexpr const char* kRandom = "random.";
 
 bool belongs_to_checkpoint(const std::pair<std::string, Tensor>& entry) {
   return entry.first.starts_with(kModel) || entry.first.starts_with(kOptimizer) ||

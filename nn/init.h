@@ -9,7 +9,8 @@ namespace ringgrad::nn::init {
 // How many inputs one output sums, and how many outputs one input enters: for a weight [out, in, R,
 // S…], in·R·S and out·R·S. Throws ShapeError below two dimensions.
 struct Fans {
-  int64_t in, out;
+  int64_t in;
+  int64_t out;
 };
 Fans fans(const Tensor& weight);
 

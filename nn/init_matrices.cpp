@@ -14,8 +14,10 @@ namespace ringgrad::nn::init {
 // host.
 void orthogonal_(const Tensor& weight, Real gain) {
   fans(weight);  // at least two dimensions
-  const int64_t rows = weight.size(0), columns = rows > 0 ? weight.numel() / rows : 0;
-  const int64_t count = std::min(rows, columns), length = std::max(rows, columns);
+  const int64_t rows = weight.size(0);
+  const int64_t columns = rows > 0 ? weight.numel() / rows : 0;
+  const int64_t count = std::min(rows, columns);
+  const int64_t length = std::max(rows, columns);
   std::vector<double> q = to_vector<double>(
       randn({count, length}, {.dtype = DType::Float64, .device = weight.device()}));
   const auto product = [&](int64_t a, int64_t b) {
@@ -41,7 +43,8 @@ void dirac_(const Tensor& weight) {
   CHECK_AS(ShapeError, weight.defined() && weight.dim() >= 3, "init::dirac_: the weight has ",
            weight.dim(), " dimensions, expected [out, in, R, S…]");
   std::vector<double> values(weight.numel());
-  int64_t field = 1, middle = 0;
+  int64_t field = 1;
+  int64_t middle = 0;
   for (int d = 2; d < weight.dim(); ++d) {
     field *= weight.size(d);
     middle = middle * weight.size(d) + weight.size(d) / 2;

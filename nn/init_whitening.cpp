@@ -23,13 +23,17 @@ struct Symmetric {
 // Σ p pᵀ / count over all patches p of size [channels, height, width], each as a row.
 Symmetric patch_covariance(const Tensor& images, const Shape& patch) {
   const Tensor x = contiguous(to(images, DType::Float32));
-  const int64_t channels = patch[0], rows = x.size(2) - patch[1] + 1,
-                columns = x.size(3) - patch[2] + 1;
-  const int64_t n = channels * patch[1] * patch[2], count = x.size(0) * rows * columns;
+  const int64_t channels = patch[0];
+  const int64_t rows = x.size(2) - patch[1] + 1;
+  const int64_t columns = x.size(3) - patch[2] + 1;
+  const int64_t n = channels * patch[1] * patch[2];
+  const int64_t count = x.size(0) * rows * columns;
   Symmetric sums{n, std::vector<double>(n * n)};
   std::vector<float> taken(n);
   for (int64_t p = 0; p < count; ++p) {
-    const int64_t image = p / (rows * columns), top = p / columns % rows, left = p % columns;
+    const int64_t image = p / (rows * columns);
+    const int64_t top = p / columns % rows;
+    const int64_t left = p % columns;
     float* next = taken.data();
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t r = top; r < top + patch[1]; ++r)
@@ -58,7 +62,8 @@ Symmetric eigenvectors(Symmetric& a) {
         if (a.at(p, q) == 0) continue;
         const double tau = (a.at(q, q) - a.at(p, p)) / (2 * a.at(p, q));
         const double tangent = std::copysign(1 / (std::abs(tau) + std::sqrt(1 + tau * tau)), tau);
-        const double cosine = 1 / std::sqrt(1 + tangent * tangent), sine = tangent * cosine;
+        const double cosine = 1 / std::sqrt(1 + tangent * tangent);
+        const double sine = tangent * cosine;
         const auto rotate = [&](double& x, double& y) {
           const double before = x;
           x = cosine * x - sine * y;

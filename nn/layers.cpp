@@ -75,7 +75,8 @@ PReLU::PReLU(Int64 num_parameters, Real init) {
 
 Tensor PReLU::forward(const Tensor& x) {
   CHECK(x.defined(), "PReLU: the input is an undefined tensor, expected elements");
-  const int64_t count = weight.numel(), channels = x.dim() > 1 ? x.size(1) : 1;
+  const int64_t count = weight.numel();
+  const int64_t channels = x.dim() > 1 ? x.size(1) : 1;
   CHECK_AS(ShapeError, count == 1 || count == channels, "PReLU: the input has shape ", x.shape(),
            " with ", channels, " channels, expected ", count);
   Shape each = {count};
@@ -95,8 +96,8 @@ Tensor Upsample::forward(const Tensor& x) {
            ", expected [N, C, H, W]");
   Pair size = options_.size;
   if (const double scale = options_.scale_factor; scale != 0) {
-    const double height = static_cast<double>(x.size(2)) * scale,
-                 width = static_cast<double>(x.size(3)) * scale;
+    const double height = static_cast<double>(x.size(2)) * scale;
+    const double width = static_cast<double>(x.size(3)) * scale;
     CHECK_AS(ShapeError, height == std::floor(height) && width == std::floor(width),
              "Upsample: the input ", x.shape(), " times ", scale, " is ", height, "×", width,
              " pixels, expected whole numbers; say the size instead");

@@ -9,7 +9,10 @@ namespace ringgrad::nn {
 
 // ---- convolutions -------------------------------------------------------------------------------
 struct Conv1dOptions {
-  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t dilation = 1;
+  int64_t groups = 1;
   bool bias = true;
 };
 
@@ -20,7 +23,9 @@ class Conv1d : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Parameter weight, bias;  // [out, in/groups, R], [out] or undefined
+  // [out, in/groups, R], [out] or undefined
+  Parameter weight;
+  Parameter bias;
 
  private:
   ringgrad::Conv1dOptions options_;
@@ -46,7 +51,9 @@ class ConvTranspose2d : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Parameter weight, bias;  // [in, out/groups, R, S], [out] or undefined
+  // [in, out/groups, R, S], [out] or undefined
+  Parameter weight;
+  Parameter bias;
 
  private:
   ringgrad::ConvTranspose2dOptions options_;
@@ -76,7 +83,9 @@ class LayerNorm : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Parameter weight, bias;  // of the normalized shape, or undefined
+  // of the normalized shape, or undefined
+  Parameter weight;
+  Parameter bias;
 
  private:
   Shape normalized_shape_;
@@ -93,10 +102,13 @@ class GroupNorm : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Parameter weight, bias;  // [channels] or undefined
+  // [channels] or undefined
+  Parameter weight;
+  Parameter bias;
 
  private:
-  int64_t groups_, channels_;
+  int64_t groups_;
+  int64_t channels_;
   double eps_;
 };
 
@@ -203,7 +215,8 @@ class Flatten : public Module {
   std::string extra_repr() const override;
 
  private:
-  int start_dim_, end_dim_;
+  int start_dim_;
+  int end_dim_;
 };
 
 class Identity : public Module {

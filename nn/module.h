@@ -139,7 +139,8 @@ class Module {
   Tensor forward_with_hooks(const Tensor& x);
   NamedTensors collect(Registrations Module::*which) const;
 
-  Registrations parameters_, buffers_;
+  Registrations parameters_;
+  Registrations buffers_;
   std::vector<Child> children_;
   std::map<int, ForwardHook> hooks_;
   int next_hook_ = 0;

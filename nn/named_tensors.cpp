@@ -47,7 +47,8 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
     CHECK_AS(DataError, added, operation, ": the state has '", name, "' twice; nothing was loaded");
   }
 
-  std::vector<std::string> mismatched, of_other_kind;
+  std::vector<std::string> mismatched;
+  std::vector<std::string> of_other_kind;
   NamedTensors absent;
   for (const auto& [name, tensor] : own) {
     const auto found = given.find(name);

@@ -14,7 +14,8 @@ using ringgrad::NamedTensors;
 // What loading by name found: own names that the state lacks, and names of the state that nobody
 // owns.
 struct LoadReport {
-  std::vector<std::string> missing, unexpected;
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
   // Every name began with "module." (PyTorch's DDP), and was taken without it.
   bool stripped_module_prefix = false;
 };

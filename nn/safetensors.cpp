@@ -25,7 +25,8 @@ std::shared_ptr<Storage> exact_storage(size_t bytes) {
 // The entry's bytes as a tensor: a view of the data where its place is aligned (always, in files
 // written here).
 Tensor tensor_of(const SafetensorsEntry& entry, const std::shared_ptr<Storage>& data) {
-  const size_t item = itemsize(entry.dtype), bytes = entry.end - entry.begin;
+  const size_t item = itemsize(entry.dtype);
+  const size_t bytes = entry.end - entry.begin;
   const Strides strides = contiguous_strides(entry.shape);
   if (entry.begin % item == 0)
     return Tensor(data, entry.shape, strides, static_cast<int64_t>(entry.begin / item),

@@ -146,8 +146,10 @@ class HeaderReader {
   SafetensorsHeader& header_;
   int depth_ = 0;
   bool in_metadata_ = false;
-  std::string name_, field_;
-  std::set<std::string> names_, seen_;
+  std::string name_;
+  std::string field_;
+  std::set<std::string> names_;
+  std::set<std::string> seen_;
   size_t names_in_metadata_ = 0;
   std::vector<uint64_t> numbers_;
 };

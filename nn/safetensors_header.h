@@ -30,7 +30,9 @@ struct SafetensorsEntry {
   std::string name;
   DType dtype;
   Shape shape;
-  uint64_t begin, end;  // bytes, from the beginning of the data
+  // bytes, from the beginning of the data
+  uint64_t begin;
+  uint64_t end;
 
   bool operator==(const SafetensorsEntry&) const = default;
 };

@@ -18,7 +18,8 @@ std::vector<Command>& registered() {
 
 std::string check_device_name(const std::string& name) {
   const size_t colon = std::min(name.find(':'), name.size());
-  const std::string type = name.substr(0, colon), number = name.substr(colon);  // ":0"
+  const std::string type = name.substr(0, colon);
+  const std::string number = name.substr(colon);  // ":0"
   const bool numbered = number.size() >= 2 && number.size() <= 5 &&
                         number.find_first_not_of("0123456789", 1) == std::string::npos;
   return (type == "cpu" || type == "cuda") && (number.empty() || numbered)

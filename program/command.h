@@ -50,7 +50,8 @@ class Command {
   Command(int place, const char* name, const char* help, Add add);
 
   int place_;
-  std::string name_, help_;
+  std::string name_;
+  std::string help_;
   Add add_;
 };
 

@@ -20,7 +20,8 @@ namespace ringgrad::program {
 inline std::string value_misunderstood(const std::string& type, std::string& value) {
   if (value.empty()) return "is empty; give it a value, or leave it out";
   if (type.find("SIZE [") != std::string::npos) return "";  // 64K
-  const bool is_signed = type.starts_with("INT"), is_unsigned = type.starts_with("UINT");
+  const bool is_signed = type.starts_with("INT");
+  const bool is_unsigned = type.starts_with("UINT");
   if (is_signed || is_unsigned) {
     const auto number = parse_number<int64_t>(value);
     const auto natural = parse_number<uint64_t>(value);

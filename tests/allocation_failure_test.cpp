@@ -22,7 +22,9 @@ using namespace ringgrad;
 namespace {
 
 constexpr int64_t kNever = INT64_MAX;
-std::atomic<int64_t> calls = 0, first_to_fail = kNever, last_to_fail = kNever;
+std::atomic<int64_t> calls = 0;
+std::atomic<int64_t> first_to_fail = kNever;
+std::atomic<int64_t> last_to_fail = kNever;
 std::atomic<int64_t> in_use = 0;  // pieces of memory from operator new
 
 bool fails() {
@@ -89,7 +91,8 @@ TEST_CASE(
   register_backend(DeviceType::CPU, new ScarceMemory(device_backend(DeviceType::CPU)));
   const auto model = models::make_model("cnn", {.in_channels = 1, .image_size = 28});
   optim::SGD optimizer(model->named_parameters(), {.lr = 0.01, .momentum = 0.9});
-  const Tensor images = empty({2, 1, 28, 28}), labels = tensor<int64_t>({0, 1});
+  const Tensor images = empty({2, 1, 28, 28});
+  const Tensor labels = tensor<int64_t>({0, 1});
   normal_(images, 0, 1);
   const auto step = [&] {
     optimizer.zero_grad();
@@ -120,7 +123,8 @@ TEST_CASE(
   };
   for (int64_t n = 0; n < needed; ++n) {
     failing_step(n);  // what is made once is there now
-    const int64_t pieces = in_use, bytes = memory_stats({}).live_bytes;
+    const int64_t pieces = in_use;
+    const int64_t bytes = memory_stats({}).live_bytes;
     const bool told = failing_step(n) || only_one;  // one that fails is tried again
     if (in_use == pieces && memory_stats({}).live_bytes == bytes && told) continue;
     CAPTURE(n, needed, told, in_use.load(), pieces, memory_stats({}).live_bytes, bytes);
@@ -143,7 +147,8 @@ TEST_CASE("letters among which an allocation fails, any one, all hear of their e
     std::vector<std::byte> bytes;
   };
   constexpr int kLetters = 40;  // more than a queue holds without a piece of memory of its own
-  bool threw = true, ever = false;
+  bool threw = true;
+  bool ever = false;
   for (int64_t n = 0; threw; ++n) {
     const auto transports = in_process_transports(2);
     Transport& t = *transports[0];

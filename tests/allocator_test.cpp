@@ -150,7 +150,8 @@ TEST_CASE("threads allocate at the same time, and the account stays exact",
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([t, &wrong] {
       for (int i = 0; i < 500; ++i) {
-        const Tensor x = full({100 + 50 * t + i % 7}, t), y = x.detach();
+        const Tensor x = full({100 + 50 * t + i % 7}, t);
+        const Tensor y = x.detach();
         wrong += y.data<float>()[99] != static_cast<float>(t);
       }
     });

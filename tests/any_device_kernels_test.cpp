@@ -35,7 +35,8 @@ TEST_CASE("in every dtype an index outside is skipped, and a sum is added to wha
       const auto index = [&](const std::vector<int64_t>& places, const Shape& shape) {
         return to(tensor(places, shape), device);
       };
-      const Tensor x = empty({1, 3, 1}, {dtype, device}), y = zeros({1, 3, 1}, {dtype, device});
+      const Tensor x = empty({1, 3, 1}, {dtype, device});
+      const Tensor y = zeros({1, 3, 1}, {dtype, device});
       copy_(x, tensor<float>({1, 2, 3}, {1, 3, 1}));
       kernels::index_select(y, x, index({-1, 1, 3}, {3}));
       CHECK(to_vector<double>(y) == Values{0, 2, 0});
@@ -62,8 +63,9 @@ TEST_CASE("ReLU behind batch norm keeps NaN, whoever computes it", "[quick][cuda
             values[i] = i / 4 % 16 == 0 ? 1 : i % 2 ? -1 : 1;
           values[0] = NAN;
           const Layout layout = device.is_cuda() ? Layout::ChannelsLast : Layout::Strided;
-          const Tensor x = empty({2, 16, 2, 2}, {dtype, device, layout}), y = empty_like(x),
-                       residual = zeros_like(x);
+          const Tensor x = empty({2, 16, 2, 2}, {dtype, device, layout});
+          const Tensor y = empty_like(x);
+          const Tensor residual = zeros_like(x);
           copy_(x, tensor(values, x.shape()));
           const auto channels = [&] { return ones({16}, {.device = device}); };
           kernels::batch_norm(y, {}, channels(), channels(), x, channels(),
@@ -85,8 +87,12 @@ TEST_CASE("a target outside the classes gives NaN, an ignored one 0", "[quick][c
       for (const double value : to_vector<double>(x)) result.push_back(std::isnan(value));
       return result;
     };
-    const Tensor x = zeros({3, 2}, {.device = device}), t = to(tensor<int64_t>({2, -1, 1}), device);
-    const Tensor loss = blank({3}), weight = blank({3}), lse = blank({3, 2}), dx = blank({3, 2});
+    const Tensor x = zeros({3, 2}, {.device = device});
+    const Tensor t = to(tensor<int64_t>({2, -1, 1}), device);
+    const Tensor loss = blank({3});
+    const Tensor weight = blank({3});
+    const Tensor lse = blank({3, 2});
+    const Tensor dx = blank({3, 2});
     kernels::cross_entropy(loss, weight, lse, x, t, {}, {.ignore_index = -1});
     CHECK(nans(loss) == std::vector<bool>{true, false, false});
     kernels::cross_entropy_backward(dx, ones({3}, {.device = device}), x, lse, t, {},
@@ -108,10 +114,14 @@ TEST_CASE("the loss of a class survives a large number that all logits have in c
       const auto blank = [&](const Shape& shape) { return empty(shape, {.device = device}); };
       const Tensor x = to(tensor<float>({common, common + 1, common - 1}, {1, 3}), device);
       const Tensor t = to(tensor<int64_t>({0}), device);
-      const Tensor loss = blank({1}), weight = blank({1}), lse = blank({1, 2}), dx = blank({1, 3});
+      const Tensor loss = blank({1});
+      const Tensor weight = blank({1});
+      const Tensor lse = blank({1, 2});
+      const Tensor dx = blank({1, 3});
       kernels::cross_entropy(loss, weight, lse, x, t, {}, {});
       kernels::cross_entropy_backward(dx, ones({1}, {.device = device}), x, lse, t, {}, {});
-      const double e = std::exp(1), sum = 1 + e + 1 / e;
+      const double e = std::exp(1);
+      const double sum = 1 + e + 1 / e;
       CHECK(difference(loss, {std::log(sum)}, {DType::Float32, 3}) == "");
       CHECK(difference(dx, {1 / sum - 1, e / sum, 1 / e / sum}, {DType::Float32, 3}) == "");
     }
@@ -121,8 +131,8 @@ TEST_CASE("sums of integers wrap", "[quick][cuda]") {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const Device device : devices()) {
     INFO(device);
-    const Tensor x = to(tensor<int64_t>({kMost, 2, 5000}), device),
-                 y = empty({1}, {DType::Int64, device});
+    const Tensor x = to(tensor<int64_t>({kMost, 2, 5000}), device);
+    const Tensor y = empty({1}, {DType::Int64, device});
     kernels::sum(y, x, 1);
     CHECK(y.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
     const Tensor many = to(full({5000, 3}, 0x1p62, {.dtype = DType::Int64}), device);
@@ -133,8 +143,8 @@ TEST_CASE("sums of integers wrap", "[quick][cuda]") {
     kernels::index_add(place, x.as_strided({1, 3, 1}, {3, 1, 1}, 0),
                        to(tensor<int64_t>({0, 0, 0}), device));
     CHECK(place.item<int64_t>() == std::numeric_limits<int64_t>::min() + 5001);
-    const Tensor negative = to(tensor<int32_t>({-7, 2}), device),
-                 total = empty({1}, {DType::Int32, device});
+    const Tensor negative = to(tensor<int32_t>({-7, 2}), device);
+    const Tensor total = empty({1}, {DType::Int32, device});
     kernels::sum(total, negative, 2);
     CHECK(total.item<int32_t>() == -10);
   }
@@ -155,8 +165,10 @@ TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[qu
             return y;
           };
           const auto channel = [&](double value) { return full({1}, value, {dtype, device}); };
-          const Tensor x = images(values), dx = empty_like(x), sum = channel(0),
-                       sum_xhat = channel(0);
+          const Tensor x = images(values);
+          const Tensor dx = empty_like(x);
+          const Tensor sum = channel(0);
+          const Tensor sum_xhat = channel(0);
           kernels::batch_norm_backward_reduce(sum, sum_xhat, images(dy), x, {}, channel(1),
                                               channel(4), 0);
           kernels::batch_norm_backward_apply(dx, {}, images(dy), x, {}, channel(1), channel(4),
@@ -194,12 +206,15 @@ TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {
   std::vector<float> numbers(2 * 14400);
   for (size_t i = 0; i < numbers.size(); ++i)
     numbers[i] = 5000 + static_cast<float>(i * 7919 % 1024) / 1024;
-  const Tensor x = tensor(numbers, {16, 2, 30, 30}), exact = to(x, DType::Float64);
-  const Tensor mean = empty({2}, {.dtype = DType::Float64}), var = empty_like(mean);
+  const Tensor x = tensor(numbers, {16, 2, 30, 30});
+  const Tensor exact = to(x, DType::Float64);
+  const Tensor mean = empty({2}, {.dtype = DType::Float64});
+  const Tensor var = empty_like(mean);
   kernels::batch_norm_stats(mean, var, exact);
   for (const Device device : devices()) {
     INFO(device);
-    const Tensor device_mean = empty({2}, {.device = device}), device_var = empty_like(device_mean);
+    const Tensor device_mean = empty({2}, {.device = device});
+    const Tensor device_var = empty_like(device_mean);
     kernels::batch_norm_stats(device_mean, device_var, to(x, device));
     CHECK(difference(device_var, to_vector<double>(var), {DType::Float32, 14400}) == "");
   }

@@ -89,6 +89,8 @@ MUTANTS = [
     ("lines", "tests/long.py", "pass\n" * 501, 501),
     ("lines", "core/long.cpp", "\n" * 501, 501),
     ("columns", "core/wide.cpp", "\nint " + "x" * 97 + ";\n", 2),
+    ("one_a_line", "core/pair.cpp", "\nvoid f() {\n  const int a = 1, b = 2;\n}\n", 3),
+    ("one_a_line", "core/pair.cpp", "\nvoid f() {\n  a.low = 1, a.high += g(2);\n}\n", 3),
     ("formatting", "tests/.clang-format", "ColumnLimit: 40\n", 2, "tests/op_specs.cpp"),
     ("budget", "core/long.cpp", "int x;\n" * (architecture_sizes.MAX_TOKENS // 3 + 1), 1, "tests/architecture_sizes.py"),
     ("book", "distributed/os/socket.h", "int x;\n" * (architecture_sizes.MAX_BOOK // 3 + 1), 1, "CMakeLists.txt"),

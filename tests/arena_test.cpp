@@ -24,7 +24,9 @@ Tensor leaf(const Shape& shape, double first, DType dtype = DType::Float32) {
 }  // namespace
 
 TEST_CASE("flatten_parameters lays values and gradients in reverse order", "[quick]") {
-  const Tensor a = leaf({2, 3}, 10), b = leaf({17}, 100), c = leaf({}, 5);
+  const Tensor a = leaf({2, 3}, 10);
+  const Tensor b = leaf({17}, 100);
+  const Tensor c = leaf({}, 5);
   const Tensor handle = b;
   a.set_grad(full({2, 3}, 7));
   flatten_parameters({a, b, c});
@@ -34,10 +36,14 @@ TEST_CASE("flatten_parameters lays values and gradients in reverse order", "[qui
   REQUIRE(ranges[0].parameters == std::vector<int>{2, 1, 0});
   REQUIRE(ranges[0].offsets == std::vector<int64_t>{0, 16, 48});
   REQUIRE(ranges[0].values.shape() == Shape{54});
-  std::vector<float> values(54), grads(54);
+  std::vector<float> values(54);
+  std::vector<float> grads(54);
   values[0] = 5;
   for (int i = 0; i < 17; ++i) values[16 + i] = static_cast<float>(100 + i);
-  for (int i = 0; i < 6; ++i) values[48 + i] = static_cast<float>(10 + i), grads[48 + i] = 7;
+  for (int i = 0; i < 6; ++i) {
+    values[48 + i] = static_cast<float>(10 + i);
+    grads[48 + i] = 7;
+  }
   REQUIRE(to_vector<float>(ranges[0].values) == values);
   REQUIRE(to_vector<float>(ranges[0].grads) == grads);
 
@@ -49,9 +55,11 @@ TEST_CASE("flatten_parameters lays values and gradients in reverse order", "[qui
 
 TEST_CASE("flatten_parameters does nothing the second time, unless the memory is the caller's",
           "[quick]") {
-  const Tensor a = leaf({20}, 0), b = leaf({3}, 50);
+  const Tensor a = leaf({20}, 0);
+  const Tensor b = leaf({3}, 50);
   flatten_parameters({a, b});
-  const void *values = a.raw_data(), *grads = a.grad().raw_data();
+  const void* values = a.raw_data();
+  const void* grads = a.grad().raw_data();
   flatten_parameters({a, b});
   REQUIRE(a.raw_data() == values);
   REQUIRE(a.grad().raw_data() == grads);
@@ -65,7 +73,9 @@ TEST_CASE("flatten_parameters does nothing the second time, unless the memory is
 }
 
 TEST_CASE("one arena per dtype", "[quick]") {
-  const Tensor a = leaf({2}, 0), b = leaf({2}, 1, DType::Float64), c = leaf({2}, 2);
+  const Tensor a = leaf({2}, 0);
+  const Tensor b = leaf({2}, 1, DType::Float64);
+  const Tensor c = leaf({2}, 2);
   flatten_parameters({a, b, c});
   const auto ranges = arena_ranges({a, b, c});
   REQUIRE(ranges.size() == 2);
@@ -76,7 +86,9 @@ TEST_CASE("one arena per dtype", "[quick]") {
 }
 
 TEST_CASE("different parameters in one memory are refused", "[quick]") {
-  const Tensor a = leaf({2, 3}, 0), b = leaf({3}, 10), tied = leaf({2, 3}, 20);
+  const Tensor a = leaf({2, 3}, 0);
+  const Tensor b = leaf({3}, 10);
+  const Tensor tied = leaf({2, 3}, 20);
   tied.set_data(a);
   require_error<Error>("flatten_parameters: parameters ", [&] {
     flatten_parameters({a, b, tied});
@@ -95,7 +107,8 @@ TEST_CASE("different parameters in one memory are refused", "[quick]") {
 }
 
 TEST_CASE("backward writes into the arena", "[quick]") {
-  const Tensor a = leaf({2}, 1), b = leaf({2}, 3);
+  const Tensor a = leaf({2}, 1);
+  const Tensor b = leaf({2}, 3);
   flatten_parameters({a, b});
   const auto range = arena_ranges({a, b})[0];
   sum(mul(a, b)).backward();
@@ -106,7 +119,10 @@ TEST_CASE("backward writes into the arena", "[quick]") {
 }
 
 TEST_CASE("ranges end where values or gradients are apart", "[quick]") {
-  const Tensor a = leaf({4}, 0), b = leaf({4}, 10), c = leaf({4}, 20), empty_one = leaf({0}, 0);
+  const Tensor a = leaf({4}, 0);
+  const Tensor b = leaf({4}, 10);
+  const Tensor c = leaf({4}, 20);
+  const Tensor empty_one = leaf({0}, 0);
   REQUIRE(arena_ranges({a, b}).size() == 2);  // never flattened
 
   flatten_parameters({a, empty_one, b, c});

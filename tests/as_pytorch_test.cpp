@@ -23,7 +23,9 @@ Values values(const Tensor& x) { return to_vector<double>(x); }
 }  // namespace
 
 TEST_CASE("a number divides as a tensor does, rounded once", "[as_pytorch][quick]") {
-  std::vector<float> numbers, sevenths, inverses;
+  std::vector<float> numbers;
+  std::vector<float> sevenths;
+  std::vector<float> inverses;
   for (int i = 1; i < 3000; ++i) {
     numbers.push_back(static_cast<float>(i) * 0.37f);
     sevenths.push_back(numbers.back() / 7);
@@ -75,7 +77,9 @@ TEST_CASE("bools are counted", "[as_pytorch][quick]") {
 }
 
 TEST_CASE("where PyTorch promotes, an error says what to convert", "[as_pytorch][quick]") {
-  const Tensor whole = arange(3), flags = whole > 0, real = ones({3});
+  const Tensor whole = arange(3);
+  const Tensor flags = whole > 0;
+  const Tensor real = ones({3});
   require_error<DTypeError>("mul: the tensor is int64 and the number 0.5, expected a whole number",
                             [&] { whole * 0.5; });
   require_error<DTypeError>("mul: dtypes int64 and float32 differ", [&] { whole* real; });
@@ -103,7 +107,8 @@ TEST_CASE("nothing is written where elements share a place", "[as_pytorch][quick
   refused("uniform_", [&] { uniform_(rows, 0, 1); });
   refused("normal_", [&] { normal_(rows, 0, 1); });
   CHECK(values(row) == Values{7, 8, 9});
-  const Tensor mean = expand(zeros({1}), {2}), var = expand(ones({1}), {2});
+  const Tensor mean = expand(zeros({1}), {2});
+  const Tensor var = expand(ones({1}), {2});
   require_error<Error>("batch_norm: the destination has shape [2] and strides [0], so that ", [&] {
     batch_norm(zeros({4, 2}), {}, {}, mean, var);
   });
@@ -112,7 +117,8 @@ TEST_CASE("nothing is written where elements share a place", "[as_pytorch][quick
 }
 
 TEST_CASE("nothing is copied onto another view of itself", "[as_pytorch][quick]") {
-  const Tensor x = to(arange(9), DType::Float32), square = reshape(x, {3, 3});
+  const Tensor x = to(arange(9), DType::Float32);
+  const Tensor square = reshape(x, {3, 3});
   const char* const text = "have memory in common";
   require_error<Error>(text, [&] { copy_(square, transpose(square, 0, 1)); });
   require_error<Error>(text, [&] { copy_(slice(x, 0, 1, 9), slice(x, 0, 0, 8)); });
@@ -147,7 +153,8 @@ TEST_CASE("a gradient follows a leaf that was converted or moved since", "[as_py
 }
 
 TEST_CASE("a leaf that was frozen since receives nothing", "[as_pytorch][quick]") {
-  const Tensor x = leaf({3, 3}), w = leaf({2, 2});
+  const Tensor x = leaf({3, 3});
+  const Tensor w = leaf({2, 2});
   const Tensor loss = sum(x * w);
   w.set_requires_grad(false);
   loss.backward();
@@ -157,7 +164,9 @@ TEST_CASE("a leaf that was frozen since receives nothing", "[as_pytorch][quick]"
 
 TEST_CASE("without zero_grad(None) a parameter that no loss reaches still decays",
           "[as_pytorch][quick]") {
-  const Tensor used = leaf({1}), unused = leaf({1}), frozen = leaf({1});
+  const Tensor used = leaf({1});
+  const Tensor unused = leaf({1});
+  const Tensor frozen = leaf({1});
   optim::SGD optimizer(std::vector<Tensor>{used, unused, frozen}, {.lr = 0.5, .weight_decay = 0.5});
   frozen.set_requires_grad(false);
   optimizer.zero_grad();

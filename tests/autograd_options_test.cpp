@@ -22,7 +22,8 @@ Tensor leaf() { return tensor<double>({1, 2, 3}).requires_grad_(); }
 }  // namespace
 
 TEST_CASE("a retained graph gives its gradients again, one that was not says how", "[quick]") {
-  const Tensor x = leaf(), loss = (x * x).sum();
+  const Tensor x = leaf();
+  const Tensor loss = (x * x).sum();
   loss.backward({}, true);
   loss.backward({}, true);
   CHECK(values(x.grad()) == Values{4, 8, 12});
@@ -35,8 +36,11 @@ TEST_CASE(
     "grad() gives the gradients of inputs, leaves or not, "
     "and leaves alone what it was not asked for",
     "[quick]") {
-  const Tensor x = leaf(), w = leaf();
-  const Tensor h = x * w, y = (h * h).sum(), z = h.sum();
+  const Tensor x = leaf();
+  const Tensor w = leaf();
+  const Tensor h = x * w;
+  const Tensor y = (h * h).sum();
+  const Tensor z = h.sum();
   const auto gradients = autograd::grad({y, z}, {x, h}, {.retain_graph = true});
   CHECK(values(gradients[0]) == Values{3, 18, 57});  // (2 h + 1) w
   CHECK(values(gradients[1]) == Values{3, 9, 19});
@@ -81,7 +85,8 @@ TEST_CASE("a hook sees a gradient on its way, may replace it, and stays until it
 }
 
 TEST_CASE("retain_grad() leaves the gradient in a tensor that is no leaf", "[quick]") {
-  const Tensor x = leaf(), h = x * 2;
+  const Tensor x = leaf();
+  const Tensor h = x * 2;
   h.retain_grad();
   (h * h).sum().backward({}, true);
   CHECK(values(h.grad()) == Values{4, 8, 12});
@@ -100,8 +105,10 @@ TEST_CASE("retain_grad() leaves the gradient in a tensor that is no leaf", "[qui
 
 TEST_CASE("under autocast products are taken in 16 bits, and parameters and losses stay float32",
           "[quick]") {
-  const Tensor x = ones({2, 3}), w = full({4, 3}, 1.0 / 3).requires_grad_();
-  Tensor y, loss;
+  const Tensor x = ones({2, 3});
+  const Tensor w = full({4, 3}, 1.0 / 3).requires_grad_();
+  Tensor y;
+  Tensor loss;
   {
     AutocastGuard autocast;
     y = linear(x, w);
@@ -119,7 +126,8 @@ TEST_CASE("under autocast products are taken in 16 bits, and parameters and loss
 
 TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of its new value",
           "[quick]") {
-  const Tensor x = leaf(), h = x * 2;
+  const Tensor x = leaf();
+  const Tensor h = x * 2;
   h.retain_grad();
   Values of_old_value;
   h.register_hook([&](const Tensor& grad) {
@@ -138,7 +146,8 @@ TEST_CASE("a tracked write in place keeps the gradient that a tensor retains, of
 
 TEST_CASE("no write in place goes to a leaf that requires a gradient, but under a NoGradGuard",
           "[quick]") {
-  const Tensor x = leaf(), y = tensor<double>({4, 5, 6});
+  const Tensor x = leaf();
+  const Tensor y = tensor<double>({4, 5, 6});
   const std::vector<std::function<void()>> writes = {
       [&] { x.fill_(1); },     [&] { x.zero_(); },   [&] { x.copy_(y); },
       [&] { x += y; },         [&] { x -= 1; },      [&] { x.mul_(2); },
@@ -162,7 +171,10 @@ TEST_CASE("no write in place goes to a leaf that requires a gradient, but under 
 }
 
 TEST_CASE("autograd::grad runs what lies between outputs and inputs, and nothing else", "[quick]") {
-  const Tensor a = leaf(), b = leaf(), h = a * 2, k = exp(b);
+  const Tensor a = leaf();
+  const Tensor b = leaf();
+  const Tensor h = a * 2;
+  const Tensor k = exp(b);
   int hooks = 0;
   for (const Tensor& x : {b, k})
     x.register_hook([&](const Tensor&) {
@@ -173,7 +185,8 @@ TEST_CASE("autograd::grad runs what lies between outputs and inputs, and nothing
   const Tensor loss = (h * k).sum();
   // An input may be an output, lie on the way to another input, occur twice, or not be reached.
   const auto gradients = autograd::grad({loss}, {h, a, a, loss}, {.retain_graph = true});
-  const Values e = values(k), twice = values(k * 2);
+  const Values e = values(k);
+  const Values twice = values(k * 2);
   CHECK(values(gradients[0]) == e);
   CHECK(values(gradients[1]) == twice);
   CHECK(values(gradients[2]) == twice);
@@ -189,7 +202,8 @@ TEST_CASE("autograd::grad runs what lies between outputs and inputs, and nothing
 }
 
 TEST_CASE("after a hook that throws, the same graph gives whole gradients", "[quick]") {
-  const Tensor x = leaf(), h = x * 2;
+  const Tensor x = leaf();
+  const Tensor h = x * 2;
   bool fails = true;
   h.register_hook([&](const Tensor&) -> Tensor {
     if (fails) throw Error("no");

@@ -29,7 +29,8 @@ static constinit Kernel<void(const Tensor& y, const Conv2dOptions& options), kVe
 
 namespace {
 
-int native_runs = 0, vendor_runs = 0;
+int native_runs = 0;
+int vendor_runs = 0;
 constexpr auto kSlow = std::chrono::milliseconds(8);
 
 void write([[maybe_unused]] const Tensor& y, [[maybe_unused]] float value) {
@@ -224,8 +225,8 @@ TEST_CASE("a directory that cannot be written costs only the memory", "[quick][a
 }
 
 TEST_CASE("a call's signature tells apart what speed depends on", "[quick][autotune]") {
-  const Tensor x = zeros({2, 3, 4, 5}),
-               blocked = empty({2, 3, 4, 5}, {.layout = Layout::ChannelBlocked});
+  const Tensor x = zeros({2, 3, 4, 5});
+  const Tensor blocked = empty({2, 3, 4, 5}, {.layout = Layout::ChannelBlocked});
   const auto text = [](const auto&... args) { return call_signature("k", args...); };
   CHECK(text(x) == "k float32[2,3,4,5]");
   CHECK(text(zeros({2}, {.dtype = DType::BFloat16}), Tensor()) == "k bfloat16[2] -");

@@ -60,8 +60,8 @@ TEST_CASE("a tensor larger than the cap is split, and its rest takes others in",
 }
 
 TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][quick]") {
-  const int64_t first = GENERATE(1, 64, 200, 4096, 1 << 30),
-                cap = GENERATE(1, 64, 200, 4096, 1 << 30);
+  const int64_t first = GENERATE(1, 64, 200, 4096, 1 << 30);
+  const int64_t cap = GENERATE(1, 64, 200, 4096, 1 << 30);
   const DType dtype = GENERATE(DType::Float32, DType::Float64, DType::BFloat16);
   const ArenaRange arena = arena_of({1, 700, 16, 3, 5000, 64, 1}, 0, dtype);
   int64_t at = 0;
@@ -76,8 +76,8 @@ TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][
             std::max<int64_t>(b == 0 ? first : cap, 16 * static_cast<int64_t>(itemsize(dtype))));
     // It waits for exactly those that reach into it.
     for (size_t k = 0; k < arena.parameters.size(); ++k) {
-      const int64_t begin = arena.offsets[k],
-                    end = k + 1 < 7 ? arena.offsets[k + 1] : arena.grads.numel();
+      const int64_t begin = arena.offsets[k];
+      const int64_t end = k + 1 < 7 ? arena.offsets[k + 1] : arena.grads.numel();
       const bool reaches = begin < buckets[b].end && end > buckets[b].begin;
       const auto& listed = buckets[b].parameters;
       REQUIRE((std::find(listed.begin(), listed.end(), static_cast<int>(k)) != listed.end()) ==
@@ -88,7 +88,8 @@ TEST_CASE("buckets cover every element once, whatever the caps", "[bucket_plan][
 }
 
 TEST_CASE("buckets of two dtypes are launched in one order of readiness", "[bucket_plan][quick]") {
-  ArenaRange single = arena_of({16, 16}), twice = arena_of({16, 16}, 2, DType::Float64);
+  ArenaRange single = arena_of({16, 16});
+  ArenaRange twice = arena_of({16, 16}, 2, DType::Float64);
   const auto buckets = plan_buckets({single, twice}, {0, 2, 1, 3}, {.first_bytes = 1, .bytes = 1});
   std::vector<int> order;
   for (const BucketRange& bucket : buckets)
@@ -124,9 +125,10 @@ TEST_CASE("buckets of an order that is not the one in memory", "[bucket_plan][qu
 
 TEST_CASE("buckets of any order cover every element once, and wait for those that reach into them",
           "[bucket_plan][quick]") {
-  const int64_t first = GENERATE(1, 200, 4096), cap = GENERATE(1, 200, 4096, 1 << 30);
-  const ArenaRange low = arena_of({1, 700, 16, 3, 5000, 64, 1}),
-                   high = arena_of({9, 0, 130, 16}, 7, DType::Float64);
+  const int64_t first = GENERATE(1, 200, 4096);
+  const int64_t cap = GENERATE(1, 200, 4096, 1 << 30);
+  const ArenaRange low = arena_of({1, 700, 16, 3, 5000, 64, 1});
+  const ArenaRange high = arena_of({9, 0, 130, 16}, 7, DType::Float64);
   std::mt19937 random(11);
   for (int time = 0; time < 50; ++time) {
     std::vector<int> order = counting(11);

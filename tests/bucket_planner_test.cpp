@@ -71,7 +71,8 @@ TEST_CASE("no other number of equal buckets is much better by the model's own ti
           "[quick]") {
   // Exposed time and the latencies that each bucket costs, for k equal buckets of an evenly ready
   // arena.
-  const double bytes = 16e6, computes = 0.040;
+  const double bytes = 16e6;
+  const double computes = 0.040;
   for (const double per_byte : {2e-10, 1e-9, 8e-9})
     for (const double latency : {1e-5, 1e-4, 1e-3}) {
       const LinkModel link{latency, per_byte};

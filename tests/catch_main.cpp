@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-int cases = 0, cases_left_out = 0;
+int cases = 0;
+int cases_left_out = 0;
 
 #if __has_include(<catch2/catch_all.hpp>)
 using Listener = Catch::EventListenerBase;

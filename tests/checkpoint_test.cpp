@@ -289,7 +289,8 @@ TEST_CASE("a save that fails at any byte leaves the old file and nothing else", 
 
 TEST_CASE("a checkpoint keeps its parts apart", "[quick]") {
   const TempFolder folder;
-  const Tensor w = tensor<float>({1, 2}, {2}), m = tensor<float>({3, 4}, {2});
+  const Tensor w = tensor<float>({1, 2}, {2});
+  const Tensor m = tensor<float>({3, 4}, {2});
   nn::save_checkpoint(folder / "c", {.model = {{"w", w}},
                                      .optimizer = {{"momentum.w", m}},
                                      .random = nn::random_state(),

@@ -23,7 +23,8 @@ void must(bool condition, const char* what) {
 // What nobody else sends: [from + 1, to + 2], or with its dimensions exchanged, so that it is not
 // contiguous.
 Tensor part(int from, int to, bool transposed) {
-  const int64_t rows = from + 1, columns = to + 2;
+  const int64_t rows = from + 1;
+  const int64_t columns = to + 2;
   const Tensor x = transposed ? empty({columns, rows}).as_strided({rows, columns}, {1, rows}, 0)
                               : empty({rows, columns});
   std::vector<float> values;
@@ -39,7 +40,8 @@ template <class T>
 T expected(ReduceOp op, const std::vector<T>& values) {
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   Wide result = static_cast<Wide>(values[0]);
-  T least = values[0], most = values[0];
+  T least = values[0];
+  T most = values[0];
   for (size_t i = 1; i < values.size(); ++i) {
     const Wide next = static_cast<Wide>(values[i]);
     least = std::min(least, values[i]);
@@ -98,7 +100,8 @@ TEST_CASE("every rank gets its part from every rank", "[collective_kinds][quick]
   run(size, channel, [&](ProcessGroup& group) {
     const int rank = group.rank();
     for (const bool async : {false, true}) {
-      std::vector<double> mine, want;
+      std::vector<double> mine;
+      std::vector<double> want;
       for (int r = 0; r < size; ++r) {
         mine.insert(mine.end(), {rank * 10.0 + r, -1});
         want.insert(want.end(), {r * 10.0 + rank, -1});
@@ -107,7 +110,9 @@ TEST_CASE("every rank gets its part from every rank", "[collective_kinds][quick]
       group.all_to_all(y, tensor(mine), {.async = async}).wait();
       must(to_vector<double>(y) == want, "equal parts");
 
-      std::vector<Tensor> to, from, parts;
+      std::vector<Tensor> to;
+      std::vector<Tensor> from;
+      std::vector<Tensor> parts;
       for (int r = 0; r < size; ++r) {
         to.push_back(part(rank, r, async));
         from.push_back(empty({rank + 2, r + 1}).as_strided({r + 1, rank + 2}, {1, r + 1}, 0));

@@ -63,7 +63,8 @@ constexpr int64_t kPart = 240;  // elements of [2, 20, 2, 3]
 
 struct Case {
   ProcessGroup& group;
-  Kind in, out;
+  Kind in;
+  Kind out;
   bool async;
   int root = 1;
 
@@ -73,15 +74,23 @@ struct Case {
           str(what, " from layout ", in, " to ", out, ": wrong values on rank ", group.rank()));
   }
   void run() const {
-    const int rank = group.rank(), size = group.size();
+    const int rank = group.rank();
+    const int size = group.size();
     const CollectiveOptions how{.async = async};
-    const Values own = values(rank, kPart), whole = values(rank, kPart * size);
+    const Values own = values(rank, kPart);
+    const Values whole = values(rank, kPart * size);
     const auto whole_of = [&](int r) { return values(r, kPart * size); };
-    Values all, sum(kPart), sum_of_parts(kPart);
+    Values all;
+    Values sum(kPart);
+    Values sum_of_parts(kPart);
     for (int r = 0; r < size; ++r) {
-      const Values theirs = values(r, kPart), part = part_of(whole_of(r), rank, kPart);
+      const Values theirs = values(r, kPart);
+      const Values part = part_of(whole_of(r), rank, kPart);
       all.insert(all.end(), theirs.begin(), theirs.end());
-      for (size_t i = 0; i < kPart; ++i) sum[i] += theirs[i], sum_of_parts[i] += part[i];
+      for (size_t i = 0; i < kPart; ++i) {
+        sum[i] += theirs[i];
+        sum_of_parts[i] += part[i];
+      }
     }
     const auto blank = [&](int64_t n) { return laid_out(out, Values(static_cast<size_t>(n), -1)); };
 
@@ -137,7 +146,8 @@ TEST_CASE("every collective takes every layout, another one on each rank",
 TEST_CASE("a plain convolution's output is gathered as what it is",
           "[collective_layout][quick][threads]") {
   check(errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
-    const Tensor x = full({2, 3, 8, 8}, group.rank() + 1), w = ones({20, 3, 3, 3});
+    const Tensor x = full({2, 3, 8, 8}, group.rank() + 1);
+    const Tensor w = ones({20, 3, 3, 3});
     const Tensor y = conv2d(x, w, {}, {});
     const Tensor all = empty({4, 20, 6, 6});
     group.all_gather(all, y).wait();

@@ -13,7 +13,9 @@ using namespace ringgrad;
 using namespace ringgrad::test;
 
 TEST_CASE("composed operations refuse what does not fit, and say what would", "[quick]") {
-  const Tensor x = zeros({2, 6}), image = zeros({1, 4, 5}), none;
+  const Tensor x = zeros({2, 6});
+  const Tensor image = zeros({1, 4, 5});
+  const Tensor none;
   const auto index = [](std::vector<int64_t> values) { return tensor(values); };
   require_error<IndexError>("narrow: 3 elements from 4 on along dimension 1 of shape [2, 6]",
                             [&] { narrow(x, 1, 4, 3); });
@@ -72,7 +74,8 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
 }
 
 TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]") {
-  const Tensor seven = tensor<int64_t>({7, -7}), two = full({}, 2, {.dtype = DType::Int64});
+  const Tensor seven = tensor<int64_t>({7, -7});
+  const Tensor two = full({}, 2, {.dtype = DType::Int64});
   for (const Tensor& y : {seven / two, seven / 2}) {
     CHECK(y.dtype() == DType::Float32);
     CHECK(to_vector<float>(y) == std::vector<float>{3.5, -3.5});
@@ -96,7 +99,8 @@ TEST_CASE("what is written to a part of a convolution's result is written to the
   CHECK(sum_after([](const Tensor& y) { y.view({2, 4})[1] *= 2; }) == 48);
   CHECK(sum_after([](const Tensor& y) { y.transpose(2, 3).zero_(); }) == 0);
   CHECK(sum_after([](const Tensor& y) { fill_(y.squeeze(0), 0); }) == 0);
-  const Tensor y = convolved(), same = y;
+  const Tensor y = convolved();
+  const Tensor same = y;
   y[0][0] = 0;
   CHECK(same.sum().item<double>() == 16);
 }
@@ -108,8 +112,10 @@ TEST_CASE("a scatter of several values to one place leaves their sum, and x else
 
 TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, statistics stay",
           "[quick]") {
-  const Tensor weight = ones({2}).requires_grad_(), bias = ones({2}).requires_grad_();
-  const Tensor mean = full({2}, 3), var = full({2}, 4);
+  const Tensor weight = ones({2}).requires_grad_();
+  const Tensor bias = ones({2}).requires_grad_();
+  const Tensor mean = full({2}, 3);
+  const Tensor var = full({2}, 4);
   for (const Shape& shape : {Shape{0, 2, 3, 3}, Shape{3, 2, 0, 3}, Shape{0, 2}})
     for (const bool training : {true, false}) {
       const Tensor x = zeros(shape).requires_grad_();
@@ -130,14 +136,16 @@ TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, sta
 
 TEST_CASE("batch norm with max pooling has its parts' gradients", "[quick]") {
   manual_seed(4);
-  const Tensor values_of_x = randn({6, 18, 5, 7}), dy = randn({6, 18, 2, 3});
+  const Tensor values_of_x = randn({6, 18, 5, 7});
+  const Tensor dy = randn({6, 18, 2, 3});
   for (const bool affine : {true, false})
     for (const bool training : {true, false})
       for (const bool rectified : {true, false}) {
         INFO("affine " << affine << ", training " << training << ", relu " << rectified);
         const auto gradients = [&](bool fused, bool wants_dx) {
-          const Tensor x = values_of_x.clone().set_requires_grad(wants_dx), mean = zeros({18}),
-                       var = ones({18});
+          const Tensor x = values_of_x.clone().set_requires_grad(wants_dx);
+          const Tensor mean = zeros({18});
+          const Tensor var = ones({18});
           std::vector<Tensor> leaves{x};
           if (affine) leaves = {x, rand({18}).set_requires_grad(), rand({18}).set_requires_grad()};
           const Activation activation = rectified ? Activation::Relu : Activation::None;
@@ -209,7 +217,10 @@ TEST_CASE(
     const Tensor inputs[] = {transpose(clone(contiguous(transposed)), 0, 1), weight, bias};
     std::vector<Tensor> results[2];
     for (const bool fused : {false, true}) {
-      for (const Tensor& input : inputs) input.set_grad({}), input.set_requires_grad(true);
+      for (const Tensor& input : inputs) {
+        input.set_grad({});
+        input.set_requires_grad(true);
+      }
       const Tensor y =
           fused ? group_norm(inputs[0], 2, weight, bias) : composed(inputs[0], weight, bias);
       y.backward(g);
@@ -217,7 +228,8 @@ TEST_CASE(
     }
     for (size_t i = 0; i < 4; ++i)
       CHECK(max(abs(results[0][i] - results[1][i])).item<double>() < 1e-10);
-    const Tensor x = inputs[0].detach(), plain = group_norm(x, 2);
+    const Tensor x = inputs[0].detach();
+    const Tensor plain = group_norm(x, 2);
     CHECK(max(abs(plain - composed(x, ones_like(weight), zeros_like(bias)))).item<double>() <
           1e-10);
     CHECK(

@@ -54,7 +54,8 @@ TEST_CASE("module: a child that was no member and is gone is an error, not a cra
 }
 
 TEST_CASE("module: no module contains itself", "[quick]") {
-  Open a, b;
+  Open a;
+  Open b;
   REQUIRE_THROWS_AS(a.register_module("a", a), Error);
   a.register_module("b", b);
   REQUIRE(contains(error_of<Error>([&] { b.register_module("a", a); }),

@@ -17,7 +17,10 @@ using namespace ringgrad;
 namespace {
 
 struct Layer {
-  int64_t channels, size, filter, stride;
+  int64_t channels;
+  int64_t size;
+  int64_t filter;
+  int64_t stride;
 };
 
 Tensor random(const Shape& shape, double std, DType dtype) {
@@ -27,11 +30,14 @@ Tensor random(const Shape& shape, double std, DType dtype) {
 }
 
 struct Result {
-  std::vector<double> y, dx, dw;
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<double> dw;
 };
 Result convolve(const Layer& layer, DType dtype, DType images, DType parameters) {
   manual_seed(5);
-  const int64_t c = layer.channels, out = layer.size / layer.stride;
+  const int64_t c = layer.channels;
+  const int64_t out = layer.size / layer.stride;
   const double he = std::sqrt(2.0 / static_cast<double>(c * layer.filter * layer.filter));
   // values that the dtype under test can hold, in the dtype to compute with
   const Tensor x = to(relu(random({4, c, layer.size, layer.size}, 1, dtype)), images)
@@ -45,7 +51,8 @@ Result convolve(const Layer& layer, DType dtype, DType images, DType parameters)
 }
 
 double relative_rms(const std::vector<double>& got, const std::vector<double>& want) {
-  double error = 0, size = 0;
+  double error = 0;
+  double size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     error += (got[i] - want[i]) * (got[i] - want[i]);
     size += want[i] * want[i];
@@ -66,7 +73,8 @@ TEST_CASE("the errors of the convolution algorithms", "[conv][quick]") {
         set_conv_algorithm(algorithm);
         const Result got = convolve(layer, dtype, dtype, DType::Float32);
         set_conv_algorithm(ConvAlgorithm::Auto);
-        const double y = relative_rms(got.y, want.y), dx = relative_rms(got.dx, want.dx);
+        const double y = relative_rms(got.y, want.y);
+        const double dx = relative_rms(got.dx, want.dx);
         const double dw = relative_rms(got.dw, want.dw);
         const bool winograd = algorithm == ConvAlgorithm::Winograd;
         std::cout << fmt::format(
@@ -111,8 +119,8 @@ TEST_CASE("direct products of bfloat16 numbers are exact", "[conv][quick]") {
                     to_vector<double>(w.grad())};
     };
     CAPTURE(c, k, height, width, r, stride, padding);
-    const Result got = run(DType::BFloat16, DType::Float32),
-                 want = run(DType::Float64, DType::Float64);
+    const Result got = run(DType::BFloat16, DType::Float32);
+    const Result want = run(DType::Float64, DType::Float64);
     CHECK(relative_rms(got.y, want.y) < 0x1p-9);
     if (c >= 16) CHECK(relative_rms(got.dx, want.dx) < 0x1p-9);
     CHECK(relative_rms(got.dw, want.dw) < 1e-6);

@@ -14,7 +14,8 @@ using namespace ringgrad;
 
 namespace {
 
-constexpr int64_t kImages = 3, kChannels = 24;
+constexpr int64_t kImages = 3;
+constexpr int64_t kChannels = 24;
 
 // [kImages, kChannels, size, size]. By turns a channel is noise; all alike, which sums up to the
 // most; a number among others of a thousandth; zeros; zeros but in one image. Its numbers are of
@@ -74,7 +75,8 @@ TEST_CASE("weight gradients of bfloat16 images of all kinds and sizes", "[conv][
         set_conv_algorithm(algorithm);
         const auto got = weight_gradient(x, dy, size, r, stride, DType::BFloat16, DType::Float32);
         set_conv_algorithm(ConvAlgorithm::Auto);
-        const std::vector<double> x_norms = norms(x), dy_norms = norms(dy);
+        const std::vector<double> x_norms = norms(x);
+        const std::vector<double> dy_norms = norms(dy);
         double most = 0;
         for (size_t i = 0; i < want.size(); ++i) {
           const double largest =
@@ -92,14 +94,15 @@ TEST_CASE("weight gradients of a bfloat16 channel that is not finite", "[conv][q
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     for (const auto algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd})
       for (const bool in_x : {true, false}) {
-        std::vector<double> x = images_of_all_kinds(1, 20, 0, 0),
-                            dy = images_of_all_kinds(1, 20, 0, 0);
+        std::vector<double> x = images_of_all_kinds(1, 20, 0, 0);
+        std::vector<double> dy = images_of_all_kinds(1, 20, 0, 0);
         (in_x ? x : dy)[20 * 20 * 5 + 105] = value;  // channel 5 of the first image
         set_conv_algorithm(algorithm);
         const auto dw = weight_gradient(x, dy, 20, 3, 1, DType::BFloat16, DType::Float32);
         set_conv_algorithm(ConvAlgorithm::Auto);
         for (size_t i = 4; i < dw.size(); i += 9) {  // the middle taps
-          const size_t c = i / 9 % kChannels, k = i / 9 / kChannels;
+          const size_t c = i / 9 % kChannels;
+          const size_t k = i / 9 / kChannels;
           INFO(value << ' ' << c << ' ' << k);
           CHECK(std::isfinite(dw[i]) == ((in_x ? c : k) != 5));
         }
@@ -112,7 +115,10 @@ TEST_CASE("a pixel that is not finite, in direct convolutions of few channels", 
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
     for (const int64_t channels : {1, 3, 5, 20})
       for (const int64_t r : {1, 3, 5}) {
-        const int64_t height = 9, width = 11, row = 4, column = 5;
+        const int64_t height = 9;
+        const int64_t width = 11;
+        const int64_t row = 4;
+        const int64_t column = 5;
         std::vector<double> x(channels * height * width, 0.5);
         x[((channels - 1) * height + row) * width + column] =
             std::numeric_limits<double>::infinity();
@@ -123,8 +129,8 @@ TEST_CASE("a pixel that is not finite, in direct convolutions of few channels", 
         set_conv_algorithm(ConvAlgorithm::Auto);
         const std::vector<double> values = to_vector<double>(y);
         for (int64_t i = 0; i < y.numel(); ++i) {
-          const int64_t down = std::abs(i / width % height - row),
-                        across = std::abs(i % width - column);
+          const int64_t down = std::abs(i / width % height - row);
+          const int64_t across = std::abs(i % width - column);
           INFO(dtype << ", " << channels << " channels, filter " << r << ", " << down << " down, "
                      << across << " across");
           CHECK(std::isfinite(values[i]) == (down > r / 2 || across > r / 2));

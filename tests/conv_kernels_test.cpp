@@ -60,7 +60,8 @@ struct Problem {
           for (int64_t q = 0; q < g.ow; ++q)
             for (int64_t r = 0; r < g.r; ++r)
               for (int64_t s = 0; s < g.s; ++s) {
-                const int64_t i = p * g.stride + r - g.padding, j = q * g.stride + s - g.padding;
+                const int64_t i = p * g.stride + r - g.padding;
+                const int64_t j = q * g.stride + s - g.padding;
                 if (i < 0 || j < 0 || i >= g.h || j >= g.w) continue;
                 for (int64_t c = 0; c < g.c; ++c)
                   body(((n * g.k + k) * g.oh + p) * g.ow + q, ((n * g.c + c) * g.h + i) * g.w + j,
@@ -69,7 +70,10 @@ struct Problem {
   }
 
   Conv2dGeometry g;
-  std::vector<float> x, w, dy, bias;
+  std::vector<float> x;
+  std::vector<float> w;
+  std::vector<float> dy;
+  std::vector<float> bias;
 };
 
 std::vector<float> blocked(Stream stream, const std::vector<float>& nchw, int64_t n, int64_t c,
@@ -89,7 +93,8 @@ std::vector<float> contiguous(Stream stream, const std::vector<float>& image, in
 // rms error / rms of the reference; NaN if anything is NaN
 double relative_error(const std::vector<float>& got, const std::vector<double>& reference) {
   REQUIRE(got.size() == reference.size());
-  double difference = 0, size = 0;
+  double difference = 0;
+  double size = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     difference += (got[i] - reference[i]) * (got[i] - reference[i]);
     size += reference[i] * reference[i];
@@ -127,7 +132,9 @@ bool padding_is_zero(const std::vector<float>& image, const BlockedShape& shape,
 // All outputs of one geometry and method, for comparisons bit by bit. With `adds` y has a bias, and
 // x is added to dx.
 struct Outputs {
-  std::vector<float> y, dx, dw;
+  std::vector<float> y;
+  std::vector<float> dx;
+  std::vector<float> dw;
   bool operator==(const Outputs&) const = default;
 };
 
@@ -151,7 +158,8 @@ Outputs run(Stream stream, const Problem& p, ConvAlgorithm algorithm, bool adds)
   const auto x = converted<T>(blocked(stream, p.x, g.n, g.c, g.h, g.w));
   const auto dy = converted<T>(blocked(stream, p.dy, g.n, g.k, g.oh, g.ow));
   const float nan = std::numeric_limits<float>::quiet_NaN();  // what is not written shows
-  std::vector<T> y(output_shape(g).numel(), nan), dx(input_shape(g).numel(), nan);
+  std::vector<T> y(output_shape(g).numel(), nan);
+  std::vector<T> dx(input_shape(g).numel(), nan);
   std::vector<float> dw(p.w.size(), nan);
   convolve<T>(stream, g, method_of<T>(g, ConvPass::Forward, algorithm), Direction::Forward,
               x.data(), p.w.data(), adds ? p.bias.data() : nullptr, nullptr, y.data());
@@ -164,7 +172,9 @@ Outputs run(Stream stream, const Problem& p, ConvAlgorithm algorithm, bool adds)
 }
 
 struct References {
-  std::vector<double> y, dx, dw;
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<double> dw;
 };
 
 References references(const Problem& p, bool adds) {
@@ -195,10 +205,10 @@ void check(const Conv2dGeometry& g, ConvAlgorithm algorithm) {
               << (adds ? " bias, addend" : ""));
     const References expected = references(p, adds);
     const Outputs got = run<T>(stream, p, algorithm, adds);
-    const double taps = static_cast<double>(g.r * g.s),
-                 outputs = static_cast<double>(g.n * g.oh * g.ow);
-    const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow),
-               dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
+    const double taps = static_cast<double>(g.r * g.s);
+    const double outputs = static_cast<double>(g.n * g.oh * g.ow);
+    const auto y = contiguous(stream, got.y, g.n, g.k, g.oh, g.ow);
+    const auto dx = contiguous(stream, got.dx, g.n, g.c, g.h, g.w);
     REQUIRE(relative_error(y, expected.y) <
             tolerance<T>(g, algorithm, taps * static_cast<double>(g.c)));
     REQUIRE(relative_error(dx, expected.dx) <
@@ -327,7 +337,8 @@ TEST_CASE("first layers read contiguous images", "[quick][threads][conv]") {
     Outputs previous;
     for (int threads : {1, 2, 3}) {
       const Stream stream = pool_stream(threads);
-      std::vector<float> y(output_shape(g).numel()), dw(p.w.size());
+      std::vector<float> y(output_shape(g).numel());
+      std::vector<float> dw(p.w.size());
       const auto dy = blocked(stream, p.dy, g.n, g.k, g.oh, g.ow);
       convolve_nchw(stream, g, p.x.data(), p.w.data(), p.bias.data(), y.data());
       weight_gradient_nchw(stream, g, p.x.data(), dy.data(), dw.data());
@@ -373,7 +384,8 @@ TEST_CASE("first layers on tiles", "[quick][conv]") {
     const Tensor dy = to_layout(in_dtype(tensor(p.dy, {g.n, g.k, g.oh, g.ow}), DType::BFloat16),
                                 Layout::ChannelBlocked);
     const auto results = [&](const Tensor& images) {
-      const Tensor y = empty_like(dy), dw = empty_like(w);
+      const Tensor y = empty_like(dy);
+      const Tensor dw = empty_like(w);
       kernels::conv2d(y, images, in_dtype(w, x.dtype()), {}, options);
       kernels::conv2d_backward_weight(dw, dy, images, options);
       return std::pair(to_vector<double>(y), to_vector<double>(dw));

@@ -8,10 +8,12 @@ namespace {
 
 constexpr DType f32 = DType::Float32, bf16 = DType::BFloat16, f16 = DType::Float16,
                 f64 = DType::Float64;
-constexpr auto kForward = ConvPass::Forward, kWeight = ConvPass::BackwardWeight;
+constexpr auto kForward = ConvPass::Forward;
+constexpr auto kWeight = ConvPass::BackwardWeight;
 
 struct Row {
-  Shape x, w;
+  Shape x;
+  Shape w;
   Conv2dOptions options;
   DType dtype;
   const char* vectors;  // what is chosen without tiles,
@@ -23,9 +25,11 @@ struct Row {
 }  // namespace
 
 TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
-  const Conv2dOptions same{.padding = 1}, half{.stride = 2, .padding = 1},
-      first{.stride = 2, .padding = 3};
-  const Conv2dOptions dilated{.padding = 2, .dilation = 2}, depthwise{.padding = 1, .groups = 64};
+  const Conv2dOptions same{.padding = 1};
+  const Conv2dOptions half{.stride = 2, .padding = 1};
+  const Conv2dOptions first{.stride = 2, .padding = 3};
+  const Conv2dOptions dilated{.padding = 2, .dilation = 2};
+  const Conv2dOptions depthwise{.padding = 1, .groups = 64};
   const Conv2dOptions oblong{.stride = {2, 1}, .padding = 1};
   const char* const f43 = "Winograd F(4, 3)";
   const char* const tiles = "direct, on tiles";

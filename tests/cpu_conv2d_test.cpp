@@ -11,13 +11,24 @@ using namespace ringgrad::test;
 namespace {
 
 struct Case {
-  int64_t n, c, h, w, k, r, s;
+  int64_t n;
+  int64_t c;
+  int64_t h;
+  int64_t w;
+  int64_t k;
+  int64_t r;
+  int64_t s;
   Conv2dOptions options = {};
 };
 
 struct Reference {
-  std::vector<double> y, dx, dw;
-  int64_t terms_y, terms_dx, terms_dw;  // of the longest sum of each
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<double> dw;
+  // of the longest sum of each
+  int64_t terms_y;
+  int64_t terms_dx;
+  int64_t terms_dw;
 };
 
 // Each product of the definition contributes to one element of y, of dx and of dw. To dx, x itself
@@ -25,8 +36,12 @@ struct Reference {
 Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const Tensor& w,
                     const Tensor& b, const Tensor& dy) {
   const Conv2dOptions& o = t.options;
-  const int64_t c_group = t.c / o.groups, k_group = t.k / o.groups;
-  const std::vector<double> vx = values(x), vw = values(w), vb = values(b), vdy = values(dy);
+  const int64_t c_group = t.c / o.groups;
+  const int64_t k_group = t.k / o.groups;
+  const std::vector<double> vx = values(x);
+  const std::vector<double> vw = values(w);
+  const std::vector<double> vb = values(b);
+  const std::vector<double> vdy = values(dy);
   Reference ref{std::vector<double>(vdy.size()), vx,
                 std::vector<double>(vw.size()),  c_group * t.r * t.s + 1,
                 k_group * t.r * t.s + 1,         t.n * p * q};
@@ -54,17 +69,22 @@ Reference reference(const Case& t, int64_t p, int64_t q, const Tensor& x, const 
 
 void check_conv(const Case& t, DType dtype, Layout layout = Layout::Strided) {
   const Conv2dOptions& o = t.options;
-  const int64_t p = o.out_h(t.h, t.r), q = o.out_w(t.w, t.s);
-  const Shape x_shape{t.n, t.c, t.h, t.w}, w_shape{t.k, t.c / o.groups, t.r, t.s};
+  const int64_t p = o.out_h(t.h, t.r);
+  const int64_t q = o.out_w(t.w, t.s);
+  const Shape x_shape{t.n, t.c, t.h, t.w};
+  const Shape w_shape{t.k, t.c / o.groups, t.r, t.s};
   INFO("x " << x_shape << ", w " << w_shape << ", stride " << o.stride.h << ", padding "
             << o.padding.h << ", dilation " << o.dilation.h << ", groups " << o.groups << ", "
             << dtype);
   const Tensor x = random_tensor(x_shape, dtype, 1);
-  const Tensor w = random_tensor(w_shape, dtype, 2), b = random_tensor({t.k}, dtype, 3);
+  const Tensor w = random_tensor(w_shape, dtype, 2);
+  const Tensor b = random_tensor({t.k}, dtype, 3);
   const Tensor dy = random_tensor({t.n, t.k, p, q}, dtype, 4);
-  const Tensor y = empty(dy.shape(), {dtype, {}, layout}), dx = empty(x.shape(), y.options());
+  const Tensor y = empty(dy.shape(), {dtype, {}, layout});
+  const Tensor dx = empty(x.shape(), y.options());
   const Tensor dw = empty(w.shape(), {.dtype = dtype});
-  const Tensor images = empty(x.shape(), y.options()), grads = empty(dy.shape(), y.options());
+  const Tensor images = empty(x.shape(), y.options());
+  const Tensor grads = empty(dy.shape(), y.options());
   kernels::copy(images, x);
   kernels::copy(grads, dy);
   kernels::conv2d(y, images, w, b, o);
@@ -123,23 +143,29 @@ TEST_CASE("conv2d with dilation, as that of sub-images", "[quick][cpu]") {
   for (int done = 0; done < 40;) {
     const DType dtype = done % 2 ? DType::BFloat16 : DType::Float32;
     const Pair dilation = {from(1, 4), from(2, 5)};
-    const int64_t r = from(2, 4), s = from(2, 4);
+    const int64_t r = from(2, 4);
+    const int64_t s = from(2, 4);
     const Case t = {
         from(1, 2),  from(16, 34),
         from(1, 12), from(1, 12),
         from(1, 34), r,
         s,           {.padding = {from(0, dilation.h), from(0, dilation.w)}, .dilation = dilation}};
-    const int64_t p = t.options.out_h(t.h, r), q = t.options.out_w(t.w, s);
+    const int64_t p = t.options.out_h(t.h, r);
+    const int64_t q = t.options.out_w(t.w, s);
     if (p < 1 || q < 1) continue;
-    const Tensor x = whole_numbers({t.n, t.c, t.h, t.w}, dtype),
-                 w = whole_numbers({t.k, t.c, r, s}, dtype), b = whole_numbers({t.k}, dtype),
-                 dy = whole_numbers({t.n, t.k, p, q}, dtype);
+    const Tensor x = whole_numbers({t.n, t.c, t.h, t.w}, dtype);
+    const Tensor w = whole_numbers({t.k, t.c, r, s}, dtype);
+    const Tensor b = whole_numbers({t.k}, dtype);
+    const Tensor dy = whole_numbers({t.n, t.k, p, q}, dtype);
     ++done;
     INFO("x " << x.shape() << ", w " << w.shape() << ", padding " << t.options.padding.h << " "
               << t.options.padding.w << ", dilation " << dilation.h << " " << dilation.w << ", "
               << dtype);
     const Reference ref = reference(t, p, q, x, w, b, dy);
-    const Tensor images = blocked(x), grads = blocked(dy), y = blocked(dy), dx = blocked(x);
+    const Tensor images = blocked(x);
+    const Tensor grads = blocked(dy);
+    const Tensor y = blocked(dy);
+    const Tensor dx = blocked(x);
     const Tensor dw = empty(w.shape(), {.dtype = DType::Float32});
     for (const ConvAlgorithm algorithm : {ConvAlgorithm::Direct, ConvAlgorithm::Auto}) {
       set_conv_algorithm(algorithm);
@@ -166,7 +192,8 @@ TEST_CASE("conv_transpose2d with dilation, from many channels to few", "[quick][
     sum(y * y).backward();
     return std::vector{y.detach(), all[0].grad(), all[1].grad()};
   };
-  const std::vector<Tensor> found = run(DType::Float32), want = run(DType::Float64);
+  const std::vector<Tensor> found = run(DType::Float32);
+  const std::vector<Tensor> want = run(DType::Float64);
   for (size_t i = 0; i < want.size(); ++i) require_close(found[i], values(want[i]), 1e-4);
 }
 
@@ -196,10 +223,13 @@ TEST_CASE("depthwise conv2d with every kind of window", "[quick][cpu]") {
     return std::uniform_int_distribution<int64_t>(low, high)(generator);
   };
   for (int done = 0; done < 150;) {
-    const int64_t groups = from(1, 5), filters = groups * from(1, 3), r = from(1, 9),
-                  s = from(1, 9);
-    const Pair stride = {from(1, 3), from(1, 3)}, padding = {from(0, 5), from(0, 5)},
-               dilation = {from(1, 3), from(1, 3)};
+    const int64_t groups = from(1, 5);
+    const int64_t filters = groups * from(1, 3);
+    const int64_t r = from(1, 9);
+    const int64_t s = from(1, 9);
+    const Pair stride = {from(1, 3), from(1, 3)};
+    const Pair padding = {from(0, 5), from(0, 5)};
+    const Pair dilation = {from(1, 3), from(1, 3)};
     const Case t = {from(1, 3),
                     groups,
                     from(1, 30),
@@ -219,9 +249,12 @@ TEST_CASE("depthwise conv2d of channel-blocked images with every kind of window"
     return std::uniform_int_distribution<int64_t>(low, high)(generator);
   };
   for (int done = 0; done < 150;) {
-    const int64_t groups = from(16, 40), r = from(1, 9), s = from(1, 9);
-    const Pair stride = {from(1, 3), from(1, 3)}, padding = {from(0, 5), from(0, 5)},
-               dilation = {from(1, 2), from(1, 2)};
+    const int64_t groups = from(16, 40);
+    const int64_t r = from(1, 9);
+    const int64_t s = from(1, 9);
+    const Pair stride = {from(1, 3), from(1, 3)};
+    const Pair padding = {from(0, 5), from(0, 5)};
+    const Pair dilation = {from(1, 2), from(1, 2)};
     const Case t = {from(1, 3),
                     groups,
                     from(1, 20),
@@ -286,8 +319,9 @@ TEST_CASE("a tap of a depthwise convolution that sees no infinity has a finite g
           "[quick][cpu]") {
   std::vector<float> pixels(12, 1.0f);
   pixels[11] = INFINITY;
-  const Tensor x = tensor(pixels, {1, 1, 1, 12}), dy = full({1, 1, 1, 10}, 1),
-               dw = empty({1, 1, 1, 3});
+  const Tensor x = tensor(pixels, {1, 1, 1, 12});
+  const Tensor dy = full({1, 1, 1, 10}, 1);
+  const Tensor dw = empty({1, 1, 1, 3});
   kernels::conv2d_backward_weight(dw, dy, x, {});
   require_close(dw, {10, 10, INFINITY}, 0);
   const Shape blocked = {1, 16, 1, 12};

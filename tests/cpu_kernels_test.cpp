@@ -14,8 +14,8 @@ using namespace ringgrad::test;
 void require_within_ulps(double ulps, float (*function)(float), double (*exact)(double),
                          float first, float last, float ratio = 1.00037f) {
   for (float x = first; std::abs(x) < std::abs(last); x *= ratio) {
-    const double expected = exact(x),
-                 ulp = std::exp2(std::max(-126.0, std::floor(std::log2(std::abs(expected)))) - 23);
+    const double expected = exact(x);
+    const double ulp = std::exp2(std::max(-126.0, std::floor(std::log2(std::abs(expected)))) - 23);
     INFO("x = " << x);
     REQUIRE(std::abs(function(x) - expected) <= ulps * ulp);
   }
@@ -23,8 +23,8 @@ void require_within_ulps(double ulps, float (*function)(float), double (*exact)(
 
 TEST_CASE("exponentials and logarithms are within one or two units in the last place",
           "[quick][cpu]") {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity(),
-                  kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   require_within_ulps(1.1, cpu::fast_exp, std::exp, -1e-8f, -87);
   require_within_ulps(1.1, cpu::fast_exp, std::exp, 1e-8f, 88.7f);
   REQUIRE(cpu::fast_exp(0.0f) == 1);
@@ -75,11 +75,16 @@ TEST_CASE("a tensor may have angles beyond those of the vector loop", "[quick][c
     angles[650] = large;
     for (const int64_t stride : {1, 2}) {
       const int64_t n = 700 / stride;
-      const Tensor x = tensor(angles, {700}).as_strided({n}, {stride}, 0), dy = full({n}, -1),
-                   y = empty({n});
-      std::vector<double> sines, cosines, bounds(static_cast<size_t>(n), 0x1p-23);
-      for (const double angle : values(x))
-        sines.push_back(std::sin(angle)), cosines.push_back(std::cos(angle));
+      const Tensor x = tensor(angles, {700}).as_strided({n}, {stride}, 0);
+      const Tensor dy = full({n}, -1);
+      const Tensor y = empty({n});
+      std::vector<double> sines;
+      std::vector<double> cosines;
+      std::vector<double> bounds(static_cast<size_t>(n), 0x1p-23);
+      for (const double angle : values(x)) {
+        sines.push_back(std::sin(angle));
+        cosines.push_back(std::cos(angle));
+      }
       if (std::isinf(large)) {
         kernels::cos(y, x);
         REQUIRE(std::isnan(values(y)[static_cast<size_t>(650 / stride)]));
@@ -103,10 +108,12 @@ TEST_CASE("a tensor may have angles beyond those of the vector loop", "[quick][c
 TEST_CASE("cross entropy of many rows, short and long ones", "[quick][cpu]") {
   for (const int64_t classes : {1, 3, 10, 31, 32, 100}) {
     constexpr int64_t kRows = 131;
-    const Tensor x = random_tensor({kRows, classes}, DType::Float32, 7, -20, 20),
-                 y = empty({kRows, classes});
+    const Tensor x = random_tensor({kRows, classes}, DType::Float32, 7, -20, 20);
+    const Tensor y = empty({kRows, classes});
     const Tensor target = full({kRows}, classes - 1, {.dtype = DType::Int64});
-    const Tensor loss = empty({kRows}), weight = empty({kRows}), log_sum_exp = empty({kRows, 2});
+    const Tensor loss = empty({kRows});
+    const Tensor weight = empty({kRows});
+    const Tensor log_sum_exp = empty({kRows, 2});
     const std::vector<double> v = values(x);
     std::vector<double> expected;
     for (int64_t r = 0; r < kRows; ++r) {
@@ -128,12 +135,15 @@ TEST_CASE("cross entropy of many rows, short and long ones", "[quick][cpu]") {
 }
 
 TEST_CASE("statistics of the columns of a matrix", "[quick][cpu]") {
-  constexpr int64_t kRows = 1075, kColumns = 37;
-  const Tensor x = random_tensor({kRows, kColumns}, DType::Float32, 3, 0, 1),
-               mean = empty({kColumns}), var = empty({kColumns});
+  constexpr int64_t kRows = 1075;
+  constexpr int64_t kColumns = 37;
+  const Tensor x = random_tensor({kRows, kColumns}, DType::Float32, 3, 0, 1);
+  const Tensor mean = empty({kColumns});
+  const Tensor var = empty({kColumns});
   kernels::batch_norm_stats(mean, var, x);
   const std::vector<double> v = values(x);
-  std::vector<double> means(kColumns), vars(kColumns);
+  std::vector<double> means(kColumns);
+  std::vector<double> vars(kColumns);
   for (int64_t i = 0; i < kRows * kColumns; ++i) means[i % kColumns] += v[i] / kRows;
   for (int64_t i = 0; i < kRows * kColumns; ++i)
     vars[i % kColumns] += std::pow(v[i] - means[i % kColumns], 2) / kRows;
@@ -151,10 +161,13 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
     kernels::copy(t, random_tensor(shape, DType::Float32, seed, -1, 1));
     return t;
   };
-  const Tensor x = image(1), dy = image(2), residual = with_residual ? image(3) : Tensor(),
-               y = empty_like(x);
-  const Tensor mean = empty({23}), var = ones({23}),
-               weight = random_tensor({23}, DType::Float32, 4, -1, 1);
+  const Tensor x = image(1);
+  const Tensor dy = image(2);
+  const Tensor residual = with_residual ? image(3) : Tensor();
+  const Tensor y = empty_like(x);
+  const Tensor mean = empty({23});
+  const Tensor var = ones({23});
+  const Tensor weight = random_tensor({23}, DType::Float32, 4, -1, 1);
   kernels::fill(mean, 0.1);
   const Tensor positive = layout_policy(x.device()).batch_norm_positive(x);
   kernels::batch_norm_apply(y, positive, x, mean, var, weight, {}, residual, 1e-5, true);
@@ -166,14 +179,17 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
                                        made[1], 1e-5, 945);
     return made;
   };
-  const std::vector<Tensor> by_output = backward(y), by_bits = backward(positive);
+  const std::vector<Tensor> by_output = backward(y);
+  const std::vector<Tensor> by_bits = backward(positive);
   for (size_t i = 0; i < by_bits.size(); ++i)
     if (by_bits[i]) REQUIRE(values(by_bits[i]) == values(by_output[i]));
 
   // Which has no such bits, and leaves them to whom they come from.
   const ProviderGuard vendor(Provider::Vendor);
   REQUIRE(!layout_policy(x.device()).batch_norm_positive(x));
-  const Tensor sum_dy = empty({23}), sum_dy_xhat = empty({23}), dx = empty_like(x);
+  const Tensor sum_dy = empty({23});
+  const Tensor sum_dy_xhat = empty({23});
+  const Tensor dx = empty_like(x);
   const Tensor dresidual = with_residual ? empty_like(x) : Tensor();
   kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x, positive, mean, var,
                                weight, 1e-5);
@@ -184,8 +200,9 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
 TEST_CASE("fast_normal keeps its digits far below 0", "[quick][cpu]") {
   for (float x = -12.8f; x < 12.8f; x += 0.00137f) {
     const Normal<float> normal = cpu::fast_normal(x);
-    const double d = x, below = std::erfc(-d * kSqrtHalf) / 2,
-                 density = kInverseSqrtTwoPi * std::exp(-d * d / 2);
+    const double d = x;
+    const double below = std::erfc(-d * kSqrtHalf) / 2;
+    const double density = kInverseSqrtTwoPi * std::exp(-d * d / 2);
     const double bound = (4 + d * d / 2) * 0x1p-23;
     REQUIRE(std::abs(normal.below - below) <= bound * std::min(below, 0.5));
     REQUIRE(std::abs(normal.density - density) <= bound * density);
@@ -203,7 +220,10 @@ TEST_CASE("fast_normal keeps its digits far below 0", "[quick][cpu]") {
 TEST_CASE("matmul of several tiles", "[quick][cpu]") {
   const bool whole = GENERATE(true, false);
   for (const Shape& bmnk : {Shape{1, 200, 150, 900}, {2, 37, 61, 5000}}) {
-    const int64_t batches = bmnk[0], m = bmnk[1], n = bmnk[2], k = bmnk[3];
+    const int64_t batches = bmnk[0];
+    const int64_t m = bmnk[1];
+    const int64_t n = bmnk[2];
+    const int64_t k = bmnk[3];
     const auto random = [&](const Shape& shape, uint32_t seed) {
       const Tensor x = random_tensor(shape, DType::Float32, seed, -8, 8);
       if (!whole) return x;
@@ -211,12 +231,16 @@ TEST_CASE("matmul of several tiles", "[quick][cpu]") {
       for (double& element : elements) element = std::round(element);
       return tensor<float>(std::vector<float>(elements.begin(), elements.end()), shape);
     };
-    const Tensor a = random({batches, m, k}, 1), b = random({batches, k, n}, 2),
-                 bias = random({n}, 3);
+    const Tensor a = random({batches, m, k}, 1);
+    const Tensor b = random({batches, k, n}, 2);
+    const Tensor bias = random({n}, 3);
     const Tensor c = empty({batches, m, n});
     kernels::matmul(c, a, b, bias);
-    const std::vector<double> va = values(a), vb = values(b), shift = values(bias);
-    std::vector<double> expected(c.numel()), magnitudes(c.numel());
+    const std::vector<double> va = values(a);
+    const std::vector<double> vb = values(b);
+    const std::vector<double> shift = values(bias);
+    std::vector<double> expected(c.numel());
+    std::vector<double> magnitudes(c.numel());
     for (int64_t i = 0; i < batches * m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         double& sum = expected[i * n + j] = shift[j];
@@ -236,7 +260,8 @@ TEST_CASE("matmul of several tiles", "[quick][cpu]") {
 
 TEST_CASE("sum of float32 does not lose small terms", "[quick][cpu]") {
   // A running float32 sum would stop growing at 2^24.
-  const Tensor x = ones({(int64_t{1} << 24) + 1001}), y = empty({1}, {.dtype = DType::Float32});
+  const Tensor x = ones({(int64_t{1} << 24) + 1001});
+  const Tensor y = empty({1}, {.dtype = DType::Float32});
   kernels::sum(y, x, 1);
   require_close(y, {static_cast<double>(x.numel())}, 0x1p-24);
 }
@@ -249,7 +274,8 @@ TEST_CASE("the sum of channel-blocked memory is that of any other", "[quick][cpu
     const Tensor magnitude = absolute(plain);
     for (const Shape& kept :
          {Shape{1, channels, 1, 1}, {3, 1, 4, 5}, {3, channels, 1, 1}, {1, 1, 1, 1}}) {
-      const Tensor y = empty(kept), expected = empty(kept);
+      const Tensor y = empty(kept);
+      const Tensor expected = empty(kept);
       kernels::sum(y, blocked, 2);
       kernels::sum(expected, plain, 2);
       const Tensor magnitudes = empty(kept);

@@ -39,7 +39,8 @@ TEST_CASE("uniform stays below its upper end in every dtype", "[quick][cpu]") {
 }
 
 TEST_CASE("random numbers fill a tensor in row-major order, whatever its strides", "[quick][cpu]") {
-  const Tensor plain = empty({3, 5}), transposed = empty({5, 3}).as_strided({3, 5}, {1, 3}, 0);
+  const Tensor plain = empty({3, 5});
+  const Tensor transposed = empty({5, 3}).as_strided({3, 5}, {1, 3}, 0);
   for (const auto& draw : {uniform_, normal_}) {
     manual_seed(7);
     draw(plain, 0, 1);

@@ -21,7 +21,9 @@ using namespace ringgrad::test;
 namespace {
 
 const Device kGpu("cuda:0");
-constexpr int64_t kImages = 22, kBatch = 4;  // five full batches and one of two images
+// five full batches and one of two images
+constexpr int64_t kImages = 22;
+constexpr int64_t kBatch = 4;
 constexpr int kEpochs = 2;
 
 ImageDataset some_images() {
@@ -36,7 +38,8 @@ ImageDataset some_images() {
 }
 
 struct Net : nn::Module {
-  nn::Conv2d conv{2, 4, 3, {.padding = 1, .bias = false}}, more{4, 4, 3, {.padding = 1}};
+  nn::Conv2d conv{2, 4, 3, {.padding = 1, .bias = false}};
+  nn::Conv2d more{4, 4, 3, {.padding = 1}};
   nn::BatchNorm2d bn{4};
   nn::Dropout drop{0.25};
   nn::Linear fc{16, 3};
@@ -159,7 +162,8 @@ TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quic
        {Kind{}, Kind{.augment = augment}, Kind{.dtype = DType::Float16, .augment = augment},
         Kind{.dtype = DType::BFloat16}}) {
     INFO(kind.dtype << (kind.augment.flip ? ", augmented" : ""));
-    Run eager(kind), captured(kind);
+    Run eager(kind);
+    Run captured(kind);
     const std::vector<double> expected = eager.train(false);
     REQUIRE(std::isfinite(expected[0]));
     REQUIRE((captured.train(true) == expected));  // without printing them all
@@ -249,7 +253,8 @@ TEST_CASE("while a captured step lives, only its own memory stays reserved", "[q
       kernels::affine(x, x, 1, 1);
     });
     for (int i = 0; i < 3; ++i) step();
-    const int64_t before = free_bytes(), own = cached_bytes();
+    const int64_t before = free_bytes();
+    const int64_t own = cached_bytes();
     CHECK(own >= 2 * kMiB);
     for (const int64_t size : {20, 24, 28}) {  // three size classes: none is used again
       use(size * kMiB);

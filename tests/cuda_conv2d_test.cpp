@@ -10,7 +10,8 @@ using cuda::ConvStep;
 namespace {
 
 struct Case {
-  Shape x, w;
+  Shape x;
+  Shape w;
   Conv2dOptions options;
   Shape y() const { return {x[0], w[0], options.out_h(x[2], w[2]), options.out_w(x[3], w[3])}; }
 };
@@ -25,19 +26,24 @@ Tensor in_layout(const Tensor& x, bool channels_last) {
 // By the CPU in double, which tests/cpu_conv2d_test.cpp and op_specs_conv.cpp check; and the same
 // of absolute values. To dx, x itself is added.
 struct Expected {
-  std::vector<double> y, dx, dw;
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<double> dw;
 };
 Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias,
                 const Tensor& dy) {
-  const Tensor y = empty(c.y(), {.dtype = DType::Float64}), dx = empty(c.x, y.options()),
-               dw = empty(c.w, y.options());
+  const Tensor y = empty(c.y(), {.dtype = DType::Float64});
+  const Tensor dx = empty(c.x, y.options());
+  const Tensor dw = empty(c.w, y.options());
   kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
   kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), in_double(x), c.options);
   kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
   return {values(y), values(dx), values(dw)};
 }
 struct Terms {  // of the longest sum of each
-  int64_t y, dx, dw;
+  int64_t y;
+  int64_t dx;
+  int64_t dw;
 };
 Terms terms_of(const Case& c) {
   return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1] + 1, c.y().numel() / c.y()[1]};
@@ -55,10 +61,14 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h
                         << ", padding " << c.options.padding.h << ", groups " << c.options.groups
                         << ", " << dtype << (channels_last ? ", NHWC" : ", NCHW"));
-  const Tensor device_x = to_device(x), device_w = to_device(w), device_dy = to_device(dy);
+  const Tensor device_x = to_device(x);
+  const Tensor device_w = to_device(w);
+  const Tensor device_dy = to_device(dy);
   const Stream stream = current_stream(device_x.device());
   // All have the right layout.
-  const Tensor out = to_device(dy), out_dx = to_device(x), out_dw = to_device(w);
+  const Tensor out = to_device(dy);
+  const Tensor out_dx = to_device(x);
+  const Tensor out_dw = to_device(w);
   REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
   cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
   require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
@@ -128,12 +138,14 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
   for (const DType dtype : {DType::Float32, DType::BFloat16})
     for (const bool channels_last : {false, true}) {
       const Tensor x = in_layout(random_tensor(c.x, dtype, 5), channels_last);
-      const Tensor w = random_tensor(c.w, dtype, 6), dy = random_tensor(c.y(), dtype, 7);
+      const Tensor w = random_tensor(c.w, dtype, 6);
+      const Tensor dy = random_tensor(c.y(), dtype, 7);
       const Expected expected = by_cpu(c, x, w, {}, dy);
       const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), {}, absolute(dy));
       const Terms terms = terms_of(c);
-      const Tensor out = empty_on_device(c.y(), dtype), out_dw = empty_on_device(c.w, dtype),
-                   out_dx = to_device(x);
+      const Tensor out = empty_on_device(c.y(), dtype);
+      const Tensor out_dw = empty_on_device(c.w, dtype);
+      const Tensor out_dx = to_device(x);
       kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
       require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
       kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), to_device(x), c.options);
@@ -141,8 +153,8 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
       require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
 
-      const Tensor none = empty_on_device({0, 8, 5, 5}, dtype),
-                   no_y = empty_on_device({0, 16, 5, 5}, dtype);
+      const Tensor none = empty_on_device({0, 8, 5, 5}, dtype);
+      const Tensor no_y = empty_on_device({0, 16, 5, 5}, dtype);
       kernels::conv2d(no_y, none, to_device(w), {}, c.options);
       kernels::conv2d_backward_input(none, no_y, to_device(w), {}, c.options);
       kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);

@@ -33,15 +33,16 @@ Tensor unaligned(const Tensor& x) {
 TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
   for (DType dtype : kFloating) {
     const double tolerance = 2 * epsilon(dtype);
-    const Tensor a = random_tensor({7, 37}, dtype, 1), b = random_tensor({7, 37}, dtype, 2);
+    const Tensor a = random_tensor({7, 37}, dtype, 1);
+    const Tensor b = random_tensor({7, 37}, dtype, 2);
     std::vector<double> sum = values(a);
     const std::vector<double> added = values(b);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
     for (const bool shift_x : {false, true})
       for (const bool shift_y : {false, true}) {
         INFO(dtype << ", unaligned: " << shift_x << " " << shift_y);
-        const Tensor x = to_device(shift_x ? unaligned(a) : a),
-                     y = to_device(shift_y ? unaligned(b) : b);
+        const Tensor x = to_device(shift_x ? unaligned(a) : a);
+        const Tensor y = to_device(shift_y ? unaligned(b) : b);
         REQUIRE((reinterpret_cast<uintptr_t>(x.raw_data()) % 16 != 0) == shift_x);
         REQUIRE((reinterpret_cast<uintptr_t>(y.raw_data()) % 16 != 0) == shift_y);
         kernels::add(x, x, y);
@@ -54,9 +55,11 @@ TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
 
 // More long rows than blocks: each block reduces one after another, in the same shared memory.
 TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
-  const int64_t n = 33 * 3 + 11, c = 1100;
-  const Tensor x = random_tensor({n, c}, DType::Float32, 20), y = empty_like(x),
-               device_y = empty_like(to_device(x));
+  const int64_t n = 33 * 3 + 11;
+  const int64_t c = 1100;
+  const Tensor x = random_tensor({n, c}, DType::Float32, 20);
+  const Tensor y = empty_like(x);
+  const Tensor device_y = empty_like(to_device(x));
   kernels::softmax(y, x);
   kernels::softmax(device_y, to_device(x));
   // Two softmaxes in float32. Each: an exponential is within 2 units in the last place, of a
@@ -65,9 +68,12 @@ TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
   std::vector<double> bounds = values(y);
   for (double& bound : bounds) bound *= 2 * gamma_of(c + 2 * (4 + 2) + 1, DType::Float32);
   require_within(device_y, values(y), bounds);
-  const Tensor rows = x.as_strided({n, c, 1}, {c, 1, 1}, 0), device_rows = to_device(rows);
-  const Tensor best = empty({n, 1}), place = empty({n, 1}, {.dtype = DType::Int64});
-  const Tensor device_best = to_device(best), device_place = to_device(place);
+  const Tensor rows = x.as_strided({n, c, 1}, {c, 1, 1}, 0);
+  const Tensor device_rows = to_device(rows);
+  const Tensor best = empty({n, 1});
+  const Tensor place = empty({n, 1}, {.dtype = DType::Int64});
+  const Tensor device_best = to_device(best);
+  const Tensor device_place = to_device(place);
   kernels::max(best, place, rows);
   kernels::max(device_best, device_place, device_rows);
   require_close(device_best, values(best), 0);
@@ -112,23 +118,31 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
 TEST_CASE("cuda: variances of what cuDNN keeps, and back, with the running statistics",
           "[quick][cuda]") {
   constexpr int64_t kChannels = 700;
-  constexpr double kEps = 1e-5, kMomentum = 0.1, kCount = 8;
+  constexpr double kEps = 1e-5;
+  constexpr double kMomentum = 0.1;
+  constexpr double kCount = 8;
   const Device device("cuda");
   const Stream stream = current_stream(device);
   manual_seed(1);
   const auto numbers = [&] { return to(rand({kChannels}), device); };
-  const Tensor mean = numbers(), var = add(numbers(), 0.01), running_mean = numbers(),
-               running_var = numbers();
-  const Tensor batches = full({}, 7, {DType::Int64, device}), rstd = empty_like(var);
+  const Tensor mean = numbers();
+  const Tensor var = add(numbers(), 0.01);
+  const Tensor running_mean = numbers();
+  const Tensor running_var = numbers();
+  const Tensor batches = full({}, 7, {DType::Int64, device});
+  const Tensor rstd = empty_like(var);
   const auto values = [](const Tensor& x) { return to_vector<double>(x); };
-  const auto means = values(mean), vars = values(var), means_before = values(running_mean),
-             vars_before = values(running_var);
+  const auto means = values(mean);
+  const auto vars = values(var);
+  const auto means_before = values(running_mean);
+  const auto vars_before = values(running_var);
   cuda::rstd_of(stream, rstd, var, kEps);
   const auto rstds = values(rstd);
   cuda::variances_of(stream, rstd, mean, kEps, {running_mean, running_var, batches, kMomentum},
                      kCount);
-  const auto back = values(rstd), means_after = values(running_mean),
-             vars_after = values(running_var);
+  const auto back = values(rstd);
+  const auto means_after = values(running_mean);
+  const auto vars_after = values(running_var);
   constexpr double kRounding = 8 * 0x1p-24;
   for (size_t c = 0; c < kChannels; ++c) {
     CHECK(std::abs(rstds[c] * std::sqrt(vars[c] + kEps) - 1) < kRounding);

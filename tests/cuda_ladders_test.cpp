@@ -11,7 +11,8 @@ using namespace ringgrad::test;
 namespace {
 
 struct Expected {
-  std::vector<double> values, bounds;
+  std::vector<double> values;
+  std::vector<double> bounds;
 };
 
 Tensor on_host(const Tensor& x) { return tensor(values(x), x.shape()); }
@@ -24,7 +25,8 @@ std::vector<Expected> matmul_expected(const LadderProblem& problem, DType dtype,
     kernels::matmul(c, a, b, {});
     return values(c);
   };
-  const Tensor a = on_host(problem.inputs[0]), b = on_host(problem.inputs[1]);
+  const Tensor a = on_host(problem.inputs[0]);
+  const Tensor b = on_host(problem.inputs[1]);
   return {{product(a, b), sum_bounds(dtype, size[0], product(absolute(a), absolute(b)))}};
 }
 
@@ -41,9 +43,10 @@ std::vector<Expected> conv_expected(const char* kernel, const LadderProblem& pro
       kernels::conv2d_backward_weight(result, first, second, options);
     return values(result);
   };
-  const Tensor first = on_host(problem.inputs[0]), second = on_host(problem.inputs[1]);
-  const int64_t pixels = size[0] * size[3] * size[3],
-                terms = std::max({pixels, 9 * size[1], 9 * size[2]});
+  const Tensor first = on_host(problem.inputs[0]);
+  const Tensor second = on_host(problem.inputs[1]);
+  const int64_t pixels = size[0] * size[3] * size[3];
+  const int64_t terms = std::max({pixels, 9 * size[1], 9 * size[2]});
   return {
       {by_cpu(first, second), sum_bounds(dtype, terms, by_cpu(absolute(first), absolute(second)))}};
 }
@@ -51,9 +54,11 @@ std::vector<Expected> conv_expected(const char* kernel, const LadderProblem& pro
 std::vector<Expected> moments_expected(const LadderProblem& problem) {
   const std::vector<double> x = values(problem.inputs[0]);
   const Shape& shape = problem.inputs[0].shape();
-  const auto C = static_cast<size_t>(shape[1]), S = static_cast<size_t>(shape[2] * shape[3]);
+  const auto C = static_cast<size_t>(shape[1]);
+  const auto S = static_cast<size_t>(shape[2] * shape[3]);
   const double count = static_cast<double>(x.size() / C);
-  Expected mean{std::vector<double>(C), {}}, var{std::vector<double>(C), {}};
+  Expected mean{std::vector<double>(C), {}};
+  Expected var{std::vector<double>(C), {}};
   for (size_t i = 0; i < x.size(); ++i) mean.values[i / S % C] += x[i] / count;
   for (size_t i = 0; i < x.size(); ++i) {
     const double apart = x[i] - mean.values[i / S % C];
@@ -85,8 +90,12 @@ std::vector<Expected> expected(const Ladder& ladder, const LadderProblem& proble
     return {{y, exact}};
   }
   REQUIRE(kernel == "sum");
-  double sum = 0, magnitude = 0;
-  for (const double value : x) sum += value, magnitude += std::abs(value);
+  double sum = 0;
+  double magnitude = 0;
+  for (const double value : x) {
+    sum += value;
+    magnitude += std::abs(value);
+  }
   return {{{sum}, sum_bounds(dtype, size[0], {magnitude})}};
 }
 

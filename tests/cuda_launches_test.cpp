@@ -41,7 +41,8 @@ struct LargeDevices {
 struct Counts {
   size_t launches = 0;
   // Needed: by convolutions, batch norm and the optimizer, each for what it computes.
-  double bytes = 0, needed = 0;
+  double bytes = 0;
+  double needed = 0;
   std::map<std::string, int> calls;
 };
 

@@ -23,14 +23,16 @@ constexpr int64_t kBatch = 3;  // no weight has as many filters
 
 // Copies that move the channels of 4-D tensors to another place in memory.
 struct Reorders {
-  int images = 0, weights = 0;
+  int images = 0;
+  int weights = 0;
 };
 Reorders reorders;
 
 class Counter final : public KernelObserver {
   void call(const ObservedCall& call, const std::function<void()>& run) override {
     if (call.kernel.name() == std::string("copy")) {
-      const Tensor &y = *call.tensors[0], &x = *call.tensors[1];
+      const Tensor& y = *call.tensors[0];
+      const Tensor& x = *call.tensors[1];
       if (x.dim() == 4 && (x.stride(1) == 1) != (y.stride(1) == 1))
         ++(x.size(0) == kBatch ? reorders.images : reorders.weights);
     }
@@ -123,8 +125,10 @@ TEST_CASE("cuda: images that are flattened are reordered there alone", "[quick][
 TEST_CASE("cuda: other operations on images keep their layout", "[quick][cuda][layout]") {
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
     const Tensor x = to_layout(random({kBatch, 8, 6, 6}, dtype), Layout::ChannelsLast);
-    const Tensor per_channel = random({8, 1, 1}, dtype), w = random({8, 4, 3, 3}, dtype);
-    const Tensor few = random({kBatch, 3, 6, 6}, dtype), first = random({8, 3, 3, 3}, dtype);
+    const Tensor per_channel = random({8, 1, 1}, dtype);
+    const Tensor w = random({8, 4, 3, 3}, dtype);
+    const Tensor few = random({kBatch, 3, 6, 6}, dtype);
+    const Tensor first = random({8, 3, 3, 3}, dtype);
     const auto results = [&]() -> std::vector<Tensor> {
       return {relu(x),
               gelu(x),

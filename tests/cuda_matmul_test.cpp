@@ -32,7 +32,9 @@ void require_products(const Tensor& c, const Tensor& a, const Tensor& b, const T
 void check(MatmulStep step, const Tensor& a, const Tensor& b, const Tensor& bias) {
   INFO(cuda::name(step) << ": " << a.shape() << " · " << b.shape() << " with strides "
                         << a.strides() << ", " << b.strides() << ", " << a.dtype());
-  const Tensor da = to_device(a), db = to_device(b), dbias = to_device(bias);
+  const Tensor da = to_device(a);
+  const Tensor db = to_device(b);
+  const Tensor dbias = to_device(bias);
   const Tensor c = empty_on_device({a.shape()[0], a.shape()[1], b.shape()[2]}, a.dtype());
   REQUIRE(cuda::supports(step, c, da, db));
   cuda::matmul(step, current_stream(c.device()), c, da, db, dbias);
@@ -88,8 +90,8 @@ TEST_CASE("cuda: the steps to tensor cores, whole tiles row by row", "[quick][cu
             random_tensor({128}, DType::BFloat16, 3));
     check(step, random_tensor({1, 128, 96}, DType::Float16, 4),
           random_tensor({1, 96, 64}, DType::Float16, 5), {});
-    const Tensor c = empty_on_device({1, 64, 64}, DType::BFloat16),
-                 a = empty_on_device({1, 64, 48}, DType::BFloat16);
+    const Tensor c = empty_on_device({1, 64, 64}, DType::BFloat16);
+    const Tensor a = empty_on_device({1, 64, 48}, DType::BFloat16);
     REQUIRE(!cuda::supports(step, c, a, empty_on_device({1, 48, 64}, DType::BFloat16)));
   }
 }
@@ -108,8 +110,8 @@ TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][cuda]")
     const Tensor wide = random_tensor({2, 12, 30}, dtype, 4);
     const Tensor every_third = wide.as_strided({2, 12, 10}, {360, 30, 3}, 1);
     const Tensor b = random_tensor({10, 6}, dtype, 5);
-    const Tensor expanded = b.as_strided({2, 10, 6}, {0, 6, 1}, 0),
-                 bias = random_tensor({6}, dtype, 6);
+    const Tensor expanded = b.as_strided({2, 10, 6}, {0, 6, 1}, 0);
+    const Tensor bias = random_tensor({6}, dtype, 6);
     const Tensor c = empty_on_device({2, 12, 6}, dtype);
     kernels::matmul(c, to_device(every_third), to_device(expanded), to_device(bias));
     require_products(c, every_third, expanded, bias);

@@ -57,11 +57,13 @@ class Trainer {
     return samples({1, 8, 8}, 3, DType::Float32, 8 * step, 8 * step + 8, rank_, ranks_);
   }
 
-  int rank_, ranks_;
+  int rank_;
+  int ranks_;
   std::unique_ptr<NormedCnn> net_;
   std::optional<DistributedDataParallel> ddp_;
   std::optional<optim::SGD> optimizer_;
-  Tensor x_, target_;
+  Tensor x_;
+  Tensor target_;
 };
 
 // What rank 0 has learnt. All ranks have the same.
@@ -166,8 +168,12 @@ TEST_CASE("nccl: ranks that record or replay in another order are named",
   if (!enough_devices(2)) return;
   const bool when_recorded = GENERATE(true, false);
   const auto errors = errors_of_nccl(2, {.timeout = kTimeout}, [&](ProcessGroup& group) {
-    Trainer a(group), b(group);
-    for (int i = 0; i < 2; ++i) a.compute(), b.compute();
+    Trainer a(group);
+    Trainer b(group);
+    for (int i = 0; i < 2; ++i) {
+      a.compute();
+      b.compute();
+    }
     const bool first = group.rank() == 0;
     auto record = [&](Trainer& trainer) {
       return device_backend(DeviceType::CUDA).capture(group.device().index, [&] {
@@ -179,7 +185,8 @@ TEST_CASE("nccl: ranks that record or replay in another order are named",
       const auto graph = record(first ? a : b);
       graph->launch(stream);
     } else {
-      const auto graph_a = record(a), graph_b = record(b);
+      const auto graph_a = record(a);
+      const auto graph_b = record(b);
       (first ? graph_a : graph_b)->launch(stream);
       (first ? graph_b : graph_a)->launch(stream);
     }
@@ -275,7 +282,10 @@ TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else",
     DistributedDataParallel& ddp = trainer.ddp();
     ddp.set_weight(4);
     must_be_refused(group, "the first step cannot be recorded", [&] { record(trainer); });
-    for (int i = 0; i < 2; ++i) ddp.set_weight(4), trainer.compute();
+    for (int i = 0; i < 2; ++i) {
+      ddp.set_weight(4);
+      trainer.compute();
+    }
     ddp.set_weight(4);
     const auto graph = record(trainer);
     ddp.set_weight(4);
@@ -306,11 +316,13 @@ TEST_CASE(
   const StreamOrderGuard order(
       GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   run_nccl(2, {}, [](ProcessGroup& group) {
-    const Tensor x = on(group, {1, 2}, DType::Float32), y = on(group, {5}, DType::Float32);
+    const Tensor x = on(group, {1, 2}, DType::Float32);
+    const Tensor y = on(group, {5}, DType::Float32);
     const auto record = [&](const std::function<void()>& body) {
       return device_backend(DeviceType::CUDA).capture(group.device().index, body);
     };
-    std::optional<Work> outside = group.all_reduce(x, ReduceOp::Sum, {.async = true}), inside;
+    std::optional<Work> outside = group.all_reduce(x, ReduceOp::Sum, {.async = true});
+    std::optional<Work> inside;
     const auto graph = record([&] {
       outside.reset();
       kernels::affine(y, y, 2, 0);

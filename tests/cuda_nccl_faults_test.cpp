@@ -116,7 +116,8 @@ TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step",
           "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
-  const int bad_step = GENERATE(0, 7), noticed_in = bad_step == 0 ? 0 : 49;
+  const int bad_step = GENERATE(0, 7);
+  const int noticed_in = bad_step == 0 ? 0 : 49;
   const double bad = GENERATE(NAN, INFINITY);
   std::atomic<int> last_step = -1;
   const auto errors = errors_of_nccl(2, {.all_reduce = how}, [&](ProcessGroup& group) {

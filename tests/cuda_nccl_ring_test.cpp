@@ -30,7 +30,9 @@ std::vector<double> exact_values(int rank, int64_t n, DType dtype) {
 }
 
 double reduced(ReduceOp op, int size, int64_t i, DType dtype) {
-  double sum = 0, least = INFINITY, most = -INFINITY;
+  double sum = 0;
+  double least = INFINITY;
+  double most = -INFINITY;
   for (int r = 0; r < size; ++r) {
     const double value = exact_values(r, i + 1, dtype).back();
     sum += value;
@@ -68,13 +70,15 @@ std::string bytes_of(const Tensor& x) {
 void check_against_references(ProcessGroup& ring, ProcessGroup& library, DType dtype, int64_t n) {
   for (const ReduceOp op : kOps) {
     const std::vector<double> own = exact_values(ring.rank(), n, dtype);
-    const Tensor x = on(ring, own, dtype), y = on(ring, own, dtype);
+    const Tensor x = on(ring, own, dtype);
+    const Tensor y = on(ring, own, dtype);
     ring.all_reduce(x, op, {.async = true}).wait();
     library.all_reduce(y, op);
-    const auto got = to_vector<double>(x), theirs = to_vector<double>(y);
+    const auto got = to_vector<double>(x);
+    const auto theirs = to_vector<double>(y);
     for (int64_t i = 0; i < n; ++i) {
-      const double expected = reduced(op, ring.size(), i, dtype),
-                   mine = got[static_cast<size_t>(i)];
+      const double expected = reduced(op, ring.size(), i, dtype);
+      const double mine = got[static_cast<size_t>(i)];
       const double allowed = op == ReduceOp::Average ? tolerance(dtype) * std::abs(expected) : 0;
       const std::string where = str(name(op), " of ", n, " ", dtype, ", element ", i, ": ", mine);
       must(std::abs(mine - expected) <= allowed, str(where, ", expected ", expected));
@@ -120,10 +124,12 @@ TEST_CASE("nccl-ring: every rank has the bits that the ring on the CPU gives",
                for (int64_t i = 0; i < 1001; ++i)
                  values.push_back(1000 * random_value(group.rank(), i) - 300);
                if (is_floating(dtype)) values[100 * static_cast<size_t>(group.rank())] = NAN;
-               const Tensor x = on(group, values, dtype), y = host_copy(x);
+               const Tensor x = on(group, values, dtype);
+               const Tensor y = host_copy(x);
                group.all_reduce(x, op);
                group.all_reduce(y, op);
-               const auto mine = to_vector<double>(x), theirs = to_vector<double>(y);
+               const auto mine = to_vector<double>(x);
+               const auto theirs = to_vector<double>(y);
                for (size_t i = 0; i < mine.size(); ++i)
                  must(mine[i] == theirs[i] || (std::isnan(mine[i]) && std::isnan(theirs[i])),
                       str(name(op), ", element ", i, ": ", mine[i], ", on the CPU ", theirs[i]));
@@ -145,8 +151,8 @@ TEST_CASE("nccl-ring: a dense tensor of any strides, and what cannot be added",
             on(group, {1, 2, 3, 4, 5, 6}, DType::Float32).as_strided({2, 3}, {1, 2}, 0);
         group.all_reduce(x);
         must_be(x, {2, 6, 10, 4, 8, 12}, "the transposed sum");
-        const Tensor offset = on(group, {1, 2, 3, 4, 5}, DType::Float16),
-                     tail = offset.as_strided({4}, {1}, 1);
+        const Tensor offset = on(group, {1, 2, 3, 4, 5}, DType::Float16);
+        const Tensor tail = offset.as_strided({4}, {1}, 1);
         group.all_reduce(tail);
         must_be(offset, {1, 4, 6, 8, 10}, "the sum of a part");
         group.all_reduce(ones({2}, {DType::Int32, device_of(group)}), ReduceOp::BitAnd);

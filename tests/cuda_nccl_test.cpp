@@ -24,7 +24,8 @@ TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
     must_be(x, {3, 30, 9}, "all_reduce");
     group.all_reduce(x, ReduceOp::Average);
     must_be(x, {3, 30, 9}, "the average");
-    const Tensor largest = on(group, {r, 2 - r}, dtype), smallest = on(group, {r + 1}, dtype);
+    const Tensor largest = on(group, {r, 2 - r}, dtype);
+    const Tensor smallest = on(group, {r + 1}, dtype);
     group.all_reduce(largest, ReduceOp::Max);
     group.all_reduce(smallest, ReduceOp::Min);
     must_be(largest, {2, 2}, "the maximum");
@@ -35,7 +36,8 @@ TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
     const Tensor to_two = on(group, {r + 1}, dtype);
     group.reduce(to_two, 2);
     must_be(to_two, {r == 2 ? 6 : r + 1}, "reduce");
-    const Tensor all = on(group, std::vector<double>(6), dtype), own = on(group, {r, 7}, dtype);
+    const Tensor all = on(group, std::vector<double>(6), dtype);
+    const Tensor own = on(group, {r, 7}, dtype);
     group.all_gather(all, own);
     must_be(all, {0, 7, 1, 7, 2, 7}, "all_gather");
     const Tensor part = on(group, {0}, dtype);
@@ -84,8 +86,8 @@ TEST_CASE("nccl: memory of a collective that nobody waits for is used again only
   const StreamOrderGuard order(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
   run_nccl(2, {}, [](ProcessGroup& group) {
     group.all_reduce(on(group, {1, 2}, DType::Float32), ReduceOp::Sum, {.async = true});
-    const Tensor next = full({2}, 7, {.device = device_of(group)}),
-                 other = on(group, {1}, DType::Float32);
+    const Tensor next = full({2}, 7, {.device = device_of(group)});
+    const Tensor other = on(group, {1}, DType::Float32);
     group.all_reduce(other);
     must_be(next, {7, 7}, "the memory's next use");
   });

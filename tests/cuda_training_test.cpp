@@ -89,7 +89,9 @@ class Trainer {
 
  private:
   std::unique_ptr<Net> model_;
-  Tensor images_, labels_, loss_;
+  Tensor images_;
+  Tensor labels_;
+  Tensor loss_;
   std::unique_ptr<optim::SGD> optimizer_;
 };
 
@@ -100,7 +102,8 @@ const Device kGpu("cuda:0");
 TEST_CASE("training on cuda gives what the CPU gives", "[quick][cuda]") {
   const StreamOrderGuard guard(
       GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
-  Trainer cpu({}), gpu(another_device());
+  Trainer cpu({});
+  Trainer gpu(another_device());
   for (int i = 0; i < 4; ++i) {
     cpu.step();
     gpu.step();
@@ -131,9 +134,11 @@ TEST_CASE("copies from and to the host are done when they return", "[quick][cuda
   const StreamOrderGuard guard(GENERATE(StreamOrder::Lazy, StreamOrder::Random));
   const std::vector<float> expected(100, 1);
   for (int round = 0; round < 8; ++round) {
-    const Tensor host = ones({100}), x = to(host, kGpu);
+    const Tensor host = ones({100});
+    const Tensor x = to(host, kGpu);
     fill_(host, 0);
-    const Tensor dense = zeros({100}), strided = zeros({200}).as_strided({100}, {2}, 0);
+    const Tensor dense = zeros({100});
+    const Tensor strided = zeros({200}).as_strided({100}, {2}, 0);
     copy_(dense, x);
     copy_(strided, x);
     REQUIRE(to_vector<float>(dense) == expected);
@@ -146,7 +151,8 @@ TEST_CASE("a checkpoint of one device goes on on another", "[quick][cuda]") {
       std::filesystem::temp_directory_path() / str("ringgrad-cuda-", getpid(), ".safetensors");
   const Device there = GENERATE(Device(), kGpu);
   if (there.is_cuda() && !enough_devices(2)) return;
-  Trainer source(another_device()), target(there);
+  Trainer source(another_device());
+  Trainer target(there);
   source.step();
   source.step();
   nn::save_checkpoint(path, source.checkpoint());

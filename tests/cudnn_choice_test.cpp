@@ -26,9 +26,12 @@ using namespace ringgrad::cuda;
 namespace {
 
 std::map<cudnnBackendDescriptor_t, int> order;  // of plans, as they were run for the first time
-int runs = 0, plans = 0, handles = 0;
+int runs = 0;
+int plans = 0;
+int handles = 0;
 std::vector<void*> seen;  // the addresses of the latest run
-constexpr int kFails = 1, kFastest = 2;
+constexpr int kFails = 1;
+constexpr int kFastest = 2;
 bool refused = false;  // each plan says that it is not supported, after all
 
 template <class Function>
@@ -82,7 +85,9 @@ TEST_CASE("the fastest of cuDNN's plans that work runs, found once", "[cudnn]") 
   std::string cache = (std::filesystem::temp_directory_path() / "ringgrad-cudnn-XXXXXX").string();
   REQUIRE(mkdtemp(cache.data()));
   setenv("RINGGRAD_CACHE_DIR", cache.c_str(), 1);
-  const Tensor x = zeros({8, 16, 8, 8}), w = zeros({16, 16, 3, 3}), y = zeros({8, 16, 8, 8});
+  const Tensor x = zeros({8, 16, 8, 8});
+  const Tensor w = zeros({16, 16, 3, 3});
+  const Tensor y = zeros({8, 16, 8, 8});
   void* addresses[] = {x.raw_data(), w.raw_data(), y.raw_data()};
   ConvShapes shapes{DType::Float32, CUDNN_TENSOR_NCHW, x.shape(),
                     w.shape(),      y.shape(),         {.padding = 1}};

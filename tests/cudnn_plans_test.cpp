@@ -128,7 +128,8 @@ TEST_CASE("cuDNN's engines for float32 use tensor cores where TF32 is allowed, a
 
 TEST_CASE("cuDNN has plans for every kind of convolution of the contract", "[cudnn]") {
   using enum DType;
-  constexpr auto kNhwc = CUDNN_TENSOR_NHWC, kNchw = CUDNN_TENSOR_NCHW;
+  constexpr auto kNhwc = CUDNN_TENSOR_NHWC;
+  constexpr auto kNchw = CUDNN_TENSOR_NCHW;
   const ConvShapes kinds[] = {
       {Float64, kNhwc, {8, 16, 8, 8}, {16, 16, 3, 3}, {8, 16, 8, 8}, {.padding = 2, .dilation = 2}},
       {Float64, kNhwc, {8, 16, 8, 8}, {16, 4, 3, 3}, {8, 16, 8, 8}, {.padding = 1, .groups = 4}},

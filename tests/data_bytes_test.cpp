@@ -76,7 +76,8 @@ TEST_CASE("atomic_file: the file is the old one or the new one, and no part stay
   REQUIRE(read_bytes(file) == bytes_of("old"));
   REQUIRE(folder.names().size() == 1);
   {
-    AtomicFile out(file), other(file);  // two writers at once do not meet
+    AtomicFile out(file);
+    AtomicFile other(file);  // two writers at once do not meet
     out.write(bytes_of("new"));
     other.write(bytes_of("other"));
     out.commit();
@@ -117,8 +118,8 @@ TEST_CASE(
   const std::string living = AtomicFile(folder / "x").part().filename();  // x.HOST.PID.N.part
   std::string dead = living;
   dead.replace(dead.find(str(".", getpid(), ".")), str(".", getpid()).size(), str(".", child));
-  const std::string elsewhere = str("x.another-host.", child, ".0.part"),
-                    other = str("y", dead.substr(1));
+  const std::string elsewhere = str("x.another-host.", child, ".0.part");
+  const std::string other = str("y", dead.substr(1));
   for (const std::string& name : {living, dead, elsewhere, other})
     write_bytes(folder / name, bytes_of("stale"));
   AtomicFile out(folder / "x");
@@ -131,7 +132,8 @@ TEST_CASE("atomic_file: a disk that is full leaves the old file and no part", "[
   TempFolder folder;
   write_bytes(folder / "x", bytes_of("old"));
   // The system's limit on the size of files stands in for the disk: write() fails in the same way.
-  rlimit before{}, small{};
+  rlimit before{};
+  rlimit small{};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   small = before;
   small.rlim_cur = 100000;
@@ -159,7 +161,8 @@ TEST_CASE("byte_reader: bytes arrive in any portions, packed or not", "[quick]")
   for (const char* name : {"plain", "packed"}) {
     ByteReader reader(folder / name);
     REQUIRE(reader.packed() == (name == std::string("packed")));
-    Bytes got, portion;
+    Bytes got;
+    Bytes portion;
     for (size_t size = 1;; size = size * 3 % 70001) {
       portion.resize(size);
       const size_t count = reader.read(portion);
@@ -174,7 +177,8 @@ TEST_CASE("byte_reader: bytes arrive in any portions, packed or not", "[quick]")
 
 TEST_CASE("tar: the wanted files come out, whatever else is in the archive", "[quick]") {
   TempFolder folder;
-  Bytes long_content(70000, 'z'), tar;
+  Bytes long_content(70000, 'z');
+  Bytes tar;
   add_member(tar, "data/", {}, '5');
   add_member(tar, "data/unwanted", Bytes(3000, 'u'));
   add_member(tar, "data/a", bytes_of("alpha"));

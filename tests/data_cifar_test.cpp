@@ -31,8 +31,10 @@ Bytes file_of(const CifarFormat& format, int64_t first, int64_t count) {
 // Two records per training file, counted through.
 void write_all(const TempFolder& folder, const CifarFormat& format) {
   int64_t first = 0;
-  for (const auto& file : format.train_files)
-    write_bytes(folder / file, file_of(format, first, 2)), first += 2;
+  for (const auto& file : format.train_files) {
+    write_bytes(folder / file, file_of(format, first, 2));
+    first += 2;
+  }
   for (const auto& file : format.test_files) write_bytes(folder / file, file_of(format, first, 2));
 }
 
@@ -61,7 +63,8 @@ TEST_CASE("cifar: write_cifar writes what read_cifar reads", "[quick]") {
   const CifarFormat& format = GENERATE(0, 1) ? kCifar10 : kCifar100;
   TempFolder folder;
   const Bytes expected = file_of(format, 5, 3);
-  Bytes labels, pixels;
+  Bytes labels;
+  Bytes pixels;
   for (size_t at = 0; at < expected.size(); at += static_cast<size_t>(format.record_bytes())) {
     const auto record = expected.begin() + static_cast<std::ptrdiff_t>(at);
     labels.insert(labels.end(), record, record + format.label_bytes);

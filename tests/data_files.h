@@ -66,7 +66,9 @@ inline Bytes gzip(std::span<const uint8_t> bytes, uint64_t zeros = 0) {
   z_stream z{};
   if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK)
     throw std::runtime_error("deflateInit2");
-  Bytes out, chunk(1 << 16), zero(1 << 16);
+  Bytes out;
+  Bytes chunk(1 << 16);
+  Bytes zero(1 << 16);
   auto feed = [&](std::span<const uint8_t> input, int flush) {
     z.next_in = const_cast<uint8_t*>(input.data());
     z.avail_in = static_cast<uInt>(input.size());

@@ -27,13 +27,17 @@ double nearest_neighbour_accuracy(const ImageDataset& train, int64_t train_size,
   const int64_t pixels = train.images.numel() / train.size();
   int64_t right = 0;
   for (int64_t i = 0; i < test_size; ++i) {
-    int64_t best = -1, nearest = INT64_MAX;
+    int64_t best = -1;
+    int64_t nearest = INT64_MAX;
     for (int64_t j = 0; j < train_size; ++j) {
       const uint8_t* a = test.images.data<uint8_t>() + i * pixels;
       const uint8_t* b = train.images.data<uint8_t>() + j * pixels;
       int32_t distance = 0;
       for (int64_t p = 0; p < pixels; ++p) distance += (a[p] - b[p]) * (a[p] - b[p]);
-      if (distance < nearest) nearest = distance, best = j;
+      if (distance < nearest) {
+        nearest = distance;
+        best = j;
+      }
     }
     right += train.labels.data<int64_t>()[best] == test.labels.data<int64_t>()[i];
   }
@@ -85,8 +89,10 @@ TEST_CASE("digits and shapes: neither easy nor noise") {
 }
 
 TEST_CASE("digits and shapes: a picture is a function of its class and number", "[quick]") {
-  std::array<uint8_t, 784> digit{}, again{};
-  std::array<uint8_t, kCifarPixels> shape{}, shape_again{};
+  std::array<uint8_t, 784> digit{};
+  std::array<uint8_t, 784> again{};
+  std::array<uint8_t, kCifarPixels> shape{};
+  std::array<uint8_t, kCifarPixels> shape_again{};
   std::set<std::string> different;
   for (int k = 0; k < 10; ++k) {
     for (uint64_t number : {0u, 1u, 99999u}) {

@@ -27,7 +27,8 @@ const Bytes kLabels{0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
 
 struct Pair {
   TempFolder folder;
-  std::filesystem::path images = folder / "images", labels = folder / "labels";
+  std::filesystem::path images = folder / "images";
+  std::filesystem::path labels = folder / "labels";
 
   Pair() {
     write_bytes(images, kImages);
@@ -198,7 +199,8 @@ TEST_CASE("idx: a file cannot make the reader allocate more than its size and 64
   const uint64_t zeros = uint64_t{80} << 20;
 
   reset_peak_memory({});
-  const int64_t live = memory_stats({}).live_bytes, resident = peak_resident_bytes();
+  const int64_t live = memory_stats({}).live_bytes;
+  const int64_t resident = peak_resident_bytes();
   uint64_t largest = 0;
   auto refused = [&](const Bytes& bytes) {
     write_bytes(pair.images, bytes);

@@ -32,7 +32,8 @@ ImageDataset tiny(int64_t n) {
 
 struct Seen {
   std::vector<float> data;
-  std::vector<int64_t> target, indices;
+  std::vector<int64_t> target;
+  std::vector<int64_t> indices;
   int64_t padding;
   bool operator==(const Seen&) const = default;
 };
@@ -254,7 +255,8 @@ TEST_CASE("data_loader: behind a batch that could not be made the pass goes on",
 TEST_CASE("data_loader: leaving a pass early stops its workers and the next one starts afresh",
           "[quick][threads]") {
   const int workers = GENERATE(1, 3);
-  std::atomic<int> active{0}, made{0};
+  std::atomic<int> active{0};
+  std::atomic<int> made{0};
   const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
     ++active;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -290,7 +292,8 @@ TEST_CASE("data_loader: it counts the time waited for batches, and no other", "[
   using Clock = std::chrono::steady_clock;
   const int workers = GENERATE(0, 1);
   const auto nap = std::chrono::milliseconds(3);
-  double made = 0, used = 0;  // by one thread each
+  double made = 0;
+  double used = 0;  // by one thread each
   const MakeBatch make = [&](std::span<const int64_t>, int64_t) {
     const auto start = Clock::now();
     // So long that this thread comes to wait for the first.

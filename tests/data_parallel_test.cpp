@@ -1,5 +1,5 @@
 // DataParallel on two and three logical CPU devices. A program of its own: their number is read
-// once.
+// once. One file, because its tests share networks, replicas and devices.
 #include "ringgrad/distributed/data_parallel.h"
 
 #include <atomic>
@@ -72,8 +72,8 @@ struct Normed : nn::Module {
 TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const double tolerance = training_tolerance(dtype);
-  const auto mlp = train_on<Mlp>(0, dtype, {6}, 3),
-             cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
+  const auto mlp = train_on<Mlp>(0, dtype, {6}, 3);
+  const auto cnn = train_on<SmallCnn>(0, dtype, {1, 8, 8}, 10);
   for (const int n : {1, 2, 3}) {
     CHECK(relative_difference(train_on<Mlp>(n, dtype, {6}, 3), mlp) < tolerance);
     CHECK(relative_difference(train_on<SmallCnn>(n, dtype, {1, 8, 8}, 10), cnn) < tolerance);
@@ -108,7 +108,8 @@ TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle",
 TEST_CASE("several inputs, and outputs in a struct; of each loss there is one per replica",
           "[data_parallel][quick][threads]") {
   struct Outputs {
-    Tensor logits, loss;
+    Tensor logits;
+    Tensor loss;
   };
   struct Net : Mlp {
     using Mlp::forward;
@@ -117,7 +118,8 @@ TEST_CASE("several inputs, and outputs in a struct; of each loss there is one pe
       return {logits, cross_entropy(logits, target)};
     }
   };
-  const auto net = make_net<Net>(3, DType::Float64), alone = make_net<Net>(3, DType::Float64);
+  const auto net = make_net<Net>(3, DType::Float64);
+  const auto alone = make_net<Net>(3, DType::Float64);
   DP model(
       *net, [] { return std::shared_ptr<Net>(make_net<Net>(9, DType::Float64)); }, devices(2));
   const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8);
@@ -138,7 +140,8 @@ TEST_CASE("several inputs, and outputs in a struct; of each loss there is one pe
 
 TEST_CASE("frozen parameters get no gradient in the replicas", "[data_parallel][quick][threads]") {
   struct Watched : nn::Module {
-    nn::Linear frozen{6, 4}, head{4, 3};
+    nn::Linear frozen{6, 4};
+    nn::Linear head{4, 3};
     std::atomic<bool>* joined;  // every replica's thread writes it
     explicit Watched(std::atomic<bool>* joined) : joined(joined) {
       register_module("frozen", frozen);
@@ -289,7 +292,8 @@ TEST_CASE("the first device holds what all replicas put out", "[data_parallel][q
   const auto live = [](const char* device) { return memory_stats(device).live_bytes; };
   NoGradGuard no_grad;
   model(zeros({64, 6}));
-  const int64_t first = live("cpu:0"), second = live("cpu:1");
+  const int64_t first = live("cpu:0");
+  const int64_t second = live("cpu:1");
   const Tensor y = model(zeros({64, 6}));
   CHECK(live("cpu:0") - first >= 64 * 4096 * 4);
   CHECK(live("cpu:1") == second);
@@ -298,7 +302,8 @@ TEST_CASE("the first device holds what all replicas put out", "[data_parallel][q
 TEST_CASE("shards on several devices have the bits of one device",
           "[data_parallel][quick][threads]") {
   struct Net : nn::Module {
-    nn::Linear first{6, 16}, last{16, 3};
+    nn::Linear first{6, 16};
+    nn::Linear last{16, 3};
     nn::BatchNorm1d bn{16};
     nn::Dropout dropout{0.25};
     Net() {
@@ -374,7 +379,9 @@ TEST_CASE("shards on several devices: what cannot be is an error",
 TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced",
           "[data_parallel][quick][threads]") {
   struct Net : nn::Module {
-    nn::Linear in{6, 6}, middle{6, 6}, head{6, 3};
+    nn::Linear in{6, 6};
+    nn::Linear middle{6, 6};
+    nn::Linear head{6, 3};
     Net() {
       register_module("in", in);
       register_module("middle", middle);
@@ -383,13 +390,16 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
     Tensor forward(const Tensor& x) override { return head(tanh(middle(tanh(in(x))))); }
   };
   const auto make = [] { return make_net<Net>(9, DType::Float64); };
-  const auto net = make_net<Net>(3, DType::Float64), alone = make_net<Net>(3, DType::Float64);
+  const auto net = make_net<Net>(3, DType::Float64);
+  const auto alone = make_net<Net>(3, DType::Float64);
   DataParallel model(*net, make, devices(3));
   const Tensor x = samples({6}, 3, DType::Float64, 0, 7).x;
   const auto agree = [&](const char* change) {
     CAPTURE(change);
     for (const int64_t batch : {1, 7}) {
-      const Tensor part = slice(x, 0, 0, batch), y = model(part), expected = alone->forward(part);
+      const Tensor part = slice(x, 0, 0, batch);
+      const Tensor y = model(part);
+      const Tensor expected = alone->forward(part);
       REQUIRE(y.shape() == expected.shape());
       CHECK(relative_difference(to_vector<double>(y), to_vector<double>(expected)) < 1e-12);
       for (nn::Module* module :
@@ -397,7 +407,8 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
         for (const Tensor& p : module->parameters()) p.set_grad({});
       y.square().sum().backward();
       expected.square().sum().backward();
-      const auto own = net->named_parameters(), others = alone->named_parameters();
+      const auto own = net->named_parameters();
+      const auto others = alone->named_parameters();
       REQUIRE(own.size() == others.size());
       for (size_t i = 0; i < own.size(); ++i) {
         CAPTURE(own[i].first);
@@ -419,7 +430,8 @@ TEST_CASE("replicas follow parameters that were dropped, added, tied or replaced
   both([](Net& net) { net.middle.weight = net.in.weight; });
   agree("tied");
   both([](Net& net) {
-    net.head.weight = randn({5, 6}, {DType::Float64}), net.head.bias = ones({5}, {DType::Float64});
+    net.head.weight = randn({5, 6}, {DType::Float64});
+    net.head.bias = ones({5}, {DType::Float64});
   });
   agree("a new head");
   both([](Net& net) { net.in.bias = full({6}, 0.5, {DType::Float64}); });

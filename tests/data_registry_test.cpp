@@ -186,7 +186,8 @@ TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what 
     return;
   }
   // A small MNIST and a small CIFAR-100 archive to be served.
-  TempFolder origin, folder;
+  TempFolder origin;
+  TempFolder folder;
   write_tiny_mnist(origin.path(), 4, 2);
   write_tiny_cifar(kCifar100, origin / "cifar-100-binary");
   REQUIRE(std::system(("cd '" + origin.path().string() + "' && tar czf c.tar.gz cifar-100-binary")
@@ -198,10 +199,12 @@ TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what 
     send_all(connection, ok(body.size()) + std::string(body.begin(), body.end()));
   });
 
-  DatasetInfo mnist = dataset_info("mnist"), cifar = dataset_info("cifar100");
+  DatasetInfo mnist = dataset_info("mnist");
+  DatasetInfo cifar = dataset_info("cifar100");
   mnist.downloads.clear();
   for (DatasetFile& file : mnist.files) {
-    const Bytes plain = read_bytes(origin / file.name), packed = gzip(plain);
+    const Bytes plain = read_bytes(origin / file.name);
+    const Bytes packed = gzip(plain);
     file.bytes = plain.size();
     file.sha256 = sha256_hex(plain);
     const std::string gz = file.name + ".gz";

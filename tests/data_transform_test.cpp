@@ -38,8 +38,10 @@ TEST_CASE("transform: a draw is a pure function of seed, epoch and index", "[qui
 TEST_CASE("transform: draws are uniform", "[quick]") {
   const AugmentOptions t{.crop_padding = 4, .flip = true, .cutout = 8};
   constexpr int kDraws = 9000;
-  std::array<int, 9> dy{}, dx{};
-  int flips = 0, area = 0;
+  std::array<int, 9> dy{};
+  std::array<int, 9> dx{};
+  int flips = 0;
+  int area = 0;
   for (int64_t index = 0; index < kDraws; ++index) {
     const Augmentation a = draw_augmentation(t, 32, 32, 0, index);
     ++dy[a.dy + 4];

@@ -53,7 +53,8 @@ TEST_CASE("dataset: subsets, and a split that repeats itself", "[quick]") {
   CHECK_THROWS_AS(some.get(3), IndexError);
   CHECK_THROWS_AS(Subset(all, {10}), IndexError);
 
-  const auto parts = random_split(all, {7, 3, 0}), again = random_split(all, {7, 3, 0});
+  const auto parts = random_split(all, {7, 3, 0});
+  const auto again = random_split(all, {7, 3, 0});
   CHECK((parts[0]->size() == 7 && parts[1]->size() == 3 && parts[2]->size() == 0));
   CHECK(parts[0]->indices() == again[0]->indices());
   CHECK(parts[0]->indices() != random_split(all, {7, 3, 0}, 1)[0]->indices());

@@ -107,7 +107,8 @@ TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick][thre
 namespace {
 
 struct Expert : nn::Module {  // of another width on each rank
-  nn::Linear body{6, 8}, last{8, 3};
+  nn::Linear body{6, 8};
+  nn::Linear last{8, 3};
   nn::Linear own;
   nn::BatchNorm2d bn{8};
   explicit Expert(int64_t width) : own(8, width) {
@@ -190,7 +191,8 @@ Tensor extremes(DType dtype) {
 
 struct Held : nn::Module {  // a buffer that is never written, and a copy that is not contiguous
   nn::Linear fc{6, 3};
-  Tensor flat, turned;
+  Tensor flat;
+  Tensor turned;
   explicit Held(const Tensor& x)
       : flat(x.clone()), turned(transpose(reshape(x.clone(), {2, 3}), 0, 1)) {
     register_module("fc", fc);
@@ -231,7 +233,8 @@ TEST_CASE("large integers become rank 0's, and float64 buffers their mean",
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const auto net = make_seeded<Held>(3, extremes(DType::Int64));
     const auto means = make_seeded<Held>(3, extremes(DType::Float64));
-    DistributedDataParallel ddp(*net, group), of_means(*means, group);
+    DistributedDataParallel ddp(*net, group);
+    DistributedDataParallel of_means(*means, group);
     const int64_t rank = group.rank();
     copy_(net->flat, tensor<int64_t>({INT64_MAX - rank, INT64_MIN + rank, rank, -rank, 0,
                                       (int64_t{1} << 60) + rank}));

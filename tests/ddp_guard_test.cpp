@@ -44,7 +44,8 @@ TEST_CASE("a parameter that was frozen when it was wrapped stays so", "[ddp][qui
 
 TEST_CASE("models that differ are found at construction, and named", "[ddp][quick][threads]") {
   struct Net : nn::Module {
-    nn::Linear a{6, 8}, b;
+    nn::Linear a{6, 8};
+    nn::Linear b;
     explicit Net(int64_t width) : b(8, width) {
       register_module("a", a);
       register_module("b", b);
@@ -142,7 +143,9 @@ TEST_CASE(
     "a NaN of a pass without averaging is found, though the last pass does not use the parameter",
     "[ddp][quick][threads]") {
   struct Heads : nn::Module {
-    nn::Linear body{6, 8}, used{8, 3}, rare{8, 3};
+    nn::Linear body{6, 8};
+    nn::Linear used{8, 3};
+    nn::Linear rare{8, 3};
     Heads() {
       register_module("body", body);
       register_module("used", used);
@@ -188,7 +191,8 @@ TEST_CASE("a rank that leaves out a backward is named", "[ddp][quick][threads]")
 
 TEST_CASE("ranks that weight or compress gradients in another way are out of step",
           "[ddp][quick][threads]") {
-  const bool hooks = GENERATE(true, false), later = GENERATE(true, false);
+  const bool hooks = GENERATE(true, false);
+  const bool later = GENERATE(true, false);
   const auto errors = errors_of(2, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallelOptions options{.usual_weight = 4};
@@ -275,7 +279,8 @@ TEST_CASE("what a failed backward has launched does not reach the next one's gra
           "[ddp][quick][threads]") {
   struct Boom {};
   const auto errors = errors_of(2, [](ProcessGroup& group) {
-    const auto net = make_net<Mlp>(3, DType::Float32), alone = make_net<Mlp>(3, DType::Float32);
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    const auto alone = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
     backward(ddp, group);
     {
@@ -306,7 +311,8 @@ TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick][threads
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net<SmallCnn>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group);
-    const auto own = net->state_dict(), wrapped = ddp.state_dict();
+    const auto own = net->state_dict();
+    const auto wrapped = ddp.state_dict();
     must(own.size() == wrapped.size(), "as many");
     for (size_t i = 0; i < own.size(); ++i) must(own[i].first == wrapped[i].first, own[i].first);
     must(ddp.named_modules().size() == net->named_modules().size() + 1, "modules");

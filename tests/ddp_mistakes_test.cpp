@@ -24,7 +24,9 @@ void backward(DistributedDataParallel& ddp, const ProcessGroup& group) {
 }
 
 struct Changing : nn::Module {  // whose tensors change after it was wrapped
-  nn::Linear first{6, 8}, last{8, 3}, other{8, 3};
+  nn::Linear first{6, 8};
+  nn::Linear last{8, 3};
+  nn::Linear other{8, 3};
   nn::Parameter scale = register_parameter("scale", ones({3}));
   nn::Buffer count = register_buffer("count", zeros({2}, {.dtype = DType::Int64}));
   Changing() {

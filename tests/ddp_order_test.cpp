@@ -9,7 +9,9 @@ using namespace ringgrad::test;
 namespace {
 
 struct Crossed : nn::Module {  // used in another order than registered
-  nn::Linear a{6, 8}, b{8, 8}, c{8, 3};
+  nn::Linear a{6, 8};
+  nn::Linear b{8, 8};
+  nn::Linear c{8, 3};
   Crossed() {
     register_module("c", c);
     register_module("a", a);
@@ -62,7 +64,9 @@ TEST_CASE("buckets follow the order in which gradients become ready", "[ddp][qui
 TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss has",
           "[ddp][quick][threads]") {
   struct Choice : nn::Module {
-    nn::Linear trunk{6, 16}, left{16, 3}, right{16, 3};
+    nn::Linear trunk{6, 16};
+    nn::Linear left{16, 3};
+    nn::Linear right{16, 3};
     bool goes_right = false;
     Choice() {
       register_module("trunk", trunk);
@@ -76,11 +80,12 @@ TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss h
   };
   const bool unusual = GENERATE(false, true);  // a number of samples that is not the first step's
   run_ddp_ranks(3, [&](ProcessGroup& group) {
-    const auto one = make_net<Choice>(3, DType::Float64), two = make_net<Choice>(4, DType::Float64);
-    const auto alone_one = make_net<Choice>(3, DType::Float64),
-               alone_two = make_net<Choice>(4, DType::Float64);
-    DistributedDataParallel first(*one, group, {.caps = {64, 64}}),
-        second(*two, group, {.caps = {64, 64}});
+    const auto one = make_net<Choice>(3, DType::Float64);
+    const auto two = make_net<Choice>(4, DType::Float64);
+    const auto alone_one = make_net<Choice>(3, DType::Float64);
+    const auto alone_two = make_net<Choice>(4, DType::Float64);
+    DistributedDataParallel first(*one, group, {.caps = {64, 64}});
+    DistributedDataParallel second(*two, group, {.caps = {64, 64}});
     for (int64_t step = 0; step < 4; ++step) {
       one->goes_right = alone_one->goes_right = group.rank() == 1;
       two->goes_right = alone_two->goes_right = group.rank() == 2 && step % 2 == 0;
@@ -91,7 +96,8 @@ TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss h
         net->zero_grad();
       cross_entropy(first(x) + second(x), target).backward();
       cross_entropy((*alone_one)(x) + (*alone_two)(x), target).backward();
-      std::vector<double> got, expected;
+      std::vector<double> got;
+      std::vector<double> expected;
       const auto append = [](std::vector<double>& all, const Tensor& x) {
         const auto more = to_vector<double>(x);
         all.insert(all.end(), more.begin(), more.end());
@@ -99,7 +105,8 @@ TEST_CASE("two wrappers in one loss, with parameters that only one rank's loss h
       for (const auto& [net, alone] :
            {std::pair(&*one, &*alone_one), std::pair(&*two, &*alone_two)})
         for (size_t i = 0; i < net->parameters().size(); ++i) {
-          const Tensor own = alone->parameters()[i].grad(), averaged = net->parameters()[i].grad();
+          const Tensor own = alone->parameters()[i].grad();
+          const Tensor averaged = net->parameters()[i].grad();
           const Tensor mean = own ? own : zeros_like(averaged);
           group.all_reduce(mean, ReduceOp::Average).wait();
           append(got, averaged);
@@ -115,7 +122,9 @@ TEST_CASE("a run that goes on with the order that was observed does not notice t
   run_ddp_ranks(
       3,
       [](ProcessGroup& group) {
-        Trained whole(group), first(group), second(group);
+        Trained whole(group);
+        Trained first(group);
+        Trained second(group);
         whole.steps(0, 6);
         must(first.ddp.ready_order().empty(), "nothing was observed yet");
         first.steps(0, 3);
@@ -143,7 +152,8 @@ TEST_CASE("handles taken before the first step stay good", "[ddp][quick][threads
     optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.05, .momentum = 0.9});
     const auto state = net->state_dict();
     const auto momentum = optimizer.state_dict();
-    std::vector<Tensor> grads, detached;
+    std::vector<Tensor> grads;
+    std::vector<Tensor> detached;
     for (const Tensor& parameter : net->parameters()) {
       grads.push_back(parameter.grad());
       detached.push_back(parameter.detach());
@@ -178,7 +188,8 @@ TEST_CASE("an optimizer made before wrapping keeps its memory, and who holds the
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Crossed>(3, DType::Float32);
     optim::SGD optimizer(net->named_parameters(), {.lr = 0.05, .momentum = 0.9});
-    const auto state = net->state_dict(), momentum = optimizer.state_dict();
+    const auto state = net->state_dict();
+    const auto momentum = optimizer.state_dict();
     DistributedDataParallel ddp(*net, group, {.caps = {64, 128}});
     const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
     for (int step = 0; step < 2; ++step) {
@@ -186,7 +197,8 @@ TEST_CASE("an optimizer made before wrapping keeps its memory, and who holds the
       cross_entropy(ddp(x), target).backward();
       optimizer.step();
     }
-    const auto state_now = net->state_dict(), momentum_now = optimizer.state_dict();
+    const auto state_now = net->state_dict();
+    const auto momentum_now = optimizer.state_dict();
     for (size_t i = 0; i < state.size(); ++i)
       must(state[i].second.raw_data() == state_now[i].second.raw_data(), state[i].first);
     for (size_t i = 0; i < momentum.size(); ++i)

@@ -12,7 +12,8 @@ namespace {
 
 struct WithLoss : Mlp {
   struct Outputs {
-    Tensor logits, loss;
+    Tensor logits;
+    Tensor loss;
   };
   using Mlp::forward;
   Outputs forward(const Tensor& x, const Tensor& target) {
@@ -85,22 +86,27 @@ TEST_CASE("without gradients a wrapper only forwards", "[ddp][quick][threads]") 
 // need not do it, too.
 TEST_CASE("autograd::grad through a wrapper is no step", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Mlp>(3, DType::Float64), plain = make_net<Mlp>(3, DType::Float64);
-    DistributedDataParallel ddp(*net, group), twin(*plain, group);
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    const auto plain = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    DistributedDataParallel twin(*plain, group);
     const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
     const auto step = [&](DistributedDataParallel& wrapper) {
       cross_entropy(wrapper(x), target).backward();
     };
-    step(ddp), step(twin);
+    step(ddp);
+    step(twin);
     const auto before = gradients(*net);
     if (group.rank() == 0) {
-      const Tensor input = x.clone().requires_grad_(true), other = x.clone().requires_grad_(true);
+      const Tensor input = x.clone().requires_grad_(true);
+      const Tensor other = x.clone().requires_grad_(true);
       const Tensor found = autograd::grad({cross_entropy(ddp(input), target)}, {input})[0];
       const Tensor expected = autograd::grad({cross_entropy((*plain)(other), target)}, {other})[0];
       must(to_vector<double>(found) == to_vector<double>(expected), "the input's gradient");
       must(gradients(*net) == before, "the parameters keep theirs");
     }
-    step(ddp), step(twin);
+    step(ddp);
+    step(twin);
     must(gradients(*net) == gradients(*plain), "the next step is one of all ranks");
     must(ddp.totals().steps == 2 && ddp.log().step == 1, "two steps");
   });

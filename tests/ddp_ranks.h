@@ -63,7 +63,8 @@ std::unique_ptr<Net> make_net(uint64_t seed, DType dtype, Args&&... args) {
 }
 
 struct SmallCnn : nn::Module {
-  nn::Conv2d conv1{1, 4, 3, {.padding = 1}}, conv2{4, 8, 3, {.padding = 1}};
+  nn::Conv2d conv1{1, 4, 3, {.padding = 1}};
+  nn::Conv2d conv2{4, 8, 3, {.padding = 1}};
   nn::Linear fc{8 * 4 * 4, 10};
   SmallCnn() {
     register_module("conv1", conv1);
@@ -77,7 +78,9 @@ struct SmallCnn : nn::Module {
 };
 
 struct Mlp : nn::Module {
-  nn::Linear first{6, 16}, middle{16, 16}, last{16, 3};
+  nn::Linear first{6, 16};
+  nn::Linear middle{16, 16};
+  nn::Linear last{16, 3};
   Mlp() {
     register_module("first", first);
     register_module("middle", middle);
@@ -88,7 +91,8 @@ struct Mlp : nn::Module {
 
 // Samples [begin, end) of an endless data set, and of those what rank r of n has: every n-th.
 struct Samples {
-  Tensor x, target;
+  Tensor x;
+  Tensor target;
 };
 inline Samples samples(const Shape& shape, int64_t classes, DType dtype, int64_t begin, int64_t end,
                        int rank = 0, int ranks = 1) {
@@ -130,7 +134,8 @@ inline std::vector<double> gradients(const nn::Module& module) {
 // |a - b| / |b|, of all values as one vector.
 inline double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
-  double difference = 0, norm = 0;
+  double difference = 0;
+  double norm = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     difference += (a[i] - b[i]) * (a[i] - b[i]);
     norm += b[i] * b[i];

@@ -71,7 +71,9 @@ TEST_CASE("the weighted mean of gradients near the ends of their type", "[ddp][q
           backward(ddp, of_ranks[group.rank()], way.dtype);
           const auto got = to_vector<double>(net.w.grad());
           for (size_t i = 0; i < 3; ++i) {
-            double sum = 0, total = 0, size = 0;
+            double sum = 0;
+            double total = 0;
+            double size = 0;
             for (int r = 0; r < 3; ++r) {
               sum += weights[r] * of_ranks[r][i];
               size += weights[r] * std::abs(of_ranks[r][i]);

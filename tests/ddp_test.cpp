@@ -110,7 +110,8 @@ TEST_CASE("more ranks than samples: a rank without data shadows the others",
   const auto net = make_net<Mlp>(3, DType::Float64);
   optim::SGD optimizer(net->named_parameters(), {.lr = 0.1, .momentum = 0.9});
   for (int64_t step = 0; step < 3 + ranks - 1; ++step) {
-    std::vector<Tensor> xs, targets;
+    std::vector<Tensor> xs;
+    std::vector<Tensor> targets;
     for (int r = 0; r < ranks; ++r)
       if (step < 3 + r) {
         const auto [x, target] = samples({6}, 3, DType::Float64, 4 * step, 4 * step + 4, r, ranks);
@@ -166,7 +167,9 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum", "[ddp][
 
 TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick][threads]") {
   struct Heads : nn::Module {
-    nn::Linear body{6, 8}, used{8, 3}, unused{8, 3};
+    nn::Linear body{6, 8};
+    nn::Linear used{8, 3};
+    nn::Linear unused{8, 3};
     bool second = false;
     Heads() {
       register_module("body", body);
@@ -186,7 +189,8 @@ TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]
       const auto grad = to_vector<double>(net->unused.weight.grad());
       const bool zero = std::all_of(grad.begin(), grad.end(), [](double g) { return g == 0; });
       must(zero == (step < 2), "the unused head has a gradient only where some rank used it");
-      const Tensor mine = net->unused.weight.grad().detach(), sum = zeros_like(mine);
+      const Tensor mine = net->unused.weight.grad().detach();
+      const Tensor sum = zeros_like(mine);
       copy_(sum, mine);
       group.all_reduce(sum, ReduceOp::Max).wait();
       must(to_vector<double>(sum) == grad, "gradients must be the same on all ranks");
@@ -208,7 +212,8 @@ TEST_CASE("compressed gradients are the same on all ranks, and close", "[ddp][qu
 TEST_CASE("a user's communication hook sees every bucket once a step, in order",
           "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    std::vector<int> seen, last;
+    std::vector<int> seen;
+    std::vector<int> last;
     const auto net = make_net<Mlp>(3, DType::Float32);
     DistributedDataParallel ddp(*net, group,
                                 {.caps = {256, 256}, .comm_hook = [&](const GradBucket& bucket) {
@@ -248,11 +253,12 @@ TEST_CASE("a GAN's two wrapped networks, trained in turn and in one graph",
   std::vector<double> results[2];
   const auto train = [&](int ranks) {
     run_ddp_ranks(ranks, [&](ProcessGroup& group) {
-      const auto generator = make_net<Net>(3, DType::Float64),
-                 critic = make_net<Net>(4, DType::Float64);
-      DistributedDataParallel g(*generator, group), d(*critic, group);
-      optim::SGD g_step(g.named_parameters(), {.lr = 0.05}),
-          d_step(d.named_parameters(), {.lr = 0.05});
+      const auto generator = make_net<Net>(3, DType::Float64);
+      const auto critic = make_net<Net>(4, DType::Float64);
+      DistributedDataParallel g(*generator, group);
+      DistributedDataParallel d(*critic, group);
+      optim::SGD g_step(g.named_parameters(), {.lr = 0.05});
+      optim::SGD d_step(d.named_parameters(), {.lr = 0.05});
       for (int64_t step = 0; step < 6; ++step) {
         const Tensor x =
             samples({6}, 3, DType::Float64, 8 * step, 8 * step + 8, group.rank(), group.size()).x;
@@ -293,7 +299,9 @@ TEST_CASE("a dropped gradient comes back into the arena", "[ddp][quick][threads]
 TEST_CASE("a dropped gradient comes back where only other ranks reach the parameter",
           "[ddp][quick][threads]") {
   struct Branch : nn::Module {
-    nn::Linear body{6, 8}, often{8, 3}, rarely{8, 3};
+    nn::Linear body{6, 8};
+    nn::Linear often{8, 3};
+    nn::Linear rarely{8, 3};
     bool rare = false;
     Branch() {
       register_module("body", body);
@@ -303,8 +311,8 @@ TEST_CASE("a dropped gradient comes back where only other ranks reach the parame
     Tensor forward(const Tensor& x) override { return rare ? rarely(body(x)) : often(body(x)); }
   };
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Branch>(3, DType::Float64),
-               alone = make_net<Branch>(3, DType::Float64);
+    const auto net = make_net<Branch>(3, DType::Float64);
+    const auto alone = make_net<Branch>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     net->rare = alone->rare = group.rank() == 0;
     const auto [x, target] = samples({6}, 3, DType::Float64, 0, 8, group.rank(), 2);
@@ -327,7 +335,9 @@ TEST_CASE("a dropped gradient comes back where only other ranks reach the parame
 
 TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quick][threads]") {
   struct Mixed : nn::Module {
-    nn::Linear wide{6, 16}, narrow{16, 16}, last{16, 3};
+    nn::Linear wide{6, 16};
+    nn::Linear narrow{16, 16};
+    nn::Linear last{16, 3};
     Mixed() {
       register_module("wide", wide);
       register_module("narrow", narrow);
@@ -365,13 +375,15 @@ TEST_CASE("parameters of two dtypes travel in buckets of their own", "[ddp][quic
 
 TEST_CASE("each of two backwards averages what it adds", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    const auto alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     const auto loss = [](nn::Module& model, int64_t begin, int rank, int ranks) {
       const auto [x, target] = samples({6}, 3, DType::Float64, begin, begin + 8, rank, ranks);
       return cross_entropy(model(x), target);
     };
-    const Tensor first = loss(ddp, 0, group.rank(), 2), second = loss(ddp, 8, group.rank(), 2);
+    const Tensor first = loss(ddp, 0, group.rank(), 2);
+    const Tensor second = loss(ddp, 8, group.rank(), 2);
     first.backward();
     second.backward();
     loss(*alone, 0, 0, 1).backward();

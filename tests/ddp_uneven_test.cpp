@@ -32,7 +32,8 @@ std::vector<double> averaged_over(ProcessGroup& group, const nn::Module& module)
 TEST_CASE("episodes of unequal length: several forwards before one backward",
           "[ddp][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
-    const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    const auto alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     for (int step = 0; step < 3; ++step) {
       const auto episode = [&](nn::Module& model) {
@@ -53,7 +54,8 @@ TEST_CASE("episodes of unequal length: several forwards before one backward",
 
 TEST_CASE("a rank may find out after its forward that it has no data", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    const auto alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     for (int step = 0; step < 3; ++step) {
       ddp.zero_grad();
@@ -89,7 +91,8 @@ TEST_CASE("a rank without data beside two forwards a step", "[ddp][quick][thread
 TEST_CASE("data that runs out among the passes of a step counts as far as it went",
           "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
-    const auto net = make_net<Mlp>(3, DType::Float64), alone = make_net<Mlp>(3, DType::Float64);
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    const auto alone = make_net<Mlp>(3, DType::Float64);
     DistributedDataParallel ddp(*net, group);
     {
       const auto guard = ddp.no_sync();

@@ -17,7 +17,8 @@ constexpr DType kDouble = DType::Float64;
 struct Normed : nn::Module {  // batch norm over all ranks, whatever their losses weigh
   nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}},
       conv2{4, 4, 3, {.padding = 1, .bias = false}};
-  nn::BatchNorm2d bn1{4}, bn2{4};
+  nn::BatchNorm2d bn1{4};
+  nn::BatchNorm2d bn2{4};
   nn::Linear fc{4 * 4 * 4, 3};
   Normed() {
     register_module("conv1", conv1);
@@ -34,7 +35,8 @@ struct Normed : nn::Module {  // batch norm over all ranks, whatever their losse
 // Rows of images with labels of which many are missing: rank 1 of 2 has one row of eight, rank 2 of
 // 3 none.
 struct Labelled {
-  Tensor x, target;
+  Tensor x;
+  Tensor target;
   Labelled(int64_t begin, int64_t end) : x(samples({1, 4, 4}, 3, kDouble, begin, end).x) {
     std::vector<int64_t> labels;
     for (int64_t i = begin; i < end; ++i) labels.push_back(i < 8 || i == 10 ? (i * i) % 3 : -100);
@@ -79,7 +81,8 @@ TEST_CASE("a rank whose rows are all ignored adds nothing, and no NaN", "[ddp][q
 
 // Rank 1 has its label in the first pass, rank 2 none in either.
 TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
-  constexpr int kRanks = 3, kPasses = 2;
+  constexpr int kRanks = 3;
+  constexpr int kPasses = 2;
   const auto rows = [](int rank, int pass) {
     return Labelled(8 * rank + 4 * pass, 8 * rank + 4 * pass + 4);
   };
@@ -89,7 +92,8 @@ TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
   };
   const auto alone = make_net<Normed>(3, kDouble);
   for (int pass = 0; pass < kPasses; ++pass) {
-    std::vector<Tensor> xs, targets;
+    std::vector<Tensor> xs;
+    std::vector<Tensor> targets;
     for (int rank = 0; rank < kRanks; ++rank) {
       xs.push_back(rows(rank, pass).x);
       targets.push_back(rows(rank, pass).target);
@@ -133,8 +137,8 @@ TEST_CASE("a loss that is a sum, and the plain mean of ranks", "[ddp][quick][thr
   run_ddp_ranks(3, [&](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, kDouble);
     DistributedDataParallel ddp(*net, group, {.weighting = Weighting::Ranks});
-    const int64_t begin = std::vector<int64_t>{0, 1, 3}[group.rank()],
-                  end = std::vector<int64_t>{1, 3, 9}[group.rank()];
+    const int64_t begin = std::vector<int64_t>{0, 1, 3}[group.rank()];
+    const int64_t end = std::vector<int64_t>{1, 3, 9}[group.rank()];
     const auto own = samples({6}, 3, kDouble, begin, end);
     (cross_entropy(ddp(own.x), own.target, {.reduction = Reduction::Sum}) * group.size())
         .backward();
@@ -171,7 +175,8 @@ TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}, .weighting = Weighting::Given});
     for (int step = 0; step < 4; ++step) {
       ddp.zero_grad();
-      const int64_t begin = 100 * group.rank(), end = begin + length_of(group.rank(), step);
+      const int64_t begin = 100 * group.rank();
+      const int64_t end = begin + length_of(group.rank(), step);
       ddp.set_weight(static_cast<double>(end - begin));
       int64_t at = begin;
       {

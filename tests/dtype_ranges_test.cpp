@@ -25,8 +25,11 @@ using namespace ringgrad::test;
 namespace {
 
 struct Format {
-  double largest, epsilon;
-  int top, bottom;  // the exponents of the largest and of the smallest normal number
+  double largest;
+  double epsilon;
+  // the exponents of the largest and of the smallest normal number
+  int top;
+  int bottom;
 
   double smallest() const { return std::ldexp(1, bottom); }
 };
@@ -202,7 +205,8 @@ Numbers evaluate(const OpSpec& spec, const Sample& sample, const Scenario& scena
 
 struct Bound {
   Format format;
-  double relative, absolute;
+  double relative;
+  double absolute;
 };
 
 // A number beyond the range may be infinite, or NaN if infinities meet. So may a sum that is so
@@ -377,8 +381,8 @@ TEST_CASE("sums and means that overflow on the way are those of float64", "[ops]
         const auto agrees_with_float64 = [&](Tensor (*f)(const Tensor&, const Dims&)) {
           const Tensor wide = arrange(x, DType::Float64, {}, Arrangement::Contiguous);
           const Tensor narrow = arrange(x, dtype, device, Arrangement::Contiguous);
-          const auto want = to_vector<double>(f(wide, {reduced})),
-                     got = to_vector<double>(f(narrow, {reduced}));
+          const auto want = to_vector<double>(f(wide, {reduced}));
+          const auto got = to_vector<double>(f(narrow, {reduced}));
           for (size_t i = 0; i < want.size(); ++i) {
             if (std::abs(want[i]) > largest)
               CHECK(got[i] == std::copysign(INFINITY, want[i]));
@@ -404,7 +408,8 @@ TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
       const double largest = is_widest ? DBL_MAX : format_of(dtype).largest;
       const double unit = is_widest ? 0x1p-600 : 1;  // so that the test's own variance is a number
       Array numbers = values_of(uniform(shape), 0, dtype);
-      const int64_t channels = shape[1], pixels = numbers.numel() / shape[0] / channels;
+      const int64_t channels = shape[1];
+      const int64_t pixels = numbers.numel() / shape[0] / channels;
       const int64_t count = numbers.numel() / channels;
       const auto place = [&](int64_t c, int64_t i) {
         return (i / pixels * channels + c) * pixels + i % pixels;
@@ -429,7 +434,8 @@ TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
       const TensorOptions per_channel = {is_widest ? dtype : DType::Float32};
       const Tensor weight = full({channels}, 2, per_channel);
       const Tensor bias = full({channels}, -1.5, per_channel);
-      const Tensor mean = zeros({channels}, per_channel), var = ones_like(mean);
+      const Tensor mean = zeros({channels}, per_channel);
+      const Tensor var = ones_like(mean);
       const Tensor y = batch_norm(x, weight, bias, mean, var, {.training = true, .momentum = 1});
       const auto values = to_vector<double>(y);
       for (size_t i = 0; i < want.size(); ++i)
@@ -451,12 +457,14 @@ TEST_CASE("batch norm of a large weight and a small deviation", "[ops][quick]") 
   const Array numbers = values_of(uniform({8, 3}, -0x1p-10, 0x1p-10), 0, DType::Float32);
   for (const bool training : {true, false}) {
     const Tensor x = arrange(numbers, DType::Float32, {}, Arrangement::Contiguous);
-    const Tensor mean = zeros({3}), var = full({3}, 0x1p-20);
+    const Tensor mean = zeros({3});
+    const Tensor var = full({3}, 0x1p-20);
     const Tensor y =
         batch_norm(x, full({3}, 0x1p124), {}, mean, var, {.training = training, .eps = 0});
     const auto values = to_vector<double>(y);
     for (int64_t c = 0; c < 3; ++c) {
-      double center = 0, square = training ? 0 : 0x1p-20;
+      double center = 0;
+      double square = training ? 0 : 0x1p-20;
       for (int64_t i = c; i < 24 && training; i += 3) center += numbers.values[i] / 8;
       for (int64_t i = c; i < 24 && training; i += 3)
         square += std::pow(numbers.values[i] - center, 2) / 8;

@@ -23,12 +23,14 @@ using namespace ringgrad::test;
 namespace {
 
 constexpr int kShards = 4;
-constexpr int64_t kBatch = 10, kSteps = 12;
+constexpr int64_t kBatch = 10;
+constexpr int64_t kSteps = 12;
 
 // -- what a rank does -----------------------------------------------------------------------------
 
 struct Net : nn::Module {
-  nn::Linear fc1{6, 8}, fc2{8, 3};
+  nn::Linear fc1{6, 8};
+  nn::Linear fc2{8, 3};
   nn::BatchNorm1d bn{8};
   nn::Dropout dropout{0.25};
   Net() {
@@ -42,7 +44,8 @@ struct Net : nn::Module {
 
 // Rank `seat`, at the beginning of a step, once in the job.
 void mishap(const std::string& scenario, int64_t step) {
-  const std::string seat = variable("LOCAL_RANK"), directory = variable("TEST_DIRECTORY");
+  const std::string seat = variable("LOCAL_RANK");
+  const std::string directory = variable("TEST_DIRECTORY");
   const auto once = [&](const std::string& what, const std::string& whom, int64_t when) {
     if (!contains(scenario, what) || seat != whom || step != when) return false;
     const std::string mark = directory + "/" + what;
@@ -208,8 +211,8 @@ TEST_CASE("the most advanced state goes to those behind", "[elastic][quick][thre
   run_ddp_ranks(3, [](ProcessGroup& group) {
     // As after a loss in the middle of the last collective.
     const int64_t step = group.rank() == 1 ? 4 : 3;
-    const Tensor weights = full({5}, static_cast<double>(step)),
-                 count = full({}, step, {.dtype = DType::Int64});
+    const Tensor weights = full({5}, static_cast<double>(step));
+    const Tensor count = full({}, step, {.dtype = DType::Int64});
     const TrainingState state =
         hand_over(group, {step, {{"weights", weights}, {"count", count}}, str("at ", step)});
     must(state.step == 4 && state.words == "at 4" && count.item<int64_t>() == 4, "what rank 1 had");
@@ -262,7 +265,8 @@ struct Seats {
 
 struct TwoSeats : Seats {
   explicit TwoSeats(pid_t second) : Seats({1, 2}, {getpid(), second}) {
-    std::jthread first([&] { place_of(0); }), other([&] { place_of(1); });
+    std::jthread first([&] { place_of(0); });
+    std::jthread other([&] { place_of(1); });
     while (!registrar.founded()) registrar.look();
   }
 
@@ -310,13 +314,15 @@ TEST_CASE("of ranks that live and miss each other again and again one saves",
           "[elastic][quick][threads]") {
   TwoSeats job(getpid());
   for (int generation = 2; generation < 6; ++generation) {
-    std::jthread first([&] { job.place_of(0); }), second([&] { job.place_of(1); });
+    std::jthread first([&] { job.place_of(0); });
+    std::jthread second([&] { job.place_of(1); });
     REQUIRE(job.look() == str("generation ", generation, ": ranks 0, 1\n"));
   }
   Place place;
   bool left_behind = false;
   {
-    std::jthread first([&] { place = job.place_of(0); }), second([&] {
+    std::jthread first([&] { place = job.place_of(0); });
+    std::jthread second([&] {
       try {
         job.place_of(1);
       } catch (const LeftBehindError&) {
@@ -333,7 +339,8 @@ TEST_CASE("a founder that does not come is not waited for without end",
           "[elastic][quick][threads]") {
   {
     Seats job({2, 3}, {getpid(), getpid(), getpid()});
-    std::jthread first([&] { job.place_of(0); }), second([&] { job.place_of(1); });
+    std::jthread first([&] { job.place_of(0); });
+    std::jthread second([&] { job.place_of(1); });
     REQUIRE(job.look() == "the job begins with 2 of 3 ranks\n");
   }
   Seats job({3, 3}, {getpid(), getpid(), getpid()});

@@ -17,13 +17,16 @@ Tensor labels() { return zeros({0}, {.dtype = DType::Int64}); }
 
 struct Case {
   const char* name;
-  Shape operand, result;
+  Shape operand;
+  Shape result;
   std::function<Tensor(const Tensor& x)> of;
 };
 
 std::vector<Case> cases() {
-  const Tensor none = zeros({0, 3}), images = zeros({0, 3, 8, 8}), three = ones({3}),
-               zero = zeros({3});
+  const Tensor none = zeros({0, 3});
+  const Tensor images = zeros({0, 3, 8, 8});
+  const Tensor three = ones({3});
+  const Tensor zero = zeros({3});
   return {
       {"cat, of shape [0]",
        {0},

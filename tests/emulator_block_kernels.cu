@@ -42,7 +42,8 @@ __global__ void deadlock_kernel() {
 // barriers.
 __global__ void reverse_kernel(int* out, bool barrier_after_write, bool barrier_after_read) {
   __shared__ int values[96];
-  const int n = static_cast<int>(blockDim.x), t = static_cast<int>(threadIdx.x);
+  const int n = static_cast<int>(blockDim.x);
+  const int t = static_cast<int>(threadIdx.x);
   int mine = t;
   for (int round = 0; round < 3; ++round) {
     values[t] = mine;

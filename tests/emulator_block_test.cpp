@@ -14,7 +14,8 @@ using namespace ringgrad::test;
 TEST_CASE("emulator: every thread of every block runs once with its own indices", "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
-  const dim3 grid(3, 2, 2), block(5, 7, 2);
+  const dim3 grid(3, 2, 2);
+  const dim3 block(5, 7, 2);
   DeviceArray<int> out(12 * 70);
   run(indices_kernel, grid, block, 0, out.get());
   const auto values = out.values();
@@ -29,7 +30,8 @@ TEST_CASE("emulator: threads that exit do not hold up the barrier, and enter onc
           "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
   const ScheduleGuard guard(schedule);
-  DeviceArray<int> entries(std::vector<int>(64, 0)), out(std::vector<int>(64, -1));
+  DeviceArray<int> entries(std::vector<int>(64, 0));
+  DeviceArray<int> out(std::vector<int>(64, -1));
   run(early_exit_kernel, 1, 64, 0, entries.get(), out.get());
   REQUIRE(entries.values() == std::vector<int>(64, 1));
   const auto values = out.values();
@@ -43,7 +45,8 @@ TEST_CASE("emulator: a divergent barrier is an error that names both lines", "[q
   REQUIRE(first != std::string::npos);
   REQUIRE(message.find("emulator_block_kernels.cu:", first + 1) != std::string::npos);
   // The scheduler has recovered.
-  DeviceArray<int> entries(std::vector<int>(64, 0)), out(64);
+  DeviceArray<int> entries(std::vector<int>(64, 0));
+  DeviceArray<int> out(64);
   run(early_exit_kernel, 1, 64, 0, entries.get(), out.get());
   REQUIRE(entries.values() == std::vector<int>(64, 1));
 }
@@ -87,7 +90,8 @@ TEST_CASE("emulator: asynchronous copies arrive when they are waited for, and no
           "[quick][cuda]") {
   std::vector<float> x(128);
   for (int i = 0; i < 128; ++i) x[i] = static_cast<float>(i);
-  DeviceArray<float> source(x), target(128);
+  DeviceArray<float> source(x);
+  DeviceArray<float> target(128);
   run(async_copy_kernel, 1, 32, 0, source.get(), target.get(), true);
   x[126] = x[127] = 0;  // the last thread fills 8 of its 16 bytes with zeros
   REQUIRE(target.values() == x);

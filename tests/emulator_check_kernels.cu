@@ -37,7 +37,8 @@ __global__ void warp_race_kernel(float* out, bool barrier) {
 // Eight bytes from x on, which has to be aligned so.
 __global__ void pair_kernel(const float* x, float* y) {
   struct alignas(8) Pair {
-    float first, second;
+    float first;
+    float second;
   };
   const Pair pair = reinterpret_cast<const Pair*>(x)[threadIdx.x];
   y[threadIdx.x] = pair.first + pair.second;
@@ -61,7 +62,8 @@ __global__ void block_race_kernel(float* total, bool atomic) {
 __global__ void last_block_kernel(float* parts, unsigned* counter, float* out, bool barrier,
                                   bool release, bool acquire) {
   __shared__ bool last;
-  const unsigned blocks = gridDim.x, threads = blockDim.x;
+  const unsigned blocks = gridDim.x;
+  const unsigned threads = blockDim.x;
   parts[blockIdx.x * threads + threadIdx.x] = 1;
   if (barrier) __syncthreads();
   if (threadIdx.x == 0) {

@@ -21,7 +21,8 @@ void require_race(const std::string& message, const std::string& kind) {
 
 TEST_CASE("emulator check: accesses outside of every allocation", "[quick][cuda]") {
   if (!emulator::observer) return;  // a build with sanitizers of its own
-  DeviceArray<float> x(100), y(100);
+  DeviceArray<float> x(100);
+  DeviceArray<float> y(100);
   run(beyond_kernel, 4, 32, 0, x.get(), 100);
   const std::string beyond = failure([&] { run(beyond_kernel, 4, 32, 0, x.get(), 101); });
   INFO(beyond);
@@ -64,7 +65,8 @@ TEST_CASE("emulator check: races in shared memory", "[quick][cuda]") {
 TEST_CASE("emulator check: addresses that are not aligned to what is loaded from them",
           "[quick][cuda]") {
   if (!emulator::observer) return;
-  DeviceArray<float> x(std::vector<float>(65, 1)), y(32);
+  DeviceArray<float> x(std::vector<float>(65, 1));
+  DeviceArray<float> y(32);
   run(pair_kernel, 1, 32, 0, x.get(), y.get());
   const std::string message = failure([&] { run(pair_kernel, 1, 32, 0, x.get() + 1, y.get()); });
   INFO(message);
@@ -97,7 +99,8 @@ TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
 TEST_CASE("emulator check: the last block sees what others have written behind two fences",
           "[quick][cuda]") {
   if (!emulator::observer) return;
-  DeviceArray<float> parts(5 * 64), out(64);
+  DeviceArray<float> parts(5 * 64);
+  DeviceArray<float> out(64);
   DeviceArray<unsigned> counter(std::vector<unsigned>{0});
   const auto run_with = [&](bool barrier, bool release, bool acquire) {
     return failure([&] {
@@ -116,7 +119,8 @@ TEST_CASE("emulator check: the last block sees what others have written behind t
 
 TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
   if (!emulator::observer) return;
-  DeviceArray<float> x(std::vector<float>(128, 1)), y(32);
+  DeviceArray<float> x(std::vector<float>(128, 1));
+  DeviceArray<float> y(32);
   run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), true);
   require_race(failure([&] { run(async_copy_race_kernel, 1, 32, 0, x.get(), y.get(), false); }),
                "shared memory");
@@ -128,7 +132,8 @@ TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
 
 TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cuda]") {
   if (!count_accesses) return;
-  DeviceArray<float> x(std::vector<float>(64 * 8, 1)), y(64);
+  DeviceArray<float> x(std::vector<float>(64 * 8, 1));
+  DeviceArray<float> y(64);
   const auto counts_of = [&](int stride, int pitch) {
     return count_accesses([&] {
       run(strides_kernel, 1, 64, static_cast<size_t>(64 * pitch) * sizeof(float), x.get(), y.get(),
@@ -137,8 +142,11 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
     });
   };
   struct Case {
-    int stride, pitch;
-    int64_t sectors, passes;  // of two requests, of a warp each
+    int stride;
+    int pitch;
+    // of two requests, of a warp each
+    int64_t sectors;
+    int64_t passes;
   };
   // Neighbours are four sectors; every second float is eight; one in 32 bytes is a sector each.
   // Words 1 and 33 apart lie in different banks, 2 apart in 16 of them, 32 apart in one.
@@ -148,7 +156,8 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
     INFO("stride " << c.stride << ", pitch " << c.pitch);
     REQUIRE(counts.launches == 1);
     REQUIRE(counts.threads == 64);
-    const AccessCount load = counts.total(false, false), store = counts.total(false, true);
+    const AccessCount load = counts.total(false, false);
+    const AccessCount store = counts.total(false, true);
     REQUIRE(load.requests == 2);
     REQUIRE(load.bytes == 256);
     REQUIRE(load.sectors == c.sectors);
@@ -171,8 +180,11 @@ TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cud
 TEST_CASE("emulator check: bank conflicts are those of 128 bytes of lanes", "[quick][cuda]") {
   if (!count_accesses) return;
   struct Case {
-    int words, lanes_of_row, pitch;
-    int64_t passes, least;
+    int words;
+    int lanes_of_row;
+    int pitch;
+    int64_t passes;
+    int64_t least;
   };
   for (const Case& c :
        {Case{4, 4, 16, 4, 4}, Case{4, 4, 20, 8, 4}, Case{4, 1, 20, 4, 4}, Case{4, 1, 8, 8, 4},
@@ -197,7 +209,8 @@ TEST_CASE("emulator check: bank conflicts are those of 128 bytes of lanes", "[qu
 
 TEST_CASE("emulator check: a count ends with its body, also where that throws", "[quick][cuda]") {
   if (!count_accesses) return;
-  DeviceArray<float> x(64), y(64);
+  DeviceArray<float> x(64);
+  DeviceArray<float> y(64);
   REQUIRE_THROWS_AS(count_accesses([] { throw CudaError("stopped"); }), CudaError);
   run(strides_kernel, 1, 32, 32 * sizeof(float), x.get(), y.get(), 1, 1);
   REQUIRE(count_accesses([] {}).accesses.empty());

@@ -21,7 +21,8 @@ TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cu
     model.to(device);
     DistributedDataParallel ddp(model, group);
     optim::SGD optimizer(model.named_parameters(), {.lr = 0.1});
-    const Tensor x = to(ones({4, 3}), device), alone = to(ones({3}), device);
+    const Tensor x = to(ones({4, 3}), device);
+    const Tensor alone = to(ones({3}), device);
     CapturedStep trained(device, [&] {
       optimizer.zero_grad();
       sum(ddp(x)).backward();

@@ -11,13 +11,15 @@ using namespace ringgrad::cuda;
 
 // The number of terms so far, and the number of merges on the longest path.
 struct Depth {
-  int terms, merges;
+  int terms;
+  int merges;
 };
 
 struct DepthReducer {
   using State = Depth;
   static constexpr int kInFlight = 4;
-  int *terms, *merges;
+  int* terms;
+  int* merges;
 
   template <int kSize>
   __device__ int constants(int64_t) const {

@@ -25,7 +25,8 @@ class Multiprocessors {
 };
 
 struct Counted {
-  int terms, merges;
+  int terms;
+  int merges;
 };
 
 // Counts terms and merges. All channels must have the same number of terms. Threads read vectors of
@@ -33,10 +34,12 @@ struct Counted {
 Counted count(const Shape& nchw, Layout layout) {
   const Device device("cuda:0");
   const Channels channels(empty(nchw, {DType::BFloat16, device, layout}));
-  const DeviceArray<int> terms(static_cast<size_t>(nchw[1])), merges(static_cast<size_t>(nchw[1]));
+  const DeviceArray<int> terms(static_cast<size_t>(nchw[1]));
+  const DeviceArray<int> merges(static_cast<size_t>(nchw[1]));
   reduce_channels<8>(current_stream(device), channels, /*aligned=*/true,
                      DepthReducer{terms.get(), merges.get()});
-  const std::vector<int> all_terms = terms.values(), all_merges = merges.values();
+  const std::vector<int> all_terms = terms.values();
+  const std::vector<int> all_merges = merges.values();
   for (const int each : all_terms) REQUIRE(each == all_terms[0]);
   return {all_terms[0], *std::max_element(all_merges.begin(), all_merges.end())};
 }
@@ -73,8 +76,8 @@ TEST_CASE("cuda: statistics have the same bits in whatever order blocks and thre
           "[quick][cuda]") {
   const Multiprocessors many(kMultiprocessors);
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
-    const Tensor x = random_tensor({17, 64, 13, 13}, dtype, 3),
-                 nhwc = empty(x.shape(), {.dtype = dtype, .layout = Layout::ChannelsLast});
+    const Tensor x = random_tensor({17, 64, 13, 13}, dtype, 3);
+    const Tensor nhwc = empty(x.shape(), {.dtype = dtype, .layout = Layout::ChannelsLast});
     // The mean is large.
     kernels::add(x, x, full({1}, 30, {.dtype = dtype}).as_strided(x.shape(), {0, 0, 0, 0}, 0));
     kernels::copy(nhwc, x);
@@ -83,8 +86,8 @@ TEST_CASE("cuda: statistics have the same bits in whatever order blocks and thre
     for (const auto schedule :
          {emulator::Schedule::Forward, emulator::Schedule::Reversed, emulator::Schedule::Random}) {
       emulator::config().schedule = schedule;
-      const Tensor mean = empty_on_device({64}, DType::Float32),
-                   var = empty_on_device({64}, DType::Float32);
+      const Tensor mean = empty_on_device({64}, DType::Float32);
+      const Tensor var = empty_on_device({64}, DType::Float32);
       kernels::batch_norm_stats(mean, var, device_x);
       found.push_back(to_vector<float>(mean));
       found.push_back(to_vector<float>(var));

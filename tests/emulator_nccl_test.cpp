@@ -83,7 +83,8 @@ TEST_CASE(
     DistributedDataParallel ddp(*net, group, {.caps = {300, 300}});
     optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
     const auto [x_, target_] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), group.size());
-    const Tensor x = to(x_, group.device()), target = to(target_, group.device());
+    const Tensor x = to(x_, group.device());
+    const Tensor target = to(target_, group.device());
     const auto step = [&] {
       optimizer.zero_grad();
       cross_entropy(ddp(x), target).backward();
@@ -173,7 +174,8 @@ TEST_CASE(
     const Tensor x = ones({8}, {.device = device});
     const ncclComm_t comm = make_communicator(host);
     cuda::Event done(device);
-    bool answered = true, done_alone = false;
+    bool answered = true;
+    bool done_alone = false;
     if (host.rank() == 0) {
       sum_up(x, comm, stream);
       done.record(stream);

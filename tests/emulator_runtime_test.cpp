@@ -26,7 +26,8 @@ namespace {
 
 size_t free_bytes(int device) {
   CUDA_CHECK(cudaSetDevice(device));
-  size_t free, total;
+  size_t free;
+  size_t total;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   CUDA_CHECK(cudaSetDevice(0));
   return free;
@@ -38,7 +39,8 @@ constexpr int kN = 1000;
 
 TEST_CASE("emulator: each device has its own memory account, with a limit", "[quick][cuda]") {
   REQUIRE(device_count(DeviceType::CUDA) == emulator::config().devices);
-  const size_t before0 = free_bytes(0), before1 = free_bytes(1);
+  const size_t before0 = free_bytes(0);
+  const size_t before1 = free_bytes(1);
   {
     DeviceArray<char> block(5000);
     REQUIRE(free_bytes(0) == before0 - 5000);
@@ -94,7 +96,8 @@ TEST_CASE("cuda: more blocks than a launch can have are refused", "[quick][cuda]
 TEST_CASE("emulator: a missing wait between streams shows under an adversarial order",
           "[quick][cuda]") {
   const auto last_value = [](bool wait) {
-    const cuda::OwnedStream producer(Device("cuda:0")), consumer(Device("cuda:0"));
+    const cuda::OwnedStream producer(Device("cuda:0"));
+    const cuda::OwnedStream consumer(Device("cuda:0"));
     DeviceArray<int> x(std::vector<int>(kN, 0));
     cuda::launch(set_kernel, 1, 32, 0, producer.get(), x.get(), kN, 7);
     if (wait) cuda::wait_for(consumer.get(), producer.get());
@@ -119,7 +122,8 @@ TEST_CASE("emulator: events mark a point, and host functions run in order", "[qu
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
   DeviceArray<int> x(std::vector<int>(kN, 0));
-  cuda::Event before(Device("cuda:0"), true), after(Device("cuda:0"), true);
+  cuda::Event before(Device("cuda:0"), true);
+  cuda::Event after(Device("cuda:0"), true);
   std::vector<int> calls;
   const auto note = [](void* data) {
     auto* list = static_cast<std::vector<int>*>(data);
@@ -141,8 +145,11 @@ TEST_CASE("emulator: events mark a point, and host functions run in order", "[qu
 
 TEST_CASE("emulator: events belong to a device, and those without timing have no times",
           "[quick][cuda]") {
-  const Device first("cuda:0"), second("cuda:1");
-  cuda::Event plain(first), timed(first, true), elsewhere(second, true);
+  const Device first("cuda:0");
+  const Device second("cuda:1");
+  cuda::Event plain(first);
+  cuda::Event timed(first, true);
+  cuda::Event elsewhere(second, true);
   REQUIRE(contains(failure([&] { elsewhere.record(current_stream(first)); }),
                    "an event of device 1 on a stream of device 0"));
   plain.record(current_stream(first));
@@ -239,7 +246,8 @@ TEST_CASE("emulator: a captured graph does its work again at each launch", "[qui
   const StreamOrderGuard guard(
       GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random));
   const Device device("cuda:0");
-  DeviceArray<int> x(std::vector<int>(kN, 1)), y(std::vector<int>(kN, 0));
+  DeviceArray<int> x(std::vector<int>(kN, 1));
+  DeviceArray<int> y(std::vector<int>(kN, 0));
   const cuda::OwnedStream side(device);
   const cuda::Graph graph = cuda::capture(device, [&] {
     const Stream main = current_stream(device);

@@ -50,7 +50,8 @@ __global__ void atomics_kernel(int* counters, float* sums, int* order) {
   atomicMin(&counters[4], -static_cast<int>(threadIdx.x));
   atomicAdd(sums, 0.5f);
   order[atomicAdd(&counters[5], 1)] = 1;
-  int old = atomicAdd(&counters[6], 0), seen;
+  int old = atomicAdd(&counters[6], 0);
+  int seen;
   do {
     seen = old;
     old = atomicCAS(&counters[6], seen, seen + 2);
@@ -59,7 +60,8 @@ __global__ void atomics_kernel(int* counters, float* sums, int* order) {
 
 template <class T>
 __global__ void sixteen_bit_kernel(const float* x, float* y) {
-  const T a(x[0]), b(x[1]);
+  const T a(x[0]);
+  const T b(x[1]);
   y[0] = static_cast<float>(a + b);
   y[1] = static_cast<float>(a * b);
   y[2] = static_cast<float>(a - b);

@@ -58,7 +58,8 @@ TEST_CASE("emulator: misused warp collectives are errors that name the line", "[
 }
 
 TEST_CASE("emulator: atomics are atomic between blocks", "[quick][cuda]") {
-  DeviceArray<int> counters(std::vector<int>(7, 0)), order(std::vector<int>(40 * 96, 0));
+  DeviceArray<int> counters(std::vector<int>(7, 0));
+  DeviceArray<int> order(std::vector<int>(40 * 96, 0));
   DeviceArray<float> sums(std::vector<float>(1, 0));
   run(atomics_kernel, 40, 96, 0, counters.get(), sums.get(), order.get());
   REQUIRE(counters.values() == std::vector<int>{1280, 1280, 1280, 95, -95, 3840, 7680});

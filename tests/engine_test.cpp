@@ -34,8 +34,10 @@ Tensor custom(const char* name, const Tensor& x, Backward backward) {
 }  // namespace
 
 TEST_CASE("a gradient that two receivers hold is never summed in place", "[engine][quick]") {
-  const Tensor x = leaf({1, 2}), y = leaf({3, 4});
-  const Tensor a = x * 1, b = y * 1;
+  const Tensor x = leaf({1, 2});
+  const Tensor y = leaf({3, 4});
+  const Tensor a = x * 1;
+  const Tensor b = y * 1;
   sum(a + b + a * 3).backward();  // add hands the same dy to a and b; a receives another gradient
   CHECK(grad(x) == Values{4, 4});
   CHECK(grad(y) == Values{1, 1});
@@ -43,7 +45,9 @@ TEST_CASE("a gradient that two receivers hold is never summed in place", "[engin
 }
 
 TEST_CASE("leaves do not share the gradient that one addition gave to both", "[engine][quick]") {
-  const Tensor x = leaf({1}), y = leaf({2}), z = leaf({3});
+  const Tensor x = leaf({1});
+  const Tensor y = leaf({2});
+  const Tensor z = leaf({3});
   (x + y).backward(z.detach());
   fill_(x.grad(), 100);
   CHECK(grad(y) == Values{3});
@@ -52,7 +56,8 @@ TEST_CASE("leaves do not share the gradient that one addition gave to both", "[e
 
 TEST_CASE("the first gradient becomes the leaf's own, without a copy, where nobody else has it",
           "[engine][quick]") {
-  const Tensor x = leaf({1, 2}), kept = ones({2});
+  const Tensor x = leaf({1, 2});
+  const Tensor kept = ones({2});
   const void* fresh = nullptr;
   custom("fresh", x, [&](const Tensor&) -> Gradients {
     Tensor dx = ones({2});
@@ -82,7 +87,8 @@ TEST_CASE("gradients of different layouts meet", "[engine][quick]") {
 
 TEST_CASE("a tensor used several times receives the sum, a tensor not used nothing",
           "[engine][quick]") {
-  const Tensor x = leaf({3, -1}), unused = leaf({5});
+  const Tensor x = leaf({3, -1});
+  const Tensor unused = leaf({5});
   const Tensor y = x * x + x;
   sum(y * y).backward();  // d/dx (x² + x)² = 2 (x² + x) (2x + 1)
   CHECK(grad(x) == Values{168, 0});
@@ -103,7 +109,8 @@ TEST_CASE("gradients accumulate over backward passes until they are cleared", "[
 }
 
 TEST_CASE("an accumulated gradient stays in the array it was given", "[engine][quick]") {
-  const Tensor x = leaf({2}), arena = zeros({3});
+  const Tensor x = leaf({2});
+  const Tensor arena = zeros({3});
   x.set_grad(arena.as_strided({1}, {1}, 1));
   (x * 5).backward();
   (x * 5).backward();
@@ -164,7 +171,9 @@ TEST_CASE("nodes run newest first, and a leaf as soon as its gradient is complet
       return {dy};
     });
   };
-  const Tensor x = leaf({1}), w1 = leaf({2}), w2 = leaf({3});
+  const Tensor x = leaf({1});
+  const Tensor w1 = leaf({2});
+  const Tensor w2 = leaf({3});
   const auto h1 =
       register_post_accumulate_grad_hook(w1, [&](const Tensor&) { order.push_back("w1 ready"); });
   const auto h2 =
@@ -203,7 +212,8 @@ TEST_CASE("a node with several outputs receives all their gradients at once", "[
 
 TEST_CASE("no gradient may be returned for an input, and none flows on from there",
           "[engine][quick]") {
-  const Tensor x = leaf({1}), y = leaf({2});
+  const Tensor x = leaf({1});
+  const Tensor y = leaf({2});
   int hooks = 0;
   const auto handle = register_post_accumulate_grad_hook(x, [&](const Tensor&) { ++hooks; });
   const Tensor stopped =
@@ -236,7 +246,8 @@ TEST_CASE("what a closure returns is checked, and the operation is named", "[eng
 TEST_CASE("an exception in a closure leaves backward and everything usable", "[engine][quick]") {
   struct Boom {};
   const Tensor x = leaf({1, 2});
-  bool fail = true, called_back = false;
+  bool fail = true;
+  bool called_back = false;
   const Tensor y = custom("fragile", x, [&](const Tensor& dy) -> Gradients {
     queue_final_callback([&] { called_back = true; });
     if (fail) throw Boom();
@@ -254,7 +265,8 @@ TEST_CASE("an exception in a closure leaves backward and everything usable", "[e
 
 TEST_CASE("a graph is used once", "[engine][quick]") {
   const Tensor x = leaf({1, 2});
-  const Tensor y = exp(x), loss = sum(y);
+  const Tensor y = exp(x);
+  const Tensor loss = sum(y);
   loss.backward();
   require_error<Error>(
       "backward: the graph of sum was freed by an earlier backward(), "

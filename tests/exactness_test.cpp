@@ -56,8 +56,8 @@ TEST_CASE("the gradient of a matrix that is used for every batch is rounded once
   const auto bf16 = [](const std::vector<float>& values, const Shape& shape) {
     return to(tensor(values, shape), DType::BFloat16);
   };
-  const Tensor a = bf16({1}, {1, 1}).set_requires_grad(),
-               b = bf16({1, 0x1p-9f, 0x1p-8f, 0}, {2, 1, 2});
+  const Tensor a = bf16({1}, {1, 1}).set_requires_grad();
+  const Tensor b = bf16({1, 0x1p-9f, 0x1p-8f, 0}, {2, 1, 2});
   sum(matmul(a, b)).backward();
   REQUIRE(a.grad().item<float>() == 1 + 0x1p-7f);
 }
@@ -66,8 +66,10 @@ TEST_CASE("the gradient of a matrix that is used for every batch is rounded once
 // this machine are.
 TEST_CASE("long matrix products are sums of short ones, bit for bit", "[quick]") {
   manual_seed(1);
-  const int64_t k = 2000, segment = 125;
-  const Tensor a = empty({7, k}), b = empty({k, 20});
+  const int64_t k = 2000;
+  const int64_t segment = 125;
+  const Tensor a = empty({7, k});
+  const Tensor b = empty({k, 20});
   normal_(a, 0, 1);
   normal_(b, 0, 1);
   Tensor expected = zeros({7, 20});
@@ -82,8 +84,12 @@ TEST_CASE("long matrix products are sums of short ones, bit for bit", "[quick]")
 TEST_CASE("products of tiles are sums of short ones, bit for bit, however the factors lie",
           "[quick]") {
   manual_seed(1);
-  const int64_t m = 70, n = 301, k = 300, segment = 128;
-  const Tensor a = randn({m, k}), b = randn({k, n});
+  const int64_t m = 70;
+  const int64_t n = 301;
+  const int64_t k = 300;
+  const int64_t segment = 128;
+  const Tensor a = randn({m, k});
+  const Tensor b = randn({k, n});
   Tensor expected = zeros({m, n});
   for (int64_t first = 0; first < k; first += segment) {
     const int64_t end = std::min(k, first + segment);
@@ -102,7 +108,8 @@ TEST_CASE("equal numbers are normalised to zero, however large they are", "[quic
     for (const float y : to_vector<float>(layer_norm(full({5, 37}, value), {37}))) REQUIRE(y == 0);
     for (const int64_t channels : {3, 16}) {
       const Tensor x = full({6, channels, 9, 9}, value);
-      const Tensor mean = zeros({channels}), var = ones({channels});
+      const Tensor mean = zeros({channels});
+      const Tensor var = ones({channels});
       for (const float y : to_vector<float>(batch_norm(x, {}, {}, mean, var, {.training = true})))
         REQUIRE(y == 0);
       for (const float running : to_vector<float>(var)) REQUIRE(std::abs(running - 0.9f) < 1e-6f);

@@ -20,7 +20,8 @@ TEST_CASE("launch of one process starts none", "[launch][quick][threads]") {
 TEST_CASE("launch says once what a rank throws, and returns its code", "[launch][quick][threads]") {
   std::ostringstream said;
   std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
-  const int data = launch([] { throw DataError("bad batch"); }), other = launch([] { throw 7; });
+  const int data = launch([] { throw DataError("bad batch"); });
+  const int other = launch([] { throw 7; });
   std::cerr.rdbuf(before);
   REQUIRE((data == kBadData && other == kTrainingFailed));
   REQUIRE(said.str() == "bad batch\nan exception that is no std::exception\n");

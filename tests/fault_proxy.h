@@ -191,7 +191,8 @@ class FaultProxy {
   std::vector<Door> doors_;
   std::deque<Pair> pairs_;
   size_t counted_ = 0;
-  std::atomic<bool> happened_ = false, stop_ = false;
+  std::atomic<bool> happened_ = false;
+  std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
 

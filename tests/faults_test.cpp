@@ -59,7 +59,8 @@ class Accident {
   }
 
   static void compute_with_a_quarter_of_a_core() {
-    cpu_set_t all, one;
+    cpu_set_t all;
+    cpu_set_t one;
     sched_getaffinity(0, sizeof all, &all);
     int core = 0;
     while (!CPU_ISSET(core, &all)) ++core;

@@ -152,7 +152,8 @@ TEST_CASE("CRC-32C by table and by instruction", "[frame][quick]") {
   std::mt19937 random(1);
   for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
   for (int i = 0; i < 200; ++i) {
-    const size_t at = random() % 100, size = random() % 19'000;
+    const size_t at = random() % 100;
+    const size_t size = random() % 19'000;
     REQUIRE(crc32c(&bytes[at], size) == crc32c_portable(&bytes[at], size));
   }
 }

@@ -116,9 +116,12 @@ class FramedChannel final : public Channel {
 
   FileDescriptor socket_;
   FrameStart start_{};  // of the frame that is being sent, and what is left of it
-  size_t start_left_ = 0, payload_left_ = 0;
-  std::vector<std::byte> arrived_, payload_;  // of the frame that is coming, and of the last one
-  size_t given_ = 0;                          // bytes of payload_
+  size_t start_left_ = 0;
+  size_t payload_left_ = 0;
+  // of the frame that is coming, and of the last one
+  std::vector<std::byte> arrived_;
+  std::vector<std::byte> payload_;
+  size_t given_ = 0;  // bytes of payload_
 };
 
 ChannelOffer offer_framed(const std::string& /*host*/) {

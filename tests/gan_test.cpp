@@ -26,7 +26,8 @@ Tensor images(int64_t step, int64_t count) {
   Tensor x = empty({count, 1, 8, 8});
   RandomSequence random(1, Purpose::Shapes, step);
   for (int64_t i = 0; i < x.numel(); ++i) {
-    const double dy = static_cast<double>(i / 8 % 8) - 3.5, dx = static_cast<double>(i % 8) - 3.5;
+    const double dy = static_cast<double>(i / 8 % 8) - 3.5;
+    const double dx = static_cast<double>(i % 8) - 3.5;
     const double away = std::abs(std::sqrt(dy * dy + dx * dx) - 2.5);
     const double grain = static_cast<double>(random.below(100)) / 1000;
     x.data<float>()[i] =
@@ -36,10 +37,11 @@ Tensor images(int64_t step, int64_t count) {
 }
 
 double mean_difference(const nn::NamedTensors& a, const nn::NamedTensors& b) {
-  double sum = 0, count = 0;
+  double sum = 0;
+  double count = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    const auto x = to_vector<double>(to(a[i].second, DType::Float64)),
-               y = to_vector<double>(to(b[i].second, DType::Float64));
+    const auto x = to_vector<double>(to(a[i].second, DType::Float64));
+    const auto y = to_vector<double>(to(b[i].second, DType::Float64));
     for (size_t j = 0; j < x.size(); ++j) sum += std::abs(x[j] - y[j]);
     count += static_cast<double>(x.size());
   }
@@ -57,11 +59,17 @@ TEST_CASE("gan: what it draws becomes what it sees", "[gan][quick]") {
     const auto mean = [](const std::vector<double>& x) {
       return std::accumulate(x.begin(), x.end(), 0.0) / x.size();
     };
-    const double drawn_mean = mean(drawn), seen_mean = mean(seen);
-    double dd = 0, ss = 0, ds = 0;
+    const double drawn_mean = mean(drawn);
+    const double seen_mean = mean(seen);
+    double dd = 0;
+    double ss = 0;
+    double ds = 0;
     for (size_t i = 0; i < drawn.size(); ++i) {
-      const double d = drawn[i] - drawn_mean, s = seen[i] - seen_mean;
-      dd += d * d, ss += s * s, ds += d * s;
+      const double d = drawn[i] - drawn_mean;
+      const double s = seen[i] - seen_mean;
+      dd += d * d;
+      ss += s * s;
+      ds += d * s;
     }
     return ds / std::sqrt(dd * ss + 1e-12);
   };

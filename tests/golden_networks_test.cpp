@@ -14,7 +14,9 @@ using nlohmann::json;
 namespace {
 
 struct Condensed {
-  double norm = 0, dot = 0;  // the 2-norm, and the product with hashed_uniform(NAME + "#dot")
+  // the 2-norm, and the product with hashed_uniform(NAME + "#dot")
+  double norm = 0;
+  double dot = 0;
 };
 
 Condensed condense(const std::string& name, const Tensor& x) {
@@ -52,10 +54,11 @@ void check(const json& row) {
 
   for (const char* key : {"logits", "losses"}) {
     INFO(key);
-    const auto expected = row[key].get<std::vector<double>>(),
-               values = to_vector<double>(found.at(key));
+    const auto expected = row[key].get<std::vector<double>>();
+    const auto values = to_vector<double>(found.at(key));
     REQUIRE(values.size() == expected.size());
-    double error = 0, norm = 0;
+    double error = 0;
+    double norm = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       error += (values[i] - expected[i]) * (values[i] - expected[i]);
       norm += expected[i] * expected[i];

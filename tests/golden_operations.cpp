@@ -44,7 +44,8 @@ Pool2dOptions pooling(const json& args) {
 }
 
 Named batch_norm_case(const json& args, const Named& in, Activation activation) {
-  const Tensor mean = in.at("running_mean"), var = in.at("running_var");
+  const Tensor mean = in.at("running_mean");
+  const Tensor var = in.at("running_var");
   const Tensor y = batch_norm(in.at("x"), in.at("weight"), in.at("bias"), mean, var,
                               {.training = args["training"],
                                .momentum = args["momentum"],

@@ -36,7 +36,8 @@ Tensor loss_of(const Tensor& w, double slope) {
   return sum(mul(w, tensor<float>({static_cast<float>(slope), 0.5f, -1}, w.device())));
 }
 
-const double kInf = INFINITY, kNan = NAN;
+const double kInf = INFINITY;
+const double kNan = NAN;
 
 }  // namespace
 
@@ -50,14 +51,16 @@ TEST_CASE("steps with gradients that are not finite are skipped, bit for bit",
   const std::vector<double> slopes = {1, kInf, 2, kNan, kNan, 0.25, 1, -kInf, 3};
   for (const Device device : devices())
     for (const bool adam : {false, true}) {
-      const Tensor scaled = weight(device), plain = weight(device);
+      const Tensor scaled = weight(device);
+      const Tensor plain = weight(device);
       const auto optimizer_of = [&](const Tensor& w) -> std::unique_ptr<optim::Optimizer> {
         const std::vector<Tensor> parameters{w};
         if (adam) return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 0.1});
         return std::make_unique<optim::SGD>(
             parameters, optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
       };
-      const auto first = optimizer_of(scaled), second = optimizer_of(plain);
+      const auto first = optimizer_of(scaled);
+      const auto second = optimizer_of(plain);
       optim::GradScaler scaler(device, {.initial_scale = 1024, .growth_interval = 2});
       double expected = 1024;
       int good = 0;
@@ -82,7 +85,8 @@ TEST_CASE("steps with gradients that are not finite are skipped, bit for bit",
         REQUIRE(to_vector<float>(scaled) == to_vector<float>(plain));
         REQUIRE(scaler.current_scale() == expected);
       }
-      const auto state = first->state_dict(), want = second->state_dict();
+      const auto state = first->state_dict();
+      const auto want = second->state_dict();
       for (size_t i = 0; i < want.size(); ++i)
         REQUIRE(to_vector<double>(state[i].second) == to_vector<double>(want[i].second));
     }
@@ -130,7 +134,8 @@ TEST_CASE("large gradients are finite, too", "[grad_scaler][quick]") {
 TEST_CASE("a group of frozen parameters follows the others to another device",
           "[grad_scaler][quick]") {
   for (const Device device : devices()) {
-    nn::Linear frozen{2, 2}, free{2, 2};
+    nn::Linear frozen{2, 2};
+    nn::Linear free{2, 2};
     for (const Tensor& p : frozen.parameters()) p.set_requires_grad(false);
     optim::SGD optimizer({{frozen.parameters(), {.lr = 1}}, {free.parameters(), {.lr = 1}}});
     free.to(device);
@@ -178,8 +183,8 @@ TEST_CASE("a second step before update() is refused", "[grad_scaler][quick]") {
 TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") {
   const Tensor w = weight({});
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.1});
-  optim::GradScaler scaler({}, {.initial_scale = 4, .growth_interval = 3}),
-      other({}, {.growth_interval = 3});
+  optim::GradScaler scaler({}, {.initial_scale = 4, .growth_interval = 3});
+  optim::GradScaler other({}, {.growth_interval = 3});
   const auto step = [&](optim::GradScaler& with) {
     optimizer.zero_grad();
     with.scale(loss_of(w, 1)).backward();
@@ -196,8 +201,10 @@ TEST_CASE("a scaler goes on where its state was saved", "[grad_scaler][quick]") 
 }
 
 TEST_CASE("two optimizers share a scale, and each has its own verdict", "[grad_scaler][quick]") {
-  const Tensor a = weight({}), b = weight({});
-  optim::SGD first(std::vector<Tensor>{a}, {.lr = 1}), second(std::vector<Tensor>{b}, {.lr = 1});
+  const Tensor a = weight({});
+  const Tensor b = weight({});
+  optim::SGD first(std::vector<Tensor>{a}, {.lr = 1});
+  optim::SGD second(std::vector<Tensor>{b}, {.lr = 1});
   optim::GradScaler scaler({}, {.initial_scale = 8, .growth_interval = 2});
   require_error<Error>("update() without a step()", [&] { scaler.update(); });
   const auto step = [&](double slope_of_a) {
@@ -225,7 +232,8 @@ TEST_CASE("a scaled step can be captured, and skips at each launch as its gradie
           "[grad_scaler][quick][cuda]") {
   if (!enough_devices(1)) return;
   const Device device("cuda");
-  const Tensor w = weight(device), slope = tensor<float>({1, 1, 1}, device);
+  const Tensor w = weight(device);
+  const Tensor slope = tensor<float>({1, 1, 1}, device);
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.5});
   optim::GradScaler scaler(device, {.initial_scale = 16});
   const auto step = [&] {

@@ -59,7 +59,8 @@ TEST_CASE("gradcheck finds a wrong sign, factor, element, missing gradient and N
 }
 
 TEST_CASE("gradcheck leaves values and gradients as they were", "[gradcheck][quick]") {
-  const Tensor x = input({3}), y = input({3});
+  const Tensor x = input({3});
+  const Tensor y = input({3});
   y.set_requires_grad(false);
   x.set_grad(ones({3}, {.dtype = DType::Float64}));
   const auto before = to_vector<double>(x);

@@ -116,7 +116,8 @@ TEST_CASE("batch norm writes the gradients of its weight and bias", "[quick]") {
     return std::pair(p.gamma.grad().item<float>(), bias.grad().item<float>());
   };
   optimizer.zero_grad();
-  const auto written = gradients(), doubled = gradients();
+  const auto written = gradients();
+  const auto doubled = gradients();
   CHECK(written.second == 10);
   CHECK(doubled == std::pair(2 * written.first, 2 * written.second));
 }

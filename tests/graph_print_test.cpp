@@ -43,7 +43,8 @@ std::string printed(decltype(print_graph) print, const Tensor& tensor,
 
 TEST_CASE("the graph as text: newest first, with shapes and where gradients go",
           "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({2, 3})).set_requires_grad(), c = ones({3});
+  const Tensor x = Tensor(ones({2, 3})).set_requires_grad();
+  const Tensor c = ones({3});
   const Tensor loss = sum(relu(x * c) + x);
   CHECK(renumbered(printed(print_graph, loss)) ==
         "#3 sum [] <- #2\n"
@@ -67,9 +68,10 @@ TEST_CASE("the graph in DOT: every node once, an arrow per gradient", "[graph_pr
 }
 
 TEST_CASE("leaves that have names are shown by them, also after backward", "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({2, 3})).set_requires_grad(),
-               weight = Tensor(ones({3})).set_requires_grad();
-  const Tensor frozen = ones({3}), unused = Tensor(ones({1})).set_requires_grad();
+  const Tensor x = Tensor(ones({2, 3})).set_requires_grad();
+  const Tensor weight = Tensor(ones({3})).set_requires_grad();
+  const Tensor frozen = ones({3});
+  const Tensor unused = Tensor(ones({1})).set_requires_grad();
   const LeafNames names = {{"frozen", frozen}, {"fc.weight", weight}, {"unused", unused}};
   const Tensor y = x * weight;
   CHECK(renumbered(printed(print_graph, y, names)) ==
@@ -81,9 +83,11 @@ TEST_CASE("leaves that have names are shown by them, also after backward", "[gra
 }
 
 TEST_CASE("what was fused into an operation is named", "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({4, 2, 3, 3})).set_requires_grad(), weight = ones({2}),
-               bias = zeros({2});
-  const Tensor mean = zeros({2}), var = ones({2});
+  const Tensor x = Tensor(ones({4, 2, 3, 3})).set_requires_grad();
+  const Tensor weight = ones({2});
+  const Tensor bias = zeros({2});
+  const Tensor mean = zeros({2});
+  const Tensor var = ones({2});
   const auto name = [&](const BatchNormOptions& options) {
     const std::string text = printed(print_graph, batch_norm(x, weight, bias, mean, var, options));
     return text.substr(text.find(' ') + 1, text.find(" [") - text.find(' ') - 1);
@@ -100,12 +104,14 @@ TEST_CASE("micrograd's example with its values and gradients", "[graph_print][qu
   const auto leaf = [](double value) {
     return scalar(value, {.dtype = DType::Float64}).set_requires_grad();
   };
-  const Tensor a = leaf(-4), b = leaf(2);
+  const Tensor a = leaf(-4);
+  const Tensor b = leaf(2);
   const LeafNames names = {{"a", a}, {"b", b}};
   Tensor g;
   {
     const GraphValues values;
-    Tensor c = a + b, d = a * b + pow(b, 3);
+    Tensor c = a + b;
+    Tensor d = a * b + pow(b, 3);
     c = c + (c + 1.0);
     c = c + (1.0 + c + (-a));
     d = d + (d * 2 + relu(b + a));
@@ -116,7 +122,8 @@ TEST_CASE("micrograd's example with its values and gradients", "[graph_print][qu
   }
   require_contains(printed(print_graph, g, names), "b [] = 2\n");
   g.backward();
-  const std::string text = printed(print_graph, g, names), dot = printed(print_graph_dot, g, names);
+  const std::string text = printed(print_graph, g, names);
+  const std::string dot = printed(print_graph_dot, g, names);
   require_contains(text, "add [] (freed) = 24.7, gradient 1 <- #");
   require_contains(text, "pow [] (freed) = 49, gradient 0.4958 <- #");
   require_contains(text, "\na [] = -4, gradient 138.8\nb [] = 2, gradient 645.6\n");
@@ -136,8 +143,8 @@ TEST_CASE("of many values their mean and deviation are shown", "[graph_print][qu
 }
 
 TEST_CASE("a leaf is a graph of one node, named or not", "[graph_print][quick]") {
-  const Tensor x = Tensor(ones({2})).set_requires_grad(),
-               other = Tensor(ones({2})).set_requires_grad();
+  const Tensor x = Tensor(ones({2})).set_requires_grad();
+  const Tensor other = Tensor(ones({2})).set_requires_grad();
   CHECK(printed(print_graph, x).empty());  // leaves are shown where they are reached
   const auto shown = [&](const LeafNames& names) { return printed(print_graph_dot, x, names); };
   require_contains(shown({{"other", other}}), "label=\"leaf\\n[2]\"");

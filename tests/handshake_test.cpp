@@ -48,8 +48,10 @@ TEST_CASE("a handshake cannot be replayed", "[handshake][quick][threads]") {
                      "server");
   });
   const FileDescriptor from_client(accept(ear.get(), nullptr, nullptr));
-  std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'),
-      proof(sizeof(Mac), '\0'), answer(sizeof(ServerAnswer), '\0');
+  std::string hello(sizeof(ClientHello) + 3, '\0');
+  std::string challenge(sizeof(Nonce), '\0');
+  std::string proof(sizeof(Mac), '\0');
+  std::string answer(sizeof(ServerAnswer), '\0');
   const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
   {
     const FileDescriptor to_server = connect_tcp(address, soon());
@@ -96,8 +98,9 @@ TEST_CASE("every flipped byte of a handshake is refused", "[handshake][quick][th
                          "server");
       });
     });
-    std::string hello(sizeof(ClientHello) + 3, '\0'), challenge(sizeof(Nonce), '\0'),
-        proof(sizeof(Mac), '\0');
+    std::string hello(sizeof(ClientHello) + 3, '\0');
+    std::string challenge(sizeof(Nonce), '\0');
+    std::string proof(sizeof(Mac), '\0');
     const auto bytes = [](std::string& s) { return std::as_writable_bytes(std::span(s)); };
     read_all(ear, bytes(hello), soon(), "client");
     std::string flipped = hello;

@@ -26,7 +26,8 @@ TEST_CASE("hashed state equals Python's", "[quick]") {
     const char* name;
     Shape shape;
     bool steady;
-    double element0, element3;
+    double element0;
+    double element3;
   } const rows[] = {
       {"conv1.weight", {64, 3, 3, 3}, false, 0x1.5c22df95aa4b8p-5, 0x1.4bce782a41ef8p-2},
       {"fc.weight", {10, 64}, true, -0x1.3419b8822d430p-7, -0x1.623936d77546ap-3},

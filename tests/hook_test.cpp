@@ -79,7 +79,8 @@ TEST_CASE("a scoped hook ends with its scope, wherever it was moved", "[hook][qu
 TEST_CASE("a hook may remove itself and others, and add more", "[hook][quick]") {
   const Tensor x = leaf({1});
   std::string order;
-  HookHandle first, third;
+  HookHandle first;
+  HookHandle third;
   first = register_post_accumulate_grad_hook(x, [&](const Tensor&) {
     order += 'a';
     first.remove();
@@ -125,8 +126,10 @@ TEST_CASE("hooks of an undefined tensor are refused", "[hook][quick]") {
 
 TEST_CASE("an exception in a hook leaves backward, and everything stays usable", "[hook][quick]") {
   struct Boom {};
-  const Tensor x = leaf({1}), w = leaf({2});
-  bool fail = true, called_back = false;
+  const Tensor x = leaf({1});
+  const Tensor w = leaf({2});
+  bool fail = true;
+  bool called_back = false;
   int later = 0;
   const auto first = register_post_accumulate_grad_hook(w, [&](const Tensor&) {
     queue_final_callback([&] { called_back = true; });
@@ -162,7 +165,8 @@ TEST_CASE("hooks run without grad mode, and cannot start another backward", "[ho
 
 TEST_CASE("final callbacks run in order after the last node, before backward returns",
           "[hook][quick]") {
-  const Tensor x = leaf({1}), w = leaf({2});
+  const Tensor x = leaf({1});
+  const Tensor w = leaf({2});
   std::string order;
   const auto on_w = register_post_accumulate_grad_hook(w, [&](const Tensor&) {
     order += 'w';

@@ -44,10 +44,12 @@ TEST_CASE("image folder: classes and pictures by their names, resized and normal
   CHECK(pictures.classes() == std::vector<std::string>{"cat", "dog"});
   REQUIRE(pictures.size() == 3);
   CHECK(pictures.file(1).filename() == "a.PPM");
-  const Example gray = pictures.get(0), colour = pictures.get(1);
+  const Example gray = pictures.get(0);
+  const Example colour = pictures.get(1);
   CHECK(gray.target.item<int64_t>() == 0);
   CHECK(colour.target.item<int64_t>() == 1);
-  const float dark = 2 * 0x33 / 255.0f - 1, light = 2 * 0xcc / 255.0f - 1;
+  const float dark = 2 * 0x33 / 255.0f - 1;
+  const float light = 2 * 0xcc / 255.0f - 1;
   const std::vector<float> plane = {dark, light, dark, light};
   std::vector<float> planes;
   for (int c = 0; c < 3; ++c) planes.insert(planes.end(), plane.begin(), plane.end());
@@ -163,15 +165,19 @@ TEST_CASE("pictures: resized by the definition, a triangle over both sides", "[q
   for (const int64_t size : {1, 3, 5, 12}) {
     const Tensor fitted = fit_image(image, 3, size);
     for (int64_t i = 0; i < fitted.numel(); ++i) {
-      const int64_t c = i / (size * size), row = i / size % size, column = i % size;
-      const double sy = 7.0 / static_cast<double>(size), sx = 5.0 / static_cast<double>(size);
-      double sum = 0, weight = 0;
+      const int64_t c = i / (size * size);
+      const int64_t row = i / size % size;
+      const int64_t column = i % size;
+      const double sy = 7.0 / static_cast<double>(size);
+      const double sx = 5.0 / static_cast<double>(size);
+      double sum = 0;
+      double weight = 0;
       for (int64_t y = 0; y < 7; ++y)
         for (int64_t x = 0; x < 5; ++x) {
-          const double dy = std::abs(static_cast<double>(y) + 0.5 -
-                                     (static_cast<double>(row) + 0.5) * sy),
-                       dx = std::abs(static_cast<double>(x) + 0.5 -
-                                     (static_cast<double>(column) + 0.5) * sx);
+          const double dy =
+              std::abs(static_cast<double>(y) + 0.5 - (static_cast<double>(row) + 0.5) * sy);
+          const double dx =
+              std::abs(static_cast<double>(x) + 0.5 - (static_cast<double>(column) + 0.5) * sx);
           const double w =
               std::max(0.0, std::max(1.0, sy) - dy) * std::max(0.0, std::max(1.0, sx) - dx);
           sum += w * static_cast<double>(pixel(image, c, y, x));
@@ -196,9 +202,11 @@ TEST_CASE("pictures: PNG", "[quick]") {
 
 TEST_CASE("pictures: JPEG, and what is wrong with one", "[quick]") {
   if (!reads_jpeg()) return;
-  const Tensor colour = read_image(corpus("two.jpg")), gray = read_image(corpus("gray.jpg"));
+  const Tensor colour = read_image(corpus("two.jpg"));
+  const Tensor gray = read_image(corpus("gray.jpg"));
   REQUIRE(colour.shape() == Shape{3, 16, 32});
-  const int64_t left[] = {200, 30, 40}, right[] = {20, 60, 220};  // as they were before compression
+  const int64_t left[] = {200, 30, 40};
+  const int64_t right[] = {20, 60, 220};  // as they were before compression
   for (int64_t c = 0; c < 3; ++c) {
     CHECK(std::abs(pixel(colour, c, 8, 2) - left[c]) <= 3);
     CHECK(std::abs(pixel(colour, c, 8, 29) - right[c]) <= 3);

@@ -16,7 +16,8 @@ TEST_CASE("orthogonal_ gives orthogonal rows, or columns where those are fewer",
     const Tensor w = empty(shape, {.dtype = DType::Float64});
     nn::init::orthogonal_(w, 2);
     if (w.numel() == 0) continue;
-    const Tensor matrix = w.flatten(1), wide = w.size(0) <= matrix.size(1) ? matrix : matrix.t();
+    const Tensor matrix = w.flatten(1);
+    const Tensor wide = w.size(0) <= matrix.size(1) ? matrix : matrix.t();
     INFO(shape);
     CHECK(
         norm(wide.mm(wide.t()) - 4 * eye(wide.size(0), {.dtype = DType::Float64})).item<double>() <

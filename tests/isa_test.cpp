@@ -37,8 +37,13 @@ std::vector<Bytes> results(const ReduceFunctions& r) {
   std::vector<const void*> inputs;
   for (const auto& own : elements) inputs.push_back(own.data());
   const auto room = [&](size_t item) { return Bytes(kCount * item); };
-  Bytes wide = room(r.wide_bytes), more = wide, finished = room(r.item_bytes), all = wide,
-        reduced = finished, pair = finished, same = finished;
+  Bytes wide = room(r.wide_bytes);
+  Bytes more = wide;
+  Bytes finished = room(r.item_bytes);
+  Bytes all = wide;
+  Bytes reduced = finished;
+  Bytes pair = finished;
+  Bytes same = finished;
   r.combine_items(wide.data(), inputs[0], inputs[1], kCount);
   r.combine_wide(more.data(), inputs[2], wide.data(), kCount);
   r.finish(finished.data(), wide.data(), kCount, kRanks);

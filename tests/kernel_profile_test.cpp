@@ -12,7 +12,9 @@
 using namespace ringgrad;
 
 TEST_CASE("a profile counts a matrix product's operations and bytes", "[quick]") {
-  const Tensor a = ones({2, 3, 5}), b = ones({2, 5, 7}), c = empty({2, 3, 7});
+  const Tensor a = ones({2, 3, 5});
+  const Tensor b = ones({2, 5, 7});
+  const Tensor c = empty({2, 3, 7});
   const KernelProfile profile;
   kernels::matmul(c, a, b, Tensor());
   REQUIRE(profile.calls().size() == 1);
@@ -25,11 +27,17 @@ TEST_CASE("a profile counts a matrix product's operations and bytes", "[quick]")
 }
 
 TEST_CASE("a convolution and its gradients have the same operations, in every layout", "[quick]") {
-  const int64_t n = 2, c = 6, k = 4, out = 5, filter = 3, groups = 2;
+  const int64_t n = 2;
+  const int64_t c = 6;
+  const int64_t k = 4;
+  const int64_t out = 5;
+  const int64_t filter = 3;
+  const int64_t groups = 2;
   const double expected = 2.0 * n * k * out * out * (c / groups) * filter * filter;
   for (const int64_t group_count : {int64_t{1}, groups}) {
     const Conv2dOptions options{.stride = 2, .groups = group_count};
-    const Tensor x = ones({n, c, 11, 11}), w = ones({k, c / group_count, filter, filter});
+    const Tensor x = ones({n, c, 11, 11});
+    const Tensor w = ones({k, c / group_count, filter, filter});
     x.set_requires_grad();
     w.set_requires_grad();
     const KernelProfile profile;
@@ -48,7 +56,8 @@ TEST_CASE("a convolution and its gradients have the same operations, in every la
 TEST_CASE("a profile names the algorithm of each pass of a convolution of ours", "[quick]") {
   const auto plans = [](Provider provider, int64_t channels, int64_t groups) {
     const ProviderGuard guard(provider);
-    const Tensor x = ones({2, channels, 16, 16}), w = ones({channels, channels / groups, 3, 3});
+    const Tensor x = ones({2, channels, 16, 16});
+    const Tensor w = ones({channels, channels / groups, 3, 3});
     x.set_requires_grad();
     w.set_requires_grad();
     const KernelProfile profile;
@@ -70,7 +79,8 @@ TEST_CASE("a profile names the algorithm of each pass of a convolution of ours",
 
 TEST_CASE("bytes: repeated elements once, undefined arguments not, a block's padding too",
           "[quick]") {
-  const Tensor row = ones({1, 8}), y = empty({100, 8});
+  const Tensor row = ones({1, 8});
+  const Tensor y = empty({100, 8});
   {
     const KernelProfile profile;
     kernels::add(y, row.as_strided({100, 8}, {0, 1}, 0), y);
@@ -85,7 +95,8 @@ TEST_CASE("bytes: repeated elements once, undefined arguments not, a block's pad
 
 TEST_CASE("a kernel's numbers are without those of the kernels it calls", "[quick]") {
   // adaptive_avg_pool2d_backward fills dx first
-  const Tensor dx = empty({4, 8, 32, 32}), dy = ones({4, 8, 3, 3});
+  const Tensor dx = empty({4, 8, 32, 32});
+  const Tensor dy = ones({4, 8, 3, 3});
   const auto start = std::chrono::steady_clock::now();
   const KernelProfile profile;
   kernels::adaptive_avg_pool2d_backward(dx, dy);

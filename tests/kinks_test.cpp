@@ -75,7 +75,8 @@ TEST_CASE("elu at NaN has a gradient that is NaN, wherever the number stands", "
 }
 
 TEST_CASE("binary cross entropies at the ends of what they take", "[kinks][quick]") {
-  const Tensor target = tensor<float>({0, 1, 0.5, 0, 1, 0.5}), ones_each = ones({6});
+  const Tensor target = tensor<float>({0, 1, 0.5, 0, 1, 0.5});
+  const Tensor ones_each = ones({6});
   const Tensor x =
       Tensor(tensor<float>({INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, -INFINITY}));
   x.set_requires_grad();
@@ -179,9 +180,10 @@ TEST_CASE("negative numbers wrap in uint8", "[kinks][quick]") {
 
 TEST_CASE("what does not fit an integer wraps or is the nearest, and is never undefined",
           "[kinks][quick]") {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max(),
-                    kLeast = std::numeric_limits<int32_t>::min();
-  const Tensor most = tensor<int32_t>({kMost}), one = tensor<int32_t>({1});
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  const Tensor most = tensor<int32_t>({kMost});
+  const Tensor one = tensor<int32_t>({1});
   CHECK(add(most, one).item<int32_t>() == kLeast);
   CHECK(sub(tensor<int32_t>({kLeast}), one).item<int32_t>() == kMost);
   CHECK(mul(most, most).item<int32_t>() == 1);

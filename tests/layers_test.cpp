@@ -20,7 +20,8 @@ Values values(const Tensor& x) { return to_vector<float>(x.detach()); }
 
 void require_close(const Tensor& a, const Tensor& b, float tolerance = 1e-5f) {
   REQUIRE(a.shape() == b.shape());
-  const Values x = values(a), y = values(b);
+  const Values x = values(a);
+  const Values y = values(b);
   for (size_t i = 0; i < x.size(); ++i) {
     INFO("element " << i << ": " << x[i] << " and " << y[i]);
     REQUIRE(std::abs(x[i] - y[i]) <= tolerance);
@@ -28,7 +29,9 @@ void require_close(const Tensor& a, const Tensor& b, float tolerance = 1e-5f) {
 }
 
 struct Spread {
-  double mean = 0, std = 0, largest = 0;
+  double mean = 0;
+  double std = 0;
+  double largest = 0;
 };
 Spread spread(const Tensor& x) {
   Spread s;
@@ -118,15 +121,18 @@ TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
 
 TEST_CASE("batch norm in evaluation reads running statistics with any strides", "[quick]") {
   const Tensor both = tensor<float>({1, 4, 2, 9, 3, 16}, {3, 2});
-  const Tensor mean = both.as_strided({3}, {2}, 0), var = both.as_strided({3}, {2}, 1);
+  const Tensor mean = both.as_strided({3}, {2}, 0);
+  const Tensor var = both.as_strided({3}, {2}, 1);
   require_close(batch_norm(ones({1, 3}), {}, {}, mean, var, {.training = false, .eps = 0}),
                 tensor<float>({0, -1.0f / 3, -0.5f}, {1, 3}));
 }
 
 TEST_CASE("BatchNorm2d fused gives what its parts give", "[quick]") {
   manual_seed(3);
-  nn::BatchNorm2d bn(3), same(3);
-  const Tensor x = randn({4, 3, 5, 5}), r = randn({4, 3, 5, 5});
+  nn::BatchNorm2d bn(3);
+  nn::BatchNorm2d same(3);
+  const Tensor x = randn({4, 3, 5, 5});
+  const Tensor r = randn({4, 3, 5, 5});
   require_close(bn(x, {.activation = Activation::Relu, .residual = r}), relu(add(same(x), r)));
   require_close(bn.running_var, same.running_var);
   require_close(bn(x, {.activation = Activation::Relu}), relu(same(x)));
@@ -273,7 +279,9 @@ TEST_CASE("Flatten, Identity and Sequential", "[quick]") {
 
 TEST_CASE("init: fans and the distributions' widths", "[quick]") {
   const Tensor w = empty({64, 32, 3, 3});
-  const double in = 32 * 9, out = 64 * 9, n = static_cast<double>(w.numel());
+  const double in = 32 * 9;
+  const double out = 64 * 9;
+  const double n = static_cast<double>(w.numel());
   REQUIRE(nn::init::fans(w).in == 32 * 9);
   REQUIRE(nn::init::fans(w).out == 64 * 9);
   REQUIRE(nn::init::fans(empty({5, 7})).in == 7);
@@ -376,8 +384,8 @@ TEST_CASE("a small network learns, all parts together", "[quick]") {
   nn::Sequential net{std::make_shared<nn::Linear>(2, 16), std::make_shared<nn::Tanh>(),
                      std::make_shared<nn::Linear>(16, 2)};
   optim::AdamW optimizer(net.named_parameters(), {.lr = 0.05});
-  const Tensor x = tensor<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2}),
-               t = tensor<int64_t>({0, 1, 1, 0});
+  const Tensor x = tensor<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});
+  const Tensor t = tensor<int64_t>({0, 1, 1, 0});
   float loss = 0;
   for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();

@@ -25,8 +25,9 @@ Tensor random(const Shape& shape, DType dtype = DType::Float32) {
 
 TEST_CASE("from the first convolution to the last pooling images stay channel-blocked",
           "[quick][layout]") {
-  const Tensor image = random({2, 3, 12, 12}), w1 = random({20, 3, 3, 3}),
-               w2 = random({20, 20, 3, 3});
+  const Tensor image = random({2, 3, 12, 12});
+  const Tensor w1 = random({20, 3, 3, 3});
+  const Tensor w2 = random({20, 20, 3, 3});
   for (const Tensor* w : {&w1, &w2}) w->set_requires_grad();
   const Tensor first = conv2d(image, w1, {}, {.padding = 1});
   const Tensor normal = batch_norm(first, {}, {}, {}, {}, {.activation = Activation::Relu});
@@ -63,7 +64,9 @@ TEST_CASE("images are joined along their channels in the layout that they have",
        {Row{{16, 32, 16}, Layout::ChannelBlocked}, Row{{32, 5}, Layout::ChannelBlocked},
         Row{{5, 32}, Layout::Strided}, Row{{12, 4, 20}, Layout::Strided}}) {
     CAPTURE(row.channels, dtype);
-    std::vector<Tensor> strided, blocked, blocked_leaves;
+    std::vector<Tensor> strided;
+    std::vector<Tensor> blocked;
+    std::vector<Tensor> blocked_leaves;
     int64_t all = 0;
     for (const int64_t channels : row.channels) {
       strided.push_back(random({2, channels, 5, 7}, dtype).set_requires_grad());
@@ -71,7 +74,8 @@ TEST_CASE("images are joined along their channels in the layout that they have",
       blocked.push_back(to_layout(blocked_leaves.back(), Layout::ChannelBlocked));
       all += channels;
     }
-    const Tensor want = cat(strided, 1), found = cat(blocked, 1);
+    const Tensor want = cat(strided, 1);
+    const Tensor found = cat(blocked, 1);
     CHECK(found.layout() == row.layout);
     CHECK(to_vector<double>(found) == to_vector<double>(want));
     // Nothing but zeros beside the channels.
@@ -84,7 +88,8 @@ TEST_CASE("images are joined along their channels in the layout that they have",
       CHECK(to_vector<double>(blocked_leaves[i].grad()) == to_vector<double>(strided[i].grad()));
   }
   // Of one image only, or along another dimension.
-  const Tensor x = random({2, 16, 3, 3}), y = to_layout(x, Layout::ChannelBlocked);
+  const Tensor x = random({2, 16, 3, 3});
+  const Tensor y = to_layout(x, Layout::ChannelBlocked);
   CHECK(cat({x, y}, 1).layout() == Layout::Strided);
   CHECK(cat({y, y}, 2).layout() == Layout::Strided);
   CHECK(to_vector<float>(cat({y, y}, 0)) == to_vector<float>(cat({x, x}, 0)));
@@ -110,7 +115,8 @@ TEST_CASE("parts of images become channel-blocked, and strided again", "[quick][
 }
 
 TEST_CASE("convolutions without fast kernels take strided images", "[quick][layout]") {
-  const Tensor x = random({1, 16, 8, 8}), w = random({16, 16, 3, 3});
+  const Tensor x = random({1, 16, 8, 8});
+  const Tensor w = random({16, 16, 3, 3});
   CHECK(conv2d(x, w, {}, {.padding = 2, .dilation = 2}).layout() == Layout::ChannelBlocked);
   CHECK(conv2d(x, w, {}, {.stride = 2, .dilation = 2}).layout() == Layout::Strided);
   // Sub-images of 2 x 2.
@@ -160,8 +166,8 @@ TEST_CASE("an infinite factor does not reach the padding of channel-blocked memo
 TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     const Tensor x = random({2, 16, 6, 6}, dtype).set_requires_grad();
-    const Tensor w = random({16, 16, 3, 3}).set_requires_grad(),
-                 b = random({16}).set_requires_grad();
+    const Tensor w = random({16, 16, 3, 3}).set_requires_grad();
+    const Tensor b = random({16}).set_requires_grad();
     const Tensor y = conv2d(x, w, b);
     CHECK(y.dtype() == dtype);
     mean(y).backward();
@@ -176,10 +182,12 @@ TEST_CASE("16-bit images and float32 parameters", "[quick][layout]") {
 // never do, whose pixels may begin anywhere.
 TEST_CASE("batch norm of large batches is the same in every layout", "[quick][layout]") {
   for (const Shape& shape : {Shape{33, 16, 64, 64}, Shape{66000, 40, 1, 1}}) {
-    const Tensor values = random(shape), others = random(shape), dy = random(shape);
+    const Tensor values = random(shape);
+    const Tensor others = random(shape);
+    const Tensor dy = random(shape);
     const auto results = [&](Layout layout) {
-      const Tensor x = values.detach().set_requires_grad(),
-                   residual = others.detach().set_requires_grad();
+      const Tensor x = values.detach().set_requires_grad();
+      const Tensor residual = others.detach().set_requires_grad();
       const auto laid = [&](const Tensor& t) {
         return layout == Layout::Strided && shape[2] == 1 ? flatten(t, 1) : to_layout(t, layout);
       };
@@ -188,7 +196,8 @@ TEST_CASE("batch norm of large batches is the same in every layout", "[quick][la
       return std::array{to_vector<float>(y), to_vector<float>(x.grad()),
                         to_vector<float>(residual.grad())};
     };
-    const auto blocked = results(Layout::ChannelBlocked), strided = results(Layout::Strided);
+    const auto blocked = results(Layout::ChannelBlocked);
+    const auto strided = results(Layout::Strided);
     for (size_t of = 0; of < blocked.size(); ++of) {
       float apart = 0;
       for (size_t i = 0; i < blocked[of].size(); ++i)
@@ -202,7 +211,8 @@ TEST_CASE("what is not a number reaches the outputs of a convolution, and only t
           "[quick][layout]") {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    const Tensor x = random({2, 16, 9, 9}), w = random({16, 16, 3, 3});
+    const Tensor x = random({2, 16, 9, 9});
+    const Tensor w = random({16, 16, 3, 3});
     x.data<float>()[(3 * 9 + 4) * 9 + 4] = bad;  // image 0, channel 3, pixel (4, 4)
     const Tensor y = as_contiguous(conv2d(x, w, {}, {.padding = 1}));
     for (int64_t k = 0; k < 16; ++k) {

@@ -26,7 +26,8 @@ unsigned seed() {
 // A rank's address as it travels at the rendezvous: the line "tcp HOST PORT" is about TCP.
 std::string through(FaultProxy& proxy, const std::string& card) {
   const std::string host = "\ntcp 127.0.0.1 ";
-  const size_t begin = card.find(host) + host.size(), end = card.find('\n', begin);
+  const size_t begin = card.find(host) + host.size();
+  const size_t end = card.find('\n', begin);
   const auto port = static_cast<uint16_t>(std::stoi(card.substr(begin, end - begin)));
   return card.substr(0, begin) + std::to_string(proxy.towards({"127.0.0.1", port}).port) +
          card.substr(end);

@@ -13,10 +13,12 @@ namespace {
 std::string mistake;
 bool makes(const char* name) { return mistake == name; }
 
-constexpr int64_t kSamples = 30, kFeatures = 6;
+constexpr int64_t kSamples = 30;
+constexpr int64_t kFeatures = 6;
 
 struct Net : nn::Module {
-  nn::Linear fc1{kFeatures, 8}, fc2{8, 2};
+  nn::Linear fc1{kFeatures, 8};
+  nn::Linear fc2{8, 2};
   nn::BatchNorm1d bn{8};
   Net() {
     register_module("fc1", fc1);
@@ -56,12 +58,13 @@ double accuracy(Net& net, ProcessGroup& group) {
 
 void train() {
   ProcessGroup& group = process_group();
-  const int ranks = makes("same-samples") ? 1 : group.size(),
-            rank = makes("same-samples") ? 0 : group.rank();
+  const int ranks = makes("same-samples") ? 1 : group.size();
+  const int rank = makes("same-samples") ? 0 : group.rank();
   const auto sampler = std::make_shared<DistributedSampler>(kSamples, ranks, rank);
   const int64_t batch_size = makes("batches") ? 4 + group.rank() : 5;
   DataLoader loader(make_batch, sampler, {.batch_size = batch_size, .drop_last = true});
-  Net net, other;
+  Net net;
+  Net other;
   optim::SGD before((makes("other-parameters") ? other : net).parameters(), {.lr = 0.1});
   DistributedDataParallel ddp(net, group);
   const std::vector<Tensor> all = ddp.parameters();

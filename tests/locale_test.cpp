@@ -31,7 +31,8 @@ namespace {
 
 struct Language {
   const char* name;
-  char point, separator;
+  char point;
+  char separator;
   std::string grouping;
 };
 const Language kLanguages[] = {
@@ -156,8 +157,8 @@ TEST_CASE("locale: files of images and lists of them are read the same", "[quick
   }());
   same_everywhere([&] {
     const Tensor image = read_image((folder / "wide.pgm").string());
-    const LabelledPictures listed = pictures_in_csv(folder / "list.csv"),
-                           found = pictures_in_folders(folder / "a");
+    const LabelledPictures listed = pictures_in_csv(folder / "list.csv");
+    const LabelledPictures found = pictures_in_folders(folder / "a");
     return str(image.shape(), listed.classes[0], listed.classes[1], listed.pictures.size(),
                found.pictures.size(), in_words(found.left_out));
   });

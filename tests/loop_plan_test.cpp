@@ -16,9 +16,12 @@ namespace {
 void check_visits_all(const Tensor& a, const Tensor& b) {
   const LoopPlan plan = plan_loops({&a, &b});
   REQUIRE(plan.numel == a.numel());
-  std::set<std::pair<int64_t, int64_t>> wanted, seen;
+  std::set<std::pair<int64_t, int64_t>> wanted;
+  std::set<std::pair<int64_t, int64_t>> seen;
   for (int64_t i = 0; i < a.numel(); ++i) {
-    int64_t rest = i, of_a = 0, of_b = 0;
+    int64_t rest = i;
+    int64_t of_a = 0;
+    int64_t of_b = 0;
     for (int d = a.dim() - 1; d >= 0; --d) {
       of_a += rest % a.size(d) * a.stride(d);
       of_b += rest % a.size(d) * b.stride(d);
@@ -38,10 +41,11 @@ Tensor view(const Shape& shape, const Strides& strides) {
 }  // namespace
 
 TEST_CASE("loops over equal dense orders become one", "[loop_plan][quick]") {
-  const Tensor a = empty({2, 3, 4}), b = empty({2, 3, 4});
+  const Tensor a = empty({2, 3, 4});
+  const Tensor b = empty({2, 3, 4});
   CHECK(plan_loops({&a, &b}).dims == 1);
-  const Tensor c = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast}),
-               d = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast});
+  const Tensor c = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast});
+  const Tensor d = empty({2, 3, 4, 5}, {.layout = Layout::ChannelsLast});
   const LoopPlan plan = plan_loops({&c, &d});
   CHECK(plan.dims == 1);
   CHECK(plan.inner_size() == 120);
@@ -49,7 +53,8 @@ TEST_CASE("loops over equal dense orders become one", "[loop_plan][quick]") {
 }
 
 TEST_CASE("channel-blocked operands are walked flat, padding included", "[loop_plan][quick]") {
-  const Tensor a = empty({2, 17, 3, 3}, {.layout = Layout::ChannelBlocked}), b = empty_like(a);
+  const Tensor a = empty({2, 17, 3, 3}, {.layout = Layout::ChannelBlocked});
+  const Tensor b = empty_like(a);
   const LoopPlan plan = plan_loops({&a, &b});
   CHECK(plan.dims == 1);
   CHECK(plan.numel == 2 * 32 * 9);
@@ -57,8 +62,9 @@ TEST_CASE("channel-blocked operands are walked flat, padding included", "[loop_p
 
 TEST_CASE("dimensions are merged where every operand can, and not elsewhere",
           "[loop_plan][quick]") {
-  const Tensor a = empty({2, 3, 4}), row = view({2, 3, 4}, {0, 0, 1}),
-               matrix = view({2, 3, 4}, {0, 4, 1});
+  const Tensor a = empty({2, 3, 4});
+  const Tensor row = view({2, 3, 4}, {0, 0, 1});
+  const Tensor matrix = view({2, 3, 4}, {0, 4, 1});
   CHECK(plan_loops({&a, &row}).dims == 2);     // [6, 4]
   CHECK(plan_loops({&a, &matrix}).dims == 2);  // [2, 12]
   const Tensor gaps = view({2, 3, 4}, {24, 8, 2});
@@ -67,7 +73,8 @@ TEST_CASE("dimensions are merged where every operand can, and not elsewhere",
 }
 
 TEST_CASE("the innermost loop follows the first operand's smallest stride", "[loop_plan][quick]") {
-  const Tensor transposed = view({3, 4}, {1, 3}), plain = empty({3, 4});
+  const Tensor transposed = view({3, 4}, {1, 3});
+  const Tensor plain = empty({3, 4});
   const LoopPlan plan = plan_loops({&transposed, &plain});
   CHECK(plan.inner_stride(0) == 1);
   CHECK(plan.inner_size() == 3);

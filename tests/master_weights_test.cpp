@@ -11,12 +11,13 @@ using namespace ringgrad;
 TEST_CASE("updates that a 16-bit number cannot hold add up in the copies",
           "[master_weights][quick]") {
   const DType dtype = GENERATE(DType::BFloat16, DType::Float16);
-  const Tensor w = full({4}, 1, {.dtype = dtype}), alone = full({4}, 1, {.dtype = dtype});
+  const Tensor w = full({4}, 1, {.dtype = dtype});
+  const Tensor alone = full({4}, 1, {.dtype = dtype});
   w.set_requires_grad();
   alone.set_requires_grad();
   optim::MasterWeights masters({{"w", w}});
-  optim::SGD optimizer(masters.parameters(), {.lr = 1.0 / 4096}),
-      direct(std::vector<Tensor>{alone}, {.lr = 1.0 / 4096});
+  optim::SGD optimizer(masters.parameters(), {.lr = 1.0 / 4096});
+  optim::SGD direct(std::vector<Tensor>{alone}, {.lr = 1.0 / 4096});
   for (int i = 0; i < 1024; ++i) {
     masters.zero_grad();
     sum(w).backward();
@@ -34,8 +35,8 @@ TEST_CASE("updates that a 16-bit number cannot hold add up in the copies",
 }
 
 TEST_CASE("a parameter without a gradient keeps its value", "[master_weights][quick]") {
-  const Tensor used = full({2}, 1, {.dtype = DType::BFloat16}),
-               unused = full({2}, 3, {.dtype = DType::BFloat16});
+  const Tensor used = full({2}, 1, {.dtype = DType::BFloat16});
+  const Tensor unused = full({2}, 3, {.dtype = DType::BFloat16});
   used.set_requires_grad();
   unused.set_requires_grad();
   optim::MasterWeights masters({{"used", used}, {"unused", unused}});

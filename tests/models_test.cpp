@@ -91,7 +91,8 @@ TEST_CASE("models: every parameter takes part in training", "[quick]") {
   for (const std::string name : {"cnn", "lenet", "resnet20", "resnet20b", "resnet18"}) {
     INFO(name);
     const bool gray = name == "cnn" || name == "lenet";
-    const int64_t channels = gray ? 1 : 3, size = gray ? 28 : 16;
+    const int64_t channels = gray ? 1 : 3;
+    const int64_t size = gray ? 28 : 16;
     const auto model =
         make_model(name, {.in_channels = channels, .num_classes = 7, .image_size = size});
     optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
@@ -169,8 +170,8 @@ TEST_CASE("models: networks made for speed have their papers' numbers of weights
     return count;
   };
   CHECK(weights("quick") == 16 * 26 + 48 * (16 * 9 + 1) + 256 * 1201 + 10 * 257);
-  const int64_t groups = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256),
-                norms = 2 * 2 * (64 + 256 + 256);
+  const int64_t groups = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256);
+  const int64_t norms = 2 * 2 * (64 + 256 + 256);
   CHECK(weights("airbench") == 24 * 12 + 24 + groups + norms + 2560);
   REQUIRE_THROWS_AS(make_model("airbench", {.image_size = 24}), Error);
   REQUIRE_THROWS_AS(make_model("quick", {.in_channels = 1, .image_size = 15}), Error);
@@ -201,7 +202,8 @@ TEST_CASE("models: answers by views are means over moved and mirrored images", "
     return models::answer(colours, view) +
            models::answer(colours, index_select(view, 3, from_right));
   };
-  const Tensor once = models::answer(colours, y), answer = models::answer_by_views(colours, y);
+  const Tensor once = models::answer(colours, y);
+  const Tensor answer = models::answer_by_views(colours, y);
   const Tensor views = (2 * both(y) + both(moved(y, 1, 1)) + both(moved(y, -1, -1))) / 8;
   std::vector<std::pair<float, int>> leads;
   for (int i = 0; i < 5; ++i) {
@@ -262,7 +264,8 @@ TEST_CASE("models: the same seed gives the same network", "[quick]") {
   const auto a = make_model("resnet20");
   manual_seed(4);
   const auto b = make_model("resnet20");
-  const auto first = a->state_dict(), second = b->state_dict();
+  const auto first = a->state_dict();
+  const auto second = b->state_dict();
   for (size_t i = 0; i < first.size(); ++i)
     REQUIRE(to_vector<float>(first[i].second) == to_vector<float>(second[i].second));
 }

@@ -20,7 +20,8 @@ struct Scale : nn::Module {
 };
 
 struct Net : nn::Module {
-  Scale first, second;
+  Scale first;
+  Scale second;
   nn::Parameter bias = register_parameter("bias", full({2}, 1));
   Net() {
     register_module("first", first);
@@ -95,7 +96,8 @@ TEST_CASE("module: train and eval reach all descendants", "[quick]") {
 }
 
 TEST_CASE("module: state_dict shares memory, load_state_dict copies", "[quick]") {
-  Net net, other;
+  Net net;
+  Net other;
   fill_(other.first.factor, 9);
   fill_(other.second.count, 4);
   const nn::NamedTensors state = other.state_dict();

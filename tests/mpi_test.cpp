@@ -27,7 +27,8 @@ std::vector<double> values_of(const Tensor& x) {
 }
 
 void test_collectives(ProcessGroup& group, DType dtype) {
-  const int rank = group.rank(), size = group.size();
+  const int rank = group.rank();
+  const int size = group.size();
   const auto expected = [&](int64_t i, ReduceOp op) {
     double result = static_cast<double>(i % 7 - 3);
     for (int r = 1; r < size; ++r) {
@@ -42,12 +43,14 @@ void test_collectives(ProcessGroup& group, DType dtype) {
   };
   for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max}) {
     CAPTURE(dtype, name(op));
-    const Tensor x = numbers(dtype, rank), to_root = numbers(dtype, rank);
+    const Tensor x = numbers(dtype, rank);
+    const Tensor to_root = numbers(dtype, rank);
     const Work work = group.all_reduce(x, op, {.async = true, .step = 1, .bucket = 2});
     group.reduce(to_root, size - 1, op).wait();
     work.wait();
     REQUIRE(work.done());
-    const auto sums = values_of(x), root_sums = values_of(to_root);
+    const auto sums = values_of(x);
+    const auto root_sums = values_of(to_root);
     for (size_t i = 0; i < sums.size(); ++i) {
       const double want = expected(static_cast<int64_t>(i), op);
       // An average of 16-bit numbers is rounded.
@@ -62,9 +65,10 @@ void test_collectives(ProcessGroup& group, DType dtype) {
       REQUIRE(std::abs(parts[i] - want) <= std::abs(want) / 100);
     }
   }
-  const Tensor mine = numbers(dtype, rank), all = zeros({kCount * size}, {.dtype = dtype});
-  const Tensor gathered = zeros({kCount * size}, {.dtype = dtype}),
-               back = zeros({kCount}, {.dtype = dtype});
+  const Tensor mine = numbers(dtype, rank);
+  const Tensor all = zeros({kCount * size}, {.dtype = dtype});
+  const Tensor gathered = zeros({kCount * size}, {.dtype = dtype});
+  const Tensor back = zeros({kCount}, {.dtype = dtype});
   group.all_gather(all, mine).wait();
   group.gather(gathered, mine, 0).wait();
   group.scatter(back, all, size - 1).wait();

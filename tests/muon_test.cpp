@@ -18,7 +18,8 @@ using namespace ringgrad::test;
 namespace {
 
 struct Matrix {
-  int64_t rows, columns;
+  int64_t rows;
+  int64_t columns;
   std::vector<double> values;
   double operator()(int64_t r, int64_t c) const { return values[r * columns + c]; }
 };
@@ -47,8 +48,8 @@ Matrix reference_orthogonalized(Matrix x, int steps) {
   for (const double v : x.values) squares += v * v;
   for (double& v : x.values) v /= std::sqrt(squares) + 1e-7;
   for (int step = 0; step < steps; ++step) {
-    const Matrix cubed = product(product(x, turned(x)), x),
-                 fifth = product(product(x, turned(x)), cubed);
+    const Matrix cubed = product(product(x, turned(x)), x);
+    const Matrix fifth = product(product(x, turned(x)), cubed);
     for (size_t i = 0; i < x.values.size(); ++i)
       x.values[i] = 3.4445 * x.values[i] - 4.775 * cubed.values[i] + 2.0315 * fifth.values[i];
   }
@@ -64,7 +65,8 @@ Matrix as_matrix(const Tensor& x) {
 TEST_CASE("orthogonalized: all singular values come near 1, and zero stays zero", "[quick]") {
   manual_seed(3);
   for (const Shape& shape : {Shape{6, 20}, Shape{20, 6}, Shape{8, 8}, Shape{1, 5}}) {
-    const Tensor x = randn(shape), y = optim::orthogonalized(x, 5);
+    const Tensor x = randn(shape);
+    const Tensor y = optim::orthogonalized(x, 5);
     const Matrix want = reference_orthogonalized(as_matrix(x), 5);
     for (size_t i = 0; i < want.values.size(); ++i)
       CHECK(std::abs(to_vector<double>(y)[i] - want.values[i]) < 2e-5);
@@ -85,7 +87,8 @@ TEST_CASE("Muon: four steps of its formula, for a matrix and for filters", "[qui
         .lr = 0.02, .weight_decay = 0.1, .momentum = 0.9, .nesterov = nesterov, .steps = 3};
     const std::vector<Tensor> weights = {randn({7, 4}).set_requires_grad(),
                                          randn({3, 2, 3, 3}).set_requires_grad()};
-    std::vector<Matrix> want = {as_matrix(weights[0]), as_matrix(weights[1])}, momentum = want;
+    std::vector<Matrix> want = {as_matrix(weights[0]), as_matrix(weights[1])};
+    std::vector<Matrix> momentum = want;
     for (Matrix& m : momentum) std::fill(m.values.begin(), m.values.end(), 0.0);
     optim::Muon muon(weights, o);
     for (int step = 0; step < 4; ++step) {
@@ -110,7 +113,8 @@ TEST_CASE("Muon: four steps of its formula, for a matrix and for filters", "[qui
           REQUIRE(std::abs(to_vector<double>(weights[w])[i] - want[w].values[i]) < 2e-5);
     }
     // A step whose gradients overflowed changes nothing.
-    const Tensor before = weights[0].detach().clone(), kept = muon.state_dict()[2].second.clone();
+    const Tensor before = weights[0].detach().clone();
+    const Tensor kept = muon.state_dict()[2].second.clone();
     muon.step(full({}, NAN, {.dtype = DType::Float64}));
     CHECK(equal(weights[0].detach(), before));
     CHECK(equal(muon.state_dict()[2].second, kept));
@@ -148,7 +152,8 @@ TEST_CASE("whitening_: the filters' answers have no correlation and variance 1",
 
 TEST_CASE("dirac_: a convolution that changes nothing", "[quick]") {
   manual_seed(7);
-  const Tensor x = randn({2, 3, 5, 5}), weight = randn({3, 3, 3, 3});
+  const Tensor x = randn({2, 3, 5, 5});
+  const Tensor weight = randn({3, 3, 3, 3});
   nn::init::dirac_(weight);
   CHECK(equal(conv2d(x, weight, Tensor(), {.padding = 1}), x));
   const Tensor wide = randn({4, 2, 1, 3, 5});

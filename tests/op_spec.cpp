@@ -216,7 +216,8 @@ Array map(const Array& a, const Array& b, const std::function<double(double, dou
 }
 
 Array around(const Array& x, int d) {
-  int64_t outer = 1, inner = 1;
+  int64_t outer = 1;
+  int64_t inner = 1;
   for (int i = 0; i < d; ++i) outer *= x.size(i);
   for (int i = d + 1; i < x.shape.dim(); ++i) inner *= x.size(i);
   return reshaped(x, {outer, x.size(d), inner});

@@ -45,7 +45,9 @@ using Tensors = std::vector<Tensor>;
 struct Input {
   enum class Values { Uniform, Distinct, Integers, Literal } values = Values::Uniform;
   Shape shape;
-  double low = -2, high = 2;       // of uniform numbers, and of integers (high excluded)
+  // of uniform numbers, and of integers (high excluded)
+  double low = -2;
+  double high = 2;
   std::vector<double> kinks = {};  // points where the derivative jumps: no value closer than 0.05
   std::vector<double> literal = {};
   std::optional<DType> dtype = {};  // instead of the dtype under test: int64 for indices

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kEpoch = 5;
 constexpr double kUntouched = 7;
-const std::vector<float> kScale = {0.0171f, 0.0174f, 0.0175f}, kShift = {-1.99f, -2.02f, -1.7f};
+const std::vector<float> kScale = {0.0171f, 0.0174f, 0.0175f};
+const std::vector<float> kShift = {-1.99f, -2.02f, -1.7f};
 
 // -2 -1 0 1 2 3 4 5 of four pixels: 2 1 0 1 2 3 2 1.
 int mirrored_at_border(int i, int size) {
@@ -36,7 +37,8 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
   spec.reference = [options](const Arrays& in) {
     Array y(in[0].shape, kUntouched);
     const Array& images = in[1];
-    const auto height = static_cast<int>(y.size(2)), width = static_cast<int>(y.size(3));
+    const auto height = static_cast<int>(y.size(2));
+    const auto width = static_cast<int>(y.size(3));
     for (int64_t b = 0; b < y.size(0); ++b) {
       const auto i = static_cast<int64_t>(in[2](b));
       if (i < 0 || i >= images.size(0)) continue;
@@ -44,7 +46,8 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
       for (int64_t c = 0; c < y.size(1); ++c)
         for (int h = 0; h < height; ++h)
           for (int w = 0; w < width; ++w) {
-            int from_h = h + a.dy, from_w = (a.flip ? width - 1 - w : w) + a.dx;
+            int from_h = h + a.dy;
+            int from_w = (a.flip ? width - 1 - w : w) + a.dx;
             if (options.reflect)
               from_h = mirrored_at_border(from_h, height),
               from_w = mirrored_at_border(from_w, width);

@@ -11,7 +11,8 @@ namespace {
 template <class Index>
 Array picked(const Array& x, int dim, const Shape& shape, Index index) {
   Array y(shape);
-  const Array from = around(x, dim), to = around(y, dim);
+  const Array from = around(x, dim);
+  const Array to = around(y, dim);
   for (int64_t o = 0; o < to.size(0); ++o)
     for (int64_t j = 0; j < to.size(1); ++j)
       for (int64_t i = 0; i < to.size(2); ++i)

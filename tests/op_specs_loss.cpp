@@ -23,16 +23,19 @@ Array reduce(const Array& losses, double divisor, Reduction reduction) {
 Array class_loss(const Arrays& in, bool logits, double smoothing, int64_t ignore,
                  Reduction reduction) {
   const Array& t = in[1];
-  const int64_t classes = in[0].size(1),
-                inner = in[0].numel() ? in[0].numel() / in[0].size(0) / classes : 1;
+  const int64_t classes = in[0].size(1);
+  const int64_t inner = in[0].numel() ? in[0].numel() / in[0].size(0) / classes : 1;
   const Array x = reshaped(in[0], {in[0].size(0), classes, inner});
   const auto weight = [&](int64_t c) { return in.size() > 2 ? in[2](c) : 1; };
   Array losses(t.shape);
   double divisor = 0;
   for (int64_t row = 0; row < t.numel(); ++row) {
-    const int64_t target = static_cast<int64_t>(t.values[row]), n = row / inner, i = row % inner;
+    const int64_t target = static_cast<int64_t>(t.values[row]);
+    const int64_t n = row / inner;
+    const int64_t i = row % inner;
     if (target == ignore) continue;
-    double most = -INFINITY, sum = 0;
+    double most = -INFINITY;
+    double sum = 0;
     for (int64_t c = 0; c < classes; ++c) most = std::max(most, x(n, c, i));
     for (int64_t c = 0; c < classes; ++c) sum += std::exp(x(n, c, i) - most);
     const auto log_probability = [&](int64_t c) {

@@ -80,9 +80,11 @@ std::vector<OpSpec> matmul_specs() {
                        },
                    .reference =
                        [](const Arrays& in) {
-                         const Array &x = in[0], &w = in[1];
-                         const int64_t inner = w.size(1), outer = w.size(0),
-                                       rows = inner ? x.numel() / inner : x.size(0);
+                         const Array& x = in[0];
+                         const Array& w = in[1];
+                         const int64_t inner = w.size(1);
+                         const int64_t outer = w.size(0);
+                         const int64_t rows = inner ? x.numel() / inner : x.size(0);
                          Shape shape = x.shape;
                          shape[shape.dim() - 1] = outer;
                          Array y({rows, outer});

@@ -19,7 +19,8 @@ OpSpec conversion(DType dtype) {
   spec.name = std::string("copy to ") + ringgrad::name(dtype);
   spec.kernels = {"copy"};
   spec.run = [dtype](const Tensors& in) {
-    const Tensor y = empty_like(in[0], dtype), exact = empty_like(in[0], DType::Int64);
+    const Tensor y = empty_like(in[0], dtype);
+    const Tensor exact = empty_like(in[0], DType::Int64);
     kernels::copy(y, in[0]);
     kernels::copy(exact, y);
     return Tensors{exact};
@@ -56,7 +57,8 @@ std::vector<OpSpec> memory_specs() {
   to_host.name = "copy_to_host";
   to_host.kernels = {"copy_to_host", "copy"};
   to_host.run = [](const Tensors& in) {
-    const Tensor host = empty(in[0].shape(), {.dtype = in[0].dtype()}), back = empty_like(in[0]);
+    const Tensor host = empty(in[0].shape(), {.dtype = in[0].dtype()});
+    const Tensor back = empty_like(in[0]);
     kernels::copy_to_host(in[0], host);
     copy_(back, host);
     return Tensors{host, back};

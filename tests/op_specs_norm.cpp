@@ -8,7 +8,8 @@ namespace ringgrad::test {
 namespace {
 
 struct Moments {
-  double mean = 0, var = 0;
+  double mean = 0;
+  double var = 0;
   int64_t count = 0;
 };
 
@@ -32,10 +33,14 @@ Moments moments_of(const Array& x, const std::vector<int64_t>& places) {
 }
 
 struct Variant {
-  bool training = true, affine = true, residual = false, relu = false;
+  bool training = true;
+  bool affine = true;
+  bool residual = false;
+  bool relu = false;
   int64_t max_pool = 0;
 };
-constexpr double kMomentum = 0.3, kEps = 1e-3;
+constexpr double kMomentum = 0.3;
+constexpr double kEps = 1e-3;
 
 Array max_pooled(const Array& x, int64_t window) {
   Array y({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window});
@@ -67,8 +72,8 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
   spec.keeps_blocked = v.max_pool == 0;  // pooling does where it has vectors
   spec.terms = 64;
   spec.run = [v](const Tensors& in) {
-    Tensor running_mean = empty(in[1].shape(), {in[1].dtype(), in[1].device()}),
-           running_var = empty_like(running_mean);
+    Tensor running_mean = empty(in[1].shape(), {in[1].dtype(), in[1].device()});
+    Tensor running_var = empty_like(running_mean);
     copy_(running_mean, in[1]);
     copy_(running_var, in[2]);
     const Tensor y = batch_norm(in[0], v.affine ? in[3] : Tensor(), v.affine ? in[4] : Tensor(),
@@ -83,7 +88,9 @@ OpSpec batch_norm_spec(const std::string& name, Variant v, std::vector<Shape> sh
   };
   spec.reference = [v](const Arrays& in) {
     const Array& x = in[0];
-    Array y(x.shape), running_mean = in[1], running_var = in[2];
+    Array y(x.shape);
+    Array running_mean = in[1];
+    Array running_var = in[2];
     for (int64_t c = 0; c < x.size(1); ++c) {
       const std::vector<int64_t> places = places_of(x, c);
       Moments m = {running_mean(c), running_var(c)};
@@ -132,11 +139,13 @@ OpSpec layer_norm_spec(const std::string& name, int dims, bool affine, std::vect
                               affine ? in[2] : Tensor(), kEps)};
   };
   spec.reference = [=](const Arrays& in) {
-    const int64_t columns = normalized(in[0].shape).numel(), rows = in[0].numel() / columns;
+    const int64_t columns = normalized(in[0].shape).numel();
+    const int64_t rows = in[0].numel() / columns;
     const Array x = reshaped(in[0], {rows, columns});
     Array y = x;
     for (int64_t n = 0; n < rows; ++n) {
-      double mean = 0, var = 0;
+      double mean = 0;
+      double var = 0;
       for (int64_t c = 0; c < columns; ++c) mean += x(n, c) / static_cast<double>(columns);
       for (int64_t c = 0; c < columns; ++c)
         var += (x(n, c) - mean) * (x(n, c) - mean) / static_cast<double>(columns);

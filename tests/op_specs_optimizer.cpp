@@ -29,8 +29,8 @@ OpSpec sgd(const std::string& name, const kernels::SgdStepOptions& o) {
   spec.name = name;
   spec.kernels = {"sgd_step"};
   spec.run = [o](const Tensors& in) {
-    const Tensor param = copy_of(in[0]),
-                 buffer = o.momentum != 0 ? full(in[0].shape(), NAN, in[0].options()) : Tensor();
+    const Tensor param = copy_of(in[0]);
+    const Tensor buffer = o.momentum != 0 ? full(in[0].shape(), NAN, in[0].options()) : Tensor();
     for_each_step(param, [&](const Tensor& lr, const Tensor& step) {
       kernels::sgd_step(param, buffer, in[1], lr, step, o);
     });
@@ -50,7 +50,9 @@ OpSpec adam(const std::string& name, const kernels::AdamStepOptions& o) {
   spec.name = name;
   spec.kernels = {"adam_step"};
   spec.run = [o](const Tensors& in) {
-    const Tensor param = copy_of(in[0]), m = zeros_like(in[0]), v = zeros_like(in[0]);
+    const Tensor param = copy_of(in[0]);
+    const Tensor m = zeros_like(in[0]);
+    const Tensor v = zeros_like(in[0]);
     for_each_step(param, [&](const Tensor& lr, const Tensor& step) {
       kernels::adam_step(param, m, v, in[1], lr, step, o);
     });
@@ -74,7 +76,8 @@ OpSpec adaptive(const std::string& name, int kept,
   spec.name = name;
   spec.kernels = {name.substr(0, name.find(' '))};
   spec.run = [=](const Tensors& in) {
-    Tensors results = {copy_of(in[0])}, state;
+    Tensors results = {copy_of(in[0])};
+    Tensors state;
     for (int k = 0; k < kept; ++k) state.push_back(zeros_like(in[0]));
     for_each_step(in[0], [&](const Tensor& lr, const Tensor& step) {
       run(results[0], state, in[1], lr, step);

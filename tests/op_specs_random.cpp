@@ -18,9 +18,11 @@ constexpr int64_t kOffset = (int64_t{1} << 32) - 2;  // the counter carries into
 std::array<uint32_t, 4> philox_of(uint64_t key, uint64_t counter) {
   std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
                                0, 0};
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key);
+  uint32_t k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
+    const uint64_t a = uint64_t{0xD2511F53u} * c[0];
+    const uint64_t b = uint64_t{0xCD9E8D57u} * c[2];
     c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
          static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
   }
@@ -128,7 +130,8 @@ std::vector<OpSpec> random_specs() {
                    .kernels = {"advance_random_state"},
                    .run =
                        [](const Tensors& in) {
-                         Tensor state = empty_like(in[0]), snapshot = empty_like(in[0]);
+                         Tensor state = empty_like(in[0]);
+                         Tensor snapshot = empty_like(in[0]);
                          kernels::copy(state, in[0]);
                          kernels::advance_random_state(snapshot, state, 9);
                          return Tensors{snapshot, state};

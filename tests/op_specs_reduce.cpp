@@ -20,7 +20,8 @@ std::vector<int> all_dims(const Array& x) {
 // For each element of the result (dims kept with size 1): f(the elements that meet there).
 Array reduced(const Array& x, std::vector<int> dims, bool keepdim,
               double (*f)(const std::vector<double>&)) {
-  Shape kept = x.shape, dropped;
+  Shape kept = x.shape;
+  Shape dropped;
   for (int& d : dims) kept[d = d < 0 ? d + x.shape.dim() : d] = 1;
   std::vector<std::vector<double>> groups(kept.numel());
   const Array index(kept);
@@ -197,7 +198,8 @@ Array softmax_of(const Array& x, int dim, bool logarithm) {
   Array y = rows;
   for (int64_t o = 0; o < rows.size(0); ++o)
     for (int64_t i = 0; i < rows.size(2); ++i) {
-      double most = -INFINITY, sum = 0;
+      double most = -INFINITY;
+      double sum = 0;
       for (int64_t n = 0; n < rows.size(1); ++n) most = std::max(most, rows(o, n, i));
       for (int64_t n = 0; n < rows.size(1); ++n) sum += std::exp(rows(o, n, i) - most);
       for (int64_t n = 0; n < rows.size(1); ++n)

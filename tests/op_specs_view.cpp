@@ -282,7 +282,8 @@ std::vector<OpSpec> view_specs() {
        .run = [](const Tensors& in) { return Tensors{stack(in, 1)}; },
        .reference =
            [](const Arrays& in) {
-             const int64_t rows = in[0].size(0), each = rows ? in[0].numel() / rows : 0;
+             const int64_t rows = in[0].size(0);
+             const int64_t each = rows ? in[0].numel() / rows : 0;
              Shape shape = in[0].shape;
              shape.insert(1, static_cast<int64_t>(in.size()));
              Array y(shape);

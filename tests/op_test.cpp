@@ -201,19 +201,22 @@ void check_slope(const OpSpec& spec, const Sample& sample) {
     double sum = 0;
     for (const Tensor& y : spec.run(inputs)) {
       if (!y.requires_grad()) continue;
-      const std::vector<double> values = to_vector<double>(y), weights = weights_of(y).values;
+      const std::vector<double> values = to_vector<double>(y);
+      const std::vector<double> weights = weights_of(y).values;
       for (size_t j = 0; j < values.size(); ++j) sum += weights[j] * values[j];
     }
     return sum;
   };
-  double slope = 0, squares = 0;
+  double slope = 0;
+  double squares = 0;
   for (const std::vector<double>& grad :
        run(spec, sample, {.provider = Provider::Reference}, true).grads)
     for (size_t j = 0; j < grad.size(); ++j) {
       slope += sign(static_cast<int64_t>(j)) * grad[j];
       squares += grad[j] * grad[j];
     }
-  const double h = 1e-6, numeric = (weighted_sum_at(h) - weighted_sum_at(-h)) / (2 * h);
+  const double h = 1e-6;
+  const double numeric = (weighted_sum_at(h) - weighted_sum_at(-h)) / (2 * h);
   INFO("backward gives " << slope << ", central differences " << numeric);
   // As gradcheck's, if all elements err alike.
   CHECK(std::abs(slope - numeric) <= 1e-6 * std::sqrt(squares));
@@ -350,7 +353,8 @@ TEST_CASE("the kernels for each of this machine's instructions agree", "[ops][qu
             return run(spec, spec.samples[i], {.dtype = dtype, .rounded_to = dtype},
                        is_floating(dtype));
           };
-          const Results here = with(restore.before), there = with(other.name);
+          const Results here = with(restore.before);
+          const Results there = with(other.name);
           for (size_t k = 0; k < here.outputs.size(); ++k)
             CHECK(difference(there.outputs[k], to_vector<double>(here.outputs[k]),
                              tolerance_of(spec, dtype)) == "");

@@ -20,7 +20,10 @@ namespace {
 
 // One step of the formula that a kernel's contract gives, in double precision, for one element.
 struct Element {
-  double value, momentum = 0, m = 0, v = 0;
+  double value;
+  double momentum = 0;
+  double m = 0;
+  double v = 0;
 };
 void reference(Element& e, double g, int64_t step, const optim::SGDOptions& o) {
   g += o.weight_decay * e.value;
@@ -75,7 +78,8 @@ void check_formula(Options options, DType dtype, double tolerance) {
 }
 
 struct Net : nn::Module {
-  nn::Linear a{3, 4}, b{4, 2};
+  nn::Linear a{3, 4};
+  nn::Linear b{4, 2};
   Net() {
     register_module("a", a);
     register_module("b", b);
@@ -164,7 +168,8 @@ TEST_CASE("optim: the variance of equal gradients has a root, in every dtype", "
 }
 
 TEST_CASE("optim: groups have options and rates of their own", "[quick]") {
-  const Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
+  const Tensor a = ones({2}).set_requires_grad();
+  const Tensor b = ones({2}).set_requires_grad();
   optim::SGD optimizer(
       {{std::vector<Tensor>{a}, {.lr = 0.5}},
        {std::vector<Tensor>{b}, {.lr = 0.25, .momentum = 0.5, .weight_decay = 1}}});
@@ -213,7 +218,8 @@ TEST_CASE("optim: parameters that want no gradient stay as they are", "[quick]")
 TEST_CASE(
     "optim: a parameter that was frozen when the optimizer was made trains once it is unfrozen",
     "[quick]") {
-  Net net, free;
+  Net net;
+  Net free;
   for (size_t i = 0; i < net.parameters().size(); ++i)
     copy_(free.parameters()[i].detach(), net.parameters()[i]);
   net.a.weight.set_requires_grad(false);
@@ -362,7 +368,8 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
 }
 
 TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must", "[quick]") {
-  const Tensor a = zeros({2}).set_requires_grad(), b = zeros({1}).set_requires_grad();
+  const Tensor a = zeros({2}).set_requires_grad();
+  const Tensor b = zeros({1}).set_requires_grad();
   SECTION("apart") {}
   SECTION("in an arena") { flatten_parameters({a, b}); }
   a.set_grad(tensor<float>({2, -3}));
@@ -393,7 +400,8 @@ TEST_CASE("clip_grad_norm_ has the same bits wherever its parameters lie", "[qui
 }
 
 TEST_CASE("clip_grad_norm_ leaves parameters without a gradient alone", "[quick]") {
-  const Tensor a = zeros({1}).set_requires_grad(), b = zeros({2}).set_requires_grad();
+  const Tensor a = zeros({1}).set_requires_grad();
+  const Tensor b = zeros({2}).set_requires_grad();
   REQUIRE(optim::clip_grad_norm_({a, b}, 1).item<float>() == 0);
   REQUIRE((!a.grad() && !b.grad()));
   b.set_grad(tensor<float>({3, 4}));
@@ -402,8 +410,8 @@ TEST_CASE("clip_grad_norm_ leaves parameters without a gradient alone", "[quick]
 }
 
 TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
-  const Tensor a = zeros({1}).set_requires_grad(),
-               b = zeros({1}, {.dtype = DType::BFloat16}).set_requires_grad();
+  const Tensor a = zeros({1}).set_requires_grad();
+  const Tensor b = zeros({1}, {.dtype = DType::BFloat16}).set_requires_grad();
   a.set_grad(full({1}, 3));
   b.set_grad(full({1}, 4, {.dtype = DType::BFloat16}));
   const Tensor norm = optim::clip_grad_norm_({a, b}, 2.5);
@@ -424,8 +432,10 @@ TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
 }
 
 TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is gone", "[quick]") {
-  const double bad = GENERATE(NAN, INFINITY), max_norm = GENERATE(1.0, INFINITY);
-  const Tensor a = zeros({2}).set_requires_grad(), b = zeros({1}).set_requires_grad();
+  const double bad = GENERATE(NAN, INFINITY);
+  const double max_norm = GENERATE(1.0, INFINITY);
+  const Tensor a = zeros({2}).set_requires_grad();
+  const Tensor b = zeros({1}).set_requires_grad();
   flatten_parameters({a, b});
   fill_(a.grad(), bad);
   optim::clip_grad_norm_({a, b}, max_norm);

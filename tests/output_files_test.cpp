@@ -70,7 +70,9 @@ TEST_CASE("output: a pipe gets all of it, and stays a pipe", "[quick]") {
 
 TEST_CASE("output: a device is written to, and stays a device", "[quick]") {
   const TempFolder folder;
-  const fs::path null = folder / "null", full = folder / "full", device = folder / "link";
+  const fs::path null = folder / "null";
+  const fs::path full = folder / "full";
+  const fs::path device = folder / "link";
   if (::mknod(null.c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0 ||
       ::mknod(full.c_str(), S_IFCHR | 0666, makedev(1, 7)) != 0 ||
       ::access(null.c_str(), W_OK) != 0)

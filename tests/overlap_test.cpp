@@ -90,10 +90,13 @@ void check_values(const char* what, const Tensor& y,
 TEST_CASE("common memory is found as looking at each byte finds it", "[quick]") {
   std::mt19937 random(7);
   const auto storage = std::make_shared<Storage>(kStorage, Device());
-  std::map<bool, int> inside, between;
+  std::map<bool, int> inside;
+  std::map<bool, int> between;
   for (int i = 0; i < 20'000; ++i) {
-    const Tensor a = random_view(storage, random), b = random_view(storage, random);
-    const auto bytes_a = bytes_of_elements(a), bytes_b = bytes_of_elements(b);
+    const Tensor a = random_view(storage, random);
+    const Tensor b = random_view(storage, random);
+    const auto bytes_a = bytes_of_elements(a);
+    const auto bytes_b = bytes_of_elements(b);
     const std::set<int64_t> set_a(bytes_a.begin(), bytes_a.end());
     const bool overlaps_itself = set_a.size() < bytes_a.size();
     const bool common =
@@ -110,7 +113,9 @@ TEST_CASE("common memory is found as looking at each byte finds it", "[quick]") 
 TEST_CASE(
     "copies between views of one tensor are right or refused, and no view leads out of its memory",
     "[quick]") {
-  const Tensor x = arange(16), before = clone(x), square = reshape(arange(16), {4, 4});
+  const Tensor x = arange(16);
+  const Tensor before = clone(x);
+  const Tensor square = reshape(arange(16), {4, 4});
   slice(x, 0, 2).copy_(slice(x, 0, 0, 14));
   for (int i = 2; i < 16; ++i) CHECK(x[i].item<int64_t>() == i - 2);
   square.copy_(square.t());
@@ -137,7 +142,8 @@ TEST_CASE("collectives whose input and output overlap are right, on every channe
   const char* const channel = GENERATE(from_range(channel_names()));
   const int64_t n = GENERATE(1, 3, 40'000);
   const auto errors = errors_of_ranks(host_groups(3, channel), [&](ProcessGroup& group) {
-    const int64_t ranks = group.size(), rank = group.rank();
+    const int64_t ranks = group.size();
+    const int64_t rank = group.rank();
     const auto all = [&](int64_t parts) { return own_numbers(parts * n, group.rank()); };
     const auto from_each = [&](int64_t i) { return number_of(i / n, rank * n + i % n); };
     const auto sum_of_all = [&](int64_t i) { return 3 * (rank * n + i) + 1000 * 3; };
@@ -190,8 +196,8 @@ TEST_CASE("collectives refuse lists that are written to one place", "[quick][thr
     const std::string send =
         ": the tensors for what rank 0 and rank 1 send, of shapes [2] and [2], "
         "have memory in common";
-    const std::vector<Tensor> parts{slice(x, 0, 0, 2), slice(x, 0, 1, 3)},
-        others{zeros({2}), zeros({2})};
+    const std::vector<Tensor> parts{slice(x, 0, 0, 2), slice(x, 0, 1, 3)};
+    const std::vector<Tensor> others{zeros({2}), zeros({2})};
     must(message_of([&] { group.all_gather(parts, others[0]); }).starts_with("all_gather" + send),
          "all_gather");
     must(message_of([&] { group.all_to_all(parts, others); }).starts_with("all_to_all" + send),

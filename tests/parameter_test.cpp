@@ -21,7 +21,8 @@ using Values = std::vector<float>;
 Values values(const Tensor& x) { return to_vector<float>(x.detach()); }
 
 struct Tied : nn::Module {
-  nn::Linear a{2, 2, {.bias = false}}, b{2, 2, {.bias = false}};
+  nn::Linear a{2, 2, {.bias = false}};
+  nn::Linear b{2, 2, {.bias = false}};
   Tied() {
     register_module("a", a);
     register_module("b", b);
@@ -74,7 +75,8 @@ TEST_CASE("parameter: tied by assignment, one tensor under both names", "[quick]
 
 TEST_CASE("parameter: tied weights load from a file with one of the names, and with both",
           "[quick]") {
-  Tied net, other;
+  Tied net;
+  Tied other;
   fill_(net.a.weight, 3);
   const TempFolder folder;
   const std::filesystem::path path = folder / "tied.safetensors";
@@ -100,7 +102,8 @@ TEST_CASE("parameter: a bias that a layer was made without may come later", "[qu
 }
 
 TEST_CASE("parameter: a frozen one stays frozen where it is shared", "[quick]") {
-  nn::Linear a(2, 2), b(2, 2);
+  nn::Linear a(2, 2);
+  nn::Linear b(2, 2);
   a.weight.set_requires_grad(false);
   b.weight = a.weight;
   REQUIRE(!b.weight.requires_grad());

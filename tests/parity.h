@@ -71,7 +71,8 @@ inline nn::NamedTensors parity_training(const std::string& network, DType dtype)
   load_hashed(*model, dtype == DType::Float32);
   model->train();
   optim::SGD optimizer(model->named_parameters(), kParitySGD);
-  const Tensor images = hashed_images(image, dtype), labels = hashed_labels(classes);
+  const Tensor images = hashed_images(image, dtype);
+  const Tensor labels = hashed_labels(classes);
 
   nn::NamedTensors out;
   std::vector<double> losses;

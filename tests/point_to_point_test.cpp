@@ -51,7 +51,8 @@ TEST_CASE("both ranks send first, more than a stream holds", "[point_to_point][q
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(2, 3);  // to each other; in a circle
   run(size, channel, [&](ProcessGroup& group) {
-    const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
+    const int right = (group.rank() + 1) % size;
+    const int left = (group.rank() + size - 1) % size;
     const Tensor x = empty({3'000'000});
     group.send(full({3'000'000}, group.rank()), right).wait();
     group.recv(x, left).wait();
@@ -91,7 +92,8 @@ TEST_CASE("a receive from any rank says which it was", "[point_to_point][quick][
     }
     int ranks = 0;
     for (int i = 0; i < 3; ++i) {
-      const Tensor whole = empty({7, 2}), y = whole.as_strided({7}, {2}, 1);  // with gaps
+      const Tensor whole = empty({7, 2});
+      const Tensor y = whole.as_strided({7}, {2}, 1);  // with gaps
       const Work work = group.recv(y, kAnyRank, {.async = async, .tag = 1});
       work.wait();
       must(is_full(y, work.source()), "what its source sent");
@@ -106,14 +108,17 @@ TEST_CASE("letters and collectives do not wait for each other",
   const auto channel = GENERATE(from_range(channel_names()));
   const int64_t count = GENERATE(100, 1'000'000);
   run(2, channel, [&](ProcessGroup& group) {
-    const int rank = group.rank(), other = 1 - rank;
+    const int rank = group.rank();
+    const int other = 1 - rank;
     const CollectiveOptions async{.async = true};
     const auto all_reduce = [&] {
       const Tensor x = ones({count});
       group.all_reduce(x).wait();
       must(is_full(x, 2), "all_reduce");
     };
-    const Tensor early = empty({count}), late = empty({count}), sum = ones({count});
+    const Tensor early = empty({count});
+    const Tensor late = empty({count});
+    const Tensor sum = ones({count});
     const Work first = group.recv(early, other, async);  // a collective before it comes
     all_reduce();
     group.send(full({count}, rank), other).wait();
@@ -143,12 +148,15 @@ TEST_CASE("letters and collectives do not wait for each other",
 
 TEST_CASE("many letters in many orders, among collectives", "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
-  const int size = 3, letters = 40;
+  const int size = 3;
+  const int letters = 40;
   run(size, channel, [&](ProcessGroup& group) {
     const int rank = group.rank();
     std::mt19937 random(static_cast<unsigned>(rank));
     struct Letter {
-      int from, to, tag;
+      int from;
+      int to;
+      int tag;
     };
     std::vector<Letter> own;
     for (int from = 0; from < size; ++from)

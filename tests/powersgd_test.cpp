@@ -32,7 +32,8 @@ Matrix transposed(const Matrix& a) {
 // Onto what columns span, by the normal equations: no orthogonal basis is needed for it. Gauss and
 // Jordan.
 Matrix projected(const Matrix& columns, const Matrix& x) {
-  Matrix gram = product(transposed(columns), columns), right = product(transposed(columns), x);
+  Matrix gram = product(transposed(columns), columns);
+  Matrix right = product(transposed(columns), x);
   for (size_t i = 0; i < gram.size(); ++i)
     for (size_t k = 0; k < gram.size(); ++k) {
       const double factor = k == i ? 1 - 1 / gram[i][i] : gram[k][i] / gram[i][i];
@@ -89,8 +90,11 @@ struct Trained {
 // projection of the mean M onto the span of the mean M Q, and the next Q has the span of its
 // transpose.
 TEST_CASE("PowerSGD is subspace iteration with error feedback", "[powersgd][quick][threads]") {
-  constexpr int kRanks = 3, kSteps = 4, kColumns = 2;
-  constexpr int64_t kCount = 150, kSide = 13;  // 19 zeros
+  constexpr int kRanks = 3;
+  constexpr int kSteps = 4;
+  constexpr int kColumns = 2;
+  constexpr int64_t kCount = 150;
+  constexpr int64_t kSide = 13;  // 19 zeros
   std::vector<std::vector<std::vector<double>>> results(kRanks,
                                                         std::vector<std::vector<double>>(kSteps));
   run_ddp_ranks(kRanks, [&](ProcessGroup& group) {
@@ -113,7 +117,9 @@ TEST_CASE("PowerSGD is subspace iteration with error feedback", "[powersgd][quic
   for (int step = 0; step < kSteps; ++step) {
     for (int r = 0; r < kRanks; ++r)
       for (int64_t i = 0; i < kCount; ++i) m[r][i / kSide][i % kSide] += gradient(r, step, i);
-    const Matrix all = mean(m), p = product(all, q), low = projected(p, all);
+    const Matrix all = mean(m);
+    const Matrix p = product(all, q);
+    const Matrix low = projected(p, all);
     q = product(transposed(all), p);
     std::vector<double> expected;
     for (int64_t i = 0; i < kCount; ++i) expected.push_back(low[i / kSide][i % kSide]);
@@ -135,7 +141,8 @@ TEST_CASE("PowerSGD leaves plain what is small, and forgets what is not finite",
       hook({group, flat, {}, 0, true, {}, scratch}).wait();
       return to_vector<float>(flat)[0];
     };
-    Tensor small, large;
+    Tensor small;
+    Tensor large;
     must(averaged(small, 9, group.rank()) == 0.5 && !small, "9 elements travel as they are");
     must(averaged(large, 100, 0) == 0, "zeros");
     must(std::isnan(averaged(large, 100, group.rank() == 1 ? NAN : 1)), "NaN is told to all");
@@ -165,7 +172,8 @@ TEST_CASE("a network trains with PowerSGD, on all ranks alike", "[powersgd][quic
     });
     return losses[0] + losses[1];
   };
-  const double plain = loss_after({}), low_rank = loss_after(powersgd_hook(2));
+  const double plain = loss_after({});
+  const double low_rank = loss_after(powersgd_hook(2));
   CAPTURE(plain, low_rank);
   const double guessing = 2 * std::log(3.0);
   REQUIRE(guessing - low_rank > 0.7 * (guessing - plain));
@@ -177,7 +185,10 @@ TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits",
   const TempFolder folder;
   run_ddp_ranks(2, [&](ProcessGroup& group) {
     const std::string file = folder / std::to_string(group.rank());
-    Trained whole(group), first(group), resumed(group), without(group);
+    Trained whole(group);
+    Trained first(group);
+    Trained resumed(group);
+    Trained without(group);
     must(first.ddp.comm_hook_state().empty(), "nothing is kept yet");
     whole.steps(0, 7);
     first.steps(0, 3);
@@ -202,7 +213,8 @@ TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits",
 TEST_CASE("a communication hook's state that belongs elsewhere is refused",
           "[powersgd][quick][threads]") {
   run_ddp_ranks(2, [&](ProcessGroup& group) {
-    Trained trained(group), wider(group, 2);
+    Trained trained(group);
+    Trained wider(group, 2);
     trained.steps(0, 2);
     const NamedTensors state = trained.ddp.comm_hook_state();
     const auto altered = [&](const std::string& name, const Tensor& with) {

@@ -210,7 +210,9 @@ TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
   const std::string end = how;
   std::vector<Work> kept(2);  // beyond their groups
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
-    const Tensor x = full({100'000}, 1), letter = full({10}, 1), late = full({10}, 1);
+    const Tensor x = full({100'000}, 1);
+    const Tensor letter = full({10}, 1);
+    const Tensor late = full({10}, 1);
     const bool second = group.rank() == 1;
     const CollectiveOptions async{.async = true};
     group.all_reduce(x, ReduceOp::Sum, async);

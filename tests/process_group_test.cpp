@@ -96,7 +96,8 @@ TEST_CASE("all_reduce in shared memory", "[process_group][quick][threads]") {
         group.all_reduce(x).wait();
         must(is_sum(x, size), "all shared");
 
-        const Tensor mixed = numbers(group.rank(), n, dtype), y = shared_copy(group, mixed);
+        const Tensor mixed = numbers(group.rank(), n, dtype);
+        const Tensor y = shared_copy(group, mixed);
         // Half of the ranks have other memory.
         const Tensor& own = group.rank() % 2 == 0 ? mixed : y;
         group.all_reduce(own).wait();
@@ -145,8 +146,8 @@ TEST_CASE("all_reduce of a million elements in pieces", "[process_group]") {
   const int size = GENERATE(2, 3, 7);
   run_groups(size, "shm", {}, [&](ProcessGroup& group) {
     for (int round = 0; round < 3; ++round) {
-      const Tensor x = numbers(group.rank(), 1'000'000),
-                   y = shared_copy(group, numbers(group.rank(), 1'000'000));
+      const Tensor x = numbers(group.rank(), 1'000'000);
+      const Tensor y = shared_copy(group, numbers(group.rank(), 1'000'000));
       group.all_reduce(x).wait();
       group.all_reduce(y).wait();
       must(is_sum(x, size) && is_sum(y, size), "all_reduce");
@@ -191,7 +192,8 @@ TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]")
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = GENERATE(1, 2, 3, 7);
   run_groups(size, channel, {}, [&](ProcessGroup& group) {
-    const int rank = group.rank(), last = size - 1;
+    const int rank = group.rank();
+    const int last = size - 1;
     const int64_t n = 6;
     Tensor x = full({2, 3}, rank);
     group.broadcast(x, last).wait();
@@ -213,7 +215,8 @@ TEST_CASE("the other collectives on tensors", "[process_group][quick][threads]")
     group.all_gather(all, x).wait();
     for (int r = 0; r < size; ++r) must(at(all, r * n + n - 1) == r, "all_gather");
 
-    const Tensor whole = numbers(rank, size * n), part = empty({n});
+    const Tensor whole = numbers(rank, size * n);
+    const Tensor part = empty({n});
     group.reduce_scatter(part, whole).wait();
     for (int64_t i = 0; i < n; ++i)
       must(at(part, i) == sum_over_ranks(size, rank * n + i), "reduce_scatter");
@@ -281,8 +284,10 @@ TEST_CASE("the caller's mistakes are refused before anybody hears of them",
 
 TEST_CASE("what a collective writes counts as modified", "[process_group][quick][threads]") {
   run_groups(1, "shm", {}, [&](ProcessGroup& group) {
-    const Tensor x = full({2}, 1), y = full({2}, 1);
-    const auto before_x = x.storage()->version(), before_y = y.storage()->version();
+    const Tensor x = full({2}, 1);
+    const Tensor y = full({2}, 1);
+    const auto before_x = x.storage()->version();
+    const auto before_y = y.storage()->version();
     group.all_gather(y, x).wait();
     must(x.storage()->version() == before_x && y.storage()->version() > before_y, "version");
   });

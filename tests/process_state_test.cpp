@@ -41,7 +41,8 @@ class Child {
 }  // namespace
 
 TEST_CASE("what a process does is seen from outside", "[process_state][quick]") {
-  Child sleeper(false), worker(true);
+  Child sleeper(false);
+  Child worker(true);
   sleeper.becomes("it sleeps");
   worker.becomes("it is starved: it waits for a core");
   kill(worker.pid, SIGSTOP);
@@ -55,7 +56,8 @@ TEST_CASE("what a process does is seen from outside", "[process_state][quick]") 
 
 TEST_CASE("two processes on one core wait for it in turn", "[process_state][quick]") {
   const Child children[] = {Child(true), Child(true)};
-  cpu_set_t allowed, one;
+  cpu_set_t allowed;
+  cpu_set_t one;
   sched_getaffinity(0, sizeof allowed, &allowed);
   int core = 0;
   while (!CPU_ISSET(core, &allowed)) ++core;

@@ -291,7 +291,8 @@ TEST_CASE("groups split by color and are ordered by key", "[rank_environment][qu
 TEST_CASE("errors of a group that was split off tell its ranks in the job",
           "[rank_environment][quick][threads]") {
   run_connected(4, "auto", [](ProcessGroup& group) {
-    const auto pair = group.split(group.rank() / 2), reversed = pair->split(0, -pair->rank());
+    const auto pair = group.split(group.rank() / 2);
+    const auto reversed = pair->split(0, -pair->rank());
     try {
       reversed->barrier().wait();  // some ranks may still be in it when one gives up
       if (group.rank() == 3) reversed->abort("of a reason");

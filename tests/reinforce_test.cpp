@@ -15,7 +15,8 @@ using models::Reinforce;
 namespace {
 
 bool same_weights(const Reinforce& a, const Reinforce& b) {
-  const auto x = a.policy().state_dict(), y = b.policy().state_dict();
+  const auto x = a.policy().state_dict();
+  const auto y = b.policy().state_dict();
   for (size_t i = 0; i < x.size(); ++i)
     if (to_vector<float>(x[i].second) != to_vector<float>(y[i].second)) return false;
   return true;

@@ -130,7 +130,8 @@ TEST_CASE("who comes twice is told so at once, and the job goes on",
   const auto options = options_for();
   std::vector<Result> results;
   std::thread host([&] { results = meet_all({0}, 3, options); });
-  std::atomic<int> refused = 0, joined = 0;
+  std::atomic<int> refused = 0;
+  std::atomic<int> joined = 0;
   std::string refusal;
   const auto rank_one = [&] {
     const std::string error = error_of([&] { meet(1, 3, "", options); });
@@ -141,7 +142,8 @@ TEST_CASE("who comes twice is told so at once, and the job goes on",
       ++refused;
     }
   };
-  std::thread twin(rank_one), other_twin(rank_one);
+  std::thread twin(rank_one);
+  std::thread other_twin(rank_one);
   // Nobody has to wait for that.
   while (refused == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   meet(2, 3, "", options);
@@ -153,7 +155,8 @@ TEST_CASE("who comes twice is told so at once, and the job goes on",
 
 TEST_CASE("ranks that disagree on the world size are named", "[rendezvous][quick][threads]") {
   const auto options = options_for();
-  std::string zero, one;
+  std::string zero;
+  std::string one;
   std::thread host([&] { zero = error_of([&] { meet(0, 2, "", options); }); });
   one = error_of([&] { meet(1, 3, "", options); });
   host.join();
@@ -262,9 +265,10 @@ TEST_CASE("without a secret no other user of this machine joins", "[rendezvous][
     const auto join_as_rank_one = [&] {
       const FileDescriptor socket = connect_tcp(options.address, soon());
       const ClientHello hello{0x68534752, 2, ConnectionPurpose::Rendezvous, 0, 1, 2, 0, {}};
-      std::string said(reinterpret_cast<const char*>(&hello), sizeof hello),
-          nonce(sizeof(Nonce), '\0');
-      std::string mac(sizeof(Mac), '\0'), reply(sizeof(ServerAnswer) + 200, '\0');
+      std::string said(reinterpret_cast<const char*>(&hello), sizeof hello);
+      std::string nonce(sizeof(Nonce), '\0');
+      std::string mac(sizeof(Mac), '\0');
+      std::string reply(sizeof(ServerAnswer) + 200, '\0');
       pour(socket, said);
       read_all(socket, std::as_writable_bytes(std::span(nonce)), soon(), "rank 0");
       said = "client" + said + nonce;

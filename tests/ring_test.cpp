@@ -31,7 +31,9 @@ std::vector<T> elements(int rank, size_t count) {
 }
 
 double expected(ReduceOp op, int size, size_t i) {
-  double sum = 0, low = 100, high = -100;
+  double sum = 0;
+  double low = 100;
+  double high = -100;
   for (int r = 0; r < size; ++r) {
     sum += element(r, i);
     low = std::min<double>(low, element(r, i));
@@ -171,7 +173,8 @@ TEST_CASE("the other collectives", "[ring][quick][threads]") {
       exchange_parts(m2, parts_of(y), Parts(n, bytes_of(x)), kAnyRank, root);
       must(y == (rank == root ? all : std::vector<float>(n * count, -99)), "gather");
 
-      std::vector<float> part(count), source = rank == root ? all : std::vector<float>{};
+      std::vector<float> part(count);
+      std::vector<float> source = rank == root ? all : std::vector<float>{};
       auto m3 = messenger(t, Operation::Scatter, count, root);
       exchange_parts(m3, Parts(n, bytes_of(part)), parts_of(source), root);
       must(part == elements<float>(rank, count), "scatter");
@@ -288,12 +291,14 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]"
 
 TEST_CASE("a ring goes on with its first segments before it has sent all of its own",
           "[ring][quick][threads]") {
-  constexpr size_t kCount = 64, kSegments = kCount / 2;  // of an element, in each half
+  constexpr size_t kCount = 64;
+  constexpr size_t kSegments = kCount / 2;  // of an element, in each half
   run_ranks(2, "shm", [](Transport& t) {
     std::vector<int64_t> x(kCount);
     const auto* own = reinterpret_cast<const std::byte*>(x.data() + t.rank() * kSegments);
     // Segments that it has sent; the place of the first of the others among them.
-    size_t segments = 0, not_its_own = 0;
+    size_t segments = 0;
+    size_t not_its_own = 0;
     Frame frame;
     t.enter(frame);
     const SendObserver on_send = [&](int, std::span<const std::byte> s) {

@@ -90,7 +90,8 @@ TEST_CASE("sampler: without shuffling it is PyTorch's DistributedSampler, index 
   // torch.utils.data.DistributedSampler(range(11), num_replicas=4, rank=r, shuffle=False)
   const std::vector<Indices> expected{{0, 4, 8}, {1, 5, 9}, {2, 6, 10}, {3, 7, 0}};
   // the same with drop_last=True, and of range(2) with 5 replicas
-  const std::vector<Indices> dropped{{0, 4}, {1, 5}, {2, 6}, {3, 7}}, tiny{{0}, {1}, {0}, {1}, {0}};
+  const std::vector<Indices> dropped{{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  const std::vector<Indices> tiny{{0}, {1}, {0}, {1}, {0}};
   for (int64_t r = 0; r < 4; ++r) {
     REQUIRE(DistributedSampler(11, 4, r, {.shuffle = false}).indices({}) == expected[r]);
     REQUIRE(DistributedSampler(11, 4, r, {.shuffle = false, .drop_last = true}).indices({}) ==
@@ -175,7 +176,8 @@ TEST_CASE("sampler: resuming from any place continues the order, on any number o
 
 TEST_CASE("sampler: the digest of the shards adds up to that of the whole, and only then",
           "[quick]") {
-  const int64_t n = 101, world = 4;
+  const int64_t n = 101;
+  const int64_t world = 4;
   const SamplerState at{1, 6, 0};
   auto total = [&](DistributedSamplerOptions options) {
     ShardDigest sum;
@@ -240,7 +242,8 @@ TEST_CASE("sampler: parts of global batches, also of the smaller last one, and f
       }
     CHECK(together == Indices(order.begin() + position, order.end()));
   }
-  const BatchPartSampler first(32, 10, part(0), 5), last(32, 10, part(2), 5);
+  const BatchPartSampler first(32, 10, part(0), 5);
+  const BatchPartSampler last(32, 10, part(2), 5);
   CHECK(first.size() == 4 * 3 + 1);
   CHECK(last.size() == 3 * 3);
   CHECK(first.used_by_all(8) == 20);

@@ -16,7 +16,8 @@ Tensor leaf(const std::vector<float>& values) { return Tensor(tensor(values)).se
 TEST_CASE("a saved tensor that was modified in place is an error that names the operation",
           "[saved_tensor][quick]") {
   const Tensor x = leaf({1, 2});
-  const Tensor y = exp(x * 1), loss = sum(y);
+  const Tensor y = exp(x * 1);
+  const Tensor loss = sum(y);
   fill_(y.detach(), 5);
   require_error<Error>(
       "exp: a tensor of shape [2] saved for backward was modified in place (version 1, saved "
@@ -27,7 +28,8 @@ TEST_CASE("a saved tensor that was modified in place is an error that names the 
 }
 
 TEST_CASE("modifying a view, or through one, counts", "[saved_tensor][quick]") {
-  const Tensor x = leaf({1, 2, 3, 4}), data = tensor<float>({1, 1, 1, 1});
+  const Tensor x = leaf({1, 2, 3, 4});
+  const Tensor data = tensor<float>({1, 1, 1, 1});
   const Tensor loss = sum(x * data);
   fill_(slice(data, 0, 3), 7);  // one element, which every view of the storage shares
   require_error<Error>("mul: a tensor of shape [4] saved for backward was modified in place",
@@ -35,7 +37,8 @@ TEST_CASE("modifying a view, or through one, counts", "[saved_tensor][quick]") {
 }
 
 TEST_CASE("what backward does not need may be modified", "[saved_tensor][quick]") {
-  const Tensor x = leaf({1, 2}), c = tensor<float>({3, 4});
+  const Tensor x = leaf({1, 2});
+  const Tensor c = tensor<float>({3, 4});
   const Tensor y = x * c;  // needs c alone: c wants no gradient
   const Tensor z = y + c;  // needs nothing
   fill_(y.detach(), 0);
@@ -46,7 +49,9 @@ TEST_CASE("what backward does not need may be modified", "[saved_tensor][quick]"
 
 TEST_CASE("running statistics that evaluation used must not move before backward",
           "[saved_tensor][quick]") {
-  const Tensor x = Tensor(ones({4, 2})).set_requires_grad(), mean = zeros({2}), var = ones({2});
+  const Tensor x = Tensor(ones({4, 2})).set_requires_grad();
+  const Tensor mean = zeros({2});
+  const Tensor var = ones({2});
   const Tensor y = batch_norm(x, {}, {}, mean, var, {.training = false});
   batch_norm(x, {}, {}, mean, var);
   require_error<Error>("batch_norm: a tensor of shape [2] saved for backward was modified in place",
@@ -58,7 +63,9 @@ TEST_CASE("running statistics that evaluation used must not move before backward
 TEST_CASE("saving keeps an alias without history", "[saved_tensor][quick]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = x * 2;
-  const SavedTensor saved = save(y), nothing = save_if(false, y), undefined = save(Tensor());
+  const SavedTensor saved = save(y);
+  const SavedTensor nothing = save_if(false, y);
+  const SavedTensor undefined = save(Tensor());
   CHECK(saved.get().shares_memory_with(y));
   CHECK(!saved.get().requires_grad());
   CHECK(!nothing);

@@ -38,8 +38,17 @@ void check_all(Device device) {
   const TensorOptions options = {.dtype = DType::Int64, .device = device};
   for (const int64_t c : numbers) {
     INFO("c = " << c);
-    Integers sums, differences, opposite, products, clamped;
-    Bools equal, different, less, less_equal, greater, greater_equal;
+    Integers sums;
+    Integers differences;
+    Integers opposite;
+    Integers products;
+    Integers clamped;
+    Bools equal;
+    Bools different;
+    Bools less;
+    Bools less_equal;
+    Bools greater;
+    Bools greater_equal;
     for (const int64_t a : numbers) {
       sums.push_back(sum_of(a, c));
       differences.push_back(
@@ -133,7 +142,8 @@ TEST_CASE("narrower integers wrap beside a number, and refuse one that they cann
 }
 
 TEST_CASE("a comparison refuses a number that would wrap into another", "[quick]") {
-  const Tensor mask = tensor<bool>({true, false}), bytes = tensor<uint8_t>({255});
+  const Tensor mask = tensor<bool>({true, false});
+  const Tensor bytes = tensor<uint8_t>({255});
   CHECK(bools_of(mask == 1) == Bools{true, false});
   require_error<DTypeError>("eq: the tensor is bool, which cannot hold the number 2",
                             [&] { mask == 2; });

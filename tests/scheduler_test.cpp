@@ -90,7 +90,8 @@ TEST_CASE("schedules at their edges", "[quick]") {
 }
 
 TEST_CASE("a scheduler scales every group from its own rate", "[quick]") {
-  const Tensor a = zeros({1}).set_requires_grad(), b = zeros({1}).set_requires_grad();
+  const Tensor a = zeros({1}).set_requires_grad();
+  const Tensor b = zeros({1}).set_requires_grad();
   optim::SGD optimizer({{std::vector<Tensor>{a}, {.lr = 1}}, {std::vector<Tensor>{b}, {.lr = 4}}});
   optim::LRScheduler scheduler(optimizer, optim::StepLR{.step_size = 1, .gamma = 0.5});
   scheduler.step();

@@ -114,10 +114,12 @@ TEST_CASE("all ranks get the tree's sum, bit for bit, on any number of ranks",
           std::vector<PartialSum<Tensor>> sums;
           for (int s = tree.own_shards().begin; s < tree.own_shards().end; ++s)
             join(sums, {{s, s + 1}, summand(s, numel)}, shards, sum_of);
-          std::vector<Tensor> own, copies;
+          std::vector<Tensor> own;
+          std::vector<Tensor> copies;
           for (const auto& sum : sums) own.push_back(copy_of(sum.value, {}));
           for (const auto& sum : sums) copies.push_back(copy_of(sum.value, {}));
-          TreeAllReduce::Sum first = tree.start(own, {}), second = tree.start(copies, {});
+          TreeAllReduce::Sum first = tree.start(own, {});
+          TreeAllReduce::Sum second = tree.start(copies, {});
           tree.fold(first);
           tree.fold(second);
           tree.finish(first);
@@ -131,7 +133,8 @@ TEST_CASE("all ranks get the tree's sum, bit for bit, on any number of ranks",
 TEST_CASE("another order of addition has other bits: these tests notice it",
           "[shard_tree][quick]") {
   for (const int shards : {5, 8}) {
-    Tensor in_order = summand(0, 1000), reversed = summand(shards - 1, 1000);
+    Tensor in_order = summand(0, 1000);
+    Tensor reversed = summand(shards - 1, 1000);
     for (int s = 1; s < shards; ++s) {
       in_order = sum_of(in_order, summand(s, 1000));
       reversed = sum_of(reversed, summand(shards - 1 - s, 1000));

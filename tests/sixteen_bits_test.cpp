@@ -24,7 +24,8 @@ bool same(float a, float b) {
 
 template <class T>
 void check_conversions() {
-  const Tensor halves = all_numbers<T>(), wide = to(halves, DType::Float32);
+  const Tensor halves = all_numbers<T>();
+  const Tensor wide = to(halves, DType::Float32);
   for (int i = 0; i < 1 << 16; ++i)
     if (!same(wide.data<float>()[i], halves.data<T>()[i]))
       FAIL(dtype_of<T> << " of bits " << i << " widens otherwise");
@@ -55,16 +56,19 @@ TEST_CASE("vectors convert as single numbers do", "[quick][cpu]") {
 TEST_CASE("elementwise functions give what single numbers give, whatever the strides",
           "[quick][cpu]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
-    const Tensor x = to(randn({70, 90}), dtype), y = to(randn({90}), dtype);
+    const Tensor x = to(randn({70, 90}), dtype);
+    const Tensor y = to(randn({90}), dtype);
     const auto check = [&](const Tensor& a, const Tensor& b) {
-      const Tensor got = a * b, both = expand(b, a.shape());
+      const Tensor got = a * b;
+      const Tensor both = expand(b, a.shape());
       REQUIRE(got.dtype() == dtype);
-      const auto left = to_vector<float>(a), right = to_vector<float>(both),
-                 product = to_vector<float>(got);
+      const auto left = to_vector<float>(a);
+      const auto right = to_vector<float>(both);
+      const auto product = to_vector<float>(got);
       for (size_t i = 0; i < product.size(); ++i) {
-        const float exact = left[i] * right[i], rounded = dtype == DType::BFloat16
-                                                              ? float(bfloat16(exact))
-                                                              : float(float16(exact));
+        const float exact = left[i] * right[i];
+        const float rounded =
+            dtype == DType::BFloat16 ? float(bfloat16(exact)) : float(float16(exact));
         REQUIRE(product[i] == rounded);
       }
     };
@@ -78,8 +82,10 @@ TEST_CASE("elementwise functions give what single numbers give, whatever the str
 
 TEST_CASE("a transposed copy moves every number of 16 or 32 bits", "[quick][cpu]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16, DType::Float32}) {
-    const Tensor x = to(randn({3, 37, 50}), dtype), y = contiguous(permute(x, {2, 0, 1}));
-    const auto from = to_vector<float>(x), to = to_vector<float>(y);
+    const Tensor x = to(randn({3, 37, 50}), dtype);
+    const Tensor y = contiguous(permute(x, {2, 0, 1}));
+    const auto from = to_vector<float>(x);
+    const auto to = to_vector<float>(y);
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < 37; ++j)
         for (int64_t k = 0; k < 50; ++k)

@@ -26,7 +26,9 @@ void check_steady(const std::string& name, const models::ModelOptions& sizes, DT
     return memory_stats({});
   };
   step();
-  const MemoryStats first = step(), second = step(), third = step();
+  const MemoryStats first = step();
+  const MemoryStats second = step();
+  const MemoryStats third = step();
   CHECK(third.cache_misses == first.cache_misses);
   CHECK(third.reserved_bytes == first.reserved_bytes);
   CHECK(third.live_bytes == first.live_bytes);

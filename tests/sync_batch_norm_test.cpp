@@ -16,7 +16,8 @@ namespace {
 struct Net : nn::Module {
   nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}},
       conv2{4, 4, 3, {.padding = 1, .bias = false}};
-  nn::BatchNorm2d bn1{4}, bn2{4};
+  nn::BatchNorm2d bn1{4};
+  nn::BatchNorm2d bn2{4};
   nn::Linear fc{4 * 4 * 4, 10};
   Net() {
     register_module("conv1", conv1);
@@ -71,11 +72,13 @@ TEST_CASE("each rank's output is its part of the whole batch's",
   const Shape sample{3, 4, 5};
   const auto whole = samples(sample, 2, dtype, 0, 7).x;
   const DType per_channel = dtype == DType::Float64 ? dtype : DType::Float32;
-  const Tensor mean = zeros({3}, {.dtype = per_channel}), var = ones({3}, {.dtype = per_channel});
+  const Tensor mean = zeros({3}, {.dtype = per_channel});
+  const Tensor var = ones({3}, {.dtype = per_channel});
   const Tensor y = batch_norm(whole, {}, {}, mean, var);
   run_ddp_ranks(3, [&](ProcessGroup& group) {
     const auto x = samples(sample, 2, dtype, 0, 7, group.rank(), 3).x;
-    const Tensor own_mean = zeros_like(mean), own_var = ones_like(var);
+    const Tensor own_mean = zeros_like(mean);
+    const Tensor own_var = ones_like(var);
     const Tensor own = sync_batch_norm(x, {}, {}, own_mean, own_var, {}, group);
     for (int64_t i = 0; i < own.size(0); ++i) {
       const Tensor want =
@@ -133,8 +136,11 @@ namespace {
 // Two ways through, the first for the rows of some ranks, the second for those of others.
 struct Fork : nn::Module {
   nn::Conv2d conv{1, 4, 3, {.padding = 1, .bias = false}};
-  nn::BatchNorm2d bn{4}, bn1{4}, bn2{4};
-  nn::Linear one{4 * 8 * 8, 10}, two{4 * 8 * 8, 10};
+  nn::BatchNorm2d bn{4};
+  nn::BatchNorm2d bn1{4};
+  nn::BatchNorm2d bn2{4};
+  nn::Linear one{4 * 8 * 8, 10};
+  nn::Linear two{4 * 8 * 8, 10};
   bool normed = false;  // the ways have a batch norm each
   bool second = false;
   Fork() {

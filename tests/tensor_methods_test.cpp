@@ -74,7 +74,8 @@ TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
   CHECK(values(x) == Values{0, 1, 2, 3, -1, -1});
   x.index_put_({Slice(), 0}, tensor<float>({7, 8}));
   CHECK(values(x) == Values{7, 1, 2, 8, -1, -1});
-  const Tensor rows = tensor<int64_t>({0, 1, 0, -1}), columns = tensor<int64_t>({1, 2, 1, -3});
+  const Tensor rows = tensor<int64_t>({0, 1, 0, -1});
+  const Tensor columns = tensor<int64_t>({1, 2, 1, -3});
   // The last one of two stays, sign and all.
   x.index_put_({rows, columns}, tensor<float>({10, 20, -0.0f, 40}));
   CHECK(values(x) == Values{7, 0, 2, 40, -1, 20});
@@ -115,7 +116,8 @@ TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
 }
 
 TEST_CASE("clamp_ and masked_fill_ write in place", "[quick]") {
-  const Tensor x = counted({2, 3}), column = x.select(1, 2);
+  const Tensor x = counted({2, 3});
+  const Tensor column = x.select(1, 2);
   x.clamp_(1, 4);
   CHECK(values(x) == Values{1, 1, 2, 3, 4, 4});
   column.masked_fill_(column > 3, -1);
@@ -131,7 +133,8 @@ TEST_CASE("clamp_ and masked_fill_ write in place", "[quick]") {
 }
 
 TEST_CASE("a comparison is a tensor, and no condition", "[quick]") {
-  const Tensor a = tensor<float>({1, 2, 3}), b = tensor<float>({1, 5, 3});
+  const Tensor a = tensor<float>({1, 2, 3});
+  const Tensor b = tensor<float>({1, 5, 3});
   STATIC_REQUIRE(!std::is_constructible_v<bool, Mask>);
   CHECK(values(a == b) == Values{1, 0, 1});
   CHECK((a <= b).all().item<bool>());
@@ -143,7 +146,9 @@ TEST_CASE("a comparison is a tensor, and no condition", "[quick]") {
 }
 
 TEST_CASE("a write in place reaches every handle and every view", "[quick]") {
-  const Tensor x = counted({4}), same = x, part = x.slice(0, 2, 4);
+  const Tensor x = counted({4});
+  const Tensor same = x;
+  const Tensor part = x.slice(0, 2, 4);
   x += 1;
   x *= x;
   part -= tensor<float>({100});

@@ -15,7 +15,9 @@ using namespace ringgrad::test;
 TEST_CASE("tensors name arrays: copies are handles, detach and as_strided share the storage",
           "[tensor][quick]") {
   const Tensor x = tensor<float>({0, 1, 2, 3, 4, 5}, {2, 3});
-  const Tensor same = x, alias = x.detach(), column = x.as_strided({2}, {3}, 1);
+  const Tensor same = x;
+  const Tensor alias = x.detach();
+  const Tensor column = x.as_strided({2}, {3}, 1);
   CHECK(x.shares_memory_with(same));
   CHECK(x.shares_memory_with(alias));
   CHECK(to_vector<float>(column) == std::vector<float>{1, 4});
@@ -124,7 +126,9 @@ TEST_CASE("factories check the shapes they are given", "[tensor][quick]") {
 }
 
 TEST_CASE("set_data moves every handle to another array and keeps the shape", "[tensor][quick]") {
-  const Tensor x = zeros({2, 2}), handle = x, arena = tensor<float>({7, 1, 2, 3, 4}, {5});
+  const Tensor x = zeros({2, 2});
+  const Tensor handle = x;
+  const Tensor arena = tensor<float>({7, 1, 2, 3, 4}, {5});
   x.set_data(arena.as_strided({2, 2}, {2, 1}, 1));
   CHECK(to_vector<float>(handle) == std::vector<float>{1, 2, 3, 4});
   CHECK(handle.shares_memory_with(arena));
@@ -136,8 +140,9 @@ TEST_CASE("set_data moves every handle to another array and keeps the shape", "[
 }
 
 TEST_CASE("set_data keeps a gradient valid", "[tensor][quick]") {
-  const Tensor x = zeros({2}), whole = tensor<int64_t>({1, 2}),
-               wide = ones({2}, {.dtype = DType::Float64});
+  const Tensor x = zeros({2});
+  const Tensor whole = tensor<int64_t>({1, 2});
+  const Tensor wide = ones({2}, {.dtype = DType::Float64});
   x.set_requires_grad();
   require_error<DTypeError>(
       "set_data: the new data has dtype int64, and the tensor requires a gradient",
@@ -154,7 +159,8 @@ TEST_CASE("set_data keeps a gradient valid", "[tensor][quick]") {
 }
 
 TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quick]") {
-  const Tensor none, x = Tensor(zeros({2})).set_requires_grad();
+  const Tensor none;
+  const Tensor x = Tensor(zeros({2})).set_requires_grad();
   require_error<Error>("to_vector: the source is an undefined tensor",
                        [&] { to_vector<float>(x.grad()); });
   require_error<Error>("a gradient is undefined until backward() has reached its leaf",
@@ -171,7 +177,8 @@ TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quic
 }
 
 TEST_CASE("in-place writes raise the version that all views share", "[tensor][quick]") {
-  const Tensor x = zeros({4}), view = x.as_strided({2}, {1}, 0);
+  const Tensor x = zeros({4});
+  const Tensor view = x.as_strided({2}, {1}, 0);
   const uint32_t before = x.storage()->version();
   fill_(view, 1);
   CHECK(x.storage()->version() == before + 1);

@@ -35,7 +35,8 @@ std::string difference(const std::vector<double>& got, const std::vector<double>
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
     const double scale = tolerance.terms > 1 ? largest : std::max(1.0, std::abs(want[i]));
-    const double error = std::abs(got[i] - want[i]), allowed = relative * scale;
+    const double error = std::abs(got[i] - want[i]);
+    const double allowed = relative * scale;
     if (!(error <= allowed) || !std::isfinite(want[i])) {
       std::ostringstream text;
       text.precision(17);

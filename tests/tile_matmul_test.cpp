@@ -33,9 +33,12 @@ Tensor noise(const Shape& shape, const std::vector<int>& order, unsigned seed) {
 }
 
 std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias) {
-  const auto x = to_vector<double>(a), y = to_vector<double>(b);
+  const auto x = to_vector<double>(a);
+  const auto y = to_vector<double>(b);
   const auto shift = bias ? to_vector<double>(bias) : std::vector<double>(b.size(2));
-  const int64_t m = a.size(1), terms = a.size(2), n = b.size(2);
+  const int64_t m = a.size(1);
+  const int64_t terms = a.size(2);
+  const int64_t n = b.size(2);
   std::vector<double> c(static_cast<size_t>(a.size(0) * m * n));
   for (int64_t i = 0; i < a.size(0) * m; ++i)
     for (int64_t j = 0; j < n; ++j) {
@@ -62,7 +65,8 @@ cpu::Matrix<bfloat16> matrix_of(const Tensor& x, int64_t batch) {
 }
 
 Tensor in_pairs(const Tensor& a, const Tensor& b) {
-  const int64_t m = a.size(1), n = b.size(2);
+  const int64_t m = a.size(1);
+  const int64_t n = b.size(2);
   const Tensor c = full({a.size(0), m, n}, 7);
   const cpu::Workspace<float> memory(current_stream({}), cpu::packed_product_memory());
   for (int64_t i = 0; i < a.size(0); ++i)
@@ -103,14 +107,16 @@ TEST_CASE("matrix products on tiles", "[tile_matmul][quick][threads]") {
 
 TEST_CASE("one matrix for all of a batch, and every second row, on tiles",
           "[tile_matmul][quick][threads]") {
-  const Tensor b = noise({1, 40, 20}, {0, 1, 2}, 1), a = noise({3, 2 * 18, 40}, {0, 1, 2}, 2);
+  const Tensor b = noise({1, 40, 20}, {0, 1, 2}, 1);
+  const Tensor a = noise({3, 2 * 18, 40}, {0, 1, 2}, 2);
   check(a.as_strided({3, 18, 40}, {36 * 40, 80, 1}, 0), b.as_strided({3, 40, 20}, {0, 20, 1}, 0),
         {});
 }
 
 // Rows that begin amid a word, and those that lie whole pages apart.
 TEST_CASE("rows of pairs where a tile cannot read them", "[tile_matmul][quick][threads]") {
-  const Tensor a = noise({1, 20, 2048}, {0, 1, 2}, 1), b = noise({1, 300, 33}, {0, 1, 2}, 2);
+  const Tensor a = noise({1, 20, 2048}, {0, 1, 2}, 1);
+  const Tensor b = noise({1, 300, 33}, {0, 1, 2}, 2);
   for (const int64_t first : {0, 1, 2})
     check(a.as_strided({1, 20, 300}, {0, 2048, 1}, first), b, {});
 }

@@ -65,7 +65,9 @@ TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quic
   run_ranks(size, channel, [&](Transport& t) {
     // Queues hold 512 KiB.
     const std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, 4097, 100'000, 700'000};
-    std::vector<std::vector<std::byte>> outgoing, incoming, expected;
+    std::vector<std::vector<std::byte>> outgoing;
+    std::vector<std::vector<std::byte>> incoming;
+    std::vector<std::vector<std::byte>> expected;
     std::vector<Transfer> transfers;
     for (size_t n : sizes) {
       for (int peer = 0; peer < size; ++peer) {
@@ -85,7 +87,8 @@ TEST_CASE("bytes between all pairs arrive whole and in order", "[transport][quic
 TEST_CASE("a byte queue wraps around without losing a byte", "[transport][quick][threads]") {
   constexpr size_t kCapacity = 64;
   alignas(64) std::byte memory[ByteQueue::footprint(kCapacity)] = {};
-  ByteQueue writer(memory, kCapacity), reader(memory, kCapacity);
+  ByteQueue writer(memory, kCapacity);
+  ByteQueue reader(memory, kCapacity);
   const auto sent = pattern(10'000, 1);
   std::vector<std::byte> received(sent.size());
   std::thread producer([&] {
@@ -190,8 +193,10 @@ TEST_CASE("a deadline names the rank that is missing, and everybody learns it",
 
 TEST_CASE("ranks that share a core wake once for a meeting, and not for each arrival",
           "[transport][quick][threads]") {
-  constexpr int kRanks = 24, kMeetings = 40;
-  rusage before, after;
+  constexpr int kRanks = 24;
+  constexpr int kMeetings = 40;
+  rusage before;
+  rusage after;
   getrusage(RUSAGE_SELF, &before);
   run_ranks(kRanks, "shm", [](Transport& t) {
     for (uint64_t meeting = 1; meeting <= kMeetings; ++meeting) {
@@ -207,7 +212,8 @@ TEST_CASE("ranks that share a core wake once for a meeting, and not for each arr
 
 TEST_CASE("a letter whose last bytes a collective takes along has left",
           "[transport][quick][threads]") {
-  std::atomic<bool> begun = false, arrived = false;
+  std::atomic<bool> begun = false;
+  std::atomic<bool> arrived = false;
   run_ranks(2, "shm", [&](Transport& t) {
     const bool sends = t.rank() == 0;
     const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), sends, 700'000);
@@ -315,7 +321,11 @@ TEST_CASE("ranks that wait for each other in different collectives find out",
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [](Transport& t) {
     Frame frame = barrier_frame(5);
-    if (t.rank() == 1) frame.operation = Operation::Broadcast, frame.root = 0, frame.count = 3;
+    if (t.rank() == 1) {
+      frame.operation = Operation::Broadcast;
+      frame.root = 0;
+      frame.count = 3;
+    }
     t.enter(frame);
     std::byte byte;
     t.wait(t.streams().recv(1 - t.rank(), {&byte, 1}));

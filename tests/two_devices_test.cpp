@@ -29,7 +29,8 @@ const Device kFirst("cpu:0"), kSecond("cpu:1");
 TEST_CASE("devices have memory accounts and streams of their own",
           "[two_devices][quick][threads]") {
   REQUIRE(device_count(DeviceType::CPU) == 2);
-  const int64_t first = memory_stats(kFirst).live_bytes, second = memory_stats(kSecond).live_bytes;
+  const int64_t first = memory_stats(kFirst).live_bytes;
+  const int64_t second = memory_stats(kSecond).live_bytes;
   const Tensor x = zeros({1024}, {.device = kSecond});
   CHECK(x.device() == kSecond);
   CHECK(memory_stats(kFirst).live_bytes == first);
@@ -60,7 +61,8 @@ TEST_CASE("a gradient from another device is refused", "[two_devices][quick][thr
 }
 
 TEST_CASE("operands on two devices are refused", "[two_devices][quick][threads]") {
-  const Tensor a = ones({2}), b = ones({2}, {.device = kSecond});
+  const Tensor a = ones({2});
+  const Tensor b = ones({2}, {.device = kSecond});
   const auto mixed = [](const std::string& op) {
     return op + ": tensors on cpu:0 and cpu:1, expected one device; move with to(x, device)";
   };
@@ -88,7 +90,8 @@ TEST_CASE("a gradient flows between devices, and each leaf's hook runs on its de
           "[two_devices][quick][threads]") {
   const Tensor x = Tensor(ones({3})).set_requires_grad();
   const Tensor w = Tensor(full({3}, 2, {.device = kSecond})).set_requires_grad();
-  std::thread::id x_thread, w_thread;
+  std::thread::id x_thread;
+  std::thread::id w_thread;
   const auto on_x = register_post_accumulate_grad_hook(
       x, [&](const Tensor&) { x_thread = std::this_thread::get_id(); });
   const auto on_w = register_post_accumulate_grad_hook(
@@ -105,7 +108,8 @@ TEST_CASE("a gradient flows between devices, and each leaf's hook runs on its de
 TEST_CASE("replicas run backward on their devices at the same time",
           "[two_devices][quick][threads]") {
   // Each closure waits until the other has started: with one thread for both this could never end.
-  std::atomic<int> started{0}, met{0};
+  std::atomic<int> started{0};
+  std::atomic<int> met{0};
   const auto meet = [&](const Tensor& x) {
     Tensor y = empty_like(x);
     copy_(y, x);
@@ -118,7 +122,8 @@ TEST_CASE("replicas run backward on their devices at the same time",
     });
   };
   const Tensor x = Tensor(ones({4})).set_requires_grad();
-  const Tensor left = meet(slice(x, 0, 0, 2) * 2), right = meet(to(slice(x, 0, 2, 4), kSecond) * 3);
+  const Tensor left = meet(slice(x, 0, 0, 2) * 2);
+  const Tensor right = meet(to(slice(x, 0, 2, 4), kSecond) * 3);
   sum(left + to(right, kFirst)).backward();
   CHECK(met == 2);
   CHECK(to_vector<double>(x.grad()) == std::vector<double>{2, 2, 3, 3});
@@ -127,7 +132,8 @@ TEST_CASE("replicas run backward on their devices at the same time",
 TEST_CASE("an exception on a worker's thread leaves backward", "[two_devices][quick][threads]") {
   struct Boom {};
   const Tensor w = Tensor(ones({1}, {.device = kSecond})).set_requires_grad();
-  bool fail = true, on_caller = false;
+  bool fail = true;
+  bool on_caller = false;
   const std::thread::id caller = std::this_thread::get_id();
   const auto handle = register_post_accumulate_grad_hook(w, [&](const Tensor&) {
     queue_final_callback([&] { on_caller = std::this_thread::get_id() == caller; });

@@ -143,8 +143,8 @@ TEST_CASE("two levels send less between machines", "[two_machines][quick][thread
       REQUIRE(error == "");
     sent[two_levels] = cluster.bytes_sent();
   }
-  const double buffers = static_cast<double>(sent[1]) / (4 * count),
-               ring = static_cast<double>(sent[0]) / (4 * count);
+  const double buffers = static_cast<double>(sent[1]) / (4 * count);
+  const double ring = static_cast<double>(sent[0]) / (4 * count);
   CAPTURE(buffers, ring);
   REQUIRE(std::abs(buffers - 2) < 0.05);
   REQUIRE(std::abs(ring - (machines[1] == 0 ? 3 : 6)) < 0.05);

@@ -9,7 +9,8 @@ using namespace ringgrad;
 TEST_CASE(
     "cublas: a matrix is addressed as it lies, whatever the strides of single rows and columns",
     "[quick]") {
-  const int64_t rows = GENERATE(1, 2, 5), columns = GENERATE(1, 2, 5);
+  const int64_t rows = GENERATE(1, 2, 5);
+  const int64_t columns = GENERATE(1, 2, 5);
   for (const int64_t row_stride : {0, 1, 2, 5, 7})
     for (const int64_t column_stride : {0, 1, 2, 5, 7}) {
       const Tensor x =
@@ -32,7 +33,8 @@ TEST_CASE(
 #ifdef RINGGRAD_CUDA_EMULATED
 TEST_CASE("a library that does not start on a device is left alone there", "[quick][cuda]") {
   using Handle = int*;
-  static int made = 0, tried = 0;
+  static int made = 0;
+  static int tried = 0;
   cuda::ThreadHandles<Handle> handles;
   const auto handle = [&](const char* device) {
     return handles.of(Device(device), "a library", [&](Handle* created) {

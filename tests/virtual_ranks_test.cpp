@@ -18,7 +18,8 @@ namespace {
 // used twice.
 struct Net : nn::Module {
   nn::Conv2d conv{1, 4, 3, {.padding = 1, .bias = false}};
-  nn::BatchNorm2d bn1{4}, bn2{4};
+  nn::BatchNorm2d bn1{4};
+  nn::BatchNorm2d bn2{4};
   nn::Dropout dropout{0.25};
   nn::Linear fc{4 * 2 * 2, 10};
   Net() {
@@ -184,7 +185,8 @@ TEST_CASE("random numbers are named by seed, step and shard, and nobody else's",
       });
       return values;
     };
-    const auto first = drawn(0), second = drawn(1);
+    const auto first = drawn(0);
+    const auto second = drawn(1);
     must(first.size() == 8 && std::set<double>(first.begin(), first.end()).size() == 8,
          "shards differ");
     must(first != second && drawn(0) == first && drawn(1) == second,
@@ -217,10 +219,13 @@ TEST_CASE("a parameter that some shards do not use, or none", "[virtual_ranks][q
 TEST_CASE("batch norm over all shards before a layer that some shards do not use",
           "[virtual_ranks][quick][threads]") {
   struct Optional : nn::Module {
-    nn::Linear first{6, 16}, middle{16, 16};
+    nn::Linear first{6, 16};
+    nn::Linear middle{16, 16};
     nn::BatchNorm1d bn{16};
     Optional() {
-      register_module("first", first), register_module("bn", bn), register_module("middle", middle);
+      register_module("first", first);
+      register_module("bn", bn);
+      register_module("middle", middle);
     }
   };
   run_ddp_ranks(3, [](ProcessGroup& group) {

@@ -28,7 +28,11 @@ Tensor apart(const Tensor& h) {
 // What a residual block does with its input h, and what one does that halves the images.
 struct Block {
   bool halves;
-  Tensor x, h, w, shortcut, dy;
+  Tensor x;
+  Tensor h;
+  Tensor w;
+  Tensor shortcut;
+  Tensor dy;
 
   Block(bool halves, DType dtype, Device device, int64_t channels) : halves(halves) {
     const auto random = [&](const Shape& shape, uint32_t seed) {
@@ -69,7 +73,8 @@ void check_block(bool halves, DType dtype, Device device, int64_t channels) {
   CHECK(sums == 1);
   // One of the two is rounded once more where they are added apart, and a sum may begin elsewhere:
   // see Note [Tolerances].
-  double largest = 0, error = 0;
+  double largest = 0;
+  double error = 0;
   for (size_t i = 0; i < apart.size(); ++i) {
     largest = std::max(largest, std::abs(apart[i]));
     error = std::max(error, std::abs(fused[i] - apart[i]));
@@ -124,8 +129,10 @@ TEST_CASE("a sum of gradients that a convolution begins has the right derivative
 
 TEST_CASE("hooks, retained graphs and autograd::grad see the sum that a convolution has begun",
           "[quick][engine]") {
-  const Tensor x = Tensor(ones({1, 1, 2, 2})).set_requires_grad(), w = full({1, 1, 1, 1}, 3);
-  const Tensor h = x * 1.0, loss = sum(conv2d(h, w) * 2.0 + h);  // each gradient is 2 · 3 + 1
+  const Tensor x = Tensor(ones({1, 1, 2, 2})).set_requires_grad();
+  const Tensor w = full({1, 1, 1, 1}, 3);
+  const Tensor h = x * 1.0;
+  const Tensor loss = sum(conv2d(h, w) * 2.0 + h);  // each gradient is 2 · 3 + 1
   h.retain_grad();
   Values seen;
   h.register_hook([&](const Tensor& gradient) {
@@ -154,10 +161,14 @@ TEST_CASE("a waiting gradient is taken where it lies alike, and once", "[quick][
                             return {waiting ? add(dy, waiting) : dy};
                           });
   };
-  const Tensor h = x * 1.0, alike = empty({2, 3}), turned = transpose(empty({3, 2}), 0, 1);
+  const Tensor h = x * 1.0;
+  const Tensor alike = empty({2, 3});
+  const Tensor turned = transpose(empty({3, 2}), 0, 1);
   // Newest first: the product gives h its gradient, then one that lies alike takes it, then one
   // that does not.
-  const Tensor last = takes(h, turned), second = takes(h, alike), first = h * 5.0;
+  const Tensor last = takes(h, turned);
+  const Tensor second = takes(h, alike);
+  const Tensor first = h * 5.0;
   (last + second + first).backward(ones({2, 3}));
   CHECK(taken == std::vector<bool>{true, false});
   CHECK(to_vector<double>(x.grad()) == Values(6, 7));

@@ -28,11 +28,12 @@ Tensor arranged(Tensor x, std::string letters, const std::string& wanted) {
 Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
   std::string equation = equation_;
   std::erase(equation, ' ');
-  const size_t comma = equation.find(','), arrow = equation.find("->");
+  const size_t comma = equation.find(',');
+  const size_t arrow = equation.find("->");
   CHECK(comma != std::string::npos, "einsum: \"", equation_,
         "\" has no comma, expected two operands, as in ij,jk->ik");
-  const std::string of_a = equation.substr(0, comma),
-                    of_b = equation.substr(comma + 1, arrow - comma - 1);
+  const std::string of_a = equation.substr(0, comma);
+  const std::string of_b = equation.substr(comma + 1, arrow - comma - 1);
   std::map<char, int64_t> sizes;
   const auto read = [&](const std::string& letters, const Tensor& x) {
     check_defined("einsum", x);
@@ -52,7 +53,11 @@ Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
   const auto in = [](const std::string& letters, char letter) {
     return letters.find(letter) != std::string::npos;
   };
-  std::string result, batch, rows, columns, inner;
+  std::string result;
+  std::string batch;
+  std::string rows;
+  std::string columns;
+  std::string inner;
   if (arrow != std::string::npos) result = equation.substr(arrow + 2);
   for (const auto& [letter, size] : sizes) {
     if (arrow == std::string::npos && in(of_a, letter) != in(of_b, letter)) result += letter;
@@ -70,8 +75,8 @@ Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
     for (char letter : letters) product *= sizes[letter];
     return product;
   };
-  const Shape left = {total(batch), total(rows), total(inner)},
-              right = {total(batch), total(inner), total(columns)};
+  const Shape left = {total(batch), total(rows), total(inner)};
+  const Shape right = {total(batch), total(inner), total(columns)};
   const Tensor product = matmul(reshape(arranged(a, of_a, batch + rows + inner), left),
                                 reshape(arranged(b, of_b, batch + inner + columns), right));
   for (char letter : batch + rows + columns) all.push_back(sizes[letter]);

@@ -76,7 +76,8 @@ Tensor picked(const Tensor& x, const Named& named) {
 // The elements of x that several tensors name together: their dimensions become one, in front, of
 // which they name rows.
 Tensor picked(const Tensor& x, const std::vector<Named>& named) {
-  Shape among, rest;  // the broadcast places, and x's other dimensions
+  Shape among;
+  Shape rest;  // the broadcast places, and x's other dimensions
   for (const Named& n : named) among = broadcast_shapes("index", among, n.places.shape());
   std::vector<int> order;
   for (const Named& n : named) order.push_back(n.dim);
@@ -100,7 +101,8 @@ Tensor picked(const Tensor& x, const std::vector<Named>& named) {
   const Tensor y = reshape(
       index_select(reshape(permute(x, order), matrix), 0, reshape(row, {among.numel()})), shape);
 
-  const int first = named.front().dim, count = static_cast<int>(named.size());
+  const int first = named.front().dim;
+  const int count = static_cast<int>(named.size());
   if (first == 0 || named.back().dim != first + count - 1) return y;
   std::vector<int> back(y.dim());  // to where the tensors stood
   std::iota(back.begin(), back.end(), 0);
@@ -147,13 +149,14 @@ Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& va
   // Whatever names the elements names their numbers, too.
   const Tensor numbers = on_device(reshape(arange(x.numel()), x.shape()), x.device());
   const Tensor named = index(numbers, at);
-  Tensor places = reshape(named, {named.numel()}),
-         from = reshape(expand(values, named.shape()), {named.numel()});
+  Tensor places = reshape(named, {named.numel()});
+  Tensor from = reshape(expand(values, named.shape()), {named.numel()});
   const Tensor flat = reshape(x, {x.numel()});
   if (accumulate || named.numel() == 0) return reshape(index_add(flat, 0, places, from), x.shape());
 
   // In the order of places, of which equals keep theirs, the last one of each run stays.
-  const Tensor order = argsort(places), sorted = index_select(places, 0, order);
+  const Tensor order = argsort(places);
+  const Tensor sorted = index_select(places, 0, order);
   const Tensor last =
       cat({slice(sorted, 0, 1) != slice(sorted, 0, 0, -1), ones({1}, {DType::Bool, x.device()})});
   const Tensor kept = masked_select(order, last);

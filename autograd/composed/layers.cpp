@@ -33,8 +33,10 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOpt
 
 // x at `places` along d, between whole places as far as they are from these.
 static Tensor at_places(const Tensor& x, int d, const std::vector<double>& places) {
-  const int64_t n = x.size(d), last = n - 1;
-  std::vector<int64_t> lower, upper;
+  const int64_t n = x.size(d);
+  const int64_t last = n - 1;
+  std::vector<int64_t> lower;
+  std::vector<int64_t> upper;
   std::vector<double> fraction;
   for (double place : places) {
     lower.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::floor(place)), 0, last));
@@ -68,8 +70,9 @@ Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& op
   const auto places = [&](int64_t from, int64_t to) {
     std::vector<double> all;
     for (int64_t i = 0; i < to; ++i) {
-      const double in = static_cast<double>(from), out = static_cast<double>(to),
-                   at = static_cast<double>(i);
+      const double in = static_cast<double>(from);
+      const double out = static_cast<double>(to);
+      const double at = static_cast<double>(i);
       if (options.mode == UpsampleMode::Nearest)
         all.push_back(static_cast<double>(i * from / to));
       else if (options.align_corners)

@@ -38,7 +38,8 @@ Tensor multinomial(const Tensor& weights_, Int64 count, Flag replacement) {
   if (weights_.dim() == 1)
     return squeeze(multinomial(unsqueeze(weights_, 0), count, replacement), 0);
   const Tensor weights = to(weights_, DType::Float64);
-  const int64_t rows = weights.size(0), classes = weights.size(1);
+  const int64_t rows = weights.size(0);
+  const int64_t classes = weights.size(1);
   CHECK(count >= 1 && (replacement || count <= classes), "multinomial: ", count, " draws from ",
         classes, " classes, expected at least 1 and without replacement no more than there are");
   if (weights.device().is_cpu()) {

@@ -10,7 +10,8 @@ namespace ringgrad {
 Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length) {
   check_defined("narrow", x);
   dim = normalize_dim("narrow", dim, x.dim());
-  const int64_t n = x.size(dim), first = begin < 0 ? begin + n : int64_t{begin};
+  const int64_t n = x.size(dim);
+  const int64_t first = begin < 0 ? begin + n : int64_t{begin};
   CHECK_AS(IndexError, length >= 0 && first >= 0 && first <= n - length, "narrow: ", length,
            " elements from ", begin, " on along dimension ", dim, " of shape ", x.shape(),
            ", expected them inside");
@@ -20,7 +21,8 @@ Tensor narrow(const Tensor& x, Int dim, Int64 begin, Int64 length) {
 Tensor select(const Tensor& x, Int dim, Int64 place) {
   check_defined("select", x);
   dim = normalize_dim("select", dim, x.dim());
-  const int64_t n = x.size(dim), at = place < 0 ? place + n : int64_t{place};
+  const int64_t n = x.size(dim);
+  const int64_t at = place < 0 ? place + n : int64_t{place};
   CHECK_AS(IndexError, at >= 0 && at < n, "select: place ", place, " of dimension ", dim,
            " of shape ", x.shape(), ", expected ", -n, " to ", n - 1);
   return squeeze(slice(x, dim, at, at + 1), dim);

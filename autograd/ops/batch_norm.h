@@ -8,7 +8,11 @@ namespace ringgrad {
 // What batch norm's kernels take: everything per channel in one dtype, and where the statistics
 // are, or will be.
 struct BatchNormArguments {
-  Tensor x, weight, bias, mean, var;
+  Tensor x;
+  Tensor weight;
+  Tensor bias;
+  Tensor mean;
+  Tensor var;
 
   BatchNormArguments(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
                      const Tensor& running_mean, const Tensor& running_var, bool training)

@@ -11,7 +11,8 @@ namespace ringgrad {
 // The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]).
 // Nothing here waits for the device: the sum of the weights stays there.
 struct ReducedRows {
-  Tensor result, weight_sum;
+  Tensor result;
+  Tensor weight_sum;
   ReducedRows(const Tensor& loss, const Tensor& weight, Reduction reduction) : result(loss) {
     if (reduction == Reduction::None) return;
     result = sum_to(loss, {});

@@ -71,7 +71,8 @@ Tensor memory_of(const Tensor& images) {
 
 Tensor around_dim(const Tensor& x, int d) {
   ASSERT(x.is_contiguous());
-  int64_t outer = 1, inner = 1;
+  int64_t outer = 1;
+  int64_t inner = 1;
   for (int i = 0; i < d; ++i) outer *= x.shape()[i];
   for (int i = d + 1; i < x.dim(); ++i) inner *= x.shape()[i];
   const Shape shape = {outer, x.shape()[d], inner};

@@ -68,8 +68,8 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
       ShapeError, x_.size(1) == w_.size(1) * options.groups && w_.size(0) % options.groups == 0,
       "conv2d: the input is ", x_.shape(), ", the weight ", w_.shape(), ", groups ", options.groups,
       ", expected x.size(1) == w.size(1) · groups, and w.size(0) a multiple of groups");
-  const int64_t height = options.out_h(x_.size(2), w_.size(2)),
-                width = options.out_w(x_.size(3), w_.size(3));
+  const int64_t height = options.out_h(x_.size(2), w_.size(2));
+  const int64_t width = options.out_w(x_.size(3), w_.size(3));
   CHECK_AS(ShapeError,
            x_.size(2) + 2 * options.padding.h > options.dilation.h * (w_.size(2) - 1) &&
                x_.size(3) + 2 * options.padding.w > options.dilation.w * (w_.size(3) - 1) &&
@@ -89,8 +89,9 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
                    {x_.size(0), w_.size(0), 1, 1});
 
   const Layout layout = plan.layout;
-  const Tensor x = to_layout(x_, plan.x_layout), w = strided_contiguous(w_),
-               b = b_ ? strided_contiguous(b_) : b_;
+  const Tensor x = to_layout(x_, plan.x_layout);
+  const Tensor w = strided_contiguous(w_);
+  const Tensor b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
   const Tensor filters = policy.conv2d_filters(x, w.detach());
   kernels::conv2d(y, x, filters, b, options);
@@ -102,7 +103,8 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
        filters = wants_grad(x) ? filters : Tensor(), layout,
        options](const Tensor& dy_) -> Gradients {
         const Tensor dy = to_layout(dy_, layout);
-        Tensor dx, dw;
+        Tensor dx;
+        Tensor dw;
         if (w) {  // not for the first layer, whose input wants no gradient
           dx = empty(x_shape, dy.options());
           w.get();  // which throws where it has been modified since

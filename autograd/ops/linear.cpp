@@ -68,7 +68,8 @@ Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
     return reshape(linear(x.dim() == 1 ? reshape(x, {1, x.size(0)}) : flatten(x, 0, -2), w_, b),
                    shape);
   }
-  const Tensor rows = strided(x), w = strided(to(w_, x.dtype()));
+  const Tensor rows = strided(x);
+  const Tensor w = strided(to(w_, x.dtype()));
   const Tensor bias = b ? strided_contiguous(to(b, x.dtype())) : b;
   return differentiable("linear", {rows, w, bias}, matrix_product(rows, swapped_matrix(w), bias),
                         [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),

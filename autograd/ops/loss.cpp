@@ -83,8 +83,8 @@ Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOpt
         const kernels::CrossEntropyOptions smoothing = {options.label_smoothing,
                                                         options.ignore_index};
         Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
-        Tensor weight = empty_like(loss),
-               log_sum_exp = empty({rows, 2}, {loss.dtype(), x.device()});
+        Tensor weight = empty_like(loss);
+        Tensor log_sum_exp = empty({rows, 2}, {loss.dtype(), x.device()});
         kernels::cross_entropy(loss, weight, log_sum_exp, x, target, class_weight, smoothing);
         ReducedRows reduced(loss, weight, options.reduction);
         return differentiable(

@@ -107,7 +107,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   }
   if (x_.numel() == 0)  // the running statistics stay as they are
     return normalized_nothing("batch_norm", {x_, weight_, bias_, options.residual});
-  const int64_t channels = x_.size(1), count = x_.numel() / channels;
+  const int64_t channels = x_.size(1);
+  const int64_t count = x_.numel() / channels;
   CHECK_AS(ShapeError, !options.training || count > 1, "batch_norm: the input ", x_.shape(),
            " has one value per channel, expected at least 2 in training: "
            "the variance of one is undefined");
@@ -153,9 +154,10 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
        wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = to_layout(dy_, x.get().layout());
-        Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
-               sum_dy_xhat = weight_home.claim_or_empty(mean.get());
-        Tensor dx, dresidual;
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get());
+        Tensor sum_dy_xhat = weight_home.claim_or_empty(mean.get());
+        Tensor dx;
+        Tensor dresidual;
         if (wants_dx || wants_residual) dx = empty_like(x.get());
         if (wants_residual) dresidual = empty_like(dx);
         if (training) {

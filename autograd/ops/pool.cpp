@@ -11,7 +11,9 @@ namespace {
 Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& options) {
   check_floating(operation, x);
   check_dim(operation, "the input", x, 4);
-  const Pair &kernel = options.kernel, &stride = options.stride, &padding = options.padding;
+  const Pair& kernel = options.kernel;
+  const Pair& stride = options.stride;
+  const Pair& padding = options.padding;
   CHECK(kernel.h >= 1 && kernel.w >= 1, operation, ": the kernel is ", kernel.h, "×", kernel.w,
         ", expected at least 1");
   if (stride == Pair(0)) options.stride = kernel;
@@ -20,7 +22,8 @@ Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& option
   CHECK(padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2,
         operation, ": the padding is ", padding.h, "×", padding.w,
         ", expected at most half the kernel ", kernel.h, "×", kernel.w);
-  const int64_t height = x.size(2) + 2 * padding.h, width = x.size(3) + 2 * padding.w;
+  const int64_t height = x.size(2) + 2 * padding.h;
+  const int64_t width = x.size(3) + 2 * padding.w;
   CHECK_AS(ShapeError, x.size(2) > 0 && x.size(3) > 0 && height >= kernel.h && width >= kernel.w,
            operation, ": the kernel ", kernel.h, "×", kernel.w, " does not fit into the input ",
            x.shape(), " padded by ", padding.h, "×", padding.w);
@@ -39,8 +42,8 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
            "×", options.padding.w,
            " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
   const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
-  Tensor y = empty(shape, x.options()),
-         index = empty(shape, {DType::Int32, x.device(), x.layout()});
+  Tensor y = empty(shape, x.options());
+  Tensor index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
   return differentiable("max_pool2d", {x}, y,
                         [index = save(index), from = x.shape(), layout = x.layout(),

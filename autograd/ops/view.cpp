@@ -14,7 +14,8 @@ std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) 
   if (x.numel() == 0 || x.dim() == 0) return contiguous_strides(shape);
   Strides strides = shape;
   int to = shape.dim() - 1;
-  int64_t chunk_stride = x.strides().back(), chunk_size = 1;
+  int64_t chunk_stride = x.strides().back();
+  int64_t chunk_size = 1;
   for (int from = x.dim() - 1; from >= 0; --from) {
     chunk_size *= x.shape()[from];
     const bool goes_on = from > 0 && (x.shape()[from - 1] == 1 ||
@@ -103,8 +104,8 @@ Tensor view(const Tensor& x_, const Shape& shape) {
 Tensor flatten(const Tensor& x, Int start_dim, Int end_dim) {
   check_defined("flatten", x);
   if (x.dim() == 0) return reshape(x, {1});
-  const int start = normalize_dim("flatten", start_dim, x.dim()),
-            end = normalize_dim("flatten", end_dim, x.dim());
+  const int start = normalize_dim("flatten", start_dim, x.dim());
+  const int end = normalize_dim("flatten", end_dim, x.dim());
   CHECK_AS(ShapeError, start <= end, "flatten: dimensions ", start, " to ", end, " of shape ",
            x.shape(), " are in the wrong order");
   Shape shape;
@@ -149,7 +150,8 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
            ", expected a pair (before, after) for each of at most ", x.dim(), " dimensions");
   Shape shape = x.shape();
   for (int i = 0; i < pairs; ++i) {
-    const int64_t before = widths[2 * i], after = widths[2 * i + 1];
+    const int64_t before = widths[2 * i];
+    const int64_t after = widths[2 * i + 1];
     CHECK(before >= 0 && after >= 0, "pad: the widths ", before, " and ", after,
           " are not both positive or 0; slice() removes elements");
     int64_t& size = shape[x.dim() - 1 - i];

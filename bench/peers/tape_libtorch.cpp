@@ -41,7 +41,9 @@ int main() {
     for (int i = 0; i < kChain; ++i) x = x + b;
     return x;
   };
-  std::vector<double> untracked, forward, both;
+  std::vector<double> untracked;
+  std::vector<double> forward;
+  std::vector<double> both;
   for (int repetition = -20; repetition < 500; ++repetition) {
     const double plain = nanoseconds_per_op([&] {
       torch::NoGradGuard guard;

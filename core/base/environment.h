@@ -33,7 +33,8 @@ class ProcessNumber {
 
  private:
   const char* const variable_;
-  const int low_, high_;
+  const int low_;
+  const int high_;
   std::mutex mutex_;
   int value_ = 0;  // 0: not known yet
   bool used_ = false;

@@ -254,7 +254,8 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
 
 // Keeps SIGPIPE from ending this process: a reader that has gone is an error of the write.
 void AtomicFile::write_to_target() {
-  sigset_t pipe, before;
+  sigset_t pipe;
+  sigset_t before;
   ::sigemptyset(&pipe);
   ::sigaddset(&pipe, SIGPIPE);
   ::pthread_sigmask(SIG_BLOCK, &pipe, &before);

@@ -81,7 +81,8 @@ class AtomicFile {
   [[noreturn]] void fail(const char* what, int known = 0) const;  // 0: errno
 
   std::filesystem::path file_;  // as it was asked for
-  std::filesystem::path place_, part_;
+  std::filesystem::path place_;
+  std::filesystem::path part_;
   int target_ = -1;  // what is no regular file
   int descriptor_ = -1;
   bool nameless_ = false;

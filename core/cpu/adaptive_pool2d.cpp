@@ -11,7 +11,8 @@ namespace {
 
 // The rows (columns) of window i: ⌊i size / parts⌋ … ⌈(i + 1) size / parts⌉ - 1.
 struct Part {
-  int64_t begin, end;
+  int64_t begin;
+  int64_t end;
   Part(int64_t i, int64_t parts, int64_t size)
       : begin(i * size / parts), end(ceil_div((i + 1) * size, parts)) {}
 };
@@ -21,7 +22,10 @@ template <class Body>
 void for_each_part(Stream stream, const Tensor& x, const Tensor& y, Body&& body) {
   ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape()[0] == y.shape()[0] &&
          x.shape()[1] == y.shape()[1]);
-  const int64_t h = x.shape()[2], w = x.shape()[3], p = y.shape()[2], q = y.shape()[3];
+  const int64_t h = x.shape()[2];
+  const int64_t w = x.shape()[3];
+  const int64_t p = y.shape()[2];
+  const int64_t q = y.shape()[3];
   parallel_for(stream, x.shape()[0] * x.shape()[1], grain(h * w), [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane)
       for (int64_t i = 0; i < p; ++i)

@@ -23,7 +23,8 @@ struct Cpu {
     const A decay = static_cast<A>(weight_decay);
     const A rate = static_cast<A>(*lr.data<double>() /
                                   (1 + static_cast<double>(*step.data<int64_t>()) * lr_decay));
-    T *const p = flat(param), *const arrays[] = {flat(a), flat(b), flat(c)};
+    T* const p = flat(param);
+    T* const arrays[] = {flat(a), flat(b), flat(c)};
     const T* const g = flat(grad);
     parallel_for(stream, param.numel(), kUnitElements / 4, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -48,7 +48,8 @@ void write_image(const Augmentation& a, bool reflect, const uint8_t* image, int 
                  int height, int width, const float* scale, const float* shift, T* out) {
   // Columns [first, last) of an output row, before mirroring, have a pixel; the others lie on the
   // black border.
-  const int first = std::clamp(-a.dx, 0, width), last = std::clamp(width - a.dx, first, width);
+  const int first = std::clamp(-a.dx, 0, width);
+  const int last = std::clamp(width - a.dx, first, width);
   const int cut_width = a.cut_right - a.cut_left;
   for (int c = 0; c < channels; ++c) {
     for (int y = 0; y < height; ++y, out += width) {
@@ -72,9 +73,11 @@ void augment_images_cpu(Stream, const Tensor& y, const Tensor& images, const Ten
                         const Tensor& epoch, const Tensor& scale, const Tensor& shift,
                         const AugmentOptions& options) {
   ASSERT(y.is_contiguous() && images.is_contiguous() && index.is_contiguous() && y.dim() == 4);
-  const auto channels = static_cast<int>(y.size(1)), height = static_cast<int>(y.size(2)),
-             width = static_cast<int>(y.size(3));
-  const int64_t pixels = int64_t{channels} * height * width, now = *epoch.data<int64_t>();
+  const auto channels = static_cast<int>(y.size(1));
+  const auto height = static_cast<int>(y.size(2));
+  const auto width = static_cast<int>(y.size(3));
+  const int64_t pixels = int64_t{channels} * height * width;
+  const int64_t now = *epoch.data<int64_t>();
   visit_floating("augment_images", y.dtype(), [&]<class T>() {
     for (int64_t b = 0; b < y.size(0); ++b) {
       const int64_t i = index.data<int64_t>()[b];

@@ -16,10 +16,12 @@ template <class T, int kWidth, class Step>
 void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean, const Tensor& var,
            const T* x) {
   using A = Accumulator<T>;
-  const int64_t channels = rows.channels(), pieces = std::max<int64_t>(1, rows.pieces());
+  const int64_t channels = rows.channels();
+  const int64_t pieces = std::max<int64_t>(1, rows.pieces());
   const int64_t partials = partial_count(rows) * channels;
-  const Workspace<A> piece_means(stream, partials), rests(stream, partials),
-      squares(stream, partials);
+  const Workspace<A> piece_means(stream, partials);
+  const Workspace<A> rests(stream, partials);
+  const Workspace<A> squares(stream, partials);
   for_each_piece(stream, rows, [&](int64_t offset, int64_t n, int64_t channel, int64_t partial) {
     const int64_t at = partial * channels + channel;
     piece_statistics<T, kWidth>(n, step, x + offset, piece_means.data() + at, rests.data() + at,
@@ -51,8 +53,9 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
       stream, rows,
       [&](int64_t partial, int64_t c) {
         const int64_t at = partial * channels + c;
-        const double n = size(partial), rest = rests[at],
-                     apart = piece_means[at] + rest / n - means[c];
+        const double n = size(partial);
+        const double rest = rests[at];
+        const double apart = piece_means[at] + rest / n - means[c];
         // An infinite sum of squares stays so, though rest² may overflow as well.
         const double own =
             std::isinf(squares[at]) ? squares[at] : std::max(0.0, squares[at] - rest * rest / n);

@@ -23,7 +23,12 @@ namespace ringgrad::cpu {
 //                        and then one by one
 struct ChannelRows {
   int64_t first;  // channel
-  int64_t images, rows, row_step, length, width, step;
+  int64_t images;
+  int64_t rows;
+  int64_t row_step;
+  int64_t length;
+  int64_t width;
+  int64_t step;
 
   int64_t channels() const { return rows * width; }
   int64_t count() const { return images * length / width; }  // elements of one channel
@@ -36,13 +41,15 @@ struct ChannelRows {
   int64_t pieces() const { return ceil_div(length, piece()); }
 };
 inline std::vector<ChannelRows> channel_rows(const Tensor& x) {
-  const int64_t n = x.shape()[0], c = x.shape()[1];
+  const int64_t n = x.shape()[0];
+  const int64_t c = x.shape()[1];
   int64_t pixels = 1;
   for (int d = 2; d < x.dim(); ++d) pixels *= x.shape()[d];
   const int64_t b = kChannelBlock;
   if (x.is_channel_blocked()) return {{0, n, ceil_div(c, b), pixels * b, pixels * b, b, b}};
   if (pixels != 1) return {{0, n, c, pixels, pixels, 1, 1}};
-  const int64_t blocks = c / b, rest = blocks * b;
+  const int64_t blocks = c / b;
+  const int64_t rest = blocks * b;
   return {{0, 1, blocks, b, n * b, b, c}, {rest, 1, c - rest, 1, n, 1, c}};
 }
 
@@ -60,7 +67,10 @@ void load_channels(const Workspace<A>& to, int64_t channels, const Tensor& from)
 // y = scale (x - mean) + shift. Padding channels have zeros everywhere, so that zeros stay zeros.
 template <class A>
 struct Normalization {
-  Workspace<A> mean, scale, shift;  // [padded_channels]
+  // [padded_channels]
+  Workspace<A> mean;
+  Workspace<A> scale;
+  Workspace<A> shift;
 
   Normalization(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var,
                 const Tensor& weight, const Tensor& bias, double eps)
@@ -85,7 +95,11 @@ struct Normalization {
 // its rounding errors then grow with the result alone.
 template <class A>
 struct NormalizationGradient {
-  Workspace<A> mean, scale, mean_g, slope;  // [padded_channels]
+  // [padded_channels]
+  Workspace<A> mean;
+  Workspace<A> scale;
+  Workspace<A> mean_g;
+  Workspace<A> slope;
 
   NormalizationGradient(Stream stream, const Tensor& x, const Tensor& means, const Tensor& var,
                         const Tensor& weight, const Tensor& sum_dy, const Tensor& sum_dy_xhat,
@@ -133,8 +147,8 @@ void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
                [&](int64_t begin, int64_t end) {
                  for (int64_t unit = begin; unit < end; ++unit) {
                    const int64_t row = x.interleaved() ? unit % x.rows : unit / pieces;
-                   const int64_t piece = x.interleaved() ? unit / x.rows : unit % pieces,
-                                 first = piece * x.piece();
+                   const int64_t piece = x.interleaved() ? unit / x.rows : unit % pieces;
+                   const int64_t first = piece * x.piece();
                    body(x.first + row * x.row_step + first / x.width * x.step,
                         std::min(x.piece(), x.length - first), row % x.rows * x.width,
                         row / x.rows * pieces + piece);

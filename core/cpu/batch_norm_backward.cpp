@@ -37,9 +37,10 @@ void batch_norm_backward_reduce_cpu(Stream stream, const Tensor& sum_dy, const T
     const Workspace<A> center(stream, padded_channels(x));
     load_channels(center, padded_channels(x), mean);
     for (const ChannelRows& rows : channel_rows(x)) {
-      const int64_t channels = rows.channels(), real_channels = mean.numel() - rows.first;
-      const Workspace<A> sums(stream, partial_count(rows) * channels),
-          centered(stream, partial_count(rows) * channels);
+      const int64_t channels = rows.channels();
+      const int64_t real_channels = mean.numel() - rows.first;
+      const Workspace<A> sums(stream, partial_count(rows) * channels);
+      const Workspace<A> centered(stream, partial_count(rows) * channels);
       visit_rows(rows, [&]<int kWidth>(auto step) {
         visit_gradient<T, kWidth>(y, [&](auto g) {
           reduce<T, kWidth>(stream, rows, step, dy.data<T>(), x.data<T>(), g,

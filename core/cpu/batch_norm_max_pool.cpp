@@ -17,7 +17,8 @@ struct BlockedChannels {
   using Value = conv::Vector;
   using Places =
       int32_t __attribute__((vector_size(conv::kLanes * sizeof(int32_t)), may_alias, aligned(4)));
-  static constexpr int64_t kTogether = conv::kLanes, kStep = kChannelBlock;
+  static constexpr int64_t kTogether = conv::kLanes;
+  static constexpr int64_t kStep = kChannelBlock;
   static Value load(const T* from) { return conv::load(from); }
   static Value coefficients(const float* from) { return conv::load(from); }
   static void store(T* to, Value value) { conv::store(to, value); }
@@ -26,7 +27,8 @@ template <class T>
 struct OneChannel {
   using Value = Accumulator<T>;
   using Places = int32_t;
-  static constexpr int64_t kTogether = 1, kStep = 1;
+  static constexpr int64_t kTogether = 1;
+  static constexpr int64_t kStep = 1;
   static Value load(const T* from) { return static_cast<Value>(*from); }
   static Value coefficients(const Value* from) { return *from; }
   static void store(T* to, Value value) { *to = static_cast<T>(value); }
@@ -37,8 +39,11 @@ struct OneChannel {
 // the first channel.
 template <class Channels, class Body>
 void for_each_row(Stream stream, const Tensor& x, const Tensor& y, const Body& body) {
-  const int64_t step = Channels::kStep, blocks = ceil_div(x.shape()[1], step), rows = y.shape()[2];
-  const int64_t in = x.shape()[2] * x.shape()[3] * step, out = y.shape()[3] * step;
+  const int64_t step = Channels::kStep;
+  const int64_t blocks = ceil_div(x.shape()[1], step);
+  const int64_t rows = y.shape()[2];
+  const int64_t in = x.shape()[2] * x.shape()[3] * step;
+  const int64_t out = y.shape()[3] * step;
   parallel_for(stream, x.shape()[0] * blocks * rows, grain(in / rows),
                [&](int64_t begin, int64_t end) {
                  for (int64_t unit = begin; unit < end; ++unit)
@@ -65,7 +70,8 @@ void visit_channels(const Tensor& x, int64_t window, Run&& run) {
 
 // Whether t has a number for each window of x.
 bool has_windows(const Tensor& t, const Tensor& x, int64_t window) {
-  const Shape &small = t.shape(), &large = x.shape();
+  const Shape& small = t.shape();
+  const Shape& large = x.shape();
   return small == Shape{large[0], large[1], large[2] / window, large[3] / window} &&
          t.layout() == x.layout() && lies_like(t, t);
 }
@@ -81,27 +87,28 @@ void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& winne
     using Value = typename Channels::Value;
     using Places = typename Channels::Places;
     const Normalization<Accumulator<T>> of(stream, x, mean, var, weight, bias, eps);
-    const int64_t width = x.shape()[3], windows = y.shape()[3];
+    const int64_t width = x.shape()[3];
+    const int64_t windows = y.shape()[3];
     const T* const image = x.data<T>();
     T* const maxima = y.data<T>();
     T* const values = winners.data<T>();
     int32_t* const places = index.data<int32_t>();
     for_each_row<Channels>(
         stream, x, y, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
-          const Value mean_of = Channels::coefficients(&of.mean[channel]),
-                      scale = Channels::coefficients(&of.scale[channel]);
+          const Value mean_of = Channels::coefficients(&of.mean[channel]);
+          const Value scale = Channels::coefficients(&of.scale[channel]);
           const Value shift = Channels::coefficients(&of.shift[channel]);
           const T* const from = image + in;
           for (int64_t j = 0; j < windows; ++j, out += Channels::kStep) {
             const int64_t first = row * size * width + j * size;
-            Value winner = Channels::load(from + first * Channels::kStep),
-                  best = (winner - mean_of) * scale + shift;
+            Value winner = Channels::load(from + first * Channels::kStep);
+            Value best = (winner - mean_of) * scale + shift;
             Places place = Places{} + static_cast<int32_t>(first);
             for (int64_t h = 0; h < size; ++h)
               for (int64_t w = 0; w < size; ++w) {
                 const int64_t pixel = first + h * width + w;
-                const Value v = Channels::load(from + pixel * Channels::kStep),
-                            normal = (v - mean_of) * scale + shift;
+                const Value v = Channels::load(from + pixel * Channels::kStep);
+                const Value normal = (v - mean_of) * scale + shift;
                 // Larger, or the first NaN.
                 const auto better = ((normal <= best) == 0) & (best == best);
                 best = better ? normal : best;
@@ -129,8 +136,10 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
     using Places = typename Channels::Places;
     const NormalizationGradient<Accumulator<T>> of(stream, x, mean, var, weight, sum_dy,
                                                    sum_dy_xhat, eps, count);
-    const int64_t height = x.shape()[2], width = x.shape()[3], rows = dy.shape()[2],
-                  windows = dy.shape()[3];
+    const int64_t height = x.shape()[2];
+    const int64_t width = x.shape()[3];
+    const int64_t rows = dy.shape()[2];
+    const int64_t windows = dy.shape()[3];
     const T* const image = x.data<T>();
     T* const gradient = dx.data<T>();
     const T* const incoming = dy.data<T>();
@@ -138,10 +147,10 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
     const int32_t* const places = index.data<int32_t>();
     for_each_row<Channels>(
         stream, x, dy, [=, &of](int64_t in, int64_t out, int64_t row, int64_t channel) {
-          const Value mean_of = Channels::coefficients(&of.mean[channel]),
-                      scale = Channels::coefficients(&of.scale[channel]);
-          const Value mean_g = Channels::coefficients(&of.mean_g[channel]),
-                      slope = Channels::coefficients(&of.slope[channel]);
+          const Value mean_of = Channels::coefficients(&of.mean[channel]);
+          const Value scale = Channels::coefficients(&of.scale[channel]);
+          const Value mean_g = Channels::coefficients(&of.mean_g[channel]);
+          const Value slope = Channels::coefficients(&of.slope[channel]);
           const auto write = [&](int64_t pixel, Value g) {
             const int64_t at = in + pixel * Channels::kStep;
             const Value apart = slope == 0 ? Value{} : Channels::load(image + at) - mean_of;

@@ -32,7 +32,8 @@ bool should_stream(const T* y, const ChannelRows& rows) {
 template <class Term>
 [[gnu::always_inline]] inline void sum_pixels(int64_t pixels, int64_t step, Vector& sum,
                                               const Term& term) {
-  Vector even{}, odd{};
+  Vector even{};
+  Vector odd{};
   int64_t i = 0;
   for (; pixels >= 2; pixels -= 2, i += 2 * step) {
     even += term(i);
@@ -59,7 +60,9 @@ template <class T, int kWidth, class Step, class A = Accumulator<T>>
 void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squares) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
-      Vector total, left{}, deviations;
+      Vector total;
+      Vector left{};
+      Vector deviations;
       sum_pixels(n / kWidth, step, total, [x, lane](int64_t i) { return load(x + i + lane); });
       const Vector m = total * (static_cast<float>(kWidth) / static_cast<float>(n));
       sum_pixels(n / kWidth, step, deviations, [x, lane, m, &left](int64_t i) {
@@ -101,7 +104,9 @@ void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, 
                      [[maybe_unused]] uint16_t* positive) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
-      const Vector m = load(mean + lane), a = load(scale + lane), b = load(shift + lane);
+      const Vector m = load(mean + lane);
+      const Vector a = load(scale + lane);
+      const Vector b = load(shift + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
         Vector value = (load(x + i) - m) * a + b;
         if constexpr (kResidual) value += load(residual + i);
@@ -115,7 +120,9 @@ void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, 
     }
   } else {
     for (int w = 0; w < kWidth; ++w) {
-      const A m = mean[w], a = scale[w], b = shift[w];
+      const A m = mean[w];
+      const A a = scale[w];
+      const A b = shift[w];
       for (int64_t i = w, end = n / kWidth * step; i < end; i += step) {
         A value = (static_cast<A>(x[i]) - m) * a + b;
         if constexpr (kResidual) value += static_cast<A>(residual[i]);
@@ -178,7 +185,8 @@ void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, co
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
       const Vector m = load(mean + lane);
-      Vector total{}, centered{};
+      Vector total{};
+      Vector centered{};
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
         const Vector counted = g.vector(dy, i);
         total += counted;
@@ -207,17 +215,23 @@ void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, cons
                     [[maybe_unused]] bool streams) {
   if constexpr (kHasVectors<T, kWidth>) {
     for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
-      const Vector m = load(mean + lane), a = load(scale + lane), b = load(mean_g + lane),
-                   c = load(slope + lane);
+      const Vector m = load(mean + lane);
+      const Vector a = load(scale + lane);
+      const Vector b = load(mean_g + lane);
+      const Vector c = load(slope + lane);
       for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
-        const Vector counted = g.vector(dy, i), apart = c == 0 ? Vector{} : load(x + i) - m;
+        const Vector counted = g.vector(dy, i);
+        const Vector apart = c == 0 ? Vector{} : load(x + i) - m;
         store_or_stream(dx + i, a * (counted - b - c * apart), streams);
         if constexpr (kResidual) store_or_stream(dresidual + i, counted, streams);
       }
     }
   } else {
     for (int w = 0; w < kWidth; ++w) {
-      const A m = mean[w], a = scale[w], b = mean_g[w], c = slope[w];
+      const A m = mean[w];
+      const A a = scale[w];
+      const A b = mean_g[w];
+      const A c = slope[w];
       const int64_t end = n / kWidth * step;
       for (int64_t i = w; i < end; i += step) {
         const A apart = c == 0 ? A{0} : static_cast<A>(x[i]) - m;

@@ -100,7 +100,8 @@ template <int kCount, class A, class Term, class Combine>
 [[gnu::always_inline]] inline A fold_lanes(int64_t& i, int64_t last, const Term& term,
                                            const Combine& combine) {
   if constexpr (VectorTerm<Term, A>) {
-    constexpr int kWidth = sizeof(Register<A>) / sizeof(A), kRegisters = kCount / kWidth;
+    constexpr int kWidth = sizeof(Register<A>) / sizeof(A);
+    constexpr int kRegisters = kCount / kWidth;
     Register<A> lanes[kRegisters];
     RINGGRAD_UNROLL
     for (int r = 0; r < kRegisters; ++r) lanes[r] = term(Neighbours<A>{i + r * kWidth});

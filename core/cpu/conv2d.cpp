@@ -73,7 +73,8 @@ void conv2d_nchw(Stream stream, const Tensor& y, const Tensor& x, const Tensor& 
   const Strips strips(shape);
   const double* const bias = b.defined() ? b.data<double>() : nullptr;
   parallel_for(stream, shape.groups * strips.count, 1, [&](int64_t unit, int64_t) {
-    const int64_t group = unit / strips.count, depth = shape.depth();
+    const int64_t group = unit / strips.count;
+    const int64_t depth = shape.depth();
     const Strip strip = strips(shape, unit % strips.count);
     const int64_t pixels = strip.rows * shape.q;
     const Workspace<double> col(stream, depth * pixels);
@@ -108,8 +109,11 @@ void conv2d_nchw_backward_input(Stream stream, const Tensor& dx, const Tensor& d
                                           dx.data<float>());
   const Strips strips(shape);
   parallel_for(stream, shape.groups * shape.n, 1, [&](int64_t unit, int64_t) {
-    const int64_t group = unit / shape.n, image = unit % shape.n, depth = shape.depth();
-    const int64_t size = shape.c * shape.h * shape.w, first = (image * shape.groups + group) * size;
+    const int64_t group = unit / shape.n;
+    const int64_t image = unit % shape.n;
+    const int64_t depth = shape.depth();
+    const int64_t size = shape.c * shape.h * shape.w;
+    const int64_t first = (image * shape.groups + group) * size;
     const Workspace<double> col(stream, depth * strips.rows * shape.q);
     if (addend)
       std::copy_n(addend.data<double>() + first, size, dx.data<double>() + first);
@@ -148,8 +152,11 @@ void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& 
     return conv::plane_weight_gradient(stream, shape, x.data<float>(), dy.data<float>(),
                                        dw.data<float>());
   const Strips strips(shape);
-  constexpr int64_t kBlockDepth = 1024, kUnits = 64, kPartElements = int64_t{1} << 22;
-  const int64_t taps = shape.r * shape.s, weights = dw.numel();
+  constexpr int64_t kBlockDepth = 1024;
+  constexpr int64_t kUnits = 64;
+  constexpr int64_t kPartElements = int64_t{1} << 22;
+  const int64_t taps = shape.r * shape.s;
+  const int64_t weights = dw.numel();
   const int64_t block = ceil_div(shape.c, ceil_div(shape.c * taps, kBlockDepth));  // channels
   const int64_t blocks = ceil_div(shape.c, block);
   const int64_t parts =
@@ -157,9 +164,11 @@ void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& 
                           std::max<int64_t>(1, strips.count));
   const Workspace<double> partial(stream, parts * weights);
   parallel_for(stream, shape.groups * blocks * parts, 1, [&](int64_t unit, int64_t) {
-    const int64_t part = unit % parts, group = unit / (parts * blocks),
-                  first = unit / parts % blocks * block;
-    const int64_t channels = std::min(block, shape.c - first), depth = channels * taps;
+    const int64_t part = unit % parts;
+    const int64_t group = unit / (parts * blocks);
+    const int64_t first = unit / parts % blocks * block;
+    const int64_t channels = std::min(block, shape.c - first);
+    const int64_t depth = channels * taps;
     const Matrix<double> sum = filters_of(shape, group, partial.data() + part * weights)
                                    .block(0, first * taps, shape.k, depth);
     for (int64_t k = 0; k < shape.k; ++k) std::fill_n(sum.at(k, 0), depth, 0.0);
@@ -185,7 +194,8 @@ void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& 
 using conv::Direction;
 
 conv::Conv2dGeometry geometry(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
-  const Shape &image = x.shape(), &filters = w.shape();
+  const Shape& image = x.shape();
+  const Shape& filters = w.shape();
   return conv::conv2d_geometry(image[0], image[1], image[2], image[3], filters[0], filters[2],
                                filters[3], options.stride.h, options.padding.h);
 }
@@ -219,7 +229,8 @@ Tensor parts_like(const conv::SubImages& sub, const Tensor& image) {
 }
 Tensor split(Stream stream, const conv::SubImages& sub, const Tensor& image) {
   if (!image) return image;
-  const Tensor whole = blocked(image), parts = parts_like(sub, image);
+  const Tensor whole = blocked(image);
+  const Tensor parts = parts_like(sub, image);
   visit_blocked(whole,
                 [&]<class T>() { conv::split(stream, sub, whole.data<T>(), parts.data<T>()); });
   return parts;
@@ -237,8 +248,9 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
   const ConvMethod method =
       conv::plan(conv_problem(ConvPass::Forward, images, w, y, options)).method;
   if (method == ConvMethod::DepthwiseBlocked) {
-    const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32),
-                 x = blocked(images);
+    const Tensor filters = in_dtype(w, DType::Float32);
+    const Tensor bias = in_dtype(b, DType::Float32);
+    const Tensor x = blocked(images);
     return visit_blocked(y, [&]<class T>() {
       conv::depthwise_blocked<T>(stream, shape_of(x, w, y, options), x.data<T>(),
                                  filters.data<float>(), bias ? bias.data<float>() : nullptr,
@@ -254,10 +266,10 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
   const bool first_layer = method == ConvMethod::FirstLayer;
   const Tensor x = first_layer ? images : blocked(images);
   const conv::Conv2dGeometry g = geometry(x, w, options);
-  const Tensor filters = in_dtype(w, DType::Float32), bias = in_dtype(b, DType::Float32);
-  const float *const w_data = filters.data<float>(), *const b_data = bias.defined()
-                                                                         ? bias.data<float>()
-                                                                         : nullptr;
+  const Tensor filters = in_dtype(w, DType::Float32);
+  const Tensor bias = in_dtype(b, DType::Float32);
+  const float* const w_data = filters.data<float>();
+  const float* const b_data = bias.defined() ? bias.data<float>() : nullptr;
   visit_blocked(y, [&]<class T>() {
     if (first_layer)
       conv::convolve_nchw(stream, g, in_dtype(x, DType::Float32).data<float>(), w_data, b_data,
@@ -284,7 +296,8 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
   }
   if (is_dilated(options)) {
     const conv::SubImages seen = seen_in(dx, dy, w, options);
-    const Tensor parts = parts_like(seen, dx), addends = split(stream, seen, addend);
+    const Tensor parts = parts_like(seen, dx);
+    const Tensor addends = split(stream, seen, addend);
     conv2d_backward_input_cpu(stream, parts, split(stream, made_by(dy, options), dy), w, addends,
                               {});
     return join(stream, seen, parts, dx);

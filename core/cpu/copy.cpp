@@ -48,19 +48,24 @@ constexpr int64_t kTile = kChannelBlock;  // of float32 a cache line
 template <class Y, class X>
 void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, const X* x) {
   const int inner = plan.dims - 1;
-  const int64_t rows = plan.sizes[across], columns = plan.sizes[inner];  // of y
-  const int64_t tile_rows = ceil_div(rows, kTile), tile_columns = ceil_div(columns, kTile);
-  const int64_t y_row = plan.strides[0][across], x_row = plan.strides[1][across];
-  const int64_t y_column = plan.strides[0][inner], x_column = plan.strides[1][inner];
+  const int64_t rows = plan.sizes[across];
+  const int64_t columns = plan.sizes[inner];  // of y
+  const int64_t tile_rows = ceil_div(rows, kTile);
+  const int64_t tile_columns = ceil_div(columns, kTile);
+  const int64_t y_row = plan.strides[0][across];
+  const int64_t x_row = plan.strides[1][across];
+  const int64_t y_column = plan.strides[0][inner];
+  const int64_t x_column = plan.strides[1][inner];
   LoopPlan around = plan;  // without the two
   around.sizes[across] = around.sizes[inner] = 1;
   const auto copy_tile = [&](int64_t tile) {
-    const int64_t column = tile % tile_columns * kTile,
-                  row = tile / tile_columns % tile_rows * kTile;
+    const int64_t column = tile % tile_columns * kTile;
+    const int64_t row = tile / tile_columns % tile_rows * kTile;
     const auto offsets = around.offsets(tile / (tile_columns * tile_rows));
     Y* const to = y + offsets[0] + row * y_row + column * y_column;
     const X* const from = x + offsets[1] + row * x_row + column * x_column;
-    const int64_t height = std::min(kTile, rows - row), width = std::min(kTile, columns - column);
+    const int64_t height = std::min(kTile, rows - row);
+    const int64_t width = std::min(kTile, columns - column);
     if constexpr (std::is_same_v<Y, X> &&
                   (sizeof(Y) == sizeof(float) || sizeof(Y) == sizeof(uint16_t))) {
       using Bits = std::conditional_t<sizeof(Y) == sizeof(float), float, uint16_t>;
@@ -101,7 +106,9 @@ template <class T, bool kToBlocked>
 void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const auto& shape = strided.shape();
   const auto& stride = strided.strides();
-  const int64_t channels = shape[1], height = shape[2], width = shape[3];
+  const int64_t channels = shape[1];
+  const int64_t height = shape[2];
+  const int64_t width = shape[3];
   const int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
   T* const plain = strided.data<T>();
   T* const packed = blocked.data<T>();
@@ -111,14 +118,15 @@ void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
     if (whole_planes) {  // by transposed registers: five times as fast
       using Bits = std::conditional_t<sizeof(T) == sizeof(float), float, uint16_t>;
       const conv::Planes planes{shape[0], channels, height * width, stride[0], stride[1]};
-      Bits *const nchw = reinterpret_cast<Bits*>(plain), *const blocked =
-                                                             reinterpret_cast<Bits*>(packed);
+      Bits* const nchw = reinterpret_cast<Bits*>(plain);
+      Bits* const blocked = reinterpret_cast<Bits*>(packed);
       return kToBlocked ? conv::nchw_to_blocked<Bits>(stream, planes, nchw, blocked)
                         : conv::blocked_to_nchw<Bits>(stream, planes, blocked, nchw);
     }
   parallel_for(stream, shape[0] * blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t n = unit / blocks, first = unit % blocks * kChannelBlock;
+      const int64_t n = unit / blocks;
+      const int64_t first = unit % blocks * kChannelBlock;
       const int64_t used = std::min(kChannelBlock, channels - first);
       T* pixel = packed + unit * height * width * kChannelBlock;
       for (int64_t h = 0; h < height; ++h)

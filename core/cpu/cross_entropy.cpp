@@ -72,7 +72,9 @@ void row_statistics(const T* row, int64_t classes, A* power, A* statistics) {
 constexpr int64_t kShortRows = 64;
 template <class T, class A>
 void short_row_statistics(const T* x, int64_t rows, int64_t classes, A* statistics) {
-  A columns[kCompareLanes][kShortRows], largest[kShortRows], sum[kShortRows] = {};
+  A columns[kCompareLanes][kShortRows];
+  A largest[kShortRows];
+  A sum[kShortRows] = {};
   for (int64_t c = 0; c < classes; ++c)
     for (int64_t r = 0; r < rows; ++r) columns[c][r] = at<A>(x, r * classes + c);
   std::copy_n(columns[0], rows, largest);
@@ -82,13 +84,17 @@ void short_row_statistics(const T* x, int64_t rows, int64_t classes, A* statisti
   for (int64_t c = 0; c < classes; ++c)
     for (int64_t r = 0; r < rows; ++r) sum[r] += fast_exp(columns[c][r] - largest[r]);
   for (int64_t r = 0; r < rows; ++r) sum[r] = fast_log(sum[r]);
-  for (int64_t r = 0; r < rows; ++r) statistics[2 * r] = largest[r], statistics[2 * r + 1] = sum[r];
+  for (int64_t r = 0; r < rows; ++r) {
+    statistics[2 * r] = largest[r];
+    statistics[2 * r + 1] = sum[r];
+  }
 }
 
 template <class T, class A>
 void all_row_statistics(Stream stream, const Tensor& x, A* statistics) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
-  const int64_t classes = x.shape()[1], rows = classes < kCompareLanes ? kShortRows : 1;
+  const int64_t classes = x.shape()[1];
+  const int64_t rows = classes < kCompareLanes ? kShortRows : 1;
   parallel_for(stream, ceil_div(x.shape()[0], rows), grain(4 * rows * classes),
                [&](int64_t begin, int64_t end) {
                  const Workspace<A> power(stream, classes);
@@ -112,12 +118,13 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight,
     const int64_t classes = x.shape()[1];
     const Tensor weights = class_weights<A>(class_weight, classes);
     const A* const u = weights.data<A>();
-    const A smoothing = static_cast<A>(options.label_smoothing),
-            share = smoothing / static_cast<A>(classes);
+    const A smoothing = static_cast<A>(options.label_smoothing);
+    const A share = smoothing / static_cast<A>(classes);
     all_row_statistics<T>(stream, x, log_sum_exp.data<A>());
     for_each_row(stream, x, 1, [&](int64_t n) {
       const T* const row = x.data<T>() + n * classes;
-      const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
+      const A largest = log_sum_exp.data<A>()[2 * n];
+      const A log_sum = log_sum_exp.data<A>()[2 * n + 1];
       // -log p[c].
       const auto surprise = [=](auto c) { return log_sum - (at<A>(row, c) - largest); };
       A& row_loss = loss.data<A>()[n];
@@ -149,12 +156,13 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
     const int64_t classes = x.shape()[1];
     const Tensor weights = class_weights<A>(class_weight, classes);
     const A* const u = weights.data<A>();
-    const A smoothing = static_cast<A>(options.label_smoothing),
-            share = smoothing / static_cast<A>(classes);
+    const A smoothing = static_cast<A>(options.label_smoothing);
+    const A share = smoothing / static_cast<A>(classes);
     const A all = sum_lanes<A>(classes, [u](auto c) { return at<A>(u, c); });
     const auto exponents = [&](int64_t n, A* to) {
       const T* const row = x.data<T>() + n * classes;
-      const A largest = log_sum_exp.data<A>()[2 * n], log_sum = log_sum_exp.data<A>()[2 * n + 1];
+      const A largest = log_sum_exp.data<A>()[2 * n];
+      const A log_sum = log_sum_exp.data<A>()[2 * n + 1];
       for (int64_t c = 0; c < classes; ++c) to[c] = static_cast<A>(row[c]) - largest - log_sum;
     };
     with_powers<A>(stream, x, exponents, [&](int64_t n, const A* power) {
@@ -165,8 +173,10 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
         std::fill_n(to, classes, static_cast<T>(kind == Target::Ignored ? A{0} : kNaN<A>));
         return;
       }
-      const A s = scale.data<A>()[n], hit = (1 - smoothing) * u[target];
-      const A factor = s * (hit + share * all), spread = s * share;
+      const A s = scale.data<A>()[n];
+      const A hit = (1 - smoothing) * u[target];
+      const A factor = s * (hit + share * all);
+      const A spread = s * share;
       for (int64_t c = 0; c < classes; ++c)
         to[c] = static_cast<T>(factor * power[c] - spread * u[c]);
       // Of one class alone all terms cancel: each difference is 0, not a product's rounding error.

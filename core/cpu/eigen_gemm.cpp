@@ -53,7 +53,8 @@ void add_product(const Matrix<T>& c, const Matrix<T>& a, const Matrix<T>& b) {
   ASSERT(!c.is_transposed && a.rows == c.rows && b.cols == c.cols && a.cols == b.rows);
   const int64_t segments = (a.cols + kSegment - 1) / kSegment;
   for (int64_t i = 0; i < segments; ++i) {
-    const int64_t first = a.cols * i / segments, count = a.cols * (i + 1) / segments - first;
+    const int64_t first = a.cols * i / segments;
+    const int64_t count = a.cols * (i + 1) / segments - first;
     add_segment(c, a.block(0, first, a.rows, count), b.block(first, 0, count, b.cols));
   }
 }

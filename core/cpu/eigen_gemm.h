@@ -10,7 +10,9 @@ namespace ringgrad::cpu {
 template <class T>
 struct Matrix {
   T* data;
-  int64_t rows, cols, stride;
+  int64_t rows;
+  int64_t cols;
+  int64_t stride;
   bool is_transposed = false;
 
   T* at(int64_t row, int64_t col) const {

@@ -13,24 +13,40 @@ namespace ringgrad::cpu {
 
 // The sizes of one convolution; c and k count the channels and filters of one group.
 struct ConvShape {
-  int64_t n, groups, c, h, w;
-  int64_t k, r, s, p, q;
-  Pair stride, padding, dilation;
+  int64_t n;
+  int64_t groups;
+  int64_t c;
+  int64_t h;
+  int64_t w;
+  int64_t k;
+  int64_t r;
+  int64_t s;
+  int64_t p;
+  int64_t q;
+  Pair stride;
+  Pair padding;
+  Pair dilation;
 
   int64_t depth() const { return c * r * s; }
 };
 
 // Whole output rows of one image.
 struct Strip {
-  int64_t image, row, rows;
+  int64_t image;
+  int64_t row;
+  int64_t rows;
 };
 
 // How the pixels of a group are cut, by the shape alone: into strips of at least kPixels pixels
 // (fewer make a slow product, because the filters are packed anew for each) whose im2col matrix
 // has, where possible, at most kElements.
 struct Strips {
-  static constexpr int64_t kElements = 65536, kPixels = 96;
-  int64_t rows, per_image, count;  // rows of the largest
+  static constexpr int64_t kElements = 65536;
+  static constexpr int64_t kPixels = 96;
+  // rows of the largest
+  int64_t rows;
+  int64_t per_image;
+  int64_t count;
 
   explicit Strips(const ConvShape& shape) {
     const int64_t pixels = std::max(kPixels, kElements / std::max(shape.depth(), shape.k));
@@ -47,7 +63,9 @@ struct Strips {
 // Output row (or column) i sees input row i · stride + shift through this tap, for i from `begin`
 // to `end`; the other outputs see padding.
 struct Visible {
-  int64_t shift, begin, end;
+  int64_t shift;
+  int64_t begin;
+  int64_t end;
   Visible(int64_t tap, int64_t stride, int64_t padding, int64_t dilation, int64_t in, int64_t out)
       : shift(tap * dilation - padding),
         begin(std::clamp<int64_t>(ceil_div(std::max<int64_t>(0, -shift), stride), 0, out)),
@@ -85,8 +103,8 @@ void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int
   const int64_t q = shape.q;
   const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
   const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
-  const int64_t begin = std::clamp(y.begin, row, row + rows),
-                end = std::clamp(y.end, begin, row + rows);
+  const int64_t begin = std::clamp(y.begin, row, row + rows);
+  const int64_t end = std::clamp(y.end, begin, row + rows);
   T* const first = col + (begin - row) * q;
   T* const last = col + (end - row) * q;
   if (x.begin == x.end || begin == end) {
@@ -120,8 +138,8 @@ void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64
   const int64_t q = shape.q;
   const Visible y(r, shape.stride.h, shape.padding.h, shape.dilation.h, shape.h, shape.p);
   const Visible x(s, shape.stride.w, shape.padding.w, shape.dilation.w, shape.w, q);
-  const int64_t begin = std::clamp(y.begin, row, row + rows),
-                end = std::clamp(y.end, begin, row + rows);
+  const int64_t begin = std::clamp(y.begin, row, row + rows);
+  const int64_t end = std::clamp(y.end, begin, row + rows);
   if (x.begin == x.end || begin == end) return;
   T* const first = col + (begin - row) * q;
   if (q == shape.w && shape.stride == Pair(1)) {

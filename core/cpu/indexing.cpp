@@ -14,7 +14,10 @@ namespace {
 
 // x [outer, n, inner] and y [outer, m, inner]; the index names a place in n for each place in m.
 struct Indexed {
-  int64_t outer, n, m, inner;
+  int64_t outer;
+  int64_t n;
+  int64_t m;
+  int64_t inner;
   Indexed(const Tensor& x, const Tensor& y, const Tensor& index)
       : outer(x.shape()[0]), n(x.shape()[1]), m(y.shape()[1]), inner(x.shape()[2]) {
     ASSERT(x.is_contiguous() && y.is_contiguous() && index.is_contiguous() &&
@@ -38,12 +41,14 @@ void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n,
 void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at,
           bool same_for_rows, const Indexed& s) {
   const bool along_j = s.inner == 1;
-  const int64_t columns = along_j ? s.m : s.inner, step = along_j ? 0 : 1;
+  const int64_t columns = along_j ? s.m : s.inner;
+  const int64_t step = along_j ? 0 : 1;
   visit_dtype(name, x.dtype(), [&]<class T>() {
     parallel_for(stream, y.numel(), grain(4), [&](int64_t begin, int64_t end) {
       for (int64_t count = 0; begin < end; begin += count) {
-        const int64_t row = begin / columns, first = begin % columns,
-                      outer = along_j ? row : row / s.m;
+        const int64_t row = begin / columns;
+        const int64_t first = begin % columns;
+        const int64_t outer = along_j ? row : row / s.m;
         count = std::min(columns - first, end - begin);
         pick_run(y.data<T>() + begin, x.data<T>() + outer * s.n * s.inner + first * step,
                  at + (same_for_rows ? first : begin), count, s.n, s.inner, step);
@@ -61,7 +66,8 @@ void index_select_cpu(Stream stream, const Tensor& y, const Tensor& x, const Ten
   char* const to = static_cast<char*>(y.raw_data());
   parallel_for(stream, s.outer * s.m, grain(s.inner), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end;) {
-      const int64_t first = row % s.m, last = std::min(s.m, first + end - row);
+      const int64_t first = row % s.m;
+      const int64_t last = std::min(s.m, first + end - row);
       const char* const source = from + row / s.m * s.n * bytes;
       for (int64_t j = first; j < last; ++j, ++row)
         if (s.holds(at[j])) std::memcpy(to + row * bytes, source + at[j] * bytes, bytes);
@@ -90,7 +96,9 @@ template <class T>
 void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_t first,
               int64_t last) {
   const bool along_j = s.inner == 1;
-  const int64_t rows = along_j ? 1 : s.m, end = along_j ? s.m : last, step = along_j ? 0 : 1;
+  const int64_t rows = along_j ? 1 : s.m;
+  const int64_t end = along_j ? s.m : last;
+  const int64_t step = along_j ? 0 : 1;
   for (int64_t j = 0; j < rows; ++j, from += s.inner, row += s.inner)
     for (int64_t i = first; i < end; ++i) {
       if (!s.holds(row[i])) continue;
@@ -109,16 +117,17 @@ void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
     add_at(stream, name, wide, widen(dy), s, at, same_for_all);
     return kernels::copy(dx, wide);
   }
-  const int64_t columns = columns_of_unit(stream, s.outer * s.inner),
-                tiles = ceil_div(s.inner, columns);
+  const int64_t columns = columns_of_unit(stream, s.outer * s.inner);
+  const int64_t tiles = ceil_div(s.inner, columns);
   visit_dtype(name, dx.dtype(), [&]<class T>() {
     T* const to = dx.data<T>();
     const T* const from = dy.data<T>();
     parallel_for(stream, s.outer * tiles, grain(s.m * std::min(s.inner, columns)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t unit = begin; unit < end; ++unit) {
-                     const int64_t o = unit / tiles, first = unit % tiles * columns,
-                                   last = std::min(s.inner, first + columns);
+                     const int64_t o = unit / tiles;
+                     const int64_t first = unit % tiles * columns;
+                     const int64_t last = std::min(s.inner, first + columns);
                      const int64_t* const row = at + (same_for_all ? 0 : o * s.m * s.inner);
                      add_each(to + o * s.n * s.inner, from + o * s.m * s.inner, row, s, first,
                               last);
@@ -145,7 +154,8 @@ class Namings {
   }
 
  private:
-  Workspace<int64_t> end_, places_;
+  Workspace<int64_t> end_;
+  Workspace<int64_t> places_;
 };
 
 // sums += x
@@ -167,16 +177,17 @@ void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tens
   const Namings namings(stream, s, at);
   constexpr int64_t kMostColumns = 512;
   const int64_t columns = std::min(kMostColumns, columns_of_unit(stream, s.outer * s.n * s.inner));
-  const int64_t pieces = ceil_div(s.inner, columns),
-                named = ceil_div(s.m, std::max<int64_t>(1, s.n));
+  const int64_t pieces = ceil_div(s.inner, columns);
+  const int64_t named = ceil_div(s.m, std::max<int64_t>(1, s.n));
   visit_dtype("index_add", dx.dtype(), [&]<class T>() {
     using A = std::conditional_t<kIs16Bit<T>, float, T>;
     parallel_for(stream, s.outer * s.n * pieces, grain(named * std::min(s.inner, columns)),
                  [&](int64_t begin, int64_t end) {
                    [[maybe_unused]] A scratch[kMostColumns];
                    for (int64_t unit = begin; unit < end; ++unit) {
-                     const int64_t o = unit / (s.n * pieces), row = unit / pieces % s.n,
-                                   first = unit % pieces * columns;
+                     const int64_t o = unit / (s.n * pieces);
+                     const int64_t row = unit / pieces % s.n;
+                     const int64_t first = unit % pieces * columns;
                      const auto places = namings.of(row);
                      if (places.empty()) continue;
                      const int64_t count = std::min(columns, s.inner - first);

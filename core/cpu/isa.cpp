@@ -37,7 +37,8 @@ constinit cpu::IsaKernels in_use{};
 
 struct Choice {
   BuiltIsa isa;
-  const Initialiser *begin, *end;
+  const Initialiser* begin;
+  const Initialiser* end;
 };
 
 // Of several; from the least to the best.

@@ -22,7 +22,9 @@ namespace {
 
 // Maps a row to its numbers of weight and bias. Each number serves some neighbouring columns.
 struct Parts {
-  int64_t groups, count, width;
+  int64_t groups;
+  int64_t count;
+  int64_t width;
 
   // `parameters` are weights and biases of one size, or undefined. If all are undefined, one number
   // serves a whole row.
@@ -46,7 +48,8 @@ Tensor parameter(const Tensor& x, const Parts& parts, double otherwise) {
 
 template <class A>
 struct RowStatistics {
-  A mean, rstd;
+  A mean;
+  A rstd;
 };
 
 // The mean is computed in double: if all numbers of a row are alike, an error in it is multiplied
@@ -71,7 +74,9 @@ RowStatistics<A> statistics(const A* row, int64_t columns, A eps, A scale) {
 // of A.
 template <class A>
 struct Normalized {
-  A scale, mean, rstd;
+  A scale;
+  A mean;
+  A rstd;
   explicit Normalized(const RowStatistics<A>& of)
       : scale(RowScale<A>::for_rstd(of.rstd)), mean(of.mean * scale), rstd(of.rstd / scale) {}
   auto operator()(auto x) const { return (x * scale - mean) * rstd; }
@@ -85,7 +90,8 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
   const Parts parts(columns, groups, {weight, bias});
   visit_floating("layer_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const Tensor scale = parameter<A>(weight, parts, 1), shift = parameter<A>(bias, parts, 0);
+    const Tensor scale = parameter<A>(weight, parts, 1);
+    const Tensor shift = parameter<A>(bias, parts, 0);
     parallel_for(stream, x.shape()[0], grain(columns), [&](int64_t begin, int64_t end) {
       const Workspace<A> scratch(stream, kIs16Bit<T> ? 2 * columns : 0);
       for (int64_t n = begin; n < end; ++n) {
@@ -153,9 +159,11 @@ void row_gradient(int64_t columns, const GradientRow<A>& row) {
 template <class A>
 void row_gradient_in_parts(const Parts& parts, const GradientRow<A>& row) {
   const auto [xhat, rstd, a, grad, x, dx, dw, db] = row;
-  double sum_g = 0, sum_g_xhat = 0;
+  double sum_g = 0;
+  double sum_g_xhat = 0;
   for (int64_t j = 0; j < parts.count; ++j) {
-    const A *const dy = grad + j * parts.width, *const from = x + j * parts.width;
+    const A* const dy = grad + j * parts.width;
+    const A* const from = x + j * parts.width;
     const A sum = sum_lanes<A>(parts.width, [=](auto c) { return at<A>(dy, c); });
     const A sum_xhat =
         sum_lanes<A>(parts.width, [=](auto c) { return at<A>(dy, c) * xhat(at<A>(from, c)); });
@@ -165,8 +173,8 @@ void row_gradient_in_parts(const Parts& parts, const GradientRow<A>& row) {
     sum_g_xhat += static_cast<double>(a[j]) * sum_xhat;
   }
   const auto columns = static_cast<double>(parts.count * parts.width);
-  const A mean_g = static_cast<A>(sum_g / columns),
-          mean_g_xhat = static_cast<A>(sum_g_xhat / columns);
+  const A mean_g = static_cast<A>(sum_g / columns);
+  const A mean_g_xhat = static_cast<A>(sum_g_xhat / columns);
   for (int64_t j = 0; j < parts.count; ++j)
     for (int64_t c = j * parts.width; c < (j + 1) * parts.width; ++c)
       dx[c] = rstd * (grad[c] * a[j] - mean_g - xhat(x[c]) * mean_g_xhat);
@@ -180,15 +188,16 @@ void layer_norm_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dwei
                              const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                              int64_t groups) {
   ASSERT(x.dim() == 2 && x.is_contiguous() && dy.is_contiguous() && dx.is_contiguous());
-  const int64_t rows = x.shape()[0], columns = x.shape()[1],
-                unit_rows = std::min(grain(columns) * 2, kMaxTerms);
+  const int64_t rows = x.shape()[0];
+  const int64_t columns = x.shape()[1];
+  const int64_t unit_rows = std::min(grain(columns) * 2, kMaxTerms);
   const int64_t units = ceil_div(rows, unit_rows);
   const Parts parts(columns, groups, {weight, dweight, dbias});
   visit_floating("layer_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const Tensor scale = parameter<A>(weight, parts, 1);
-    const Workspace<A> weight_sums(stream, units * parts.numel()),
-        bias_sums(stream, units * parts.numel());
+    const Workspace<A> weight_sums(stream, units * parts.numel());
+    const Workspace<A> bias_sums(stream, units * parts.numel());
     parallel_for(stream, rows, unit_rows, [&](int64_t begin, int64_t end) {
       const int64_t first = begin / unit_rows * parts.numel();
       std::fill_n(weight_sums.data() + first, parts.numel(), A{0});

@@ -31,13 +31,15 @@ double least_seconds(int runs, Body&& body) {
 template <class Product>
 double multiply_adds(Stream stream) {
   constexpr int64_t kSteps = 1 << 16;
-  constexpr int kRows = 6, kColumns = 2;  // as many sums as hide the latency of one
+  constexpr int kRows = 6;
+  constexpr int kColumns = 2;  // as many sums as hide the latency of one
   const int64_t units = thread_count(stream);
   const Workspace<float> results(stream, units * conv::kLanes);
   const double seconds = least_seconds(100, [&] {
     parallel_for(stream, units, 1, [&](int64_t unit, int64_t) {
       float left[kRows] = {};
-      conv::Vector right[kColumns] = {}, sums[kRows][kColumns] = {};
+      conv::Vector right[kColumns] = {};
+      conv::Vector sums[kRows][kColumns] = {};
       asm volatile("" : "+m"(right));
       for (int64_t step = 0; step < kSteps; ++step) {
         asm volatile("" : "+m"(left));
@@ -63,7 +65,8 @@ double peak_operations(Stream stream, DType dtype) {
 }
 
 double peak_bandwidth(Stream stream) {
-  constexpr int64_t kUnit = 1 << 17, kUnits = 256;  // floats; 128 MiB in all
+  constexpr int64_t kUnit = 1 << 17;
+  constexpr int64_t kUnits = 256;  // floats; 128 MiB in all
   const Workspace<float> data(stream, kUnits * kUnit);
   const Workspace<float> sums(stream, kUnits * conv::kLanes);
   parallel_for(stream, kUnits, 1,

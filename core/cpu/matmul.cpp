@@ -18,11 +18,13 @@ namespace {
 // x [B, R, C] whose rows, or columns, are contiguous. The stride of a dimension of size 1 means
 // nothing.
 bool has_contiguous_rows(const Tensor& x) {
-  const int64_t rows = x.shape()[1], cols = x.shape()[2];
+  const int64_t rows = x.shape()[1];
+  const int64_t cols = x.shape()[2];
   return (cols == 1 || x.strides()[2] == 1) && (rows == 1 || x.strides()[1] >= cols);
 }
 bool has_contiguous_cols(const Tensor& x) {
-  const int64_t rows = x.shape()[1], cols = x.shape()[2];
+  const int64_t rows = x.shape()[1];
+  const int64_t cols = x.shape()[2];
   return (rows == 1 || x.strides()[1] == 1) && (cols == 1 || x.strides()[2] >= rows);
 }
 // x itself, or a copy where no stride is 1 (a slice with steps) or rows repeat (an expanded
@@ -33,14 +35,16 @@ Tensor direct(const Tensor& x) {
 
 template <class T>
 Matrix<T> matrix_of(const Tensor& x, int64_t batch) {
-  const int64_t rows = x.shape()[1], cols = x.shape()[2];
+  const int64_t rows = x.shape()[1];
+  const int64_t cols = x.shape()[2];
   T* const data = x.data<T>() + batch * x.strides()[0];
   if (has_contiguous_rows(x)) return {data, rows, cols, rows == 1 ? cols : x.strides()[1]};
   return {data, rows, cols, cols == 1 ? rows : x.strides()[2], true};
 }
 
 struct Tiles {
-  int64_t rows, cols;
+  int64_t rows;
+  int64_t cols;
 };
 
 // How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any
@@ -48,9 +52,11 @@ struct Tiles {
 // for other cores, or 1/64 of a large product. It is high rather than wide, because each one packs
 // its columns of b anew, and most often not its rows of a.
 Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kLeast = int64_t{1} << 19, kMost = int64_t{1} << 25, kSmallest = 32;
-  const int64_t all = batches * m * n * k,
-                work = std::max(std::clamp(all / 16, kLeast, kMost), all / 64);
+  constexpr int64_t kLeast = int64_t{1} << 19;
+  constexpr int64_t kMost = int64_t{1} << 25;
+  constexpr int64_t kSmallest = 32;
+  const int64_t all = batches * m * n * k;
+  const int64_t work = std::max(std::clamp(all / 16, kLeast, kMost), all / 64);
   const auto halved = [](int64_t size) { return ceil_div(size, 2 * kSmallest) * kSmallest; };
   Tiles tile{m, n};
   while (tile.rows * tile.cols * k > work) {
@@ -65,9 +71,13 @@ Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
 template <class T, class Sum = Accumulator<T>>
 void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
                   const Tensor& bias) {
-  const int64_t batches = c.shape()[0], m = c.shape()[1], n = c.shape()[2], k = a.shape()[2];
+  const int64_t batches = c.shape()[0];
+  const int64_t m = c.shape()[1];
+  const int64_t n = c.shape()[2];
+  const int64_t k = a.shape()[2];
   const Tiles tile = choose_tiles(batches, m, n, k);
-  const int64_t row_tiles = ceil_div(m, tile.rows), col_tiles = ceil_div(n, tile.cols);
+  const int64_t row_tiles = ceil_div(m, tile.rows);
+  const int64_t col_tiles = ceil_div(n, tile.cols);
   const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;
   // The number of small products in a unit.
   const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));
@@ -77,9 +87,10 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
     const ThreadWorkspaces::Slice memory(workspaces);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t batch = unit / (row_tiles * col_tiles);
-      const int64_t row = unit / col_tiles % row_tiles * tile.rows,
-                    col = unit % col_tiles * tile.cols;
-      const int64_t rows = std::min(tile.rows, m - row), cols = std::min(tile.cols, n - col);
+      const int64_t row = unit / col_tiles % row_tiles * tile.rows;
+      const int64_t col = unit % col_tiles * tile.cols;
+      const int64_t rows = std::min(tile.rows, m - row);
+      const int64_t cols = std::min(tile.cols, n - col);
       const Matrix<Sum> part = matrix_of<Sum>(c, batch).block(row, col, rows, cols);
       if (shift || !packs || k == 0)
         for (int64_t i = 0; i < rows; ++i)

@@ -35,7 +35,10 @@ int64_t best_in_row(const T* x, int64_t n) {
   int64_t i = 0;
   for (int64_t first = kPiece; first < n; first += kPiece) {
     const auto v = best_value<kMax>(x + first, std::min(kPiece, n - first));
-    if (beats<kMax>(v, best)) best = v, i = first;
+    if (beats<kMax>(v, best)) {
+      best = v;
+      i = first;
+    }
   }
   const auto is_best = [best](Accumulator<T> v) { return v == best || (v != v && best != best); };
   while (!is_best(static_cast<Accumulator<T>>(x[i]))) ++i;
@@ -46,7 +49,10 @@ int64_t best_in_row(const T* x, int64_t n) {
 template <bool kMax, class T>
 void best_in_columns(T* y, int64_t* index, const T* x, int64_t n, int64_t inner, int64_t columns) {
   using A = Accumulator<T>;
-  for (int64_t j = 0; j < columns; ++j) y[j] = x[j], index[j] = 0;
+  for (int64_t j = 0; j < columns; ++j) {
+    y[j] = x[j];
+    index[j] = 0;
+  }
   for (int64_t i = 1; i < n; ++i)
     for (int64_t j = 0; j < columns; ++j) {
       const bool better = beats<kMax>(static_cast<A>(x[i * inner + j]), static_cast<A>(y[j]));
@@ -59,7 +65,9 @@ template <bool kMax>
 void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& index,
               const Tensor& x) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous() && index.is_contiguous());
-  const int64_t outer = x.shape()[0], n = x.shape()[1], inner = x.shape()[2];
+  const int64_t outer = x.shape()[0];
+  const int64_t n = x.shape()[1];
+  const int64_t inner = x.shape()[2];
   if (y.numel() == 0) return;
   ASSERT(n >= 1);
   visit_dtype(name, x.dtype(), [&]<class T>() {
@@ -96,7 +104,8 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
     parallel_for(stream, outer * tiles, grain(n * std::min(inner, kColumns)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t unit = begin; unit < end; ++unit) {
-                     const int64_t o = unit / tiles, j = unit % tiles * kColumns;
+                     const int64_t o = unit / tiles;
+                     const int64_t j = unit % tiles * kColumns;
                      best_in_columns<kMax>(to + o * inner + j, at + o * inner + j,
                                            from + o * n * inner + j, n, inner,
                                            std::min(kColumns, inner - j));

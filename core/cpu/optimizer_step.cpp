@@ -37,8 +37,10 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
     T* const p = flat<T>(param, param);
     T* const v = flat<T>(buffer, param);
     const T* const g = flat<T>(grad, param);
-    const A rate = static_cast<A>(*lr.data<double>()), decay = static_cast<A>(o.weight_decay);
-    const A momentum = static_cast<A>(o.momentum), fresh = static_cast<A>(1 - o.dampening);
+    const A rate = static_cast<A>(*lr.data<double>());
+    const A decay = static_cast<A>(o.weight_decay);
+    const A momentum = static_cast<A>(o.momentum);
+    const A fresh = static_cast<A>(1 - o.dampening);
     const int64_t n = param.numel();
     const bool first = *step.data<int64_t>() == 0;
     // How a step uses its gradient is decided outside the loop: update(i, gradient) returns the
@@ -77,13 +79,22 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
 
 template <class A>
 struct AdamFactors {
-  A beta1, fresh1, beta2, fresh2, eps, rate, correction, decay, keep;
+  A beta1;
+  A fresh1;
+  A beta2;
+  A fresh2;
+  A eps;
+  A rate;
+  A correction;
+  A decay;
+  A keep;
 };
 
 template <class T, class A = Accumulator<T>>
 void adam_range(T* p, T* m, T* v, const T* g, int64_t begin, int64_t end, AdamFactors<A> f) {
   for (int64_t i = begin; i < end; ++i) {
-    const A value = static_cast<A>(p[i]), gradient = static_cast<A>(g[i]) + f.decay * value;
+    const A value = static_cast<A>(p[i]);
+    const A gradient = static_cast<A>(g[i]) + f.decay * value;
     const A mean = f.beta1 * static_cast<A>(m[i]) + f.fresh1 * gradient;
     const A square = f.beta2 * static_cast<A>(v[i]) + f.fresh2 * gradient * gradient;
     m[i] = static_cast<T>(mean);
@@ -99,7 +110,8 @@ void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Te
   if (std::isnan(*lr.data<double>())) return;
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const double rate = *lr.data<double>(), t = static_cast<double>(*step.data<int64_t>() + 1);
+    const double rate = *lr.data<double>();
+    const double t = static_cast<double>(*step.data<int64_t>() + 1);
     const AdamFactors<A> factors{
         .beta1 = static_cast<A>(o.beta1),
         .fresh1 = static_cast<A>(1 - o.beta1),

@@ -12,8 +12,12 @@
 namespace ringgrad::cpu {
 namespace {
 
-constexpr int64_t kRows = 48, kColumns = conv::kPanel;  // of a panel
-constexpr int64_t kSegment = 128, kWide = 8;            // steps; panels of a block
+// of a panel
+constexpr int64_t kRows = 48;
+constexpr int64_t kColumns = conv::kPanel;
+// steps; panels of a block
+constexpr int64_t kSegment = 128;
+constexpr int64_t kWide = 8;
 // Rows of `a` whole pages apart would share one set of the first-level cache, which holds 8 of the
 // 12 that a tile reads.
 constexpr int64_t kPage = 1024;  // words
@@ -77,7 +81,10 @@ void interleave(const bfloat16* first, const bfloat16* second, int64_t n, bfloat
     };
     conv::store(reinterpret_cast<float*>(to + 2 * i), conv::pair_of(halves(first), halves(second)));
   }
-  for (; i < n; ++i) to[2 * i] = first[i], to[2 * i + 1] = second[i];
+  for (; i < n; ++i) {
+    to[2 * i] = first[i];
+    to[2 * i + 1] = second[i];
+  }
 }
 
 }  // namespace
@@ -91,7 +98,8 @@ void pack(const Matrix<float>& x, int64_t side, float* to) {
     for (int64_t t = 0; t < x.cols; ++t) std::copy_n(x.at(0, t), x.rows, to + t * side);
     return;
   }
-  const int64_t whole_rows = x.rows / kBlock * kBlock, whole_terms = x.cols / kBlock * kBlock;
+  const int64_t whole_rows = x.rows / kBlock * kBlock;
+  const int64_t whole_terms = x.cols / kBlock * kBlock;
   for (int64_t i = 0; i < whole_rows; i += kBlock)
     for (int64_t t = 0; t < whole_terms; t += kBlock)
       conv::transpose_block(x.at(i, t), x.stride, to + t * side + i, side);
@@ -105,16 +113,21 @@ void pack(const Matrix<bfloat16>& x, int64_t side, float* to) {
   for (int64_t t = 0; t < x.cols; t += 2, to += side) {
     bfloat16* const pairs = reinterpret_cast<bfloat16*>(to);
     std::fill_n(to + x.rows, side - x.rows, 0.0f);
-    const bfloat16 *const first = x.at(0, t), *const second = x.at(0, std::min(t + 1, x.cols - 1));
+    const bfloat16* const first = x.at(0, t);
+    const bfloat16* const second = x.at(0, std::min(t + 1, x.cols - 1));
     const int64_t step = x.is_transposed ? 1 : x.stride;
     if (t + 1 == x.cols)
-      for (int64_t i = 0; i < x.rows; ++i)
-        pairs[2 * i] = first[i * step], pairs[2 * i + 1] = bfloat16{};
+      for (int64_t i = 0; i < x.rows; ++i) {
+        pairs[2 * i] = first[i * step];
+        pairs[2 * i + 1] = bfloat16{};
+      }
     else if (step == 1)
       interleave(first, second, x.rows, pairs);
     else
-      for (int64_t i = 0; i < x.rows; ++i)
-        pairs[2 * i] = first[i * step], pairs[2 * i + 1] = second[i * step];
+      for (int64_t i = 0; i < x.rows; ++i) {
+        pairs[2 * i] = first[i * step];
+        pairs[2 * i + 1] = second[i * step];
+      }
   }
 }
 
@@ -130,13 +143,14 @@ void packed_product(const Matrix<float>& c, const Matrix<T>& a, const Matrix<T>&
   using Product =
       std::conditional_t<std::is_same_v<T, float>, conv::Float32Product, conv::BFloat16Product>;
   constexpr int64_t kSegmentTerms = kSegment * kTerms<T>;
-  float *const left_memory = memory, *const right = left_memory + kLeft,
-               *const scratch = right + kRight;
+  float* const left_memory = memory;
+  float* const right = left_memory + kLeft;
+  float* const scratch = right + kRight;
   for (int64_t column = 0; column < c.cols; column += kColumns * kWide) {
     const int64_t columns = std::min(kColumns * kWide, c.cols - column);
     for (int64_t term = 0; term < a.cols; term += kSegmentTerms) {
-      const int64_t terms = std::min(kSegmentTerms, a.cols - term),
-                    steps = ceil_div(terms, kTerms<T>);
+      const int64_t terms = std::min(kSegmentTerms, a.cols - term);
+      const int64_t steps = ceil_div(terms, kTerms<T>);
       for (int64_t j = 0; j < columns; j += kColumns)
         pack(b.block(term, column + j, terms, std::min(kColumns, columns - j)).transposed(),
              kColumns, right + j * steps);

@@ -43,8 +43,8 @@ void for_planes(Stream stream, const ConvShape& shape, Body&& body) {
 void window_corners(const ConvShape& shape, int32_t* corner, int32_t* first) {
   for (int64_t i = 0; i < shape.p; ++i)
     for (int64_t j = 0; j < shape.q; ++j) {
-      const int64_t h = i * shape.stride.h - shape.padding.h,
-                    w = j * shape.stride.w - shape.padding.w;
+      const int64_t h = i * shape.stride.h - shape.padding.h;
+      const int64_t w = j * shape.stride.w - shape.padding.w;
       *corner++ = static_cast<int32_t>(h * shape.w + w);
       *first++ = static_cast<int32_t>(std::max<int64_t>(0, h) * shape.w + std::max<int64_t>(0, w));
     }
@@ -62,7 +62,8 @@ void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const T
   visit_wide("max_pool2d", x.dtype(), [&]<class T>() {
     for_planes(stream, shape, [&](int64_t begin, int64_t end) {
       const Workspace<T> seen(stream, outputs);
-      const Workspace<int32_t> corner(stream, outputs), first(stream, outputs);
+      const Workspace<int32_t> corner(stream, outputs);
+      const Workspace<int32_t> first(stream, outputs);
       window_corners(shape, corner.data(), first.data());
       for (int64_t plane = begin; plane < end; ++plane) {
         const T* const from = x.data<T>() + plane * shape.h * shape.w;
@@ -73,7 +74,8 @@ void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const T
           best[i] = from[at[i]];
         }
         for (int64_t tap = 0; tap < shape.r * shape.s; ++tap) {
-          const int64_t r = tap / shape.s, s = tap % shape.s;
+          const int64_t r = tap / shape.s;
+          const int64_t s = tap % shape.s;
           unfold_plane(shape, r, s, 0, shape.p, seen.data(), from,
                        -std::numeric_limits<T>::infinity());
           const int32_t distance = static_cast<int32_t>(r * shape.w + s);
@@ -138,7 +140,8 @@ void avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x, const Pool2
   const int64_t outputs = shape.p * shape.q;
   visit_wide("avg_pool2d", x.dtype(), [&]<class T>() {
     for_planes(stream, shape, [&](int64_t begin, int64_t end) {
-      const Workspace<T> seen(stream, outputs), scale(stream, outputs);
+      const Workspace<T> seen(stream, outputs);
+      const Workspace<T> scale(stream, outputs);
       const Workspace<double> sum(stream, outputs);
       window_scales(shape, options.count_padding, scale.data());
       for (int64_t plane = begin; plane < end; ++plane) {
@@ -165,7 +168,8 @@ void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
   const int64_t outputs = shape.p * shape.q;
   visit_wide("avg_pool2d", dx.dtype(), [&]<class T>() {
     for_planes(stream, shape, [&](int64_t begin, int64_t end) {
-      const Workspace<T> share(stream, outputs), scale(stream, outputs);
+      const Workspace<T> share(stream, outputs);
+      const Workspace<T> scale(stream, outputs);
       window_scales(shape, options.count_padding, scale.data());
       for (int64_t plane = begin; plane < end; ++plane) {
         T* const to = dx.data<T>() + plane * shape.h * shape.w;

@@ -17,13 +17,17 @@ using Integers =
 
 // The rows or columns of the image that output i of an axis sees.
 struct Range {
-  int64_t begin, end;
+  int64_t begin;
+  int64_t end;
   int64_t size() const { return end - begin; }
 };
 
 // Windows that slide: clipped at the border; `area` counts the padding too.
 struct SlidingAxis {
-  int64_t size, kernel, stride, padding;
+  int64_t size;
+  int64_t kernel;
+  int64_t stride;
+  int64_t padding;
   Range operator()(int64_t i) const {
     const int64_t first = i * stride - padding;
     return {std::max<int64_t>(0, first), std::min(size, first + kernel)};
@@ -37,7 +41,8 @@ SlidingAxis sliding_columns(const Tensor& x, const Pool2dOptions& o) {
 }
 // Windows that divide the image into `parts`; see adaptive_avg_pool2d in core/kernels.h.
 struct AdaptiveAxis {
-  int64_t size, parts;
+  int64_t size;
+  int64_t parts;
   Range operator()(int64_t i) const { return {i * size / parts, ceil_div((i + 1) * size, parts)}; }
 };
 
@@ -47,8 +52,9 @@ template <class Axis, class Start, class Body>
 void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis& rows,
                      const Axis& columns, Start&& start, Body&& body) {
   ASSERT(x.is_channel_blocked() && y.is_channel_blocked());
-  const int64_t p = y.shape()[2], q = y.shape()[3],
-                plane = x.shape()[2] * x.shape()[3] * kChannelBlock;
+  const int64_t p = y.shape()[2];
+  const int64_t q = y.shape()[3];
+  const int64_t plane = x.shape()[2] * x.shape()[3] * kChannelBlock;
   parallel_for(stream, x.shape()[0] * ceil_div(x.shape()[1], kChannelBlock), grain(plane),
                [&](int64_t begin, int64_t end) {
                  for (int64_t block = begin; block < end; ++block) {
@@ -69,7 +75,8 @@ template <class Body>
 [[gnu::always_inline]] inline void for_each_pixel(Range rows, Range columns, int64_t width,
                                                   const Body& body) {
   if (rows.size() == 2 && columns.size() == 2) {
-    const int64_t upper = rows.begin * width + columns.begin, lower = upper + width;
+    const int64_t upper = rows.begin * width + columns.begin;
+    const int64_t lower = upper + width;
     for (const int64_t pixel : {upper, upper + 1, lower, lower + 1})
       body(pixel, pixel * kChannelBlock);
     return;

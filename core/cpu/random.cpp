@@ -13,7 +13,8 @@ namespace ringgrad::cpu {
 namespace {
 
 struct RandomState {
-  uint64_t seed, offset;
+  uint64_t seed;
+  uint64_t offset;
   explicit RandomState(const Tensor& state)
       : seed(static_cast<uint64_t>(state.data<int64_t>()[0])),
         offset(static_cast<uint64_t>(state.data<int64_t>()[1])) {
@@ -87,15 +88,19 @@ double wide_log(F x) {
   using Bits = std::conditional_t<std::is_same_v<F, float>, int32_t, int64_t>;
   constexpr int kMantissa = std::is_same_v<F, float> ? 23 : 52;
   constexpr Bits kSqrtHalfBits = std::bit_cast<Bits>(static_cast<F>(0.70710678118654752440));
-  const Bits bits = std::bit_cast<Bits>(x), n = (bits - kSqrtHalfBits) >> kMantissa;
-  const double m = std::bit_cast<F>(bits - (n << kMantissa)), s = (m - 1) / (m + 1), z = s * s;
+  const Bits bits = std::bit_cast<Bits>(x);
+  const Bits n = (bits - kSqrtHalfBits) >> kMantissa;
+  const double m = std::bit_cast<F>(bits - (n << kMantissa));
+  const double s = (m - 1) / (m + 1);
+  const double z = s * s;
   double series = 2.0 / 21;  // 2 + 2z/3 + 2z²/5 + …
   for (int odd = 19; odd > 0; odd -= 2) series = series * z + 2.0 / odd;
   return static_cast<double>(n) * 0.69314718055994531 + s * series;
 }
 
 struct Direction {
-  double cosine, sine;
+  double cosine;
+  double sine;
 };
 // Of `turn` whole turns, in [0, 1]: an eighth of one to either side of the nearest axis, by
 // Taylor's series.
@@ -103,14 +108,17 @@ template <class F>
 Direction direction(F turn) {
   constexpr double kTwoPi = 6.283185307179586476925;
   const int32_t axis = static_cast<int32_t>(4 * turn + F(0.5));
-  const double t = kTwoPi * (turn - F(0.25) * static_cast<F>(axis)), z = t * t;
-  double even = 1, odd = 1;  // cos t, and sin t / t
+  const double t = kTwoPi * (turn - F(0.25) * static_cast<F>(axis));
+  const double z = t * t;
+  double even = 1;
+  double odd = 1;  // cos t, and sin t / t
   for (int n = 16; n > 0; n -= 2) {
     even = 1 - even * (z * (1.0 / (n * (n - 1))));
     odd = 1 - odd * (z * (1.0 / (n * (n + 1))));
   }
   odd *= t;
-  const double along = axis & 2 ? -even : even, across = axis & 2 ? -odd : odd;
+  const double along = axis & 2 ? -even : even;
+  const double across = axis & 2 ? -odd : odd;
   return {axis & 1 ? -across : along, axis & 1 ? along : across};
 }
 

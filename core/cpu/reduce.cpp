@@ -24,7 +24,9 @@ namespace ringgrad::cpu {
 namespace {
 
 struct Loop {
-  int64_t size = 1, x_stride = 0, y_stride = 0;
+  int64_t size = 1;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
   bool reduced = false;
 };
 
@@ -51,8 +53,8 @@ struct LoopNest {
   void walk(int64_t first, int64_t last, Body&& body) const {
     const Loop inner = count > 0 ? loops[count - 1] : Loop{};
     while (first < last) {
-      const int64_t begin = offset(first, &Loop::x_stride),
-                    n = std::min(last - first, inner.size - first % inner.size);
+      const int64_t begin = offset(first, &Loop::x_stride);
+      const int64_t n = std::min(last - first, inner.size - first % inner.size);
       for (int64_t i = 0; i < n; ++i) body(begin + i * inner.x_stride);
       first += n;
     }
@@ -60,7 +62,9 @@ struct LoopNest {
 };
 
 struct SumPlan {
-  LoopNest kept, reduced;  // around the innermost loop
+  // around the innermost loop
+  LoopNest kept;
+  LoopNest reduced;
   Loop inner;
 };
 
@@ -137,7 +141,8 @@ constexpr int64_t kColumns = 512;
 template <class A, class Y, class Segment>
 void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t segments,
                   int64_t segment_elements, Y* y, double scale, Segment&& segment) {
-  const int64_t tiles = ceil_div(columns, kColumns), width = std::min(columns, kColumns);
+  const int64_t tiles = ceil_div(columns, kColumns);
+  const int64_t width = std::min(columns, kColumns);
   const int64_t outputs = plan.kept.size() * tiles;
   const auto first_of = [&](int64_t output, int64_t Loop::*stride) {
     return plan.kept.offset(output / tiles, stride) +
@@ -180,7 +185,9 @@ constexpr int64_t kRunningRows = 64;
 // A segment is several short rows, or a piece of a long one.
 template <class A, class T, class Y, class F>
 void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
-  const int64_t rows = plan.reduced.size(), length = plan.inner.size, stride = plan.inner.x_stride;
+  const int64_t rows = plan.reduced.size();
+  const int64_t length = plan.inner.size;
+  const int64_t stride = plan.inner.x_stride;
   const int64_t pieces = std::max<int64_t>(1, ceil_div(length, kMaxTerms));
   const int64_t segment_rows =
       std::clamp<int64_t>(kMaxTerms / std::max<int64_t>(1, length), 1, rows + 1);
@@ -188,7 +195,8 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
   sum_segments<A>(
       stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
       [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
-        const int64_t first_row = s / pieces * segment_rows, first = s % pieces * kMaxTerms;
+        const int64_t first_row = s / pieces * segment_rows;
+        const int64_t first = s % pieces * kMaxTerms;
         const int64_t n = std::min(kMaxTerms, length - first);
         const F term = f.from(y_offset);
         const int64_t last_row = std::min(rows, first_row + segment_rows);
@@ -240,25 +248,28 @@ void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, i
 // A segment is a group of rows, added column by column.
 template <class A, class T, class Y, class F>
 void sum_columns(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
-  const int64_t rows = plan.reduced.size(), columns = plan.inner.size, stride = plan.inner.x_stride;
+  const int64_t rows = plan.reduced.size();
+  const int64_t columns = plan.inner.size;
+  const int64_t stride = plan.inner.x_stride;
   const int64_t width = std::min(columns, kColumns);
   const int64_t segment_rows =
       std::clamp<int64_t>(kUnitElements / std::max<int64_t>(1, width), 1, kMaxTerms);
   const auto add =
       columns == kLanes && stride == 1 ? add_rows<kLanes, A, T, F> : add_rows<0, A, T, F>;
-  sum_segments<A>(
-      stream, plan, columns, ceil_div(rows, segment_rows), std::min(rows, segment_rows) * width, y,
-      scale, [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t n, Total<A>* out) {
-        const int64_t first = s * segment_rows, last = std::min(rows, first + segment_rows);
-        add(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
-        if constexpr (std::is_same_v<A, float>) {
-          bool overflows = false;
-          for (int64_t j = 0; j < n; ++j) overflows |= !(std::abs(out[j]) <= DBL_MAX);
-          if (overflows)
-            add_rows<0, double>(plan.reduced, x + x_offset, stride, first, last, n,
-                                f.from(y_offset), out);
-        }
-      });
+  sum_segments<A>(stream, plan, columns, ceil_div(rows, segment_rows),
+                  std::min(rows, segment_rows) * width, y, scale,
+                  [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t n, Total<A>* out) {
+                    const int64_t first = s * segment_rows;
+                    const int64_t last = std::min(rows, first + segment_rows);
+                    add(plan.reduced, x + x_offset, stride, first, last, n, f.from(y_offset), out);
+                    if constexpr (std::is_same_v<A, float>) {
+                      bool overflows = false;
+                      for (int64_t j = 0; j < n; ++j) overflows |= !(std::abs(out[j]) <= DBL_MAX);
+                      if (overflows)
+                        add_rows<0, double>(plan.reduced, x + x_offset, stride, first, last, n,
+                                            f.from(y_offset), out);
+                    }
+                  });
 }
 
 template <class A, class T, class Y, class F>
@@ -298,8 +309,10 @@ void squared_deviations_cpu(Stream stream, const Tensor& y, const Tensor& x, con
 void sum_cpu(Stream stream, const Tensor& y, const Tensor& x, double scale) {
   if (!x.is_channel_blocked()) return sum_strided(stream, y, x, scale);
   // Channel-blocked memory is a strided array [N, ⌈C/16⌉, 16, H, W] whose last channels are zeros.
-  const int64_t n = x.shape()[0], blocks = ceil_div(x.shape()[1], kChannelBlock), h = x.shape()[2],
-                w = x.shape()[3];
+  const int64_t n = x.shape()[0];
+  const int64_t blocks = ceil_div(x.shape()[1], kChannelBlock);
+  const int64_t h = x.shape()[2];
+  const int64_t w = x.shape()[3];
   const Strides strides{blocks * h * w * kChannelBlock, h * w * kChannelBlock, 1, w * kChannelBlock,
                         kChannelBlock};
   const Tensor blocked(x.storage(), {n, blocks, kChannelBlock, h, w}, strides, x.storage_offset(),
@@ -318,7 +331,8 @@ void sum_squares_cpu(Stream stream, const Tensor& y, const Tensor& x) {
   visit_floating("sum_squares", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const T* const data = x.data<T>();
-    const int64_t n = x.numel(), segments = ceil_div(n, kMaxTerms);
+    const int64_t n = x.numel();
+    const int64_t segments = ceil_div(n, kMaxTerms);
     Workspace<double> partial(stream, segments);
     parallel_for(stream, segments, kUnitElements / kMaxTerms, [&](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; ++s)

@@ -165,7 +165,8 @@ constexpr ReduceFunctions kReduction = {sizeof(T),
 // nullptr where T has no such operation.
 template <class T>
 const ReduceFunctions* for_op(ReduceOp op) {
-  constexpr bool bits = std::is_integral_v<T>, averages = !bits || std::is_same_v<T, int64_t>;
+  constexpr bool bits = std::is_integral_v<T>;
+  constexpr bool averages = !bits || std::is_same_v<T, int64_t>;
   switch (op) {
     case ReduceOp::Sum: return &kReduction<T, Sum>;
     case ReduceOp::Min: return &kReduction<T, Min>;

@@ -31,12 +31,15 @@ void running_sums(T* y, const T* x, int64_t n, int64_t inner, Columns columns, b
 
 void cumsum_cpu(Stream stream, const Tensor& y, const Tensor& x, bool reverse) {
   ASSERT(x.dim() == 3 && x.is_contiguous() && y.is_contiguous());
-  const int64_t n = x.shape()[1], inner = x.shape()[2], width = std::min(inner, kColumns);
+  const int64_t n = x.shape()[1];
+  const int64_t inner = x.shape()[2];
+  const int64_t width = std::min(inner, kColumns);
   const int64_t tiles = ceil_div(inner, kColumns);
   visit_number("cumsum", x.dtype(), [&]<class T>() {
     parallel_for(stream, x.shape()[0] * tiles, grain(n * width), [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t first = unit % tiles * kColumns, offset = unit / tiles * n * inner + first;
+        const int64_t first = unit % tiles * kColumns;
+        const int64_t offset = unit / tiles * n * inner + first;
         T* const to = y.data<T>() + offset;
         const T* const from = x.data<T>() + offset;
         if (inner == 1)
@@ -54,7 +57,8 @@ void cumsum_cpu(Stream stream, const Tensor& y, const Tensor& x, bool reverse) {
 // have equal keys.
 template <class Key>
 struct Placed {
-  Key key, place;
+  Key key;
+  Key place;
   bool operator<(const Placed& other) const {
     return key < other.key || (key == other.key && place < other.place);
   }
@@ -113,11 +117,14 @@ void order_column(int64_t* index, int64_t k, const T* x, int64_t n, int64_t stri
 
 template <class Key, class T>
 void order_columns(Stream stream, const Tensor& index, const Tensor& x, bool descending) {
-  const int64_t n = x.shape()[1], k = index.shape()[1], inner = x.shape()[2];
+  const int64_t n = x.shape()[1];
+  const int64_t k = index.shape()[1];
+  const int64_t inner = x.shape()[2];
   parallel_for(stream, x.shape()[0] * inner, grain(16 * n), [&](int64_t begin, int64_t end) {
     const Workspace<Placed<Key>> elements(stream, 2 * n);
     for (int64_t column = begin; column < end; ++column) {
-      const int64_t outer = column / inner, first = column % inner;
+      const int64_t outer = column / inner;
+      const int64_t first = column % inner;
       order_column<Key>(index.data<int64_t>() + outer * k * inner + first, k,
                         x.data<T>() + outer * n * inner + first, n, inner, descending,
                         elements.data());

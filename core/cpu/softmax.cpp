@@ -36,7 +36,8 @@ void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) 
       const A largest = max_lanes<A>(n, [from](auto i) { return at<A>(from, i); });
       for (int64_t i = 0; i < n; ++i) power[i] = fast_exp(from[i] - largest);
       const A sum = sum_lanes<A>(n, [power](auto i) { return at<A>(power, i); });
-      const A scale = 1 / sum, log_sum = std::log(sum);
+      const A scale = 1 / sum;
+      const A log_sum = std::log(sum);
       for (int64_t i = 0; i < n; ++i) to[i] = kLog ? from[i] - largest - log_sum : power[i] * scale;
       narrow_results(y.data<T>() + offset, to, n);
     });

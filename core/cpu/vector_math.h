@@ -13,7 +13,8 @@
 namespace ringgrad::cpu {
 
 // ln 2 in two: n times the first is exact.
-inline constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+inline constexpr float kLn2High = 0.693359375f;
+inline constexpr float kLn2Low = -2.12194440e-4f;
 
 // x = n ln 2 + r, |r| <= ln 2 / 2.
 struct ReducedExponent {
@@ -23,7 +24,8 @@ struct ReducedExponent {
 inline ReducedExponent reduced(float x) {
   // Adding it rounds to an integer, which then stands in the low mantissa bits.
   constexpr float kRounder = 0x1.8p23f;
-  const float shifted = x * 1.44269504f + kRounder, n = shifted - kRounder;
+  const float shifted = x * 1.44269504f + kRounder;
+  const float n = shifted - kRounder;
   return {std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRounder),
           (x - n * kLn2High) - n * kLn2Low};
 }
@@ -64,10 +66,11 @@ inline float fast_log(float x) {
   const bool subnormal = x < 0x1p-126f;
   const uint32_t bits = std::bit_cast<uint32_t>(subnormal ? x * 0x1p23f : x);
   const int32_t whole = static_cast<int32_t>(bits - kSqrtHalfBits) >> 23;
-  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(whole) << 23)) - 1,
-              half = 0.5f * f * f;
+  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(whole) << 23)) - 1;
+  const float half = 0.5f * f * f;
   const float n = static_cast<float>(whole) - (subnormal ? 23.0f : 0.0f);
-  const float s = f / (2 + f), z = s * s;
+  const float s = f / (2 + f);
+  const float z = s * s;
   const float series = z * (0.66666667f + z * (0.4f + z * (0.28571429f + z * 0.22222222f)));
   const float y = n * kLn2High - ((half - (s * (half + series) + n * kLn2Low)) - f);
   const float outside = x == 0 ? -kInfinity : std::numeric_limits<float>::quiet_NaN();
@@ -77,7 +80,9 @@ inline float fast_log(float x) {
 // log(1 + x), and what 1 + x lost when it was rounded. Within 1.4 units in the last place; 8 times
 // as fast as std::log1p with AVX2.
 inline float fast_log1p(float x) {
-  const float sum = 1 + x, lost = x - (sum - 1), y = fast_log(sum);
+  const float sum = 1 + x;
+  const float lost = x - (sum - 1);
+  const float y = fast_log(sum);
   return sum > 0 && sum < std::numeric_limits<float>::infinity() ? y + lost / sum : y;
 }
 
@@ -86,10 +91,15 @@ inline float fast_log1p(float x) {
 // = 2^n e^r - 1 as above; its digits are kept near 0, where e^r - 1 is the polynomial without
 // its 1. 10 times as fast as std::tanh with AVX-512.
 inline float fast_tanh(float x) {
-  constexpr double kRounder = 0x1.8p52, kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+  constexpr double kRounder = 0x1.8p52;
+  constexpr double kLog2E = 1.4426950408889634;
+  constexpr double kLn2 = 0.6931471805599453;
   // tanh 10 rounds to 1.
-  const double twice = 2 * std::abs(static_cast<double>(x)), t = twice > 20 ? 20 : twice;
-  const double shifted = t * kLog2E + kRounder, n = shifted - kRounder, r = t - n * kLn2;
+  const double twice = 2 * std::abs(static_cast<double>(x));
+  const double t = twice > 20 ? 20 : twice;
+  const double shifted = t * kLog2E + kRounder;
+  const double n = shifted - kRounder;
+  const double r = t - n * kLn2;
   double p = 1.0 / 40320;  // Taylor's, to r^8 / 8!: |r| <= ln 2 / 2
   p = p * r + 1.0 / 5040;
   p = p * r + 1.0 / 720;
@@ -110,8 +120,11 @@ inline float fast_tanh(float x) {
 // times as fast as std::erf and std::exp with AVX2.
 inline Normal<float> fast_normal(float x) {
   constexpr float k = 3.5f;
-  const float t = std::abs(x), near = t > 20 ? 20 : t;  // Φ(-20) is 0
-  const float inverse = 1 / (near + k), q = (near - k) * inverse, power = fast_exp(-t * t / 2);
+  const float t = std::abs(x);
+  const float near = t > 20 ? 20 : t;  // Φ(-20) is 0
+  const float inverse = 1 / (near + k);
+  const float q = (near - k) * inverse;
+  const float power = fast_exp(-t * t / 2);
   float p = 1.10688612e-4f;
   p = p * q + 4.21896897e-4f;
   p = p * q - 4.94943059e-4f;
@@ -132,10 +145,14 @@ inline Normal<float> fast_normal(float x) {
 // in the last place. 10 times as fast as std::sin with AVX2.
 inline constexpr float kMostAngle = 0x1p24f;  // from here on, neighbours among float32 lie 2 apart
 inline float sine_of_turned(float x, double shift) {
-  constexpr double kRounder = 0x1.8p52, kPiHigh = 0x1.921fb54p+1, kPiLow = 0x1.10b4611a62633p-29;
-  const double angle = x, shifted = angle * 0.3183098861837907 + shift + kRounder;
-  const double turns = shifted - kRounder - shift, r = angle - turns * kPiHigh - turns * kPiLow,
-               z = r * r;
+  constexpr double kRounder = 0x1.8p52;
+  constexpr double kPiHigh = 0x1.921fb54p+1;
+  constexpr double kPiLow = 0x1.10b4611a62633p-29;
+  const double angle = x;
+  const double shifted = angle * 0.3183098861837907 + shift + kRounder;
+  const double turns = shifted - kRounder - shift;
+  const double r = angle - turns * kPiHigh - turns * kPiLow;
+  const double z = r * r;
   double p = -2.3888908429383059e-8;
   p = p * z + 2.7525384377286782e-6;
   p = p * z - 1.9840868208985922e-4;

@@ -19,21 +19,29 @@ namespace ringgrad {
 struct AccessCount {
   // "matmul.cu:42"; "" where it is all of them.
   std::string line;
-  bool shared = false, write = false;
-  int64_t requests = 0, bytes = 0;
+  bool shared = false;
+  bool write = false;
+  int64_t requests = 0;
+  int64_t bytes = 0;
   // Global memory's.
   int64_t sectors = 0;
   // Shared memory's; the least is what as many words need without conflicts.
-  int64_t passes = 0, least_passes = 0;
+  int64_t passes = 0;
+  int64_t least_passes = 0;
 
   void add(const AccessCount& other) {
-    requests += other.requests, bytes += other.bytes, sectors += other.sectors;
-    passes += other.passes, least_passes += other.least_passes;
+    requests += other.requests;
+    bytes += other.bytes;
+    sectors += other.sectors;
+    passes += other.passes;
+    least_passes += other.least_passes;
   }
 };
 
 struct KernelCounts {
-  int64_t launches = 0, blocks = 0, threads = 0;
+  int64_t launches = 0;
+  int64_t blocks = 0;
+  int64_t threads = 0;
   // By line of the source, kind and direction; in their order.
   std::vector<AccessCount> accesses;
   // Instructions of a warp, or of a block for __syncthreads: how often, by their names.

@@ -47,7 +47,8 @@ void parallel_for(Stream stream, int64_t n, int64_t grain, Body&& body) {
   }
   struct Context {
     std::remove_reference_t<Body>& body;
-    int64_t n, grain;
+    int64_t n;
+    int64_t grain;
   } context{body, n, grain};
   detail::run_units(
       stream, (n + grain - 1) / grain,

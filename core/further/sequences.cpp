@@ -35,16 +35,18 @@ Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
           ", expected finite numbers and steps that lead there");
   };
   if (begin.is_integer() && end.is_integer() && step.is_integer()) {
-    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first,
-               stride = step.to<int64_t>();
+    const Wide first = begin.to<int64_t>();
+    const Wide way = end.to<int64_t>() - first;
+    const Wide stride = step.to<int64_t>();
     lead_there(stride != 0 && (way == 0 || (way < 0) == (stride < 0)));
     const Wide count = (way + stride + (stride > 0 ? -1 : 1)) / stride;  // of steps that have begun
     const auto n = static_cast<int64_t>(std::min<Wide>(count, INT64_MAX));
     const auto value = [&](int64_t i) { return static_cast<int64_t>(first + i * stride); };
     return sequence<int64_t>("arange", n, {begin, value(n - 1)}, options, value);
   }
-  const auto first = begin.to<double>(), stride = step.to<double>(),
-             steps = (end.to<double>() - first) / stride;
+  const auto first = begin.to<double>();
+  const auto stride = step.to<double>();
+  const auto steps = (end.to<double>() - first) / stride;
   lead_there(stride != 0 && steps >= 0 && std::isfinite(steps));
   CHECK_AS(ShapeError, steps < 0x1p56, "arange: ", steps, " numbers do not fit into memory");
   const auto n = static_cast<int64_t>(std::ceil(steps));
@@ -60,12 +62,14 @@ Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options) {
   CHECK_AS(ShapeError, steps >= 0, "linspace: ", steps, " numbers, expected at least 0");
   const int64_t gaps = std::max<int64_t>(steps - 1, 1);
   if (begin.is_integer() && end.is_integer() && !is_floating(options.dtype)) {
-    const Wide first = begin.to<int64_t>(), way = end.to<int64_t>() - first;
+    const Wide first = begin.to<int64_t>();
+    const Wide way = end.to<int64_t>() - first;
     return sequence<int64_t>("linspace", steps, {begin, end}, options, [&](int64_t i) {
       return static_cast<int64_t>((first * gaps + way * i) / gaps);
     });
   }
-  const auto first = begin.to<double>(), last = end.to<double>();
+  const auto first = begin.to<double>();
+  const auto last = end.to<double>();
   const double step = steps > 1 ? (last - first) / static_cast<double>(gaps) : 0;
   return sequence<double>("linspace", steps, {begin, end}, options, [&](int64_t i) {
     // From the nearer end: both are met.

@@ -7,7 +7,8 @@ namespace ringgrad {
 namespace {
 
 // Tensors of more elements show the first and last three of each dimension.
-constexpr int64_t kAbbreviateAbove = 1000, kEdge = 3;
+constexpr int64_t kAbbreviateAbove = 1000;
+constexpr int64_t kEdge = 3;
 
 template <class T>
 void print_dimension(std::ostream& out, const std::vector<T>& values, const Shape& shape, int d,

@@ -17,7 +17,10 @@ template <class Backend>
 struct AdaptiveSteps {
   template <class A>
   struct Rmsprop {
-    A alpha, fresh, eps, momentum;
+    A alpha;
+    A fresh;
+    A eps;
+    A momentum;
     bool centered;
     RINGGRAD_HOST_DEVICE A operator()(A g, A& v, A& m, A& buffer) const {
       v = alpha * v + fresh * g * g;
@@ -44,7 +47,8 @@ struct AdaptiveSteps {
 
   template <class A>
   struct Adagrad {
-    A initial, eps;
+    A initial;
+    A eps;
     RINGGRAD_HOST_DEVICE A operator()(A g, A& sum, A&, A&) const {
       sum += g * g;
       return g / (std::sqrt(initial + sum) + eps);
@@ -63,7 +67,9 @@ struct AdaptiveSteps {
 
   template <class A>
   struct Adadelta {
-    A rho, fresh, eps;
+    A rho;
+    A fresh;
+    A eps;
     RINGGRAD_HOST_DEVICE A operator()(A g, A& v, A& u, A&) const {
       v = rho * v + fresh * g * g;
       const A direction = std::sqrt(u + eps) / std::sqrt(v + eps) * g;

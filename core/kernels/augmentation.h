@@ -35,9 +35,13 @@ RINGGRAD_HOST_DEVICE inline int reflected(int i, int size) {
 // What is done to one image: crop by (dy, dx), then mirror, then clear the rows and columns of the
 // cut.
 struct Augmentation {
-  int dy = 0, dx = 0;
+  int dy = 0;
+  int dx = 0;
   bool flip = false;
-  int cut_top = 0, cut_bottom = 0, cut_left = 0, cut_right = 0;
+  int cut_top = 0;
+  int cut_bottom = 0;
+  int cut_left = 0;
+  int cut_right = 0;
 };
 
 RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions& o, int height,
@@ -58,8 +62,8 @@ RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions&
   }
   // The square's centre is anywhere in the image, so it may stick out: DeVries and Taylor found
   // that this matters.
-  const int top = random.between(0, height - 1) - o.cutout / 2,
-            left = random.between(0, width - 1) - o.cutout / 2;
+  const int top = random.between(0, height - 1) - o.cutout / 2;
+  const int left = random.between(0, width - 1) - o.cutout / 2;
   a.cut_top = top > 0 ? top : 0;
   a.cut_bottom = top + o.cutout < height ? top + o.cutout : height;
   a.cut_left = left > 0 ? left : 0;

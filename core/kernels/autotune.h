@@ -42,7 +42,9 @@ std::optional<size_t> fastest_plan(Stream stream, const std::string& call,
 
 struct TunedCall {
   std::string call;
-  double native_us, vendor_us;  // infinity: no kernel for it, or one that fails; not in the file
+  // infinity: no kernel for it, or one that fails; not in the file
+  double native_us;
+  double vendor_us;
 };
 // In order of calls, without the choices among a vendor's plans.
 std::vector<TunedCall> tuned_calls(Device device);

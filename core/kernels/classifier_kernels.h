@@ -118,7 +118,9 @@ KERNEL(batch_norm_backward_apply,
 // [], counts one more. Each may be undefined. To see which provider is faster a call is run several
 // times, then without this.
 struct RunningStatistics {
-  Tensor mean, var, batches;
+  Tensor mean;
+  Tensor var;
+  Tensor batches;
   double momentum = 0;
   RunningStatistics when_timed() const { return {}; }
 };
@@ -183,7 +185,9 @@ KERNEL(augment_images,
 // captured step needs no host. Where lr is NaN nothing changes: a step can be skipped without
 // asking the device. One floating dtype.
 struct SgdStepOptions {
-  double momentum = 0, dampening = 0, weight_decay = 0;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
   bool nesterov = false;
 };
 // Momentum as PyTorch has it:
@@ -194,7 +198,10 @@ struct SgdStepOptions {
 KERNEL(sgd_step, (const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
                   const Tensor& step, const SgdStepOptions& options));
 struct AdamStepOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
   // AdamW (Loshchilov & Hutter 2019): param -= lr weight_decay param instead of adding to g.
   bool decoupled = false;
 };

@@ -15,7 +15,8 @@ struct ElementwiseArithmetic {
   // Integers that do not fit wrap, so sums and products are taken in an unsigned type.
   template <class A>
   struct Affine {
-    Wrapping<A> scale, shift;
+    Wrapping<A> scale;
+    Wrapping<A> shift;
     RINGGRAD_HOST_DEVICE A operator()(A x) const {
       return static_cast<A>(scale * Wrapping<A>(x) + shift);
     }
@@ -30,7 +31,8 @@ struct ElementwiseArithmetic {
 
   template <class A>
   struct Axpby {
-    Wrapping<A> alpha, beta;
+    Wrapping<A> alpha;
+    Wrapping<A> beta;
     RINGGRAD_HOST_DEVICE A operator()(A x, A y) const {
       return static_cast<A>(alpha * Wrapping<A>(x) + beta * Wrapping<A>(y));
     }

@@ -14,7 +14,8 @@ namespace ringgrad {
 // which is Φ's derivative.
 template <class A>
 struct Normal {
-  A below, density;
+  A below;
+  A density;
 };
 inline constexpr double kSqrtHalf = 0.70710678118654752440;          // 1 / √2
 inline constexpr double kInverseSqrtTwoPi = 0.39894228040143267794;  // 1 / √(2π)
@@ -177,7 +178,8 @@ struct ElementwiseFunctions {
   };
   template <class A>
   struct PowerBackward {
-    A exponent, less_one;
+    A exponent;
+    A less_one;
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x) const {
       return dy * std::pow(x, less_one) * exponent;
     }
@@ -220,7 +222,8 @@ struct ElementwiseFunctions {
       return -t * limited(Math::log(x)) - (1 - t) * limited(Math::log1p(-x));
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const {
-      const A slope = x * (1 - x), least = 1e-12F;  // PyTorch's, a float32
+      const A slope = x * (1 - x);
+      const A least = 1e-12F;  // PyTorch's, a float32
       return dy * (x - t) / (slope < least ? least : slope);
     }
   };

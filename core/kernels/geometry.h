@@ -12,7 +12,8 @@ namespace ringgrad {
 
 // A height and a width; one number stands for both.
 struct Pair {
-  int64_t h, w;
+  int64_t h;
+  int64_t w;
   template <class A>
   requires kIsOfKind<A, int64_t>
   constexpr Pair(A both) : Pair(both, both) {}

@@ -39,7 +39,9 @@ class KernelProfile : private KernelObserver {
 
   KernelObserver* previous_;
   struct Sum {
-    double milliseconds = 0, operations = 0, bytes = 0;
+    double milliseconds = 0;
+    double operations = 0;
+    double bytes = 0;
   };
   Sum inner_;  // of the kernels that the running one has called
   std::vector<KernelCall> calls_;

@@ -39,11 +39,13 @@ struct LadderProblem {
 };
 
 struct Ladder {
-  const char* kernel;                 // its name: "matmul"
-  const char* computes;               // a formula with shapes
-  std::vector<LadderStep> steps;      // the slowest first; people count them from 1
-  std::vector<const char*> sizes;     // the names of the numbers that say how large a problem is
-  std::vector<int64_t> large, small;  // worth measuring on a GPU; enough to count by emulation
+  const char* kernel;              // its name: "matmul"
+  const char* computes;            // a formula with shapes
+  std::vector<LadderStep> steps;   // the slowest first; people count them from 1
+  std::vector<const char*> sizes;  // the names of the numbers that say how large a problem is
+  // worth measuring on a GPU; enough to count by emulation
+  std::vector<int64_t> large;
+  std::vector<int64_t> small;
   // Throws ShapeError where the steps want other sizes. REQUIRES: as many numbers as `sizes`, all
   // positive; float32, float16 or bfloat16.
   LadderProblem (*problem)(Device device, DType dtype, const std::vector<int64_t>& size);

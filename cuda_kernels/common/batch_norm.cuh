@@ -9,11 +9,17 @@ namespace ringgrad::cuda {
 
 template <class T, class A = Compute<T>>
 struct Normalise {
-  const A *mean, *var, *weight, *bias;  // weight and bias: nullptr for 1 and 0
+  // weight and bias: nullptr for 1 and 0
+  const A* mean;
+  const A* var;
+  const A* weight;
+  const A* bias;
   A eps;
 
   struct Line {
-    A mean, scale, shift;
+    A mean;
+    A scale;
+    A shift;
     __device__ __forceinline__ A operator()(A x) const { return (x - mean) * scale + shift; }
   };
   __device__ __forceinline__ Line line(int64_t c) const {
@@ -23,20 +29,30 @@ struct Normalise {
 
 template <class T, class A = Compute<T>>
 struct BackwardTerms {
-  const A *mean, *var, *weight, *sum_dy, *sum_dy_xhat;
-  A eps, share;  // share = 1 / count
+  const A* mean;
+  const A* var;
+  const A* weight;
+  const A* sum_dy;
+  const A* sum_dy_xhat;
+  // share = 1 / count
+  A eps;
+  A share;
 
   // dx = scale (g - mean_g - (x - mean) slope), where slope = 0 without (x - mean), which may be
   // infinite
   struct Line {
-    A mean, scale, mean_g, slope;
+    A mean;
+    A scale;
+    A mean_g;
+    A slope;
     __device__ __forceinline__ A operator()(A g, A x) const {
       const A apart = slope == 0 ? A(0) : x - mean;
       return scale * (g - mean_g - apart * slope);
     }
   };
   __device__ __forceinline__ Line line(int64_t c) const {
-    const A rstd = 1 / std::sqrt(var[c] + eps), scale = (weight ? weight[c] : A(1)) * rstd;
+    const A rstd = 1 / std::sqrt(var[c] + eps);
+    const A scale = (weight ? weight[c] : A(1)) * rstd;
     if (share == 0) return {mean[c], scale, A(0), A(0)};
     return {mean[c], scale, sum_dy[c] * share, sum_dy_xhat[c] * share * rstd};
   }

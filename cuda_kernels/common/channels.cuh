@@ -13,7 +13,9 @@ namespace ringgrad::cuda {
 // x [N, C, …] as [N, C, S] (the memory of NCHW) or as [N·S, C] (of NHWC). A term is one of a
 // channel's N·S elements. REQUIRES of the constructor: x is contiguous or channels-last.
 struct Channels {
-  int64_t C, S, terms;
+  int64_t C;
+  int64_t S;
+  int64_t terms;
   bool last;  // channels are neighbours in memory
 
   explicit Channels(const Tensor& x) : C(x.shape()[1]), S(1), terms(0), last(!x.is_contiguous()) {
@@ -107,12 +109,13 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
   constexpr int kInFlight = Reducer::kInFlight;
   const int lanes = kThreads / columns;
   __shared__ State states[kSize * kThreads];
-  const int column = static_cast<int>(threadIdx.x) % columns,
-            lane = static_cast<int>(threadIdx.x) / columns;
-  const int64_t segment = blockIdx.x % segments, group = blockIdx.x / segments,
-                c = (group * columns + column) * kSize;
-  const int64_t first = segment * terms_of_segment,
-                last = min(first + terms_of_segment, channels.terms);
+  const int column = static_cast<int>(threadIdx.x) % columns;
+  const int lane = static_cast<int>(threadIdx.x) / columns;
+  const int64_t segment = blockIdx.x % segments;
+  const int64_t group = blockIdx.x / segments;
+  const int64_t c = (group * columns + column) * kSize;
+  const int64_t first = segment * terms_of_segment;
+  const int64_t last = min(first + terms_of_segment, channels.terms);
   State state[kSize]{};
   if (c < channels.C) {
     const auto constants = reducer.template constants<kSize>(c);
@@ -177,10 +180,10 @@ void reduce_channels(Stream stream, const Channels& channels, bool aligned,
   // flight; and so few that a float32 sum of them is as good as core/kernels.h promises. Thousands
   // of groups fill the device by themselves.
   constexpr int64_t kMostTerms = 2048;
-  const int64_t lanes = kThreads / columns,
-                groups = blocks_for(channels.C, vectors ? columns * kSize : columns);
-  const int64_t wave = kBlocksOfWave * multiprocessors(stream.device),
-                step = lanes * Reducer::kInFlight;
+  const int64_t lanes = kThreads / columns;
+  const int64_t groups = blocks_for(channels.C, vectors ? columns * kSize : columns);
+  const int64_t wave = kBlocksOfWave * multiprocessors(stream.device);
+  const int64_t step = lanes * Reducer::kInFlight;
   const int64_t share = blocks_for(channels.terms, std::max<int64_t>(1, wave / groups));
   const int64_t segment = groups > kCounters
                               ? std::max(channels.terms, step)

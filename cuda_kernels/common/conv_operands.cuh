@@ -21,11 +21,28 @@
 namespace ringgrad::cuda {
 
 struct ConvGeometry {
-  Image x, w, y;  // w as an image: N = filters, C = channels of a group, H × W = taps
-  int stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
-  int channels, filters;  // of one group
-  Divider by_channels, by_filters, by_tap_width, by_x_height, by_x_width, by_y_height, by_y_width;
-  Divider by_stride_h, by_stride_w;
+  // w as an image: N = filters, C = channels of a group, H × W = taps
+  Image x;
+  Image w;
+  Image y;
+  int stride_h;
+  int stride_w;
+  int padding_h;
+  int padding_w;
+  int dilation_h;
+  int dilation_w;
+  // of one group
+  int channels;
+  int filters;
+  Divider by_channels;
+  Divider by_filters;
+  Divider by_tap_width;
+  Divider by_x_height;
+  Divider by_x_width;
+  Divider by_y_height;
+  Divider by_y_width;
+  Divider by_stride_h;
+  Divider by_stride_w;
 
   ConvGeometry(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o)
       : x(x),
@@ -52,12 +69,16 @@ struct ConvGeometry {
 
 // (n, h, w) of pixel number i of an image of that height and width.
 struct Pixel {
-  int n, h, w;
+  int n;
+  int h;
+  int w;
 
   __device__ __forceinline__ Pixel(Divider height, Divider width, int64_t i) {
     const auto [row, column] = width(static_cast<unsigned>(i));
     const auto [image, row_of_image] = height(row);
-    n = static_cast<int>(image), h = static_cast<int>(row_of_image), w = static_cast<int>(column);
+    n = static_cast<int>(image);
+    h = static_cast<int>(row_of_image);
+    w = static_cast<int>(column);
   }
 };
 __device__ __forceinline__ Pixel x_pixel(const ConvGeometry& g, int64_t i) {
@@ -69,19 +90,24 @@ __device__ __forceinline__ Pixel y_pixel(const ConvGeometry& g, int64_t i) {
 
 // (r, s, c) of tap × channel number k, or of tap × filter number k.
 struct Tap {
-  int r, s, c;
+  int r;
+  int s;
+  int c;
 
   __device__ __forceinline__ Tap(const ConvGeometry& g, Divider channels, int64_t k) {
     const auto [tap, channel] = channels(static_cast<unsigned>(k));
     const auto [row, column] = g.by_tap_width(tap);
-    r = static_cast<int>(row), s = static_cast<int>(column), c = static_cast<int>(channel);
+    r = static_cast<int>(row);
+    s = static_cast<int>(column);
+    c = static_cast<int>(channel);
   }
 };
 
 // What a pixel, or a tap, contributes to a place in an image: a part of its coordinates and of its
 // offset in memory.
 struct Part {
-  int h, w;
+  int h;
+  int w;
   int64_t offset;
 };
 constexpr int kNowhere = -(1 << 30);  // a coordinate that no other part brings back into the image
@@ -103,12 +129,14 @@ struct PatchMatrix {
   // is.
   __device__ __forceinline__ Part corner(int64_t i) const {
     const Pixel y = y_pixel(g, i);
-    const int h = y.h * g.stride_h - g.padding_h, w = y.w * g.stride_w - g.padding_w;
+    const int h = y.h * g.stride_h - g.padding_h;
+    const int w = y.w * g.stride_w - g.padding_w;
     return {h, w, g.x.at(y.n, 0, h, w)};
   }
   __device__ __forceinline__ Part within(int64_t k) const {
     const Tap tap(g, g.by_channels, k);
-    const int h = tap.r * g.dilation_h, w = tap.s * g.dilation_w;
+    const int h = tap.r * g.dilation_h;
+    const int w = tap.s * g.dilation_w;
     return {h, w, g.x.at(0, tap.c, h, w)};
   }
 
@@ -153,7 +181,8 @@ struct GradientPatchMatrix {
   // The output pixel that sees this one through the tap, if there is one: h = p stride + r dilation
   // - padding.
   __device__ __forceinline__ const T* address(const Row& row, const Term& term) const {
-    const int h = row.h + term.h, w = row.w + term.w;
+    const int h = row.h + term.h;
+    const int w = row.w + term.w;
     if (h < 0 || w < 0) return nullptr;
     const auto [p, h_left] = g.by_stride_h(static_cast<unsigned>(h));
     const auto [q, w_left] = g.by_stride_w(static_cast<unsigned>(w));
@@ -203,7 +232,8 @@ struct WeightMatrix : InMemory<T> {
 template <class T>
 struct ImageStore {
   Image image;
-  Divider by_height, by_width;
+  Divider by_height;
+  Divider by_width;
   int channels;  // of one group
   T* data;
   const Compute<T>* bias;
@@ -235,7 +265,9 @@ struct AddingImageStore : ImageStore<T> {
 template <class A>
 struct PartialStore {
   A* partials;
-  int64_t groups, M, N;
+  int64_t groups;
+  int64_t M;
+  int64_t N;
 
   __device__ __forceinline__ A* at(int64_t group, int split, int64_t m, int64_t n) const {
     return partials + ((split * groups + group) * M + m) * N + n;

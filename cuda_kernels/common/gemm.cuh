@@ -36,7 +36,10 @@ __device__ __forceinline__ C first_term(const Store& store, int64_t batch, int64
 }
 
 struct GemmShape {
-  int64_t batches, M, N, K;
+  int64_t batches;
+  int64_t M;
+  int64_t N;
+  int64_t K;
   // K is cut into as many parts; each gives a result of its own, to be added up afterwards.
   int splits = 1;
 };
@@ -50,8 +53,12 @@ inline unsigned gemm_blocks(const GemmShape& shape, int rows, int columns) {
 
 // What this block computes: rows from m0, columns from n0, slices [first, last) of K.
 struct GemmTile {
-  int64_t batch, m0, n0;
-  int split, first_slice, last_slice;
+  int64_t batch;
+  int64_t m0;
+  int64_t n0;
+  int split;
+  int first_slice;
+  int last_slice;
 
   __device__ __forceinline__ GemmTile(const GemmShape& shape, int rows, int columns, int slice) {
     const auto across = static_cast<unsigned>((shape.N + columns - 1) / columns);
@@ -85,7 +92,10 @@ struct InMemory {
 template <class T>
 struct MatrixOperand : InMemory<T> {
   const T* data;
-  int64_t size, batch_stride, long_stride, k_stride;
+  int64_t size;
+  int64_t batch_stride;
+  int64_t long_stride;
+  int64_t k_stride;
 
   __device__ __forceinline__ const T* row(int64_t batch, int64_t i) const {
     return i < size ? data + batch * batch_stride + i * long_stride : nullptr;
@@ -113,7 +123,8 @@ bool loads_vectors(const MatrixOperand<T>& x) {
 template <class T>
 struct MatrixStore {
   T* c;
-  int64_t M, N;
+  int64_t M;
+  int64_t N;
   const T* bias;
 
   __device__ __forceinline__ T* at(int64_t batch, int, int64_t m, int64_t n) const {

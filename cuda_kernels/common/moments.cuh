@@ -10,13 +10,16 @@ namespace ringgrad::cuda {
 // large against the deviation.
 template <class A>
 struct Moments {
-  A count, mean, squares;
+  A count;
+  A mean;
+  A squares;
 };
 
 // kernels::RunningStatistics, each nullptr where there is none.
 template <class A>
 struct Running {
-  A *mean = nullptr, *var = nullptr;
+  A* mean = nullptr;
+  A* var = nullptr;
   int64_t* batches = nullptr;
   A momentum = 0;
 };
@@ -28,7 +31,8 @@ struct StatsReducer {
   using State = Moments<A>;
   static constexpr int kInFlight = 4;
   const T* x;
-  A *mean, *var;
+  A* mean;
+  A* var;
   Running<A> running;
 
   template <int kSize>
@@ -42,10 +46,12 @@ struct StatsReducer {
   template <int kSize>
   __device__ __forceinline__ void add(State (&s)[kSize], Nothing,
                                       const Vector<T, kSize>& in) const {
-    const A count = s[0].count + 1, share = 1 / count;  // all have seen as many
+    const A count = s[0].count + 1;
+    const A share = 1 / count;  // all have seen as many
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      const A value = widen(in.element[k]), apart = value - s[k].mean;
+      const A value = widen(in.element[k]);
+      const A apart = value - s[k].mean;
       s[k].count = count;
       s[k].mean += apart * share;
       s[k].squares += apart * (value - s[k].mean);
@@ -57,14 +63,16 @@ struct StatsReducer {
   template <int kMany>
   __device__ __forceinline__ void merge(State& s, const State (&others)[kMany]) const {
     const A near = others[0].count > 0 ? others[0].mean : s.mean;
-    A count = s.count, sum = s.count * (s.mean - near);
+    A count = s.count;
+    A sum = s.count * (s.mean - near);
 #pragma unroll
     for (int i = 0; i < kMany; ++i) {
       count += others[i].count;
       sum += others[i].count * (others[i].mean - near);
     }
     if (count == 0) return;
-    const A mean = near + sum / count, apart = s.mean - mean;
+    const A mean = near + sum / count;
+    const A apart = s.mean - mean;
     A squares = s.squares + s.count * apart * apart;
 #pragma unroll
     for (int i = 0; i < kMany; ++i) {

@@ -47,7 +47,8 @@ __device__ __forceinline__ A warp_reduce(A value, Operation operation) {
 template <class A, class Operation>
 __device__ A block_reduce(A value, Operation operation, A neutral) {
   __shared__ A partial[kWarp];
-  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const unsigned lane = threadIdx.x % kWarp;
+  const unsigned warp = threadIdx.x / kWarp;
   value = warp_reduce(value, operation);
   if (lane == 0) partial[warp] = value;
   __syncthreads();

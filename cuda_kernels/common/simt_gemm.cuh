@@ -10,7 +10,10 @@
 
 namespace ringgrad::cuda {
 
-inline constexpr int kSimtTile = 64, kSimtSlice = 16, kSimtSide = 4, kSimtThreads = 256;
+inline constexpr int kSimtTile = 64;
+inline constexpr int kSimtSlice = 16;
+inline constexpr int kSimtSide = 4;
+inline constexpr int kSimtThreads = 256;
 // Per thread, operand and slice.
 inline constexpr int kSimtLoads = kSimtTile * kSimtSlice / kSimtThreads;
 
@@ -53,10 +56,11 @@ template <class A, class B, class Store, bool kAAlongK, bool kBAlongK>
 __global__ void __launch_bounds__(kSimtThreads)
     simt_gemm_kernel(GemmShape shape, A a, B b, Store store) {
   using C = Compute<typename A::Value>;
-  __shared__ C a_slice[kSimtSlice][kSimtTile + 1], b_slice[kSimtSlice][kSimtTile + 1];
+  __shared__ C a_slice[kSimtSlice][kSimtTile + 1];
+  __shared__ C b_slice[kSimtSlice][kSimtTile + 1];
   constexpr int kAcross = kSimtTile / kSimtSide;
-  const int tx = static_cast<int>(threadIdx.x) % kAcross,
-            ty = static_cast<int>(threadIdx.x) / kAcross;
+  const int tx = static_cast<int>(threadIdx.x) % kAcross;
+  const int ty = static_cast<int>(threadIdx.x) / kAcross;
   const GemmTile tile(shape, kSimtTile, kSimtTile, kSimtSlice);
   const ElementLoader<A, kAAlongK> a_loader(a, tile.batch, tile.m0, shape.K);
   const ElementLoader<B, kBAlongK> b_loader(b, tile.batch, tile.n0, shape.K);
@@ -65,7 +69,8 @@ __global__ void __launch_bounds__(kSimtThreads)
   for (int i = 0; i < kSimtSide; ++i)
 #pragma unroll
     for (int j = 0; j < kSimtSide; ++j) {
-      const int64_t m = tile.m0 + ty + i * kAcross, n = tile.n0 + tx + j * kAcross;
+      const int64_t m = tile.m0 + ty + i * kAcross;
+      const int64_t n = tile.n0 + tx + j * kAcross;
       total[i][j] = m < shape.M && n < shape.N ? first_term<C>(store, tile.batch, m, n) : C(0);
     }
   for (int slice = tile.first_slice; slice < tile.last_slice; ++slice) {
@@ -74,7 +79,8 @@ __global__ void __launch_bounds__(kSimtThreads)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kSimtSlice; ++k) {
-      C row[kSimtSide], column[kSimtSide];
+      C row[kSimtSide];
+      C column[kSimtSide];
 #pragma unroll
       for (int r = 0; r < kSimtSide; ++r) {
         row[r] = a_slice[k][ty + r * kAcross];
@@ -91,7 +97,8 @@ __global__ void __launch_bounds__(kSimtThreads)
   for (int i = 0; i < kSimtSide; ++i)
 #pragma unroll
     for (int j = 0; j < kSimtSide; ++j) {
-      const int64_t m = tile.m0 + ty + i * kAcross, n = tile.n0 + tx + j * kAcross;
+      const int64_t m = tile.m0 + ty + i * kAcross;
+      const int64_t n = tile.n0 + tx + j * kAcross;
       if (m < shape.M && n < shape.N)
         *store.at(tile.batch, tile.split, m, n) = store.result(tile.batch, n, total[i][j]);
     }

@@ -54,8 +54,14 @@ struct StridedIndex {
 // A 4-D tensor as kernels see it: logical sizes N C H W, and strides, which are those of NCHW or of
 // NHWC memory.
 struct Image {
-  int64_t N, C, H, W;
-  int64_t n_stride, c_stride, h_stride, w_stride;
+  int64_t N;
+  int64_t C;
+  int64_t H;
+  int64_t W;
+  int64_t n_stride;
+  int64_t c_stride;
+  int64_t h_stride;
+  int64_t w_stride;
 
   explicit Image(const Tensor& x)
       : N(x.shape()[0]),
@@ -72,7 +78,10 @@ struct Image {
   }
 
   struct Place {
-    int64_t n, c, h, w;
+    int64_t n;
+    int64_t c;
+    int64_t h;
+    int64_t w;
   };
   // Element number i in the order of memory: neighbouring threads then touch neighbouring elements
   // in either layout.
@@ -94,7 +103,9 @@ inline bool is_image(const Tensor& x) {
 // n / d = (⌊n · multiplier / 2^32⌋ + n) >> shift for n < 2^31, where 2^shift is the least power of
 // two that is not below d, and multiplier = ⌊2^32 (2^shift - d) / d⌋ + 1.
 struct Divider {
-  unsigned divisor, multiplier, shift = 0;
+  unsigned divisor;
+  unsigned multiplier;
+  unsigned shift = 0;
 
   // REQUIRES: by < 2^31. A 0 stands for 1: what is empty asks nothing.
   explicit Divider(int64_t by) : divisor(by > 0 ? static_cast<unsigned>(by) : 1) {
@@ -103,7 +114,8 @@ struct Divider {
   }
 
   struct Result {
-    unsigned quotient, remainder;
+    unsigned quotient;
+    unsigned remainder;
   };
   // REQUIRES: n < 2^31.
   __device__ __forceinline__ Result operator()(unsigned n) const {

@@ -21,14 +21,20 @@ namespace ringgrad::cuda {
 
 inline constexpr int kSlice = 32;  // of K
 inline constexpr int kChunk = 8;   // 16-bit elements in 16 bytes, copied at once
-inline constexpr int kFragmentM = 16, kFragmentN = 8, kFragmentK = 16;
+inline constexpr int kFragmentM = 16;
+inline constexpr int kFragmentN = 8;
+inline constexpr int kFragmentK = 16;
 
 template <int kRows_, int kColumns_, int kWarpsDown_, int kWarpsAcross_, int kStages_>
 struct TensorCoreTile {
-  static constexpr int kRows = kRows_, kColumns = kColumns_, kStages = kStages_;
-  static constexpr int kWarpsDown = kWarpsDown_, kWarpsAcross = kWarpsAcross_;
+  static constexpr int kRows = kRows_;
+  static constexpr int kColumns = kColumns_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kWarpsDown = kWarpsDown_;
+  static constexpr int kWarpsAcross = kWarpsAcross_;
   static constexpr int kThreads = kWarpsDown * kWarpsAcross * kWarp;
-  static constexpr int kWarpRows = kRows / kWarpsDown, kWarpColumns = kColumns / kWarpsAcross;
+  static constexpr int kWarpRows = kRows / kWarpsDown;
+  static constexpr int kWarpColumns = kColumns / kWarpsAcross;
   static_assert(kWarpRows % kFragmentM == 0 && kWarpColumns % (2 * kFragmentN) == 0,
                 "a warp's part must be made of whole fragments, two columns of them at a time");
 };
@@ -45,7 +51,8 @@ struct SliceLoader {
                 "every thread must copy as much as the others");
 
   Operand operand;
-  int64_t first, K;
+  int64_t first;
+  int64_t K;
   typename Operand::Row rows[kChunks];
 
   static __device__ __forceinline__ int at(int i, int k) {
@@ -72,7 +79,8 @@ struct SliceLoader {
   __device__ __forceinline__ void load(T* shared, int64_t batch, int64_t k0) const {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int64_t k = k0 + chunk_k(c), i = first + chunk_long(c);
+      const int64_t k = k0 + chunk_k(c);
+      const int64_t i = first + chunk_long(c);
       T* to = shared + at(chunk_long(c), chunk_k(c));
       const T* from = k < K ? operand.address(rows[c], operand.term(k)) : nullptr;
       const int64_t left = kAlongK ? K - k : operand.size - i;
@@ -103,13 +111,13 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
   using ALoader = SliceLoader<A, Tile::kRows, kAAlongK, kVectors, Tile::kThreads>;
   using BLoader = SliceLoader<B, Tile::kColumns, kBAlongK, kVectors, Tile::kThreads>;
   constexpr int kStage = ALoader::kElements + BLoader::kElements;
-  constexpr int kFragmentsDown = Tile::kWarpRows / kFragmentM,
-                kFragmentsAcross = Tile::kWarpColumns / kFragmentN;
+  constexpr int kFragmentsDown = Tile::kWarpRows / kFragmentM;
+  constexpr int kFragmentsAcross = Tile::kWarpColumns / kFragmentN;
   DYNAMIC_SHARED(T, stages);
 
   const GemmTile tile(shape, Tile::kRows, Tile::kColumns, kSlice);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp,
-            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warp_row = warp / Tile::kWarpsAcross * Tile::kWarpRows;
   const int warp_column = warp % Tile::kWarpsAcross * Tile::kWarpColumns;
   const ALoader a_loader(a, tile.batch, tile.m0, shape.K);
@@ -170,7 +178,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
     const T* b_slice = a_slice + ALoader::kElements;
 #pragma unroll
     for (int k = 0; k < kSlice; k += kFragmentK) {
-      unsigned a_fragment[kFragmentsDown][4], b_fragment[kFragmentsAcross][2];
+      unsigned a_fragment[kFragmentsDown][4];
+      unsigned b_fragment[kFragmentsAcross][2];
 #pragma unroll
       for (int i = 0; i < kFragmentsDown; ++i) {
         // The four 8 × 8 matrices of a fragment: rows 0-7 and 8-15 of the first 8 columns, then of

@@ -31,7 +31,8 @@ inline constexpr int kMaxThreads = 1024;
 // What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to
 // more.
 struct Lane {
-  uint64_t in, out;
+  uint64_t in;
+  uint64_t out;
   int source;  // the lane whose value a shuffle reads
 };
 
@@ -74,14 +75,19 @@ class Block {
     AsyncCopies copies;
   };
   struct Rendezvous {
-    uint32_t mask, arrived;
+    uint32_t mask;
+    uint32_t arrived;
     Combine combine;
     const char* kind;
   };
   // Sets of lanes, one bit each. A lane is ready, running, at the barrier, in a rendezvous, or has
   // exited.
   struct Warp {
-    uint32_t lanes, started, ready, at_barrier, exited;
+    uint32_t lanes;
+    uint32_t started;
+    uint32_t ready;
+    uint32_t at_barrier;
+    uint32_t exited;
     // The rendezvous that have lanes waiting.
     uint32_t arrived_groups;
     std::array<Lane, kWarpSize> values;
@@ -124,7 +130,9 @@ class Block {
   std::array<Warp, kMaxThreads / kWarpSize> warps_;
   uint32_t ready_warps_ = 0;
   int warp_ = 0;  // preferred: the warp that ran last
-  int current_ = 0, waiting_at_barrier_ = 0, exited_ = 0;
+  int current_ = 0;
+  int waiting_at_barrier_ = 0;
+  int exited_ = 0;
   Site barrier_site_;
   std::exception_ptr error_;
 

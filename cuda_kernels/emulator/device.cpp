@@ -13,13 +13,15 @@ constinit thread_local cudaError_t last_error = cudaSuccess;
 
 struct Detail {
   cudaError_t error = cudaSuccess;  // the error that `text` belongs to
-  std::string text, message;
+  std::string text;
+  std::string message;
 };
 thread_local Detail last_detail;
 
 struct ErrorText {
   cudaError_t error;
-  const char *name, *text;
+  const char* name;
+  const char* text;
 };
 constexpr ErrorText kErrors[] = {
     {cudaSuccess, "cudaSuccess", "no error"},

@@ -9,10 +9,14 @@
 
 // CUDA's built-in types.
 struct uint3 {
-  unsigned x, y, z;
+  unsigned x;
+  unsigned y;
+  unsigned z;
 };
 struct dim3 {
-  unsigned x, y, z;
+  unsigned x;
+  unsigned y;
+  unsigned z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
@@ -20,7 +24,8 @@ namespace ringgrad::emulator {
 
 // A launch: every block of it runs body(arguments) once per CUDA thread.
 struct Grid {
-  dim3 grid, block;
+  dim3 grid;
+  dim3 block;
   size_t shared_bytes;
   void (*body)(const void* arguments);
   const void* arguments;
@@ -53,7 +58,8 @@ enum class AsyncCopy : uint8_t { None, Started, Landed };
 struct Access {
   const void* address;
   size_t bytes;
-  bool write, atomic;
+  bool write;
+  bool atomic;
   const void* pc;  // where in the program
   AsyncCopy async = AsyncCopy::None;
   bool aligned = false;  // the instruction wants an address that is a multiple of `bytes`

@@ -28,7 +28,8 @@
   Type* name = static_cast<Type*>(::ringgrad::emulator::running_block->dynamic_shared())
 
 inline constinit thread_local uint3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0};
-inline constinit thread_local dim3 blockDim, gridDim;
+inline constinit thread_local dim3 blockDim;
+inline constinit thread_local dim3 gridDim;
 
 namespace ringgrad::emulator {
 
@@ -84,19 +85,22 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32, RINGGRAD_SITE)
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, RINGGRAD_SITE) {
-  const int lane = ringgrad::emulator::lane(), source = lane + static_cast<int>(delta);
+  const int lane = ringgrad::emulator::lane();
+  const int source = lane + static_cast<int>(delta);
   const bool inside = (lane & (width - 1)) + static_cast<int>(delta) < width;
   return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_down_sync", site);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, RINGGRAD_SITE) {
-  const int lane = ringgrad::emulator::lane(), source = lane - static_cast<int>(delta);
+  const int lane = ringgrad::emulator::lane();
+  const int source = lane - static_cast<int>(delta);
   const bool inside = (lane & (width - 1)) >= static_cast<int>(delta);
   return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_up_sync", site);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, RINGGRAD_SITE) {
-  const int lane = ringgrad::emulator::lane(), source = lane ^ lane_mask;
+  const int lane = ringgrad::emulator::lane();
+  const int source = lane ^ lane_mask;
   const bool inside = (source & ~(width - 1)) <= (lane & ~(width - 1));
   return ringgrad::emulator::shuffle(mask, value, inside ? source : lane, "__shfl_xor_sync", site);
 }

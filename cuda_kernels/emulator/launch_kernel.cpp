@@ -17,7 +17,8 @@ constexpr unsigned kMaxGridYZ = 65535;
 constexpr size_t kSharedBytesUnasked = 48 * 1024;  // more must be asked for, per kernel and device
 
 std::string wrong_configuration(const cudaLaunchConfig_t& config) {
-  const dim3 g = config.gridDim, b = config.blockDim;
+  const dim3 g = config.gridDim;
+  const dim3 b = config.blockDim;
   const auto shape = [](dim3 d) { return str("(", d.x, ", ", d.y, ", ", d.z, ")"); };
   const uint64_t threads = uint64_t{b.x} * b.y * b.z;
   if (threads == 0 || threads > kMaxThreads || b.z > 64)

@@ -54,13 +54,16 @@ struct Call {
 struct Collective {
   std::vector<Call> calls;    // by rank
   std::vector<bool> arrived;  // by rank
-  int arrivals = 0, returns = 0;
+  int arrivals = 0;
+  int returns = 0;
   bool done = false;
 };
 
 // What the ranks of one communicator share.
 struct CommunicatorState {
-  int size = 0, joined = 0, aborted = 0;
+  int size = 0;
+  int joined = 0;
+  int aborted = 0;
   std::mutex mutex;  // guards all of it, and `aborted` of its communicators
   std::condition_variable changed;
   std::map<uint64_t, Collective> collectives;                       // by their number
@@ -113,7 +116,8 @@ void reduce(const std::vector<const void*>& from, void* to, size_t offset, size_
 // All results are formed before any is written: a rank may receive where it sends from.
 void execute(const std::vector<Call>& calls) {
   const Call& first = calls[0];
-  const size_t ranks = calls.size(), bytes = first.count * bytes_of(first.type);
+  const size_t ranks = calls.size();
+  const size_t bytes = first.count * bytes_of(first.type);
   std::vector<const void*> from;
   for (const Call& call : calls) from.push_back(call.send);
   std::vector<std::string> results(ranks);
@@ -169,7 +173,8 @@ bool is_captured(cudaStream_t stream) {
 
 struct ncclComm {
   std::shared_ptr<CommunicatorState> state;
-  int rank, device;
+  int rank;
+  int device;
   bool blocking;
   // A last call that does not block goes on, until somebody asks how it goes.
   std::atomic<bool> in_background = false;

@@ -48,7 +48,8 @@ void Block::fence() {
 }
 
 Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* kind, Site site) {
-  const int warp = current_ / kWarpSize, me = lane();
+  const int warp = current_ / kWarpSize;
+  const int me = lane();
   Warp& w = warps_[warp];
   mask &= w.lanes;  // a full mask in a partial last warp names lanes that do not exist
   if (!(mask >> me & 1))
@@ -89,7 +90,8 @@ bool Block::complete(int warp, Rendezvous& meeting) {
 }
 
 void Block::fail(Site site, const std::string& problem) {
-  const uint3 t = threadIdx, b = blockIdx;
+  const uint3 t = threadIdx;
+  const uint3 b = blockIdx;
   throw CudaError(str(site.line ? site.text() + ": " : "", "block (", b.x, ", ", b.y, ", ", b.z,
                       "), thread (", t.x, ", ", t.y, ", ", t.z, "): ", problem));
 }

@@ -40,7 +40,8 @@ struct Capture {
   std::thread::id thread;
   std::vector<CUstream_st*> streams;
   std::vector<Node> nodes;
-  bool invalid = false, ended = false;
+  bool invalid = false;
+  bool ended = false;
 };
 
 struct Allocation {
@@ -61,7 +62,8 @@ struct DeviceState {
 struct CUstream_st {
   int device = 0;
   std::deque<ringgrad::emulator::Operation> queue;
-  uint64_t submitted = 0, completed = 0;
+  uint64_t submitted = 0;
+  uint64_t completed = 0;
   bool running = false;
   std::shared_ptr<ringgrad::emulator::Capture> capture;
   bool helped = false;        // a thread of its own runs its next operation

@@ -58,7 +58,8 @@ class AsyncCopies {
   struct Copy {
     void* destination;
     const void* source;
-    size_t bytes, zero_fill;
+    size_t bytes;
+    size_t zero_fill;
     int group;
     const void* pc;
   };

@@ -34,11 +34,14 @@ std::string combine_nothing(Lane*, uint32_t) { return ""; }
 
 namespace {
 
-constexpr int kM = 16, kN = 8, kK = 16;
+constexpr int kM = 16;
+constexpr int kN = 8;
+constexpr int kK = 16;
 
 struct MmaOperands {
   float* d;
-  const unsigned *a, *b;
+  const unsigned* a;
+  const unsigned* b;
   ToFloat to_float;
 
   float a_at(int word, int half) const {
@@ -54,10 +57,13 @@ std::string combine_mma(Lane* lanes, uint32_t arrived) {
   const auto operands = [&](int lane) -> const MmaOperands& {
     return *reinterpret_cast<MmaOperands*>(lanes[lane].in);
   };
-  float a[kM][kK], b[kK][kN], d[kM][kN];
+  float a[kM][kK];
+  float b[kK][kN];
+  float d[kM][kN];
   for (int lane = 0; lane < kWarpSize; ++lane) {
     const MmaOperands& mine = operands(lane);
-    const int group = lane / 4, pair = lane % 4 * 2;  // a lane holds pairs of neighbouring elements
+    const int group = lane / 4;
+    const int pair = lane % 4 * 2;  // a lane holds pairs of neighbouring elements
     for (int word = 0; word < 4; ++word)
       for (int half = 0; half < 2; ++half)
         a[group + word % 2 * 8][pair + half + word / 2 * 8] = mine.a_at(word, half);
@@ -69,7 +75,8 @@ std::string combine_mma(Lane* lanes, uint32_t arrived) {
     for (int k = 0; k < kK; ++k)
       for (int n = 0; n < kN; ++n) d[m][n] += a[m][k] * b[k][n];
   for (int lane = 0; lane < kWarpSize; ++lane) {
-    const int group = lane / 4, pair = lane % 4 * 2;
+    const int group = lane / 4;
+    const int pair = lane % 4 * 2;
     for (int i = 0; i < 4; ++i) operands(lane).d[i] = d[group + i / 2 * 8][pair + i % 2];
   }
   return "";
@@ -93,7 +100,8 @@ std::string combine_ldmatrix(Lane* lanes, uint32_t arrived) {
       const auto element = [&](int row, int column) -> unsigned {
         return operands(matrix * 8 + (kTranspose ? column : row)).row[kTranspose ? row : column];
       };
-      const int row = lane / 4, column = lane % 4 * 2;
+      const int row = lane / 4;
+      const int column = lane % 4 * 2;
       operands(lane).fragment[matrix] = element(row, column) | element(row, column + 1) << 16;
     }
   return "";

@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(kThreads) vectors_kernel(int64_t n, T* y, cons
 
 LadderProblem copy_problem(Device device, DType dtype, const std::vector<int64_t>& size) {
   const int64_t n = size[0];
-  const Tensor x = noise({n}, dtype, device), y = empty_like(x);
+  const Tensor x = noise({n}, dtype, device);
+  const Tensor y = empty_like(x);
   return make_problem(
       0, {x}, {y}, [=](int step) { return step < 2 || n % kVectorBytes == 0; },
       [=](int step, Stream stream) {
@@ -69,7 +70,8 @@ LadderProblem copy_problem(Device device, DType dtype, const std::vector<int64_t
 // ---- transpose ----------------------------------------------------------------------------------
 //
 // Mapping: 32 × 8 threads copy 32 × 32 elements, four rows each.
-constexpr int kSide = 32, kRows = 8;
+constexpr int kSide = 32;
+constexpr int kRows = 8;
 
 // Reads rows, and so writes columns.
 template <class T>
@@ -92,8 +94,10 @@ template <class T, int kPitch>
 __global__ void __launch_bounds__(kSide* kRows)
     tile_kernel(int64_t R, int64_t C, T* y, const T* x) {
   __shared__ Compute<T> tile[kSide][kPitch];
-  const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
-  const int64_t r0 = int64_t{blockIdx.y} * kSide, c0 = int64_t{blockIdx.x} * kSide;
+  const int tx = static_cast<int>(threadIdx.x);
+  const int ty = static_cast<int>(threadIdx.y);
+  const int64_t r0 = int64_t{blockIdx.y} * kSide;
+  const int64_t c0 = int64_t{blockIdx.x} * kSide;
   for (int i = ty; i < kSide; i += kRows)
     if (r0 + i < R && c0 + tx < C) tile[i][tx] = widen(x[(r0 + i) * C + c0 + tx]);
   __syncthreads();
@@ -102,8 +106,10 @@ __global__ void __launch_bounds__(kSide* kRows)
 }
 
 LadderProblem transpose_problem(Device device, DType dtype, const std::vector<int64_t>& size) {
-  const int64_t R = size[0], C = size[1];
-  const Tensor x = noise({R, C}, dtype, device), y = empty({C, R}, {dtype, device});
+  const int64_t R = size[0];
+  const int64_t C = size[1];
+  const Tensor x = noise({R, C}, dtype, device);
+  const Tensor y = empty({C, R}, {dtype, device});
   return make_problem(
       0, {x}, {y}, [](int) { return true; },
       [=](int step, Stream stream) {

@@ -26,9 +26,13 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kSide = 64, kDepth = 32, kWarpSide = 32, kBlockThreads = 128;
+constexpr int kSide = 64;
+constexpr int kDepth = 32;
+constexpr int kWarpSide = 32;
+constexpr int kBlockThreads = 128;
 constexpr int kChunk = 8;  // 16-bit elements in 16 bytes
-constexpr int kDown = kWarpSide / 16, kAcross = kWarpSide / 8;
+constexpr int kDown = kWarpSide / 16;
+constexpr int kAcross = kWarpSide / 8;
 
 template <class T, int kPadding>
 struct Slice {
@@ -49,12 +53,15 @@ template <bool kAsync, class T, int kPadding>
 __device__ __forceinline__ void load_slice(Slice<T, kPadding>& to, const GemmShape& shape,
                                            const GemmTile& tile, const T* a, const T* b,
                                            int64_t k0) {
-  constexpr int kRowOfA = kDepth / kChunk, kRowOfB = kSide / kChunk;  // in chunks
+  constexpr int kRowOfA = kDepth / kChunk;
+  constexpr int kRowOfB = kSide / kChunk;  // in chunks
 #pragma unroll
   for (int i = 0; i < kSide * kDepth / kChunk / kBlockThreads; ++i) {
     const int chunk = static_cast<int>(threadIdx.x) + i * kBlockThreads;
-    const int m = chunk / kRowOfA, n = chunk % kRowOfB * kChunk;
-    const int k_of_a = chunk % kRowOfA * kChunk, k_of_b = chunk / kRowOfB;
+    const int m = chunk / kRowOfA;
+    const int n = chunk % kRowOfB * kChunk;
+    const int k_of_a = chunk % kRowOfA * kChunk;
+    const int k_of_b = chunk / kRowOfB;
     copy_chunk<kAsync>(&to.a[m][k_of_a], a + (tile.m0 + m) * shape.K + k0 + k_of_a);
     copy_chunk<kAsync>(&to.b[k_of_b][n], b + (k0 + k_of_b) * shape.N + tile.n0 + n);
   }
@@ -75,7 +82,9 @@ template <class T, int kPadding>
 __device__ __forceinline__ void gather(unsigned (&a)[kDown][4], unsigned (&b)[kAcross][2],
                                        const Slice<T, kPadding>& slice, int row, int column,
                                        int k) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, pair = lane % 4 * 2;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = lane / 4;
+  const int pair = lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < kDown; ++i)
 #pragma unroll
@@ -86,7 +95,8 @@ __device__ __forceinline__ void gather(unsigned (&a)[kDown][4], unsigned (&b)[kA
   for (int j = 0; j < kAcross; ++j)
 #pragma unroll
     for (int word = 0; word < 2; ++word) {
-      const int at = k + pair + word * 8, n = column + j * 8 + group;
+      const int at = k + pair + word * 8;
+      const int n = column + j * 8 + group;
       b[j][word] = pack(slice.b[at][n], slice.b[at + 1][n]);
     }
 }
@@ -105,8 +115,10 @@ __device__ __forceinline__ void load_matrices(unsigned (&a)[kDown][4], unsigned 
   for (int j = 0; j < kAcross; j += 2) {
     unsigned two[4];  // neighbouring fragments of b, of two words each
     ldmatrix_x4<true>(two, &slice.b[k + lane % 16][column + j * 8 + lane / 16 * 8]);
-    b[j][0] = two[0], b[j][1] = two[1];
-    b[j + 1][0] = two[2], b[j + 1][1] = two[3];
+    b[j][0] = two[0];
+    b[j][1] = two[1];
+    b[j + 1][0] = two[2];
+    b[j + 1][1] = two[3];
   }
 }
 
@@ -117,7 +129,8 @@ __device__ __forceinline__ void multiply(Totals& total, const Slice<T, kPadding>
                                          int column) {
 #pragma unroll
   for (int k = 0; k < kDepth; k += 16) {
-    unsigned a[kDown][4], b[kAcross][2];
+    unsigned a[kDown][4];
+    unsigned b[kAcross][2];
     if constexpr (kLdmatrix)
       load_matrices(a, b, slice, row, column, k);
     else
@@ -139,8 +152,8 @@ __device__ __forceinline__ void store(const Totals& total, const MatrixStore<T>&
     for (int j = 0; j < kAcross; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int64_t m = tile.m0 + row + i * 16 + lane / 4 + half * 8,
-                      n = tile.n0 + column + j * 8 + lane % 4 * 2;
+        const int64_t m = tile.m0 + row + i * 16 + lane / 4 + half * 8;
+        const int64_t n = tile.n0 + column + j * 8 + lane % 4 * 2;
         store_vector<2>(c.at(tile.batch, 0, m, n), 0,
                         {c.result(tile.batch, n, total[i][j][half * 2]),
                          c.result(tile.batch, n + 1, total[i][j][half * 2 + 1])});
@@ -155,8 +168,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   using OneSlice = Slice<T, kPadding>;
   DYNAMIC_SHARED(OneSlice, slice);
   const GemmTile tile(shape, kSide, kSide, kDepth);
-  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 2 * kWarpSide,
-            column = warp % 2 * kWarpSide;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = warp / 2 * kWarpSide;
+  const int column = warp % 2 * kWarpSide;
   a += tile.batch * shape.M * shape.K;
   b += tile.batch * shape.K * shape.N;
   Totals total = {};
@@ -187,8 +201,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   using Stage = Slice<T, kChunk>;
   DYNAMIC_SHARED(Stage, stages);
   const GemmTile tile(shape, kSide, kSide, kDepth);
-  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 2 * kWarpSide,
-            column = warp % 2 * kWarpSide;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = warp / 2 * kWarpSide;
+  const int column = warp % 2 * kWarpSide;
   a += tile.batch * shape.M * shape.K;
   b += tile.batch * shape.K * shape.N;
   const auto start = [&](int slice) {

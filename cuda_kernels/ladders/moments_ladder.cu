@@ -63,7 +63,8 @@ void run(int step, Stream stream, const Tensor& mean, const Tensor& var, const T
 
 LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
   const Tensor x = noise({size[0], size[1], size[2], size[2]}, dtype, device, Layout::ChannelsLast);
-  const Tensor mean = empty({size[1]}, {DType::Float32, device}), var = empty_like(mean);
+  const Tensor mean = empty({size[1]}, {DType::Float32, device});
+  const Tensor var = empty_like(mean);
   return make_problem(
       3 * static_cast<double>(x.numel()), {x}, {mean, var},
       [=](int step) {

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kThreads) tree_kernel(int64_t n, float* y, con
   values[t] = i < n ? x[i] : 0;
   for (int level = 1; level < kThreads; level *= 2) {
     __syncthreads();
-    const int adders = kThreads / 2 / level, apart = kNeighboursFirst ? level : adders;
+    const int adders = kThreads / 2 / level;
+    const int apart = kNeighboursFirst ? level : adders;
     const int to = kNeighboursFirst ? 2 * level * t : t;
     if (t < adders) values[to] += values[to + apart];
   }
@@ -82,7 +83,8 @@ void run(int step, Stream stream, const Tensor& y, const Tensor& x) {
 }
 
 LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
-  const Tensor x = noise({size[0]}, dtype, device), y = empty({1}, {dtype, device});
+  const Tensor x = noise({size[0]}, dtype, device);
+  const Tensor y = empty({1}, {dtype, device});
   return make_problem(
       static_cast<double>(size[0]), {x}, {y}, [=](int) { return dtype == DType::Float32; },
       [=](int step, Stream stream) { run(step, stream, y, x); });

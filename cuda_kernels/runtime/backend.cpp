@@ -30,7 +30,8 @@ class EventTimer final : public DeviceTimer {
 
  private:
   Stream stream_;
-  Event begin_, end_;
+  Event begin_;
+  Event end_;
 };
 
 class CudaBackend : public DeviceBackend {
@@ -72,7 +73,8 @@ class CudaBackend : public DeviceBackend {
 
   size_t free_memory(int index) const override {
     const DeviceGuard guard(Device(DeviceType::CUDA, index));
-    size_t available = 0, total = 0;
+    size_t available = 0;
+    size_t total = 0;
     CUDA_CHECK(cudaMemGetInfo(&available, &total));
     return available;
   }

@@ -11,7 +11,8 @@ __global__ void __launch_bounds__(kThreads)
     variances_kernel(int64_t channels, float* var, const float* mean, float eps,
                      Running<float> running, float unbiased) {
   for (int64_t c = thread_number(); c < channels; c += thread_count()) {
-    const float biased = 1 / (var[c] * var[c]) - eps, kept = 1 - running.momentum;
+    const float biased = 1 / (var[c] * var[c]) - eps;
+    const float kept = 1 - running.momentum;
     var[c] = biased;
     if (running.mean) running.mean[c] = kept * running.mean[c] + running.momentum * mean[c];
     if (running.var) running.var[c] = kept * running.var[c] + running.momentum * unbiased * biased;

@@ -82,11 +82,15 @@ bool matmul_cublas(Stream stream, const Tensor& c, const Tensor& a, const Tensor
   const auto [element, compute] = types_of(c.dtype());
   const Operand first(b), second(a);
   const bool wide = c.dtype() == DType::Float64;
-  const double one = 1, keep = bias.defined() ? 1 : 0;
-  const float one32 = 1, keep32 = bias.defined() ? 1 : 0;
+  const double one = 1;
+  const double keep = bias.defined() ? 1 : 0;
+  const float one32 = 1;
+  const float keep32 = bias.defined() ? 1 : 0;
   const void* const alpha = wide ? static_cast<const void*>(&one) : &one32;
   const void* const beta = wide ? static_cast<const void*>(&keep) : &keep32;
-  const int64_t M = c.shape()[1], N = c.shape()[2], K = a.shape()[2];
+  const int64_t M = c.shape()[1];
+  const int64_t N = c.shape()[2];
+  const int64_t K = a.shape()[2];
   check(cublasGemmStridedBatchedEx_64(
             handle, first.op, second.op, N, M, K, alpha, first.x.raw_data(), element, first.leading,
             first.x.strides()[0], second.x.raw_data(), element, second.leading,

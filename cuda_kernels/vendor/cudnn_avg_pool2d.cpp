@@ -36,7 +36,8 @@ bool avg_pool2d_cudnn(Stream stream, const Tensor& y, const Tensor& x,
   const Window window(options);
   const ImageDescriptor images(x.shape(), x.dtype(), *format),
       averages(y.shape(), y.dtype(), *format);
-  const float one = 1, none = 0;
+  const float one = 1;
+  const float none = 0;
   return done(cudnnPoolingForward(handle, window, &one, images, x.raw_data(), &none, averages,
                                   y.raw_data()),
               "avg_pool2d", "cudnnPoolingForward");
@@ -52,7 +53,8 @@ bool avg_pool2d_backward_cudnn(Stream stream, const Tensor& dx, const Tensor& dy
   const Window window(options);
   const ImageDescriptor images(dx.shape(), dx.dtype(), *format),
       averages(dy.shape(), dy.dtype(), *format);
-  const float one = 1, none = 0;
+  const float one = 1;
+  const float none = 0;
   // y and x are asked for, and read for maxima only.
   return done(
       cudnnPoolingBackward(handle, window, &one, averages, dy.raw_data(), averages, dy.raw_data(),

@@ -8,7 +8,12 @@ namespace {
 // A pass, as cuDNN names it and its attributes.
 struct PassNames {
   cudnnBackendDescriptorType_t operation;
-  cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
+  cudnnBackendAttributeName_t x;
+  cudnnBackendAttributeName_t w;
+  cudnnBackendAttributeName_t y;
+  cudnnBackendAttributeName_t convolution;
+  cudnnBackendAttributeName_t alpha;
+  cudnnBackendAttributeName_t beta;
 };
 
 const PassNames& names_of(ConvPass pass) {
@@ -47,7 +52,8 @@ const PassNames& names_of(ConvPass pass) {
 std::shared_ptr<OperationGraph> conv2d_graph(ConvPass pass, const ConvShapes& g) {
   const auto graph = std::make_shared<OperationGraph>();
   const cudnnDataType_t type = cudnn_type(g.dtype);
-  const GraphPart &x = graph->tensor(g.x, type, g.format), &w = graph->tensor(g.w, type, g.format);
+  const GraphPart& x = graph->tensor(g.x, type, g.format);
+  const GraphPart& w = graph->tensor(g.w, type, g.format);
   const GraphPart& y = graph->tensor(g.y, type, g.format);
   const bool wide = g.dtype == DType::Float64;
   const auto pair = [](Pair p) { return std::vector<int64_t>{p.h, p.w}; };

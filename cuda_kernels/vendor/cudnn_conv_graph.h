@@ -13,7 +13,9 @@ enum class ConvPass { Forward, BackwardInput, BackwardWeight };
 struct ConvShapes {
   DType dtype;
   cudnnTensorFormat_t format;
-  Shape x, w, y;
+  Shape x;
+  Shape w;
+  Shape y;
   Conv2dOptions options;
 };
 

@@ -59,7 +59,8 @@ class OperationGraph {
   // float32. If cuDNN's heuristics name none, its engines of last resort are tried. There are at
   // most kMostEngines, with at most kMostOfOne settings of one engine. If cuDNN does not support
   // the graph, the result is empty, or NotImplementedError is thrown.
-  static constexpr size_t kMostEngines = 10, kMostOfOne = 4;
+  static constexpr size_t kMostEngines = 10;
+  static constexpr size_t kMostOfOne = 4;
   std::vector<GraphPart> engines(const GraphTarget& target, DType dtype);
 
  private:
@@ -68,7 +69,8 @@ class OperationGraph {
 
   std::deque<GraphPart> parts_;  // in an order in which those that are named come first
   std::vector<GraphPart*> operations_;
-  int64_t tensors_ = 0, intermediates_ = 0;
+  int64_t tensors_ = 0;
+  int64_t intermediates_ = 0;
 };
 
 // A graph by one engine, ready to run. Engines that are compiled at run time need the device's
@@ -86,7 +88,8 @@ class GraphPlan {
 
  private:
   std::shared_ptr<const OperationGraph> graph_;
-  GraphPart engine_, plan_;
+  GraphPart engine_;
+  GraphPart plan_;
 };
 
 }  // namespace ringgrad::cuda

@@ -33,7 +33,9 @@ std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool 
   OperationGraph& graph = *make.graph;
   const GraphPart &x = make.images(), &y = make.images(), &mean = make.channels(),
                   &rstd = make.channels();
-  const GraphPart &weight = make.channels(), &bias = make.channels(), &eps = graph.number();
+  const GraphPart& weight = make.channels();
+  const GraphPart& bias = make.channels();
+  const GraphPart& eps = graph.number();
   const GraphPart& normalised = residual || relu ? make.between(CUDNN_DATA_FLOAT) : y;
   graph.operation(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
       .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
@@ -59,9 +61,14 @@ std::shared_ptr<OperationGraph> batch_norm_graph(const NormShapes& shapes, bool 
 std::shared_ptr<OperationGraph> batch_norm_backward_graph(const NormShapes& shapes) {
   NormGraph make(shapes);
   OperationGraph& graph = *make.graph;
-  const GraphPart &x = make.images(), &dy = make.images(), &dx = make.images();
-  const GraphPart &mean = make.channels(), &rstd = make.channels(), &weight = make.channels();
-  const GraphPart &sum_dy_xhat = make.channels(), &sum_dy = make.channels();
+  const GraphPart& x = make.images();
+  const GraphPart& dy = make.images();
+  const GraphPart& dx = make.images();
+  const GraphPart& mean = make.channels();
+  const GraphPart& rstd = make.channels();
+  const GraphPart& weight = make.channels();
+  const GraphPart& sum_dy_xhat = make.channels();
+  const GraphPart& sum_dy = make.channels();
   graph.operation(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, x)

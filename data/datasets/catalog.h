@@ -36,11 +36,14 @@ struct DatasetInfo {
   // One line.
   std::string about;
   enum Format { Idx, Cifar10, Cifar100 } format;
-  int64_t train_size, test_size;
+  int64_t train_size;
+  int64_t test_size;
   // The images' channels, and pixels on each side.
-  int64_t channels, image_size;
+  int64_t channels;
+  int64_t image_size;
   // Per channel, of pixel / 255 over the training images.
-  std::vector<float> mean, std;
+  std::vector<float> mean;
+  std::vector<float> std;
   std::vector<std::string> classes;
   std::vector<DatasetFile> files;
   // Other places below the data directory where people keep it.

@@ -64,8 +64,8 @@ ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& fo
   };
   if (info.format == DatasetInfo::Idx) {
     const std::string prefix = split == Split::Train ? "train" : "t10k";
-    const fs::path images = find(prefix + "-images-idx3-ubyte"),
-                   labels = find(prefix + "-labels-idx1-ubyte");
+    const fs::path images = find(prefix + "-images-idx3-ubyte");
+    const fs::path labels = find(prefix + "-labels-idx1-ubyte");
     ImageDataset dataset = read_idx_dataset(info.name, images, labels, info.classes);
     const Shape expected{dataset.size(), info.channels, info.image_size, info.image_size};
     CHECK_AS(DataError, dataset.images.shape() == expected, "data: ", images.string(),

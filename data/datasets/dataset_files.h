@@ -43,7 +43,9 @@ struct CheckedFile {
 struct CheckedDataset {
   std::filesystem::path folder;
   std::vector<CheckedFile> files;
-  int64_t train_size, test_size;  // as found
+  // as found
+  int64_t train_size;
+  int64_t test_size;
 };
 
 // Reads both splits entirely and hashes all files. Throws as read_dataset, but draws nothing.

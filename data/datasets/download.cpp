@@ -162,7 +162,8 @@ Header parse(const ByteReader& reader, std::span<const uint8_t, kBlock> block) {
   for (size_t i = 0; i < kBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : block[i];
   CHECK_AS(DataError, octal(reader, block.subspan(148, 8), "checksum") == sum,
            "tar: ", reader.at(reader.position() - kBlock), ": the header's checksum is wrong");
-  const std::string prefix = text(block.subspan(345, 155)), name = text(block.subspan(0, 100));
+  const std::string prefix = text(block.subspan(345, 155));
+  const std::string name = text(block.subspan(0, 100));
   return {prefix.empty() || text(block.subspan(257, 5)) != "ustar" ? name : prefix + "/" + name,
           octal(reader, block.subspan(124, 12), "size"), block[156] == '0' || block[156] == 0};
 }

@@ -59,7 +59,8 @@ fs::path get_dataset(const DatasetInfo& info, const fs::path& directory,
   const fs::path folder = make_dataset_folder(info, directory);
   for (const DatasetDownload& what : info.downloads) {
     const bool archive = !what.members.empty();
-    const fs::path packed = folder / what.name, unpacked = folder / fs::path(what.name).stem();
+    const fs::path packed = folder / what.name;
+    const fs::path unpacked = folder / fs::path(what.name).stem();
     if (complete(info, folder, archive ? "" : unpacked.filename().string())) continue;
     download_any(what, packed, progress, options);
     if (archive)

@@ -47,7 +47,8 @@ class ByteReader {
   size_t inflate_some(std::span<uint8_t> out);
 
   InputFile file_;
-  uint64_t file_position_ = 0, position_ = 0;
+  uint64_t file_position_ = 0;
+  uint64_t position_ = 0;
   std::unique_ptr<Inflater> inflater_;
 };
 

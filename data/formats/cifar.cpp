@@ -26,7 +26,8 @@ ImageDataset read_cifar(const CifarFormat& format, const std::string& name,
   int64_t count = 0;
   for (const std::string& file : files) {
     readers.push_back(std::make_unique<ByteReader>(folder / file, ByteReader::Raw));
-    const uint64_t bytes = readers.back()->file_size(), whole = bytes / record;
+    const uint64_t bytes = readers.back()->file_size();
+    const uint64_t whole = bytes / record;
     CHECK_AS(DataError, bytes > 0 && bytes % record == 0,
              "cifar: ", readers.back()->at(whole * record), ": found ", bytes % record,
              " bytes, expected whole records of ", record, bytes ? "" : ", at least one");

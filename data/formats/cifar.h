@@ -15,7 +15,8 @@ inline constexpr int64_t kCifarPixels = 3 * 32 * 32;
 
 struct CifarFormat {
   int label_bytes;  // before the pixels of a record; the last of them is the label
-  std::vector<std::string> train_files, test_files;
+  std::vector<std::string> train_files;
+  std::vector<std::string> test_files;
 
   int64_t record_bytes() const { return label_bytes + kCifarPixels; }
 };

@@ -72,8 +72,10 @@ Tensor read_idx(const std::filesystem::path& file) {
 ImageDataset read_idx_dataset(const std::string& name, const std::filesystem::path& images,
                               const std::filesystem::path& labels,
                               const std::vector<std::string>& classes) {
-  ByteReader image_reader(images), label_reader(labels);
-  const Shape image_shape = read_header(image_reader), label_shape = read_header(label_reader);
+  ByteReader image_reader(images);
+  ByteReader label_reader(labels);
+  const Shape image_shape = read_header(image_reader);
+  const Shape label_shape = read_header(label_reader);
   CHECK_AS(DataError, image_shape.dim() == 3 && image_shape.numel() > 0,
            "idx: ", image_reader.at(3), ": holds an array of shape ", image_shape,
            ", expected images: [N, height, width], none of them 0");

@@ -54,7 +54,8 @@ int64_t read_number(std::istream& in, const std::string& path, const char* what)
 
 Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
   in.seekg(2);
-  const int64_t width = read_number(in, path, "width"), height = read_number(in, path, "height");
+  const int64_t width = read_number(in, path, "width");
+  const int64_t height = read_number(in, path, "height");
   const int64_t largest = read_number(in, path, "largest value");
   CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width,
            " x ", height, ", expected at most ", kMaxSide, " pixels a side");
@@ -63,7 +64,9 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
   in.get();  // one white space ends the header
   CHECK_AS(DataError, in, "image: ", path, " ends with its header, expected ", width, " x ", height,
            " pixels after it");
-  const int64_t channels = colour ? 3 : 1, start = in.tellg(), wanted = width * height * channels;
+  const int64_t channels = colour ? 3 : 1;
+  const int64_t start = in.tellg();
+  const int64_t wanted = width * height * channels;
   in.seekg(0, std::ios::end);
   const int64_t found = static_cast<int64_t>(in.tellg()) - start;
   CHECK_AS(DataError, found >= wanted, "image: ", path, ": ", found,
@@ -90,7 +93,8 @@ Tensor read_png(const std::string& path) {
   std::vector<uint8_t> pixels(fits ? PNG_IMAGE_SIZE(png) : 0);
   const bool read = fits && png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr);
   const std::string problem = fits ? png.message : "more than 16384 pixels a side";
-  const int64_t height = png.height, width = png.width;
+  const int64_t height = png.height;
+  const int64_t width = png.width;
   png_image_free(&png);
   CHECK_AS(DataError, read, "image: ", path, ": ", problem);
   uint8_t* out = pixels.data();  // behind what is read
@@ -118,7 +122,9 @@ void keep_text(j_common_ptr jpeg) {
 }
 
 struct JpegSize {
-  int64_t height = 0, width = 0, channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
 };
 
 // The size; and the pixels, interleaved, where `out` is not null. False, and errors.text, where
@@ -177,8 +183,8 @@ struct Taps {
 };
 
 std::vector<Taps> triangles(int64_t from, int64_t to) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to),
-               radius = std::max(1.0, scale);
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double radius = std::max(1.0, scale);
   std::vector<Taps> all;
   for (int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
@@ -194,7 +200,8 @@ std::vector<Taps> triangles(int64_t from, int64_t to) {
 
 // One channel of the image in the channels that are wanted, [height · width].
 std::vector<float> plane_of(const Tensor& image, int64_t channels, int64_t c) {
-  const int64_t from = image.size(0), pixels = image.size(1) * image.size(2);
+  const int64_t from = image.size(0);
+  const int64_t pixels = image.size(1) * image.size(2);
   const uint8_t* in = image.data<uint8_t>();
   std::vector<float> plane(pixels);
   for (int64_t i = 0; i < pixels; ++i)
@@ -272,10 +279,13 @@ bool reads_jpeg() {
 
 // The triangle of two dimensions is the product of one along the rows and one along the columns.
 Tensor fit_image(const Tensor& image, int64_t channels, int64_t size) {
-  const int64_t height = image.size(1), width = image.size(2);
+  const int64_t height = image.size(1);
+  const int64_t width = image.size(2);
   const Tensor fitted = empty({1, channels, size, size});
-  const std::vector<Taps> down = triangles(height, size), across = triangles(width, size);
-  std::vector<double> narrow(height * size), row(size);
+  const std::vector<Taps> down = triangles(height, size);
+  const std::vector<Taps> across = triangles(width, size);
+  std::vector<double> narrow(height * size);
+  std::vector<double> row(size);
   float* out = fitted.data<float>();
   for (int64_t c = 0; c < channels; ++c) {
     const std::vector<float> plane = plane_of(image, channels, c);

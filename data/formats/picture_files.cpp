@@ -187,10 +187,9 @@ LabelledPictures pictures_in_csv(const fs::path& file) {
     ++number;
     if (field(line) == "") continue;
     const size_t comma = last_comma(line);
-    const std::optional<std::string> path = field(std::string_view(line).substr(0, comma)),
-                                     label = comma == std::string::npos
-                                                 ? ""
-                                                 : field(line.substr(comma + 1));
+    const std::optional<std::string> path = field(std::string_view(line).substr(0, comma));
+    const std::optional<std::string> label =
+        comma == std::string::npos ? "" : field(line.substr(comma + 1));
     CHECK_AS(DataError, path && label, "pictures: ", file.string(), ": line ", number,
              " has a quote that stands alone; put the whole path or label in quotes, "
              "and write \"\" for one within");

@@ -32,7 +32,8 @@ std::span<const int64_t> Pass::batch(int64_t k) const {
 }
 
 int64_t Pass::padding(int64_t k) const {
-  const int64_t begin = k * batch_size_, end = begin + static_cast<int64_t>(batch(k).size());
+  const int64_t begin = k * batch_size_;
+  const int64_t end = begin + static_cast<int64_t>(batch(k).size());
   return std::max<int64_t>(0, end - std::max(begin, first_padding_));
 }
 

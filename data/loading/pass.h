@@ -31,7 +31,9 @@ class Pass {
  private:
   SamplerState start_;
   std::vector<int64_t> indices_;
-  int64_t batch_size_, batches_, first_padding_;
+  int64_t batch_size_;
+  int64_t batches_;
+  int64_t first_padding_;
   int64_t used_by_all_;  // samples, for a batch of this rank
 };
 

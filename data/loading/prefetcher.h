@@ -45,7 +45,8 @@ class Prefetcher {
   std::condition_variable_any may_make_;
   std::condition_variable may_take_;
   std::vector<Slot> slots_;
-  int64_t next_to_make_ = 0, next_to_take_ = 0;
+  int64_t next_to_make_ = 0;
+  int64_t next_to_take_ = 0;
 
   const int forks_ = forks;
   std::vector<std::jthread> workers_;  // last, so joined first, while what they use is alive

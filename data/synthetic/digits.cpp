@@ -112,7 +112,12 @@ const std::array<std::vector<Skeleton>, 10>& skeletons() {
 // The smooth deformation of one picture: a wave that displaces x along y and one that displaces y
 // along x.
 struct Warp {
-  int32_t amplitude_x, amplitude_y, phase_x, phase_y, frequency_x, frequency_y;
+  int32_t amplitude_x;
+  int32_t amplitude_y;
+  int32_t phase_x;
+  int32_t phase_y;
+  int32_t frequency_x;
+  int32_t frequency_y;
 
   explicit Warp(RandomSequence& random)
       : amplitude_x(random.between(-11, 11)),
@@ -130,9 +135,11 @@ struct Warp {
 };
 
 Matrix2 random_affine(RandomSequence& random) {
-  const int32_t width = random.between(21000, 37000), height = random.between(27000, 37000);
+  const int32_t width = random.between(21000, 37000);
+  const int32_t height = random.between(27000, 37000);
   const int32_t shear = random.between(-5400, 5400);
-  const Matrix2 scale{width, 0, 0, height}, slant{kOne, -shear, 0, kOne};
+  const Matrix2 scale{width, 0, 0, height};
+  const Matrix2 slant{kOne, -shear, 0, kOne};
   return Matrix2::rotation(random.between(-3500, 3500)) * (slant * scale);
 }
 
@@ -147,7 +154,8 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
   const Matrix2 affine = random_affine(random);
   const Point centre{27 * kPixel / 2 + random.between(-820, 820),
                      27 * kPixel / 2 + random.between(-660, 660)};
-  const int32_t radius = random.between(120, 330), edge = random.between(130, 190);
+  const int32_t radius = random.between(120, 330);
+  const int32_t edge = random.between(130, 190);
 
   StrokeCanvas canvas(kDigitSide, radius + edge);
   for (const Stroke& stroke : skeleton) {
@@ -162,7 +170,8 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
     canvas.add(curve);
   }
 
-  const int32_t contrast = random.between(150, 255), noise = random.between(0, 48);
+  const int32_t contrast = random.between(150, 255);
+  const int32_t noise = random.between(0, 48);
   uint64_t bits = 0;
   for (int i = 0; i < kDigitSide * kDigitSide; ++i) {
     if (i % 8 == 0) bits = random.next();
@@ -176,7 +185,8 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
 void make_digits(const std::filesystem::path& folder) {
   uint64_t number = 0;  // every picture of both splits has its own
   for (const auto& [prefix, count] : {std::pair{"train", 12000}, std::pair{"t10k", 2000}}) {
-    std::vector<uint8_t> labels, pixels(static_cast<size_t>(count) * kDigitSide * kDigitSide);
+    std::vector<uint8_t> labels;
+    std::vector<uint8_t> pixels(static_cast<size_t>(count) * kDigitSide * kDigitSide);
     // Equally many of each digit, in an order that no stride of a sampler falls in step with.
     for (int64_t place : epoch_order(count, true, 0, count))
       labels.push_back(static_cast<uint8_t>(place % 10));
@@ -200,15 +210,21 @@ std::vector<Point> spline(std::span<const Point> control, int pieces) {
   auto at = [&](int i) -> Point {
     if (i >= 0 && i <= last) return control[i];
     if (closed) return control[i < 0 ? last - 1 : 1];
-    const Point end = control[i < 0 ? 0 : last], inner = control[i < 0 ? 1 : last - 1];
+    const Point end = control[i < 0 ? 0 : last];
+    const Point inner = control[i < 0 ? 1 : last - 1];
     return {2 * end.x - inner.x, 2 * end.y - inner.y};
   };
   std::vector<Point> points{control[0]};
   points.reserve(last * pieces + 1);
   for (int i = 0; i < last; ++i) {
-    const Point p0 = at(i - 1), p1 = at(i), p2 = at(i + 1), p3 = at(i + 2);
+    const Point p0 = at(i - 1);
+    const Point p1 = at(i);
+    const Point p2 = at(i + 1);
+    const Point p3 = at(i + 2);
     for (int piece = 1; piece <= pieces; ++piece) {
-      const int64_t t = int64_t{piece} * 256 / pieces, t2 = t * t >> 8, t3 = t2 * t >> 8;
+      const int64_t t = int64_t{piece} * 256 / pieces;
+      const int64_t t2 = t * t >> 8;
+      const int64_t t3 = t2 * t >> 8;
       auto blend = [&](int32_t a, int32_t b, int32_t c, int32_t d) {
         return static_cast<int32_t>((512 * b + t * (c - a) + t2 * (2 * a - 5 * b + 4 * c - d) +
                                      t3 * (3 * b - a - 3 * c + d)) >>
@@ -232,16 +248,20 @@ void StrokeCanvas::add(Point a, Point b) {
   // be near it.
   auto first = [&](int32_t low) { return std::max(0, (low - reach_ + kPixel - 1) >> 8); };
   auto last = [&](int32_t high) { return std::min(side_ - 1, (high + reach_) >> 8); };
-  const int32_t dx = b.x - a.x, dy = b.y - a.y, length2 = dx * dx + dy * dy;
+  const int32_t dx = b.x - a.x;
+  const int32_t dy = b.y - a.y;
+  const int32_t length2 = dx * dx + dy * dy;
   for (int row = first(std::min(a.y, b.y)); row <= last(std::max(a.y, b.y)); ++row) {
     for (int column = first(std::min(a.x, b.x)); column <= last(std::max(a.x, b.x)); ++column) {
-      const int32_t px = column * kPixel - a.x, py = row * kPixel - a.y;
+      const int32_t px = column * kPixel - a.x;
+      const int32_t py = row * kPixel - a.y;
       // The nearest point of the segment is a + t (b - a) / 1024, t clamped to the segment.
       const int32_t along = px * dx + py * dy;
       const int32_t t = along <= 0         ? 0
                         : along >= length2 ? 1024
                                            : static_cast<int32_t>(int64_t{along} * 1024 / length2);
-      const int32_t ex = px - (t * dx >> 10), ey = py - (t * dy >> 10);
+      const int32_t ex = px - (t * dx >> 10);
+      const int32_t ey = py - (t * dy >> 10);
       int32_t& nearest = squared_distance_[row * side_ + column];
       nearest = std::min(nearest, ex * ex + ey * ey);
     }

@@ -15,7 +15,8 @@ inline constexpr int32_t kOne = 16384;
 
 // A position in a picture, y downwards.
 struct Point {
-  int32_t x, y;
+  int32_t x;
+  int32_t y;
   bool operator==(const Point&) const = default;
 };
 
@@ -49,14 +50,18 @@ constexpr uint32_t integer_sqrt(uint32_t x) {
 
 // A linear map of the plane, entries in 1/16384.
 struct Matrix2 {
-  int32_t xx, xy, yx, yy;
+  int32_t xx;
+  int32_t xy;
+  int32_t yx;
+  int32_t yy;
 
   constexpr Point operator*(Point p) const {
     return {static_cast<int32_t>((int64_t{xx} * p.x + int64_t{xy} * p.y) >> 14),
             static_cast<int32_t>((int64_t{yx} * p.x + int64_t{yy} * p.y) >> 14)};
   }
   constexpr Matrix2 operator*(const Matrix2& m) const {
-    const Point left = *this * Point{m.xx, m.yx}, right = *this * Point{m.xy, m.yy};
+    const Point left = *this * Point{m.xx, m.yx};
+    const Point right = *this * Point{m.xy, m.yy};
     return {left.x, right.x, left.y, right.y};
   }
   static constexpr Matrix2 rotation(int32_t angle) {

@@ -33,7 +33,8 @@ bool in_star(Point p) {
 
 // A texture fills a figure of its own, chosen by `outline`, and repeats every `period`.
 bool in_shape(int shape, Point p, int outline, int32_t period) {
-  const int32_t u = std::abs(p.x), v = std::abs(p.y);
+  const int32_t u = std::abs(p.x);
+  const int32_t v = std::abs(p.y);
   auto cell = [&](int32_t x) { return (x + 64 * period) / period; };  // positive within the picture
   auto within = [&](int32_t x) { return (x + 64 * period) % period - period / 2; };
   switch (shape) {
@@ -77,7 +78,8 @@ using Canvas = std::array<std::array<int32_t, kSide * kSide>, 3>;
 
 // A plane of colour that gets lighter in one direction.
 void paint_background(Canvas& canvas, const Colour& ground, RandomSequence& random) {
-  const int32_t slope_x = random.between(-32, 32), slope_y = random.between(-32, 32);
+  const int32_t slope_x = random.between(-32, 32);
+  const int32_t slope_y = random.between(-32, 32);
   for (int c = 0; c < 3; ++c)
     for (int y = 0; y < kSide; ++y)
       for (int x = 0; x < kSide; ++x)
@@ -93,7 +95,8 @@ struct Placement {
   // The inverse of: scale by radius / 256, squeeze one axis, rotate.
   Placement(RandomSequence& random, Point centre, int32_t radius)
       : centre(centre), radius(radius), to_figure{} {
-    const int32_t scale = kOne * kPixel / radius, squeeze = random.between(kOne, kOne * 5 / 4);
+    const int32_t scale = kOne * kPixel / radius;
+    const int32_t squeeze = random.between(kOne, kOne * 5 / 4);
     const Matrix2 unscale{scale, 0, 0, static_cast<int32_t>(int64_t{scale} * squeeze >> 14)};
     to_figure = unscale * Matrix2::rotation(random.between(-kTurn / 10, kTurn / 10));
   }
@@ -136,7 +139,8 @@ void draw_shape(int shape, uint64_t number, std::span<uint8_t, kCifarPixels> pix
   paint_background(canvas, ground, random);
 
   for (int spots = random.between(0, 3); spots > 0; --spots) {
-    const int32_t x = random.between(0, 31 * kPixel), y = random.between(0, 31 * kPixel);
+    const int32_t x = random.between(0, 31 * kPixel);
+    const int32_t y = random.between(0, 31 * kPixel);
     const Placement place(random, {x, y}, random.between(kPixel * 3 / 2, kPixel * 3));
     const int outline = random.between(0, 1) ? Circle : Square;
     paint(canvas, outline, place, Colour(random), 0, 0);
@@ -171,7 +175,8 @@ void make_shapes(const std::filesystem::path& folder) {
   files.insert(files.end(), kCifar10.test_files.begin(), kCifar10.test_files.end());
   uint64_t number = 0;  // every picture of all files has its own
   for (size_t file = 0; file < files.size(); ++file) {
-    std::vector<uint8_t> labels, pixels(kPerFile * kCifarPixels);
+    std::vector<uint8_t> labels;
+    std::vector<uint8_t> pixels(kPerFile * kCifarPixels);
     // Equally many of each class, in an order that no stride of a sampler falls in step with.
     for (int64_t place : epoch_order(kPerFile, true, 0, static_cast<int64_t>(file)))
       labels.push_back(static_cast<uint8_t>(place % 10));

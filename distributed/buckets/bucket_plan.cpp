@@ -90,7 +90,8 @@ std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas,
   std::vector<size_t> position(ready_order.size());
   for (size_t i = 0; i < ready_order.size(); ++i) position[ready_order[i]] = i;
 
-  std::vector<BucketRange> buckets, cuts;
+  std::vector<BucketRange> buckets;
+  std::vector<BucketRange> cuts;
   for (size_t a = 0; a < arenas.size(); ++a) {
     const ArenaRange ready = in_ready_order(arenas[a], position);
     const size_t before = cuts.size();

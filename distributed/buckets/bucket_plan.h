@@ -13,7 +13,9 @@ namespace ringgrad {
 
 struct BucketRange {
   int arena;
-  int64_t begin, end;           // in elements of the arena
+  // in elements of the arena
+  int64_t begin;
+  int64_t end;
   std::vector<int> parameters;  // those that reach into it, in the order of the arena
 };
 

@@ -166,7 +166,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   BucketCaps caps_;
   // By parameter: the buckets that it reaches into.
   std::vector<std::vector<int>> buckets_of_;
-  uint64_t layout_ = 0, identity_ = 0;
+  uint64_t layout_ = 0;
+  uint64_t identity_ = 0;
 
   // The pass under way.
   std::weak_ptr<Pass> pass_;

@@ -86,7 +86,8 @@ RINGGRAD_CRC_TARGET uint32_t update_by_instruction(uint32_t crc, const unsigned 
                                                    size_t bytes) {
   static const SkipLane skip_lane;
   for (; bytes >= 3 * kLane; at += 3 * kLane, bytes -= 3 * kLane) {
-    uint32_t second = 0, third = 0;
+    uint32_t second = 0;
+    uint32_t third = 0;
     for (size_t i = 0; i < kLane; i += 8) {
       crc = step(crc, word_at(at + i));
       second = step(second, word_at(at + kLane + i));
@@ -129,7 +130,8 @@ bool can_fold() {
 // the end has its remainder.
 __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t update_by_folding(
     uint32_t crc, const unsigned char* at, size_t bytes) {
-  constexpr long long far = power(kFoldBits + 32), near = power(kFoldBits - 32);
+  constexpr long long far = power(kFoldBits + 32);
+  constexpr long long near = power(kFoldBits - 32);
   const __m512i factors = _mm512_set_epi64(near, far, near, far, near, far, near, far);
   alignas(64) unsigned char folded[kFold];
   __m512i x[4];

@@ -51,7 +51,8 @@ Transfer Messenger::send(int member, std::span<const std::byte> payload) {
 
 void Messenger::recv(int member, std::span<std::byte> payload) {
   Peer& from = peers_[member];
-  const int peer = members_[member], rank = transport_.rank();
+  const int peer = members_[member];
+  const int rank = transport_.rank();
   do {
     const auto piece = payload.first(std::min<size_t>(payload.size(), kMaxPayload));
     payload = payload.subspan(piece.size());

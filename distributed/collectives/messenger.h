@@ -39,7 +39,9 @@ class Messenger {
 
  private:
   struct Peer {
-    uint32_t sent = 0, received = 0;  // messages
+    // messages
+    uint32_t sent = 0;
+    uint32_t received = 0;
     Transfer last;
   };
 

@@ -12,8 +12,10 @@ using namespace ring;
 // segment is sent on as soon as it is done, so that the whole ring works on size chunks at a time.
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes) {
-  const int size = messages.size(), rank = messages.rank(), last_reducing = size - 2,
-            last = 2 * (size - 1) - 1;
+  const int size = messages.size();
+  const int rank = messages.rank();
+  const int last_reducing = size - 2;
+  const int last = 2 * (size - 1) - 1;
   if (size == 1) return;
   const auto [left, right] = Neighbours(messages);
   const Range all{0, count};

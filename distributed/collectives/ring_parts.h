@@ -10,7 +10,8 @@ namespace ringgrad::ring {
 
 // Whom a rank receives from, and whom it sends to.
 struct Neighbours {
-  int left, right;
+  int left;
+  int right;
   explicit Neighbours(const Messenger& m)
       : left((m.rank() + m.size() - 1) % m.size()), right((m.rank() + 1) % m.size()) {}
 };

@@ -17,7 +17,8 @@ Tensor StatisticsChannel::gather(const Tensor& own) const {
 // in float64, in the order of ranks, so that all ranks come to the same bits.
 BatchStatistics global_statistics(const Tensor& x, DType dtype, const StatisticsChannel& channel) {
   const int64_t channels = x.size(1);
-  const Tensor mean = empty({channels}, {dtype, x.device()}), var = empty_like(mean);
+  const Tensor mean = empty({channels}, {dtype, x.device()});
+  const Tensor var = empty_like(mean);
   kernels::batch_norm_stats(mean, var, x);
 
   const Tensor own = empty({2 * channels + 1}, {.dtype = DType::Float64});
@@ -34,7 +35,8 @@ BatchStatistics global_statistics(const Tensor& x, DType dtype, const Statistics
   for (int64_t r = 0; r < ranks; ++r) total += at(r, 2 * channels);
   auto* combined = own.data<double>();
   for (int64_t c = 0; c < channels; ++c) {
-    double sum = 0, squares = 0;
+    double sum = 0;
+    double squares = 0;
     for (int64_t r = 0; r < ranks; ++r) sum += at(r, 2 * channels) * at(r, c);
     const double center = sum / total;
     for (int64_t r = 0; r < ranks; ++r) {

@@ -21,8 +21,10 @@ struct StatisticsChannel {
 };
 
 struct BatchStatistics {
-  Tensor mean, var;  // [C], over all ranks; var is the mean squared deviation
-  double count;      // values per channel, on all ranks
+  // [C], over all ranks; var is the mean squared deviation
+  Tensor mean;
+  Tensor var;
+  double count;  // values per channel, on all ranks
 };
 
 // Collective: of all ranks' x [N, C, H, W], whose N may differ, in `dtype`. The same bits on all

@@ -110,10 +110,13 @@ class Contribution {
   int passes_ = 0;
   double usual_ = 1;
   std::optional<double> given_;
-  bool skip_ = false, received_ = false;
+  bool skip_ = false;
+  bool received_ = false;
 
-  int64_t forwards_ = 0, newest_ = 0;  // newest_: that a backward has reached
-  std::vector<int64_t> open_;          // forwards that none has reached, oldest first
+  // newest_: that a backward has reached
+  int64_t forwards_ = 0;
+  int64_t newest_ = 0;
+  std::vector<int64_t> open_;  // forwards that none has reached, oldest first
   int64_t unused_ = 0;
 };
 

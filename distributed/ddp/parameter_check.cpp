@@ -38,7 +38,8 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
     for (std::string line; std::getline(text, line);) lines.push_back(line);
     return lines;
   };
-  const auto ours = lines_of(0), theirs = lines_of(other);
+  const auto ours = lines_of(0);
+  const auto theirs = lines_of(other);
   size_t i = 0;
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
   const auto at = [i](const std::vector<std::string>& lines) {

@@ -71,7 +71,8 @@ void Reducer::look_at(ModuleState module) {
 
 std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples,
                                                   bool training) {
-  std::vector<Tensor> tracked, same;
+  std::vector<Tensor> tracked;
+  std::vector<Tensor> same;
   for (const Tensor& output : outputs)
     if (output && output.requires_grad()) {
       tracked.push_back(output);

@@ -140,8 +140,11 @@ class Reducer : public GradientBuckets {
   double usual_weight_;  // as far as it is known; 0: not yet
   // c in Note [Weights], of the step under way; 0: not agreed on yet.
   double scale_ = 0;
-  bool any_data_ = false, skipped_ = false;  // in the last step
-  bool flag_ = false, any_flag_ = false;
+  // in the last step
+  bool any_data_ = false;
+  bool skipped_ = false;
+  bool flag_ = false;
+  bool any_flag_ = false;
 
   ReductionLog log_;
   ReductionTotals totals_;

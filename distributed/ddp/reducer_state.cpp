@@ -46,8 +46,8 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
     const auto found = kept.extract("plan");
     const auto kept_plan = found ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
     std::vector<int> order(kept_plan.begin(),
-                           kept_plan.end() - std::min<ptrdiff_t>(2, std::ssize(kept_plan))),
-        all(parameters_.size());
+                           kept_plan.end() - std::min<ptrdiff_t>(2, std::ssize(kept_plan)));
+    std::vector<int> all(parameters_.size());
     std::iota(all.begin(), all.end(), 0);
     CHECK(std::is_permutation(all.begin(), all.end(), order.begin(), order.end()),
           "load_comm_hook_state: an order of ", order.size(),

@@ -42,10 +42,13 @@ void OwnSeat::check_fit(const std::vector<std::string>& work) const {
   const MembershipPage& page = membership_.page();
   if (page.generation == 0) return;
   while (page.work_bytes == 0 && !page.finished) std::this_thread::sleep_for(kLook);
-  const std::string ours = joined(work), theirs(page.work, page.work_bytes);
+  const std::string ours = joined(work);
+  const std::string theirs(page.work, page.work_bytes);
   if (page.finished || ours == theirs) return;
-  TextInput our_lines(ours), their_lines(theirs);
-  std::string our_line, their_line;
+  TextInput our_lines(ours);
+  TextInput their_lines(theirs);
+  std::string our_line;
+  std::string their_line;
   do {
     if (!std::getline(our_lines, our_line)) our_line = "nothing";
     if (!std::getline(their_lines, their_line)) their_line = "nothing";

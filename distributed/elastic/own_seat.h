@@ -13,7 +13,8 @@ namespace ringgrad {
 // Where a rank stands in a generation.
 struct Place {
   uint64_t generation = 0;
-  int rank = 0, size = 1;
+  int rank = 0;
+  int size = 1;
   bool last = false;  // the ranks are to save, and to end
 };
 

@@ -68,11 +68,12 @@ void Registrar::not_started(int index) {
 }
 
 bool Registrar::ended(int index, int wait_status, const std::string& its_words, std::string& what) {
-  const bool killed = WIFSIGNALED(wait_status), veteran = is_veteran(index),
-             joined = entries_[index].joined;
+  const bool killed = WIFSIGNALED(wait_status);
+  const bool veteran = is_veteran(index);
+  const bool joined = entries_[index].joined;
   const bool left_behind = seat(index).standing == Standing::Out;
-  const int signal = killed ? WTERMSIG(wait_status) : 0,
-            code = killed ? 0 : WEXITSTATUS(wait_status);
+  const int signal = killed ? WTERMSIG(wait_status) : 0;
+  const int code = killed ? 0 : WEXITSTATUS(wait_status);
   entries_[index].process = 0;
   seat(index).standing = Standing::Absent;
   if (page().finished) return killed;
@@ -112,7 +113,9 @@ std::optional<int> Registrar::due() {
 // -- generations ----------------------------------------------------------------------------------
 
 std::string Registrar::look() {
-  std::vector<int> present, absent, newcomers;
+  std::vector<int> present;
+  std::vector<int> absent;
+  std::vector<int> newcomers;
   int on_their_way = static_cast<int>(due_.size());
   for (int s = 0; s < range_.max; ++s) {
     const Standing standing = seat(s).standing;

@@ -58,7 +58,8 @@ class Registrar final : public JobMembers {
   // By seat.
   std::vector<Entry> entries_;
   std::deque<int> due_;
-  int asked_for_ = 0, restarts_ = 0;
+  int asked_for_ = 0;
+  int restarts_ = 0;
   // This generation has lost one.
   bool lost_one_ = false;
   // Patience with founders, then members, who have not come to the door.

@@ -16,7 +16,8 @@ namespace ringgrad {
 // As torchrun's --nnodes MIN:MAX, of ranks.
 struct ElasticRange {
   // With fewer ranks than min the job saves and ends; max 0: the job is not elastic.
-  int min = 0, max = 0;
+  int min = 0;
+  int max = 0;
   explicit operator bool() const { return max > 0; }
 };
 

@@ -31,7 +31,8 @@ RankStatus& status_in(SharedMemory& memory, int rank) {
 
 // The launcher's memory, where there is a launcher and what it passed makes sense.
 RankStatus* status_from_launcher() {
-  const std::string descriptor = variable("RINGGRAD_STATUS_FD"), rank = variable("LOCAL_RANK");
+  const std::string descriptor = variable("RINGGRAD_STATUS_FD");
+  const std::string rank = variable("LOCAL_RANK");
   if (descriptor.empty() || rank.empty()) return nullptr;
   try {
     FileDescriptor copy(fcntl(parse_number<int>(descriptor).value_or(-1), F_DUPFD_CLOEXEC, 0));

@@ -20,7 +20,10 @@ constexpr size_t kMinSecret = 16;
 constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
 
 struct Starter {
-  const char *rank, *size, *local_rank, *local_size;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
 };
 constexpr Starter kStarters[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -119,7 +122,8 @@ Address address_from(const Environment& environment, const RankEnvironment& r, b
 }  // namespace
 
 std::string first_host(const std::string& node_list) {
-  const size_t bracket = node_list.find('['), comma = node_list.find(',');
+  const size_t bracket = node_list.find('[');
+  const size_t comma = node_list.find(',');
   if (bracket == std::string::npos || comma < bracket) return node_list.substr(0, comma);
   const size_t end = node_list.find_first_of(",-]", bracket);
   return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1);

@@ -20,9 +20,11 @@
 namespace ringgrad {
 
 struct RankEnvironment {
-  int rank = 0, size = 1;
+  int rank = 0;
+  int size = 1;
   // Among the ranks of this machine.
-  int local_rank = 0, local_size = 1;
+  int local_rank = 0;
+  int local_size = 1;
   // The ranks meet there, on rank 0's machine; the host is "" where nobody says.
   Address address;
   // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own.

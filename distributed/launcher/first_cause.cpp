@@ -105,8 +105,8 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
     return exit_code(end) == exit_code(first);
   });
   if (same && ended_as_asked(first)) return {exit_code(first), kInterruptedText};
-  const bool alike = same && bad.size() == ends.size() && !killed(first),
-             noticed = only_noticed(first, its_status);
+  const bool alike = same && bad.size() == ends.size() && !killed(first);
+  const bool noticed = only_noticed(first, its_status);
   JobResult result;
   if (noticed && out_of_step(first, its_status))
     result.exit_code = kOutOfStep;

@@ -12,11 +12,13 @@
 namespace ringgrad {
 
 struct RankEnd {
-  int rank = 0, local_rank = 0;
+  int rank = 0;
+  int local_rank = 0;
   pid_t pid = -1;
   int wait_status = 0;  // of waitpid
   bool by_us = false;   // it ended after the launcher had begun to kill
-  std::chrono::steady_clock::time_point started, ended;
+  std::chrono::steady_clock::time_point started;
+  std::chrono::steady_clock::time_point ended;
 };
 
 // A rank that was killed comes before one that ended by itself, which comes before those that only

@@ -49,7 +49,8 @@ class RankOutput {
   FileDescriptor source_;
   OutputSink& sink_;
   int log_;
-  std::string prefix_, line_;
+  std::string prefix_;
+  std::string line_;
 };
 
 }  // namespace ringgrad

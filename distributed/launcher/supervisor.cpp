@@ -33,7 +33,9 @@ constexpr std::chrono::milliseconds kLookAtDoor{10};
 
 // After the first failure the others get the time to find out themselves, and to say what it kept
 // them from.
-constexpr std::chrono::milliseconds kReportTime{400}, kUntilKill{800}, kSameOrder{500};
+constexpr std::chrono::milliseconds kReportTime{400};
+constexpr std::chrono::milliseconds kUntilKill{800};
+constexpr std::chrono::milliseconds kSameOrder{500};
 
 // What a signal does to this process, while this lives.
 class Disposition {
@@ -111,11 +113,13 @@ class Supervisor {
  private:
   struct Rank {
     ChildProcess child;
-    std::unique_ptr<RankOutput> output, error;
+    std::unique_ptr<RankOutput> output;
+    std::unique_ptr<RankOutput> error;
     FileDescriptor log;
     RankEnd end;
     uint32_t waits_noted = 0;
-    bool stopped = false, ended = false;
+    bool stopped = false;
+    bool ended = false;
     bool forgotten = false;  // its end was no failure of the job, which went on without it
   };
 
@@ -154,7 +158,8 @@ class Supervisor {
   }
 
   void start(int local_rank) {
-    const int n = options_.num_processes, number = options_.machine_rank * n + local_rank;
+    const int n = options_.num_processes;
+    const int number = options_.machine_rank * n + local_rank;
     ChildOptions child;
     child.command = options_.command;
     child.program = options_.program;
@@ -398,9 +403,11 @@ class Supervisor {
   FileDescriptor reserved_;
   int port_ = 0;  // of the rendezvous
   std::string secret_;
-  OutputSink output_{STDOUT_FILENO}, error_{STDERR_FILENO};
+  OutputSink output_{STDOUT_FILENO};
+  OutputSink error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
-  int running_ = 0, interrupted_by_ = 0;
+  int running_ = 0;
+  int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
   const std::chrono::milliseconds timeout_ = options_.timeout;
   Clock::time_point looked_ = Clock::now();
@@ -408,7 +415,8 @@ class Supervisor {
   Deadline patience_;              // with ranks that were asked to end
   bool ending_ = false;            // a rank has failed
   int kill_signals_sent_ = 0;      // signals sent since then
-  Deadline next_kill_, next_start_;
+  Deadline next_kill_;
+  Deadline next_start_;
 };
 
 }  // namespace

@@ -115,7 +115,9 @@ class Mailbox final : public Sorter {
   std::vector<Peer> peers_;  // by rank
   int wanted_ = -1;
   // A letter is in one of these or posted until its end, whatever is thrown: fail_all() finds it.
-  Letters receives_, sends_;   // in the order in which they were posted
+  // in the order in which they were posted
+  Letters receives_;
+  Letters sends_;
   std::list<Message> strays_;  // letters that nobody has asked for yet
 
   std::atomic<int> under_way_ = 0;

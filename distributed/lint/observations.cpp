@@ -29,11 +29,15 @@ constexpr size_t kMostLrChanges = 1000;
 // From one pass of a sampler to the next; the first one is what the program does before.
 struct Stretch {
   int sampler = -1;
-  int64_t samples = 0, repeated = 0;
+  int64_t samples = 0;
+  int64_t repeated = 0;
   bool ascending = false;
   uint64_t order = 0;  // a hash
-  int64_t backwards = 0, reads = 0;
-  std::set<std::string> training, evaluation;  // operations that ran in these modes
+  int64_t backwards = 0;
+  int64_t reads = 0;
+  // operations that ran in these modes
+  std::set<std::string> training;
+  std::set<std::string> evaluation;
 };
 
 struct OptimizerRecord {
@@ -124,7 +128,8 @@ class Observations final : public ProgramObserver {
   Stretch& now() { return stretches_.back(); }
 
   nlohmann::json to_json(const RankEnvironment& here) const {
-    nlohmann::json passes = nlohmann::json::array(), optimizers = nlohmann::json::array();
+    nlohmann::json passes = nlohmann::json::array();
+    nlohmann::json optimizers = nlohmann::json::array();
     for (const Stretch& s : stretches_)
       passes.push_back({{"sampler", s.sampler},
                         {"samples", s.samples},
@@ -157,12 +162,16 @@ class Observations final : public ProgramObserver {
   const std::string directory_;
   std::mutex mutex_;
   // In order of appearance, as on other ranks.
-  std::map<const void*, size_t> samplers_, optimizer_numbers_;
+  std::map<const void*, size_t> samplers_;
+  std::map<const void*, size_t> optimizer_numbers_;
   std::vector<Stretch> stretches_ = std::vector<Stretch>(1);
   std::vector<OptimizerRecord> optimizers_;
   std::set<const void*> averaged_;
   std::map<const void*, std::string> not_stepped_;  // of those
-  int64_t largest_batch_ = 0, losses_read_ = 0, device_reads_ = 0, collectives_ = 0;
+  int64_t largest_batch_ = 0;
+  int64_t losses_read_ = 0;
+  int64_t device_reads_ = 0;
+  int64_t collectives_ = 0;
 };
 
 // Never destroyed: threads may outlive main().

@@ -20,7 +20,8 @@ namespace ringgrad {
 namespace {
 
 struct Pipe {
-  FileDescriptor read, write;
+  FileDescriptor read;
+  FileDescriptor write;
   Pipe() {
     int ends[2];
     check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0,
@@ -58,7 +59,10 @@ struct Plan {
   char* const* environment;
   const ChildOptions& options;
   pid_t parent;
-  int input, output, error, failure;
+  int input;
+  int output;
+  int error;
+  int failure;
 };
 
 [[noreturn]] void become(const Plan& plan) {
@@ -83,11 +87,14 @@ struct Plan {
 
 ChildProcess start_child(const ChildOptions& options) {
   ASSERT(!options.command.empty());
-  std::vector<std::string> command = options.command,
-                           environment = merged_environment(options.environment);
-  const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
+  std::vector<std::string> command = options.command;
+  std::vector<std::string> environment = merged_environment(options.environment);
+  const std::vector<char*> arguments = pointers_to(command);
+  const std::vector<char*> variables = pointers_to(environment);
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  Pipe output, error, failure;
+  Pipe output;
+  Pipe error;
+  Pipe failure;
   const std::string& program = options.program.empty() ? command[0] : options.program;
   const Plan plan{program.c_str(),
                   arguments.data(),

@@ -36,8 +36,10 @@ struct ChildOptions {
 
 struct ChildProcess {
   pid_t pid = -1;
-  FileDescriptor handle;         // a pidfd: ready when the child has ended
-  FileDescriptor output, error;  // what it writes; empty with own_output
+  FileDescriptor handle;  // a pidfd: ready when the child has ended
+  // what it writes; empty with own_output
+  FileDescriptor output;
+  FileDescriptor error;
 };
 
 // This process's variables and these, as NAME=VALUE.
@@ -59,7 +61,8 @@ class LauncherPipe {
   int descriptor() const { return held_by_ranks_.get(); }
 
  private:
-  FileDescriptor held_by_ranks_, held_by_launcher_;
+  FileDescriptor held_by_ranks_;
+  FileDescriptor held_by_launcher_;
 };
 
 // The rank's end: from now on the kernel kills this process when the launcher ends, however it

@@ -11,7 +11,9 @@
 namespace ringgrad {
 namespace {
 
-constexpr int kBits = 64, kMost = 1 << 20;  // numbers; processes have fewer
+// numbers; processes have fewer
+constexpr int kBits = 64;
+constexpr int kMost = 1 << 20;
 constinit std::atomic<uint64_t> kept_from_forks[kMost / kBits];
 
 // Keeps the descriptor's number in use, so that a copied FileDescriptor does not close another file

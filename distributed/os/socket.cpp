@@ -23,14 +23,16 @@ namespace {
 constexpr int kBacklog = 128;
 // While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods
 // are late.
-constexpr std::chrono::milliseconds kRetry{1}, kRetryName{50};
+constexpr std::chrono::milliseconds kRetry{1};
+constexpr std::chrono::milliseconds kRetryName{50};
 // For a host that has several addresses, one of which leads nowhere.
 constexpr std::chrono::milliseconds kNextAddress{2000};
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Addresses resolve(const Address& address, Deadline deadline = {}) {
-  addrinfo hints{}, *result = nullptr;
+  addrinfo hints{};
+  addrinfo* result = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   for (;;) {
@@ -76,8 +78,10 @@ int try_connect(const FileDescriptor& socket, const sockaddr* address, socklen_t
 // A client that tries a free port of the ephemeral range again and again may be given that very
 // port as its own, and is then connected with itself (TCP's simultaneous open).
 bool connected_with_itself(const FileDescriptor& socket) {
-  sockaddr_storage own{}, peer{};
-  socklen_t own_length = sizeof own, peer_length = sizeof peer;
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof own;
+  socklen_t peer_length = sizeof peer;
   getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length);
   getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length);
   return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
@@ -140,7 +144,8 @@ FileDescriptor listen_tcp(const Address& address, IfForeign foreign) {
 Address local_address(const FileDescriptor& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
-  char host[NI_MAXHOST], port[NI_MAXSERV];
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
   auto* raw = reinterpret_cast<sockaddr*>(&address);
   const bool known = getsockname(socket.get(), raw, &length) == 0 &&
                      getnameinfo(raw, length, host, sizeof host, port, sizeof port,

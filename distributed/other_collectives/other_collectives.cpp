@@ -11,8 +11,11 @@ namespace ringgrad {
 
 void reduce(Messenger& messages, int root, void* y, const void* x, size_t count,
             const ReduceFunctions& reduction, size_t segment_bytes) {
-  const int size = messages.size(), rank = messages.rank(), first = (root + 1) % size;
-  const int previous = (rank + size - 1) % size, next = (rank + 1) % size;
+  const int size = messages.size();
+  const int rank = messages.rank();
+  const int first = (root + 1) % size;
+  const int previous = (rank + size - 1) % size;
+  const int next = (rank + 1) % size;
   const auto* items = static_cast<const std::byte*>(x);
   if (size == 1) {
     if (count > 0) std::memmove(y, x, count * reduction.item_bytes);
@@ -49,7 +52,8 @@ void reduce(Messenger& messages, int root, void* y, const void* x, size_t count,
 
 void exchange_parts(Messenger& messages, const Parts& from, const Parts& to, int sender,
                     int receiver) {
-  const int size = messages.size(), rank = messages.rank();
+  const int size = messages.size();
+  const int rank = messages.rank();
   const auto goes = [&](int source, int target) {
     return (sender == kAnyRank || source == sender) && (receiver == kAnyRank || target == receiver);
   };
@@ -107,7 +111,8 @@ Parts parts_of(std::span<std::byte> whole, const std::vector<int64_t>& counts, i
 
 void run_other(const Collective& c, const Frame& frame, Messenger& messages, size_t segment) {
   const int size = messages.size();
-  const auto in = bytes_of(c.input), out = bytes_of(c.output);
+  const auto in = bytes_of(c.input);
+  const auto out = bytes_of(c.output);
   const auto parts = [&](std::span<std::byte> whole, const std::vector<int64_t>& counts) {
     return parts_of(whole, counts, size, itemsize(frame.dtype));
   };

@@ -12,7 +12,9 @@ using namespace ring;
 // owner, who is next to the rank that gets it last.
 void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places,
                      std::span<const std::byte> x, size_t segment_bytes) {
-  const int size = messages.size(), rank = messages.rank(), last = size - 2;
+  const int size = messages.size();
+  const int rank = messages.rank();
+  const int last = size - 2;
   const auto [left, right] = Neighbours(messages);
   const auto place = [&](int i) { return places[wrapped(i, size)]; };
   if (!x.empty()) std::memmove(place(rank).data(), x.data(), x.size());

@@ -13,7 +13,9 @@ using namespace ring;
 // then the right neighbour has mostly received them.
 void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count,
                          const ReduceFunctions& reduction, size_t segment_bytes) {
-  const int size = messages.size(), rank = messages.rank(), last = size - 2;
+  const int size = messages.size();
+  const int rank = messages.rank();
+  const int last = size - 2;
   if (size == 1) {
     if (count > 0) std::memcpy(y, x, count * reduction.item_bytes);
     return;
@@ -21,8 +23,8 @@ void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t cou
   const auto [left, right] = Neighbours(messages);
   const ConstItems items{static_cast<const std::byte*>(x), reduction.item_bytes};
   const Items result{static_cast<std::byte*>(y), reduction.item_bytes};
-  const size_t segment = segment_items(segment_bytes, reduction, count),
-               segments = segments_in(count, segment);
+  const size_t segment = segment_items(segment_bytes, reduction, count);
+  const size_t segments = segments_in(count, segment);
   const Buffer incoming = buffer(segment * reduction.wide_bytes);
   const Buffer memory[2] = {buffer(count * reduction.wide_bytes),
                             buffer(count * reduction.wide_bytes)};

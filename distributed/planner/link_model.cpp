@@ -8,7 +8,11 @@
 namespace ringgrad {
 
 LinkModel fit(std::span<const LinkSample> samples) {
-  double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;  // sums, each sample with the weight 1 / t²
+  double w = 0;
+  double wx = 0;
+  double wxx = 0;
+  double wt = 0;
+  double wxt = 0;  // sums, each sample with the weight 1 / t²
   for (const auto& [x, t] : samples) {
     const double weight = t > 0 ? 1 / (t * t) : 0;
     w += weight;
@@ -17,7 +21,8 @@ LinkModel fit(std::span<const LinkSample> samples) {
     wt += weight * t;
     wxt += weight * x * t;
   }
-  const LinkModel only_bytes{0, wxx > 0 ? wxt / wxx : 0}, only_latency{w > 0 ? wt / w : 0, 0};
+  const LinkModel only_bytes{0, wxx > 0 ? wxt / wxx : 0};
+  const LinkModel only_latency{w > 0 ? wt / w : 0, 0};
   const double determinant = w * wxx - wx * wx;
   if (!(determinant > 1e-12 * w * wxx)) return only_bytes;
   const LinkModel line{(wxx * wt - wx * wxt) / determinant, (w * wxt - wx * wt) / determinant};

@@ -16,7 +16,8 @@ struct LinkModel {
 };
 
 struct LinkSample {
-  double bytes, seconds;
+  double bytes;
+  double seconds;
 };
 
 // The line with the least squares of relative errors, so that small sizes count as much as large

@@ -30,7 +30,8 @@ ProcessState state_of(pid_t pid) {
   for (std::filesystem::directory_iterator task(tasks, error), end; !error && task != end;
        task.increment(error)) {
     importance = std::min(importance, kByImportance.find(state_in(task->path())));
-    int64_t with_core = 0, without_core = 0;
+    int64_t with_core = 0;
+    int64_t without_core = 0;
     Classic<std::ifstream>(task->path() / "schedstat") >> with_core >> without_core;
     process.without_core = std::max(process.without_core, std::chrono::nanoseconds(without_core));
   }

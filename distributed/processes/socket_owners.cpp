@@ -15,18 +15,27 @@
 namespace ringgrad {
 namespace {
 
-constexpr const char *kTcpTable = "/proc/net/tcp", *kTcp6Table = "/proc/net/tcp6";
+constexpr const char* kTcpTable = "/proc/net/tcp";
+constexpr const char* kTcp6Table = "/proc/net/tcp6";
 
 // A row of the kernel's tables. The addresses are in hexadecimal: "0100007F:733C".
 struct TcpSocket {
-  std::string local, remote, state, inode;
+  std::string local;
+  std::string remote;
+  std::string state;
+  std::string inode;
   uid_t user;
 };
 
 std::vector<TcpSocket> tcp_sockets(const char* path) {
   std::vector<TcpSocket> sockets;
   Classic<std::ifstream> table(path);
-  std::string line, number, queues, timer, retries, timeout;
+  std::string line;
+  std::string number;
+  std::string queues;
+  std::string timer;
+  std::string retries;
+  std::string timeout;
   std::getline(table, line);  // the heading
   for (TcpSocket s; table >> number >> s.local >> s.remote >> s.state >> queues >> timer >>
                     retries >> s.user >> timeout >> s.inode;) {
@@ -74,12 +83,15 @@ bool holds(const std::filesystem::path& process, const std::set<std::string>& so
 }
 
 std::optional<uid_t> user_of_peer(const FileDescriptor& socket) {
-  sockaddr_storage own{}, other{};
-  socklen_t own_length = sizeof own, other_length = sizeof other;
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_length = sizeof own;
+  socklen_t other_length = sizeof other;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
       getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &other_length) != 0)
     return {};
-  const std::string here = as_in_table(own), there = as_in_table(other);
+  const std::string here = as_in_table(own);
+  const std::string there = as_in_table(other);
   for (const TcpSocket& row : tcp_sockets(own.ss_family == AF_INET6 ? kTcp6Table : kTcpTable))
     if (row.local == there && row.remote == here && row.inode != "0")
       return row.user;  // 0: nobody holds it any more

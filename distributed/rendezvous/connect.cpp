@@ -195,7 +195,8 @@ class Connector {
     return names;
   }
 
-  const int rank_, size_;
+  const int rank_;
+  const int size_;
   const ConnectOptions& options_;
   std::string secret_;
   Deadline deadline_;  // of connecting: the rendezvous before it has its own

@@ -35,7 +35,8 @@ enum class ConnectionPurpose : uint8_t { Rendezvous, Control, Data };
 // What a client says about itself.
 struct Claims {
   ConnectionPurpose purpose = ConnectionPurpose::Rendezvous;
-  int32_t rank = 0, size = 0;
+  int32_t rank = 0;
+  int32_t size = 0;
   std::string value;  // at most kMaxClaimedValue bytes
 };
 inline constexpr size_t kMaxClaimedValue = 1024;
@@ -48,7 +49,8 @@ struct ClientHello {
   uint16_t version;
   ConnectionPurpose purpose;
   uint8_t reserved;
-  int32_t rank, size;
+  int32_t rank;
+  int32_t size;
   uint32_t value_bytes;  // the value follows
   Nonce nonce;
 };
@@ -94,7 +96,9 @@ class ServerHandshake {
   std::string received_;
   Claims claims_;
   Nonce nonce_{};
-  bool challenged_ = false, gone_ = false, wrong_secret_ = false;
+  bool challenged_ = false;
+  bool gone_ = false;
+  bool wrong_secret_ = false;
 };
 
 struct AdmittedPeer {

@@ -109,7 +109,8 @@ class RendezvousServer {
  private:
   struct Place {
     FileDescriptor socket;
-    std::string who, value;
+    std::string who;
+    std::string value;
   };
 
   std::vector<std::string> answer() {
@@ -187,7 +188,8 @@ class RendezvousServer {
   std::vector<std::optional<Place>> places_;  // by rank
   Address here_;                              // where it listens
   int joined_ = 1;
-  std::string twice_, strangers_;
+  std::string twice_;
+  std::string strangers_;
 };
 
 // Where strangers crowd in, rank 0 lets go of who has waited longest: a rank comes again.

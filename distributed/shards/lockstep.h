@@ -45,7 +45,8 @@ class Lockstep {
 
   // Used by whose turn it is.
   std::vector<bool> ended_;
-  int num_ended_ = 0, arrived_ = 0;
+  int num_ended_ = 0;
+  int arrived_ = 0;
   std::exception_ptr error_;
 };
 

@@ -66,7 +66,8 @@ class ShardGradients : public GradientBuckets {
   void fold_before(size_t bucket);
 
   const TreeAllReduce& tree_;
-  const bool check_finite_, in_lockstep_;
+  const bool check_finite_;
+  const bool in_lockstep_;
   FiniteCheck finite_check_{group_, parameters_, arenas_};
   // By arena: one like it for each partial sum; the last one is its own.
   std::vector<std::vector<Tensor>> flats_;

@@ -42,7 +42,8 @@
 namespace ringgrad {
 
 struct ShardRange {
-  int begin = 0, end = 0;
+  int begin = 0;
+  int end = 0;
   int size() const { return end - begin; }
   bool operator==(const ShardRange&) const = default;
 };
@@ -54,7 +55,8 @@ ShardRange shards_of_rank(int rank, int ranks, int shards);
 // Which of a batch's rows [begin, end) these shards have. Shards differ by at most one row; the
 // first ones have more.
 struct RowRange {
-  int64_t begin = 0, end = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
   int64_t size() const { return end - begin; }
 };
 RowRange rows_of(ShardRange range, int shards, int64_t batch);

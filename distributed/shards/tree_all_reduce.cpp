@@ -90,7 +90,8 @@ void TreeAllReduce::fold(Sum& sum) const {
            shards_, sum_of);
     }
   }
-  const Tensor &total = sums.front().value, &last = sum.own.back();
+  const Tensor& total = sums.front().value;
+  const Tensor& last = sum.own.back();
   sum.received.clear();
   if (!sum.in_slices) {
     kernels::copy(last, total);

@@ -19,7 +19,8 @@ namespace ringgrad {
 // alone, except `sleeping`. In memory the owner's staging area and its outgoing queues follow.
 struct Board {
   uint32_t magic;
-  int32_t rank, size;
+  int32_t rank;
+  int32_t size;
   uint32_t queue_capacity;
   cpu_set_t cpus;  // where the owner may run
 

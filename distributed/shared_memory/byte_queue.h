@@ -33,7 +33,8 @@ class ByteQueue {
     const uint64_t written = counters_->written.load(std::memory_order_relaxed);
     const size_t n = std::min(bytes.size(), capacity_ - used(written, counters_->read.load()));
     if (n == 0) return 0;
-    const size_t at = written % capacity_, first = std::min(n, capacity_ - at);
+    const size_t at = written % capacity_;
+    const size_t first = std::min(n, capacity_ - at);
     std::memcpy(bytes_ + at, bytes.data(), first);
     std::memcpy(bytes_, bytes.data() + first, n - first);
     counters_->written.store(written + n);
@@ -45,7 +46,8 @@ class ByteQueue {
     const uint64_t read = counters_->read.load(std::memory_order_relaxed);
     const size_t n = std::min(bytes.size(), used(counters_->written.load(), read));
     if (n == 0) return 0;
-    const size_t at = read % capacity_, first = std::min(n, capacity_ - at);
+    const size_t at = read % capacity_;
+    const size_t first = std::min(n, capacity_ - at);
     std::memcpy(bytes.data(), bytes_ + at, first);
     std::memcpy(bytes.data() + first, bytes_, n - first);
     counters_->read.store(read + n);

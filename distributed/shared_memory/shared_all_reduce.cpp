@@ -33,8 +33,9 @@ constexpr size_t kCacheLine = 64;  // slices begin at cache lines of the buffer
 constexpr size_t kPieceBytes = kStagingBytes / 2;
 
 Range slice_of(size_t count, int size, int rank, size_t item_bytes) {
-  const size_t unit = kCacheLine / item_bytes, units = (count + unit - 1) / unit,
-               n = static_cast<size_t>(size);
+  const size_t unit = kCacheLine / item_bytes;
+  const size_t units = (count + unit - 1) / unit;
+  const size_t n = static_cast<size_t>(size);
   const auto edge = [&](size_t r) { return std::min(count, units * r / n * unit); };
   return {edge(static_cast<size_t>(rank)), edge(static_cast<size_t>(rank) + 1)};
 }
@@ -77,7 +78,8 @@ class SharedAllReduce final : public GroupMemory {
   bool all_reduce(const Collective& c, const Frame& frame) override {
     const ReduceFunctions& reduction = ringgrad::reduction("all_reduce", frame.dtype, c.reduce_op);
     auto* items = static_cast<std::byte*>(c.output.raw_data());
-    const size_t count = frame.count, bytes = count * reduction.item_bytes;
+    const size_t count = frame.count;
+    const size_t bytes = count * reduction.item_bytes;
     if (!across_.empty() && is_small(bytes, transport_.size())) return false;
     std::optional<Messenger> machines;
     if (!across_.empty())
@@ -93,7 +95,8 @@ class SharedAllReduce final : public GroupMemory {
     memory_.wait_for_all(transport_, &Board::entered, transport_.ranks().position().frame.sequence);
     memory_.check_entered();
 
-    bool all_shared = true, none_shared = true;
+    bool all_shared = true;
+    bool none_shared = true;
     for (const int r : here_) {
       const bool shared = memory_.board(r).segment.load(std::memory_order_relaxed) != 0;
       all_shared &= shared;
@@ -110,7 +113,8 @@ class SharedAllReduce final : public GroupMemory {
 
  private:
   struct Place {  // of a buffer; segment 0: not in shared memory
-    uint64_t segment = 0, offset = 0;
+    uint64_t segment = 0;
+    uint64_t offset = 0;
   };
   struct Segments {  // shared with the storages, which may outlive this, and die in any thread
     std::mutex mutex;
@@ -130,8 +134,8 @@ class SharedAllReduce final : public GroupMemory {
   // Where `rank` has its buffer of so many bytes, after all ranks have entered.
   std::byte* address(int rank, size_t bytes) const {
     const Board& board = memory_.board(here_[rank]);
-    const uint64_t id = board.segment.load(std::memory_order_relaxed),
-                   offset = board.offset.load(std::memory_order_relaxed);
+    const uint64_t id = board.segment.load(std::memory_order_relaxed);
+    const uint64_t offset = board.offset.load(std::memory_order_relaxed);
     std::lock_guard lock(segments_->mutex);
     for (const SharedSegment& segment : segments_->list) {
       if (segment.id != id) continue;
@@ -158,7 +162,8 @@ class SharedAllReduce final : public GroupMemory {
     const int num_results = static_cast<int>(results.size());
     if (!across)
       return reduction.reduce_all(results.data(), num_results, inputs.data(), size_, begin, end);
-    const size_t count = end - begin, item = reduction.item_bytes;
+    const size_t count = end - begin;
+    const size_t item = reduction.item_bytes;
     const auto wide = std::make_unique_for_overwrite<std::byte[]>(count * reduction.wide_bytes);
     reduction.combine_all(wide.get(), inputs.data(), size_, begin, end);
     ring_all_reduce(*across, wide.get(), count, *reduction.on_wide, options_.segment_bytes);
@@ -188,7 +193,8 @@ class SharedAllReduce final : public GroupMemory {
   // that, or they would not have met for the last.
   void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
                      Messenger* across, bool first_is_staged) {
-    const size_t item = reduction.item_bytes, piece = kPieceBytes / item;
+    const size_t item = reduction.item_bytes;
+    const size_t piece = kPieceBytes / item;
     std::vector<void*> staged(static_cast<size_t>(size_));
     for (size_t at = 0; at < count; at += piece, turn_ ^= 1) {
       const size_t n = std::min(piece, count - at);
@@ -211,8 +217,11 @@ class SharedAllReduce final : public GroupMemory {
   Transport& transport_;
   const HostOptions& options_;
   SharedMemoryPeers& memory_;
-  const std::vector<int> here_, across_;
-  const int rank_, size_;  // among those here
+  const std::vector<int> here_;
+  const std::vector<int> across_;
+  // among those here
+  const int rank_;
+  const int size_;
   std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
   uint64_t meetings_ = 0;
   size_t turn_ = 0;  // which of the two staging areas the next piece uses
@@ -221,7 +230,8 @@ class SharedAllReduce final : public GroupMemory {
 // Sums go through shared memory where all ranks have it; and where each of several machines has
 // equally many ranks, so that each of a machine's has a partner on every other.
 std::unique_ptr<GroupMemory> find_sums(Transport& transport, const HostOptions& options) {
-  const int size = transport.size(), rank = transport.rank();
+  const int size = transport.size();
+  const int rank = transport.rank();
   const AllReduceAlgorithm way = options.algorithm;
   if (way != AllReduceAlgorithm::Auto && way != AllReduceAlgorithm::SharedMemory) return nullptr;
   if (!transport.local_peers()) return nullptr;

@@ -82,7 +82,8 @@ class SharedMemoryChannel final : public Channel {
   const FileDescriptor socket_;
   SharedMemoryPeers* peers_ = nullptr;
   int peer_ = -1;
-  std::optional<ByteQueue> outgoing_, incoming_;
+  std::optional<ByteQueue> outgoing_;
+  std::optional<ByteQueue> incoming_;
 };
 
 namespace {
@@ -156,7 +157,8 @@ void SharedMemoryPeers::complete(Deadline deadline) {
 
 // Receives a peer's memory.
 void SharedMemoryPeers::open(int peer, Deadline deadline) {
-  std::optional<FileDescriptor> memory, doorbell;
+  std::optional<FileDescriptor> memory;
+  std::optional<FileDescriptor> doorbell;
   for (;;) {
     if (!memory) memory = received_from(peer);
     if (memory) doorbell = received_from(peer);
@@ -214,7 +216,8 @@ SharedSegment SharedMemoryPeers::share(Transport& transport, size_t bytes) {
     transport.wait_until([&] { return has_come() || ranks_.has_left(r); });
     if (!has_come()) ranks_.fail_because_left(r);
     segment.parts[r] = SharedMemory::open(std::move(*part));
-    const size_t own = segment.parts[rank_]->size(), theirs = segment.parts[r]->size();
+    const size_t own = segment.parts[rank_]->size();
+    const size_t theirs = segment.parts[r]->size();
     CHECK_AS(OutOfStepError, own == theirs, "allocate_shared: rank ", rank_, " asks for ", own,
              " bytes, rank ", r, " for ", theirs);
   }

@@ -75,7 +75,8 @@ class SharedMemoryPeers final : public LocalPeers {
   FailureDetector& ranks_;
   PeerStreams& streams_;
   const std::vector<SharedMemoryChannel*> channels_;  // by rank
-  const int rank_, size_;
+  const int rank_;
+  const int size_;
   std::vector<Peer> peers_;  // by rank
   std::shared_ptr<SharedMemory> memory_;
   uint64_t segments_ = 0;

@@ -121,7 +121,9 @@ void check_in_step(const Frame& mine, int my_rank, const Frame& theirs, int thei
   if (std::memcmp(&mine, &theirs, kAgreed) == 0) return;
   CHECK_AS(OutOfStepError, mine.job == theirs.job, "rank ", their_rank,
            " belongs to another job or group than rank ", my_rank);
-  std::string my_words = describe(mine), their_words = describe(theirs), hint;
+  std::string my_words = describe(mine);
+  std::string their_words = describe(theirs);
+  std::string hint;
   const bool layouts_differ = mine.layout != theirs.layout;
   if (layouts_differ && (my_words == their_words || (mine.layout != 0 && theirs.layout != 0))) {
     hint =

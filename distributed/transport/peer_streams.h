@@ -70,11 +70,13 @@ class PeerStreams {
   };
   struct Queue {  // transfers of one peer and direction, in order
     std::deque<Pending> pending;
-    uint64_t issued = 0, done = 0;
+    uint64_t issued = 0;
+    uint64_t done = 0;
   };
   struct Peer {
     std::unique_ptr<Channel> channel;
-    Queue sends = {}, recvs = {};
+    Queue sends = {};
+    Queue recvs = {};
   };
 
   Expect expected(int peer) const { return expected_ ? expected_(peer) : Expect::Nothing; }

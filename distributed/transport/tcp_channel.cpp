@@ -35,7 +35,8 @@ class TcpChannel final : public Channel {
   // A header and a small payload arrive together: reading ahead saves the second system call. Large
   // reads bypass it.
   std::vector<std::byte> ahead_;
-  size_t ahead_begin_ = 0, ahead_end_ = 0;
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
 };
 
 size_t TcpChannel::write(std::span<const iovec> pieces) {

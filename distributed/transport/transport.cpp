@@ -168,7 +168,8 @@ void Transport::block_until(const Done& done, const Timeout& timeout) {
   const bool may_spin = spinning_ && crowding_ == 1;
   bool spun = !may_spin;
   std::chrono::steady_clock::time_point until{};
-  std::chrono::nanoseconds silent{0}, patience{0};
+  std::chrono::nanoseconds silent{0};
+  std::chrono::nanoseconds patience{0};
   for (int spin = 0;;) {
     if (done()) return;
     if (progress()) {
@@ -208,7 +209,8 @@ void Transport::block_until(const Done& done, const Timeout& timeout) {
 // next of these.
 std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent,
                                                     std::chrono::milliseconds timeout) {
-  const auto ask = std::min(kAskAfter * crowding_, timeout / 2), say = std::max(kSayAfter, 2 * ask);
+  const auto ask = std::min(kAskAfter * crowding_, timeout / 2);
+  const auto say = std::max(kSayAfter, 2 * ask);
   const auto attend_for = [this](std::chrono::milliseconds longest) {
     sleep(longest);
     attend();

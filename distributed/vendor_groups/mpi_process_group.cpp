@@ -100,9 +100,14 @@ struct QueuedCollective final : PendingWork {
   int source() const override { return sender; }
 
   MPI_Request request = MPI_REQUEST_NULL;
-  int sender = -1;                       // of what a receive got
-  std::vector<float> wide_in, wide_out;  // of 16-bit elements
-  std::vector<int> in_counts, in_begins, out_counts, out_begins;
+  int sender = -1;  // of what a receive got
+  // of 16-bit elements
+  std::vector<float> wide_in;
+  std::vector<float> wide_out;
+  std::vector<int> in_counts;
+  std::vector<int> in_begins;
+  std::vector<int> out_counts;
+  std::vector<int> out_begins;
   std::chrono::milliseconds timeout{};
   Deadline deadline;
 };
@@ -187,8 +192,8 @@ class MpiProcessGroup final : public ProcessGroup {
 
  private:
   Work issue(Collective collective) override {
-    const bool async = collective.options.async,
-               letter = collective.operation == Operation::SendRecv;
+    const bool async = collective.options.async;
+    const bool letter = collective.operation == Operation::SendRecv;
     auto job = std::make_shared<QueuedCollective>(std::move(collective));
     const Collective& c = job->collective;
     const bool by_counts = !c.output_counts.empty();
@@ -231,7 +236,9 @@ class MpiProcessGroup final : public ProcessGroup {
   bool advance(const std::shared_ptr<QueuedCollective>& shared) {
     QueuedCollective& job = *shared;
     try {
-      int done = 0, code, items = 0;
+      int done = 0;
+      int code;
+      int items = 0;
       MPI_Status status;
       {
         std::lock_guard lock(mpi_mutex);
@@ -271,7 +278,8 @@ class MpiProcessGroup final : public ProcessGroup {
     const Collective& c = job.collective;
     const auto n = static_cast<int>(job.frame.count);
     const DType dtype = job.frame.dtype;
-    void *in = data_of(c.input), *out = data_of(c.output);
+    void* in = data_of(c.input);
+    void* out = data_of(c.output);
     MPI_Datatype type = bits_type(dtype);
     if (reduces(c.operation)) {
       (void)reduction(name(c.operation), dtype, c.reduce_op);  // throws where there is none
@@ -294,7 +302,8 @@ class MpiProcessGroup final : public ProcessGroup {
   int post(QueuedCollective& job, void* in, void* out, int n, MPI_Datatype type, MPI_Op op) {
     const Collective& c = job.collective;
     MPI_Request* const request = &job.request;
-    const int root = c.root, tag = c.options.tag;
+    const int root = c.root;
+    const int tag = c.options.tag;
     const bool here = rank() == root;
     switch (c.operation) {
       case Operation::AllReduce:
@@ -358,7 +367,8 @@ class MpiProcessGroup final : public ProcessGroup {
 // and cannot come back; groups split off must have gone before. Throws DistributedError when MPI
 // cannot be initialised for threads.
 std::shared_ptr<ProcessGroup> mpi_process_group(std::chrono::milliseconds timeout) {
-  int initialized = 0, provided = 0;
+  int initialized = 0;
+  int provided = 0;
   MPI_Initialized(&initialized);
   if (initialized)
     MPI_Query_thread(&provided);

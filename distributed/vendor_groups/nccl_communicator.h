@@ -128,7 +128,8 @@ class NcclCommunicator {
   std::timed_mutex issue_mutex_;  // of calls of NCCL; before mutex_, under which it is only tried
 
   std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_, idle_;
+  std::condition_variable changed_;
+  std::condition_variable idle_;
   std::atomic<ncclComm*> comm_ = nullptr;  // nullptr after a failure
   ncclComm* failed_comm_ = nullptr;        // that the thread is to end
   std::deque<std::shared_ptr<UnderWay>> pending_;
@@ -136,7 +137,8 @@ class NcclCommunicator {
   bool noticed_ = false;
   bool stop_ = false;
   LastResort last_resort_;
-  std::thread watcher_, aborting_;
+  std::thread watcher_;
+  std::thread aborting_;
 };
 
 }  // namespace ringgrad

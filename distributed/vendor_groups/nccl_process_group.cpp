@@ -289,8 +289,11 @@ Work NcclProcessGroup::issue_on_host(Collective c) {
 // and for no other.
 std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream adding,
                                          const Tensor& x, ReduceOp op, size_t segment_bytes) {
-  const int size = communicator.size(), rank = communicator.rank(), last_reducing = size - 2;
-  const int left = (rank + size - 1) % size, right = (rank + 1) % size;
+  const int size = communicator.size();
+  const int rank = communicator.rank();
+  const int last_reducing = size - 2;
+  const int left = (rank + size - 1) % size;
+  const int right = (rank + 1) % size;
   if (size == 1 || x.numel() == 0) return {};
   const Stream stream = communicator.stream();
   const DType partial_dtype = cuda::partial_dtype(x.dtype());
@@ -300,8 +303,8 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
   const int64_t segment =
       std::clamp<int64_t>(static_cast<int64_t>(segment_bytes / itemsize(partial_dtype)), 1, chunk);
   const int64_t segments = (chunk + segment - 1) / segment;
-  const Tensor incoming = empty({segments * segment}, {partial_dtype, x.device()}),
-               partial = empty_like(incoming);
+  const Tensor incoming = empty({segments * segment}, {partial_dtype, x.device()});
+  const Tensor partial = empty_like(incoming);
   std::vector<cuda::Event> added;
   for (int64_t s = 0; s < segments; ++s) added.emplace_back(x.device());
 
@@ -311,7 +314,8 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
       const auto items = [&](int c) {
         return slice(x, chunk_of(chunk_of(all, size, c), segments, s));
       };
-      const Tensor own = items(rank - step - 1), before = items(rank - step);
+      const Tensor own = items(rank - step - 1);
+      const Tensor before = items(rank - step);
       const auto part = [&](const Tensor& buffer, const Tensor& like, DType dtype) {
         return buffer_part(buffer, s * segment, like.numel(), dtype);
       };

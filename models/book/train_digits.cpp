@@ -87,7 +87,8 @@ void average(ProcessGroup& group, const std::vector<Tensor>& tensors) {
 double accuracy(nn::Module& network, DataLoader& loader, ProcessGroup& group) {
   const NoGradGuard no_gradients;
   network.eval();
-  int64_t asked = 0, right = 0;
+  int64_t asked = 0;
+  int64_t right = 0;
   for (const Batch& batch : loader) {
     const std::vector<float> scores = to_vector<float>(network(batch.data));
     auto begin = scores.begin();

@@ -45,11 +45,12 @@ double LinearLR::operator()(double base_lr, int64_t step) const {
 double OneCycleLR::operator()(double, int64_t step) const {
   CHECK(total_steps > 1 && pct_start >= 0 && pct_start <= 1, "OneCycleLR: total_steps is ",
         total_steps, ", pct_start ", pct_start, ", expected at least 2 and a value in [0, 1]");
-  const double first = max_lr / div_factor, last = first / final_div_factor;
+  const double first = max_lr / div_factor;
+  const double last = first / final_div_factor;
   // The steps are total_steps points: the peak is the one before pct_start of them, the end the
   // last one.
-  const double peak = pct_start * static_cast<double>(total_steps) - 1,
-               end = static_cast<double>(total_steps - 1);
+  const double peak = pct_start * static_cast<double>(total_steps) - 1;
+  const double end = static_cast<double>(total_steps - 1);
   const double t = std::min(static_cast<double>(step), end);
   return t <= peak && peak > 0 ? cosine_between(first, max_lr, t / peak)
                                : cosine_between(max_lr, last, (t - peak) / (end - peak));
@@ -87,7 +88,8 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
 }
 
 void ReduceLROnPlateau::step(Real measure) {
-  const double sign = options_.maximize ? -1 : 1, best = sign * best_;  // of which less is better
+  const double sign = options_.maximize ? -1 : 1;
+  const double best = sign * best_;  // of which less is better
   const double margin =
       options_.relative ? options_.threshold * std::abs(best_) : options_.threshold;
   if (std::isinf(best) ? sign * measure < best : sign * measure < best - margin) {
@@ -102,8 +104,8 @@ void ReduceLROnPlateau::step(Real measure) {
   }
   if (bad_steps_ <= options_.patience) return;
   for (int group = 0; group < optimizer_.num_groups(); ++group) {
-    const double lr = optimizer_.lr(group),
-                 reduced = std::max(lr * options_.factor, options_.min_lr);
+    const double lr = optimizer_.lr(group);
+    const double reduced = std::max(lr * options_.factor, options_.min_lr);
     if (lr - reduced > options_.eps) optimizer_.set_lr(group, reduced);
   }
   cooldown_left_ = options_.cooldown;

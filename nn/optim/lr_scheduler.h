@@ -52,7 +52,8 @@ struct LambdaLR {
 // base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays:
 // a warm-up.
 struct LinearLR {
-  double start_factor = 1.0 / 3, end_factor = 1;
+  double start_factor = 1.0 / 3;
+  double end_factor = 1;
   int64_t total_iters = 5;
   double operator()(double base_lr, int64_t step) const;
 };
@@ -63,7 +64,9 @@ struct LinearLR {
 struct OneCycleLR {
   double max_lr = 0.1;
   int64_t total_steps = 100;
-  double pct_start = 0.3, div_factor = 25, final_div_factor = 1e4;
+  double pct_start = 0.3;
+  double div_factor = 25;
+  double final_div_factor = 1e4;
   double operator()(double base_lr, int64_t step) const;
 };
 
@@ -100,9 +103,11 @@ struct ReduceLROnPlateauOptions {
   double factor = 0.1;
   int64_t patience = 10;
   double threshold = 1e-4;
-  bool relative = true;           // PyTorch's threshold_mode="rel"
-  int64_t cooldown = 0;           // steps after a reduction that do not count
-  double min_lr = 0, eps = 1e-8;  // a change of a rate by eps or less is not made
+  bool relative = true;  // PyTorch's threshold_mode="rel"
+  int64_t cooldown = 0;  // steps after a reduction that do not count
+  // a change of a rate by eps or less is not made
+  double min_lr = 0;
+  double eps = 1e-8;
 };
 class ReduceLROnPlateau {
  public:
@@ -117,7 +122,8 @@ class ReduceLROnPlateau {
   Optimizer& optimizer_;
   ReduceLROnPlateauOptions options_;
   double best_;
-  int64_t bad_steps_ = 0, cooldown_left_ = 0;
+  int64_t bad_steps_ = 0;
+  int64_t cooldown_left_ = 0;
 };
 
 }  // namespace ringgrad::optim

@@ -27,7 +27,8 @@ Tensor spread(const Tensor& x, int64_t n) { return x.as_strided({n}, {0}, x.stor
 
 // 1 where a equals b, else 0 (float64 []); NaN equals nothing.
 Tensor is_equal(const Tensor& a, const Tensor& b) {
-  const Tensor same = empty({}, {DType::Bool, a.device()}), number = scalar64(0, a.device());
+  const Tensor same = empty({}, {DType::Bool, a.device()});
+  const Tensor number = scalar64(0, a.device());
   kernels::equal(same, a, b);
   kernels::copy(number, same);
   return number;
@@ -93,7 +94,9 @@ void GradScaler::update() {
   const Tensor guard = scalar64(0, scale_.device());  // NaN where any is
   for (const auto& [optimizer, met] : met_) kernels::add(guard, guard, met.guard);
   met_.clear();
-  const Tensor good = is_equal(guard, guard), factor = empty_like(good), rest = empty_like(good);
+  const Tensor good = is_equal(guard, guard);
+  const Tensor factor = empty_like(good);
+  const Tensor rest = empty_like(good);
   kernels::affine(good_steps_, good_steps_, 1, 1);
   kernels::mul(good_steps_, good_steps_, good);
   const Tensor grown =
@@ -124,7 +127,8 @@ void MasterWeights::zero_grad() {
 void MasterWeights::take_gradients() {
   NoGradGuard no_grad;
   for (size_t i = 0; i < model_.size(); ++i) {
-    const Tensor grad = model_[i].second.grad(), &master = masters_[i].second;
+    const Tensor grad = model_[i].second.grad();
+    const Tensor& master = masters_[i].second;
     if (!master.grad()) master.set_grad(zeros_like(master));
     if (grad)
       copy_(master.grad(), grad);

@@ -18,7 +18,9 @@
 namespace ringgrad::optim {
 
 struct GradScalerOptions {
-  double initial_scale = 65536, growth = 2, backoff = 0.5;
+  double initial_scale = 65536;
+  double growth = 2;
+  double backoff = 0.5;
   int64_t growth_interval = 2000;  // good steps before the scale grows
 };
 
@@ -44,7 +46,9 @@ class GradScaler {
 
  private:
   GradScalerOptions options_;
-  Tensor scale_, good_steps_;  // float64 []
+  // float64 []
+  Tensor scale_;
+  Tensor good_steps_;
   // An optimizer that was unscaled since the last update.
   struct Met {
     Tensor guard;  // float64 [], 0, or NaN where a gradient is not finite
@@ -80,7 +84,8 @@ class MasterWeights {
   void publish();
 
  private:
-  nn::NamedTensors model_, masters_;
+  nn::NamedTensors model_;
+  nn::NamedTensors masters_;
 };
 
 }  // namespace ringgrad::optim

@@ -37,7 +37,9 @@ Tensor orthogonalized(const Tensor& x, int steps) {
   CHECK_AS(ShapeError, x.defined() && x.dim() == 2, "orthogonalized: shape ", x.shape(),
            ", expected a matrix");
   // a x + b x³ + c x⁵ rises fastest at 0: Jordan et al. 2024.
-  constexpr double kA = 3.4445, kB = -4.775, kC = 2.0315;
+  constexpr double kA = 3.4445;
+  constexpr double kB = -4.775;
+  constexpr double kC = 2.0315;
   constexpr double kTiny = 1e-7;  // for a matrix of zeros
   const bool tall = x.size(0) > x.size(1);
   Tensor y = tall ? contiguous(transpose(x, 0, 1)) : x;
@@ -59,22 +61,24 @@ Muon::Muon(MuonGroups groups) : Optimizer("Muon", specs<GroupSpec>(groups)) {
 void Muon::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   const MuonOptions& o = options_[group];
   // NaN: nothing is to change.
-  const Tensor lr = to(guarded_lr(group), DType::Float32), taken = eq(lr, lr);
+  const Tensor lr = to(guarded_lr(group), DType::Float32);
+  const Tensor taken = eq(lr, lr);
   const Tensor& buffer = state[0];
   copy_(buffer, where(taken, o.momentum * buffer + (1 - o.momentum) * range.grads, buffer));
   const Tensor direction =
       o.nesterov ? (1 - o.momentum) * range.grads + o.momentum * buffer : buffer;
   for (size_t i = 0; i < range.parameters.size(); ++i) {
     const Shape& shape = parameter(group, range.parameters[i]).shape();
-    const int64_t rows = shape[0], columns = rows > 0 ? shape.numel() / rows : 0;
+    const int64_t rows = shape[0];
+    const int64_t columns = rows > 0 ? shape.numel() / rows : 0;
     const auto matrix = [&](const Tensor& flat) {
       return flat.as_strided({rows, columns}, {columns, 1},
                              flat.storage_offset() + range.offsets[i]);
     };
     const double scale =
         o.scale_by_shape ? std::sqrt(std::max(1.0, static_cast<double>(rows) / columns)) : 1;
-    const Tensor weight = matrix(range.values),
-                 step = orthogonalized(matrix(direction), o.steps) * scale;
+    const Tensor weight = matrix(range.values);
+    const Tensor step = orthogonalized(matrix(direction), o.steps) * scale;
     copy_(weight, where(taken, weight * (1 - o.weight_decay * lr) - step * lr, weight));
   }
 }

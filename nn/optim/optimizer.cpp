@@ -99,7 +99,8 @@ void Optimizer::step(const Tensor& guard) {
     }
   }
   if (!guard) return kernels::affine(step_, step_, 1, 1);
-  const Tensor taken = empty({}, {DType::Bool, step_.device()}), count = empty_like(step_);
+  const Tensor taken = empty({}, {DType::Bool, step_.device()});
+  const Tensor count = empty_like(step_);
   kernels::equal(taken, guard, guard);
   kernels::copy(count, taken);
   kernels::add(step_, step_, count);
@@ -116,8 +117,8 @@ void Optimizer::update_range(int group, const ArenaRange& range, const std::vect
     for (end = first; end < count && parameter(end).requires_grad();) ++end;
     if (end == first) continue;
     if (end - first == count) return update(group, range, state);
-    const int64_t begin = range.offsets[first],
-                  numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
+    const int64_t begin = range.offsets[first];
+    const int64_t numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
     const auto part = [&](const Tensor& flat) {
       return flat.as_strided({numel}, {1}, flat.storage_offset() + begin);
     };

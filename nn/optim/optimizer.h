@@ -105,7 +105,8 @@ class Optimizer {
     nn::NamedTensors named;
     std::vector<Tensor> parameters;
     double lr = 0;
-    Tensor lr_tensor, guarded_lr;
+    Tensor lr_tensor;
+    Tensor guarded_lr;
     std::vector<std::string> state_names;
     std::vector<StateRange> state;
   };

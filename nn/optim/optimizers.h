@@ -10,7 +10,8 @@ namespace ringgrad::optim {
 struct AdamWOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0.01;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
 };
 class AdamW : public Adam {
  public:
@@ -21,7 +22,11 @@ class AdamW : public Adam {
 // RMSprop (Hinton 2012), as PyTorch defines it: eps is added to the root; with `centered` the
 // gradient's mean is taken from its mean square.
 struct RMSpropOptions {
-  double lr = 0.01, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  double lr = 0.01;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
   bool centered = false;
 };
 class RMSprop : public Optimizer {
@@ -39,7 +44,11 @@ class RMSprop : public Optimizer {
 
 // Adagrad (Duchi, Hazan & Singer 2011): each step is divided by the root of all squares so far.
 struct AdagradOptions {
-  double lr = 0.01, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
+  double lr = 0.01;
+  double lr_decay = 0;
+  double weight_decay = 0;
+  double initial_accumulator_value = 0;
+  double eps = 1e-10;
 };
 class Adagrad : public Optimizer {
  public:
@@ -56,7 +65,10 @@ class Adagrad : public Optimizer {
 
 // Adadelta (Zeiler 2012): the step is as large as the last ones were.
 struct AdadeltaOptions {
-  double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
+  double lr = 1;
+  double rho = 0.9;
+  double eps = 1e-6;
+  double weight_decay = 0;
 };
 class Adadelta : public Optimizer {
  public:

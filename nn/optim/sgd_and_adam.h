@@ -14,7 +14,9 @@ namespace ringgrad::optim {
 // too (PyTorch: with each parameter's second gradient).
 struct SGDOptions {
   double lr = 1e-3;
-  double momentum = 0, dampening = 0, weight_decay = 0;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
   bool nesterov = false;  // needs a momentum and no dampening
 };
 
@@ -35,7 +37,8 @@ class SGD : public Optimizer {
 struct AdamOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0;
+  double eps = 1e-8;
+  double weight_decay = 0;
 };
 
 class Adam : public Optimizer {

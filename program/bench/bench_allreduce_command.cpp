@@ -30,13 +30,15 @@ namespace {
 struct BenchAllReduceOptions {
   int ranks = 2;
   // backend "": as the device is.
-  std::string device = "cpu", backend;
+  std::string device = "cpu";
+  std::string backend;
   // Or shm, tcp.
   std::string transport = "auto";
   // Or gather, exchange, ring, segmented, shared.
   std::string algorithm = "auto";
   // A least size of 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
-  uint64_t min_bytes = 0, max_bytes = uint64_t{64} << 20;
+  uint64_t min_bytes = 0;
+  uint64_t max_bytes = uint64_t{64} << 20;
   int factor = 2;
   // For each size.
   double seconds = 0.5;
@@ -67,7 +69,9 @@ void stay_on_core(int i) {
 }
 
 struct Times {  // microseconds
-  double low = 0, median = 0, high = 0;
+  double low = 0;
+  double median = 0;
+  double high = 0;
 };
 
 Times times_of(const std::vector<double>& seconds) {
@@ -131,8 +135,11 @@ std::vector<double> threads_of_one_process(const std::vector<Tensor>& buffers, i
 struct SizeRow {
   int64_t bytes = 0;
   int repetitions = 0;
-  Times in_place, out_of_place, bound;
-  int64_t wrong = 0, wrong_out_of_place = 0;
+  Times in_place;
+  Times out_of_place;
+  Times bound;
+  int64_t wrong = 0;
+  int64_t wrong_out_of_place = 0;
 };
 
 class Measurement {
@@ -158,12 +165,17 @@ class Measurement {
     row.wrong = total(wrong_elements(x_, group_.size()));
     row.wrong_out_of_place = total(wrong_elements(out_, group_.size()));
     fill(x_, 0);  // repeated sums would overflow
-    for (int i = 0; i < options_.warmup; ++i) in_place(), out_of_place();
+    for (int i = 0; i < options_.warmup; ++i) {
+      in_place();
+      out_of_place();
+    }
     row.repetitions = agree_on_repetitions();
 
     // In turn, so that whatever else the machine does meets all of them.
     constexpr int kTurn = 10;
-    std::vector<double> in, out, bound;
+    std::vector<double> in;
+    std::vector<double> out;
+    std::vector<double> bound;
     for (int done = 0; done < row.repetitions; done += kTurn) {
       const int turn = std::min(kTurn, row.repetitions - done);
       for (int i = 0; i < turn; ++i) in.push_back(in_place());
@@ -217,7 +229,9 @@ class Measurement {
   ProcessGroup& group_;
   const BenchAllReduceOptions& options_;
   const int64_t count_;
-  Tensor x_, in_, out_;
+  Tensor x_;
+  Tensor in_;
+  Tensor out_;
   std::vector<Tensor> buffers_;
 };
 

@@ -40,7 +40,8 @@ using nlohmann::json;
 
 // A row of the table, and how it is measured.
 struct RowPlan {
-  std::string name, method;
+  std::string name;
+  std::string method;
   double bucket_mb = kUsualBuckets;
 };
 
@@ -116,7 +117,8 @@ json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row,
 }
 
 double largest_difference(const fs::path& a, const fs::path& b) {
-  const auto of_a = nn::load_safetensors(a).tensors, of_b = nn::load_safetensors(b).tensors;
+  const auto of_a = nn::load_safetensors(a).tensors;
+  const auto of_b = nn::load_safetensors(b).tensors;
   double largest = 0;
   for (size_t i = 0; i < of_a.size(); ++i) {
     const double difference = max(abs(of_a[i].second - of_b[i].second)).item<float>();
@@ -187,7 +189,8 @@ json measure(const BenchDdpOptions& options) {
             options.device);
 
   const TemporaryDirectory files("bench ddp");
-  json names = json::array(), rounds = json::array();
+  json names = json::array();
+  json rounds = json::array();
   for (const RowPlan& row : rows) names.push_back(row.name);
   message("{} rows in turn, {} times {} s each and what it takes to start them", rows.size(),
           options.rounds, options.seconds);
@@ -277,7 +280,8 @@ int bench_ddp(const BenchDdpOptions& options) {
   const json measured = measures ? measure_into(run, options) : read_measurements(options.from);
   json document = explained(measured, options);
 
-  const std::string device = document.at("device"), processor = document.value("processor", "");
+  const std::string device = document.at("device");
+  const std::string processor = document.value("processor", "");
   result("{} · batch {} · {} · {}", document.at("model").get<std::string>(),
          document.at("batch").get<int64_t>(),
          counted(static_cast<int64_t>(measured["rounds"].size()), "round"),

@@ -48,7 +48,8 @@ const Ladder& ladder_named(const std::string& kernel) {
 // From 0; nothing: all of them.
 std::optional<int> step_named(const Ladder& ladder, const std::string& step) {
   if (step.empty()) return {};
-  std::vector<std::string> names, numbered;
+  std::vector<std::string> names;
+  std::vector<std::string> numbered;
   for (const LadderStep& each : ladder.steps) {
     names.push_back(each.name);
     numbered.push_back(fmt::format("{} {}", names.size(), each.name));
@@ -133,7 +134,8 @@ std::string row_text(const Ladder& ladder, const StepResult& row) {
         row.floor_us > 0 ? fmt::format("{:.1f} %", 100 * row.floor_us / row.microseconds) : "–";
     return text + fmt::format("{:>12.4g}{:>12.4g}{:>9}", row.floor_us, row.microseconds, part);
   }
-  AccessCount global = row.counts.total(false, false), shared = row.counts.total(true, false);
+  AccessCount global = row.counts.total(false, false);
+  AccessCount shared = row.counts.total(true, false);
   const auto products = row.counts.instructions.find("mma.sync");
   const std::string of_load = each(global.sectors, global.requests);
   const AccessCount stores = row.counts.total(false, true);

@@ -54,7 +54,9 @@ int bench_ops(const BenchOpsOptions& options) {
       for (int i = 0; i < kChain; ++i) x = operation.step(x, b);
       return x;
     };
-    std::vector<double> untracked, forward, both;
+    std::vector<double> untracked;
+    std::vector<double> forward;
+    std::vector<double> both;
     for (int repetition = -5; repetition < options.repetitions; ++repetition) {  // five to warm up
       const double plain = nanoseconds_per_op([&] {
         NoGradGuard guard;

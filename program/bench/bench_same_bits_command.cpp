@@ -40,7 +40,8 @@ using nlohmann::json;
 constexpr double kBlockSeconds = 0.25;
 
 struct Noise {
-  Tensor images, labels;
+  Tensor images;
+  Tensor labels;
 };
 
 // A network and its optimizer. `shards` 0: plain; on several ranks with DistributedDataParallel
@@ -91,7 +92,8 @@ Noise noise(const std::string& model, int64_t count) {
 // Collective. Both take turns, so that whatever else happens on the machine happens to both.
 json measure(const BenchSameBitsOptions& options, const std::string& model, int shards,
              ProcessGroup& group) {
-  Trained plain(model, 0, group), same_bits(model, shards, group);
+  Trained plain(model, 0, group);
+  Trained same_bits(model, shards, group);
   const int64_t batch = options.batch;
   const Noise own = noise(model, batch / group.size());
   const auto block = [&](Trained& trained, int64_t steps) {
@@ -112,7 +114,9 @@ json measure(const BenchSameBitsOptions& options, const std::string& model, int 
       {steps, at_least(options.seconds / (2 * step * static_cast<double>(steps)), 3)});
   group.broadcast(agreed, 0).wait();
 
-  std::vector<double> of_plain, of_same_bits, ratios;
+  std::vector<double> of_plain;
+  std::vector<double> of_same_bits;
+  std::vector<double> ratios;
   for (int64_t pair = 0; pair < agreed.data<int64_t>()[1]; ++pair) {
     of_plain.push_back(block(plain, agreed.data<int64_t>()[0]));
     of_same_bits.push_back(block(same_bits, agreed.data<int64_t>()[0]));

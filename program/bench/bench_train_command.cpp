@@ -34,11 +34,16 @@ namespace ringgrad::program {
 namespace {
 
 struct BenchTrainOptions {
-  std::string model = "cnn", dtype = "fp32", conv = "auto", provider = "auto", device = "cpu";
+  std::string model = "cnn";
+  std::string dtype = "fp32";
+  std::string conv = "auto";
+  std::string provider = "auto";
+  std::string device = "cpu";
   std::string float32_matmul_precision = "highest";
   int64_t batch = 100;
   int threads = 0;  // 0: one per core
-  int steps = 20, warm_up = 3;
+  int steps = 20;
+  int warm_up = 3;
   bool profile = false;
 };
 
@@ -126,7 +131,9 @@ class TrainWorkload {
   DType dtype_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<optim::SGD> optimizer_;
-  Tensor images_, labels_, loss_;
+  Tensor images_;
+  Tensor labels_;
+  Tensor loss_;
   std::optional<CapturedStep> captured_step_;
   // The profile of the step under way; it has so many calls at the end of each phase:
   const KernelProfile* profile_ = nullptr;
@@ -144,8 +151,8 @@ double milliseconds_since_start() {
   for (int i = 3; i <= 22; ++i) fields >> field;  // 22: start time, in ticks since boot
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const double ticks = std::strtod(field.c_str(), nullptr),
-               per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double ticks = std::strtod(field.c_str(), nullptr);
+  const double per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
   return (static_cast<double>(now.tv_sec) - ticks / per_second) * 1e3 +
          static_cast<double>(now.tv_nsec) * 1e-6;
 }
@@ -188,8 +195,9 @@ int bench_train(const BenchTrainOptions& options) {
   };
   const std::vector<double> totals =
       samples([](const StepTimes& step) { return std::accumulate(step.begin(), step.end(), 0.0); });
-  const double step_ms = median(totals), low = quantile(totals, 0.25),
-               high = quantile(totals, 0.75);
+  const double step_ms = median(totals);
+  const double low = quantile(totals, 0.25);
+  const double high = quantile(totals, 0.75);
   const double rate = static_cast<double>(options.batch) / step_ms * 1e3;
   nlohmann::json report = {
       {"model", options.model},

@@ -83,7 +83,8 @@ double hierarchy(const Cluster& c, double bytes) {
 }
 
 double overlapped(const StepModel& s) {
-  double until = 0, busy = 0;
+  double until = 0;
+  double busy = 0;
   for (size_t b = 0; b < s.ready.size(); ++b) {
     until = std::max(until, s.ready[b]) + s.seconds[b];
     busy += s.seconds[b];
@@ -100,8 +101,8 @@ void predict_rows(json& document) {
   const json* ddp = row_of(document, "ddp");
   if (!ddp) return;
   const int ranks = document.at("ranks");
-  const double hidden_costs = hidden_costs_of(document),
-               alone = ddp->at("no_communication_ms").get<double>() / 1e3;
+  const double hidden_costs = hidden_costs_of(document);
+  const double alone = ddp->at("no_communication_ms").get<double>() / 1e3;
   const LinkModel link = line_through(*ddp);
   const auto average = [&](double bytes) { return link.seconds(bytes); };
   json costs = {{"latency_us", link.latency * 1e6},
@@ -167,8 +168,8 @@ json predict_clusters(const json& document, const Prediction& wanted) {
   const std::vector<int> nodes = nodes_of(wanted, measured);
   const LinkModel near = hop_of(line_through(*ddp), measured);
   const LinkModel far{wanted.network_us / 1e6, 8 / (wanted.network_gbit * 1e9)};
-  const double own_batch = document.at("batch").get<double>() / measured,
-               bytes = ddp->at("gradient_bytes");
+  const double own_batch = document.at("batch").get<double>() / measured;
+  const double bytes = ddp->at("gradient_bytes");
   json rows = json::array();
   for (size_t i = 0; i < wanted.ranks.size(); ++i) {
     const int p = wanted.ranks[i];

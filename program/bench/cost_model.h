@@ -18,8 +18,10 @@ LinkModel hop_of(const LinkModel& all_reduce, int ranks);
 // Seconds of an all-reduce of so many bytes by nodes of `local` ranks each; `near` is a message
 // within a node, `far` one between two, whose wire the ranks of a node share.
 struct Cluster {
-  int nodes = 1, local = 1;
-  LinkModel near, far;
+  int nodes = 1;
+  int local = 1;
+  LinkModel near;
+  LinkModel far;
   int ranks() const { return nodes * local; }
 };
 // Reduce-scatter and all-gather around all ranks, at the pace of the slowest hop: 2(p-1)α +
@@ -37,9 +39,11 @@ double hierarchy(const Cluster& cluster, double bytes);
 // average's time that the cores lack meanwhile for computing, where backward hides it.
 struct StepModel {
   // The step without communication; the last gradient in its backward.
-  double alone = 0, computed = 0;
+  double alone = 0;
+  double computed = 0;
   // By bucket.
-  std::vector<double> ready = {}, seconds = {};
+  std::vector<double> ready = {};
+  std::vector<double> seconds = {};
   // The time for the buffers and the ranks' numbers, which follow the buckets.
   double after = 0;
   double hidden_costs = 0;
@@ -56,8 +60,10 @@ void predict_rows(nlohmann::json& document);
 // keeps its batch, and nodes are as many as said, all equally large.
 struct Prediction {
   // As many nodes as ranks, one for all, or none: nodes as large as this machine's group.
-  std::vector<int> ranks, nodes;
-  double network_us, network_gbit;
+  std::vector<int> ranks;
+  std::vector<int> nodes;
+  double network_us;
+  double network_gbit;
 };
 // How many nodes each has. Throws UsageError where ranks do not divide by them.
 std::vector<int> nodes_of(const Prediction& wanted, int measured_ranks);

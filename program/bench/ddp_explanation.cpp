@@ -23,19 +23,26 @@ double kept_in(const json& round, const std::string& name) {
 // `otherwise`.
 json interval(const json& rounds, const std::string& name, const char* key,
               const std::vector<double>& otherwise) {
-  double low = INFINITY, high = -INFINITY;
+  double low = INFINITY;
+  double high = -INFINITY;
   for (size_t i = 0; i < rounds.size(); ++i) {
     const json& row = rounds[i].at(name);
     low = std::min(low, row.contains(key) ? row[key].at(0).get<double>() : otherwise[i]);
     high = std::max(high, row.contains(key) ? row[key].at(1).get<double>() : otherwise[i]);
   }
-  for (const double value : otherwise) low = std::min(low, value), high = std::max(high, value);
+  for (const double value : otherwise) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
   return {low, high};
 }
 
 void divide_step(json& row) {
-  const double step = row.at("step_ms"), alone = row.value("no_communication_ms", step);
-  double exposed = 0, copies = 0, waiting = 0;
+  const double step = row.at("step_ms");
+  const double alone = row.value("no_communication_ms", step);
+  double exposed = 0;
+  double copies = 0;
+  double waiting = 0;
   if (row.contains("transfer_ms")) {  // by the clocks of the ranks
     const double all = std::clamp(row.at("exposed_ms").get<double>(), 0.0, step);
     exposed = std::clamp(row["transfer_ms"].get<double>(), 0.0, all);
@@ -54,7 +61,8 @@ void divide_step(json& row) {
 }
 
 json explain_row(const json& rounds, const std::string& name) {
-  std::vector<double> steps, kept;
+  std::vector<double> steps;
+  std::vector<double> kept;
   const bool communicates = name != "none" && rounds.at(0).contains("ddp");
   for (const json& round : rounds) {
     steps.push_back(round.at(name).at("step_ms"));
@@ -91,8 +99,9 @@ json explain_rounds(const json& measured) {
   document["measured_rounds"] = rounds.size();
   for (const json& name : measured.at("rows"))
     document["rows"].push_back(explain_row(rounds, name));
-  const json *none = find_row(document, "none"), *dp = find_row(document, "dp"),
-             *ddp = find_row(document, "ddp");
+  const json* none = find_row(document, "none");
+  const json* dp = find_row(document, "dp");
+  const json* ddp = find_row(document, "ddp");
   for (json& row : document["rows"])
     if (none) row["speed_up"] = none->at("step_ms").get<double>() / row.at("step_ms").get<double>();
   if (!dp || !ddp) return document;
@@ -112,7 +121,9 @@ json explain_rounds(const json& measured) {
 std::string headline_of(const json& document) {
   if (!document.contains("ddp_over_dp")) return "";
   const json& r = document["ddp_over_dp"];
-  const double ratio = r.at("ratio"), low = r.at("low"), high = r.at("high");
+  const double ratio = r.at("ratio");
+  const double low = r.at("low");
+  const double high = r.at("high");
   const size_t rounds = r.at("rounds");
   if (rounds == 1)
     return fmt::format("DDP is {:.2f}× as fast as DataParallel (one round: no interval).", ratio);
@@ -142,7 +153,8 @@ std::string payoff_of(const json& document) {
                          row->at("speed_up").get<double>());
   }
   if (!fastest) return "";
-  const json &alone = none->at("step_interval_ms"), &divided = fastest->at("step_interval_ms");
+  const json& alone = none->at("step_interval_ms");
+  const json& divided = fastest->at("step_interval_ms");
   const bool once = document.at("measured_rounds") == 1;
   const char* const pays = once ? "whether dividing a step pays here, one round cannot tell"
                            : divided.at(1) < alone.at(0) ? "dividing a step pays here"
@@ -157,8 +169,9 @@ std::vector<std::pair<std::string, std::string>> reasons_of(const json& document
   for (const json& row : document.at("rows")) {
     if (!row.contains("kept_of_no_communication")) continue;
     const json& parts = row.at("parts_ms");
-    const double step = row.at("step_ms"), alone = row.at("no_communication_ms"),
-                 compute = parts.at("compute");
+    const double step = row.at("step_ms");
+    const double alone = row.at("no_communication_ms");
+    const double compute = parts.at("compute");
     std::string why;
     const auto add = [&](double ms, const std::string& what) {
       if (ms >= 0.005 * step)

@@ -73,7 +73,8 @@ std::string where_the_time_goes(const json& document) {
 std::string how_fast(const json& document) {
   std::vector<Row> rows;
   for (const json& row : document.at("rows")) {
-    std::string kept, between;
+    std::string kept;
+    std::string between;
     if (row.contains("kept_of_no_communication")) {
       kept = percent_text(row["kept_of_no_communication"]);
       between =

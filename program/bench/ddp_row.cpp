@@ -31,8 +31,10 @@ std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, Pr
 // parameters, buffers and inputs go out through the first device, outputs and gradients come in,
 // gradients of outputs go out.
 void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann::json& row) {
-  const int64_t n = options.ranks, gradients = work.gradient_bytes();
-  int64_t moved = 0, busiest = 0;
+  const int64_t n = options.ranks;
+  const int64_t gradients = work.gradient_bytes();
+  int64_t moved = 0;
+  int64_t busiest = 0;
   if (options.row.starts_with("ddp")) {
     moved = 2 * (n - 1) * gradients;
     busiest = 2 * moved / n;  // what leaves one rank arrives at another
@@ -62,9 +64,11 @@ class Logs {
   // Collective.
   void put_into(nlohmann::json& row, ProcessGroup& group, const ReductionLog& last) const {
     const std::vector<double> all = all_gather_values(group, exposed_);
-    std::vector<double> means, least;
+    std::vector<double> means;
+    std::vector<double> least;
     for (size_t step = 0; step < exposed_.size(); ++step) {
-      double sum = 0, smallest = all[step];
+      double sum = 0;
+      double smallest = all[step];
       for (int r = 0; r < group.size(); ++r) {
         const double exposed = all[static_cast<size_t>(r) * exposed_.size() + step];
         sum += exposed;
@@ -87,9 +91,12 @@ class Logs {
 
  private:
   struct Times {
-    std::vector<double> ready, launched, completed;
+    std::vector<double> ready;
+    std::vector<double> launched;
+    std::vector<double> completed;
   };
-  std::vector<double> exposed_, computed_;
+  std::vector<double> exposed_;
+  std::vector<double> computed_;
   std::vector<Times> buckets_;
 };
 
@@ -172,9 +179,12 @@ nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
   const double pair_seconds = estimate * static_cast<double>(own_steps) * (work.ddp() ? 2 : 1);
   const Tensor agreed = tensor<int64_t>({own_steps, at_least(options.seconds / pair_seconds, 3)});
   group.broadcast(agreed, 0).wait();
-  const int64_t steps = agreed.data<int64_t>()[0], pairs = agreed.data<int64_t>()[1];
+  const int64_t steps = agreed.data<int64_t>()[0];
+  const int64_t pairs = agreed.data<int64_t>()[1];
 
-  std::vector<double> with, without, kept;
+  std::vector<double> with;
+  std::vector<double> without;
+  std::vector<double> kept;
   Logs logs;
   const auto note = [&] {
     if (work.ddp()) logs.add(work.ddp()->log());

@@ -18,9 +18,11 @@ struct BenchDdpOptions : WorkloadOptions {
   // --bucket-mb: the first one is ddp's, the others have rows of their own.
   std::vector<std::string> buckets;
   // Numbers of ranks to extrapolate to, and of the nodes they are spread over.
-  std::vector<int> predict, nodes;
+  std::vector<int> predict;
+  std::vector<int> nodes;
   // Between nodes.
-  double network_us = 30, network_gbit = 25;
+  double network_us = 30;
+  double network_gbit = 25;
   // The run directory whose measurements to explain; "" : measure.
   std::string from;
   // The run directory; "" : runs/NNNN-bench-ddp-MODEL.

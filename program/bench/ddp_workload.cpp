@@ -27,7 +27,8 @@ Workload::Workload(const WorkloadOptions& options, const std::string& method, Pr
   const models::ModelOptions sizes = models::usual_images(options.model);
   const auto make = [=, model = options.model] { return models::make_model(model, sizes); };
   const Device device = group.device().is_cuda() ? group.device() : Device(options.device);
-  const int64_t batch = options.batch / group.size(), first = group.rank() * batch;
+  const int64_t batch = options.batch / group.size();
+  const int64_t first = group.rank() * batch;
   const auto images = [&](int64_t n) {
     return Shape{n, sizes.in_channels, sizes.image_size, sizes.image_size};
   };

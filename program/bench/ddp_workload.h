@@ -54,13 +54,16 @@ class Workload {
   nn::Module* network_;
   std::vector<Device> devices_;
   std::unique_ptr<optim::SGD> optimizer_;
-  Tensor images_, labels_, output_;
+  Tensor images_;
+  Tensor labels_;
+  Tensor output_;
 };
 
 // Seconds in which some bucket was under way, and those of them before this rank's last gradient
 // was complete.
 struct Communication {
-  double all = 0, hidden = 0;
+  double all = 0;
+  double hidden = 0;
 };
 Communication communication_of(const ReductionLog& log);
 

@@ -68,8 +68,8 @@ StepResult run_step(const LadderProblem& problem, int step, Device device, DType
                     .counts = {}};
   if (card) {
     const double rate = dtype == DType::Float32 ? card->operations_32 : card->operations_16;
-    const double by_bytes = 1e6 * problem.bytes / card->bytes,
-                 by_operations = 1e6 * problem.operations / rate;
+    const double by_bytes = 1e6 * problem.bytes / card->bytes;
+    const double by_operations = 1e6 * problem.operations / rate;
     result.floor_us = std::max(by_bytes, by_operations);
     result.by_operations = by_operations > by_bytes;
   }

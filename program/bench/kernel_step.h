@@ -27,7 +27,8 @@ struct StepResult {
   int step;  // from 0
   DType dtype;
   std::string shapes;
-  double operations, bytes;
+  double operations;
+  double bytes;
   double floor_us = 0;  // 0: of a card that we do not know
   bool by_operations = false;
   double microseconds = 0;  // 0: counted instead

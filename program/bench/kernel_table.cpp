@@ -25,8 +25,8 @@ KernelTable::KernelTable() {
 
 void KernelTable::add(Row& row, const KernelCall& call) const {
   const double peak = peak_.at(call.dtype == DType::BFloat16 ? DType::BFloat16 : DType::Float32);
-  const double operations_ms = 1e3 * call.operations / peak,
-               bytes_ms = 1e3 * call.bytes / bandwidth_;
+  const double operations_ms = 1e3 * call.operations / peak;
+  const double bytes_ms = 1e3 * call.bytes / bandwidth_;
   ++row.calls;
   row.operations += call.operations;
   row.bytes += call.bytes;
@@ -43,8 +43,11 @@ void KernelTable::add_step(Rows& rows, Rows step) {
 }
 
 void KernelTable::add_step(const std::vector<Phase>& phases) {
-  double inside = 0, step_ms = 0;
-  Rows by_kernel, by_phase, by_plan;
+  double inside = 0;
+  double step_ms = 0;
+  Rows by_kernel;
+  Rows by_phase;
+  Rows by_plan;
   for (const Phase& phase : phases) {
     by_phase[phase.name].ms = {phase.ms};
     step_ms += phase.ms;

@@ -30,10 +30,13 @@ class KernelTable {
  private:
   struct Row {  // of a step; what is called varies as little from step to step as the network
     int64_t calls = 0;
-    double operations = 0, bytes = 0;
-    double operations_ms = 0, bytes_ms = 0;  // at the most that the machine can do
-    double bound_ms = 0;                     // the sum over its calls of the longer of the two
-    std::vector<double> ms = {};             // of each step
+    double operations = 0;
+    double bytes = 0;
+    // at the most that the machine can do
+    double operations_ms = 0;
+    double bytes_ms = 0;
+    double bound_ms = 0;          // the sum over its calls of the longer of the two
+    std::vector<double> ms = {};  // of each step
   };
   struct Line {
     std::string name;
@@ -51,9 +54,11 @@ class KernelTable {
 
   std::map<DType, double> peak_;  // operations per second, by dtype
   double bandwidth_;              // bytes per second
-  Rows kernels_, phases_;
+  Rows kernels_;
+  Rows phases_;
   Rows plans_;  // of convolutions
-  std::vector<double> steps_ms_, outside_ms_;
+  std::vector<double> steps_ms_;
+  std::vector<double> outside_ms_;
 };
 
 }  // namespace ringgrad::program

@@ -19,7 +19,9 @@ constexpr int64_t kAtOnce = 64;    // pictures between two steps of the bar
 constexpr size_t kMostNames = 20;  // of broken pictures, and of classes
 
 struct Seen {
-  int64_t height = 0, width = 0, channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
   std::string wrong;  // "" : nothing
 };
 
@@ -57,8 +59,9 @@ nlohmann::json show_sizes(const std::vector<Seen>& seen) {
   std::sort(sizes.begin(), sizes.end(),
             [](auto a, auto b) { return a.first * a.second < b.first * b.second; });
   const auto words = [](auto size) { return fmt::format("{}×{}", size.first, size.second); };
-  const std::string smallest = words(sizes.front()), median = words(sizes[sizes.size() / 2]),
-                    largest = words(sizes.back());
+  const std::string smallest = words(sizes.front());
+  const std::string median = words(sizes[sizes.size() / 2]);
+  const std::string largest = words(sizes.back());
   result("sizes   {} to {}, median {}; {} of {} gray", smallest, largest, median, with_commas(gray),
          with_commas(static_cast<int64_t>(sizes.size())));
   return {{"smallest", smallest}, {"median", median}, {"largest", largest}, {"gray", gray}};
@@ -73,7 +76,8 @@ int check_pictures(const std::string& path) {
   const std::vector<Seen> seen = look_at(all);
 
   std::vector<std::array<int64_t, 2>> counts(own.classes.size());
-  nlohmann::json classes = nlohmann::json::array(), broken = nlohmann::json::array();
+  nlohmann::json classes = nlohmann::json::array();
+  nlohmann::json broken = nlohmann::json::array();
   for (size_t i = 0; i < all.size(); ++i) {
     if (seen[i].wrong.empty())
       ++counts[all[i].label][i >= own.train.size()];
@@ -83,8 +87,8 @@ int check_pictures(const std::string& path) {
   }
   if (broken.size() > kMostNames)
     result("broken  … and {} more; --json has all", broken.size() - kMostNames);
-  const auto train = static_cast<int64_t>(own.train.size()),
-             test = static_cast<int64_t>(own.test.size());
+  const auto train = static_cast<int64_t>(own.train.size());
+  const auto test = static_cast<int64_t>(own.test.size());
   for (size_t label = 0; label < own.classes.size(); ++label) {
     const auto [of_train, of_test] = counts[label];
     if (label < kMostNames)

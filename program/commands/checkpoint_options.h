@@ -7,8 +7,11 @@
 namespace ringgrad::program {
 
 struct CheckpointOptions {
-  std::string checkpoint;             // a run directory or a .safetensors file
-  std::string model, data, data_dir;  // "" : as the checkpoint says
+  std::string checkpoint;  // a run directory or a .safetensors file
+  // "" : as the checkpoint says
+  std::string model;
+  std::string data;
+  std::string data_dir;
   std::string device = "cpu";
 };
 

@@ -101,8 +101,8 @@ void Course::begin_epoch() {
 void Course::after_step(bool stops) {
   ++steps;
   const int64_t step = training_.step();
-  const bool traced = step >= options_.trace_steps.first && step <= options_.trace_steps.last,
-             over = stops || training_.at_epoch_end();
+  const bool traced = step >= options_.trace_steps.first && step <= options_.trace_steps.last;
+  const bool over = stops || training_.at_epoch_end();
   if (recorder_) recorder_->end_step();
   if (recorder_ && !traced) {
     recorder_->pause();
@@ -197,8 +197,9 @@ double Course::throttled() const {
 void Course::end_epoch(nlohmann::json line, const Evaluation& test) {
   const int64_t steps_since = now_.steps - before_.steps;
   for (size_t r = 0; r < now_.ranks.size() && steps_since > 0; ++r) {
-    const RankSummary none, &now = now_.ranks[r],
-                            &before = r < before_.ranks.size() ? before_.ranks[r] : none;
+    const RankSummary none;
+    const RankSummary& now = now_.ranks[r];
+    const RankSummary& before = r < before_.ranks.size() ? before_.ranks[r] : none;
     const auto since = [&](double mean, double mean_before) {
       const double sum =
           mean * static_cast<double>(now_.steps) - mean_before * static_cast<double>(before_.steps);

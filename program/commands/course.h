@@ -43,8 +43,11 @@ class Course {
   RunSummary summarize(const Evaluation& last, bool ended);
   const nlohmann::json& epochs() const { return epochs_; }  // their lines
 
-  int64_t steps = 0, images = 0;
-  double train_seconds = 0, test_seconds = 0, save_seconds = 0;
+  int64_t steps = 0;
+  int64_t images = 0;
+  double train_seconds = 0;
+  double test_seconds = 0;
+  double save_seconds = 0;
   double images_per_second() const {
     return train_seconds > 0 ? static_cast<double>(images) / train_seconds : 0;
   }
@@ -68,7 +71,9 @@ class Course {
   const RunDirectory* const run_;
   ProcessGroup* const group_;
   const Device device_;
-  const int64_t loss_steps_, profile_steps_;  // between two looks
+  // between two looks
+  const int64_t loss_steps_;
+  const int64_t profile_steps_;
 
   LossSince loss_;
   std::vector<std::array<double, 2>> loss_curve_;
@@ -78,7 +83,8 @@ class Course {
   RunSummary fixed_;
   // The summary of the calls before this one.
   std::optional<RunSummary> earlier_;
-  Measured before_, now_;
+  Measured before_;
+  Measured now_;
   std::optional<Logbook> logbook_;
   nlohmann::json epochs_ = nlohmann::json::array();
 

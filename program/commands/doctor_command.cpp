@@ -37,7 +37,8 @@ std::string value_in(const char* path, const std::string& key) {
 // "v3 of v2, v3 and, beyond this machine, v4": those for which the kernels in use are compiled, and
 // which there are.
 std::string instructions_in_use() {
-  std::vector<std::string> here, beyond;
+  std::vector<std::string> here;
+  std::vector<std::string> beyond;
   for (const BuiltIsa& built : built_isas())
     (built.on_this_machine ? here : beyond).push_back(built.name);
   std::string text = isa();
@@ -118,12 +119,12 @@ void report_environment(nlohmann::json& report) {
 struct DoctorOptions {};
 
 int doctor(const DoctorOptions&) {
-  const int native = kernels_with(DeviceType::CPU, Provider::Native),
-            vendor = kernels_with(DeviceType::CPU, Provider::Vendor),
-            reference = kernels_with(DeviceType::CPU, Provider::Reference);
-  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native),
-            cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor),
-            gpus = device_count(DeviceType::CUDA);
+  const int native = kernels_with(DeviceType::CPU, Provider::Native);
+  const int vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
+  const int reference = kernels_with(DeviceType::CPU, Provider::Reference);
+  const int cuda = kernels_with(DeviceType::CUDA, Provider::Native);
+  const int cuda_vendor = kernels_with(DeviceType::CUDA, Provider::Vendor);
+  const int gpus = device_count(DeviceType::CUDA);
   std::error_code ignored;
   const auto space = std::filesystem::space(".", ignored);
 

@@ -10,13 +10,15 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kSize = 28, kInkSize = 20;
+constexpr int64_t kSize = 28;
+constexpr int64_t kInkSize = 20;
 constexpr float kLeastContrast = 32;  // of 255, between ink and paper
 constexpr float kGrain = 0.25f;       // of the strongest ink: what is fainter is the paper's
 
 struct Picture {
   std::vector<float> pixels;  // [height, width], 0 to 255
-  int64_t height, width;
+  int64_t height;
+  int64_t width;
 };
 
 Picture gray(const Tensor& image) {
@@ -44,8 +46,13 @@ float background(const Picture& p) {
 // The ink alone, on a square of its own: its larger side is 20/28 of the square's, its centre of
 // mass the centre.
 Tensor cut_out(const Picture& ink) {
-  double mass = 0, sum_y = 0, sum_x = 0;
-  int64_t top = ink.height, bottom = -1, left = ink.width, right = -1;
+  double mass = 0;
+  double sum_y = 0;
+  double sum_x = 0;
+  int64_t top = ink.height;
+  int64_t bottom = -1;
+  int64_t left = ink.width;
+  int64_t right = -1;
   for (int64_t y = 0; y < ink.height; ++y)
     for (int64_t x = 0; x < ink.width; ++x) {
       const float value = ink.pixels[y * ink.width + x];
@@ -55,7 +62,8 @@ Tensor cut_out(const Picture& ink) {
       top = std::min(top, y), bottom = std::max(bottom, y), left = std::min(left, x),
       right = std::max(right, x);
     }
-  const auto centre_y = std::lround(sum_y / mass), centre_x = std::lround(sum_x / mass);
+  const auto centre_y = std::lround(sum_y / mass);
+  const auto centre_x = std::lround(sum_x / mass);
   const int64_t larger = std::max(bottom - top, right - left) + 1;
   const int64_t reach =
       std::max({centre_y - top, bottom - centre_y, centre_x - left, right - centre_x}) + 1;

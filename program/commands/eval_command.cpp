@@ -31,11 +31,14 @@ struct EvalOptions : CheckpointOptions {
   std::string out;
 };
 
-constexpr size_t kColumns = 80, kLabelColumns = 13, kMostRows = 20;
+constexpr size_t kColumns = 80;
+constexpr size_t kLabelColumns = 13;
+constexpr size_t kMostRows = 20;
 
 struct ClassResult {
   size_t label;
-  int64_t images = 0, right = 0;
+  int64_t images = 0;
+  int64_t right = 0;
   size_t taken_for = 0;  // the most frequent wrong answer
   int64_t taken = 0;     // how often
   double recall() const {
@@ -52,8 +55,10 @@ std::vector<ClassResult> by_class(const Evaluation& evaluation, size_t classes) 
       r.images += count;
       if (answer == label)
         r.right = count;
-      else if (count > r.taken)
-        r.taken = count, r.taken_for = answer;
+      else if (count > r.taken) {
+        r.taken = count;
+        r.taken_for = answer;
+      }
     }
   }
   return results;
@@ -155,7 +160,8 @@ int eval(const EvalOptions& options) {
   const std::vector<ClassResult> results = by_class(evaluation, test_set.classes.size());
   print_recall(results, test_set.classes);
   if (options.confusion) print_confusion(evaluation, test_set.classes);
-  nlohmann::json worst, recall;
+  nlohmann::json worst;
+  nlohmann::json recall;
   if (options.worst > 0) {
     const auto run = std::filesystem::path(saved.file).parent_path();
     worst =

@@ -26,12 +26,14 @@ struct GraphOptions {
   std::string model = "cnn";
   std::string data = "", data_dir = "";  // "": normal noise
   int64_t batch = 0;                     // 0: as train's
-  bool values = false, dot = false;
+  bool values = false;
+  bool dot = false;
 };
 
 struct FirstBatch {
   models::ModelOptions sizes;
-  Tensor x, labels;
+  Tensor x;
+  Tensor labels;
 };
 
 // The first images of the training set, or noise where no data set is named.

@@ -29,7 +29,10 @@ struct InspectOptions {
 };
 
 struct Summary {
-  double mean = 0, std = 0, low = 0, high = 0;
+  double mean = 0;
+  double std = 0;
+  double low = 0;
+  double high = 0;
   int64_t not_finite = 0;
 };
 

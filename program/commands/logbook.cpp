@@ -45,7 +45,10 @@ std::map<std::string, double> gradient_norms(nn::Module& model) {
 std::optional<double> LossSince::look(const Training& training) {
   const int64_t images = training.own_images();
   const double sum = training.own_mean_loss() * static_cast<double>(images);
-  if (images < images_) images_ = 0, sum_ = 0;  // another epoch
+  if (images < images_) {  // another epoch
+    images_ = 0;
+    sum_ = 0;
+  }
   const int64_t own = images - std::exchange(images_, images);
   const double mean =
       (sum - std::exchange(sum_, sum)) / static_cast<double>(std::max<int64_t>(1, own));

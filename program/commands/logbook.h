@@ -42,12 +42,14 @@ class Logbook {
  private:
   const RunDirectory& run_;
   Training& training_;
-  const int64_t step_batch_, every_;
+  const int64_t step_batch_;
+  const int64_t every_;
   std::optional<EventFile> events_;
   LossSince loss_;
   std::chrono::steady_clock::time_point since_{};
   int64_t steps_ = 0;  // since then
-  double data_ = 0, ranks_ = 0;
+  double data_ = 0;
+  double ranks_ = 0;
 };
 
 }  // namespace ringgrad::program

@@ -67,8 +67,8 @@ RunConfig config_to_go_on_with(const std::string& resume) {
 // Says that the run has been trained to its end. The run is not changed.
 int say_finished(const RunDirectory& run) {
   const RunRecord record = read_run(run.path().string());
-  const std::string epochs = counted(record.recipe.epochs, "epoch"),
-                    init = "--init " + shell_word(record.path);
+  const std::string epochs = counted(record.recipe.epochs, "epoch");
+  const std::string init = "--init " + shell_word(record.path);
   news(
       "done    {} has all its {}, {:.2f} % test accuracy; "
       "to train on, begin a run with its weights",
@@ -278,8 +278,8 @@ void check_launched(const Division& asked, const RankEnvironment& here) {
 // Threads are counted at their first use. Our launcher has divided the cores already, by
 // RINGGRAD_THREADS; mpirun and Slurm bind each rank to its own, or leave them all to all.
 void share_cores(int ranks_here) {
-  const int allowed = cores_allowed(),
-            share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
+  const int allowed = cores_allowed();
+  const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
   if (ranks_here > 1 && variable("RINGGRAD_THREADS").empty())
     set_cpu_cores(std::min(allowed, share));
 }
@@ -404,7 +404,8 @@ void add_options(CLI::App* app, TrainOptions& o) {
       ->check(kNotNegative);
   app->add_option("--save-every", o.save_every, "also save every so many steps")
       ->check(kNotNegative);
-  std::vector<std::string> names, helps;
+  std::vector<std::string> names;
+  std::vector<std::string> helps;
   for (const Preset& preset : presets()) {
     names.push_back(preset.name);
     helps.push_back(fmt::format("{}: {}", preset.name, preset.help));

@@ -7,7 +7,8 @@
 namespace ringgrad::program {
 
 struct Data {
-  ImageDataset train_set, test_set;
+  ImageDataset train_set;
+  ImageDataset test_set;
   std::vector<std::string> notes;  // of one's own pictures: as in OwnData
 };
 

@@ -53,7 +53,8 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
           shape[1], training.data_on_device() ? " · on the device, augmented there" : "",
           training.step_captured() ? " · steps are captured" : "");
   for (const std::string& note : data.notes) message("        {}", note);
-  const int64_t trained = training.trained_parameters(), all = training.model().num_parameters();
+  const int64_t trained = training.trained_parameters();
+  const int64_t all = training.model().num_parameters();
   message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
           trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
   message("recipe  {} · batch {} · {} × {}", summary(config.recipe),
@@ -63,7 +64,8 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
 
 // How fast an epoch went, on this rank.
 struct Pace {
-  double images_per_second, seconds;
+  double images_per_second;
+  double seconds;
   double data_wait;                 // for batches, as a part of the time
   std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
 };
@@ -237,8 +239,8 @@ class Epochs {
     Progress progress(fmt::format("{:5}", training_.epoch() + 1), training_.steps_per_epoch());
     const auto start = Clock::now();
     const int64_t images_before = training_.at_epoch_end() ? 0 : training_.images();
-    const double data_before = training_.waited_for_data(),
-                 ranks_before = training_.waited_for_ranks();
+    const double data_before = training_.waited_for_data();
+    const double ranks_before = training_.waited_for_ranks();
     last_.reset();
     course_.begin_epoch();
     training_.run_epoch([&] { return after_step(progress); });

@@ -53,7 +53,8 @@ class Dots {
     int dots = 0;
     const char* colour = "";
   };
-  int columns_, rows_;
+  int columns_;
+  int rows_;
   std::vector<Cell> cells_;
 };
 
@@ -68,16 +69,22 @@ ScreenSize screen_size() {
 }
 
 std::vector<std::string> BraillePlot::lines() const {
-  double left = INFINITY, right = -INFINITY, bottom = INFINITY, top = -INFINITY;
+  double left = INFINITY;
+  double right = -INFINITY;
+  double bottom = INFINITY;
+  double top = -INFINITY;
   for (const Curve& curve : curves)
     for (const auto& [x, y] : curve.points) {
-      left = std::min(left, x), right = std::max(right, x);
-      bottom = std::min(bottom, y), top = std::max(top, y);
+      left = std::min(left, x);
+      right = std::max(right, x);
+      bottom = std::min(bottom, y);
+      top = std::max(top, y);
     }
   if (!std::isfinite(left + right + bottom + top) || columns < kLabel + 10 || rows < 2) return {};
   const bool by_log = logarithmic && bottom > 0;
   const auto scaled = [&](double y) { return by_log ? std::log(y) : y; };
-  const double low = scaled(bottom), range = std::max(scaled(top) - low, 1e-12);
+  const double low = scaled(bottom);
+  const double range = std::max(scaled(top) - low, 1e-12);
 
   Dots dots(columns - kLabel, rows);
   const auto place = [&](const std::array<double, 2>& p) {
@@ -86,7 +93,8 @@ std::vector<std::string> BraillePlot::lines() const {
   };
   for (const Curve& curve : curves)
     for (size_t i = 0; i < curve.points.size(); ++i) {
-      const auto from = place(curve.points[i > 0 ? i - 1 : 0]), to = place(curve.points[i]);
+      const auto from = place(curve.points[i > 0 ? i - 1 : 0]);
+      const auto to = place(curve.points[i]);
       dots.line(from[0], from[1], to[0], to[1], curve.colour);
     }
   std::vector<std::string> all;

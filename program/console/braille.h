@@ -8,7 +8,8 @@
 namespace ringgrad::program {
 
 struct ScreenSize {
-  int columns, rows;
+  int columns;
+  int rows;
 };
 ScreenSize screen_size();  // of the terminal on stdout, now; 80 by 24 where there is none
 
@@ -18,7 +19,8 @@ struct BraillePlot {
     std::vector<std::array<double, 2>> points;
   };
   std::vector<Curve> curves;  // those behind are drawn over those before
-  int columns = 80, rows = 8;
+  int columns = 80;
+  int rows = 8;
   bool logarithmic = false;  // y, where all of it is more than 0
   bool percent = false;      // y is a part of 1
 

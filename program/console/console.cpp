@@ -55,7 +55,8 @@ void show_percent(int state, int64_t percent) {
   if (known) std::cerr << fmt::format("\033]9;4;{};{}\033\\", state, percent);
 }
 
-constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 30;
+constexpr double kRedrawSeconds = 0.1;
+constexpr double kPlainSeconds = 30;
 
 }  // namespace
 

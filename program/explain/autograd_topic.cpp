@@ -86,13 +86,16 @@ std::string drawing(const Tape& tape) {
   std::map<const Node*, std::pair<int, int>> at;
   std::map<const Node*, double> grads;
   for (const Tape::Event& event : tape.events()) grads[event.node] = event.arrived;
-  int width = 0, height = 0;
-  std::string boxes, lines;
+  int width = 0;
+  int height = 0;
+  std::string boxes;
+  std::string lines;
   for (const Node* node : tape.nodes()) {
     for (const Edge& edge : node->next)
       if (edge.node && depth.contains(edge.node.get()))
         depth[node] = std::max(depth[node], depth[edge.node.get()] + 1);
-    const int x = 10 + 116 * depth[node], y = 10 + 58 * used[depth[node]]++;
+    const int x = 10 + 116 * depth[node];
+    const int y = 10 + 58 * used[depth[node]]++;
     at[node] = {x, y};
     for (const Edge& edge : node->next)
       if (edge.node && at.contains(edge.node.get()))
@@ -114,13 +117,15 @@ void tell(Page& page, const ExplainOptions&) {
   const auto leaf = [](double value) {
     return scalar(value, {.dtype = DType::Float64}).set_requires_grad();
   };
-  const Tensor a = leaf(-4), b = leaf(2);
+  const Tensor a = leaf(-4);
+  const Tensor b = leaf(2);
   std::vector<Line> lines;
   const auto line = [&](const char* code, const Tensor& x) {
     lines.push_back({code, x.item<double>(), x.is_leaf() ? nullptr : gradient_edge(x).node.get()});
     return x;
   };
-  line("a", a), line("b", b);
+  line("a", a);
+  line("b", b);
   Tensor c = line("c = a + b", a + b);
   Tensor d = line("d = a · b + b³", a * b + pow(b, 3));
   c = line("c += c + 1", c + (c + 1.0));

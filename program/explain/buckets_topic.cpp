@@ -14,7 +14,8 @@ namespace ringgrad::program::buckets_topic {
 namespace {
 
 constexpr int kLayers = 4;
-constexpr int64_t kWidth = 64, kSamples = 8;
+constexpr int64_t kWidth = 64;
+constexpr int64_t kSamples = 8;
 constexpr int64_t kLayerBytes = 4 * (kWidth * kWidth + kWidth);
 constexpr int64_t kCaps[] = {kLayerBytes / 2, kLayerBytes, 2 * kLayerBytes, 100 * kLayerBytes};
 

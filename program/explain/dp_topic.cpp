@@ -18,8 +18,10 @@
 namespace ringgrad::program::dp_topic {
 namespace {
 
-constexpr int kLayers = 3, kDevices = 2;
-constexpr int64_t kWidth = 256, kSamples = 128;
+constexpr int kLayers = 3;
+constexpr int kDevices = 2;
+constexpr int64_t kWidth = 256;
+constexpr int64_t kSamples = 128;
 
 int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<int64_t>(itemsize(x.dtype())); }
 
@@ -28,7 +30,8 @@ int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<int64_t>(item
 class Copies : private KernelObserver {
  public:
   struct Copy {
-    int from, to;
+    int from;
+    int to;
     Shape shape;
     int64_t bytes;
   };
@@ -86,7 +89,8 @@ void tell(Page& page, const ExplainOptions&) {
   for (int i = 0; i < kDevices; ++i) devices.emplace_back(DeviceType::CPU, i);
   DataParallel dp(*network, make, devices);
   optim::SGD optimizer(network->named_parameters(), {.lr = 0.01, .momentum = 0.9});
-  std::vector<Copies::Copy> forward, backward;
+  std::vector<Copies::Copy> forward;
+  std::vector<Copies::Copy> backward;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
     const Copies copies;

@@ -16,14 +16,18 @@
 namespace ringgrad::program::memory_topic {
 namespace {
 
-constexpr int64_t kBatch = 32, kFloat = 4, kTarget = 8, kIndex = 4;
+constexpr int64_t kBatch = 32;
+constexpr int64_t kFloat = 4;
+constexpr int64_t kTarget = 8;
+constexpr int64_t kIndex = 4;
 
 int64_t live() { return memory_stats({}).live_bytes; }
 
 // Two convolutions and a linear layer. `measured` sees how much memory each step of forward has
 // left behind.
 struct Net : nn::Module {
-  nn::Conv2d conv1{16, 32, 3, {.padding = 1}}, conv2{32, 32, 3, {.padding = 1}};
+  nn::Conv2d conv1{16, 32, 3, {.padding = 1}};
+  nn::Conv2d conv2{32, 32, 3, {.padding = 1}};
   nn::Linear fc{32 * 8 * 8, 10};
   nlohmann::json measured;
 
@@ -69,7 +73,9 @@ void on_rank(const std::string&) {
         std::unique_ptr<optim::SGD> optimizer;
         measure("parameters", [&] { net = std::make_unique<Net>(); });
         measure("gradients", [&] { ddp = std::make_unique<DistributedDataParallel>(*net, group); });
-        Tensor x, target, loss;
+        Tensor x;
+        Tensor target;
+        Tensor loss;
         measure("batch", [&] {
           x = zeros({kBatch, 16, 16, 16});
           target = zeros({kBatch}, {.dtype = DType::Int64});

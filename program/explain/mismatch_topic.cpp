@@ -14,7 +14,8 @@ struct Net : nn::Module {
     register_module("fc2", fc2);
   }
   Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))); }
-  nn::Linear fc1, fc2;
+  nn::Linear fc1;
+  nn::Linear fc2;
 };
 
 void on_rank(const std::string&) {

@@ -13,8 +13,10 @@
 namespace ringgrad::program::overlap_topic {
 namespace {
 
-constexpr int kLayers = 6, kSteps = 15;
-constexpr int64_t kWidth = 512, kSamples = 256;
+constexpr int kLayers = 6;
+constexpr int kSteps = 15;
+constexpr int64_t kWidth = 512;
+constexpr int64_t kSamples = 256;
 constexpr int64_t kCap = 4 * kWidth * (kWidth + 1);  // a layer
 
 // The step whose time from the first gradient to the averaged ones is the median of some; the ways

@@ -75,7 +75,8 @@ void Page::table(const Row& header, const std::vector<Row>& rows) {
 }
 
 void Page::chart(const std::vector<Lane>& lanes, double end) {
-  int labels = 0, notes = 0;
+  int labels = 0;
+  int notes = 0;
   for (const Lane& lane : lanes) {
     labels = std::max(labels, width_of(lane.label));
     notes = std::max(notes, width_of(lane.note));

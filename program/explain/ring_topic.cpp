@@ -65,7 +65,10 @@ int64_t busiest(const std::vector<nlohmann::json>& ranks) {
 // Draws the ranks in a circle. Each has an arrow to its right neighbour, labelled with what travels
 // there.
 std::string circle(int n, int64_t bytes) {
-  const double kTurn = 6.283185307179586, kMiddleX = 380, kMiddleY = 160, kRadius = 120;
+  const double kTurn = 6.283185307179586;
+  const double kMiddleX = 380;
+  const double kMiddleY = 160;
+  const double kRadius = 120;
   std::string svg = fmt::format(
       "<svg width=\"760\" height=\"320\" viewBox=\"0 0 760 320\" role=\"img\" aria-label=\"{} "
       "ranks in a ring, each sends {} bytes to the next\">\n",
@@ -78,13 +81,16 @@ std::string circle(int n, int64_t bytes) {
   for (int r = 0; r < n; ++r) {
     // From the middle outwards, through the line's middle.
     const auto [out_x, out_y] = at(r + 0.5, 1);
-    const double x_out = out_x - kMiddleX, y_out = out_y - kMiddleY;
+    const double x_out = out_x - kMiddleX;
+    const double y_out = out_y - kMiddleY;
     const auto [x, y] = at(r, kRadius);
     const auto [nx, ny] = at(r + 1, kRadius);
-    const double length = std::hypot(nx - x, ny - y), dx = (nx - x) / length,
-                 dy = (ny - y) / length;
-    const double mx = (x + nx) / 2 + aside * x_out, my = (y + ny) / 2 + aside * y_out,
-                 half = length / 2 - 24;
+    const double length = std::hypot(nx - x, ny - y);
+    const double dx = (nx - x) / length;
+    const double dy = (ny - y) / length;
+    const double mx = (x + nx) / 2 + aside * x_out;
+    const double my = (y + ny) / 2 + aside * y_out;
+    const double half = length / 2 - 24;
     svg += fmt::format("<path class=\"line\" d=\"M{:.0f} {:.0f}L{:.0f} {:.0f}\"/>", mx - half * dx,
                        my - half * dy, mx + half * dx, my + half * dy);
     svg += fmt::format(
@@ -108,7 +114,8 @@ void tell(Page& page, const ExplainOptions& options) {
   const int n = options.ranks;
   if (n < 2 || n > 8)
     throw UsageError("explain ring: --ranks {}, expected 2 to 8, which still can be read", n);
-  const auto ranks = answers_of_ranks(page, "ring", n), naive = answers_of_ranks(page, "naive", n);
+  const auto ranks = answers_of_ranks(page, "ring", n);
+  const auto naive = answers_of_ranks(page, "naive", n);
   const size_t steps = ranks[0]["sends"].size();
   std::vector<std::vector<Numbers>> state(n);  // by rank: before each step, and at the end
   for (int r = 0; r < n; ++r) {
@@ -160,7 +167,8 @@ void tell(Page& page, const ExplainOptions& options) {
 
   page.section("What it costs");
   const auto size = static_cast<int64_t>(sizeof(int64_t)) * n;
-  const int64_t ring = busiest(ranks), through_one = busiest(naive);
+  const int64_t ring = busiest(ranks);
+  const int64_t through_one = busiest(naive);
   page.chart({{"ring",
                {{0, static_cast<double>(ring), Span::Communicate}},
                fmt::format("{} B from every rank", ring)},

@@ -16,11 +16,16 @@
 namespace ringgrad::program::same_bits_topic {
 namespace {
 
-constexpr int kShards = 8, kSteps = 10, kMostRanks = 3;
-constexpr int64_t kBatch = 24, kInputs = 16, kClasses = 4;
+constexpr int kShards = 8;
+constexpr int kSteps = 10;
+constexpr int kMostRanks = 3;
+constexpr int64_t kBatch = 24;
+constexpr int64_t kInputs = 16;
+constexpr int64_t kClasses = 4;
 
 struct Net : nn::Module {
-  nn::Linear first{kInputs, 32}, last{32, kClasses};
+  nn::Linear first{kInputs, 32};
+  nn::Linear last{32, kClasses};
   Net() {
     register_module("first", first);
     register_module("last", last);
@@ -48,7 +53,8 @@ std::string with_ddp(ProcessGroup& group) {
   return trained([&](Net& net) {
     return [&group, ddp = std::make_shared<DistributedDataParallel>(net, group)](
                const Tensor& x, const Tensor& target) {
-      const int64_t part = kBatch / group.size(), begin = group.rank() * part;
+      const int64_t part = kBatch / group.size();
+      const int64_t begin = group.rank() * part;
       cross_entropy((*ddp)(slice(x, 0, begin, begin + part)), slice(target, 0, begin, begin + part))
           .backward();
     };
@@ -62,7 +68,8 @@ std::string with_shards(ProcessGroup& group) {
                const Tensor& x, const Tensor& target) {
       const int64_t first = ranks->own_rows(kBatch).begin;
       ranks->step(kBatch, [&](const VirtualRanks::Shard& shard) {
-        const int64_t begin = first + shard.begin, end = first + shard.end;
+        const int64_t begin = first + shard.begin;
+        const int64_t end = first + shard.end;
         const Tensor sum = cross_entropy(net(slice(x, 0, begin, end)), slice(target, 0, begin, end),
                                          {.reduction = Reduction::Sum});
         sum.backward();
@@ -84,8 +91,11 @@ std::string name_of(ShardRange range) {
 }
 
 void tell_about_addition(Page& page) {
-  const float a = 1e8f, b = -1e8f, c = 1.5f;
-  const float left = (a + b) + c, right = a + (b + c);
+  const float a = 1e8f;
+  const float b = -1e8f;
+  const float c = 1.5f;
+  const float left = (a + b) + c;
+  const float right = a + (b + c);
   page.text(
       fmt::format("Floating-point addition rounds, so its order counts: (1e8 - 1e8) "
                   "+ 1.5 is {}, and 1e8 + (-1e8 + 1.5) is {}. Gradients are sums over samples, "

@@ -16,7 +16,8 @@
 namespace ringgrad::program::straggler_topic {
 namespace {
 
-constexpr int kLayers = 6, kSlowLayer = 3;
+constexpr int kLayers = 6;
+constexpr int kSlowLayer = 3;
 constexpr int64_t kWidth = 64;
 constexpr std::chrono::milliseconds kDelay{150};
 
@@ -62,7 +63,8 @@ void tell(Page& page, const ExplainOptions&) {
       "whoever looks sees communication.");
   page.section("Here, just now");
   std::vector<Row> rows;
-  double jump = 0, before = 0;
+  double jump = 0;
+  double before = 0;
   size_t culprit = 0;
   const auto& on_0 = ranks[0]["buckets"];
   const auto& on_1 = ranks[1]["buckets"];

@@ -25,8 +25,8 @@ Tensor images(const std::vector<double>& values) {
 // variance unbiased).
 template <class Norm>
 nlohmann::json normalised(const std::vector<double>& values, Norm norm) {
-  const Tensor mean = zeros({1}, {.dtype = DType::Float64}),
-               var = zeros({1}, {.dtype = DType::Float64});
+  const Tensor mean = zeros({1}, {.dtype = DType::Float64});
+  const Tensor var = zeros({1}, {.dtype = DType::Float64});
   const Tensor y = norm(images(values), mean, var,
                         BatchNormOptions{.training = true, .momentum = 1, .eps = 1e-5});
   return {{"y", to_vector<double>(y)},
@@ -90,12 +90,13 @@ void tell(Page& page, const ExplainOptions&) {
     row(fmt::format("rank {}, sync", r), kSamples[r], ranks[r]["sync"]);
   page.table({"who", "x", "mean", "normalised"}, rows);
 
-  std::vector<double> y_plain, y_sync;
+  std::vector<double> y_plain;
+  std::vector<double> y_sync;
   for (const auto& rank : ranks)
     for (const auto& [kind, y] : {std::pair("plain", &y_plain), std::pair("sync", &y_sync)})
       for (const double v : rank[kind]["y"]) y->push_back(v);
-  const double apart_plain = largest_difference(y_plain, whole["y"]),
-               apart_sync = largest_difference(y_sync, whole["y"]);
+  const double apart_plain = largest_difference(y_plain, whole["y"]);
+  const double apart_sync = largest_difference(y_sync, whole["y"]);
   page.text(fmt::format(
       "Apart from the one process by at most {:.3g} without, and {:.1e} with synchronisation.",
       apart_plain, apart_sync));

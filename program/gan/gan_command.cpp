@@ -24,19 +24,28 @@ namespace ringgrad::program {
 namespace {
 
 struct GanOptions {
-  std::string data = "digits", data_dir;
+  std::string data = "digits";
+  std::string data_dir;
   int64_t batch = 128;  // over all ranks
-  int epochs = 5, ranks = 1;
+  int epochs = 5;
+  int ranks = 1;
   int shards = 0;  // virtual ranks (virtual_ranks.h); 0: each rank is one
   double lr = 2e-4;
   uint64_t seed = 1;
-  std::string out, resume;  // as of train
-  int64_t max_steps = 0;    // stop after so many steps of this call; 0: never
+  // as of train
+  std::string out;
+  std::string resume;
+  int64_t max_steps = 0;  // stop after so many steps of this call; 0: never
 };
 // What a run keeps for its whole life (run_of_ranks.h).
 void each_setting(GanOptions& o, const auto& visit) {
-  visit("data", o.data), visit("data_dir", o.data_dir), visit("batch", o.batch), visit("lr", o.lr);
-  visit("seed", o.seed), visit("epochs", o.epochs), visit("shards", o.shards);
+  visit("data", o.data);
+  visit("data_dir", o.data_dir);
+  visit("batch", o.batch);
+  visit("lr", o.lr);
+  visit("seed", o.seed);
+  visit("epochs", o.epochs);
+  visit("shards", o.shards);
 }
 
 using nlohmann::json;
@@ -56,7 +65,8 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, const GanOptions& options,
 
 // The sums and counts of the epoch under way.
 struct Epoch {
-  double discriminator = 0, generator = 0;
+  double discriminator = 0;
+  double generator = 0;
   int64_t steps = 0;
 };
 
@@ -88,7 +98,8 @@ class GanTraining {
             options_.shards > 0 ? ", in " + counted(options_.shards, "shard") : "",
             counted(loader_.size(), "step"));
     while (loader_.state().epoch < options_.epochs) {
-      const int64_t epoch = loader_.state().epoch + 1, steps_before = epoch_.steps;
+      const int64_t epoch = loader_.state().epoch + 1;
+      const int64_t steps_before = epoch_.steps;
       const auto begin = std::chrono::steady_clock::now();
       Progress progress(fmt::format("epoch {}/{}", epoch, options_.epochs), loader_.size());
       for (const Batch& batch : loader_) {
@@ -132,7 +143,9 @@ class GanTraining {
     if (group_) group_->all_reduce(signal, ReduceOp::Max).wait();
     epoch_.discriminator += discriminator;
     epoch_.generator += generator;
-    ++epoch_.steps, ++step_, ++steps_of_this_call_;
+    ++epoch_.steps;
+    ++step_;
+    ++steps_of_this_call_;
     signal_ = signal.item<int32_t>();
     stop_ = signal_ > 0 || steps_of_this_call_ == options_.max_steps;
     CHECK(std::isfinite(epoch_.generator + epoch_.discriminator), "gan: a loss of step ", step_,
@@ -187,7 +200,8 @@ class GanTraining {
   models::Gan gan_;
   DataLoader loader_;
   Epoch epoch_;
-  int64_t step_ = 0, steps_of_this_call_ = 0;
+  int64_t step_ = 0;
+  int64_t steps_of_this_call_ = 0;
   int signal_ = 0;
   bool stop_ = false;
   json epochs_ = json::array();

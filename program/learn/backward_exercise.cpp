@@ -17,7 +17,10 @@ namespace {
 using Linear = decltype(linear);
 
 struct Layer {
-  Tensor x, w, b;  // [N, in], [out, in], [out]
+  // [N, in], [out, in], [out]
+  Tensor x;
+  Tensor w;
+  Tensor b;
 };
 
 Layer layer_of(int64_t n, int64_t in, int64_t out, DType dtype) {
@@ -59,14 +62,19 @@ void check_gradients(Linear* linear, int64_t n, int64_t in, int64_t out, DType d
   const Layer layer = layer_of(n, in, out, dtype);
   for (const Tensor* leaf : {&layer.x, &layer.w, &layer.b}) leaf->set_requires_grad(true);
   loss_of(linear, layer).backward();
-  const auto x = numbers(layer.x), w = numbers(layer.w);
-  std::vector<double> dx(x.size()), dw(w.size()), db(static_cast<size_t>(out));
+  const auto x = numbers(layer.x);
+  const auto w = numbers(layer.w);
+  std::vector<double> dx(x.size());
+  std::vector<double> dw(w.size());
+  std::vector<double> db(static_cast<size_t>(out));
   for (int64_t row = 0; row < n; ++row)
     for (int64_t o = 0; o < out; ++o) {
       const double dy = static_cast<double>((row * out + o) % 7) - 2.5;
       db[o] += dy;
-      for (int64_t i = 0; i < in; ++i)
-        dx[row * in + i] += dy * w[o * in + i], dw[o * in + i] += dy * x[row * in + i];
+      for (int64_t i = 0; i < in; ++i) {
+        dx[row * in + i] += dy * w[o * in + i];
+        dw[o * in + i] += dy * x[row * in + i];
+      }
     }
   compare("dx", layer.x.grad(), dx, {n, in}, tolerance);
   compare("dw", layer.w.grad(), dw, {out, in}, tolerance);

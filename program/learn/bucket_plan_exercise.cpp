@@ -150,9 +150,10 @@ void grade(Grading& grading, const LearnersCode& code) {
   });
   grading.check(
       "two arenas: each bucket lies in one, and they come in the order of readiness", [=] {
-        ArenaRange low = arena_of({16, 16}, DType::Float32),
-                   high = arena_of({16, 16}, DType::Float64);
-        low.parameters = {0, 3}, high.parameters = {1, 2};
+        ArenaRange low = arena_of({16, 16}, DType::Float32);
+        ArenaRange high = arena_of({16, 16}, DType::Float64);
+        low.parameters = {0, 3};
+        high.parameters = {1, 2};
         const Buckets buckets = plan({low, high}, {0, 1, 2, 3}, {.first_bytes = 1, .bytes = 1});
         std::vector<int> order;
         for (const BucketRange& bucket : buckets)

@@ -16,7 +16,8 @@ namespace {
 std::string without_body(const std::string& source, const std::string& blank) {
   const size_t begin = source.find("\n" + blank);
   ASSERT(begin != std::string::npos);
-  const size_t body = source.find('{', begin), several = source.find("\n}\n", begin) + 3;
+  const size_t body = source.find('{', begin);
+  const size_t several = source.find("\n}\n", begin) + 3;
   const size_t end = source[body + 1] == '\n' ? several : source.find('\n', body) + 1;
   return source.substr(0, body) +
          "{\n  throw std::logic_error(\"this function is not written yet\");  "

@@ -72,7 +72,8 @@ std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
   const ChannelKind& shared_memory = *find_channel_kind("shm");
   for (int i = 0; i < size; ++i)
     for (int j = 0; j < i; ++j) {
-      Link &mine = links[i][j], &theirs = links[j][i];
+      Link& mine = links[i][j];
+      Link& theirs = links[j][i];
       std::tie(mine.control, theirs.control) = both_ends(/*of_a_pipe=*/false);
       auto [end, other_end] = both_ends(/*of_a_pipe=*/false);
       mine.data = shared_memory.open(std::move(end));

@@ -90,7 +90,8 @@ Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   const FileDescriptor from_child(ends[0]);
   FileDescriptor to_parent(ends[1]);
   std::fflush(nullptr);  // or the child would write it again
-  const pid_t parent = getpid(), child = fork();
+  const pid_t parent = getpid();
+  const pid_t child = fork();
   if (child < 0) throw LimitError(std::string("learn: no process: ") + std::strerror(errno));
   if (child == 0) be_graded(grade, to_parent.get(), parent);
   setpgid(child, child);
@@ -106,10 +107,14 @@ Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   size_t at = 0;
   for (size_t end; (end = said.find('\n', at)) != std::string::npos; at = end + 1) {
     const auto line = nlohmann::json::parse(said.substr(at, end - at));
-    const std::string kind = line["kind"], text = line["text"];
+    const std::string kind = line["kind"];
+    const std::string text = line["text"];
     if (kind == "begins") outcome.failed = text;
     if (kind == "wrong") outcome.why = text;
-    if (kind == "passed") outcome.passed.push_back(text), outcome.failed.clear();
+    if (kind == "passed") {
+      outcome.passed.push_back(text);
+      outcome.failed.clear();
+    }
   }
   const std::string end = in_time ? describe_end(status) : "";
   if (!in_time)

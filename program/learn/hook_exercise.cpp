@@ -68,7 +68,8 @@ void check_sum(Sink* sink) {
 
 // add() hands one and the same dy to both of its inputs.
 void check_own(Sink* sink) {
-  const Leaf a = leaf_of(sink, {1, 1}), b = leaf_of(sink, {1, 1});
+  const Leaf a = leaf_of(sink, {1, 1});
+  const Leaf b = leaf_of(sink, {1, 1});
   sum(add(a.tensor, b.tensor)).backward();
   if (a.tensor.grad().defined() && a.tensor.grad().raw_data() == b.tensor.grad().raw_data())
     throw Wrong(
@@ -86,7 +87,8 @@ void check_hooks(Sink* sink) {
   const auto note = [&](const char* name) {
     return [&, name] { seen.push_back(fmt::format("{}:{}", name, fmt::join(x.grad(), " "))); };
   };
-  const HookHandle first = x.hook(note("first")), second = x.hook(note("second"));
+  const HookHandle first = x.hook(note("first"));
+  const HookHandle second = x.hook(note("second"));
   mul(x.tensor, x.tensor).sum().backward();
   const std::vector<std::string> want = {"first:4", "second:4"};
   if (seen != want)
@@ -100,7 +102,9 @@ void check_hooks(Sink* sink) {
 void check_changing_hooks(Sink* sink) {
   const Leaf x = leaf_of(sink, {2});
   std::string seen;
-  HookHandle once, removed, added;
+  HookHandle once;
+  HookHandle removed;
+  HookHandle added;
   once = x.hook([&] {
     seen += 'o';
     once.remove();
@@ -123,8 +127,8 @@ void check_changing_hooks(Sink* sink) {
 void check_throwing_hook(Sink* sink) {
   const Leaf x = leaf_of(sink, {2});
   bool later = false;
-  const HookHandle throws = x.hook([] { throw Error("a hook's error"); }),
-                   after = x.hook([&] { later = true; });
+  const HookHandle throws = x.hook([] { throw Error("a hook's error"); });
+  const HookHandle after = x.hook([&] { later = true; });
   try {
     sum(x.tensor).backward();
   } catch (const Error& error) {
@@ -209,7 +213,8 @@ void check_data_parallel(Sink* sink) {
     return train_in_parallel(sink, group);
   }));
   for (size_t r = 0; r < answers.size(); ++r) {
-    const int early = answers[r]["early"], buckets = answers[r]["buckets"];
+    const int early = answers[r]["early"];
+    const int buckets = answers[r]["buckets"];
     if (const double worst = answers[r]["worst"]; worst > 1e-4)
       throw Wrong(
           fmt::format("DistributedDataParallel on two ranks: rank {}'s gradients are {:.3g} away "

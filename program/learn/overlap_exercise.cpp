@@ -49,8 +49,10 @@ Pass run(const Overlap& overlap, const Lists& buckets, const std::vector<int>& r
       if (end < next || end > buckets.size())
         throw Wrong(fmt::format("launchable() returned {} when {} of {} buckets had been launched",
                                 end, next, count));
-      for (; next < end; ++next)
-        pass.launched.push_back(static_cast<int>(next)), pass.at[next] = tick;
+      for (; next < end; ++next) {
+        pass.launched.push_back(static_cast<int>(next));
+        pass.at[next] = tick;
+      }
     }
   }
   return pass;
@@ -86,7 +88,8 @@ void expect_times(const Overlap& overlap, const Lists& buckets, const std::vecto
 // Of the time of an all-reduce that takes a tick for each bucket, one after the other: how much
 // backward hides.
 double hidden(const Pass& pass, int ticks) {
-  int until = 0, hidden = 0;
+  int until = 0;
+  int hidden = 0;
   for (const int at : pass.at) {
     const int begin = std::max(until, at < 0 ? ticks : at + 1);
     until = begin + 1;
@@ -99,8 +102,10 @@ void check_overlap(const Overlap& overlap) {
   constexpr int kBuckets = 8;
   Lists buckets;
   std::vector<int> order;
-  for (int b = 0; b < kBuckets; ++b)
-    buckets.push_back({2 * b, 2 * b + 1}), order.insert(order.end(), {2 * b, 2 * b + 1});
+  for (int b = 0; b < kBuckets; ++b) {
+    buckets.push_back({2 * b, 2 * b + 1});
+    order.insert(order.end(), {2 * b, 2 * b + 1});
+  }
   const Pass pass = run(overlap, buckets, order);
   const double got = hidden(pass, static_cast<int>(order.size()));
   if (got < 0.85)
@@ -126,7 +131,8 @@ void check_any_order(const Overlap& overlap) {
                     drawing(buckets, order, pass));
     for (size_t b = 0; b < buckets.size(); ++b) {
       // The last of its parameters; the last of those of all buckets up to it.
-      int complete = 0, may = 0;
+      int complete = 0;
+      int may = 0;
       for (size_t k = 0; k <= b; ++k)
         for (const int p : buckets[k]) {
           const auto at =

@@ -25,7 +25,8 @@ std::vector<json> reduce_scatter(ReduceScatter* function, int size, size_t count
                                  size_t segment, const Element& element) {
   return answers_of(run_forked_ranks(size, [&](std::unique_ptr<Transport> transport) -> json {
     Transport& t = *transport;
-    std::vector<T> x(static_cast<size_t>(size) * count), y(count);
+    std::vector<T> x(static_cast<size_t>(size) * count);
+    std::vector<T> y(count);
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>(element(t.rank(), i));
     const std::vector<T> before = x;
     Watched watched;
@@ -69,7 +70,8 @@ void check_four_numbers(ReduceScatter* function) {
       reduce_scatter<int32_t>(function, kRanks, 1, ReduceOp::Sum, kWholeChunk,
                               [](int rank, size_t i) { return digit(rank, static_cast<int>(i)); });
   std::vector<std::vector<int>> expected(kRanks);
-  std::vector<json> has, sums;
+  std::vector<json> has;
+  std::vector<json> sums;
   bool right = true;
   for (int r = 0; r < kRanks; ++r) {
     // Chunk r - 1 - step, with what ranks r - step … r have added.
@@ -131,7 +133,8 @@ void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
   });
   grading.check("a rank is killed in the middle", [=] {
     check_killed_rank(Operation::ReduceScatter, 64, [=](Messenger& messages, int) {
-      std::vector<float> x(3 * 64), y(64);
+      std::vector<float> x(3 * 64);
+      std::vector<float> y(64);
       function(messages, y.data(), x.data(), 64,
                reduction("reduce_scatter", DType::Float32, ReduceOp::Sum), 32);
     });

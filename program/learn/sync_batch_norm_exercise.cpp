@@ -17,7 +17,8 @@ namespace ringgrad::program {
 namespace sync_batch_norm_exercise {
 namespace {
 
-constexpr int64_t kChannels = 3, kPixels = 4;
+constexpr int64_t kChannels = 3;
+constexpr int64_t kPixels = 4;
 
 StatisticsChannel channel_of(ProcessGroup& group) {
   return {std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group), {}};
@@ -51,8 +52,8 @@ void check_statistics(decltype(&global_statistics) function, const std::vector<i
   const auto answers = answers_of(
       run_forked_ranks(ranks, [&](std::unique_ptr<Transport> transport) -> nlohmann::json {
         HostProcessGroup group(std::move(transport), {.timeout = std::chrono::seconds(3)});
-        const int first = std::accumulate(samples.begin(), samples.begin() + group.rank(), 0),
-                  own = samples[group.rank()];
+        const int first = std::accumulate(samples.begin(), samples.begin() + group.rank(), 0);
+        const int own = samples[group.rank()];
         Tensor x = empty({own, kChannels, 2, 2}, {.dtype = DType::Float64});
         auto* at = x.data<double>();
         for (int s = first; s < first + own; ++s)
@@ -73,8 +74,8 @@ void check_statistics(decltype(&global_statistics) function, const std::vector<i
                       fmt::join(samples, ", "), kPixels, count, all * kPixels));
     for (int64_t c = 0; c < kChannels; ++c)
       for (const bool var : {false, true}) {
-        const double got = answers[r][var ? "var" : "mean"][c],
-                     expected = want[var ? kChannels + c : c];
+        const double got = answers[r][var ? "var" : "mean"][c];
+        const double expected = want[var ? kChannels + c : c];
         if (!(std::abs(got - expected) <= tolerance * std::max(1.0, std::abs(expected))))
           throw Wrong(fmt::format(
               "ranks with {} samples: on rank {} the {} of channel {} is {:.9g}, expected {:.9g}, "
@@ -92,18 +93,24 @@ void check_sums(decltype(&sum_over_ranks) function, const std::vector<double>& u
       run_forked_ranks(ranks, [&](std::unique_ptr<Transport> transport) -> nlohmann::json {
         HostProcessGroup group(std::move(transport), {.timeout = std::chrono::seconds(3)});
         const double r = group.rank();
-        const Tensor a = tensor<float>({static_cast<float>(r + 1), 10}),
-                     b = tensor<float>({static_cast<float>(r * r), -1});
+        const Tensor a = tensor<float>({static_cast<float>(r + 1), 10});
+        const Tensor b = tensor<float>({static_cast<float>(r * r), -1});
         function(a, b, units[group.rank()], channel_of(group));
         return {{"a", to_vector<float>(a)}, {"b", to_vector<float>(b)}};
       }));
-  std::vector<double> a(2), b(2);
-  for (int r = 0; r < ranks; ++r)
-    a[0] += units[r] * (r + 1), a[1] += units[r] * 10, b[0] += units[r] * r * r, b[1] -= units[r];
+  std::vector<double> a(2);
+  std::vector<double> b(2);
+  for (int r = 0; r < ranks; ++r) {
+    a[0] += units[r] * (r + 1);
+    a[1] += units[r] * 10;
+    b[0] += units[r] * r * r;
+    b[1] -= units[r];
+  }
   for (int r = 0; r < ranks; ++r)
     for (size_t i = 0; i < 2; ++i)
       for (const auto& [name, sums] : {std::pair("a", &a), std::pair("b", &b)}) {
-        const double got = answers[r][name][i], want = (*sums)[i] / units[r];
+        const double got = answers[r][name][i];
+        const double want = (*sums)[i] / units[r];
         if (!(std::abs(got - want) <= 1e-5 * std::max(1.0, std::abs(want))))
           throw Wrong(
               fmt::format("ranks of units {}: rank {}'s {}[{}] is {:.6g}, expected {:.6g}: "

@@ -29,7 +29,8 @@ void check_mean(const Factors& factors, const std::vector<int>& samples, double 
   const auto answers = answers_of(
       run_forked_ranks(ranks, [&](std::unique_ptr<Transport> transport) -> nlohmann::json {
         HostProcessGroup group(std::move(transport), {.timeout = std::chrono::seconds(3)});
-        const int rank = group.rank(), own = samples[rank];
+        const int rank = group.rank();
+        const int own = samples[rank];
         const int first = std::accumulate(samples.begin(), samples.begin() + rank, 0);
         double mean = 0;
         for (int i = first; i < first + own; ++i) mean += (i + 1.0) / own;
@@ -65,8 +66,8 @@ void grade(Grading& grading, const LearnersCode& code) {
       "where all weigh what is usual, nothing is multiplied: both factors are exactly 1", [=] {
         for (const int samples : {1, 3, 7, 100, 12345})
           for (const int ranks : {1, 2, 3, 7}) {
-            const double before = factors.before(samples, samples),
-                         after = factors.after(samples, samples * ranks, ranks);
+            const double before = factors.before(samples, samples);
+            const double after = factors.after(samples, samples * ranks, ranks);
             if (before != 1 || after != 1)
               throw Wrong(
                   fmt::format("{} ranks with {} samples each, as usual: "

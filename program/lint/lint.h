@@ -15,7 +15,8 @@ namespace ringgrad::program {
 struct Mistake {
   std::string name;   // "shuffled-evaluation"
   std::string where;  // ranks, passes, parameters
-  std::string why, fix;
+  std::string why;
+  std::string fix;
 };
 
 // What ranks have written to a directory, by rank; empty where nothing was. Throws DataError,

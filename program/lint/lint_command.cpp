@@ -45,7 +45,8 @@ int run_as_it_is(const SupervisorOptions& job) {
     return pointers;
   };
   const std::vector<std::string> variables = merged_environment(job.environment);
-  const std::vector<char*> words = pointers_to(job.command), environment = pointers_to(variables);
+  const std::vector<char*> words = pointers_to(job.command);
+  const std::vector<char*> environment = pointers_to(variables);
   const pid_t child = fork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // it does not go on alone

@@ -182,7 +182,8 @@ double rate_in(const json& lr, int64_t step) {
 
 Found different_rates(const Ranks& ranks) {
   for (size_t r = 1; r < ranks.size(); ++r) {
-    const json &first = ranks[0].at("optimizers"), &other = ranks[r].at("optimizers");
+    const json& first = ranks[0].at("optimizers");
+    const json& other = ranks[r].at("optimizers");
     for (size_t i = 0; i < std::min(first.size(), other.size()); ++i) {
       std::set<int64_t> changes;
       for (const json* lr : {&first[i].at("lr"), &other[i].at("lr")})
@@ -190,7 +191,8 @@ Found different_rates(const Ranks& ranks) {
       const int64_t steps =
           std::min(first[i].at("steps").get<int64_t>(), other[i].at("steps").get<int64_t>());
       for (const int64_t step : changes) {
-        const double a = rate_in(first[i]["lr"], step), b = rate_in(other[i]["lr"], step);
+        const double a = rate_in(first[i]["lr"], step);
+        const double b = rate_in(other[i]["lr"], step);
         if (a == b || step >= steps) continue;
         return Mistake{
             "learning-rates-differ",
@@ -206,7 +208,8 @@ Found different_rates(const Ranks& ranks) {
 
 Found different_batches(const Ranks& ranks) {
   for (size_t r = 1; r < ranks.size(); ++r) {
-    const int64_t a = ranks[0].at("largest_batch"), b = ranks[r].at("largest_batch");
+    const int64_t a = ranks[0].at("largest_batch");
+    const int64_t b = ranks[r].at("largest_batch");
     if (a == b || a == 0 || b == 0) continue;
     return Mistake{"batches-differ",
                    fmt::format("the largest batch has {} samples on rank 0, {} on rank {}", a, b,

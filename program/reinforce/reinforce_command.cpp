@@ -23,9 +23,13 @@ struct ReinforceOptions {
   int64_t episodes = 2000;  // at most, over all ranks
   double lr = 0.01;
   uint64_t seed = 1;
-  int ranks = 1, shards = 0;  // shards: environments, whatever the ranks; 0: one for each rank
-  std::string out, resume;    // as of train
-  int64_t max_steps = 0;      // stop after so many episodes of this call; 0: never
+  // shards: environments, whatever the ranks; 0: one for each rank
+  int ranks = 1;
+  int shards = 0;
+  // as of train
+  std::string out;
+  std::string resume;
+  int64_t max_steps = 0;  // stop after so many episodes of this call; 0: never
 };
 void each_setting(ReinforceOptions& o, const auto& visit) {
   visit("lr", o.lr), visit("seed", o.seed), visit("episodes", o.episodes),
@@ -74,8 +78,9 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
     nothing_to_go_on_with(kReinforceRun, o.resume, all);
     return kOk;
   }
-  const int64_t ranks = group ? group->size() : 1, environments = agent.environments(),
-                first = agent.episodes();
+  const int64_t ranks = group ? group->size() : 1;
+  const int64_t environments = agent.environments();
+  const int64_t first = agent.episodes();
   message("cart    solved when {} episodes on end last {:.0f} of {} pushes on average · {}",
           kWindow, kSolved, models::CartPole::kMaxSteps, counted(environments, "environment"));
   json curve = json::array();

@@ -16,7 +16,8 @@ namespace ringgrad::program {
 namespace {
 
 struct CompareOptions {
-  std::string a, b;
+  std::string a;
+  std::string b;
 };
 
 constexpr double kNoise = 0.03;  // what runs of the same differ by
@@ -53,7 +54,9 @@ std::vector<TimedPart> parts_of(const RunRecord& run, bool roughly) {
 // one phase, unless that is not one of computing: then there is none.
 struct Change {
   std::string name;
-  double a = 0, b = 0;  // seconds of an image, on rank 0
+  // seconds of an image, on rank 0
+  double a = 0;
+  double b = 0;
 };
 std::vector<Change> changes(const RunRecord& a, const RunRecord& b, const std::string& phase,
                             const auto& name_of) {
@@ -94,10 +97,13 @@ bool is_rough(const RunRecord& run) {
 // Which part of a step made the difference between two runs, and what they were told differently.
 // Throws DataError.
 int compare(const CompareOptions& options) {
-  const RunRecord a = read_run(options.a), b = read_run(options.b);
+  const RunRecord a = read_run(options.a);
+  const RunRecord b = read_run(options.b);
   const bool roughly = is_rough(a) || is_rough(b);
-  const auto parts_a = parts_of(a, roughly), parts_b = parts_of(b, roughly);
-  double all_a = 0, all_b = 0;
+  const auto parts_a = parts_of(a, roughly);
+  const auto parts_b = parts_of(b, roughly);
+  double all_a = 0;
+  double all_b = 0;
   size_t most = 0;
   nlohmann::json parts;
   for (size_t p = 0; p < parts_a.size(); ++p) {

@@ -47,7 +47,8 @@ std::string base64(const std::string& bytes) {
 // Every `step`-th pixel of every `step`-th line.
 std::string thinned_png(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width,
                         int64_t step) {
-  const int64_t rows = (height + step - 1) / step, columns = (width + step - 1) / step;
+  const int64_t rows = (height + step - 1) / step;
+  const int64_t columns = (width + step - 1) / step;
   std::string lines;
   for (int64_t y = 0; y < rows; ++y) {
     lines += '\0';  // no filter
@@ -55,7 +56,8 @@ std::string thinned_png(const uint8_t* pixels, int64_t channels, int64_t height,
       for (int64_t c = 0; c < channels; ++c)
         lines += static_cast<char>(pixels[(c * height + y * step) * width + x * step]);
   }
-  std::string png = "\x89PNG\r\n\x1a\n", header = "IHDR";
+  std::string png = "\x89PNG\r\n\x1a\n";
+  std::string header = "IHDR";
   append_number(header, static_cast<uint32_t>(columns));
   append_number(header, static_cast<uint32_t>(rows));
   // Depth, colour, the only methods.

@@ -85,11 +85,14 @@ double steps_per_epoch(const RunRecord& run) {
 }
 
 std::string learning(const std::vector<RunRecord>& runs) {
-  std::vector<Curve> loss, accuracy, rate;
+  std::vector<Curve> loss;
+  std::vector<Curve> accuracy;
+  std::vector<Curve> rate;
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunRecord& run = runs[i];
-    Curve train{label(runs, i, "training"), {}}, test{label(runs, i, "test"), {}, true},
-        right{label(runs, i, ""), {}, true};
+    Curve train{label(runs, i, "training"), {}};
+    Curve test{label(runs, i, "test"), {}, true};
+    Curve right{label(runs, i, ""), {}, true};
     for (const EpochLine& epoch : run.epochs) {
       const auto at = static_cast<double>(epoch.epoch);
       if (run.steps.empty() && (!run.summary || run.summary->loss_curve.size() < 2))
@@ -219,8 +222,8 @@ std::string one_step(const RunSummary& s) {
   double end = 0;
   for (size_t r = 0; r < s.ranks.size(); ++r) {
     const RankSummary& rank = s.ranks[r];
-    const double backward = rank.part(Part::Backward),
-                 averaged = backward + rank.part(Part::Waiting);
+    const double backward = rank.part(Part::Backward);
+    const double averaged = backward + rank.part(Part::Waiting);
     lanes.push_back({fmt::format("rank {} backward", r),
                      {{0, backward, Span::Compute}, {backward, averaged, Span::Wait}},
                      milliseconds(averaged) + " ms"});

@@ -225,7 +225,8 @@ std::vector<Difference> differences(const RunRecord& a, const RunRecord& b) {
     }
     return all;
   };
-  const auto of_a = settings(a), of_b = settings(b);
+  const auto of_a = settings(a);
+  const auto of_b = settings(b);
   std::vector<Difference> found;
   for (const auto& [key, value] : of_a)
     if (const auto other = of_b.find(key); other != of_b.end() && other->second != value)

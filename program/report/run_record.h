@@ -16,15 +16,24 @@
 namespace ringgrad::program {
 
 struct EpochLine {  // of metrics.jsonl; what an older version has not written is 0
-  int64_t epoch = 0, step = 0;
-  double loss = 0, test_loss = 0, test_accuracy = 0;
+  int64_t epoch = 0;
+  int64_t step = 0;
+  double loss = 0;
+  double test_loss = 0;
+  double test_accuracy = 0;
   // These two are parts of the time.
-  double images_per_second = 0, seconds = 0, data_wait = 0, comm_wait = 0;
+  double images_per_second = 0;
+  double seconds = 0;
+  double data_wait = 0;
+  double comm_wait = 0;
 };
 
 struct StepLine {  // with --log-every; a loss that was none is NaN
   int64_t step = 0;
-  double loss = NAN, images_per_second = 0, data_wait = 0, comm_wait = 0;
+  double loss = NAN;
+  double images_per_second = 0;
+  double data_wait = 0;
+  double comm_wait = 0;
 };
 
 struct RunRecord {
@@ -43,7 +52,8 @@ struct RunRecord {
   std::string data_dir;
   std::string parallel = "none";
   int ranks = 1;
-  std::string transport, device = "cpu";
+  std::string transport;
+  std::string device = "cpu";
   State state = Ended;
   std::string failure;
   std::vector<EpochLine> epochs;
@@ -81,7 +91,9 @@ RunRecord read_run(const std::string& path);
 
 // What two runs were told differently, in words: {"lr", "0.05", "0.1"}.
 struct Difference {
-  std::string what, a, b;
+  std::string what;
+  std::string a;
+  std::string b;
 };
 std::vector<Difference> differences(const RunRecord& a, const RunRecord& b);
 

@@ -70,7 +70,8 @@ int runs(const RunsOptions& options) {
            options.directory, "; train makes runs/, and `runs DIRECTORY` lists another");
   std::vector<RunRecord> records;
   std::vector<OtherRun> others;
-  nlohmann::json listed = nlohmann::json::array(), unreadable = nlohmann::json::array();
+  nlohmann::json listed = nlohmann::json::array();
+  nlohmann::json unreadable = nlohmann::json::array();
   for (const auto& entry :
        fs::directory_iterator(options.directory, fs::directory_options::skip_permission_denied)) {
     const RunKind kind = kind_of(entry.path());

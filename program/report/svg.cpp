@@ -43,7 +43,8 @@ double width_of(const std::string& words) {
 
 // Round numbers within [low, high], four to eight of them.
 std::vector<double> ticks_between(double low, double high) {
-  const double raw = (high - low) / 5, magnitude = std::pow(10, std::floor(std::log10(raw)));
+  const double raw = (high - low) / 5;
+  const double magnitude = std::pow(10, std::floor(std::log10(raw)));
   const double step = magnitude * (raw / magnitude > 5   ? 10
                                    : raw / magnitude > 2 ? 5
                                    : raw / magnitude > 1 ? 2
@@ -69,7 +70,10 @@ std::vector<double> decades_between(double low, double high) {
 // A frame with axes, in which points of the data have places.
 class Plot {
  public:
-  static constexpr double kLeft = 50, kTop = 12, kWidth = 300, kHeight = 160;
+  static constexpr double kLeft = 50;
+  static constexpr double kTop = 12;
+  static constexpr double kWidth = 300;
+  static constexpr double kHeight = 160;
 
   // `logarithmic`: y; bottom is more than 0 then.
   Plot(double left, double right, double bottom, double top, bool logarithmic = false)
@@ -109,14 +113,19 @@ class Plot {
 
  private:
   bool logarithmic_;
-  double left_, right_, bottom_, top_;
+  double left_;
+  double right_;
+  double bottom_;
+  double top_;
 };
 
 }  // namespace
 
 std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
-  constexpr double kWidth = 350, kRow = 26;
-  double left = 60, note = 0;
+  constexpr double kWidth = 350;
+  constexpr double kRow = 26;
+  double left = 60;
+  double note = 0;
   for (const Lane& lane : lanes) {
     left = std::max(left, width_of(lane.label) + 12);
     note = std::max(note, width_of(lane.note) + 12);
@@ -142,20 +151,28 @@ std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
 }
 
 std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
-  double left = INFINITY, right = -INFINITY, bottom = INFINITY, top = -INFINITY, margin = 12;
+  double left = INFINITY;
+  double right = -INFINITY;
+  double bottom = INFINITY;
+  double top = -INFINITY;
+  double margin = 12;
   for (const Curve& curve : curves) {
     if (!curve.points.empty()) margin = std::max(margin, width_of(curve.label) + 12);
     for (const auto& [x, y] : curve.points) {
-      left = std::min(left, x), right = std::max(right, x);
-      bottom = std::min(bottom, y), top = std::max(top, y);
+      left = std::min(left, x);
+      right = std::max(right, x);
+      bottom = std::min(bottom, y);
+      top = std::max(top, y);
     }
   }
   if (!std::isfinite(left + right + bottom + top)) return "";
   if (left == right) left = std::min(0.0, left - 1);
   const bool logarithmic = axes.scale == Axes::Logarithmic && bottom > 0;
   if (axes.scale == Axes::FromZero) bottom = std::min(bottom, 0.0);
-  if (axes.scale == Axes::Tight && bottom == top)
-    bottom -= 0.1 * std::abs(bottom), top += 0.1 * std::abs(top);
+  if (axes.scale == Axes::Tight && bottom == top) {
+    bottom -= 0.1 * std::abs(bottom);
+    top += 0.1 * std::abs(top);
+  }
   const double room = axes.scale == Axes::Tight ? 0.04 * (top - bottom) : 0;
   const Plot plot(left, right, bottom - room, axes.percent ? std::min(1.0, top + room) : top + room,
                   logarithmic);
@@ -165,7 +182,8 @@ std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
   for (size_t c = 0; c < curves.size(); ++c) {
     const Curve& curve = curves[c];
     if (curve.points.empty()) continue;
-    std::string path, dots;
+    std::string path;
+    std::string dots;
     for (const auto& [x, y] : curve.points) {
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', plot.x(x), plot.y(y));
       if (curve.marked)
@@ -188,18 +206,23 @@ std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
 }
 
 std::string svg_sparklines(const std::vector<Curve>& rows) {
-  constexpr double kWidth = 170, kRow = 26, kNumber = 64, kHeight = 18;
+  constexpr double kWidth = 170;
+  constexpr double kRow = 26;
+  constexpr double kNumber = 64;
+  constexpr double kHeight = 18;
   double left = 60;
   for (const Curve& row : rows) left = std::max(left, width_of(row.label) + 12);
   std::string svg = opened(left + kWidth + 3 * kNumber + 12,
                            kRow * static_cast<double>(rows.size()), "sparklines");
   double y = 0;
   for (const Curve& row : rows) {
-    double low = INFINITY, high = 0;
+    double low = INFINITY;
+    double high = 0;
     for (const auto& [x, value] : row.points)
       if (value > 0) low = std::min(low, value), high = std::max(high, value);
     if (row.points.empty() || high <= 0) continue;
-    const double first = row.points.front()[0], last = std::max(row.points.back()[0], first + 1);
+    const double first = row.points.front()[0];
+    const double last = std::max(row.points.back()[0], first + 1);
     const double range = std::max(std::log(high / low), 0.1);
     std::string path;
     for (const auto& [x, value] : row.points) {
@@ -246,7 +269,8 @@ std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std
   const size_t n = names.size();
   if (n == 0 || counts.size() != n * n) return "";
   const bool spelt = n <= 20;  // else only colours: hundred classes have no room
-  const double cell = spelt ? 34 : 360.0 / static_cast<double>(n), row = spelt ? 24 : cell;
+  const double cell = spelt ? 34 : 360.0 / static_cast<double>(n);
+  const double row = spelt ? 24 : cell;
   double left = 12;
   if (spelt)
     for (const std::string& name : names) left = std::max(left, width_of(name.substr(0, 12)) + 14);
@@ -267,8 +291,8 @@ std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std
     for (size_t c = 0; c < n; ++c) {
       const int64_t count = counts[r * n + c];
       if (count == 0) continue;
-      const double part = static_cast<double>(count) / all,
-                   x = left + cell * static_cast<double>(c);
+      const double part = static_cast<double>(count) / all;
+      const double x = left + cell * static_cast<double>(c);
       // An error is seen though it is rare: its root.
       const double strength =
           r == c ? 0.15 + 0.6 * part : std::min(1.0, 0.15 + 1.2 * std::sqrt(part));

@@ -12,7 +12,8 @@ namespace ringgrad::program {
 struct Span {
   // On the terminal ▒ █ ░; others ▒.
   enum Kind { Compute, Communicate, Wait, Data, Forward, Optimizer };
-  double begin, end;
+  double begin;
+  double end;
   Kind kind = Compute;
   // Shown where the pointer rests.
   std::string name = "";
@@ -32,7 +33,9 @@ struct Curve {
   bool marked = false;  // a dot for each point
 };
 struct Axes {
-  std::string x, y;                                           // what they are
+  // what they are
+  std::string x;
+  std::string y;
   enum Scale { Tight, FromZero, Logarithmic } scale = Tight;  // of y
   bool percent = false;                                       // y is a part of 1
 };

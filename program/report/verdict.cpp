@@ -69,7 +69,8 @@ void judge_processor(const RunRecord& run, double step, Findings& found) {
 // The bucket from which on a rank is behind the others: ready times are its own computation alone.
 std::string slow_layer(const RunSummary& s, size_t slow, double excess) {
   const auto& own = s.ranks[slow].buckets;
-  double before = 0, jump = 0;
+  double before = 0;
+  double jump = 0;
   std::string where;
   for (size_t b = 0; b < own.size(); ++b) {
     double others = 0;
@@ -111,7 +112,9 @@ void judge_straggler(const RunRecord& run, double step, Findings& found) {
   // A rank may also lack a core while it waits for others.
   const auto busy = [](const RankSummary& r) { return std::max(0.0, r.compute() - r.starved); };
   const auto compute = [](const RankSummary& r) { return r.compute(); };
-  const double by_data = excess(data), by_queue = excess(starved), by_work = excess(busy);
+  const double by_data = excess(data);
+  const double by_queue = excess(starved);
+  const double by_work = excess(busy);
   const auto said = [&](const char* what, auto of, const std::string& more,
                         const std::string& next) {
     found.push_back(
@@ -338,7 +341,8 @@ Verdict nothing_found(const RunRecord& run) {
 }  // namespace
 
 Verdict judge(const RunRecord& run) {
-  Findings found, costs;
+  Findings found;
+  Findings costs;
   judge_learning(run, found);
   if (!run.summary) {
     judge_lines(run, costs);

@@ -83,7 +83,8 @@ std::string now_of(const RunRecord& run) {
 }
 
 std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
-  BraillePlot loss, accuracy;
+  BraillePlot loss;
+  BraillePlot accuracy;
   loss.curves = {{"36", {}}, {"33", {}}};
   accuracy.curves = {{"32", {}}};
   for (const StepLine& line : run.steps)

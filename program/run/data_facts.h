@@ -15,8 +15,10 @@ namespace ringgrad::program {
 
 struct DataFacts {
   std::string name;  // "cifar10", or the folder's
-  int64_t channels = 0, image_size = 0;
-  std::vector<float> mean, std;
+  int64_t channels = 0;
+  int64_t image_size = 0;
+  std::vector<float> mean;
+  std::vector<float> std;
   std::vector<std::string> classes;
   // The digest of one's own images, as they are trained on; "" : of a data set of the catalog.
   std::string digest = "";

@@ -251,7 +251,8 @@ std::string describe(const Division& d, const ProcessGroup* group) {
 
 void check_divisible(int64_t batch, int ranks) {
   if (batch % ranks == 0) return;
-  const int64_t below = batch / ranks * ranks, above = below + ranks;
+  const int64_t below = batch / ranks * ranks;
+  const int64_t above = below + ranks;
   throw UsageError("--batch is the global batch; {} does not divide by {} ranks. Try {}{}.", batch,
                    ranks, below > 0 ? fmt::format("{} or ", below) : "", above);
 }
@@ -286,8 +287,8 @@ void check_parts(const Division& d, const Recipe& recipe, int now) {
 }
 
 void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
-  const int64_t last = images % batch,
-                parts = d.shards > 0 ? d.shards : std::max(d.ranks, elastic_range(d, d.ranks).max);
+  const int64_t last = images % batch;
+  const int64_t parts = d.shards > 0 ? d.shards : std::max(d.ranks, elastic_range(d, d.ranks).max);
   const char* part = d.shards > 0 ? "shard" : "rank";
   if (*d.sync_bn && last > 0 && last < parts)
     throw UsageError(

@@ -24,7 +24,8 @@ std::ifstream group_file(const std::string& controller, const std::string& name_
                          const std::string& name_2) {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "4:cpu,cpuacct:/path", "0::/path"
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const std::string path = line.substr(second + 1);
@@ -57,7 +58,8 @@ std::string checkout() {
     git = folder / elsewhere.substr(8);
   const std::string head = first_line(git / "HEAD");
   if (!head.starts_with("ref: ")) return head.substr(0, 12);
-  const std::string name = head.substr(5), shared = first_line(git / "commondir");
+  const std::string name = head.substr(5);
+  const std::string shared = first_line(git / "commondir");
   const fs::path common = shared.empty() ? git : git / shared;
   if (const std::string commit = first_line(common / name); !commit.empty())
     return commit.substr(0, 12);

@@ -20,7 +20,8 @@ int64_t resident_bytes();  // that this process has taken at most, shared memory
 // How often the scheduler has looked at the quota of this process's control group, and found it
 // spent. Zeros where there is none.
 struct ProcessorQuota {
-  int64_t periods = 0, throttled = 0;
+  int64_t periods = 0;
+  int64_t throttled = 0;
 };
 ProcessorQuota processor_quota();
 

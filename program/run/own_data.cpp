@@ -94,7 +94,8 @@ fs::path cache_of(const std::string& path, const OwnDataOptions& options,
 }
 
 struct Cached {
-  ImageDataset train, test;
+  ImageDataset train;
+  ImageDataset test;
   Broken broken;
 };
 
@@ -135,8 +136,8 @@ Cached read_or_cached(const std::string& path, const OwnPictures& own,
   const std::string made_of = fingerprint(own, options);
   if (std::optional<Cached> cached = read_cache(file, made_of)) return std::move(*cached);
   Cached fresh;
-  const auto train = static_cast<int64_t>(own.train.size()),
-             test = static_cast<int64_t>(own.test.size());
+  const auto train = static_cast<int64_t>(own.train.size());
+  const auto test = static_cast<int64_t>(own.test.size());
   Progress progress("data", train + test);
   fresh.train = read_all(own.train, options, progress, 0, fresh.broken);
   fresh.test = read_all(own.test, options, progress, train, fresh.broken);
@@ -173,13 +174,17 @@ void measure(const ImageDataset& set, DataFacts& facts) {
   const int64_t pixels = set.images.size(2) * set.images.size(3);
   const auto rounded = [](double x) { return static_cast<float>(std::round(x * 1e4) / 1e4); };
   for (int64_t c = 0; c < facts.channels; ++c) {
-    int64_t sum = 0, squares = 0;
+    int64_t sum = 0;
+    int64_t squares = 0;
     for (int64_t n = 0; n < set.size(); ++n) {
       const uint8_t* in = set.images.data<uint8_t>() + (n * facts.channels + c) * pixels;
-      for (int64_t i = 0; i < pixels; ++i) sum += in[i], squares += int64_t{in[i]} * in[i];
+      for (int64_t i = 0; i < pixels; ++i) {
+        sum += in[i];
+        squares += int64_t{in[i]} * in[i];
+      }
     }
-    const double count = static_cast<double>(set.size() * pixels),
-                 mean = static_cast<double>(sum) / count / 255;
+    const double count = static_cast<double>(set.size() * pixels);
+    const double mean = static_cast<double>(sum) / count / 255;
     const double variance = static_cast<double>(squares) / count / 255 / 255 - mean * mean;
     facts.mean.push_back(rounded(mean));
     facts.std.push_back(variance < 1e-6 ? 1 : rounded(std::sqrt(variance)));

@@ -9,14 +9,16 @@
 namespace ringgrad::program {
 
 struct OwnDataOptions {
-  int64_t channels = 3, image_size = 64;
+  int64_t channels = 3;
+  int64_t image_size = 64;
   bool skip_broken = false;  // leave out what cannot be read; else that is an error
 };
 
 struct OwnData {
   // Normalised by the training images' mean and deviation.
   DataFacts facts;
-  ImageDataset train, test;
+  ImageDataset train;
+  ImageDataset test;
   // For people: the classes, how they are divided, and what was left out.
   std::vector<std::string> notes;
 };

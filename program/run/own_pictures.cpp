@@ -107,8 +107,8 @@ OwnPictures in_folders(const fs::path& path) {
   constexpr std::string_view kTest[] = {"val", "valid", "validation", "test", "testing"};
   std::vector<fs::path> folders = class_folders(path);
   std::erase_if(folders, is_ours);
-  const std::optional<fs::path> train = folder_named(folders, kTrain),
-                                test = folder_named(folders, kTest);
+  const std::optional<fs::path> train = folder_named(folders, kTrain);
+  const std::optional<fs::path> test = folder_named(folders, kTest);
   const auto name = [](const fs::path& folder) { return folder.filename().string() + "/"; };
   if (!train || !test) {
     const bool alone = train && folders.size() == 1;  // a lone class would be refused

@@ -11,7 +11,8 @@ namespace ringgrad::program {
 
 struct OwnPictures {
   std::vector<std::string> classes;
-  std::vector<LabelledPictures::Picture> train, test;
+  std::vector<LabelledPictures::Picture> train;
+  std::vector<LabelledPictures::Picture> test;
   std::string division;  // in words
   std::vector<LabelledPictures::LeftOut> left_out;
 };

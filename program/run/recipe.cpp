@@ -44,7 +44,9 @@ void check_value(const RecipeField& field, const T& value) {
   }
 }
 
-constexpr int64_t kLeastSize = 32, kLargestSize = 224;  // of pictures of one's own
+// of pictures of one's own
+constexpr int64_t kLeastSize = 32;
+constexpr int64_t kLargestSize = 224;
 
 // Some hundred pictures, which are found again from wherever the run is looked at.
 Recipe defaults_for_own(const std::string& model, const std::string& data) {

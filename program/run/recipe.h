@@ -15,7 +15,8 @@
 namespace ringgrad::program {
 
 struct Recipe {
-  std::string model, data;
+  std::string model;
+  std::string data;
   int64_t epochs = 4;
   // For all ranks together.
   int64_t batch = 128;
@@ -31,7 +32,8 @@ struct Recipe {
   double warmup = 0;
   double label_smoothing = 0;
   double clip_norm = 0;
-  int64_t crop = 0, cutout = 0;
+  int64_t crop = 0;
+  int64_t cutout = 0;
   bool flip = false;
   // Pixels a side, to which pictures of one's own are resized; 0: a data set's.
   int64_t image_size = 0;
@@ -65,7 +67,8 @@ struct RecipeField {
       std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;
   using Names = std::vector<std::string>;
   struct Range {
-    double low = 0, high = 0;
+    double low = 0;
+    double high = 0;
     const char* words = nullptr;  // instead of "low to high"
   };
 

@@ -46,7 +46,8 @@ std::pair<int, fs::path> newest_run(bool to_read = false) {
 }
 
 fs::path next_run(const std::string& name) {
-  std::error_code error, ignored;
+  std::error_code error;
+  std::error_code ignored;
   for (int number = newest_run().first;;) {  // another process may take the number first
     const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
     if (fs::create_directory(path, error)) return path;
@@ -57,8 +58,8 @@ fs::path next_run(const std::string& name) {
 
 void point_latest_at(const fs::path& name) {
   std::error_code ignored;  // a convenience: a file system without links does without
-  const fs::path latest = fs::path(kRuns) / "latest",
-                 fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
+  const fs::path latest = fs::path(kRuns) / "latest";
+  const fs::path fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
   fs::create_directory_symlink(name, fresh, ignored);
   fs::rename(fresh, latest, ignored);
   fs::remove(fresh, ignored);  // where it could not be renamed

@@ -33,8 +33,10 @@ struct RunOfRanks {
   // For a new run's directory, runs/NNNN-name.
   std::string name;
   // The directory of a new run, or "" ; of the run that goes on, or "".
-  std::string out, resume;
-  int ranks = 1, shards = 0;
+  std::string out;
+  std::string resume;
+  int ranks = 1;
+  int shards = 0;
   int64_t max_steps = 0;
   // Settings for config.json, under the command's name, which must be the same on all ranks.
   nlohmann::json config;

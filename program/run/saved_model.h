@@ -37,7 +37,8 @@ void save_model(const std::filesystem::path& path, const nn::Module& model, cons
 
 struct SavedModel {
   std::shared_ptr<nn::Module> module;
-  std::string model, data;
+  std::string model;
+  std::string data;
   std::string data_dir;  // where the run had its data; empty where a file does not say
   std::string file;      // the .safetensors file that was read
   DataFacts facts;       // of the images that it is for

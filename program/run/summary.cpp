@@ -33,7 +33,8 @@ StepHistogram histogram_of(std::vector<float> seconds) {
 
 // Milliseconds, as people who open the file will want them.
 nlohmann::json to_json(const RankSummary& rank) {
-  nlohmann::json parts, buckets = nlohmann::json::array();
+  nlohmann::json parts;
+  nlohmann::json buckets = nlohmann::json::array();
   for (size_t i = 0; i < kParts.size(); ++i) parts[kParts[i]] = rank.seconds[i] * 1e3;
   for (const BucketSummary& bucket : rank.buckets)
     buckets.push_back({{"parameters", bucket.parameters},
@@ -81,8 +82,9 @@ RankSummary rank_from_json(const nlohmann::json& json) {
 }
 
 nlohmann::json to_json(const RunSummary& s) {
-  nlohmann::json ranks = nlohmann::json::array(), worst = nlohmann::json::array(),
-                 kernels = nlohmann::json::array();
+  nlohmann::json ranks = nlohmann::json::array();
+  nlohmann::json worst = nlohmann::json::array();
+  nlohmann::json kernels = nlohmann::json::array();
   for (const KernelTime& k : s.kernels)
     kernels.push_back(
         {{"phase", k.phase}, {"layer", k.layer}, {"kernel", k.kernel}, {"ms", k.seconds * 1e3}});

@@ -23,7 +23,9 @@ inline constexpr std::array<const char*, 6> kParts = {"data",    "forward",   "b
 struct BucketSummary {
   std::string parameters;
   int64_t bytes = 0;
-  double ready = 0, launched = 0, completed = 0;
+  double ready = 0;
+  double launched = 0;
+  double completed = 0;
 };
 
 struct RankSummary {
@@ -39,7 +41,8 @@ struct RankSummary {
   // Pages that came from the disk in a step.
   double page_faults = 0;
   // At most.
-  int64_t tensor_bytes = 0, resident_bytes = 0;
+  int64_t tensor_bytes = 0;
+  int64_t resident_bytes = 0;
   // Bytes of gradients, for a step.
   int64_t sent_bytes = 0;
   // DataParallel: in tensors on each of its devices, at most.
@@ -53,21 +56,28 @@ struct RankSummary {
 
 // How long the first rank's measured steps took.
 struct StepHistogram {
-  double low = 0, high = 0;  // seconds: the ends of the bins; what took longer is in the last one
+  // seconds: the ends of the bins; what took longer is in the last one
+  double low = 0;
+  double high = 0;
   std::vector<int64_t> bins;
-  double median = 0, p95 = 0;
+  double median = 0;
+  double p95 = 0;
 };
 
 // What a kernel takes in a step of the first rank: the median of those steps that were looked at
 // closely.
 struct KernelTime {
   // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss.
-  std::string phase, layer, kernel;
+  std::string phase;
+  std::string layer;
+  std::string kernel;
   double seconds = 0;  // of all its calls there
 };
 
 struct ImageResult {  // of a test image
-  int64_t index = 0, label = 0, answer = 0;
+  int64_t index = 0;
+  int64_t label = 0;
+  int64_t answer = 0;
   double loss = 0;
 };
 
@@ -78,10 +88,14 @@ struct RunSummary {
   int64_t steps = 0;
   int64_t steps_per_epoch = 0;
   // For this call.
-  double train_seconds = 0, test_seconds = 0, save_seconds = 0;
+  double train_seconds = 0;
+  double test_seconds = 0;
+  double save_seconds = 0;
   double images_per_second = 0;
   // The machine's cores, and a rank's threads and workers.
-  int cores = 0, threads = 0, workers = 0;
+  int cores = 0;
+  int threads = 0;
+  int workers = 0;
   // The part of the scheduler's periods in which a quota was spent.
   double throttled = 0;
   // Bytes that this machine has, or its control group may take.
@@ -96,7 +110,11 @@ struct RunSummary {
   std::vector<int64_t> confusion;
   // Test images, the worst first.
   std::vector<ImageResult> worst;
-  std::string command, machine, version, commit, data_digest;
+  std::string command;
+  std::string machine;
+  std::string version;
+  std::string commit;
+  std::string data_digest;
 };
 
 nlohmann::json to_json(const RunSummary& summary);

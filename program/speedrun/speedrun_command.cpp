@@ -79,7 +79,8 @@ Recipe recipe_of(const TrainOptions& o) {
 }
 
 struct Tested {
-  double accuracy = 0, loss = 0;
+  double accuracy = 0;
+  double loss = 0;
 };
 
 Tested test(const ImageDataset& test_set, const ImageTransform& normalize, DType dtype,
@@ -99,8 +100,11 @@ Tested test(const ImageDataset& test_set, const ImageTransform& normalize, DType
 
 // Steps and their losses, as they come.
 struct Taken {
-  int64_t steps = 0, per_epoch = 0;
-  double loss = 0, sum = 0;  // of the last step, and of all of the last epoch
+  int64_t steps = 0;
+  int64_t per_epoch = 0;
+  // of the last step, and of all of the last epoch
+  double loss = 0;
+  double sum = 0;
 };
 
 // What `runs`, `report` and `compare` go by. Its steps are not measured one by one.

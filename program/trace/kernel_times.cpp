@@ -15,7 +15,8 @@ const Slice* around(const std::vector<Slice>& slices, int64_t time, size_t& at) 
 
 void KernelTimes::add(const StepRecord& step) {
   std::map<Key, double> own;
-  size_t phase_at = 0, layer_at = 0;
+  size_t phase_at = 0;
+  size_t layer_at = 0;
   int64_t until = 0;
   for (const Slice& kernel : step.kernels) {
     if (kernel.begin < until) continue;  // one that another has called

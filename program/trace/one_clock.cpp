@@ -8,13 +8,15 @@ namespace {
 constexpr int kQuestions = 50;
 
 struct ClockOffset {
-  int64_t offset, bound;
+  int64_t offset;
+  int64_t bound;
 };
 
 // As NTP does (Mills 1991): the answer was given between question and return.
 ClockOffset ask(ProcessGroup& group, int rank) {
   const Tensor time = zeros({1}, {.dtype = DType::Int64});
-  int64_t quickest = std::numeric_limits<int64_t>::max(), offset = 0;
+  int64_t quickest = std::numeric_limits<int64_t>::max();
+  int64_t offset = 0;
   for (int i = 0; i < kQuestions; ++i) {
     const int64_t sent = steady_nanoseconds();
     group.send(time, rank).wait();
@@ -43,8 +45,11 @@ void shift(StepRecord& record, int64_t by) {
     for (Slice& slice : *slices) slice.begin += by, slice.end += by;
   for (auto& thread : record.loading)
     for (Slice& slice : thread) slice.begin += by, slice.end += by;
-  for (BucketSlice& bucket : record.buckets)
-    bucket.launched += by, bucket.begin += by, bucket.end += by;
+  for (BucketSlice& bucket : record.buckets) {
+    bucket.launched += by;
+    bucket.begin += by;
+    bucket.end += by;
+  }
 }
 
 }  // namespace

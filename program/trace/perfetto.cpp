@@ -47,7 +47,8 @@ class Writer {
   // From a place in a slice to the beginning of another.
   void arrow(int rank, const std::string& name, int64_t from, int64_t to) {
     const json common = {{"name", name}, {"cat", "flow"}, {"id", ++arrows_}};
-    json begin = common, end = common;
+    json begin = common;
+    json end = common;
     begin["ts"] = at(from);
     end["ts"] = at(to);
     end["bp"] = "e";  // it ends in the slice around its time

@@ -17,13 +17,17 @@ inline int64_t steady_nanoseconds() {
 
 struct Slice {
   std::string name;
-  int64_t begin = 0, end = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
 // An all-reduce. They run one after the other, so `begin` is `launched`, or the end of the one
 // before.
 struct BucketSlice {
-  int64_t launched = 0, begin = 0, end = 0, bytes = 0;
+  int64_t launched = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t bytes = 0;
   std::vector<std::string> parameters;  // that reach into it
 };
 

@@ -124,7 +124,8 @@ void StepRecorder::end_step() {
   if (!recording_ || !ddp_ || first == record_.buckets.size()) return;
   const ReductionLog& log = ddp_->log();
   const auto nanoseconds = [](double seconds) { return static_cast<int64_t>(seconds * 1e9); };
-  int64_t begun = std::numeric_limits<int64_t>::max(), until = 0;
+  int64_t begun = std::numeric_limits<int64_t>::max();
+  int64_t until = 0;
   const auto each = [&](auto what) {
     for (size_t b = first; b < record_.buckets.size(); ++b)
       what(record_.buckets[b], log.buckets[b - first]);

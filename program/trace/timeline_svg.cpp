@@ -31,7 +31,8 @@ double ms(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; 
 
 // 1, 2 or 5 times a power of ten: so that there are about eight lines.
 double grid_step(double whole) {
-  const double rough = whole / 8, power = std::pow(10, std::floor(std::log10(rough)));
+  const double rough = whole / 8;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0})
     if (rough <= factor * power) return factor * power;
   return 10 * power;
@@ -74,7 +75,8 @@ class Picture {
   const std::string& shapes() const { return shapes_; }
 
  private:
-  int64_t begin_, end_;
+  int64_t begin_;
+  int64_t end_;
   double scale_;
   std::string shapes_;
 };
@@ -122,8 +124,9 @@ double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& re
 }  // namespace
 
 std::string timeline_svg(const std::string& title, const std::vector<StepRecord>& records) {
-  int64_t zero = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min(),
-          bound = 0;
+  int64_t zero = std::numeric_limits<int64_t>::max();
+  int64_t end = std::numeric_limits<int64_t>::min();
+  int64_t bound = 0;
   for (const StepRecord& record : records) {
     zero = std::min(zero, record.phases.front().begin);
     end = std::max(end, record.phases.back().end);
@@ -131,7 +134,8 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
   }
   const auto steps =
       static_cast<double>(std::ranges::count(records.front().phases, "optimizer", &Slice::name));
-  const double width = kWidth * std::max(1.0, steps / 2), whole = ms(end - zero);
+  const double width = kWidth * std::max(1.0, steps / 2);
+  const double whole = ms(end - zero);
   Picture picture(width, zero, std::max(end, zero + 1));
   double bottom = kTop;
   for (const StepRecord& record : records)

@@ -104,7 +104,9 @@ void print(const ReductionLog& log) {
 
 // Of several steps: the middle, and what it varied between.
 struct Spread {
-  double middle, least, most;
+  double middle;
+  double least;
+  double most;
 };
 Spread spread_of(const std::vector<double>& ms) {
   return {median(ms), quantile(ms, 0), quantile(ms, 1)};
@@ -114,12 +116,14 @@ Spread spread_of(const std::vector<double>& ms) {
 nlohmann::json print_steps(const std::vector<ReductionLog>& logs) {
   constexpr size_t kFirst = 2;
   if (logs.size() <= kFirst + 1) return nullptr;
-  std::vector<double> backward, exposed;
+  std::vector<double> backward;
+  std::vector<double> exposed;
   for (size_t i = kFirst; i < logs.size(); ++i) {
     backward.push_back(logs[i].computed * 1e3);
     exposed.push_back(logs[i].exposed() * 1e3);
   }
-  const Spread b = spread_of(backward), e = spread_of(exposed);
+  const Spread b = spread_of(backward);
+  const Spread e = spread_of(exposed);
   result("Of {} the median: backward {:.2f} ms ({:.2f} to {:.2f}),",
          counted(static_cast<int64_t>(backward.size()), "step"), b.middle, b.least, b.most);
   result("gradients averaged {:.2f} ms after it ({:.2f} to {:.2f}).", e.middle, e.least, e.most);
@@ -149,7 +153,8 @@ void write_file(AtomicFile& file, const std::string& text) {
 // What rank 0 says of it; null on others.
 nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
   // One that cannot be written is an error before the steps.
-  std::optional<AtomicFile> perfetto, svg;
+  std::optional<AtomicFile> perfetto;
+  std::optional<AtomicFile> svg;
   if (group.is_main_process() && !options.perfetto.empty()) perfetto.emplace(options.perfetto);
   if (group.is_main_process() && !options.svg.empty()) svg.emplace(options.svg);
   Workload work(options, "ddp_traced", group);
@@ -164,7 +169,10 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
       if (record) recorder->begins(phase);
     });
     logs.push_back(work.ddp()->log());
-    if (record) recorder->end_step(), recorder->pause();
+    if (record) {
+      recorder->end_step();
+      recorder->pause();
+    }
   }
   std::vector<StepRecord> records;
   if (recorder) records = on_one_clock(recorder->take(), group);

@@ -76,7 +76,8 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
   set_phase(Phase::Evaluation);
   NoGradGuard no_grad;
   model.eval();
-  const int ranks = group ? group->size() : 1, rank = group ? group->rank() : 0;
+  const int ranks = group ? group->size() : 1;
+  const int rank = group ? group->rank() : 0;
   const int shares = shards > 0 ? shards : ranks;
   const ShardRange own = shards_of_rank(rank, ranks, shares);
   const auto classes = static_cast<int64_t>(dataset.classes.size());
@@ -92,8 +93,8 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
     for (const Batch& batch : loader) {
       if ((evaluation.interrupted = interrupted() != 0)) break;
       const Tensor logits = to(model(to(to(batch.data, device), dtype)), DType::Float32);
-      const auto target = to_vector<int64_t>(batch.target),
-                 answer = to_vector<int64_t>(argmax(logits, 1));
+      const auto target = to_vector<int64_t>(batch.target);
+      const auto answer = to_vector<int64_t>(argmax(logits, 1));
       losses[share] +=
           cross_entropy(logits, to(batch.target, device), {.reduction = Reduction::Sum})
               .item<float>();

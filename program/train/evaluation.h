@@ -16,7 +16,8 @@ inline constexpr size_t kWorst = 25;
 struct Evaluation {
   // Mean over the images.
   double loss = 0;
-  int64_t correct = 0, total = 0;
+  int64_t correct = 0;
+  int64_t total = 0;
   // A signal asked some rank to stop: the numbers are of a part of the images.
   bool interrupted = false;
   // [classes · classes], row: the label, column: the answer.

@@ -19,7 +19,8 @@ class LoadingLog {
  public:
   using Clock = std::chrono::steady_clock;
   struct Made {  // a batch
-    Clock::time_point begin, end;
+    Clock::time_point begin;
+    Clock::time_point end;
   };
 
   void set_on(bool on) { on_ = on; }

@@ -57,7 +57,8 @@ nn::NamedTensors MixedPrecision::state_dict() const {
 }
 
 nn::NamedTensors MixedPrecision::load(const nn::NamedTensors& state) {
-  nn::NamedTensors own, rest;
+  nn::NamedTensors own;
+  nn::NamedTensors rest;
   for (const auto& entry : state)
     (entry.first.starts_with(kMaster) || entry.first.starts_with(kScaler) ? own : rest)
         .push_back(entry);

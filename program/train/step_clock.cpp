@@ -33,7 +33,8 @@ StepClock::StepClock() { durations_.reserve(4096); }
 // The second number of schedstat is how long the thread has stood in the queue of a core.
 StepClock::Pressure StepClock::pressure() {
   Pressure now;
-  double ran = 0, queued = 0;
+  double ran = 0;
+  double queued = 0;
   if (std::ifstream("/proc/thread-self/schedstat") >> ran >> queued)
     now.starved_seconds = queued / 1e9;
   rusage used{};
@@ -47,7 +48,8 @@ StepClock::Pressure StepClock::pressure() {
   // "cpu  user nice system idle iowait irq softirq steal …", in ticks.
   std::ifstream machine("/proc/stat");
   machine.ignore(5);
-  double ticks = 0, all = 0;
+  double ticks = 0;
+  double all = 0;
   for (int i = 0; i < 8 && machine >> ticks; ++i)
     if (i != 3 && i != 4) all += ticks;
   now.machine_seconds = all / static_cast<double>(sysconf(_SC_CLK_TCK));

@@ -46,7 +46,8 @@ class StepClock {
   bool running_ = false;
   Part part_ = Part::Rest;
   Clock::time_point since_{};
-  std::array<double, kParts.size()> step_{}, sums_{};
+  std::array<double, kParts.size()> step_{};
+  std::array<double, kParts.size()> sums_{};
   int64_t skipped_ = 0;
   std::vector<float> durations_;
   std::vector<BucketSummary> buckets_;  // sums

@@ -246,9 +246,10 @@ Tensor Training::add_gradient_of(const Batch& batch, const VirtualRanks::Shard& 
 // The last step of an epoch may have fewer batches, not on all ranks equally many, and the last of
 // them fewer images.
 int64_t Training::own_images_of_step() const {
-  const int64_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
-  const int64_t in_epoch = (train_size_ - rank + ranks - 1) / ranks,
-                most = own_batch_ * recipe_.accumulate;
+  const int64_t ranks = group_ ? group_->size() : 1;
+  const int64_t rank = group_ ? group_->rank() : 0;
+  const int64_t in_epoch = (train_size_ - rank + ranks - 1) / ranks;
+  const int64_t most = own_batch_ * recipe_.accumulate;
   return std::clamp<int64_t>(in_epoch - step_ % steps_per_epoch_ * most, 0, most);
 }
 

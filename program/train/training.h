@@ -129,7 +129,8 @@ class Training {
   ProcessGroup* group_;
   const bool elastic_;
   const uint64_t seed_;
-  int64_t train_size_, steps_per_epoch_;
+  int64_t train_size_;
+  int64_t steps_per_epoch_;
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<DistributedDataParallel> ddp_;

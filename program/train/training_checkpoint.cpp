@@ -31,10 +31,12 @@ struct TrainingProgress {
 
 // All of it but the sums follows from the number of steps.
 void check_consistent(const TrainingProgress& p, int64_t train_size) {
-  const int64_t batch = p.recipe.step_batch(), steps_per_epoch = (train_size + batch - 1) / batch;
+  const int64_t batch = p.recipe.step_batch();
+  const int64_t steps_per_epoch = (train_size + batch - 1) / batch;
   CHECK_AS(DataError, p.step >= 1 && p.step <= p.recipe.epochs * steps_per_epoch, "stands at step ",
            p.step, ", expected 1 to ", p.recipe.epochs * steps_per_epoch);
-  const int64_t epoch = p.step / steps_per_epoch, position = p.step % steps_per_epoch * batch;
+  const int64_t epoch = p.step / steps_per_epoch;
+  const int64_t position = p.step % steps_per_epoch * batch;
   CHECK_AS(DataError, p.sampler.epoch == epoch && p.sampler.position == position,
            "goes on at image ", p.sampler.position, " of epoch ", p.sampler.epoch,
            ", expected image ", position, " of epoch ", epoch, " after step ", p.step);
@@ -70,8 +72,8 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
   try {
     const auto json = nlohmann::json::parse(text);
     OtherVersion other;  // that of config.json, which has been told of
-    const nlohmann::json wanted = to_json(recipe),
-                         found = to_json(recipe_from_json(json.at("recipe"), other));
+    const nlohmann::json wanted = to_json(recipe);
+    const nlohmann::json found = to_json(recipe_from_json(json.at("recipe"), other));
     CHECK_AS(DataError, other.unknown.empty(), "has what this version does not know: ",
              fmt::format("{}", fmt::join(other.unknown, ", ")));
     for (const auto& [key, value] : found.items())
@@ -210,7 +212,8 @@ void Training::load(const nn::Checkpoint& checkpoint, const std::string& called)
   optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
   if (ddp_)
     ddp_->set_ready_order(progress.ready_order, plans_buckets_ ? progress.caps : std::nullopt);
-  const size_t ranks = group_ ? group_->size() : 1, rank = group_ ? group_->rank() : 0;
+  const size_t ranks = group_ ? group_->size() : 1;
+  const size_t rank = group_ ? group_->rank() : 0;
   if (rank == 0) nn::set_random_state(checkpoint.random, device_);
   if (const auto& all = progress.generators; rank > 0 && all.size() == 2 * ranks)
     default_generator(device_).set_state(static_cast<uint64_t>(all[2 * rank]),

@@ -6,7 +6,8 @@
 using namespace ringgrad;
 
 struct Net : nn::Module {
-  nn::Linear fc1{2, 16}, fc2{16, 2};
+  nn::Linear fc1{2, 16};
+  nn::Linear fc2{16, 2};
   Net() {
     register_module("fc1", fc1);
     register_module("fc2", fc2);

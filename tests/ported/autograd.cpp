@@ -68,8 +68,8 @@ static void hooks() {
 static void gradient_penalty() {
   const Tensor w = linspace(-0.5, 0.6, 12).view({3, 4}).requires_grad_();
   const Tensor b = tensor<float>({0.1f, -0.2f, 0.3f}).requires_grad_();
-  const Tensor x = linspace(0, 1.1, 12).view({3, 4}).requires_grad_(),
-               target = linspace(1, -0.6, 9).view({3, 3});
+  const Tensor x = linspace(0, 1.1, 12).view({3, 4}).requires_grad_();
+  const Tensor target = linspace(1, -0.6, 9).view({3, 3});
   const Tensor error = linear(x, w, b) - target;
   const Tensor loss = mse_loss(linear(x, w, b), target);
   const Tensor slope = error.matmul(w) * (2.0 / static_cast<double>(error.numel()));
@@ -95,8 +95,8 @@ static Tensor my_linear(const Tensor& x, const Tensor& w, const Tensor& b) {
 }
 
 static void own_operation() {
-  const Tensor x = linspace(-1, 1, 6).view({2, 3}).requires_grad_(),
-               w = linspace(0, 1.1, 12).view({4, 3}).requires_grad_();
+  const Tensor x = linspace(-1, 1, 6).view({2, 3}).requires_grad_();
+  const Tensor w = linspace(0, 1.1, 12).view({4, 3}).requires_grad_();
   const Tensor b = zeros({4}).requires_grad_();
   my_linear(x, w, b).sum().backward();
   expect("x of an own operation", x.grad(), {1.8f, 2.2f, 2.6f, 1.8f, 2.2f, 2.6f});

@@ -11,7 +11,9 @@
 
 using namespace ringgrad;
 
-constexpr int64_t kSide = 28, kTrain = 3000, kTest = 1000;
+constexpr int64_t kSide = 28;
+constexpr int64_t kTrain = 3000;
+constexpr int64_t kTest = 1000;
 
 // FOLDER/info.csv has a line "FILE,LABEL" for each picture, a binary PGM.
 class CustomDataset : public Dataset {
@@ -34,7 +36,9 @@ class CustomDataset : public Dataset {
   static Tensor read_picture(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
     std::string magic;
-    int64_t width = 0, height = 0, white = 0;
+    int64_t width = 0;
+    int64_t height = 0;
+    int64_t white = 0;
     in >> magic >> width >> height >> white;
     in.get();
     std::vector<uint8_t> pixels(static_cast<size_t>(width * height));

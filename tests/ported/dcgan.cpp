@@ -9,11 +9,17 @@
 
 using namespace ringgrad;
 
-constexpr int64_t kNoise = 100, kBatch = 64;
+constexpr int64_t kNoise = 100;
+constexpr int64_t kBatch = 64;
 
 struct DCGANGenerator : nn::Module {
-  nn::ConvTranspose2d conv1, conv2, conv3, conv4;
-  nn::BatchNorm2d batch_norm1, batch_norm2, batch_norm3;
+  nn::ConvTranspose2d conv1;
+  nn::ConvTranspose2d conv2;
+  nn::ConvTranspose2d conv3;
+  nn::ConvTranspose2d conv4;
+  nn::BatchNorm2d batch_norm1;
+  nn::BatchNorm2d batch_norm2;
+  nn::BatchNorm2d batch_norm3;
 
   DCGANGenerator(int64_t noise, int64_t width)
       : conv1(noise, 4 * width, 4, {.bias = false}),
@@ -53,8 +59,8 @@ int main(int argc, char** argv) {
   const char* name = argc > 1 ? argv[1] : "digits";
   const int steps = argc > 2 ? std::atoi(argv[2]) : 1000;
   const int64_t width = argc > 3 ? std::atoi(argv[3]) : 64;
-  const double most_d = argc > 4 ? std::atof(argv[4]) : 10,
-               least_g = argc > 5 ? std::atof(argv[5]) : 0;
+  const double most_d = argc > 4 ? std::atof(argv[4]) : 10;
+  const double least_g = argc > 5 ? std::atof(argv[5]) : 0;
   const std::string folder = argc > 6 ? argv[6] : ".";
 
   manual_seed(1);
@@ -71,7 +77,9 @@ int main(int argc, char** argv) {
                                       {.lr = 2e-4, .betas = {0.5, 0.5}});
 
   int step = 0;
-  double d_sum = 0, g_sum = 0, mean = 0;  // of the last quarter
+  double d_sum = 0;
+  double g_sum = 0;
+  double mean = 0;  // of the last quarter
   while (step < steps) {
     for (const Batch& batch : loader) {
       discriminator.zero_grad();
@@ -117,7 +125,8 @@ int main(int argc, char** argv) {
   generator.eval();
   restored.eval();
   NoGradGuard no_grad;
-  const Tensor noise = randn({10, kNoise, 1, 1}), samples = generator(noise);
+  const Tensor noise = randn({10, kNoise, 1, 1});
+  const Tensor samples = generator(noise);
   nn::save_safetensors(folder + "/samples.safetensors", {{"samples", samples}});
   return d_sum <= most_d && g_sum >= least_g && equal(samples, restored(noise)) ? 0 : 1;
 }

@@ -10,8 +10,10 @@
 using namespace ringgrad;
 
 struct Model : nn::Module {
-  nn::Conv2d conv1{1, 10, 5}, conv2{10, 20, 5};
-  nn::Linear fc1{320, 50}, fc2{50, 10};
+  nn::Conv2d conv1{1, 10, 5};
+  nn::Conv2d conv2{10, 20, 5};
+  nn::Linear fc1{320, 50};
+  nn::Linear fc2{50, 10};
   Model() {
     register_module("conv1", conv1);
     register_module("conv2", conv2);

@@ -11,7 +11,8 @@
 
 using namespace ringgrad;
 
-constexpr int64_t kNoise = 8, kBatch = 128;
+constexpr int64_t kNoise = 8;
+constexpr int64_t kBatch = 128;
 
 static nn::Sequential make_network(int64_t inputs, int64_t outputs) {
   return nn::Sequential(nn::Linear(inputs, 32), nn::LeakyReLU(0.2), nn::Linear(32, 32),
@@ -30,8 +31,10 @@ static void freeze(nn::Module& module, bool frozen) {
 static void train(int steps) {  // on every rank
   ProcessGroup& group = process_group();
   manual_seed(100 + static_cast<uint64_t>(group.rank()));  // other points on every rank
-  nn::Sequential generator = make_network(kNoise, 2), discriminator = make_network(2, 1);
-  DistributedDataParallel ddp_generator(generator, group), ddp_discriminator(discriminator, group);
+  nn::Sequential generator = make_network(kNoise, 2);
+  nn::Sequential discriminator = make_network(2, 1);
+  DistributedDataParallel ddp_generator(generator, group);
+  DistributedDataParallel ddp_discriminator(discriminator, group);
   optim::Adam generator_optimizer(ddp_generator.parameters(), {.lr = 1e-3, .betas = {0.5, 0.999}});
   optim::Adam discriminator_optimizer(ddp_discriminator.parameters(),
                                       {.lr = 1e-3, .betas = {0.5, 0.999}});
@@ -61,8 +64,8 @@ static void train(int steps) {  // on every rank
   if (!group.is_main_process()) return;
   NoGradGuard no_grad;
   const Tensor points = generator(randn({10'000, kNoise}));
-  const std::vector<float> mean = to_vector<float>(points.mean(0)),
-                           std = to_vector<float>(points.std(0));
+  const std::vector<float> mean = to_vector<float>(points.mean(0));
+  const std::vector<float> std = to_vector<float>(points.std(0));
   std::printf("means %.2f %.2f, standard deviations %.2f %.2f\n", mean[0], mean[1], std[0], std[1]);
   const bool close = std::abs(mean[0] - 2) < 0.25f && std::abs(mean[1] + 1) < 0.25f &&
                      std[0] > 0.3f && std[0] < 0.8f && std[1] > 0.9f && std[1] < 2.4f;

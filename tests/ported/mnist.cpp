@@ -8,9 +8,11 @@
 using namespace ringgrad;
 
 struct Net : nn::Module {
-  nn::Conv2d conv1{1, 10, 5}, conv2{10, 20, 5};
+  nn::Conv2d conv1{1, 10, 5};
+  nn::Conv2d conv2{10, 20, 5};
   nn::Dropout2d conv2_drop;
-  nn::Linear fc1{320, 50}, fc2{50, 10};
+  nn::Linear fc1{320, 50};
+  nn::Linear fc2{50, 10};
   Net() {
     register_module("conv1", conv1);
     register_module("conv2", conv2);
@@ -67,8 +69,8 @@ int main(int argc, char** argv) {
   manual_seed(1);
   Net model;
   const ImageTransform normalize = {.mean = {0.1307f}, .std = {0.3081f}};
-  const ImageDataset train_set = load_dataset(name, Split::Train),
-                     test_set = load_dataset(name, Split::Test);
+  const ImageDataset train_set = load_dataset(name, Split::Train);
+  const ImageDataset test_set = load_dataset(name, Split::Test);
   DataLoader train_loader(train_set, std::make_shared<RandomSampler>(train_set.size()),
                           {.batch_size = 64, .transform = normalize});
   DataLoader test_loader(test_set, std::make_shared<SequentialSampler>(test_set.size()),

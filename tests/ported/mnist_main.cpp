@@ -35,9 +35,12 @@ class Net : public nn::Module {
   }
 
  private:
-  nn::Conv2d conv1{1, 32, 3, {.stride = 1}}, conv2{32, 64, 3, {.stride = 1}};
-  nn::Dropout dropout1{0.25}, dropout2{0.5};
-  nn::Linear fc1{9216, 128}, fc2{128, 10};
+  nn::Conv2d conv1{1, 32, 3, {.stride = 1}};
+  nn::Conv2d conv2{32, 64, 3, {.stride = 1}};
+  nn::Dropout dropout1{0.25};
+  nn::Dropout dropout2{0.5};
+  nn::Linear fc1{9216, 128};
+  nn::Linear fc2{128, 10};
 };
 
 static void train(nn::Module& model, DataLoader& loader, optim::Optimizer& optimizer, int epoch,
@@ -57,7 +60,8 @@ static void train(nn::Module& model, DataLoader& loader, optim::Optimizer& optim
 static double test(nn::Module& model, DataLoader& loader, int64_t samples) {
   NoGradGuard no_grad;
   model.eval();
-  double loss = 0, correct = 0;
+  double loss = 0;
+  double correct = 0;
   for (const Batch& batch : loader) {
     const Tensor output = model(batch.data);
     loss += nll_loss(output, batch.target, {.reduction = Reduction::Sum}).item<double>();

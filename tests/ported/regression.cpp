@@ -20,7 +20,8 @@ static Tensor features(const Tensor& x) {
 int main(int argc, char** argv) {
   const int most_steps = argc > 1 ? std::atoi(argv[1]) : 100'000;
   manual_seed(1);
-  const Tensor true_weight = randn({kDegree, 1}) * 5, true_bias = randn({1}) * 5;
+  const Tensor true_weight = randn({kDegree, 1}) * 5;
+  const Tensor true_bias = randn({1}) * 5;
 
   nn::Linear fc(kDegree, 1);
   optim::SGD optimizer(fc.parameters(), {.lr = 0.1});

@@ -26,7 +26,9 @@ class CartPole {
   // False: the pole has fallen, or the cart has left.
   bool step(int64_t action) {
     auto& [x, v, angle, w] = state_;
-    const double force = action == 1 ? 10 : -10, cosine = std::cos(angle), sine = std::sin(angle);
+    const double force = action == 1 ? 10 : -10;
+    const double cosine = std::cos(angle);
+    const double sine = std::sin(angle);
     const double push = (force + kPole * w * w * sine) / kMass;
     const double turn =
         (9.8 * sine - cosine * push) / (0.5 * (4.0 / 3 - 0.1 * cosine * cosine / kMass));
@@ -43,13 +45,15 @@ class CartPole {
 
  private:
   // The mass of cart and pole; the pole's mass times half its length.
-  static constexpr double kMass = 1.1, kPole = 0.05;
+  static constexpr double kMass = 1.1;
+  static constexpr double kPole = 0.05;
   static constexpr float kTime = 0.02f;
   State state_{};
 };
 
 struct Policy : nn::Module {
-  nn::Linear affine1{4, 128}, affine2{128, 2};
+  nn::Linear affine1{4, 128};
+  nn::Linear affine2{128, 2};
   nn::Dropout dropout{0.6};
   std::vector<Tensor> saved_log_probs;
   std::vector<double> rewards;
@@ -62,7 +66,8 @@ struct Policy : nn::Module {
     return softmax(affine2(relu(dropout(affine1(state)))), 1);
   }
   int64_t select_action(const Tensor& state) {
-    const Tensor probabilities = (*this)(state), action = multinomial(probabilities, 1);
+    const Tensor probabilities = (*this)(state);
+    const Tensor action = multinomial(probabilities, 1);
     saved_log_probs.push_back(probabilities.gather(1, action).log());
     return action.item<int64_t>();
   }

@@ -18,8 +18,12 @@ struct Plan {
   bool sync_batch_norm;
   Weighting weighting;
   Hook hook;
-  int passes, steps, optimizer;
-  bool two_wrappers, scaled, planned;
+  int passes;
+  int steps;
+  int optimizer;
+  bool two_wrappers;
+  bool scaled;
+  bool planned;
   double clip;
   DistributedDataParallelOptions options;
 

@@ -13,7 +13,8 @@ Values gradients_of(const nn::Module& module);
 // The results of one process: the gradient of every parameter, the bound of its difference, and the
 // buffers after the step.
 struct Expected {
-  Values gradients, bounds;
+  Values gradients;
+  Values bounds;
   std::vector<Tensor> buffers;
   double weight = 0;
 };

@@ -52,7 +52,8 @@ class RandomNetwork : public nn::Module {
   std::string description() const { return text_; }
 
  private:
-  std::shared_ptr<nn::Module> body_, head_;
+  std::shared_ptr<nn::Module> body_;
+  std::shared_ptr<nn::Module> head_;
   bool has_batch_norm_ = false;
   std::string text_;
 };
@@ -60,7 +61,8 @@ class RandomNetwork : public nn::Module {
 // A batch of so many samples, the same on every rank. The values are of order 1. The labels are
 // below 3, and some are -100 if that is wanted.
 struct Batch3 {
-  Tensor x, target;
+  Tensor x;
+  Tensor target;
 };
 Batch3 random_batch(uint64_t seed, int64_t number, int64_t samples, DType dtype, bool unlabelled);
 

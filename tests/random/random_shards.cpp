@@ -49,7 +49,8 @@ std::vector<double> all_gradients(const nn::Module& module) {
 struct ShardPlan {
   uint64_t seed;
   NetworkOptions network;
-  int shards, steps;
+  int shards;
+  int steps;
   bool sync;
   int64_t bucket_bytes;
   int64_t samples(int step) const {

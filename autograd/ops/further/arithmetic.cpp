@@ -47,8 +47,11 @@ Tensor divisor_gradient(const Tensor& dy, const Tensor& a, const Tensor& b) {
 // The two operands of a binary operation, seen with their common shape and in a common layout, and
 // a fresh output.
 struct Broadcast {
-  Tensor a, b, y;
-  Shape a_shape, b_shape;
+  Tensor a;
+  Tensor b;
+  Tensor y;
+  Shape a_shape;
+  Shape b_shape;
 
   // Sums and products take the channel-blocked layout, whose padding stays zero under them; a
   // quotient's would not.
@@ -135,7 +138,8 @@ static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward&
         const DType dtype = dy.dtype();
         const DType wide = dy.shape() == sa && dy.shape() == sb ? dtype : accumulator_dtype(dtype);
         const Tensor g = to(like(dy, a.get()), wide);
-        Tensor da = empty(g.shape(), g.options()), db = empty(g.shape(), g.options());
+        Tensor da = empty(g.shape(), g.options());
+        Tensor db = empty(g.shape(), g.options());
         backward(da, db, g, to(a.get(), wide), to(b.get(), wide));
         return {to(sum_to(da, sa), dtype), to(sum_to(db, sb), dtype)};
       });

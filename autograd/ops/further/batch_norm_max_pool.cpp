@@ -22,7 +22,8 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
     update_running(running, mean, var, count);
   }
   Tensor y = empty({x.size(0), x.size(1), x.size(2) / window, x.size(3) / window}, x.options());
-  Tensor winners = empty_like(y), index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
+  Tensor winners = empty_like(y);
+  Tensor index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
   kernels::batch_norm_max_pool(y, winners, index, x, mean, var, weight, bias, eps, relu, window);
   const bool wants_dx = wants_grad(x);
   return differentiable(
@@ -33,8 +34,9 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
        wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         const Tensor dy = to_layout(dy_, winners.get().layout());
-        Tensor sum_dy = bias_home.claim_or_empty(mean.get()),
-               sum_dy_xhat = weight_home.claim_or_empty(mean.get()), dx;
+        Tensor sum_dy = bias_home.claim_or_empty(mean.get());
+        Tensor sum_dy_xhat = weight_home.claim_or_empty(mean.get());
+        Tensor dx;
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(),
                                             mean.get(), var.get(), eps);
         if (wants_dx) {

@@ -13,7 +13,8 @@ namespace {
 template <class A>
 bool leaves_range(const BatchNormArguments& in, const BatchNormOptions& options) {
   for (int64_t c = 0; c < in.var.numel(); ++c) {
-    const A var = in.var.data<A>()[c], weight = in.weight ? in.weight.data<A>()[c] : 1;
+    const A var = in.var.data<A>()[c];
+    const A weight = in.weight ? in.weight.data<A>()[c] : 1;
     const double scale = weight / std::sqrt(var + options.eps);
     const bool overflows = std::isfinite(scale) && std::isinf(static_cast<A>(scale));
     if (overflows || (options.training && std::isinf(var))) return true;

@@ -13,8 +13,8 @@ namespace {
 
 // scale Σ x², in one look at x. Its gradient is 2 scale x.
 Tensor sum_of_squares(const Tensor& x_, double scale) {
-  const Tensor x = strided_contiguous(x_),
-               total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
+  const Tensor x = strided_contiguous(x_);
+  const Tensor total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
   kernels::sum_squares(total, x);
   kernels::affine(total, total, scale, 0);
   return differentiable("mse_loss", {x}, to(total, x.dtype()),
@@ -26,7 +26,8 @@ Tensor sum_of_squares(const Tensor& x_, double scale) {
 // An input and its target, both of the same dtype and shape. 16-bit tensors are converted to
 // float32, so that a loss and its gradients are rounded once.
 struct Compared {
-  Tensor x, target;
+  Tensor x;
+  Tensor target;
   DType result;  // of the loss
 
   Compared(const char* operation, const Tensor& x_, const Tensor& target_)
@@ -71,7 +72,8 @@ Tensor with_target(const char* name, const TargetLoss& forward, const TargetLoss
                    const Tensor& x_, const Tensor& target_, Reduction reduction, Slope slope) {
   OpScope scope(name);
   const Compared of(name, x_, target_);
-  const Tensor x = strided(of.x), target = strided(of.target);
+  const Tensor x = strided(of.x);
+  const Tensor target = strided(of.target);
   Tensor losses = empty_like(x);
   forward(losses, x, target);
   losses = differentiable(name, {x, target}, losses,
@@ -135,7 +137,8 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta, Reductio
 
 Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, Flag log_target) {
   const Compared of("kl_div", x_, target_);
-  const Tensor &x = of.x, &target = of.target;
+  const Tensor& x = of.x;
+  const Tensor& target = of.target;
   if (log_target) return of.reduce(mul(exp(target), sub(target, x)), reduction);
   const Tensor positive = masked_fill(target, target <= 0, 1);  // 0 log 0 = 0
   return of.reduce(mul(target, sub(log(positive), x)), reduction);

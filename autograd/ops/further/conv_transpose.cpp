@@ -13,7 +13,9 @@ namespace {
 
 // Returns images like y [N, K, P, Q] that hold b [K] everywhere. The lanes beyond K are zero.
 Tensor images_of(const Tensor& b, const Tensor& y) {
-  const Tensor images = empty_like(y), memory = memory_of(images), all = for_channels(y, y.dtype());
+  const Tensor images = empty_like(y);
+  const Tensor memory = memory_of(images);
+  const Tensor all = for_channels(y, y.dtype());
   copy_(all.as_strided({y.size(1)}, {1}, 0), b);
   kernels::copy(memory, expand(all, memory.shape()));
   return images;
@@ -52,8 +54,10 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
                            .padding = options.padding,
                            .dilation = options.dilation,
                            .groups = options.groups};
-  const int64_t rows = conv.out_h(height, w_.size(2)), columns = conv.out_w(width, w_.size(3));
-  const int64_t more_h = rows - x_.size(2), more_w = columns - x_.size(3);
+  const int64_t rows = conv.out_h(height, w_.size(2));
+  const int64_t columns = conv.out_w(width, w_.size(3));
+  const int64_t more_h = rows - x_.size(2);
+  const int64_t more_w = columns - x_.size(3);
   // An output padding of a stride or more: rows of x that are not there, as zeros.
   if (more_h > 0 || more_w > 0) {
     ConvTranspose2dOptions rest = options;
@@ -78,8 +82,9 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   }
 
   const Layout layout = plan.layout;
-  const Tensor x = to_layout(x_, layout), w = strided_contiguous(w_),
-               b = b_ ? strided_contiguous(b_) : b_;
+  const Tensor x = to_layout(x_, layout);
+  const Tensor w = strided_contiguous(w_);
+  const Tensor b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty(output, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, b ? images_of(b.detach(), y) : Tensor(), conv);
   // Mostly zeros.
@@ -94,7 +99,8 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
         forward.x_layout = dy_.layout();
         forward.layout = layout;
         const Tensor dy = to_layout(dy_, layout_policy(dy_.device()).conv2d(forward).x_layout);
-        Tensor dx, dw;
+        Tensor dx;
+        Tensor dw;
         if (w) {
           dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
           kernels::conv2d(dx, dy, w.get(), {}, conv);

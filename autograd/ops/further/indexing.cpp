@@ -68,7 +68,8 @@ Tensor index_select(const Tensor& x_, Int dim, const Tensor& index_) {
   dim = normalize_dim("index_select", dim, x_.dim());
   check_dim("index_select", "the index", index_, 1);
   check_index("index_select", index_, x_.shape()[dim]);
-  const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
+  const Tensor x = strided_contiguous(x_);
+  const Tensor index = strided_contiguous(index_);
   Shape shape = x.shape();
   shape[dim] = index.size(0);
   Tensor y = empty(shape, x.options());
@@ -86,7 +87,8 @@ Tensor index_select(const Tensor& x_, Int dim, const Tensor& index_) {
 Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
   OpScope scope("gather");
   dim = check_elements("gather", x_, dim, index_);
-  const Tensor x = strided_contiguous(x_), index = strided_contiguous(index_);
+  const Tensor x = strided_contiguous(x_);
+  const Tensor index = strided_contiguous(index_);
   Tensor y = empty(index.shape(), x.options());
   kernels::gather(around_dim(y, dim), around_dim(x, dim), around_dim(index, dim));
   return differentiable(
@@ -103,7 +105,8 @@ Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor&
   OpScope scope("scatter_add");
   dim = check_elements("scatter_add", x, dim, index_);
   check_values("scatter_add", x, values, index_.shape());
-  const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
+  const Tensor index = strided_contiguous(index_);
+  const Tensor y = copy_of(x, {x.dtype(), x.device()});
   kernels::scatter_add(around_dim(y, dim), around_dim(as_contiguous(values), dim),
                        around_dim(index, dim));
   return differentiable(
@@ -114,8 +117,8 @@ Tensor scatter_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor&
 }
 
 Tensor scatter(const Tensor& x, Int dim, const Tensor& index, const Tensor& values) {
-  const Tensor none = zeros(x.shape(), {x.dtype(), x.device()}),
-               one = ones(index.shape(), {DType::Int64, x.device()});
+  const Tensor none = zeros(x.shape(), {x.dtype(), x.device()});
+  const Tensor one = ones(index.shape(), {DType::Int64, x.device()});
   const Tensor put = scatter_add(none, dim, index, values);
   return where(scatter_add(to(none, DType::Int64), dim, index, one) > 0, put, x);
 }
@@ -129,7 +132,8 @@ Tensor index_add(const Tensor& x, Int dim, const Tensor& index_, const Tensor& v
   Shape shape = x.shape();
   shape[dim] = index_.size(0);
   check_values("index_add", x, values, shape);
-  const Tensor index = strided_contiguous(index_), y = copy_of(x, {x.dtype(), x.device()});
+  const Tensor index = strided_contiguous(index_);
+  const Tensor y = copy_of(x, {x.dtype(), x.device()});
   kernels::index_add(around_dim(y, dim), around_dim(as_contiguous(values), dim), index);
   return differentiable(
       "index_add", {x, values}, y,
@@ -186,7 +190,8 @@ Tensor nonzero(const Tensor& mask) {
   const Tensor host = copy_of(mask, {.dtype = DType::Bool});
   const bool* chosen = host.data<bool>();
   const int64_t n = host.numel();
-  const int dims = mask.dim(), last = dims - 1;
+  const int dims = mask.dim();
+  const int last = dims - 1;
   const Tensor places =
       empty({std::count(chosen, chosen + n, true), dims}, {.dtype = DType::Int64});
   int64_t* to = places.data<int64_t>();

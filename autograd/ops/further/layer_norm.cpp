@@ -19,7 +19,8 @@ Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns,
   const Tensor x = strided_contiguous(x_);
   const Tensor weight = weight_ ? strided_contiguous(to(weight_, per_row)) : weight_;
   const Tensor bias = bias_ ? strided_contiguous(to(bias_, per_row)) : bias_;
-  Tensor y = empty_like(x), mean = empty({matrix[0]}, {per_row, x.device()});
+  Tensor y = empty_like(x);
+  Tensor mean = empty({matrix[0]}, {per_row, x.device()});
   Tensor rstd = empty_like(mean);
   kernels::layer_norm(rows(y), mean, rstd, rows(x), weight, bias, groups, eps);
   return differentiable(

@@ -16,7 +16,8 @@ Tensor side_by_side(const Tensor& x) {
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
   OpScope scope("matmul");
-  const Tensor a_ = autocast(left), b_ = autocast(right);
+  const Tensor a_ = autocast(left);
+  const Tensor b_ = autocast(right);
   check_same_kind("matmul", a_, b_);
   check_floating("matmul", a_);
   for (const Tensor* x : {&a_, &b_})
@@ -31,7 +32,8 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   if (a_.dim() == 3 && b_.dim() == 2)
     return reshape(matmul(flatten(a_, 0, 1), b_), {a_.size(0), a_.size(1), b_.size(1)});
 
-  const Tensor a = strided(a_), b = strided(b_);
+  const Tensor a = strided(a_);
+  const Tensor b = strided(b_);
   return differentiable("matmul", {a, b}, matrix_product(a, b),
                         [a = save_if(wants_grad(b), a), b = save_if(wants_grad(a), b),
                          repeated = a.dim() < b.dim()](const Tensor& dy_) -> Gradients {

@@ -12,7 +12,8 @@ Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions&
   return over_class_rows(
       "nll_loss", x_, target_, options,
       [&](const Tensor& x, const Tensor& target, const Tensor& class_weight) {
-        const int64_t rows = x.size(0), ignore_index = options.ignore_index;
+        const int64_t rows = x.size(0);
+        const int64_t ignore_index = options.ignore_index;
         Tensor loss = empty({rows}, {accumulator_dtype(x.dtype()), x.device()});
         Tensor weight = empty_like(loss);
         kernels::nll_loss(loss, weight, x, target, class_weight, ignore_index);

@@ -40,12 +40,13 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   CHECK_AS(IndexError, x_.shape()[dim] > 0, name, ": dimension ", dim, " of shape ", x_.shape(),
            " is empty, expected at least one element");
   const Tensor x = strided_contiguous(x_);
-  Shape kept = x.shape(), shape = x.shape();
+  Shape kept = x.shape();
+  Shape shape = x.shape();
   kept[dim] = 1;
   shape.erase(dim);
   if (keepdim) shape = kept;
-  const Tensor values = empty(kept, {x.dtype(), x.device()}),
-               indices = empty(kept, {DType::Int64, x.device()});
+  const Tensor values = empty(kept, {x.dtype(), x.device()});
+  const Tensor indices = empty(kept, {DType::Int64, x.device()});
   const auto row = [dim](const Tensor& t) {  // [O, I]
     const Tensor around = around_dim(t, dim);
     const Shape two = {around.size(0), around.size(2)};

@@ -16,7 +16,8 @@ inline int reduced_dim(const char* operation, int d, int dim) {
 
 // x's shape with the reduced dimensions of size 1, and without them.
 struct Reduced {
-  Shape kept, dropped;
+  Shape kept;
+  Shape dropped;
   int64_t count = 1;  // elements that become one
 
   Reduced(const char* operation, const Shape& shape, const Dims& dims) : kept(shape) {

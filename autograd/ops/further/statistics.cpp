@@ -40,7 +40,9 @@ Tensor scaled(const Tensor& x, const Tensor& scale) {
 // The mean of x and the sum of its squared deviations over the reduced dimensions, which are kept
 // with size 1. Both are float64 and belong to x · scale.
 struct Deviations {
-  Tensor scale, mean, squares;
+  Tensor scale;
+  Tensor mean;
+  Tensor squares;
 
   Deviations(const Tensor& x, const Reduced& reduced) : scale(scale_for_squares(x, reduced)) {
     const Tensor of = scale ? scaled(x, scale) : x.detach();
@@ -128,7 +130,8 @@ Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
   const Tensor x = strided(x_);
   const Reduced reduced("norm", x.shape(), dims);
   if (p == INFINITY) return largest_magnitude(x, reduced, keepdim);
-  Tensor total = empty(reduced.kept, {DType::Float64, x.device()}), y;
+  Tensor total = empty(reduced.kept, {DType::Float64, x.device()});
+  Tensor y;
   if (p == 1) {
     kernels::sum(total, abs(x.detach()), 1);
     y = total;
@@ -167,15 +170,16 @@ Tensor logsumexp(const Tensor& x_, Int dim, Flag keepdim) {
   if (x_.dim() == 0) return reshape(logsumexp(reshape(x_, {1}), dim), {});
   dim = reduced_dim("logsumexp", dim, x_.dim());
   if (x_.size(dim) == 0) return log(sum(x_, {dim}, keepdim));  // -∞
-  const Tensor x = strided(x_), wide = to(x.detach(), accumulator_dtype(x.dtype()));
+  const Tensor x = strided(x_);
+  const Tensor wide = to(x.detach(), accumulator_dtype(x.dtype()));
   Tensor largest = max(wide, dim, true).values;
   largest = masked_fill(largest, abs(largest) == INFINITY, 0);  // ∞ - ∞ is no number
   const Tensor log_sum = log(sum(exp(sub(wide, largest)), {dim}, true));
   const Tensor y = clone(to(add(log_sum, largest), x.dtype()));
   const Tensor result = keepdim ? y : squeeze(y, dim);
   return differentiable("logsumexp", {x}, result, [=, x = save(x)](const Tensor& dy) -> Gradients {
-    const Tensor wide = to(x.get(), largest.dtype()),
-                 g = to(reshape(dy, largest.shape()), largest.dtype());
+    const Tensor wide = to(x.get(), largest.dtype());
+    const Tensor g = to(reshape(dy, largest.shape()), largest.dtype());
     return {to(mul(exp(sub(sub(wide, largest), log_sum)), g), x.get().dtype())};
   });
 }

@@ -79,9 +79,16 @@ class Convolution {
  private:
   // Where a left tile's outputs lie, and which taps it has.
   struct Tile {
-    int64_t row, column;  // of the first output, in y
-    int64_t top, left;    // the input of the first tap: it may be outside
-    int64_t first_row_tap, end_row_tap, first_column_tap, end_column_tap;
+    // of the first output, in y
+    int64_t row;
+    int64_t column;
+    // the input of the first tap: it may be outside
+    int64_t top;
+    int64_t left;
+    int64_t first_row_tap;
+    int64_t end_row_tap;
+    int64_t first_column_tap;
+    int64_t end_column_tap;
   };
   struct Pair {
     Tile tiles[2];
@@ -103,7 +110,8 @@ class Convolution {
   // A band is so many output rows of each phase that the window fits; fewer where units would be
   // too few to share.
   void plan_bands() {
-    const int64_t outputs = p_.rows.phase(0).outputs, taps = p_.rows.end() - p_.rows.begin();
+    const int64_t outputs = p_.rows.phase(0).outputs;
+    const int64_t taps = p_.rows.end() - p_.rows.begin();
     const int64_t fitting = kWindowBytes / (groups_ * columns_ * pixel_bytes_);
     const int64_t shared = (outputs * image_groups_ + kLeastUnits - 1) / kLeastUnits;
     band_ = std::clamp<int64_t>(std::min((fitting - taps) / step_ + 1, shared), 1, outputs);
@@ -175,8 +183,8 @@ class Convolution {
 
   template <class Body>
   void for_each_pair(const Phase& phase, int64_t first, Body&& body) const {
-    const int64_t last = std::min(first + band_, phase.rows.outputs),
-                  outputs = phase.columns.outputs;
+    const int64_t last = std::min(first + band_, phase.rows.outputs);
+    const int64_t outputs = phase.columns.outputs;
     Pair pair;
     for (int64_t i = first; i < last; ++i)
       for (int64_t j = 0; j < outputs; j += by_pixels_ ? rows_ : 1) {
@@ -192,7 +200,8 @@ class Convolution {
   }
 
   Tile tile_at(const Phase& phase, int64_t i, int64_t j) const {
-    const int64_t top = i * step_ + phase.rows.offset, left = j * step_ + phase.columns.offset;
+    const int64_t top = i * step_ + phase.rows.offset;
+    const int64_t left = j * step_ + phase.columns.offset;
     const auto first = [](int64_t at) { return std::max<int64_t>(0, -at); };
     return {phase.row + i * p_.rows.out_step(),
             phase.column + j * p_.columns.out_step(),
@@ -243,7 +252,8 @@ class Convolution {
   // the other one multiplies zeros.
   void multiply(const Phase& phase, const Pair& pair, const char* window, int64_t top) const {
     const bool wide = 2 * pair.panel + 1 < out_.blocks;
-    const Tile &a = pair.tiles[0], &b = pair.tiles[1];
+    const Tile& a = pair.tiles[0];
+    const Tile& b = pair.tiles[1];
     const char* const zeros = window + groups_ * plane_;
     const int64_t rows_begin = std::min(a.first_row_tap, b.first_row_tap);
     const int64_t rows_end = std::max(a.end_row_tap, b.end_row_tap);
@@ -263,9 +273,10 @@ class Convolution {
           return plane +
                  ((tile.top + i - top) * columns_ + tile.left - first_column_) * pixel_bytes_;
         };
-        const char *const row_a = row_of(a), *const row_b = row_of(b);
-        const bool has_a = i >= a.first_row_tap && i < a.end_row_tap,
-                   has_b = i >= b.first_row_tap && i < b.end_row_tap;
+        const char* const row_a = row_of(a);
+        const char* const row_b = row_of(b);
+        const bool has_a = i >= a.first_row_tap && i < a.end_row_tap;
+        const bool has_b = i >= b.first_row_tap && i < b.end_row_tap;
         for (int64_t j = columns_begin; j < columns_end; ++j) {
           const bool in_a = has_a && j >= a.first_column_tap && j < a.end_column_tap;
           const bool in_b = has_b && j >= b.first_column_tap && j < b.end_column_tap;
@@ -315,18 +326,32 @@ class Convolution {
   const bfloat16* x_;
   const bfloat16* addend_;
   bfloat16* y_;
-  BlockedShape in_, out_;
+  BlockedShape in_;
+  BlockedShape out_;
   int64_t step_;  // inputs from output to output
   // Channels in a row of a left tile; how many such groups there are.
-  int64_t depth_, groups_;
-  int64_t image_groups_, images_;     // images of a unit
-  int64_t pixels_, rows_;             // pixels that a tile could have, rows of a left tile
-  bool by_pixels_;                    // rows are pixels, not images
-  int64_t tile_step_;                 // bytes of a right tile
-  int64_t pixel_bytes_, row_stride_;  // bytes of a pixel of the window, between rows of a left tile
-  int64_t first_column_, columns_;    // of the window
-  int64_t band_, bands_;              // output rows of a phase in a unit
-  int64_t plane_, zeros_;             // bytes of a group of the window, of its tile of zeros
+  int64_t depth_;
+  int64_t groups_;
+  // images of a unit
+  int64_t image_groups_;
+  int64_t images_;
+  // pixels that a tile could have, rows of a left tile
+  int64_t pixels_;
+  int64_t rows_;
+  bool by_pixels_;     // rows are pixels, not images
+  int64_t tile_step_;  // bytes of a right tile
+  // bytes of a pixel of the window, between rows of a left tile
+  int64_t pixel_bytes_;
+  int64_t row_stride_;
+  // of the window
+  int64_t first_column_;
+  int64_t columns_;
+  // output rows of a phase in a unit
+  int64_t band_;
+  int64_t bands_;
+  // bytes of a group of the window, of its tile of zeros
+  int64_t plane_;
+  int64_t zeros_;
   Workspace<float> filters_;
   Bias bias_;
 };

@@ -22,7 +22,9 @@ namespace {
 using cpu::ceil_div;
 
 // A tile's rows, terms, numbers.
-constexpr int64_t kSide = kTileRows, kDepth = kTileRowBytes / 2, kTile = kSide * kDepth;
+constexpr int64_t kSide = kTileRows;
+constexpr int64_t kDepth = kTileRowBytes / 2;
+constexpr int64_t kTile = kSide * kDepth;
 constexpr int64_t kSums = kSide * kSide;
 constexpr int64_t kDepthBlock = 32;  // tiles, of a row or a column, that go by together
 constexpr int64_t kMostPairs = 4;    // of tiles, in a block's rows and in its columns
@@ -31,7 +33,8 @@ constexpr int64_t kLeastUnits = 16;
 // A matrix of a batch: element (i, j) lies at i · row + j · column.
 struct Strided {
   const bfloat16* data;
-  int64_t row, column;
+  int64_t row;
+  int64_t column;
 };
 
 void pack_left(const Strided& a, int64_t rows, int64_t terms, bfloat16* tile) {
@@ -64,8 +67,9 @@ class Packed {
         depth_(ceil_div(terms, kDepth)),
         repeated_(x.strides()[0] == 0),
         tiles_(stream, (repeated_ ? 1 : x.shape()[0]) * sides_ * depth_ * kTile) {
-    const int64_t batches = repeated_ ? 1 : x.shape()[0], row = x.strides()[1],
-                  column = x.strides()[2];
+    const int64_t batches = repeated_ ? 1 : x.shape()[0];
+    const int64_t row = x.strides()[1];
+    const int64_t column = x.strides()[2];
     parallel_for(stream, batches * sides_, 1, [&](int64_t unit, int64_t) {
       const int64_t side = unit % sides_ * kSide;
       const bfloat16* const data =
@@ -82,7 +86,8 @@ class Packed {
   }
 
  private:
-  int64_t sides_, depth_;
+  int64_t sides_;
+  int64_t depth_;
   bool repeated_;
   cpu::Workspace<bfloat16> tiles_;
 };
@@ -101,21 +106,23 @@ class Product {
         right_(stream, b, b.strides()[2], b.strides()[1], n_, a.shape()[2], pack_right) {}
 
   void run() {
-    const int64_t row_pairs = ceil_div(m_, 2 * kSide), column_pairs = ceil_div(n_, 2 * kSide);
-    int64_t rows = kMostPairs, columns = kMostPairs;  // of a block, in pairs
+    const int64_t row_pairs = ceil_div(m_, 2 * kSide);
+    const int64_t column_pairs = ceil_div(n_, 2 * kSide);
+    int64_t rows = kMostPairs;
+    int64_t columns = kMostPairs;  // of a block, in pairs
     const auto units = [&] {
       return batches_ * ceil_div(row_pairs, rows) * ceil_div(column_pairs, columns);
     };
     while (units() < kLeastUnits && rows * columns > 1) (rows >= columns ? rows : columns) /= 2;
-    const int64_t row_blocks = ceil_div(row_pairs, rows),
-                  column_blocks = ceil_div(column_pairs, columns);
+    const int64_t row_blocks = ceil_div(row_pairs, rows);
+    const int64_t column_blocks = ceil_div(column_pairs, columns);
     cpu::ThreadWorkspaces workspaces(stream_, rows * columns * 4 * kSums);
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile) shapes.set(tile, kSide, kTileRowBytes);
     parallel_for(stream_, units(), 1, [&](int64_t unit, int64_t) {
       const cpu::ThreadWorkspaces::Slice slice(workspaces);
-      const int64_t row = unit / column_blocks % row_blocks * rows,
-                    column = unit % column_blocks * columns;
+      const int64_t row = unit / column_blocks % row_blocks * rows;
+      const int64_t column = unit % column_blocks * columns;
       Unit::configure(shapes);
       run_block(unit / (row_blocks * column_blocks), row, std::min(row + rows, row_pairs), column,
                 std::min(column + columns, column_pairs), slice.data());
@@ -174,9 +181,10 @@ class Product {
   void write(int64_t batch, int64_t row_pair, int64_t column_pair, const float* sums) const {
     const float* const bias = bias_.defined() ? bias_.data<float>() : nullptr;
     for (int64_t t = 0; t < 4; ++t, sums += kSums) {
-      const int64_t row = (2 * row_pair + t / 2) * kSide,
-                    column = (2 * column_pair + t % 2) * kSide;
-      const int64_t rows = std::min(kSide, m_ - row), columns = std::min(kSide, n_ - column);
+      const int64_t row = (2 * row_pair + t / 2) * kSide;
+      const int64_t column = (2 * column_pair + t % 2) * kSide;
+      const int64_t rows = std::min(kSide, m_ - row);
+      const int64_t columns = std::min(kSide, n_ - column);
       for (int64_t i = 0; i < rows; ++i) {
         bfloat16* const to = c_ + (batch * m_ + row + i) * n_ + column;
         for (int64_t j = 0; j < columns; ++j)
@@ -188,8 +196,11 @@ class Product {
   Stream stream_;
   bfloat16* c_;
   Tensor bias_;
-  int64_t batches_, m_, n_;
-  Packed left_, right_;
+  int64_t batches_;
+  int64_t m_;
+  int64_t n_;
+  Packed left_;
+  Packed right_;
 };
 
 }  // namespace

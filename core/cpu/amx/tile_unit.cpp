@@ -17,14 +17,21 @@ namespace {
 // this process, which asks once for the memory that this takes (threads and children inherit the
 // permission).
 std::string obstacle() {
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kOsXsave = 1u << 27,
-                     kTileState = 3u << 17;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAmxBf16 = 1u << 22;
+  constexpr unsigned kAmxTile = 1u << 24;
+  constexpr unsigned kOsXsave = 1u << 27;
+  constexpr unsigned kTileState = 3u << 17;
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile))
     return "the processor has none";
   __get_cpuid(1, &a, &b, &c, &d);
-  uint32_t low = 0, high = 0;
+  uint32_t low = 0;
+  uint32_t high = 0;
   if (c & kOsXsave) asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if ((low & kTileState) != kTileState) return "the kernel does not save them";
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return "";

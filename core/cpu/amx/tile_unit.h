@@ -13,7 +13,9 @@
 
 namespace ringgrad::amx {
 
-inline constexpr int kTileRows = 16, kTileRowBytes = 64, kTileBytes = kTileRows * kTileRowBytes;
+inline constexpr int kTileRows = 16;
+inline constexpr int kTileRowBytes = 64;
+inline constexpr int kTileBytes = kTileRows * kTileRowBytes;
 
 // Which tiles products of bfloat16 numbers use: the processor's where it has some and the kernel
 // lets us, else none.
@@ -26,7 +28,9 @@ const std::string& why_no_tiles();
 
 // What ldtilecfg reads: palette 1, then bytes per row and rows of each tile.
 struct alignas(64) TileShapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 
@@ -102,9 +106,11 @@ struct EmulatedTiles {
   static void dot() {
     for (int m = 0; m < shapes.rows[C]; ++m)
       for (int n = 0; n < shapes.row_bytes[C] / 4; ++n) {
-        float even = 0, odd = 0;
+        float even = 0;
+        float odd = 0;
         for (int k = 0; k < shapes.row_bytes[A] / 4; ++k) {
-          const uint32_t a = words[A][m][k], b = words[B][k][n];
+          const uint32_t a = words[A][m][k];
+          const uint32_t b = words[B][k][n];
           even = fused(std::bit_cast<float>(a << 16), std::bit_cast<float>(b << 16), even);
           odd = fused(std::bit_cast<float>(a & 0xffff0000u), std::bit_cast<float>(b & 0xffff0000u),
                       odd);

@@ -56,7 +56,8 @@ class WeightGradient {
     for (int tile = 0; tile < 8; ++tile) shapes.set(tile, kTileRows, kTileRowBytes);
     parallel_for(p_.stream, parts_ * splits, 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
-      const int64_t part = unit / splits, split = unit % splits;
+      const int64_t part = unit / splits;
+      const int64_t split = unit % splits;
       Unit::configure(shapes);
       run_part(part, panels_ * split / splits, panels_ * (split + 1) / splits, slice.data(),
                sums.data() + part * sums_floats_);
@@ -112,7 +113,8 @@ class WeightGradient {
   }
 
   void clear_borders(char* window) const {
-    const int64_t border = p_.columns.padding * kTileBytes, pitch = columns_ * kTileBytes;
+    const int64_t border = p_.columns.padding * kTileBytes;
+    const int64_t pitch = columns_ * kTileBytes;
     for (int64_t block = 0; block < in_.blocks; ++block)
       for (int64_t row = 0; row < ring_; ++row) {
         char* const at = window + block * x_plane_ + row * pitch;
@@ -150,7 +152,9 @@ class WeightGradient {
   struct Band {
     const char* windows;
     int64_t groups;
-    int64_t first, last;  // rows of dy
+    // rows of dy
+    int64_t first;
+    int64_t last;
   };
 
   void multiply_panel(const Band& band, int64_t panel, float* sums) const {
@@ -235,14 +239,22 @@ class WeightGradient {
   }
 
   const DirectProblem& p_;
-  const bfloat16 *x_, *dy_;
+  const bfloat16* x_;
+  const bfloat16* dy_;
   float* dw_;
-  BlockedShape in_, out_;
-  int64_t panels_, groups_, parts_, sums_floats_;
+  BlockedShape in_;
+  BlockedShape out_;
+  int64_t panels_;
+  int64_t groups_;
+  int64_t parts_;
+  int64_t sums_floats_;
   int64_t columns_;  // of x, with borders
-  int64_t band_, ring_;
-  int64_t x_plane_, dy_plane_;  // bytes
-  bool whole_;                  // all images at once
+  int64_t band_;
+  int64_t ring_;
+  // bytes
+  int64_t x_plane_;
+  int64_t dy_plane_;
+  bool whole_;  // all images at once
 };
 
 }  // namespace

@@ -40,10 +40,12 @@ constexpr int64_t kUnitPixels = 256;  // pixels of a block per unit of work: 16 
 // blocked image.
 template <class T, class Blocked, class Body>
 void for_each_piece(Stream stream, const Planes& p, T* nchw, Blocked* blocked, Body body) {
-  const int64_t blocks = channel_blocks(p.c), pieces = (p.pixels + kUnitPixels - 1) / kUnitPixels;
+  const int64_t blocks = channel_blocks(p.c);
+  const int64_t pieces = (p.pixels + kUnitPixels - 1) / kUnitPixels;
   parallel_for(stream, p.n * blocks * pieces, 1, [&](int64_t unit, int64_t) {
-    const int64_t block = unit / pieces % blocks, image = unit / pieces / blocks,
-                  first = unit % pieces * kUnitPixels;
+    const int64_t block = unit / pieces % blocks;
+    const int64_t image = unit / pieces / blocks;
+    const int64_t first = unit % pieces * kUnitPixels;
     body(nchw + image * p.image + block * kChannelBlock * p.channel,
          std::min(kChannelBlock, p.c - block * kChannelBlock), first,
          std::min(p.pixels, first + kUnitPixels),

@@ -18,10 +18,20 @@ inline int64_t channel_blocks(int64_t channels) {
 
 // y[n,k,p,q] = sum_{c,r,s} x[n, c, p stride + r - padding, q stride + s - padding] w[k,c,r,s]
 struct Conv2dGeometry {
-  int64_t n, c, h, w;  // x [n, c, h, w]
-  int64_t k, r, s;     // filters [k, c, r, s]
-  int64_t stride, padding;
-  int64_t oh, ow;  // y [n, k, oh, ow]
+  // x [n, c, h, w]
+  int64_t n;
+  int64_t c;
+  int64_t h;
+  int64_t w;
+  // filters [k, c, r, s]
+  int64_t k;
+  int64_t r;
+  int64_t s;
+  int64_t stride;
+  int64_t padding;
+  // y [n, k, oh, ow]
+  int64_t oh;
+  int64_t ow;
   bool operator==(const Conv2dGeometry&) const = default;
 };
 
@@ -32,7 +42,10 @@ Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64
 
 // The physical shape of a channel-blocked image.
 struct BlockedShape {
-  int64_t n, blocks, h, w;
+  int64_t n;
+  int64_t blocks;
+  int64_t h;
+  int64_t w;
   int64_t plane() const { return h * w * kChannelBlock; }  // numbers of one block of one image
   int64_t numel() const { return n * blocks * plane(); }
   int64_t channels() const { return blocks * kChannelBlock; }  // padding included
@@ -47,8 +60,11 @@ inline BlockedShape output_shape(const Conv2dGeometry& g) {
 // Images [n, c, pixels] of contiguous planes, as parts of others have them: from an image, and from
 // a channel, to the next are so many numbers.
 struct Planes {
-  int64_t n, c, pixels;
-  int64_t image, channel;
+  int64_t n;
+  int64_t c;
+  int64_t pixels;
+  int64_t image;
+  int64_t channel;
 };
 // Between them and channel-blocked images; T is float, or uint16_t for the bits of 16-bit numbers.
 // The first puts zeros into the padding.

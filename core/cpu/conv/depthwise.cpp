@@ -20,7 +20,10 @@ struct Sums {
   T* to;
   const T* addend;
   T bias;
-  int64_t to_pitch, to_step, rows, columns;
+  int64_t to_pitch;
+  int64_t to_step;
+  int64_t rows;
+  int64_t columns;
 
   // The last vector of a row ends with the row, and repeats some of the sums before it.
   void run() const {
@@ -112,7 +115,8 @@ template <class T>
 void depthwise(Stream stream, const ConvShape& shape, const T* x, const T* w, const T* bias, T* y) {
   const Pieces pieces(shape.p, shape.q);
   const PaddedPlane most = seen_by(shape, pieces.largest(), pieces.largest().columns);
-  const int64_t taps = shape.r * shape.s, planes = shape.n * shape.groups;
+  const int64_t taps = shape.r * shape.s;
+  const int64_t planes = shape.n * shape.groups;
   parallel_for(
       stream, planes * pieces.count(), cpu::grain(3 * most.size<T>()),
       [&](int64_t begin, int64_t end) {
@@ -182,12 +186,14 @@ template <class T>
 void depthwise_backward_input(Stream stream, const ConvShape& shape, const T* dy, const T* w,
                               const T* addend, T* dx) {
   const Pieces pieces(shape.h, shape.w);
-  const int64_t taps = shape.r * shape.s, planes = shape.n * shape.groups;
+  const int64_t taps = shape.r * shape.s;
+  const int64_t planes = shape.n * shape.groups;
   parallel_for(stream, planes * pieces.count(),
                cpu::grain(3 * pieces.largest().rows * pieces.largest().columns),
                [&](int64_t begin, int64_t end) {
                  for (int64_t unit = begin; unit < end; ++unit) {
-                   const int64_t plane = unit % planes, filter = plane % shape.groups * shape.k;
+                   const int64_t plane = unit % planes;
+                   const int64_t filter = plane % shape.groups * shape.k;
                    const Piece piece = pieces(unit / planes);
                    const PaddedPlane sources = sources_of(shape, piece);
                    const int64_t size = sources.size<T>();
@@ -199,7 +205,8 @@ void depthwise_backward_input(Stream stream, const ConvShape& shape, const T* dy
                    Taps<T> seers(stream, shape.k * taps, sources.row_size());
                    for (int64_t i = 0; i < std::min(shape.stride.h, piece.rows); ++i)
                      for (int64_t j = 0; j < std::min(shape.stride.w, piece.columns); ++j) {
-                       const int64_t row = piece.row + i, column = piece.column + j;
+                       const int64_t row = piece.row + i;
+                       const int64_t column = piece.column + j;
                        const int64_t place = (plane * shape.h + row) * shape.w + column;
                        seers.clear();
                        for (int64_t k = 0; k < shape.k; ++k)

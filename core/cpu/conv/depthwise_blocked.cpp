@@ -1,6 +1,6 @@
 // Rows of a block of channels are copied between zeros as float, so that loops over a window's taps
 // know no border and widen a bfloat16 number once. The copy stays in the cache: an image is read
-// once and written once.
+// once and written once. One file, because forward and both gradients walk the same copy.
 #include "ringgrad/core/cpu/conv/depthwise_blocked.h"
 
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -22,8 +22,12 @@ int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -cpu::ceil_div
 // One axis of the outputs (of y, or of dx) and of the images that they are computed from. Output i
 // sees inputs from first(i) to last(i); some lie outside.
 struct Reach {
-  int64_t outputs, inputs;
-  int64_t taps, stride, padding, dilation;
+  int64_t outputs;
+  int64_t inputs;
+  int64_t taps;
+  int64_t stride;
+  int64_t padding;
+  int64_t dilation;
   bool forward;
 
   int64_t first(int64_t i) const {
@@ -46,7 +50,8 @@ struct Reach {
 };
 
 struct Axes {
-  Reach rows, columns;
+  Reach rows;
+  Reach columns;
   Axes(const ConvShape& s, bool forward)
       : rows{forward ? s.p : s.h, forward ? s.h : s.p, s.r,    s.stride.h,
              s.padding.h,         s.dilation.h,        forward},
@@ -57,7 +62,11 @@ struct Axes {
 // Some rows of outputs, and the copy of what they see.
 struct Window {
   const Axes& axes;
-  int64_t left, width, strip, strips;  // `strip`: rows of outputs, at most; whole phases
+  // `strip`: rows of outputs, at most; whole phases
+  int64_t left;
+  int64_t width;
+  int64_t strip;
+  int64_t strips;
 
   explicit Window(const Axes& axes)
       : axes(axes),
@@ -77,9 +86,9 @@ struct Window {
   // What strip i sees of a plane of the image. REQUIRES: `to` is zeros, or was filled by this.
   template <class T>
   void copy(const T* plane, int64_t i, float* to) const {
-    const int64_t first = std::max<int64_t>(0, left),
-                  last = std::min(axes.columns.inputs, left + width),
-                  bottom = axes.rows.last(begin(i) + rows(i) - 1);
+    const int64_t first = std::max<int64_t>(0, left);
+    const int64_t last = std::min(axes.columns.inputs, left + width);
+    const int64_t bottom = axes.rows.last(begin(i) + rows(i) - 1);
     for (int64_t row = axes.rows.first(begin(i)); row <= bottom; ++row, to += pitch()) {
       if (row < 0 || row >= axes.rows.inputs || first >= last) {
         if (strips > 1) std::fill_n(to, pitch(), 0.0f);
@@ -93,14 +102,21 @@ struct Window {
   }
 };
 
-constexpr int kInRun = 3, kMostInTile = 8;
+constexpr int kInRun = 3;
+constexpr int kMostInTile = 8;
 
 // The taps through which outputs (row + i phases, column + j phases) see: runs of three that see
 // neighbours, and the others, from place `first` of all taps on. Its `outputs` of a row are made in
 // `tiles` tiles, almost all alike: 9 of them are 5 and 4.
 struct Phase {
-  int64_t row, column, first, runs, singles;
-  int64_t outputs, tiles, in_tile;
+  int64_t row;
+  int64_t column;
+  int64_t first;
+  int64_t runs;
+  int64_t singles;
+  int64_t outputs;
+  int64_t tiles;
+  int64_t in_tile;
 };
 
 // All taps, by phases, some of which may have no outputs, and there in the order of what they see.
@@ -118,7 +134,8 @@ class Taps {
       for (int64_t j = 0; j < columns.phases(); ++j) {
         Phase& phase = phases_[phase_count_++];
         const int64_t of_runs = has_runs() ? columns.taps / kInRun * kInRun : 0;
-        const int64_t first = filled, singles = add(i, j, 0, of_runs, first);
+        const int64_t first = filled;
+        const int64_t singles = add(i, j, 0, of_runs, first);
         filled = add(i, j, of_runs, columns.taps, singles);
         const int64_t outputs = cpu::ceil_div(columns.outputs - j, columns.phases());
         const int64_t tiles = cpu::ceil_div(outputs, kMostInTile);
@@ -149,7 +166,8 @@ class Taps {
   // The taps [begin, end) of each row of the window, counted as they see.
   int64_t add(int64_t row, int64_t column, int64_t begin, int64_t end, int64_t place) {
     const auto& [rows, columns] = window_.axes;
-    int64_t i = 0, j = 0;
+    int64_t i = 0;
+    int64_t j = 0;
     for (int64_t r = 0; r < rows.taps; ++r)
       for (int64_t at = begin; at < end; ++at) {
         const int64_t s = columns.forward ? at : columns.taps - 1 - at;
@@ -161,9 +179,11 @@ class Taps {
   }
 
   const Window& window_;
-  int64_t count_, phase_count_ = 0;
+  int64_t count_;
+  int64_t phase_count_ = 0;
   Workspace<Phase> phases_;
-  Workspace<int64_t> offsets_, order_;
+  Workspace<int64_t> offsets_;
+  Workspace<int64_t> order_;
 };
 
 // w [C, R, S] as [⌈C/16⌉, taps in their order, 16].
@@ -183,7 +203,8 @@ struct Row {
   const int64_t* offsets;  // and weights: of the phase's taps
   const float* weights;
   const float* from;
-  int64_t step, to_step;
+  int64_t step;
+  int64_t to_step;
   bool streams;
 
   // sums += the products of `runs` runs. A vector of pixels is loaded once for all taps of a run
@@ -267,9 +288,10 @@ void convolve_blocks(Stream stream, const ConvShape& shape, bool forward, const 
   const auto& [rows, columns] = axes;
   const Window window(axes);
   const Taps taps(stream, window);
-  const int64_t blocks = channel_blocks(shape.groups), strips = window.strips,
-                plane = rows.outputs * columns.outputs * kBlock,
-                input_plane = rows.inputs * columns.inputs * kBlock;
+  const int64_t blocks = channel_blocks(shape.groups);
+  const int64_t strips = window.strips;
+  const int64_t plane = rows.outputs * columns.outputs * kBlock;
+  const int64_t input_plane = rows.inputs * columns.inputs * kBlock;
   const Workspace<float> packed(stream, blocks * (taps.count() + 1) * kBlock);
   float* const start = packed.data() + blocks * taps.count() * kBlock;
   pack(shape.groups, taps, w, packed.data());
@@ -282,8 +304,9 @@ void convolve_blocks(Stream stream, const ConvShape& shape, bool forward, const 
                  const Workspace<float> copy(stream, window.size());
                  std::fill_n(copy.data(), window.size(), 0.0f);
                  for (int64_t unit = first; unit < last; ++unit) {
-                   const int64_t image = unit / strips, block = image % blocks,
-                                 strip = unit % strips;
+                   const int64_t image = unit / strips;
+                   const int64_t block = image % blocks;
+                   const int64_t strip = unit % strips;
                    window.copy(x + image * input_plane, strip, copy.data());
                    for (const Phase& phase : taps) {
                      Row<T> row{phase,
@@ -320,8 +343,11 @@ template <class T>
 struct Products {
   const float* from;
   const T* dy;
-  int64_t rows, outputs;
-  int64_t pitch, step;  // from what a row, and an output, sees to what the next one does
+  int64_t rows;
+  int64_t outputs;
+  // from what a row, and an output, sees to what the next one does
+  int64_t pitch;
+  int64_t step;
 
   // sums[tap] += what the outputs saw through it: of kRuns runs of three taps, or of kRuns taps.
   // kStep as above.
@@ -383,7 +409,8 @@ void add_products(const Products<T>& products, const Taps& taps, float* sums) {
                                                    sums + done * kBlock);
         done += kRuns * kTaps;
       };
-      const int64_t runs = all.runs - done / kInRun, rest = taps.count() - done;
+      const int64_t runs = all.runs - done / kInRun;
+      const int64_t rest = taps.count() - done;
       if (runs >= 3)
         twice ? add.template operator()<3, 3, 2>() : add.template operator()<3, 3, 1>();
       else if (runs > 0)
@@ -416,12 +443,15 @@ void depthwise_blocked_backward_weight(Stream stream, const ConvShape& shape, co
   const Axes axes(shape, true);
   const Window window(axes);
   const Taps taps(stream, window);
-  const int64_t blocks = channel_blocks(shape.groups), strips = window.strips,
-                count = shape.n * strips, sums_size = taps.count() * kBlock;
+  const int64_t blocks = channel_blocks(shape.groups);
+  const int64_t strips = window.strips;
+  const int64_t count = shape.n * strips;
+  const int64_t sums_size = taps.count() * kBlock;
   const int64_t parts = std::clamp<int64_t>(kUnits / blocks, 1, std::max<int64_t>(1, count));
   const Workspace<double> partial(stream, parts * blocks * sums_size);
   parallel_for(stream, blocks * parts, 1, [&](int64_t unit, int64_t) {
-    const int64_t block = unit / parts, part = unit % parts;
+    const int64_t block = unit / parts;
+    const int64_t part = unit % parts;
     double* const total = partial.data() + (part * blocks + block) * sums_size;
     const Workspace<float> copy(stream, window.size() + sums_size);
     float* const sums = copy.data() + window.size();
@@ -433,7 +463,8 @@ void depthwise_blocked_backward_weight(Stream stream, const ConvShape& shape, co
     };
     int64_t terms = 0;
     for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
-      const int64_t image = i / strips * blocks + block, strip = i % strips;
+      const int64_t image = i / strips * blocks + block;
+      const int64_t strip = i % strips;
       const int64_t rows = window.rows(strip);
       if (terms + rows * shape.q > cpu::kMaxTerms) {
         fold();

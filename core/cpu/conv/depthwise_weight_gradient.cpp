@@ -82,7 +82,9 @@ void fold(const ConvShape& shape, const Taps<T>& taps, Lanes<T>* lanes, double* 
     for (int lane = 0; lane < kLanesOf<T>; ++lane) sums[r * shape.s + s] += lanes[tap][lane];
     lanes[tap] = Lanes<T>{};
     if (++tap < run->count) return;
-    ++run, lanes += kMostInRun, tap = 0;
+    ++run;
+    lanes += kMostInRun;
+    tap = 0;
   });
 }
 
@@ -96,13 +98,16 @@ void depthwise_backward_weight(Stream stream, const ConvShape& shape, const T* x
   constexpr int64_t kUnits = 64;
   const Pieces pieces(shape.p, shape.q);
   const PaddedPlane most = seen_by(shape, pieces.largest(), pieces.largest().columns);
-  const int64_t taps = shape.r * shape.s, filters = shape.groups * shape.k,
-                weights = filters * taps;
+  const int64_t taps = shape.r * shape.s;
+  const int64_t filters = shape.groups * shape.k;
+  const int64_t weights = filters * taps;
   const int64_t count = shape.n * pieces.count();
   const int64_t parts = std::clamp<int64_t>(kUnits / shape.groups, 1, std::max<int64_t>(1, count));
   const Workspace<double> partial(stream, parts * weights);
   parallel_for(stream, shape.groups * parts, 1, [&](int64_t unit, int64_t) {
-    const int64_t group = unit / parts, part = unit % parts, first = count * part / parts;
+    const int64_t group = unit / parts;
+    const int64_t part = unit % parts;
+    const int64_t first = count * part / parts;
     double* const sums = partial.data() + part * weights + group * shape.k * taps;
     const Workspace<T> padded(stream, most.size<T>());
     const Workspace<Lanes<T>> lanes(stream, shape.k * taps * kMostInRun);

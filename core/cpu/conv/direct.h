@@ -26,13 +26,18 @@ struct AxisPhase {
   // Output i begins at input i in_step + offset.
   int64_t offset;
   // The filter's taps in the order of the inputs: first, first + tap_step, …
-  int64_t first, tap_step;
+  int64_t first;
+  int64_t tap_step;
 };
 
 // A convolution along one axis.
 struct Axis {
   Direction direction;
-  int64_t input, output, filter, stride, padding;
+  int64_t input;
+  int64_t output;
+  int64_t filter;
+  int64_t stride;
+  int64_t padding;
 
   int64_t in_step() const { return direction == Direction::Forward ? stride : 1; }
   int64_t out_step() const { return direction == Direction::Forward ? 1 : stride; }
@@ -47,7 +52,8 @@ struct DirectProblem {
   Direction direction;
   InputLayout layout;
   int64_t n;
-  Axis rows, columns;
+  Axis rows;
+  Axis columns;
   FilterShape filters;
 
   int64_t phases() const { return rows.out_step() * columns.out_step(); }
@@ -59,8 +65,10 @@ struct DirectProblem {
 
 // The outputs (row + i out_step, column + j out_step), which use the same taps; some have none.
 struct Phase {
-  AxisPhase rows, columns;
-  int64_t row, column;
+  AxisPhase rows;
+  AxisPhase columns;
+  int64_t row;
+  int64_t column;
   int64_t taps_before;  // in the phases before this one
 };
 
@@ -68,7 +76,8 @@ template <class Body>
 void for_each_phase(const DirectProblem& p, const Body& body) {
   int64_t taps = 0;
   for (int64_t i = 0; i < p.phases(); ++i) {
-    const int64_t row = i / p.columns.out_step(), column = i % p.columns.out_step();
+    const int64_t row = i / p.columns.out_step();
+    const int64_t column = i % p.columns.out_step();
     Phase phase{p.rows.phase(row), p.columns.phase(column), row, column, taps};
     if (phase.columns.taps == 0) phase.rows.taps = 0;  // no taps at all
     body(phase);

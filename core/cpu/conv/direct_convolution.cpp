@@ -113,10 +113,10 @@ class DirectConvolution {
     int64_t before = 0;  // words of the phases before this one
     const int64_t first = unit % window_.units_per_image() * window_.rows();
     for_each_phase(p_, [&](const Phase& phase) {
-      const int64_t count = std::min(window_.rows(), phase.rows.outputs - first),
-                    columns = phase.columns.outputs;
-      const int64_t steps = tap_row_words<Product>(p_, phase.columns.taps),
-                    tap_rows = p_.groups() * phase.rows.taps;
+      const int64_t count = std::min(window_.rows(), phase.rows.outputs - first);
+      const int64_t columns = phase.columns.outputs;
+      const int64_t steps = tap_row_words<Product>(p_, phase.columns.taps);
+      const int64_t tap_rows = p_.groups() * phase.rows.taps;
       const RightMatrix right{packed.data + before * packed.stride, packed.stride,
                               packed.block_stride};
       before += tap_rows * steps;
@@ -139,7 +139,8 @@ class DirectConvolution {
   void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block,
              int64_t lane, const float* products, int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);
-    const int64_t image = unit / window_.units_per_image(), step = p_.rows.out_step();
+    const int64_t image = unit / window_.units_per_image();
+    const int64_t step = p_.rows.out_step();
     Y* const plane =
         y_ + (image * out_.blocks + block) * out_.plane() + phase.column * kChannelBlock + lane;
     for (int64_t i = 0; i < count; ++i) {

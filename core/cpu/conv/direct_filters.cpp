@@ -63,13 +63,16 @@ DirectProblem direct_problem(Stream stream, const Conv2dGeometry& g, Direction d
 
 template <class Product>
 void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepared) {
-  const int64_t blocks = p.filters.columns(p.direction), taps = p.filters.taps;
-  const int64_t rows = p.groups() * p.group(), words = filter_words<Product>(p);
+  const int64_t blocks = p.filters.columns(p.direction);
+  const int64_t taps = p.filters.taps;
+  const int64_t rows = p.groups() * p.group();
+  const int64_t words = filter_words<Product>(p);
   ThreadWorkspaces workspaces(p.stream, 2 * taps * kChannelBlock * kChannelBlock);
   parallel_for(p.stream, blocks, 1, [&](int64_t column_block, int64_t) {
     const ThreadWorkspaces::Slice slice(workspaces);
     float* const block = slice.data() + taps * kChannelBlock * kChannelBlock;
-    const int64_t panel = column_block / 2, width = panel_width(panel, blocks);
+    const int64_t panel = column_block / 2;
+    const int64_t width = panel_width(panel, blocks);
     const RightMatrix packed = packed_panel(prepared + panel * words * kPanel, words, width);
     float* const to = prepared + panel * words * kPanel + column_block % 2 * packed.block_stride;
     if (Product::kTerms > 1)
@@ -78,8 +81,8 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
       load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kChannelBlock, rows - row_block * kChannelBlock);
       // where the block's rows lie among those of its group
-      const int64_t group = row_block * kChannelBlock / p.group(),
-                    first = row_block * kChannelBlock % p.group();
+      const int64_t group = row_block * kChannelBlock / p.group();
+      const int64_t first = row_block * kChannelBlock % p.group();
       int64_t before = 0;  // words of the phases before this one
       for_each_phase(p, [&](const Phase& phase) {
         const int64_t row_words = tap_row_words<Product>(p, phase.columns.taps);

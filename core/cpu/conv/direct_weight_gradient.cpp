@@ -46,10 +46,11 @@ class DirectWeightGradient {
                                          kChannelBlock * p_.filters.taps * kChannelBlock));
     parallel_for(p_.stream, parts_, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
-      const int64_t first = units_ * part / parts_, last = units_ * (part + 1) / parts_;
+      const int64_t first = units_ * part / parts_;
+      const int64_t last = units_ * (part + 1) / parts_;
       for (int64_t unit = first; unit < last; ++unit) {
-        const int64_t image = unit / window_.units_per_image(),
-                      index = unit % window_.units_per_image();
+        const int64_t image = unit / window_.units_per_image();
+        const int64_t index = unit % window_.units_per_image();
         window_.load(x_, image, index, slice.data());
         accumulate(image, index, slice.data(), slice.data() + window_.floats(), part,
                    unit == first);
@@ -70,7 +71,8 @@ class DirectWeightGradient {
 
   void accumulate(int64_t image, int64_t index, const float* window, float* scratch, int64_t part,
                   bool first) const {
-    const int64_t row = index * window_.rows(), count = std::min(window_.rows(), out_.h - row);
+    const int64_t row = index * window_.rows();
+    const int64_t count = std::min(window_.rows(), out_.h - row);
     for (int64_t panel = 0; panel < panels(out_.blocks); ++panel) {
       const int64_t width = panel_width(panel, out_.blocks);
       const Y* const dy =
@@ -116,10 +118,11 @@ class DirectWeightGradient {
 
   // Adds the parts and writes a block of output channels into dw, by way of `block`, [c][tap][k].
   void finish(int64_t k_block, float* block) const {
-    const int64_t panel = k_block / 2, width = panel_width(panel, out_.blocks);
+    const int64_t panel = k_block / 2;
+    const int64_t width = panel_width(panel, out_.blocks);
     for (int64_t c_block = 0; c_block < channel_blocks(p_.filters.c); ++c_block) {
-      const int64_t group = c_block * kChannelBlock / p_.group(),
-                    first = c_block * kChannelBlock % p_.group();
+      const int64_t group = c_block * kChannelBlock / p_.group();
+      const int64_t first = c_block * kChannelBlock % p_.group();
       for (int64_t c = 0; c < std::min(kChannelBlock, p_.group() - first); ++c)
         for (int64_t tap = 0; tap < p_.filters.taps; ++tap) {
           const float* const from = accumulators_.data() +
@@ -146,7 +149,8 @@ class DirectWeightGradient {
   int64_t steps_;  // of a row of outputs
   int64_t units_;
   int64_t rows_;  // accumulator rows of a tap row, a multiple of 4, see multiply()
-  int64_t part_floats_, parts_;
+  int64_t part_floats_;
+  int64_t parts_;
   Workspace<int64_t> segments_;  // the output rows of a unit
   Workspace<float> accumulators_;
 };

@@ -11,8 +11,10 @@ DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pi
     : problem_(problem),
       pairs_(pairs),
       pixel_(problem.group() / (pairs == Pairs::Channels ? 2 : 1)) {
-  const Axis &row = problem.rows, &column = problem.columns;
-  const int64_t outputs = row.phase(0).outputs, width = column.phase(0).outputs;
+  const Axis& row = problem.rows;
+  const Axis& column = problem.columns;
+  const int64_t outputs = row.phase(0).outputs;
+  const int64_t width = column.phase(0).outputs;
   units_ = cpu::ceil_div(outputs, std::clamp<int64_t>(pixels / width, 1, outputs));
   rows_ = cpu::ceil_div(outputs, units_);
   units_ = cpu::ceil_div(outputs, rows_);
@@ -32,8 +34,9 @@ DirectWindow::DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pi
 
 template <class X>
 void DirectWindow::load(const X* x, int64_t n, int64_t unit, float* window) const {
-  const int64_t h = problem_.rows.input, w = problem_.columns.input,
-                left = problem_.columns.begin();
+  const int64_t h = problem_.rows.input;
+  const int64_t w = problem_.columns.input;
+  const int64_t left = problem_.columns.begin();
   const int64_t top = unit * rows_ * in_step_ * source_step_ + problem_.rows.begin();
   for (int64_t group = 0; group < problem_.groups(); ++group) {
     const X* const image = x + (n * problem_.groups() + group) * problem_.group() * h * w;

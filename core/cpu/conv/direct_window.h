@@ -57,13 +57,17 @@ class DirectWindow {
   const DirectProblem& problem_;
   Pairs pairs_;
   int64_t pixel_;
-  int64_t rows_, units_;
+  int64_t rows_;
+  int64_t units_;
   // Steps from output to output in the window, from window pixel to image pixel.
-  int64_t in_step_, source_step_;
+  int64_t in_step_;
+  int64_t source_step_;
   // The window's.
-  int64_t height_, columns_;
+  int64_t height_;
+  int64_t columns_;
   // The columns of the window, from first to before last, that lie in the image.
-  int64_t first_inside_, last_inside_;
+  int64_t first_inside_;
+  int64_t last_inside_;
   int64_t plane_;
   // For Neighbours and Outputs: a number's distance from the one that shares its word.
   int64_t apart_;

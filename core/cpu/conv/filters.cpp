@@ -19,10 +19,11 @@ void transpose_in(const float* from, int64_t from_stride, int64_t rows, int64_t 
 void load_filter_block(const float* w, FilterShape shape, Direction direction, int64_t row_block,
                        int64_t column_block, float* scratch, float* block) {
   const bool forward = direction == Direction::Forward;
-  const int64_t c0 = kChannelBlock * (forward ? row_block : column_block),
-                k0 = kChannelBlock * (forward ? column_block : row_block);
-  const int64_t c = std::min(kChannelBlock, shape.c - c0),
-                k = std::min(kChannelBlock, shape.k - k0), taps = shape.taps;
+  const int64_t c0 = kChannelBlock * (forward ? row_block : column_block);
+  const int64_t k0 = kChannelBlock * (forward ? column_block : row_block);
+  const int64_t c = std::min(kChannelBlock, shape.c - c0);
+  const int64_t k = std::min(kChannelBlock, shape.k - k0);
+  const int64_t taps = shape.taps;
 
   float* const by_c = forward ? block : scratch;  // [c][tap][k]
   if (c < kChannelBlock || k < kChannelBlock)
@@ -36,9 +37,11 @@ void load_filter_block(const float* w, FilterShape shape, Direction direction, i
 
 void store_filter_block(float* w, FilterShape shape, int64_t c_block, int64_t k_block,
                         const float* block) {
-  const int64_t c0 = kChannelBlock * c_block, k0 = kChannelBlock * k_block, taps = shape.taps;
-  const int64_t c = std::min(kChannelBlock, shape.c - c0),
-                k = std::min(kChannelBlock, shape.k - k0);
+  const int64_t c0 = kChannelBlock * c_block;
+  const int64_t k0 = kChannelBlock * k_block;
+  const int64_t taps = shape.taps;
+  const int64_t c = std::min(kChannelBlock, shape.c - c0);
+  const int64_t k = std::min(kChannelBlock, shape.k - k0);
   float* const to = w + (k0 * shape.c + c0) * taps;
   const int64_t whole = k == kChannelBlock ? c * taps / kChannelBlock * kChannelBlock : 0;
   for (int64_t j = 0; j < whole; j += kChannelBlock)

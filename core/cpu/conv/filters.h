@@ -20,7 +20,9 @@ enum class Direction { Forward, BackwardInput };
 
 struct FilterShape {
   // [k, c, taps], taps = r s.
-  int64_t k, c, taps;
+  int64_t k;
+  int64_t c;
+  int64_t taps;
   // Both in blocks.
   int64_t rows(Direction d) const { return channel_blocks(d == Direction::Forward ? c : k); }
   int64_t columns(Direction d) const { return channel_blocks(d == Direction::Forward ? k : c); }

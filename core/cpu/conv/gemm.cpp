@@ -11,7 +11,8 @@ namespace {
 // leaves room for the operands, and 24 independent sums hide the latency of the multiply-add (4
 // cycles, two per cycle). With 16 registers 6 x 2. A narrow tile is 16 x 1: its broadcasts, one for
 // each multiply-add, just keep up.
-constexpr int kWideRows = kRegisters == 32 ? 12 : 6, kNarrowRows = kRegisters == 32 ? 16 : 8;
+constexpr int kWideRows = kRegisters == 32 ? 12 : 6;
+constexpr int kNarrowRows = kRegisters == 32 ? 16 : 8;
 
 // The right matrix comes from the third-level cache for the first tile of its columns, and the
 // processor does not fetch beyond a page on its own. Measured on Cascade Lake, 256 x 256 factors:
@@ -30,7 +31,8 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   RINGGRAD_UNROLL
   for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
   for (int j = 0; j < kVectors; ++j) sum[i][j] = Sum{};
-  const float *const a = left.data + row * left.row_stride, *b = right.data + at[0];
+  const float* const a = left.data + row * left.row_stride;
+  const float* b = right.data + at[0];
   c += row * c_stride + column;
 
   if constexpr (kAccumulate)  // wanted in the end
@@ -39,8 +41,11 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride
   // would not fit into the general registers.
   constexpr int kGroups = (kRows + 3) / 4;
-  const int64_t row_stride = left.row_stride, step_stride = left.step_stride, steps = left.steps;
-  const int64_t b_stride = right.stride, b_next = kVectors > 1 ? at[1] - at[0] : 0;
+  const int64_t row_stride = left.row_stride;
+  const int64_t step_stride = left.step_stride;
+  const int64_t steps = left.steps;
+  const int64_t b_stride = right.stride;
+  const int64_t b_next = kVectors > 1 ? at[1] - at[0] : 0;
   for (int64_t segment = 0; segment < left.segment_count; ++segment) {
     const float* group[kGroups];
     RINGGRAD_UNROLL

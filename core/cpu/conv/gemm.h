@@ -18,7 +18,8 @@ inline int64_t panel_width(int64_t panel, int64_t blocks) {
 // rows of an image.
 struct LeftMatrix {
   const float* data;
-  int64_t row_stride, step_stride;
+  int64_t row_stride;
+  int64_t step_stride;
   int64_t steps;            // of each segment
   const int64_t* segments;  // offsets
   int64_t segment_count;
@@ -29,7 +30,8 @@ struct LeftMatrix {
 // block of 16 columns (where the width is 32) lies block_stride after the first.
 struct RightMatrix {
   const float* data;
-  int64_t stride, block_stride;
+  int64_t stride;
+  int64_t block_stride;
   const float* scales = nullptr;  // of integers: what each column's sums are multiplied by
 };
 

@@ -52,8 +52,10 @@ inline Vector column_norm(const float* column, int64_t count) {
 // scales: an integer times its scale is the number. A column that is not finite has a scale that is
 // not, and so has no finite product.
 inline Vector store_as_integers(const float* column, int64_t count, float* words, int64_t stride) {
-  const Vector norm = column_norm(column, count), least = Vector{} + 1e-34f;
-  const Vector divisor = norm < least ? least : norm, scale = kNorm / divisor;
+  const Vector norm = column_norm(column, count);
+  const Vector least = Vector{} + 1e-34f;
+  const Vector divisor = norm < least ? least : norm;
+  const Vector scale = kNorm / divisor;
   for (int64_t i = 0; i < count; i += 2, words += stride)
     store(words,
           integer_pair_of(load(column + i * kLanes),

@@ -52,11 +52,17 @@ auto are_first(int64_t count) {
 }
 
 struct Piece {
-  int64_t row, column, rows, columns;
+  int64_t row;
+  int64_t column;
+  int64_t rows;
+  int64_t columns;
 };
 // How a plane is cut into pieces of about 4096 elements, all alike: by its size alone.
 struct Pieces {
-  int64_t height, width, down, across;
+  int64_t height;
+  int64_t width;
+  int64_t down;
+  int64_t across;
 
   Pieces(int64_t height, int64_t width)
       : height(height),
@@ -65,7 +71,8 @@ struct Pieces {
         across(cpu::ceil_div(width, 4096 / std::clamp<int64_t>(height, 1, 16))) {}
   int64_t count() const { return down * across; }
   Piece operator()(int64_t i) const {
-    const int64_t row = height * (i / across) / down, column = width * (i % across) / across;
+    const int64_t row = height * (i / across) / down;
+    const int64_t column = width * (i % across) / across;
     return {row, column, height * (i / across + 1) / down - row,
             width * (i % across + 1) / across - column};
   }
@@ -78,7 +85,11 @@ struct Pieces {
 // Columns lie in as many phases as a window steps over: what neighbouring windows see through one
 // tap is side by side, whatever the stride.
 struct PaddedPlane {
-  int64_t top, left, rows, columns;  // columns of each phase
+  // columns of each phase
+  int64_t top;
+  int64_t left;
+  int64_t rows;
+  int64_t columns;
   int64_t phases = 1;
 
   int64_t row_size() const { return phases * columns; }
@@ -95,10 +106,10 @@ struct PaddedPlane {
   // REQUIRES: `to` is zeros, or has been filled by a plane of the same size from the same place on.
   template <class T>
   void copy(T* to, const T* plane, int64_t h, int64_t w) const {
-    const int64_t first = std::clamp<int64_t>(-top, 0, rows),
-                  last = std::clamp(h - top, first, rows);
-    const int64_t begin = std::clamp<int64_t>(-left, 0, row_size()),
-                  end = std::clamp(w - left, begin, row_size());
+    const int64_t first = std::clamp<int64_t>(-top, 0, rows);
+    const int64_t last = std::clamp(h - top, first, rows);
+    const int64_t begin = std::clamp<int64_t>(-left, 0, row_size());
+    const int64_t end = std::clamp(w - left, begin, row_size());
     T* const whole = to + rows * row_size();
     for (int64_t row = first; row < last && begin < end; ++row) {
       T* const start = to + row * row_size();

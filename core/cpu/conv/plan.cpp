@@ -129,7 +129,8 @@ bool has_winograd(const ConvProblem& p) {
 
 ConvPlan plan(const ConvProblem& p, bool tiles) {
   if (!p.layout && covers_image(p)) return {.method = ConvMethod::MatrixProduct};
-  const bool depthwise = fits_blocked_depthwise(p), pays = depthwise && blocked_depthwise_pays(p);
+  const bool depthwise = fits_blocked_depthwise(p);
+  const bool pays = depthwise && blocked_depthwise_pays(p);
   const bool blocked =
       p.layout ? *p.layout == Layout::ChannelBlocked : pays || fits_blocked_kernels(p);
   if (!blocked) return {.method = contiguous_method(p)};

@@ -26,8 +26,13 @@ std::vector<Sight> adjoint_sights(int64_t taps, int64_t stride, int64_t padding,
 // in][channel out].
 struct Filters {
   const float* data;
-  int64_t in, out;                              // channels of a group
-  int64_t group_stride, in_stride, out_stride;  // of `data`
+  // channels of a group
+  int64_t in;
+  int64_t out;
+  // of `data`
+  int64_t group_stride;
+  int64_t in_stride;
+  int64_t out_stride;
   int64_t piece() const { return ceil_div(in, ceil_div(std::max<int64_t>(1, in), kTerms)); }
   int64_t panels() const { return ceil_div(out, kPanel); }
   int64_t width(int64_t panel) const {
@@ -36,7 +41,8 @@ struct Filters {
   int64_t group_width() const { return (panels() - 1) * kPanel + width(panels() - 1); }
 
   void pack(int64_t group, int64_t panel, const std::vector<int64_t>& taps, float* to) const {
-    const int64_t wide = width(panel), columns = std::min(wide, out - panel * kPanel);
+    const int64_t wide = width(panel);
+    const int64_t columns = std::min(wide, out - panel * kPanel);
     const float* const from = data + group * group_stride + panel * kPanel * out_stride;
     for (int64_t first = 0; first < in; first += piece())
       for (const int64_t tap : taps)
@@ -58,7 +64,8 @@ void store_pixels(const float* from, int64_t width, int64_t pixels, int64_t chan
       transpose_block(from + i * width + k, width, block, kBlock);
       for (int64_t row = 0; row < std::min(kBlock, channels - k); ++row) {
         const float* const line = block + row * kBlock;
-        const int64_t at = (k + row) * plane + i * step, count = std::min(kBlock, pixels - i);
+        const int64_t at = (k + row) * plane + i * step;
+        const int64_t count = std::min(kBlock, pixels - i);
         const float shift = bias ? bias[k + row] : 0.0f;
         if (addend)
           for (int64_t j = 0; j < count; ++j) to[at + j * step] = line[j] + addend[at + j * step];
@@ -76,8 +83,9 @@ void convolve_sights(Stream stream, const Images& in, const Images& out, const S
   std::vector<int64_t> taps;
   for (const int64_t r : p.taps)
     for (const int64_t s : q.taps) taps.push_back(r * window + s);
-  const int64_t count = static_cast<int64_t>(taps.size()), depth = in.channels * count,
-                piece = filters.piece();
+  const int64_t count = static_cast<int64_t>(taps.size());
+  const int64_t depth = in.channels * count;
+  const int64_t piece = filters.piece();
   const int64_t taps_at_once =
       ceil_div(count, std::max<int64_t>(1, ceil_div(count * piece, kTerms)));
 
@@ -88,26 +96,32 @@ void convolve_sights(Stream stream, const Images& in, const Images& out, const S
   parallel_for(stream, in.groups * filters.panels(), cpu::grain(kPanel * depth),
                [&](int64_t begin, int64_t end) {
                  for (int64_t unit = begin; unit < end; ++unit) {
-                   const int64_t group = unit / filters.panels(), panel = unit % filters.panels();
+                   const int64_t group = unit / filters.panels();
+                   const int64_t panel = unit % filters.panels();
                    filters.pack(group, panel, taps, panel_at(group, panel));
                  }
                });
 
-  const int64_t pixels = strips.outputs * q.count, planes_floats = strips.floats(in, q);
+  const int64_t pixels = strips.outputs * q.count;
+  const int64_t planes_floats = strips.floats(in, q);
   cpu::ThreadWorkspaces workspaces(stream, planes_floats + (pixels + kChannelBlock) * kPanel);
   const int64_t units = in.n * in.groups * strips.count;
   parallel_for(
       stream, units, ceil_div(kUnitProducts, pixels * filters.out * depth + 1),
       [&](int64_t begin, int64_t end) {
         const cpu::ThreadWorkspaces::Slice memory(workspaces);
-        float *const planes = memory.data(), *const sums = planes + planes_floats;
+        float* const planes = memory.data();
+        float* const sums = planes + planes_floats;
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t strip = unit % strips.count, group = unit / strips.count % in.groups,
-                        image = unit / strips.count / in.groups, row = strip * strips.outputs;
+          const int64_t strip = unit % strips.count;
+          const int64_t group = unit / strips.count % in.groups;
+          const int64_t image = unit / strips.count / in.groups;
+          const int64_t row = strip * strips.outputs;
           const int64_t rows = std::min(strips.outputs, p.count - row);
           strips.copy(in, p, strip, x + in.group_at(image, group), planes);
           for (int64_t panel = 0; panel < filters.panels(); ++panel) {
-            const int64_t width = filters.width(panel), channel = panel * kPanel;
+            const int64_t width = filters.width(panel);
+            const int64_t channel = panel * kPanel;
             if (depth == 0) std::fill_n(sums, rows * q.count * width, 0.0f);
             // Row by row: the next one writes over what is too much.
             for (int64_t i = 0; i < rows; ++i)
@@ -129,7 +143,8 @@ void convolve_sights(Stream stream, const Images& in, const Images& out, const S
             const int64_t first = group * out.channels + channel;
             const int64_t at = (image * out.groups * out.channels + first) * out.plane() +
                                (p.first + row * p.step) * out.w + q.first;
-            const int64_t runs = p.step == 1 && q.step == 1 ? 1 : rows, run = rows * q.count / runs;
+            const int64_t runs = p.step == 1 && q.step == 1 ? 1 : rows;
+            const int64_t run = rows * q.count / runs;
             for (int64_t i = 0; i < runs; ++i) {
               const int64_t to = at + i * p.step * out.w;
               store_pixels(sums + i * run * width, width, run,

@@ -21,8 +21,12 @@ inline constexpr int64_t kStripFloats = 65536;
 // through taps[t]. A convolution is one such sight; in its adjoint neighbouring outputs see through
 // different taps, so there are as many as the stride.
 struct Sight {
-  int64_t first, step, count, stride;
-  std::vector<int64_t> taps = {}, offsets = {};
+  int64_t first;
+  int64_t step;
+  int64_t count;
+  int64_t stride;
+  std::vector<int64_t> taps = {};
+  std::vector<int64_t> offsets = {};
 
   int64_t least() const {
     return offsets.empty() ? 0 : *std::min_element(offsets.begin(), offsets.end());
@@ -45,7 +49,12 @@ inline Sight sight_of(int64_t taps, int64_t stride, int64_t padding, int64_t dil
 
 // The images of one side of a convolution.
 struct Images {
-  int64_t n, groups, channels, h, w;  // channels of a group
+  // channels of a group
+  int64_t n;
+  int64_t groups;
+  int64_t channels;
+  int64_t h;
+  int64_t w;
   int64_t plane() const { return h * w; }
   int64_t group_at(int64_t image, int64_t group) const {
     return (image * groups + group) * channels * plane();
@@ -56,9 +65,15 @@ struct Images {
 // plane, zeros around them: so what neighbouring outputs see through a tap lies equally far apart
 // everywhere.
 struct PlaneStrips {
-  int64_t outputs, count;            // rows of outputs; strips of an image
-  int64_t top, left, rows, columns;  // what the first strip sees of a plane
-  int64_t plane;                     // floats from plane to plane: an odd number of cache lines
+  // rows of outputs; strips of an image
+  int64_t outputs;
+  int64_t count;
+  // what the first strip sees of a plane
+  int64_t top;
+  int64_t left;
+  int64_t rows;
+  int64_t columns;
+  int64_t plane;  // floats from plane to plane: an odd number of cache lines
 
   PlaneStrips(const Images& in, const Sight& p, const Sight& q)
       : top(p.least()), left(q.least()), columns(q.extent(q.count)) {

@@ -11,20 +11,24 @@ namespace ringgrad::conv {
 // their sums are added in order.
 void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, const float* dy,
                            float* dw) {
-  constexpr int64_t kUnits = 64, kPartFloats = int64_t{1} << 22;
-  const Images in = images_x(s), out = images_y(s);
-  const Sight p = rows_of(s), q = columns_of(s);
+  constexpr int64_t kUnits = 64;
+  constexpr int64_t kPartFloats = int64_t{1} << 22;
+  const Images in = images_x(s);
+  const Images out = images_y(s);
+  const Sight p = rows_of(s);
+  const Sight q = columns_of(s);
   const PlaneStrips strips(in, p, q);
   const std::vector<int64_t> offsets = strips.offsets(p, q);
-  const int64_t taps = s.r * s.s, panels = ceil_div(s.k, kPanel),
-                rows_of_sums = ceil_div(s.c, 4) * 4;
-  const int64_t sums_of_panel = taps * rows_of_sums * kPanel,
-                sums_of_part = s.groups * panels * sums_of_panel;
+  const int64_t taps = s.r * s.s;
+  const int64_t panels = ceil_div(s.k, kPanel);
+  const int64_t rows_of_sums = ceil_div(s.c, 4) * 4;
+  const int64_t sums_of_panel = taps * rows_of_sums * kPanel;
+  const int64_t sums_of_part = s.groups * panels * sums_of_panel;
   const int64_t parts =
       std::clamp<int64_t>(std::min(kUnits / (s.groups * panels), kPartFloats / sums_of_part), 1,
                           std::max<int64_t>(1, s.n * strips.count));
-  const int64_t columns_at_once = std::min(s.q, kTerms),
-                rows_at_once = std::max<int64_t>(1, kTerms / s.q);
+  const int64_t columns_at_once = std::min(s.q, kTerms);
+  const int64_t rows_at_once = std::max<int64_t>(1, kTerms / s.q);
   std::vector<int64_t> row_offsets;
   for (int64_t i = 0; i < rows_at_once; ++i) row_offsets.push_back(i * p.stride * strips.columns);
 
@@ -33,17 +37,22 @@ void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, co
   const int64_t planes_floats = strips.floats(in, q);
   cpu::ThreadWorkspaces workspaces(stream, planes_floats + strips.outputs * s.q * kPanel);
   parallel_for(stream, s.groups * panels * parts, 1, [&](int64_t unit, int64_t) {
-    const int64_t part = unit % parts, panel = unit / parts % panels, group = unit / parts / panels;
-    const int64_t first = panel * kPanel, filters = std::min(kPanel, s.k - first);
+    const int64_t part = unit % parts;
+    const int64_t panel = unit / parts % panels;
+    const int64_t group = unit / parts / panels;
+    const int64_t first = panel * kPanel;
+    const int64_t filters = std::min(kPanel, s.k - first);
     const int64_t width = ceil_div(filters, kLanes) * kLanes;
     float* const to = sums.data() + part * sums_of_part + (group * panels + panel) * sums_of_panel;
     const cpu::ThreadWorkspaces::Slice memory(workspaces);
-    float *const planes = memory.data(), *const turned = planes + planes_floats;
+    float* const planes = memory.data();
+    float* const turned = planes + planes_floats;
     bool accumulate = false;
     for (int64_t i = s.n * strips.count * part / parts; i < s.n * strips.count * (part + 1) / parts;
          ++i) {
-      const int64_t image = i / strips.count, strip = i % strips.count,
-                    row = strip * strips.outputs;
+      const int64_t image = i / strips.count;
+      const int64_t strip = i % strips.count;
+      const int64_t row = strip * strips.outputs;
       const int64_t rows = std::min(strips.outputs, s.p - row);
       strips.copy(in, p, strip, x + in.group_at(image, group), planes);
       const float* const seen = dy + out.group_at(image, group) + first * out.plane() + row * s.q;
@@ -67,7 +76,8 @@ void plane_weight_gradient(Stream stream, const ConvShape& s, const float* x, co
   parallel_for(stream, s.groups * s.k, cpu::grain(s.c * taps * parts),
                [&](int64_t begin, int64_t end) {
                  for (int64_t filter = begin; filter < end; ++filter) {
-                   const int64_t group = filter / s.k, k = filter % s.k;
+                   const int64_t group = filter / s.k;
+                   const int64_t k = filter % s.k;
                    const float* const from =
                        sums.data() + (group * panels + k / kPanel) * sums_of_panel + k % kPanel;
                    for (int64_t c = 0; c < s.c; ++c)

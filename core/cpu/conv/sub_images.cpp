@@ -11,7 +11,9 @@ namespace {
 // Those of a sub-image's places along one axis that lie in the image: [first, last), and where the
 // first of them lies.
 struct Inside {
-  int64_t first, last, place;
+  int64_t first;
+  int64_t last;
+  int64_t place;
 };
 Inside inside(int64_t part, int64_t dilation, int64_t padding, int64_t places, int64_t size) {
   const int64_t offset = part - padding;
@@ -25,7 +27,8 @@ Inside inside(int64_t part, int64_t dilation, int64_t padding, int64_t places, i
 // thread's: they share its cache lines.
 template <class Body>
 void for_each_part(Stream stream, const SubImages& sub, Body body) {
-  const BlockedShape &image = sub.image, parts = sub.parts();
+  const BlockedShape& image = sub.image;
+  const BlockedShape parts = sub.parts();
   parallel_for(
       stream, image.n * image.blocks, cpu::grain(image.plane()), [&](int64_t begin, int64_t end) {
         for (int64_t plane = begin; plane < end; ++plane)

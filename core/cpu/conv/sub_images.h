@@ -14,8 +14,11 @@ namespace ringgrad::conv {
 // beyond it: zero, or nothing.
 struct SubImages {
   BlockedShape image;
-  Pair dilation, padding;
-  int64_t h, w;  // of each; together they hold the whole image
+  Pair dilation;
+  Pair padding;
+  // of each; together they hold the whole image
+  int64_t h;
+  int64_t w;
 
   BlockedShape parts() const { return {image.n * dilation.h * dilation.w, image.blocks, h, w}; }
 };

@@ -11,7 +11,9 @@ namespace ringgrad::conv {
 inline constexpr int kMostInRun = 4;
 template <class T>
 struct Run {
-  int64_t offset, count;  // from the window's place to the first tap's
+  // from the window's place to the first tap's
+  int64_t offset;
+  int64_t count;
   T weight[kMostInRun];
 };
 
@@ -51,7 +53,8 @@ class Taps {
 
  private:
   cpu::Workspace<Run<T>> runs_;
-  int64_t pitch_, size_ = 0;
+  int64_t pitch_;
+  int64_t size_ = 0;
 };
 
 // What the windows of a piece of y see of x, in rows as long as the largest piece needs; and their

@@ -10,7 +10,9 @@ namespace ringgrad::conv {
 
 // The tiles of all images in row order: the unit of blocking is a range of them.
 struct TileGrid {
-  int64_t images, rows, columns;
+  int64_t images;
+  int64_t rows;
+  int64_t columns;
   int64_t count() const { return images * rows * columns; }
 };
 
@@ -34,7 +36,11 @@ class TileCursor {
   int64_t column() const { return column_; }
 
  private:
-  int64_t rows_, columns_, image_, row_, column_;
+  int64_t rows_;
+  int64_t columns_;
+  int64_t image_;
+  int64_t row_;
+  int64_t column_;
 };
 
 inline constexpr int64_t kMaxUnitTiles = 256;
@@ -47,10 +53,13 @@ template <class Scheme>
 class TileOrder {
  public:
   struct Tile {
-    int64_t image, row, column;
+    int64_t image;
+    int64_t row;
+    int64_t column;
   };
   struct Range {
-    int64_t begin, end;
+    int64_t begin;
+    int64_t end;
   };
 
   // Tiles first … first + count of the grid, at most kMaxUnitTiles, whose images have height x
@@ -90,7 +99,9 @@ class TileOrder {
  private:
   enum Kind { kRight, kWhole, kBelow, kCorner, kKinds };  // in this order
 
-  int64_t last_row_, last_column_;              // the last output of a tile there
+  // the last output of a tile there
+  int64_t last_row_;
+  int64_t last_column_;
   std::array<int64_t, kKinds + 1> start_ = {};  // of each kind
   std::array<Tile, kMaxUnitTiles> tiles_;
 };
@@ -135,8 +146,8 @@ template <class F, class Get, class Put>
   }
   Vector square[kEdge][kEdge];
   transform<F>(get, [&](int i, const Vector* row) { std::copy_n(row, kEdge, square[i]); });
-  const int64_t rows = std::min<int64_t>(kEdge, h - top),
-                columns = std::min<int64_t>(kEdge, w - left);
+  const int64_t rows = std::min<int64_t>(kEdge, h - top);
+  const int64_t columns = std::min<int64_t>(kEdge, w - left);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kChannelBlock, square[i][j]);
 }
@@ -147,8 +158,10 @@ template <class T>
 [[gnu::always_inline]] inline void fetch_tile(T* x, const BlockedShape& shape, int64_t step,
                                               int64_t image, int64_t block, int64_t row,
                                               int64_t column) {
-  const int64_t top = row * step, left = column * step;
-  const int64_t height = std::min(step, shape.h - top), width = std::min(step, shape.w - left);
+  const int64_t top = row * step;
+  const int64_t left = column * step;
+  const int64_t height = std::min(step, shape.h - top);
+  const int64_t width = std::min(step, shape.w - left);
   T* line =
       x + (image * shape.blocks + block) * shape.plane() + (top * shape.w + left) * kChannelBlock;
   for (int64_t i = 0; i < height; ++i, line += shape.w * kChannelBlock)
@@ -201,8 +214,12 @@ class TilePrefetcher {
   T* x_;
   const BlockedShape& shape_;
   const TileGrid& grid_;
-  int64_t step_, first_, count_, quota_;
-  int64_t block_ = 0, done_ = 0;
+  int64_t step_;
+  int64_t first_;
+  int64_t count_;
+  int64_t quota_;
+  int64_t block_ = 0;
+  int64_t done_ = 0;
   TileCursor tile_;  // number first_ + done_
 };
 
@@ -212,7 +229,10 @@ template <class Scheme, class T>
 [[gnu::always_inline]] inline void fetch_ahead(const T* x, const BlockedShape& shape, int64_t step,
                                                const TileOrder<Scheme>& tiles, int64_t i,
                                                int64_t block) {
-  if ((i += 16) >= tiles.count()) i -= tiles.count(), ++block;
+  if ((i += 16) >= tiles.count()) {
+    i -= tiles.count();
+    ++block;
+  }
   if (block >= shape.blocks || i >= tiles.count()) return;
   fetch_tile(x, shape, step, tiles[i].image, block, tiles[i].row, tiles[i].column);
 }

@@ -23,8 +23,10 @@
 
 namespace ringgrad::conv {
 
-inline constexpr double kP = 0.70710678118654752, kQ = 1.41421356237309505;
-inline constexpr double kP2 = kP * kP, kQ2 = kQ * kQ;
+inline constexpr double kP = 0.70710678118654752;
+inline constexpr double kQ = 1.41421356237309505;
+inline constexpr double kP2 = kP * kP;
+inline constexpr double kQ2 = kQ * kQ;
 
 // The positive ones among so many pairs of points.
 template <int pairs>
@@ -85,7 +87,8 @@ inline Vector half_polynomial(const Vector* c, double x2) {
 // wants it: G.
 template <int n, int pairs, bool kScaled = false>
 struct Evaluate {
-  static constexpr int kIn = n, kOut = 2 * pairs + 2;
+  static constexpr int kIn = n;
+  static constexpr int kOut = 2 * pairs + 2;
   static constexpr int group(int i) { return (i + 1) / 2; }
   static constexpr double scale(int pair) { return kScaled ? kScales<pairs>[pair] : 1; }
 
@@ -94,7 +97,8 @@ struct Evaluate {
     RINGGRAD_UNROLL
     for (int i = 0; i < pairs; ++i) {
       const double x = kPoints<pairs>[i];
-      Vector even = half_polynomial<n, 0>(c, x * x), odd = half_polynomial<n, 1>(c, x * x);
+      Vector even = half_polynomial<n, 0>(c, x * x);
+      Vector odd = half_polynomial<n, 1>(c, x * x);
       if constexpr (kScaled) even *= static_cast<float>(scale(i));
       const float at = scale(i) * x;
       v[1 + 2 * i] = even + at * odd;
@@ -107,12 +111,14 @@ struct Evaluate {
 // The adjoint of Evaluate, n sums over the points: Aᵀ, and scaled Gᵀ.
 template <int n, int pairs, bool kScaled = false>
 struct Moments {
-  static constexpr int kIn = 2 * pairs + 2, kOut = n;
+  static constexpr int kIn = 2 * pairs + 2;
+  static constexpr int kOut = n;
   static constexpr int group(int i) { return i % 2; }
   using Adjoint = Evaluate<n, pairs, kScaled>;
 
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* c) {
-    Vector sum[pairs], diff[pairs];
+    Vector sum[pairs];
+    Vector diff[pairs];
     double at[pairs];  // a pair's scale times its point to the power i
     RINGGRAD_UNROLL
     for (int k = 0; k < pairs; ++k) {
@@ -142,7 +148,8 @@ struct Moments {
 // Bᵀ of every scheme with these points.
 template <int pairs>
 struct Interpolate {
-  static constexpr int kIn = 2 * pairs + 2, kOut = kIn;
+  static constexpr int kIn = 2 * pairs + 2;
+  static constexpr int kOut = kIn;
   static constexpr int group(int i) { return (i + 1) / 2; }
 
   // Σ c[k] d[first + 2 k] with the coefficients c, the last of which, number `degree`, is 1
@@ -158,7 +165,8 @@ struct Interpolate {
     RINGGRAD_UNROLL
     for (int i = 0; i < pairs; ++i) {
       const auto& others = kProducts<pairs>[i];
-      const Vector even = sum(others, pairs - 1, d + 2), odd = sum(others, pairs - 1, d + 1);
+      const Vector even = sum(others, pairs - 1, d + 2);
+      const Vector odd = sum(others, pairs - 1, d + 1);
       const float x = kPoints<pairs>[i];
       v[1 + 2 * i] = even + x * odd;
       v[2 + 2 * i] = even - x * odd;
@@ -184,7 +192,8 @@ template <class F, bool kCheapGet = true, class Get, class Put>
     Vector half[F::kOut][F::kIn];
     RINGGRAD_UNROLL
     for (int j = 0; j < F::kIn; ++j) {
-      Vector in[F::kIn], out[F::kOut];
+      Vector in[F::kIn];
+      Vector out[F::kOut];
       RINGGRAD_UNROLL
       for (int i = 0; i < F::kIn; ++i) in[i] = get(i, j);
       F::apply(in, out);
@@ -229,7 +238,8 @@ inline constexpr int kFactorEdge = Scheme::Filter::kOut;
 template <class Scheme>
 constexpr int factor_of(int product) {
   constexpr int last = kFactorEdge<Scheme> - 1;
-  const int i = product / Scheme::kEdge, j = product % Scheme::kEdge;
+  const int i = product / Scheme::kEdge;
+  const int j = product % Scheme::kEdge;
   return (i < last ? i : last) * (last + 1) + (j < last ? j : last);
 }
 

@@ -11,12 +11,21 @@
 
 namespace ringgrad::conv {
 
-inline constexpr double kScaleP = 1 / (2 * kP * (kP2 - kQ2)), kScaleQ = 1 / (2 * kQ * (kQ2 - kP2));
+inline constexpr double kScaleP = 1 / (2 * kP * (kP2 - kQ2));
+inline constexpr double kScaleQ = 1 / (2 * kQ * (kQ2 - kP2));
 
 // Aᵀ of F(4,2): four outputs from the five products.
 inline void moments_of_five(const Vector* v, Vector* y) {
-  const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, p3 = kP * kP2, q3 = kQ * kQ2;
-  const Vector sum_p = v[0] + v[1], diff_p = v[0] - v[1], sum_q = v[2] + v[3], diff_q = v[2] - v[3];
+  const float p = kP;
+  const float q = kQ;
+  const float p2 = kP2;
+  const float q2 = kQ2;
+  const float p3 = kP * kP2;
+  const float q3 = kQ * kQ2;
+  const Vector sum_p = v[0] + v[1];
+  const Vector diff_p = v[0] - v[1];
+  const Vector sum_q = v[2] + v[3];
+  const Vector diff_q = v[2] - v[3];
   y[0] = sum_p + sum_q;
   y[1] = p * diff_p + q * diff_q;
   y[2] = p2 * sum_p + q2 * sum_q;
@@ -29,12 +38,20 @@ inline void moments_of_five(const Vector* v, Vector* y) {
 //   kStep 1   dy -> products for the data gradient, from columns p … p + 4
 template <int kStep>
 struct InputStride2 {
-  static constexpr int kIn = 4 * kStep + 1, kOut = 9;
+  static constexpr int kIn = 4 * kStep + 1;
+  static constexpr int kOut = 9;
   static constexpr int group(int i) { return i / 2; }
   [[gnu::always_inline]] static void apply(const Vector* d, Vector* v) {
-    const float p = kP, q = kQ, p2 = kP2, q2 = kQ2, sum = kP2 + kQ2, product = kP2 * kQ2;
-    const Vector odd_p = d[3 * kStep] - q2 * d[kStep], even_p = d[2 * kStep] - q2 * d[0];
-    const Vector odd_q = d[3 * kStep] - p2 * d[kStep], even_q = d[2 * kStep] - p2 * d[0];
+    const float p = kP;
+    const float q = kQ;
+    const float p2 = kP2;
+    const float q2 = kQ2;
+    const float sum = kP2 + kQ2;
+    const float product = kP2 * kQ2;
+    const Vector odd_p = d[3 * kStep] - q2 * d[kStep];
+    const Vector even_p = d[2 * kStep] - q2 * d[0];
+    const Vector odd_q = d[3 * kStep] - p2 * d[kStep];
+    const Vector even_q = d[2 * kStep] - p2 * d[0];
     v[0] = odd_p + p * even_p;
     v[1] = odd_p - p * even_p;
     v[2] = odd_q + q * even_q;
@@ -46,7 +63,8 @@ struct InputStride2 {
 };
 // products -> y
 struct OutputStride2 {
-  static constexpr int kIn = 9, kOut = 4;
+  static constexpr int kIn = 9;
+  static constexpr int kOut = 4;
   static constexpr int group(int i) { return i % 2; }
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* y) {
     moments_of_five(v, y);
@@ -56,12 +74,18 @@ struct OutputStride2 {
 };
 // dy -> products, the adjoint of OutputStride2
 struct OutputAdjointStride2 {
-  static constexpr int kIn = 4, kOut = 9;
+  static constexpr int kIn = 4;
+  static constexpr int kOut = 9;
   static constexpr int group(int i) { return i / 2; }
   [[gnu::always_inline]] static void apply(const Vector* y, Vector* v) {
-    const float p = kP, q = kQ, p2 = kP2, q2 = kQ2;
-    const Vector even_p = y[0] + p2 * y[2], odd_p = y[1] + p2 * y[3];
-    const Vector even_q = y[0] + q2 * y[2], odd_q = y[1] + q2 * y[3];
+    const float p = kP;
+    const float q = kQ;
+    const float p2 = kP2;
+    const float q2 = kQ2;
+    const Vector even_p = y[0] + p2 * y[2];
+    const Vector odd_p = y[1] + p2 * y[3];
+    const Vector even_q = y[0] + q2 * y[2];
+    const Vector odd_q = y[1] + q2 * y[3];
     v[0] = even_p + p * odd_p;
     v[1] = even_p - p * odd_p;
     v[2] = even_q + q * odd_q;
@@ -73,10 +97,14 @@ struct OutputAdjointStride2 {
 };
 // w -> factors
 struct FilterStride2 {
-  static constexpr int kIn = 3, kOut = 6;
+  static constexpr int kIn = 3;
+  static constexpr int kOut = 6;
   static constexpr int group(int i) { return i / 2; }
   [[gnu::always_inline]] static void apply(const Vector* w, Vector* u) {
-    const float p = kScaleP, q = kScaleQ, pp = kScaleP * kP, qq = kScaleQ * kQ;
+    const float p = kScaleP;
+    const float q = kScaleQ;
+    const float pp = kScaleP * kP;
+    const float qq = kScaleQ * kQ;
     u[0] = p * w[0] + pp * w[2];
     u[1] = pp * w[2] - p * w[0];
     u[2] = q * w[0] + qq * w[2];
@@ -87,10 +115,14 @@ struct FilterStride2 {
 };
 // factors -> dw, the adjoint of FilterStride2
 struct FilterAdjointStride2 {
-  static constexpr int kIn = 6, kOut = 3;
+  static constexpr int kIn = 6;
+  static constexpr int kOut = 3;
   static constexpr int group(int i) { return i % 2; }
   [[gnu::always_inline]] static void apply(const Vector* u, Vector* w) {
-    const float p = kScaleP, q = kScaleQ, pp = kScaleP * kP, qq = kScaleQ * kQ;
+    const float p = kScaleP;
+    const float q = kScaleQ;
+    const float pp = kScaleP * kP;
+    const float qq = kScaleQ * kQ;
     w[0] = p * (u[0] - u[1]) + q * (u[2] - u[3]);
     w[1] = u[5];
     w[2] = pp * (u[0] + u[1]) + (qq * (u[2] + u[3]) + u[4]);
@@ -98,7 +130,9 @@ struct FilterAdjointStride2 {
 };
 
 struct Stride2 {
-  static constexpr int kEdge = 9, kOutputStep = 4, kInputStep = 8;
+  static constexpr int kEdge = 9;
+  static constexpr int kOutputStep = 4;
+  static constexpr int kInputStep = 8;
   using Input = InputStride2<2>;
   using Output = OutputStride2;
   using OutputAdjoint = OutputAdjointStride2;
@@ -112,7 +146,8 @@ struct Stride2 {
 // The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer
 // taps (turned: the filters come so, see Direction).
 struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
-  static constexpr int kIn = 9, kOut = 8;
+  static constexpr int kIn = 9;
+  static constexpr int kOut = 8;
   static constexpr int group(int i) { return i % 4; }
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* x) {
     Vector odd[4];
@@ -125,7 +160,9 @@ struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
   }
 };
 struct Stride2Backward {
-  static constexpr int kEdge = 9, kOutputStep = 8, kInputStep = 4;
+  static constexpr int kEdge = 9;
+  static constexpr int kOutputStep = 8;
+  static constexpr int kInputStep = 4;
   using Input = InputStride2<1>;
   using Output = OutputStride2Backward;
   using Filter = FilterStride2;

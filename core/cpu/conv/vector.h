@@ -29,13 +29,17 @@ inline constexpr const char* kIsa = "baseline";
 #endif
 
 #if defined(__AVX512F__)
-inline constexpr int kLanes = 16, kRegisters = 32;
+inline constexpr int kLanes = 16;
+inline constexpr int kRegisters = 32;
 #elif defined(__AVX__)
-inline constexpr int kLanes = 8, kRegisters = 16;
+inline constexpr int kLanes = 8;
+inline constexpr int kRegisters = 16;
 #elif defined(__aarch64__)
-inline constexpr int kLanes = 4, kRegisters = 32;
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 32;
 #else
-inline constexpr int kLanes = 4, kRegisters = 16;
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 16;
 #endif
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
@@ -136,7 +140,8 @@ Vector load_if(bool wanted, const T* p) {
 
 inline Halves round_exactly(Vector v) {
   const Words bits = reinterpret_cast<Words>(v);
-  const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
+  const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const Words quiet = (bits >> 16) | 0x40;
   return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
 }
 // In one instruction, where there is such a one; it takes numbers below 2^-126 for zeros, as
@@ -338,7 +343,8 @@ inline void prefetch_for_writing(void* p) { RINGGRAD_PREFETCH("prefetchw", 1, 3)
 // and i + D.
 template <int D, int... I>
 inline void exchange(Vector& a, Vector& b, std::integer_sequence<int, I...>) {
-  const Vector x = a, y = b;
+  const Vector x = a;
+  const Vector y = b;
   a = __builtin_shufflevector(x, y, ((I & D) ? kLanes + I - D : I)...);
   b = __builtin_shufflevector(x, y, ((I & D) ? kLanes + I : I + D)...);
 }

@@ -19,7 +19,8 @@ using WinogradProduct =
 // exchanged.
 struct WinogradProblem {
   Stream stream;
-  BlockedShape in, out;
+  BlockedShape in;
+  BlockedShape out;
   int64_t offset;  // output tile (0, 0) begins to read `offset` rows and columns outside the input
   FilterShape filters;
   Direction direction;

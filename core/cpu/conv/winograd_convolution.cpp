@@ -72,10 +72,12 @@ class Convolution {
     ThreadWorkspaces workspaces(p_.stream, kProducts * (input_plane_ + product_plane_));
     parallel_for(p_.stream, units_, 1, [&](int64_t unit, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
-      float *const inputs = slice.data(), *const products = inputs + kProducts * input_plane_;
+      float* const inputs = slice.data();
+      float* const products = inputs + kProducts * input_plane_;
       const Tiles tiles = tiles_of(unit);
       for (int64_t block = 0; block < p_.in.blocks; ++block) transform_inputs(tiles, block, inputs);
-      const int64_t first = unit * blocking_.tiles, calls = kProducts * layout_.panel_count();
+      const int64_t first = unit * blocking_.tiles;
+      const int64_t calls = kProducts * layout_.panel_count();
       const auto prefetcher = [&](auto* image, const BlockedShape& shape, int64_t step,
                                   int64_t from) {
         return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
@@ -101,9 +103,8 @@ class Convolution {
                    [&](int64_t block, int64_t) { transform_inputs(tiles, block, inputs.data()); });
       parallel_for(p_.stream, layout_.panel_count(), 1, [&](int64_t panel, int64_t) {
         const ThreadWorkspaces::Slice slice(workspaces);
-        float *const scratch = slice.data() + kProducts * product_plane_, *const factors =
-                                                                              scratch +
-                                                                              kFilterScratch;
+        float* const scratch = slice.data() + kProducts * product_plane_;
+        float* const factors = scratch + kFilterScratch;
         transform_panel(panel, scratch, factors);
         make_panel(tiles, panel, inputs.data(), factors, slice.data(), [] {});
         stream_fence();
@@ -186,8 +187,8 @@ class Convolution {
                          int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);
     for (int64_t i = 0; i < tiles.count(); ++i, from += width) {
-      const int64_t top = tiles[i].row * Scheme::kOutputStep,
-                    left = tiles[i].column * Scheme::kOutputStep;
+      const int64_t top = tiles[i].row * Scheme::kOutputStep;
+      const int64_t left = tiles[i].column * Scheme::kOutputStep;
       T* const to = y_ + (tiles[i].image * p_.out.blocks + block) * p_.out.plane() +
                     (top * p_.out.w + left) * kChannelBlock + lane;
       const T* const addend = addend_ ? addend_ + (to - y_) : nullptr;
@@ -211,7 +212,9 @@ class Convolution {
   FactorLayout layout_;
   Blocking blocking_;
   int64_t units_;
-  int64_t input_plane_, product_plane_;  // floats between planes: an odd number of cache lines
+  // floats between planes: an odd number of cache lines
+  int64_t input_plane_;
+  int64_t product_plane_;
   bool streams_;
   Bias bias_;
 };

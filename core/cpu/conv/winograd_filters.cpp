@@ -9,9 +9,12 @@ namespace ringgrad::conv {
 template <class Scheme, class Product>
 void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel,
                             float* scratch, float* factors) {
-  constexpr int kEdge = Scheme::Filter::kIn, kTaps = kEdge * kEdge, kFactors = kFactorEdge<Scheme>;
+  constexpr int kEdge = Scheme::Filter::kIn;
+  constexpr int kTaps = kEdge * kEdge;
+  constexpr int kFactors = kFactorEdge<Scheme>;
   const FactorLayout layout(kFactors, shape, direction, Product::kTerms);
-  const int64_t width = panel_width(panel, layout.blocks), plane = layout.plane(panel);
+  const int64_t width = panel_width(panel, layout.blocks);
+  const int64_t plane = layout.plane(panel);
   const RightMatrix packed = packed_panel(factors, layout.rows, width);
   const bool turned = direction == Direction::BackwardInput;
   float* const block = scratch + kTaps * kChannelBlock * kChannelBlock;

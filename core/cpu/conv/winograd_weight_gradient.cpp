@@ -29,7 +29,8 @@ struct Blocking {
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
 // More than this: see Note [What is fetched when].
 constexpr int64_t kNearAccumulators = 512 << 10;
-constexpr int64_t kMinParts = 4, kMaxParts = 16;
+constexpr int64_t kMinParts = 4;
+constexpr int64_t kMaxParts = 16;
 constexpr int64_t kMinTiles = 48;
 // Tiles of both operands that stay cached while a chunk's register tiles read them.
 constexpr int64_t kGroup = 64;
@@ -38,7 +39,9 @@ constexpr int64_t kGroup = 64;
 // a tile; or two, as a word of integers, and before the words of each group of tiles is a row of
 // their scales. Planes have an odd number of cache lines, which keeps them out of one cache set.
 struct Panels {
-  int64_t blocks, rows, products;
+  int64_t blocks;
+  int64_t rows;
+  int64_t products;
   int64_t plane(int64_t panel) const {
     return (rows * panel_width(panel, blocks) / kChannelBlock | 1) * kChannelBlock;
   }
@@ -87,9 +90,11 @@ class WeightGradient {
   // T (C + K) of each product: T makes them equally many, or half as many, where the accumulators
   // are in a thread's cache.
   Blocking choose_blocking() const {
-    const int64_t tiles = grid_.count(), c = p_.in.channels(), k = p_.out.channels();
-    const int64_t equally_many = 2 * kFactors * c * k / (kProducts * (c + k)),
-                  least = kIntegers ? kGroup : kMinTiles;
+    const int64_t tiles = grid_.count();
+    const int64_t c = p_.in.channels();
+    const int64_t k = p_.out.channels();
+    const int64_t equally_many = 2 * kFactors * c * k / (kProducts * (c + k));
+    const int64_t least = kIntegers ? kGroup : kMinTiles;
     const bool shared = accumulator_bytes() > kLargestAccumulators;
     const int64_t wanted =
         std::clamp(shared ? equally_many : equally_many / 2, least, kMaxUnitTiles);
@@ -105,12 +110,15 @@ class WeightGradient {
 
   // A chunk of accumulators, [factor][c][k], belongs to a panel of c and a panel of k.
   struct Chunk {
-    int64_t row_panel, column_panel;
-    int64_t rows, columns;
+    int64_t row_panel;
+    int64_t column_panel;
+    int64_t rows;
+    int64_t columns;
     int64_t plane() const { return rows * columns + kChannelBlock; }
   };
   Chunk chunk(int64_t index) const {
-    const int64_t row = index / panels(p_.out.blocks), column = index % panels(p_.out.blocks);
+    const int64_t row = index / panels(p_.out.blocks);
+    const int64_t column = index % panels(p_.out.blocks);
     return {row, column, panel_width(row, p_.in.blocks), panel_width(column, p_.out.blocks)};
   }
   int64_t chunk_count() const { return panels(p_.in.blocks) * panels(p_.out.blocks); }
@@ -124,24 +132,27 @@ class WeightGradient {
                                 accumulators + x_panels_.floats() + dy_panels_.floats() + kScratch);
     parallel_for(p_.stream, blocking_.parts, 1, [&](int64_t part, int64_t) {
       const ThreadWorkspaces::Slice slice(workspaces);
-      float *const sums = slice.data(), *const x = sums + accumulators,
-                   *const dy = x + x_panels_.floats();
+      float* const sums = slice.data();
+      float* const x = sums + accumulators;
+      float* const dy = x + x_panels_.floats();
       float* const scratch = dy + dy_panels_.floats();
-      const int64_t first = units_ * part / blocking_.parts,
-                    last = units_ * (part + 1) / blocking_.parts;
+      const int64_t first = units_ * part / blocking_.parts;
+      const int64_t last = units_ * (part + 1) / blocking_.parts;
       for (int64_t unit = first; unit < last; ++unit) {
         const Tiles tiles = tiles_of(unit);
         for (int64_t block = 0; block < p_.in.blocks; ++block)
           transform_x(tiles, block, x, scratch);
         for (int64_t block = 0; block < p_.out.blocks; ++block)
           transform_dy(tiles, block, dy, scratch);
-        const int64_t next = (unit + 1) * blocking_.tiles, calls = kProducts * chunk_count();
+        const int64_t next = (unit + 1) * blocking_.tiles;
+        const int64_t calls = kProducts * chunk_count();
         TilePrefetcher next_x(x_, p_.in, grid_, Scheme::kInputStep, next, blocking_.tiles, calls);
         TilePrefetcher next_dy(dy_, p_.out, grid_, Scheme::kOutputStep, next, blocking_.tiles,
                                calls);
         for (int product = 0; product < kProducts; ++product)
           for (int64_t i = 0; i < chunk_count(); ++i) {
-            next_x.fetch(), next_dy.fetch();
+            next_x.fetch();
+            next_dy.fetch();
             accumulate(tiles, product, chunk(i), x, dy, sums + i * kChunkFloats, unit == first);
           }
       }
@@ -162,7 +173,8 @@ class WeightGradient {
   }
 
   void run_shared() {
-    const Workspace<float> x(p_.stream, x_panels_.floats()), dy(p_.stream, dy_panels_.floats());
+    const Workspace<float> x(p_.stream, x_panels_.floats());
+    const Workspace<float> dy(p_.stream, dy_panels_.floats());
     // With a single block of tiles a chunk is finished as soon as it is summed, and needs no memory
     // of its own.
     const bool single = units_ == 1;
@@ -217,13 +229,14 @@ class WeightGradient {
   void transform_operand(const T* image, const BlockedShape& shape, const Panels& layout,
                          int64_t step, int64_t offset, const Tiles& tiles, int64_t block,
                          int64_t lane, float* panels, float* scratch) const {
-    const int64_t panel = block / 2, width = panel_width(panel, shape.blocks),
-                  plane = layout.plane(panel);
+    const int64_t panel = block / 2;
+    const int64_t width = panel_width(panel, shape.blocks);
+    const int64_t plane = layout.plane(panel);
     const bool fetches_ahead = accumulator_bytes() > kNearAccumulators;
     float* to = panels + layout.offset(panel) + block % 2 * kChannelBlock + lane;
     for (int64_t first = 0; first < tiles.count(); first += kGroup, to += kGroupRows * width) {
-      const int64_t count = std::min(kGroup, tiles.count() - first),
-                    next_plane = kIntegers ? kScratchPlane : plane;
+      const int64_t count = std::min(kGroup, tiles.count() - first);
+      const int64_t next_plane = kIntegers ? kScratchPlane : plane;
       float* next = kIntegers ? scratch : to;
       for (int64_t i = first; i < first + count; ++i, next += kIntegers ? kLanes : width) {
         if (fetches_ahead) fetch_ahead(image, shape, step, tiles, i, block);
@@ -303,12 +316,14 @@ class WeightGradient {
   }
 
   const WinogradProblem& p_;
-  const T *x_, *dy_;
+  const T* x_;
+  const T* dy_;
   float* dw_;
   TileGrid grid_;
   Blocking blocking_;
   int64_t units_;
-  Panels x_panels_, dy_panels_;
+  Panels x_panels_;
+  Panels dy_panels_;
 };
 
 }  // namespace

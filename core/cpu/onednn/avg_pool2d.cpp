@@ -9,7 +9,10 @@ namespace {
 // from 0.
 struct Window {
   dnnl::algorithm algorithm;
-  memory::dims strides, kernel, before, after;
+  memory::dims strides;
+  memory::dims kernel;
+  memory::dims before;
+  memory::dims after;
 
   Window(const Tensor& y, const Tensor& x, const Pool2dOptions& o)
       : algorithm(o.count_padding ? dnnl::algorithm::pooling_avg_include_padding

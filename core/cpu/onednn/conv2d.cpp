@@ -13,7 +13,9 @@ enum class Pass { Forward, BackwardInput, BackwardWeight };
 // The arguments of a call: x and w stand for dx and dw in the backward passes, y for dy.
 struct Call {
   Pass pass;
-  const Tensor &x, &w, &y;
+  const Tensor& x;
+  const Tensor& w;
+  const Tensor& y;
   Tensor bias;
   const Conv2dOptions& o;
 };
@@ -37,15 +39,21 @@ Primitive make(const Call& c) {
   const auto algorithm = conv_algorithm() == ConvAlgorithm::Direct
                              ? dnnl::algorithm::convolution_direct
                              : dnnl::algorithm::convolution_auto;
-  const Pair &stride = c.o.stride, &padding = c.o.padding, &dilation = c.o.dilation;
-  const Shape &x = c.x.shape(), &w = c.w.shape(), &y = c.y.shape();
-  const memory::dims strides = {stride.h, stride.w}, gaps = {dilation.h - 1, dilation.w - 1};
+  const Pair& stride = c.o.stride;
+  const Pair& padding = c.o.padding;
+  const Pair& dilation = c.o.dilation;
+  const Shape& x = c.x.shape();
+  const Shape& w = c.w.shape();
+  const Shape& y = c.y.shape();
+  const memory::dims strides = {stride.h, stride.w};
+  const memory::dims gaps = {dilation.h - 1, dilation.w - 1};
   const memory::dims before = {padding.h, padding.w};
   const memory::dims after = {
       (y[2] - 1) * stride.h + dilation.h * (w[2] - 1) + 1 - x[2] - padding.h,
       (y[3] - 1) * stride.w + dilation.w * (w[3] - 1) + 1 - x[3] - padding.w};
-  const memory::desc images = description(c.x), outputs = description(c.y),
-                     filters = any_filters(c, c.x.dtype());
+  const memory::desc images = description(c.x);
+  const memory::desc outputs = description(c.y);
+  const memory::desc filters = any_filters(c, c.x.dtype());
   const memory::desc bias = c.bias.defined() ? description(c.bias) : memory::desc();
   const auto forward = describe<dnnl::convolution_forward>(
       std::tuple<>(), dnnl::prop_kind::forward_training, algorithm, images, filters, bias, outputs,
@@ -126,7 +134,9 @@ bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride,
 bool conv2d_backward_weight_onednn(Stream stream, const Tensor& dw, const Tensor& dy,
                                    const Tensor& x, const Conv2dOptions& o) {
   // Its bfloat16 kernels leave the gradient of what meets only padding uninitialised.
-  const Shape &image = x.shape(), &kernel = dw.shape(), &windows = dy.shape();
+  const Shape& image = x.shape();
+  const Shape& kernel = dw.shape();
+  const Shape& windows = dy.shape();
   if (x.dtype() == DType::BFloat16 &&
       !(meets_image(image[2], windows[2], kernel[2], o.stride.h, o.padding.h, o.dilation.h) &&
         meets_image(image[3], windows[3], kernel[3], o.stride.w, o.padding.w, o.dilation.w)))

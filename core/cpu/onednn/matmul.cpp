@@ -16,7 +16,8 @@ Tensor operand(const Tensor& x) {
 
 bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tensor& b_,
                    const Tensor& bias_) {
-  const Tensor a = operand(a_), b = operand(b_);
+  const Tensor a = operand(a_);
+  const Tensor b = operand(b_);
   // Both repeat, which it refuses.
   if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;
   if (!supports(c) || a.numel() == 0 || has_internal_overlap(a) || has_internal_overlap(b))

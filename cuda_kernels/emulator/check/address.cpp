@@ -78,7 +78,8 @@ namespace {
 constexpr size_t kAtOnce = 500;  // addresses in one command
 
 struct Place {
-  std::string module, symbol;
+  std::string module;
+  std::string symbol;
   unsigned long offset;
 };
 Place place_of(const void* pc) {

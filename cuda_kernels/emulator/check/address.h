@@ -26,7 +26,8 @@ class MemoryMap {
 
  private:
   struct Range {
-    uintptr_t begin, end;
+    uintptr_t begin;
+    uintptr_t end;
     Memory memory;
   };
   void look_at_thread(const Block& block);

@@ -54,7 +54,8 @@ void Checker::access(const Access& access, Memory memory) {
 }
 
 void Checker::check_bounds(const Access& access) {
-  const auto begin = reinterpret_cast<uintptr_t>(access.address), end = begin + access.bytes;
+  const auto begin = reinterpret_cast<uintptr_t>(access.address);
+  const auto end = begin + access.bytes;
   if (begin >= known_begin_ && end <= known_end_) return;
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
@@ -90,7 +91,8 @@ bool Checker::ordered(const Trace& earlier, Memory memory) const {
 
 void Checker::check_races(const Access& access, Memory memory) {
   const auto thread = static_cast<uint32_t>(running_block->thread());
-  const auto begin = reinterpret_cast<uintptr_t>(access.address), end = begin + access.bytes;
+  const auto begin = reinterpret_cast<uintptr_t>(access.address);
+  const auto end = begin + access.bytes;
   for (uintptr_t word_begin = begin & ~uintptr_t{3}; word_begin < end; word_begin += 4) {
     uint8_t bytes = 0;
     for (uintptr_t i = 0; i < 4; ++i)
@@ -123,7 +125,8 @@ void Checker::check_races(const Access& access, Memory memory) {
 void Checker::report(const Access& access, const std::string& problem, const Trace* other) {
   if (!reported_.insert({access.pc, other ? other->pc : nullptr}).second || ++found_ > kListed)
     return;
-  const uint3 t = threadIdx, b = blockIdx;
+  const uint3 t = threadIdx;
+  const uint3 b = blockIdx;
   reports_ += str("\n  ", source_line(access.pc), ": ", access.write ? "write" : "read", " of ",
                   access.bytes, " bytes by block (", b.x, ", ", b.y, ", ", b.z, "), thread (", t.x,
                   ", ", t.y, ", ", t.z, "): ", problem);

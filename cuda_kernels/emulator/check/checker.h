@@ -27,14 +27,18 @@ namespace ringgrad::emulator {
 struct Trace {
   const void* pc = nullptr;  // nullptr: none yet
   int64_t block;
-  uint32_t thread, barrier, warp_barrier;  // who, and how many barriers before
-  uint8_t bytes;                           // of the word, one bit each
+  // who, and how many barriers before
+  uint32_t thread;
+  uint32_t barrier;
+  uint32_t warp_barrier;
+  uint8_t bytes;  // of the word, one bit each
   bool atomic;
 };
 
 struct Word {  // 4 bytes
   uint32_t launch = 0;
-  Trace write, read;
+  Trace write;
+  Trace read;
 };
 
 // For every word of memory, who wrote and who read it last in the current launch.
@@ -83,15 +87,20 @@ class Checker {
   int device_ = 0;
   uint32_t launch_ = 0;
   int64_t block_ = 0;
-  uint32_t barrier_ = 0, warp_barriers_[32] = {};
+  uint32_t barrier_ = 0;
+  uint32_t warp_barriers_[32] = {};
   // Of this launch: how many barriers each block had passed at the fence before its first atomic
   // function.
   std::unordered_map<int64_t, uint32_t> released_;
   // Of this block: whether it has passed a fence before an atomic function, such a function, and a
   // fence behind it.
-  bool fenced_ = false, told_ = false, acquired_ = false;
+  bool fenced_ = false;
+  bool told_ = false;
+  bool acquired_ = false;
   uint32_t fenced_at_ = 0;
-  uintptr_t known_begin_ = 0, known_end_ = 0;  // the allocation that was accessed last
+  // the allocation that was accessed last
+  uintptr_t known_begin_ = 0;
+  uintptr_t known_end_ = 0;
 
   int found_ = 0;
   std::string reports_;

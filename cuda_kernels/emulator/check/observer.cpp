@@ -80,7 +80,8 @@ class CheckingObserver : public Observer {
   }
 
  private:
-  static constexpr int64_t kFirstBlocks = 4, kAllBlocks = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kFirstBlocks = 4;
+  static constexpr int64_t kAllBlocks = std::numeric_limits<int64_t>::max();
   const Grid* grid_ = nullptr;
   MemoryMap map_;
   std::unique_ptr<Checker> checker_;

@@ -12,7 +12,9 @@
 namespace ringgrad::emulator {
 namespace {
 
-constexpr uintptr_t kSector = 32, kBanks = 32, kBankBytes = 4;
+constexpr uintptr_t kSector = 32;
+constexpr uintptr_t kBanks = 32;
+constexpr uintptr_t kBankBytes = 4;
 
 // A request to shared memory is split into parts of this many bytes: the 4-byte words of a whole
 // warp, the 8-byte words of half a warp, or the 16-byte words of a quarter. ldmatrix reads one
@@ -20,7 +22,8 @@ constexpr uintptr_t kSector = 32, kBanks = 32, kBankBytes = 4;
 constexpr size_t kPartBytes = kBanks * kBankBytes;
 
 struct Passes {
-  int64_t needed, least;
+  int64_t needed;
+  int64_t least;
 };
 // Counts the passes for words that are requested together. Each word counts once, because lanes
 // that want the same word share it.
@@ -103,7 +106,8 @@ KernelCounts Profile::counts() const {
   for (const auto& [place, site] : sites_) {
     AccessCount& count = by_line[{lines[next], site.count.shared, site.count.write}];
     count.line = lines[next++];
-    count.shared = site.count.shared, count.write = site.count.write;
+    count.shared = site.count.shared;
+    count.write = site.count.write;
     count.add(site.count);
     if (site.atomic) result.instructions["atomic"] += site.count.requests;
     if (site.async) result.instructions["cp.async"] += site.count.requests;

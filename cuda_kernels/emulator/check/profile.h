@@ -39,7 +39,8 @@ class Profile {
   using Request = std::vector<LaneAccess>;
   struct Site {
     AccessCount count;
-    bool atomic = false, async = false;
+    bool atomic = false;
+    bool async = false;
     std::map<int, int> executions;                       // by thread, in this block
     std::map<std::pair<int, int>, Request> in_progress;  // by warp and execution
   };
@@ -48,7 +49,9 @@ class Profile {
 
   const int64_t blocks_;
   bool active_ = false;
-  int64_t launches_ = 0, all_blocks_ = 0, threads_ = 0;
+  int64_t launches_ = 0;
+  int64_t all_blocks_ = 0;
+  int64_t threads_ = 0;
   std::map<std::pair<const void*, bool>, Site> sites_;  // by place and direction
   std::map<std::string, int64_t> instructions_;
 };

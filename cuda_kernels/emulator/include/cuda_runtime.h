@@ -73,7 +73,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
 
-inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaEventDefault = 0;
+inline constexpr unsigned cudaEventDisableTiming = 2;
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
@@ -102,7 +103,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 // ---- launches -----------------------------------------------------------------------------------
 struct cudaLaunchConfig_t {
-  dim3 gridDim, blockDim;
+  dim3 gridDim;
+  dim3 blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
 };
