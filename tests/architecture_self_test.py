@@ -99,6 +99,7 @@ MUTANTS = [
     ("book", "README.md", "# small\n", 1),
     ("book", "CMakeLists.txt", GOOD["CMakeLists.txt"].replace("os socket", "os socket gone"), 1),
     ("macros", "nn/module.h", '#pragma once\n#include "ringgrad/core/base/check.h"\n', 2),
+    ("documents", "nn/module.cpp", "\nauto f() { return nlohmann::json::parse(text); }\n", 2),
     ("locales", "nn/module.cpp", "\nvoid f() { std::ostringstream text; }\n", 2),
     ("locales", "nn/module.cpp", "std::ifstream in(path);\n", 1),
     ("locales", "nn/module.cpp", 'void f() { std::snprintf(text, 9, "%.4g", 0.5); }\n', 1),

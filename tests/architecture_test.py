@@ -286,6 +286,21 @@ def macros(tree):
     return sum(s.is_header for s in tree.cpp), breaches
 
 
+PARSES_JSON = re.compile(r"\bjson::(sax_)?parse\(|\bjson::accept\(")
+PARSERS = ("program/console/json_text.cpp", "nn/safetensors_header.cpp")
+
+
+def documents(tree):
+    """JSON is read where the depth of its brackets is bounded: nlohmann's functions call themselves for each level."""
+    sources = [s for s in tree.cpp if s.folder not in ("tests", "bench") and s.path not in PARSERS]
+    breaches = [
+        Breach(s.path, line, "JSON is parsed here", "json_from() or json_if_whole() of program/console/json_text.h")
+        for s in sources
+        for line, _ in each_line(s, PARSES_JSON)
+    ]
+    return len(sources), breaches
+
+
 # These functions follow the locale that a program has chosen, in C++ or in C.
 LOCALE_DEPENDENT = re.compile(
     r"(?<!Classic<)\bstd::[io]?(stringstream|fstream)\b(?!>)(?=\s*[\w({])"
@@ -392,7 +407,7 @@ def kernels(tree):
 
 RULES = [
     *(layers, rooms, optional, roots, vendors, device_code, lines, columns, one_a_line, formatting, budget, book, readmes),
-    *(macros, locales, top_level, objects, kernels, names),
+    *(macros, documents, locales, top_level, objects, kernels, names),
 ]
 
 

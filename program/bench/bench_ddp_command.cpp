@@ -26,6 +26,7 @@
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/machine.h"
 #include "ringgrad/program/run/recipe.h"
@@ -113,7 +114,7 @@ json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row,
   if (result.exit_code != kOk)
     throw JobFailed(result.exit_code,
                     fmt::format("bench ddp: row {}: {}", row.name, result.report));
-  return json::parse(std::ifstream(file));
+  return json_from(text_of(file));
 }
 
 double largest_difference(const fs::path& a, const fs::path& b) {
@@ -249,7 +250,7 @@ json read_measurements(const std::string& path) {
   const fs::path file = fs::is_directory(from) ? from / "measurements.json" : from;
   CHECK_AS(DataError, fs::exists(file), "bench ddp: there is no ", file.string(),
            ", where --from expects what was measured");
-  json measured = json::parse(text_of(file), nullptr, false);
+  json measured = json_if_whole(text_of(file));
   CHECK_AS(DataError,
            measured.is_object() && measured.contains("rounds") && !measured["rounds"].empty(),
            "bench ddp: ", file.string(), " is damaged, or no measurements.json of bench ddp");

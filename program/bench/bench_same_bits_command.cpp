@@ -10,6 +10,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"
@@ -20,6 +21,7 @@
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/recipe.h"
 #include "ringgrad/program/run/temporary_directory.h"
@@ -148,7 +150,7 @@ json measure_on_ranks(const BenchSameBitsOptions& options) {
   const int code = launch_or_throw(
       [] {}, {.num_processes = options.ranks, .environment = {{kFileVariable, file.string()}}});
   if (code != kOk) throw JobFailed(code, "bench same-bits: its ranks have failed");
-  return json::parse(std::ifstream(file));
+  return json_from(text_of(file));
 }
 
 int measure_as_rank(const BenchSameBitsOptions& options) {

@@ -9,6 +9,7 @@
 #include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/report/run_record.h"
 #include "ringgrad/program/trace/one_clock.h"
 #include "ringgrad/program/trace/perfetto.h"
@@ -181,8 +182,7 @@ void Course::gather() {
     return;
   }
   for (const std::string& text : all_gather_texts(*group_, to_json(own_measurements()).dump()))
-    if (group_->is_main_process())
-      now_.ranks.push_back(rank_from_json(nlohmann::json::parse(text)));
+    if (group_->is_main_process()) now_.ranks.push_back(rank_from_json(json_from(text)));
 }
 
 double Course::throttled() const {

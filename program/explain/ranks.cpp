@@ -4,9 +4,11 @@
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/explain/page.h"
 #include "ringgrad/program/run/temporary_directory.h"
 
@@ -33,7 +35,7 @@ JobEnd run_ranks(const Page& page, const std::string& part, int ranks) {
   const JobResult result = supervise(job);
   if (result.exit_code > kSignal) throw JobFailed(result.exit_code, "explain: " + result.report);
   JobEnd end{result.exit_code, result.report, seconds_since(start), {}};
-  if (end.exit_code == kOk) end.answers = nlohmann::json::parse(std::ifstream(file));
+  if (end.exit_code == kOk) end.answers = json_from(text_of(file));
   return end;
 }
 
@@ -62,7 +64,7 @@ void play(const std::function<nlohmann::json(ProcessGroup&)>& body, const InitOp
     const nlohmann::json own = body(process_group());
     nlohmann::json all = nlohmann::json::array();
     for (const std::string& text : all_gather_texts(process_group(), own.dump()))
-      all.push_back(nlohmann::json::parse(text));
+      all.push_back(json_from(text));
     if (process_group().is_main_process()) std::ofstream(variable(kAnswers)) << all << std::flush;
   };
   launch_or_throw(meet_and_answer, {.group = group});

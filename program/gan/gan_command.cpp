@@ -17,6 +17,7 @@
 #include "ringgrad/program/commands/image_grid.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/run_of_ranks.h"
 #include "ringgrad/program/run/saved_model.h"
 
@@ -184,7 +185,7 @@ class GanTraining {
     const std::string path = RunDirectory::open(options_.resume, kGanRun).checkpoint();
     const auto progress = gan_.load(path);
     try {
-      const json at = json::parse(progress.at("gan"));
+      const json at = json_from(progress.at("gan"));
       at.at("step").get_to(step_);
       loader_.load_state({at.at("sampler").at(0), at.at("sampler").at(1), at.at("sampler").at(2)});
       epoch_ = {at.at("epoch").at(0), at.at("epoch").at(1), at.at("steps")};

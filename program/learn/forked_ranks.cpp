@@ -15,6 +15,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/distributed/failure.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/learn/grading.h"
 
 namespace ringgrad::program {
@@ -106,8 +107,7 @@ std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
     int status = 0;
     waitpid(process.id, &status, 0);
     RankResult result;
-    if (const auto said = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-        !said.is_discarded()) {
+    if (const auto said = json_if_whole(text); !said.is_discarded()) {
       result.answer = said.value("answer", nlohmann::json());
       result.error = said.value("error", "");
       result.noticed = said.value("noticed", false);

@@ -17,6 +17,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
+#include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {
 namespace {
@@ -106,7 +107,7 @@ Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds) {
   Grade outcome;
   size_t at = 0;
   for (size_t end; (end = said.find('\n', at)) != std::string::npos; at = end + 1) {
-    const auto line = nlohmann::json::parse(said.substr(at, end - at));
+    const auto line = json_from(said.substr(at, end - at));
     const std::string kind = line["kind"];
     const std::string text = line["text"];
     if (kind == "begins") outcome.failed = text;

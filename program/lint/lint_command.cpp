@@ -22,6 +22,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/lint/lint.h"
 #include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/other_version.h"
@@ -75,7 +76,7 @@ std::vector<nlohmann::json> read_observations(const fs::path& directory) {
   std::vector<nlohmann::json> ranks;
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (entry.path().extension() != ".json") continue;
-    auto rank = nlohmann::json::parse(text_of(entry.path()), nullptr, false);
+    auto rank = json_if_whole(text_of(entry.path()));
     CHECK_AS(DataError, rank.is_object() && rank.value("rank", nlohmann::json()).is_number(),
              "lint: ", entry.path().string(),
              " is not what a rank has written, or only a part of it");

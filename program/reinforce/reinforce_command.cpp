@@ -13,6 +13,7 @@
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/run_of_ranks.h"
 #include "ringgrad/program/run/saved_model.h"
 
@@ -67,7 +68,7 @@ int train(const ReinforceOptions& o, const RunDirectory* run, ProcessGroup* grou
   if (!o.resume.empty()) {
     const auto progress = agent.load(RunDirectory::open(o.resume, kReinforceRun).checkpoint());
     if (const auto lengths = progress.find("lengths"); lengths != progress.end())
-      window.add(json::parse(lengths->second).get<std::vector<int64_t>>());
+      window.add(json_from(lengths->second).get<std::vector<int64_t>>());
   }
   const bool finished = window.solved() || agent.episodes() >= o.episodes;
   if (finished) {

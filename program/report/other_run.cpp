@@ -5,6 +5,7 @@
 
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
@@ -16,7 +17,7 @@ std::string value_text(const nlohmann::json& value) {
 }
 
 std::string what_was_measured(const std::string& path) {
-  const auto results = nlohmann::json::parse(text_of(path + "/measurements.json"), nullptr, false);
+  const auto results = json_if_whole(text_of(path + "/measurements.json"));
   if (!results.is_object()) return "measurements.json is damaged";
   std::string words;
   for (const char* key : {"model", "batch", "ranks", "device"})
@@ -53,7 +54,7 @@ OtherRun read_other_run(const std::string& called, const RunKind& kind) {
   const std::filesystem::path file = directory.path() / "metrics.jsonl";
   std::istringstream in(std::filesystem::exists(file) ? text_of(file) : "");
   for (std::string text; std::getline(in, text) && !in.eof();) {
-    const auto line = nlohmann::json::parse(text, nullptr, false);
+    const auto line = json_if_whole(text);
     if (!line.is_object()) continue;
     run.failure = line.contains("failed") && line["failed"].is_string()
                       ? line["failed"].get<std::string>()

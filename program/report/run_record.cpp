@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/nn/safetensors_header.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/report/findings.h"
 #include "ringgrad/program/run/run_directory.h"
 
@@ -23,7 +24,7 @@ constexpr uintmax_t kMostBytes = 256 << 20;  // of a file that is read whole
 nlohmann::json parsed(const fs::path& file) {
   CHECK_AS(DataError, InputFile(file).size() <= kMostBytes, "run: cannot read ", file.string(),
            ": it is too large");
-  return nlohmann::json::parse(text_of(file));
+  return json_from(text_of(file));
 }
 
 void read_config_of(RunRecord& run) {
@@ -99,7 +100,7 @@ void read_metrics_of(RunRecord& run) {
     ++number;
     if (in.eof() && run.state == RunRecord::Running) break;  // it is being written
     try {
-      const auto line = nlohmann::json::parse(text);
+      const auto line = json_from(text);
       run.failure = line.value("failed", "");
       if (line.contains("epoch"))
         take_epoch(run, line);
@@ -138,8 +139,7 @@ void read_saved_step_of(RunRecord& run) {
     const InputFile file(fs::path(run.path) / "checkpoint.safetensors");
     const auto metadata = nn::read_safetensors_header(file).metadata;
     const auto progress = metadata.find("progress");
-    if (progress != metadata.end())
-      nlohmann::json::parse(progress->second).at("step").get_to(run.saved_step);
+    if (progress != metadata.end()) json_from(progress->second).at("step").get_to(run.saved_step);
   } catch (const std::exception&) {
     // There is none, or it is damaged, which is said where it is needed.
   }

@@ -10,6 +10,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/other_version.h"
 
 namespace ringgrad::program {
@@ -80,7 +81,7 @@ DataFacts facts_from_metadata(const Metadata& metadata, const std::string& name)
   for (const char* key : kKeys) {
     const auto found = metadata.find(key);
     CHECK_AS(DataError, found != metadata.end(), "the metadata has no ", key);
-    json[key] = nlohmann::json::parse(found->second, nullptr, false);
+    json[key] = json_if_whole(found->second);
   }
   return facts_from_json(json);
 }
@@ -88,8 +89,8 @@ DataFacts facts_from_metadata(const Metadata& metadata, const std::string& name)
 nlohmann::json to_json(const DataFacts& f) {
   nlohmann::json json = {{"name", f.name}, {"classes", f.classes}, {"digest", f.digest}};
   json["input_size"] = {f.channels, f.image_size, f.image_size};
-  json["mean"] = nlohmann::json::parse(listed(f.mean));
-  json["std"] = nlohmann::json::parse(listed(f.std));
+  json["mean"] = json_from(listed(f.mean));
+  json["std"] = json_from(listed(f.std));
   return json;
 }
 

@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/distributed/transport/frame.h"
+#include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {
 namespace fs = std::filesystem;
@@ -73,9 +75,13 @@ bool has_only(const fs::path& folder, const auto& kind) {
 bool holds_a_run(const fs::path& folder) {
   std::error_code none;
   if (!fs::is_regular_file(folder / "config.json", none)) return false;
-  const auto config = nlohmann::json::parse(std::ifstream(folder / "config.json"), nullptr, false);
-  return config.is_object() &&
-         (config.contains("recipe") || config.contains("gan") || config.contains("reinforce"));
+  try {
+    const auto config = json_if_whole(text_of(folder / "config.json"));
+    return config.is_object() &&
+           (config.contains("recipe") || config.contains("gan") || config.contains("reinforce"));
+  } catch (const Error&) {  // it cannot be read
+    return false;
+  }
 }
 
 // Returns true for a run, for the folder of all runs, and for the folder of cached pictures.

@@ -18,6 +18,7 @@
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {
 
@@ -113,7 +114,7 @@ void RunDirectory::check_free() const {
   };
   if (fs::exists(path_ / "model.safetensors")) refuse("model.safetensors");
   if (fs::exists(path_ / "config.json")) {
-    const auto config = nlohmann::json::parse(text_of(path_ / "config.json"), nullptr, false);
+    const auto config = json_if_whole(text_of(path_ / "config.json"));
     if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
   } else if (fs::exists(path_ / "metrics.jsonl")) {
     refuse("metrics.jsonl");
@@ -186,7 +187,7 @@ void for_each_line(const fs::path& file, const auto& look) {
   if (!fs::exists(file)) return;
   std::istringstream in(text_of(file));
   for (std::string text; std::getline(in, text) && !in.eof();)
-    if (const auto line = nlohmann::json::parse(text, nullptr, false); line.is_object()) look(line);
+    if (const auto line = json_if_whole(text); line.is_object()) look(line);
 }
 
 }  // namespace
@@ -329,7 +330,7 @@ RunConfig read_config(const RunDirectory& run) {
     return DataError(fmt::format("run: {}/config.json {}{}", run.path().string(), how, why));
   };
   try {
-    return config_from(nlohmann::json::parse(text_of(run.path() / "config.json")));
+    return config_from(json_from(text_of(run.path() / "config.json")));
   } catch (const nlohmann::json::parse_error& error) {
     throw damaged("is damaged: ", without_number(error));
   } catch (const nlohmann::json::exception& error) {

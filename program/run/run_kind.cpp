@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
@@ -58,7 +59,7 @@ RunKind kind_of(const fs::path& directory) {
     return fs::exists(directory / "measurements.json", ignored) ? kBenchDdpRun : kAnyRun;
   nlohmann::json config;
   try {
-    config = nlohmann::json::parse(text_of(file), nullptr, false);
+    config = json_if_whole(text_of(file));
   } catch (const Error&) {  // it cannot be read, which is said where it is needed
   }
   // Other commands than `train` keep their settings under their names.

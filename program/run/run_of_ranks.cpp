@@ -9,6 +9,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {
 namespace {
@@ -85,7 +86,7 @@ int train_on_ranks(const RunOfRanks& job, const TrainRank& train) {
 
 nlohmann::json settings_of_run(const RunKind& kind, const std::string& run) {
   const std::filesystem::path file = RunDirectory::open(run, kind).path() / "config.json";
-  const auto config = nlohmann::json::parse(text_of(file), nullptr, false);
+  const auto config = json_if_whole(text_of(file));
   if (!config.is_object() || !config.contains(kind) || !config[kind].is_object())
     throw DataError(fmt::format("{}: {} lacks the settings of the run", kind, file.string()));
   return config[kind];

@@ -13,6 +13,7 @@
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
@@ -24,7 +25,7 @@ namespace {
 Metadata described(const Metadata& metadata) {
   const auto progress = metadata.find("progress");
   if (progress == metadata.end()) return metadata;
-  const auto json = nlohmann::json::parse(progress->second, nullptr, false);
+  const auto json = json_if_whole(progress->second);
   Metadata about = metadata;
   if (!json.is_object() || !json.contains("recipe")) return about;
   for (const char* key : {"model", "data"})

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "ringgrad/program/console/json_text.h"
+
 namespace ringgrad::program {
 namespace {
 
@@ -66,7 +68,7 @@ std::vector<StepRecord> on_one_clock(StepRecord own, ProcessGroup& group) {
   if (!group.is_main_process()) return {};
   std::vector<StepRecord> records;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    StepRecord record = nlohmann::json::parse(texts[rank]);
+    StepRecord record = json_from(texts[rank]);
     shift(record, -clocks[rank].offset);
     record.clock_offset = clocks[rank].offset;
     record.clock_bound = clocks[rank].bound;

@@ -11,6 +11,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/train/training.h"
 
 namespace ringgrad::program {
@@ -70,7 +71,7 @@ std::string to_text(const TrainingProgress& p) {
 TrainingProgress progress_from(const std::string& text, const Recipe& recipe, int64_t train_size) {
   TrainingProgress p;
   try {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = json_from(text);
     OtherVersion other;  // that of config.json, which has been told of
     const nlohmann::json wanted = to_json(recipe);
     const nlohmann::json found = to_json(recipe_from_json(json.at("recipe"), other));

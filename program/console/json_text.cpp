@@ -1,0 +1,46 @@
+#include "ringgrad/program/console/json_text.h"
+
+#include <fmt/format.h>
+
+namespace ringgrad::program {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostLevels = 100;
+
+// Returns the byte at which brackets are nested too deep, or the text's size. Where the text is no
+// JSON, the parser finds that by the byte at which this count goes wrong.
+size_t end_of_shallow(const std::string& text) {
+  int level = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (quoted) {
+      i += c == '\\';
+    } else if (c == '[' || c == '{') {
+      if (++level > kMostLevels) return i;
+    } else if (c == ']' || c == '}') {
+      --level;
+    }
+  }
+  return text.size();
+}
+
+}  // namespace
+
+json json_from(const std::string& text) {
+  if (const size_t end = end_of_shallow(text); end < text.size())
+    throw json::parse_error::create(
+        101, end, fmt::format("brackets are nested more than {} deep", kMostLevels), nullptr);
+  return json::parse(text);
+}
+
+json json_if_whole(const std::string& text) {
+  return end_of_shallow(text) < text.size() ? json(json::value_t::discarded)
+                                            : json::parse(text, nullptr, false);
+}
+
+}  // namespace ringgrad::program

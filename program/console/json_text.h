@@ -1,0 +1,17 @@
+// JSON from files that anybody may have written. All of the program reads JSON by these two.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace ringgrad::program {
+
+// Throws nlohmann's parse_error, also where brackets are nested more than 100 deep: nlohmann
+// copies, compares and prints a document by recursion, which would end the stack.
+nlohmann::json json_from(const std::string& text);
+// Does the same, but returns a document that is_discarded(), and no object, where json_from()
+// throws.
+nlohmann::json json_if_whole(const std::string& text);
+
+}  // namespace ringgrad::program

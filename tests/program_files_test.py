@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Files that somebody else has made: program_files_test.py PATH_TO_RINGGRAD [test names].
+
+Runs and pictures come from colleagues, archives and the network. They are read in bounded time and memory, or refused by
+name, and what they say decides neither where something is written nor whether other files can be read."""
+
+import json, pathlib, shutil, struct, sys, unittest, zlib
+
+from program_case import PROGRAM, ProgramCase, rewrite_safetensors, write_tiny
+from program_own_test import QUICK, READS, write_ppm
+
+RUNS = pathlib.Path(__file__).resolve().parent / "runs"
+DEEP = "[" * 80_000 + "]" * 80_000
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def png(width, height, depth=8, colour=6, data=b"\0" * 10):
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b""))
+
+
+def jpeg_of_scans(width, height, scans):
+    """A gray progressive JPEG: each scan says in a few bytes that no block has anything to add."""
+    part = lambda kind, data: struct.pack(">BBH", 0xFF, kind, len(data) + 2) + data
+    table = lambda kind, symbol: part(0xC4, bytes([kind]) + bytes([1] + [0] * 15) + bytes([symbol]))
+    blocks = ((width + 7) // 8) * ((height + 7) // 8)
+    first = part(0xDA, bytes([1, 1, 0x00, 0, 0, 0])) + bytes(blocks // 8 + 1)
+    runs = -(-blocks // 0x4000)  # code 0 and 14 bits: so many blocks end
+    bits = "".join("0" + "0" * 14 for _ in range(runs))
+    bits += "1" * (-len(bits) % 8)
+    later = part(0xDA, bytes([1, 1, 0x00, 1, 63, 0])) + bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
+    return (b"\xff\xd8" + part(0xDB, bytes([0]) + bytes([1] * 64))
+            + part(0xC2, struct.pack(">BHHB", 8, height, width, 1) + bytes([1, 0x11, 0]))
+            + table(0x00, 0) + table(0x10, 0xE0) + first + later * (scans - 1) + b"\xff\xd9")
+
+
+class Files(ProgramCase):
+    def copy(self, name, number, *parts, text=None):
+        """A run of tests/runs; `text` comes in the place of a value of one of its files."""
+        run = self.dir / "runs" / f"{number:04}-{name}"
+        shutil.copytree(RUNS / name, run)
+        if parts:
+            file, *keys = parts
+            text_there = (run / file).read_text()
+            document = json.loads(text_there.splitlines()[0] if file.endswith("l") else text_there)
+            inner = document
+            for key in keys[:-1]:
+                inner = inner[key]
+            inner[keys[-1]] = "HERE"
+            (run / file).write_text(json.dumps(document).replace('"HERE"', text) + "\n")
+        return run
+
+    # ---- JSON ----------------------------------------------------------------------------------------------------
+
+    def test_nested_brackets_cost_the_others_nothing(self):
+        places = [("finished", "config.json", "recipe", "lr"), ("finished", "config.json", "recipe", "more"), ("finished", "config.json", "seed"),
+                  ("finished", "config.json", "division", "ranks"), ("finished", "config.json", "data_dir"),
+                  ("finished", "metrics.jsonl", "loss"), ("finished", "metrics.jsonl", "gradient_norms"),
+                  ("finished", "summary.json", "ranks"), ("finished", "summary.json", "machine"),
+                  ("gan", "config.json", "gan", "lr"), ("gan", "metrics.jsonl", "step"),
+                  ("cart", "config.json", "reinforce", "seed"), ("bench", "measurements.json", "model"), ("bench", "measurements.json", "rounds")]
+        for number, (name, *place) in enumerate(places, 1):
+            self.copy(name, number, *place, text=DEEP)
+        self.copy("finished", 99)
+        self.assertIn("0099-finished", self.run_program("runs").stdout)
+        for number, (name, *place) in enumerate(places, 1):
+            for words in (["report"], ["watch"], ["eval"], ["predict"], ["compare", "99"], ["train", "--resume"], ["train", "--max-steps", "1", "--init"],
+                          ["inspect"], ["bench", "ddp", "--from"], ["gan", "--resume"], ["reinforce", "--resume"]):
+                with self.subTest(place=place, words=words):
+                    run = str(number)
+                    more = ["0"] if words == ["predict"] else []
+                    done = self.start(*words, run, *more)
+                    done.communicate(timeout=60)
+                    self.assertIn(done.returncode, range(9))
+
+    def test_nested_brackets_in_weights_and_observations(self):
+        write_tiny(self.dir / "data/digits")
+        self.run_program("train", "--parallel", "none", "--batch", "8", "--max-steps", "2", "--out", "run")
+        for file in ("checkpoint", "model"):
+            path = self.dir / f"run/{file}.safetensors"
+            data = path.read_bytes()
+            length = struct.unpack("<Q", data[:8])[0]
+            header = json.loads(data[8 : 8 + length])
+            about = {key: value for key, value in header.pop("__metadata__").items() if not key.startswith("sha256")}
+            for key in about:
+                changed = {**about, key: DEEP}
+                text = json.dumps({"__metadata__": changed, **header}).encode()
+                path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+                for words in (["train", "--resume", "run"], ["eval", "run"], ["inspect", str(path)], ["report", "run"], ["runs", "."],
+                              ["train", "--init", str(path), "--max-steps", "1", "--parallel", "none"]):
+                    with self.subTest(file=file, key=key, words=words):
+                        done = self.start(*words)
+                        done.communicate(timeout=60)
+                        self.assertIn(done.returncode, range(9))
+            text = ('{"a":' + DEEP + "}").encode()
+            path.write_bytes(struct.pack("<Q", len(text)) + text)
+            self.run_program("inspect", str(path), code=4)
+            path.write_bytes(data)
+        (self.dir / "seen").mkdir()
+        (self.dir / "seen/0.json").write_text('{"rank":0,"passes":' + DEEP + "}")
+        self.run_program("lint", "--from", "seen", code=4)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
