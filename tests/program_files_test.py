@@ -104,6 +104,47 @@ class Files(ProgramCase):
         (self.dir / "seen/0.json").write_text('{"rank":0,"passes":' + DEEP + "}")
         self.run_program("lint", "--from", "seen", code=4)
 
+    # ---- numbers of charts ---------------------------------------------------------------------------------------
+
+    NUMBERS = ["5e-324", "1e-310", "2.2250738585072014e-308", "1e-30", "1", "1.0000000000000002", "1e30", "1e300", "1.7976931348623157e308"]
+
+    def test_every_number_has_a_chart(self):
+        """A pair of numbers, each of which may be anything that JSON can say, in each chart of the page."""
+        line = json.loads((RUNS / "finished/metrics.jsonl").read_text().splitlines()[0])
+        numbers = self.NUMBERS + ["-" + number for number in self.NUMBERS] + ["0", "-0.0"]
+        run = self.copy("finished", 1)
+        for a in numbers:
+            for key in ("loss", "test_loss", "test_accuracy", "gradient_norms"):
+                with self.subTest(a=a, key=key):
+                    lines = []
+                    for epoch, number in enumerate([a, *numbers], 1):
+                        value = {"fc": "HERE"} if key == "gradient_norms" else "HERE"
+                        lines.append(json.dumps({**line, "epoch": epoch, "step": 4 * epoch, key: value}).replace('"HERE"', number))
+                    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+                    self.chart_is_whole()
+            for other in ("0", a, "1e300", "-1"):
+                with self.subTest(histogram=(a, other)):
+                    summary = json.loads((RUNS / "finished/summary.json").read_text())
+                    summary["step_histogram"].update(low_ms="A", high_ms="B")
+                    summary["ranks"][0]["step_ms"]["data"] = "A"
+                    summary["steps_per_epoch"] = 2**62
+                    (run / "summary.json").write_text(json.dumps(summary).replace('"A"', a).replace('"B"', other))
+                    self.chart_is_whole()
+
+    def chart_is_whole(self):
+        self.run_program("report", "1", "--out", "page.html")
+        page = (self.dir / "page.html").read_text()
+        for svg in page.split("<svg")[1:]:
+            svg = svg[: svg.index("</svg>")]
+            self.assertNotRegex(svg, r'(="|[MLHV ])-?(nan|inf)')
+            self.assertLessEqual(svg.count('class="grid"'), 30)
+
+    def test_watch_draws_every_number(self):
+        lines = [json.dumps({"step": step, "loss": "HERE"}).replace('"HERE"', number) for step, number in enumerate(self.NUMBERS, 1)]
+        run = self.copy("finished", 1)
+        (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + "\n".join(lines) + "\n")
+        self.assertIn("1", self.on_a_terminal("watch", "1"))
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/drawable.h"
 
 namespace ringgrad::program {
 namespace {
@@ -69,6 +70,7 @@ ScreenSize screen_size() {
 }
 
 std::vector<std::string> BraillePlot::lines() const {
+  const std::vector<Curve> curves = drawable(this->curves);
   double left = INFINITY;
   double right = -INFINITY;
   double bottom = INFINITY;

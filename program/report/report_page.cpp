@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/program/console/console.h"
@@ -108,8 +109,11 @@ std::string learning(const std::vector<RunRecord>& runs) {
     loss.push_back(test);
     accuracy.push_back(right);
 
+    constexpr double kMostSteps = 1e12;  // beyond are no steps of a run, but of a damaged file
+    const double planned = steps_per_epoch(run) * static_cast<double>(run.recipe.epochs);
     const auto each = static_cast<int64_t>(steps_per_epoch(run));
-    if (each <= 0 || run.has_preset()) continue;  // which has rates of its own
+    const bool drawn = each > 0 && planned > 0 && planned <= kMostSteps;
+    if (!drawn || run.has_preset()) continue;  // which has rates of its own
     Curve lr{label(runs, i, ""), {}};
     const optim::Schedule schedule = learning_rate(run.recipe, each);
     const int64_t steps = each * run.recipe.epochs;

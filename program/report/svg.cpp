@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "ringgrad/program/console/console.h"
+#include "ringgrad/program/console/drawable.h"
 #include "ringgrad/program/report/html.h"
 
 namespace ringgrad::program {
@@ -41,6 +43,16 @@ double width_of(const std::string& words) {
          }));
 }
 
+// The ends of an axis, which lie apart by more than rounding: so steps between them get somewhere.
+struct Ends {
+  double low;
+  double high;
+};
+Ends apart(double low, double high) {
+  const double least = 1e-9 * std::max(std::abs(low), std::abs(high));
+  return {low, high - low > least ? high : low + std::max(1.0, least)};
+}
+
 // Round numbers within [low, high], four to eight of them.
 std::vector<double> ticks_between(double low, double high) {
   const double raw = (high - low) / 5;
@@ -56,14 +68,18 @@ std::vector<double> ticks_between(double low, double high) {
   return ticks;
 }
 
-// 0.01, 0.1, 1 …, with steps between them where there are few.
+// 0.01, 0.1, 1 …, with steps between them where there are few, and without some where there are
+// many.
 std::vector<double> decades_between(double low, double high) {
   std::vector<double> ticks;
   const bool few = high / low < 300;
-  for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10)
-    for (const double digit : {1.0, 2.0, 5.0})
-      if ((few || digit == 1) && digit * decade >= low && digit * decade <= high)
-        ticks.push_back(digit * decade);
+  const int first = static_cast<int>(std::floor(std::log10(low)));
+  const int last = static_cast<int>(std::floor(std::log10(high)));
+  for (int power = first; power <= last; power += 1 + (last - first) / 9)
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      const double at = digit * std::pow(10, power);
+      if ((few || digit == 1) && at >= low && at <= high) ticks.push_back(at);
+    }
   return ticks;
 }
 
@@ -77,16 +93,13 @@ class Plot {
 
   // `logarithmic`: y; bottom is more than 0 then.
   Plot(double left, double right, double bottom, double top, bool logarithmic = false)
-      : logarithmic_(logarithmic),
-        left_(left),
-        right_(right > left ? right : left + 1),
-        bottom_(bottom),
-        top_(top > bottom ? top : bottom + 1) {}
+      : logarithmic_(logarithmic), x_(apart(left, right)), y_(apart(bottom, top)) {}
 
-  double x(double value) const { return kLeft + (value - left_) / (right_ - left_) * kWidth; }
+  double x(double value) const { return kLeft + (value - x_.low) / (x_.high - x_.low) * kWidth; }
   double y(double value) const {
-    const double part = logarithmic_ ? std::log(top_ / value) / std::log(top_ / bottom_)
-                                     : (top_ - value) / (top_ - bottom_);
+    const double part = logarithmic_ ? (std::log(y_.high) - std::log(value)) /
+                                           (std::log(y_.high) - std::log(y_.low))
+                                     : (y_.high - value) / (y_.high - y_.low);
     return kTop + part * kHeight;
   }
 
@@ -95,14 +108,14 @@ class Plot {
   }
   std::string x_axis(const std::string& name) const {
     std::string svg = text(kLeft + kWidth / 2, kTop + kHeight + 36, "middle", name);
-    for (const double at : ticks_between(left_, right_))
+    for (const double at : ticks_between(x_.low, x_.high))
       svg += text(x(at), kTop + kHeight + 17, "middle", fmt::format("{:.4g}", at));
     return svg;
   }
   std::string y_axis(bool percent) const {
     std::string svg;
     for (const double at :
-         logarithmic_ ? decades_between(bottom_, top_) : ticks_between(bottom_, top_)) {
+         logarithmic_ ? decades_between(y_.low, y_.high) : ticks_between(y_.low, y_.high)) {
       svg += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", kLeft, y(at),
                          kLeft + kWidth);
       svg += text(kLeft - 7, y(at) + 4, "end",
@@ -113,15 +126,14 @@ class Plot {
 
  private:
   bool logarithmic_;
-  double left_;
-  double right_;
-  double bottom_;
-  double top_;
+  Ends x_;
+  Ends y_;
 };
 
 }  // namespace
 
 std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
+  const auto part = [&](double at) { return std::clamp(drawable(at) / drawable(end), 0.0, 1.0); };
   constexpr double kWidth = 350;
   constexpr double kRow = 26;
   double left = 60;
@@ -140,17 +152,18 @@ std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
       svg += fmt::format(
           "<rect class=\"{}\" x=\"{:.1f}\" "
           "y=\"{}\" width=\"{:.1f}\" height=\"18\" rx=\"2\">{}</rect>\n",
-          css_class(span.kind), left + span.begin / end * kWidth, y + 4,
-          std::max(1.0, (span.end - span.begin) / end * kWidth), title(span.name));
+          css_class(span.kind), left + part(span.begin) * kWidth, y + 4,
+          std::max(1.0, (part(span.end) - part(span.begin)) * kWidth), title(span.name));
     }
     if (!lane.note.empty())
-      svg += text(left + right / end * kWidth + 6, y + 17, "start", lane.note);
+      svg += text(left + part(right) * kWidth + 6, y + 17, "start", lane.note);
     y += kRow;
   }
   return svg + "</svg>\n";
 }
 
-std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
+std::string svg_curves(const std::vector<Curve>& all, const Axes& axes) {
+  const std::vector<Curve> curves = drawable(all);
   double left = INFINITY;
   double right = -INFINITY;
   double bottom = INFINITY;
@@ -205,7 +218,8 @@ std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes) {
   return svg + "</svg>\n";
 }
 
-std::string svg_sparklines(const std::vector<Curve>& rows) {
+std::string svg_sparklines(const std::vector<Curve>& all) {
+  const std::vector<Curve> rows = drawable(all);
   constexpr double kWidth = 170;
   constexpr double kRow = 26;
   constexpr double kNumber = 64;
@@ -221,15 +235,14 @@ std::string svg_sparklines(const std::vector<Curve>& rows) {
     for (const auto& [x, value] : row.points)
       if (value > 0) low = std::min(low, value), high = std::max(high, value);
     if (row.points.empty() || high <= 0) continue;
-    const double first = row.points.front()[0];
-    const double last = std::max(row.points.back()[0], first + 1);
-    const double range = std::max(std::log(high / low), 0.1);
+    const Ends x = apart(row.points.front()[0], row.points.back()[0]);
+    const double range = std::max(std::log(high) - std::log(low), 0.1);
     std::string path;
-    for (const auto& [x, value] : row.points) {
-      const double part = std::log(std::max(value, low) / low) / range;
-      path +=
-          fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L',
-                      left + (x - first) / (last - first) * kWidth, y + 4 + kHeight * (1 - part));
+    for (const auto& [at, value] : row.points) {
+      const double part = (std::log(std::max(value, low)) - std::log(low)) / range;
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L',
+                          left + (at - x.low) / (x.high - x.low) * kWidth,
+                          y + 4 + kHeight * (1 - part));
     }
     svg += text(left - 8, y + 17, "end", row.label) +
            fmt::format("<path class=\"curve0\" d=\"{}\"/>\n", path);
@@ -247,11 +260,12 @@ std::string svg_histogram(const std::vector<int64_t>& bins, double low, double h
                           const std::string& x) {
   if (bins.empty()) return "";
   const auto most = static_cast<double>(*std::max_element(bins.begin(), bins.end()));
-  const Plot plot(low, high, 0, std::max(1.0, most));
+  const Ends ends = apart(drawable(low), drawable(high));
+  const Plot plot(ends.low, ends.high, 0, std::max(1.0, most));
   std::string svg = plot.begin(12, x) + plot.y_axis(false) + plot.x_axis(x);
-  const double width = (high - low) / static_cast<double>(bins.size());
+  const double width = (ends.high - ends.low) / static_cast<double>(bins.size());
   for (size_t i = 0; i < bins.size(); ++i) {
-    const double from = low + width * static_cast<double>(i);
+    const double from = ends.low + width * static_cast<double>(i);
     const auto count = static_cast<double>(bins[i]);
     if (bins[i] > 0)
       svg += fmt::format(
