@@ -145,6 +145,32 @@ class Files(ProgramCase):
         (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + "\n".join(lines) + "\n")
         self.assertIn("1", self.on_a_terminal("watch", "1"))
 
+    # ---- pictures ------------------------------------------------------------------------------------------------
+
+    def refused_picture(self, name, content, said):
+        (self.dir / "pets/cat").mkdir(parents=True, exist_ok=True)
+        (self.dir / "pets/cat" / name).write_bytes(content)
+        done = self.run_program("data", "check", "pets", code=4)
+        self.assertIn(said, done.stdout + done.stderr)
+        (self.dir / "pets/cat" / name).unlink()
+
+    def test_few_bytes_are_few_pixels(self):
+        for i in range(4):
+            write_ppm(self.dir / f"pets/cat/{i}.ppm", (1, 2, 3))
+            write_ppm(self.dir / f"pets/dog/{i}.ppm", (3, 2, 1))
+        if READS["png"]:
+            self.refused_picture("a.png", png(16384, 16384), "pixels for a byte")
+            self.refused_picture("a.png", png(16384, 16384, 1, 0), "pixels for a byte")
+            self.refused_picture("a.png", png(16385, 1), "pixels a side")
+            blank = png(3000, 2000, 1, 0, (b"\0" + b"\xff" * 375) * 2000)  # what a scanner makes of an empty page
+            (self.dir / "pets/cat/blank.png").write_bytes(blank)
+        if READS["jpeg"]:
+            self.refused_picture("a.jpg", jpeg_of_scans(16384, 16384, 1)[:1000], "pixels for a byte")
+            self.refused_picture("a.jpg", jpeg_of_scans(4000, 4000, 1000), "scans")
+            self.refused_picture("a.jpg", jpeg_of_scans(16, 16, 1000), "scans")
+            (self.dir / "pets/cat/ten.jpg").write_bytes(jpeg_of_scans(200, 100, 1))
+        self.run_program("data", "check", "pets")
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

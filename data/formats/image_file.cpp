@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -27,7 +28,23 @@
 namespace ringgrad {
 namespace {
 
-constexpr int64_t kMaxSide = 16384;  // a picture, not an attack
+// A few bytes can stand for many pixels, once or in many scans that refine them. Of any file so
+// many are read, of a large one so many for each byte.
+constexpr int64_t kMaxSide = 16384;
+constexpr int64_t kFreePixels = int64_t{1} << 25;
+constexpr int64_t kPixelsPerByte = 1024;
+constexpr int64_t kMaxScans = 100;
+
+// Returns how many scans a picture of this size may have. Throws DataError where it may have none.
+int64_t most_scans(const std::string& path, int64_t width, int64_t height, int64_t bytes) {
+  CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width,
+           " x ", height, ", expected at most ", kMaxSide, " pixels a side");
+  const int64_t pixels = std::max<int64_t>(1, width * height);
+  const int64_t scans = std::max(kFreePixels, kPixelsPerByte * bytes) / pixels;
+  CHECK_AS(DataError, scans > 0, "image: ", path, " is ", width, " x ", height, " in ", bytes,
+           " bytes, expected at most ", kPixelsPerByte, " pixels for a byte");
+  return std::min(scans, kMaxScans);
+}
 
 // Interleaved bytes [H, W, C] to planes [C, H, W].
 Tensor planes(const std::vector<uint8_t>& pixels, int64_t channels, int64_t height, int64_t width) {
@@ -57,8 +74,6 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
   const int64_t width = read_number(in, path, "width");
   const int64_t height = read_number(in, path, "height");
   const int64_t largest = read_number(in, path, "largest value");
-  CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width,
-           " x ", height, ", expected at most ", kMaxSide, " pixels a side");
   CHECK_AS(DataError, largest == 255, "image: ", path, ": the largest value is ", largest,
            ", expected 255");
   in.get();  // one white space ends the header
@@ -69,6 +84,7 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
   const int64_t wanted = width * height * channels;
   in.seekg(0, std::ios::end);
   const int64_t found = static_cast<int64_t>(in.tellg()) - start;
+  (void)most_scans(path, width, height, found);
   CHECK_AS(DataError, found >= wanted, "image: ", path, ": ", found,
            " bytes of pixels from offset ", start, ", expected ", wanted);
   in.seekg(start);
@@ -81,22 +97,21 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
 // Pixels come with their alpha and are laid before white here: libpng would mix them as linear
 // light, and nobody else does. A file of 16 bits that does not say what its numbers mean has the
 // same as one of 8 bits, divided by 257.
-Tensor read_png(const std::string& path) {
+Tensor read_png(const std::string& path, int64_t bytes) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   CHECK_AS(DataError, png_image_begin_read_from_file(&png, path.c_str()), "image: ", path, ": ",
            png.message);
+  const std::unique_ptr<png_image, decltype(&png_image_free)> owner(&png, png_image_free);
+  const int64_t height = png.height;
+  const int64_t width = png.width;
+  (void)most_scans(path, width, height, bytes);
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   const int64_t channels = png.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
   png.format = channels == 3 ? PNG_FORMAT_RGBA : PNG_FORMAT_GA;
-  const bool fits = png.width <= kMaxSide && png.height <= kMaxSide;
-  std::vector<uint8_t> pixels(fits ? PNG_IMAGE_SIZE(png) : 0);
-  const bool read = fits && png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr);
-  const std::string problem = fits ? png.message : "more than 16384 pixels a side";
-  const int64_t height = png.height;
-  const int64_t width = png.width;
-  png_image_free(&png);
-  CHECK_AS(DataError, read, "image: ", path, ": ", problem);
+  std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
+  const bool read = png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr);
+  CHECK_AS(DataError, read, "image: ", path, ": ", png.message);
   uint8_t* out = pixels.data();  // behind what is read
   for (const uint8_t* in = pixels.data(); in < pixels.data() + pixels.size(); in += channels + 1)
     for (int64_t c = 0; c < channels; ++c)
@@ -112,6 +127,8 @@ struct JpegErrors {
   jpeg_error_mgr manager;
   std::jmp_buf back;
   char text[JMSG_LENGTH_MAX];
+  int64_t most_scans = 0;
+  jpeg_progress_mgr progress;
 };
 void keep_text(j_common_ptr jpeg) {
   (*jpeg->err->format_message)(jpeg, reinterpret_cast<JpegErrors*>(jpeg->err)->text);
@@ -119,6 +136,15 @@ void keep_text(j_common_ptr jpeg) {
 [[noreturn]] void leave_with_text(j_common_ptr jpeg) {
   keep_text(jpeg);
   std::longjmp(reinterpret_cast<JpegErrors*>(jpeg->err)->back, 1);
+}
+
+// libjpeg calls it while it reads scan after scan.
+void count_scans(j_common_ptr jpeg) {
+  auto* errors = reinterpret_cast<JpegErrors*>(jpeg->err);
+  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= errors->most_scans) return;
+  constexpr const char* kText = "it has more than the scans that are read of a file of its size";
+  std::memcpy(errors->text, kText, std::strlen(kText) + 1);
+  std::longjmp(errors->back, 1);
 }
 
 struct JpegSize {
@@ -146,6 +172,8 @@ bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out
   jpeg.out_color_space = jpeg.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
   size = {jpeg.image_height, jpeg.image_width, jpeg.out_color_space == JCS_GRAYSCALE ? 1 : 3};
   if (out) {
+    errors.progress.progress_monitor = count_scans;
+    jpeg.progress = &errors.progress;
     jpeg_start_decompress(&jpeg);
     while (jpeg.output_scanline < jpeg.output_height) {
       JSAMPROW row = out + jpeg.output_scanline * size.width * size.channels;
@@ -166,8 +194,7 @@ Tensor read_jpeg(std::istream& in, const std::string& path) {
   JpegSize size;
   CHECK_AS(DataError, in.good() && decode_jpeg(bytes, size, nullptr, errors), "image: ", path, ": ",
            errors.text);
-  CHECK_AS(DataError, size.width <= kMaxSide && size.height <= kMaxSide, "image: ", path, " is ",
-           size.width, " x ", size.height, ", expected at most ", kMaxSide, " pixels a side");
+  errors.most_scans = most_scans(path, size.width, size.height, std::ssize(bytes));
   std::vector<uint8_t> pixels(size.height * size.width * size.channels);
   CHECK_AS(DataError, decode_jpeg(bytes, size, pixels.data(), errors), "image: ", path, ": ",
            errors.text);
@@ -223,11 +250,12 @@ Tensor decoded(const std::string& path) {
   char magic[8] = {};
   in.read(magic, sizeof magic);
   in.clear();
+  [[maybe_unused]] const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, none));
   const std::string start(magic, 8);
   if (start.starts_with("P5") || start.starts_with("P6"))
     return read_pnm(in, path, magic[1] == '6');
 #ifdef RINGGRAD_PNG
-  if (start == "\x89PNG\r\n\x1a\n") return read_png(path);
+  if (start == "\x89PNG\r\n\x1a\n") return read_png(path, bytes);
 #endif
 #ifdef RINGGRAD_JPEG
   if (start.starts_with("\xff\xd8\xff")) return read_jpeg(in, path);
