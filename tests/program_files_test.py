@@ -171,6 +171,69 @@ class Files(ProgramCase):
             (self.dir / "pets/cat/ten.jpg").write_bytes(jpeg_of_scans(200, 100, 1))
         self.run_program("data", "check", "pets")
 
+    # ---- where something is written ------------------------------------------------------------------------------
+
+    def test_links_do_not_lead_out_of_a_run(self):
+        write_tiny(self.dir / "data/digits")
+        train = ["train", "--parallel", "none", "--batch", "8", "--epochs", "1"]
+        self.run_program(*train, "--max-steps", "2", "--out", "run")
+        (self.dir / "mine").write_text("mine")
+        for name, words in (("checkpoint.safetensors", ["train", "--resume", "run"]), ("metrics.jsonl", ["train", "--resume", "run"]),
+                            ("summary.json", ["train", "--resume", "run"]), ("model.safetensors", ["train", "--resume", "run"]),
+                            ("report.html", ["report", "run"]), ("report.html", ["train", "--resume", "run"]),
+                            ("worst.png", ["eval", "run", "--worst", "1"]), ("config.json", ["train", "--resume", "run"])):
+            for target in (self.dir / "mine", "../mine", "../fresh"):
+                with self.subTest(name=name, words=words, target=target):
+                    path = self.dir / "run" / name
+                    if there := path.exists():
+                        path.rename(self.dir / "kept")
+                        if (self.dir / "mine") == target:
+                            shutil.copy(self.dir / "kept", self.dir / "mine")
+                    before = (self.dir / "mine").read_bytes()
+                    path.symlink_to(target)
+                    done = self.start(*words)
+                    out, err = done.communicate(timeout=60)
+                    self.assertEqual(done.returncode, 4, err)
+                    self.assertEqual((self.dir / "mine").read_bytes(), before)
+                    self.assertFalse((self.dir / "fresh").exists())
+                    path.unlink()
+                    if there:
+                        (self.dir / "kept").rename(path)
+        (self.dir / "run/report.html").unlink(missing_ok=True)
+        (self.dir / "run/page").write_text("here")
+        (self.dir / "run/report.html").symlink_to("page")  # within the run
+        self.run_program("report", "run")
+        self.run_program("train", "--resume", "run")
+        self.assertIn("<svg", (self.dir / "run/page").read_text())
+
+    def test_a_file_does_not_say_where_data_is_written(self):
+        write_tiny(self.dir / "data/digits")
+        for kind, shade in (("cat", (200, 30, 20)), ("dog", (20, 90, 200))):
+            for i in range(5):
+                write_ppm(self.dir / f"pets/{kind}/{i}.ppm", shade)
+        train = ["train", "--parallel", "none", "--max-steps", "1"]
+        self.run_program(*train, "--batch", "8", "--out", "drawn")
+        self.run_program(*train, "--data", "pets", *QUICK[:-1], "9", "--out", "own")
+        self.run_program("gan", "--batch", "8", "--epochs", "1", "--max-steps", "1", "--out", "gan")
+        theirs = self.dir / "theirs"
+        for run in ("drawn", "own", "gan"):
+            file = self.dir / run / "config.json"
+            config = json.loads(file.read_text())
+            (config["gan"] if run == "gan" else config)["data_dir"] = str(theirs)
+            file.write_text(json.dumps(config))
+        for there in (False, True):
+            if there:
+                theirs.mkdir()
+            for run in ("drawn", "own"):
+                for words in (["eval", run], ["report", run], ["predict", run, "0"], ["train", "--resume", run, "--max-steps", "1"]):
+                    with self.subTest(words=words, there=there):
+                        self.run_program(*words)
+                        self.assertEqual(files_below(theirs), set())
+            self.run_program("gan", "--resume", "gan", "--max-steps", "1")
+            self.assertEqual(files_below(theirs), set())
+        self.run_program("train", "--resume", "own", "--max-steps", "1", "--data-dir", str(theirs))  # the user has said it
+        self.assertTrue(list(theirs.glob("cache/pets-*")))
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

@@ -148,10 +148,11 @@ int eval(const EvalOptions& options) {
   set_provider(provider_named(options.provider, device));
   check_device("eval", device);
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
-  const std::string directory =
-      data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
+  const std::string directory = directory_of_data(saved.data, options.data_dir, saved.data_dir);
   const ImageDataset test_set = load_images(saved.data, Split::Test, saved.facts,
                                             saved.skip_broken || options.skip_broken, directory);
+  const auto run = std::filesystem::path(saved.file).parent_path();
+  if (options.worst > 0 && options.out.empty()) check_links(run.empty() ? "." : run);
   saved.module->to(device);
   const Evaluation evaluation =
       evaluate(*saved.module, test_set, normalization_of(saved.facts), device);
@@ -163,7 +164,6 @@ int eval(const EvalOptions& options) {
   nlohmann::json worst;
   nlohmann::json recall;
   if (options.worst > 0) {
-    const auto run = std::filesystem::path(saved.file).parent_path();
     worst =
         show_worst(evaluation, test_set, options.worst,
                    options.out.empty() ? run / "worst.png" : std::filesystem::path(options.out));

@@ -54,8 +54,7 @@ int predict(const PredictOptions& options) {
   Tensor image;
   std::string label;
   if (is_number(options.image)) {
-    const std::string directory =
-        data_directory(options.data_dir.empty() ? saved.data_dir : options.data_dir);
+    const std::string directory = directory_of_data(saved.data, options.data_dir, saved.data_dir);
     const ImageDataset test_set =
         load_images(saved.data, Split::Test, info, saved.skip_broken, directory);
     const int64_t index = parse_number<int64_t>(options.image).value_or(-1);

@@ -92,7 +92,8 @@ RunConfig configure(const TrainOptions& options) {
     config = fresh_config(options);
   else
     config = config_to_go_on_with(options.resume);
-  if (!options.data_dir.empty()) config.data_dir = options.data_dir;
+  if (!options.resume.empty())
+    config.data_dir = directory_of_data(config.recipe.data, options.data_dir, config.data_dir);
   // It is read again from elsewhere.
   config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
   return config;
@@ -315,9 +316,12 @@ int train(const TrainOptions& asked) {
     message("note    one process trains: a batch of {} cannot be divided by two ranks",
             config.recipe.batch);
   const bool starts_ranks = !meets_others && (ranks > 1 || !division.elastic.empty());
-  // Pictures of one's own are made ready, and what is wrong with them said, once.
+  // Pictures of one's own are made ready, and what is wrong with them said, once. Nothing is
+  // written where only the run's config.json, which may be somebody else's, says that data lie.
+  const bool keep = options.resume.empty() || !options.data_dir.empty();
   std::optional<Data> data;
-  if (!starts_ranks || is_own_data(config.recipe.data)) data = read_data(config, options.init);
+  if (!starts_ranks || is_own_data(config.recipe.data))
+    data = read_data(config, options.init, keep);
   if (starts_ranks) {
     data.reset();
     return start_ranks(options, config, ranks);

@@ -6,15 +6,16 @@
 
 namespace ringgrad::program {
 
-Data read_data(RunConfig& config, const std::string& init) {
+Data read_data(RunConfig& config, const std::string& init, bool keep) {
   const Recipe& recipe = config.recipe;
   if (!is_own_data(recipe.data))
     return {load_dataset(recipe.data, Split::Train, config.data_dir),
             load_dataset(recipe.data, Split::Test, config.data_dir),
             {}};
-  OwnData own = load_own_data(recipe.data,
-                              {.image_size = recipe.image_size, .skip_broken = recipe.skip_broken},
-                              config.data_dir);
+  OwnData own = load_own_data(
+      recipe.data,
+      {.image_size = recipe.image_size, .skip_broken = recipe.skip_broken, .keep = keep},
+      config.data_dir);
   const bool goes_on = !config.facts.digest.empty();
   CHECK_AS(DataError, !goes_on || config.facts.digest == own.facts.digest,
            "train: the pictures of ", recipe.data,

@@ -15,8 +15,8 @@ struct Data {
 // What the run is to be trained and tested on. Says in config.facts what its network must know of
 // pictures of one's own: they are normalised as the weights of `init` were, by the training set
 // where it is empty. Throws DataError where they are not those that a run which goes on was begun
-// with.
-Data read_data(RunConfig& config, const std::string& init);
+// with. `keep`: pictures of one's own may be written to the data directory's cache.
+Data read_data(RunConfig& config, const std::string& init, bool keep);
 
 // "cifar10", or the folder's name as it can be part of a file's.
 std::string name_for_directory(const DataFacts& facts);

@@ -18,6 +18,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
+#include "ringgrad/program/run/own_data.h"
 #include "ringgrad/program/run/run_of_ranks.h"
 #include "ringgrad/program/run/saved_model.h"
 
@@ -218,9 +219,9 @@ int gan(const GanOptions& asked) {
     return kOk;
   }
   // They may have moved.
-  const std::string data_dir = asked.data_dir.empty() ? options.data_dir : asked.data_dir;
-  options.data_dir =
-      std::filesystem::absolute(data_directory(data_dir)).lexically_normal().string();
+  const std::string data_dir = directory_of_data(options.data, asked.data_dir,
+                                                 options.resume.empty() ? "" : options.data_dir);
+  options.data_dir = std::filesystem::absolute(data_dir).lexically_normal().string();
   // What is missing is said once, drawn once, and leaves no directory of a run.
   if (const int64_t images = load_dataset(options.data, Split::Train, options.data_dir).size();
       options.batch > images)

@@ -39,7 +39,7 @@ class TestSets {
     try {
       const DataFacts facts = read_config(RunDirectory::open(run.path)).facts;
       set = load_images(run.recipe.data, Split::Test, facts, run.recipe.skip_broken,
-                        data_directory(run.data_dir));
+                        directory_of_data(run.recipe.data, "", run.data_dir));
     } catch (const Error& error) {
       run.notes.push_back(std::string("without pictures: ") + error.what());
     }
@@ -70,6 +70,7 @@ int report(const ReportOptions& options) {
                      kMostRuns);
   std::vector<RunRecord> records;
   for (const std::string& path : options.runs) records.push_back(read_run(path));
+  if (options.out.empty()) check_links(records[0].path);
   TestSets sets;
   std::map<std::string, const ImageDataset*> set_of;
   nlohmann::json listed = nlohmann::json::array();

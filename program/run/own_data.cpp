@@ -9,6 +9,7 @@
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/data/registry.h"
@@ -142,7 +143,7 @@ Cached read_or_cached(const std::string& path, const OwnPictures& own,
   fresh.train = read_all(own.train, options, progress, 0, fresh.broken);
   fresh.test = read_all(own.test, options, progress, train, fresh.broken);
   // Why a picture cannot be read may pass.
-  if (fresh.broken.count == 0) write_cache(file, made_of, fresh);
+  if (options.keep && fresh.broken.count == 0) write_cache(file, made_of, fresh);
   return fresh;
 }
 
@@ -201,6 +202,18 @@ void check_classes(const ImageDataset& train, const std::string& path) {
 
 }  // namespace
 
+std::string directory_of_data(const std::string& data, const std::string& given,
+                              const std::string& of_run) {
+  if (!given.empty() || of_run.empty()) return data_directory(given);
+  if (is_own_data(data)) return of_run;
+  const DatasetInfo& info = dataset_info(data);
+  const bool drawn_anew = info.draw && std::ranges::any_of(info.files, [&](const auto& file) {
+                            std::error_code none;
+                            return !fs::exists(fs::path(of_run) / info.name / file.name, none);
+                          });
+  return drawn_anew ? data_directory("") : of_run;
+}
+
 OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
                       const std::string& directory) {
   const OwnPictures own = find_own_pictures(path);
@@ -231,7 +244,8 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
 ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
                          bool skip_broken, const std::string& directory) {
   if (!is_own_data(data)) return load_dataset(data, split, directory);
-  OwnData own = load_own_data(data, {known.channels, known.image_size, skip_broken}, directory);
+  OwnData own = load_own_data(data, {known.channels, known.image_size, skip_broken, /*keep=*/false},
+                              directory);
   ImageDataset set = split == Split::Train ? own.train : own.test;
   for (int64_t i = 0; i < set.size(); ++i) {
     int64_t& label = set.labels.data<int64_t>()[i];

@@ -8,10 +8,17 @@
 
 namespace ringgrad::program {
 
+// Returns the directory of a run's data: --data-dir where it is `given`, else what the run's
+// config.json says. That may be somebody else's file, so nothing is drawn where it says: if digits
+// or shapes are missing there, returns the usual directory.
+std::string directory_of_data(const std::string& data, const std::string& given,
+                              const std::string& of_run);
+
 struct OwnDataOptions {
   int64_t channels = 3;
   int64_t image_size = 64;
   bool skip_broken = false;  // leave out what cannot be read; else that is an error
+  bool keep = true;          // for the next time; false: the directory is only read
 };
 
 struct OwnData {
@@ -33,7 +40,7 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
 
 // One split of either kind of data set, for a network that knows these classes: pictures of one's
 // own are labelled with their numbers there. Throws DataError where there is a picture of another
-// class, and the above.
+// class, and the above. The cache is only read, as directory_of_data() says.
 ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
                          bool skip_broken, const std::string& directory);
 

@@ -90,6 +90,20 @@ fs::path make_result_directory(const std::string& path, const std::string& name)
   return path.empty() ? next_run(name) : fs::path(path);
 }
 
+void check_links(const fs::path& directory) {
+  std::error_code error;
+  const fs::path home = fs::canonical(directory, error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    if (!entry.is_symlink(error) || entry.is_directory(error)) continue;
+    const fs::path real = fs::canonical(entry.path(), error);  // "" of one that leads nowhere
+    if (std::mismatch(home.begin(), home.end(), real.begin(), real.end()).first != home.end())
+      throw DataError(fmt::format(
+          "run: {} is a link to {}, out of the run's directory; put the file itself there, "
+          "or remove the link",
+          entry.path().string(), fs::read_symlink(entry.path(), error).string()));
+  }
+}
+
 RunDirectory RunDirectory::open(const std::string& called, const RunKind& kind) {
   const std::string path = find_run(called, kind);
   check_kind(path, kind);
@@ -100,6 +114,7 @@ RunDirectory RunDirectory::open(const std::string& called, const RunKind& kind) 
 
 RunDirectory RunDirectory::resume(const std::string& path, const RunKind& kind) {
   RunDirectory run = open(path, kind);
+  check_links(run.path_);
   run.hold();
   return run;
 }

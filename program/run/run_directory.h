@@ -28,6 +28,10 @@ inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
 // where it is empty. It is no run, and runs/latest stays. Throws IoError.
 std::filesystem::path make_result_directory(const std::string& path, const std::string& name);
 
+// Throws DataError where a link to a file leads out of the directory, or nowhere. The directory may
+// be somebody else's, and what is written there would be written elsewhere.
+void check_links(const std::filesystem::path& directory);
+
 class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it:
@@ -38,8 +42,8 @@ class RunDirectory {
   // Opens an existing run of a kind for reading, by its name or path; the run keeps its path
   // without links. Throws DataError if there is none.
   static RunDirectory open(const std::string& path, const RunKind& kind = kTrainingRun);
-  // An existing run, to go on with: held as by create(). Throws DataError, and UsageError where a
-  // process trains there.
+  // An existing run, to go on with: held as by create(). Throws DataError, also as check_links()
+  // does, and UsageError where a process trains there.
   static RunDirectory resume(const std::string& path, const RunKind& kind = kTrainingRun);
 
   // Whether a process trains there now.
