@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`ringgrad launch` where its surroundings are odd: program_launch_test.py PATH_TO_RINGGRAD [test names]."""
 
-import os, pathlib, resource, signal, subprocess, sys, time, unittest
+import os, pathlib, resource, shutil, signal, socket, subprocess, sys, time, unittest
 
 from program_case import PROGRAM, ProgramCase, write_tiny
 
@@ -42,6 +42,16 @@ class Launch(ProgramCase):
         self.assertTrue((self.dir / "run/model.safetensors").exists())
 
     def test_a_reader_that_stands_still_does_not_hold_up_the_end(self):
+        reading, writing = self.full_pipe()
+        child = self.launch("sleep", "600", stderr=writing)
+        os.close(writing)
+        self.children(child, 2)
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)
+        os.close(reading)
+
+    # A pipe that is full, and its reading end.
+    def full_pipe(self):
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         try:
@@ -49,12 +59,103 @@ class Launch(ProgramCase):
                 os.write(writing, bytes(4096))
         except BlockingIOError:
             os.set_blocking(writing, True)
-        child = self.launch("sleep", "600", stderr=writing)
+        return reading, writing
+
+    def test_training_goes_on_where_nobody_reads(self):
+        """Of one process, of ranks, and of the other commands that train: at a pipe that is full, or has no reader."""
+        write_tiny(self.dir / "data/digits")
+        kinds = [["train", "--batch", "8", "--epochs", "3", "--ranks", "2"], ["train", "--batch", "8", "--epochs", "3", "--parallel", "none"],
+                 ["gan", "--batch", "8", "--epochs", "2"], ["reinforce", "--episodes", "20"]]
+        env = {**os.environ, "RINGGRAD_DATA_DIR": "data", "RINGGRAD_TIMEOUT": "4"}
+        for number, words in enumerate(kinds):
+            for stream in ("stdout", "stderr"):
+                for closed in (False, True):
+                    with self.subTest(words=words, stream=stream, closed=closed):
+                        reading, writing = self.full_pipe()
+                        if closed:
+                            os.close(reading)
+                        other = "stderr" if stream == "stdout" else "stdout"
+                        out = f"run{number}{stream}{closed}"
+                        child = subprocess.Popen([PROGRAM, *words, "--out", out], cwd=self.dir, env=env, text=True,
+                                                 **{stream: writing, other: subprocess.PIPE})
+                        os.close(writing)
+                        self.addCleanup(child.kill)
+                        said = child.communicate(timeout=60)
+                        self.assertEqual(child.returncode, 0, said)
+                        self.assertTrue((self.dir / out / "model.safetensors").exists())
+                        if not closed:
+                            self.assertIn("nobody reads", said[0] or said[1])
+                            os.close(reading)
+
+    def test_a_reader_that_comes_back_is_told_what_it_missed(self):
+        write_tiny(self.dir / "data/digits")
+        reading, writing = self.full_pipe()
+        child = subprocess.Popen([PROGRAM, "train", "--batch", "8", "--epochs", "4000", "--parallel", "none", "--out", "run"], cwd=self.dir,
+                                 env={**os.environ, "RINGGRAD_DATA_DIR": "data", "RINGGRAD_TIMEOUT": "2"}, stdout=writing, stderr=subprocess.PIPE, text=True)
         os.close(writing)
-        self.children(child, 2)
+        self.addCleanup(child.kill)
+        while "nobody reads" not in child.stderr.readline():
+            self.assertIsNone(child.poll())
+        lines = lambda: (self.dir / "run/metrics.jsonl").read_text().count("\n")
+        before = lines()
+        while lines() < before + 5:
+            time.sleep(0.01)
+        text = b""
+        while b"were dropped)" not in text:
+            text += os.read(reading, 65536)
         child.send_signal(signal.SIGTERM)
-        self.assertEqual(child.wait(timeout=60), 128 + signal.SIGTERM)
         os.close(reading)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 128 + signal.SIGTERM)
+
+    # ---- signals -----------------------------------------------------------------------------------------------------
+
+    def test_a_signal_to_one_machine_ends_all_with_a_code(self):
+        """Machines are two launchers here. Whichever hears of it, both end alike, and the run is saved."""
+        write_tiny(self.dir / "data/digits")
+        commands = [["train", "--batch", "8", "--epochs", "5000", "--out", "run"], ["gan", "--batch", "8", "--epochs", "5000", "--out", "run"]]
+        for words in commands:
+            for told in (0, 1):
+                with self.subTest(words=words[0], told=told):
+                    with socket.socket() as free:
+                        free.bind(("127.0.0.1", 0))
+                        port = str(free.getsockname()[1])
+                    machines = [subprocess.Popen([PROGRAM, "launch", "-n", "2", "--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
+                                                  "--master-port", port, "--", PROGRAM, *words], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                                 env={**os.environ, "RINGGRAD_DATA_DIR": "data", "RINGGRAD_SECRET": "of this test alone"}) for rank in (0, 1)]
+                    for machine in machines:
+                        self.addCleanup(machine.kill)
+                    self.wait_for("run/checkpoint.safetensors")
+                    machines[told].send_signal(signal.SIGTERM)
+                    said = [machine.communicate(timeout=60) for machine in machines]
+                    self.assertEqual([machine.returncode for machine in machines], [128 + signal.SIGTERM] * 2, said)
+                    self.assertIn("resume", said[0][0] + said[0][1])
+                    shutil.rmtree(self.dir / "run")
+
+    def test_ctrl_z_stops_the_ranks_and_fg_goes_on(self):
+        """For longer than the timeout."""
+        write_tiny(self.dir / "data/digits")
+        child = subprocess.Popen([PROGRAM, "train", "--batch", "8", "--epochs", "5000", "--ranks", "2", "--out", "run"], cwd=self.dir,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, "RINGGRAD_DATA_DIR": "data", "RINGGRAD_TIMEOUT": "2"})
+        self.addCleanup(child.kill)
+        self.wait_for("run/metrics.jsonl")
+        ranks = self.children(child, 2)
+        lines = lambda: (self.dir / "run/metrics.jsonl").read_text().count("\n")
+        for _ in range(2):
+            child.send_signal(signal.SIGTSTP)
+            self.wait_until_stopped([child.pid, *ranks])
+            before = lines()
+            time.sleep(3)
+            self.assertEqual(lines(), before)
+            child.send_signal(signal.SIGCONT)
+            while lines() <= before:
+                self.assertIsNone(child.poll())
+                time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130, out + err)
+        self.assertNotIn("timeout", out + err)
 
     # ---- ranks that are stopped ------------------------------------------------------------------------------------
 

@@ -50,8 +50,6 @@ std::string place(const RankStatus& status) {
   return text;
 }
 
-std::string words(const RankStatus& status) { return status.failed_at != 0 ? status.text : ""; }
-
 std::string describe_cause(const RankEnd& end, const RankStatus& status) {
   const double seconds = seconds_between(end.started, end.ended);
   std::string text = fmt::format("[rank {}] ", end.rank);
@@ -70,13 +68,14 @@ std::string describe_cause(const RankEnd& end, const RankStatus& status) {
   return text + "\n";
 }
 
-// A rank that was asked to end, and said so after ending well.
+}  // namespace
+
+std::string words(const RankStatus& status) { return status.failed_at != 0 ? status.text : ""; }
+
 bool ended_as_asked(const RankEnd& end) {
   const int signal = exit_code(end) - 128;
   return !killed(end) && (signal == SIGINT || signal == SIGTERM || signal == SIGHUP);
 }
-
-}  // namespace
 
 JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status, int interrupted_by,
                       std::chrono::steady_clock::time_point now) {
@@ -112,10 +111,7 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
     result.exit_code = kOutOfStep;
   else
     result.exit_code = alike || !(noticed || killed(first)) ? exit_code(first) : kRankDied;
-  if (alike && !words(its_status).empty()) {
-    result.report = words(its_status) + "\n";
-    return result;
-  }
+  if (alike && !words(its_status).empty()) return {result.exit_code, words(its_status) + "\n"};
   result.report = describe_cause(first, its_status);
   if (bad.size() > 1 && !alike) {  // one other rank's view is enough
     const RankStatus& other = status_of(bad[1]);

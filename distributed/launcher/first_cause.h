@@ -21,6 +21,11 @@ struct RankEnd {
   std::chrono::steady_clock::time_point ended;
 };
 
+// What it says it has failed in; "" : nothing.
+std::string words(const RankStatus& status);
+// A rank that was asked to end, and said so after ending well.
+bool ended_as_asked(const RankEnd& end);
+
 // A rank that was killed comes before one that ended by itself, which comes before those that only
 // report what they noticed (exit codes 5 and 6); among equals the one that failed first counts. A
 // victim is never the first cause. The job ends with the first cause's exit code, where it has one

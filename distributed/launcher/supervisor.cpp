@@ -59,7 +59,7 @@ class SignalQueue {
     sigset_t signals;
     sigemptyset(&signals);
     if (elastic) sigaddset(&signals, SIGUSR1);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&signals, signal);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGTSTP}) sigaddset(&signals, signal);
     struct sigaction hangup {};
     sigaction(SIGHUP, nullptr, &hangup);
     // Nohup ignores it, which blocking would undo.
@@ -229,7 +229,7 @@ class Supervisor {
     if (members_) keep_membership();
     note_waits();
     end_standstill();
-    if (interrupted_by_ != 0 && patience_.passed()) kill_all(SIGKILL);
+    if (interrupted_by_ && patience_.passed()) kill_all(SIGKILL);
     if (ending_ && running_ > 0 && next_kill_.passed()) {
       kill_all(kill_signals_sent_++ == 0 ? SIGTERM : SIGKILL);
       next_kill_ = Deadline::after(kUntilKill - kReportTime);
@@ -263,26 +263,32 @@ class Supervisor {
     return true;
   }
 
-  // All ranks have ended. A reader that takes its time is waited for, but not after a signal.
+  // All ranks have ended. A reader that takes its time is waited for, as long as it takes something
+  // now and then, but not after a signal.
   void pass_on_the_rest(const std::string& final_message) {
     for (const Rank& rank : ranks_)
       for (RankOutput* stream : {rank.output.get(), rank.error.get()}) stream->finish();
     error_.add(final_message);
-    bool hurry = interrupted_by_ != 0;
     while (!output_.empty() || !error_.empty()) {
-      const bool moved = pass_on({}, hurry ? static_cast<int>(kReportTime.count()) : -1);
-      while (const int signal = signals_.next()) hurry |= signal != SIGCHLD;
-      if (hurry && !moved) return;
+      const auto longest = interrupted_by_ ? kReportTime : timeout_;
+      if (!pass_on({}, static_cast<int>(longest.count()))) return;
+      while (const int signal = signals_.next())
+        if (signal != SIGCHLD) interrupted_by_ = signal;
     }
   }
 
   void handle(int signal) {
     if (signal == SIGCHLD) return;  // every rank is looked at anyway
     if (signal == SIGUSR1) return members_->ask_for_one_more();
+    if (signal == SIGTSTP) {  // Ctrl-Z reaches this process alone: ranks have a group of their own
+      kill_all(SIGSTOP);
+      raise(SIGSTOP);
+      return kill_all(SIGCONT);
+    }
     // timeout and systemd signal a process and its group, and we hear of it twice then: that is one
     // order.
     const auto now = Clock::now();
-    if (interrupted_by_ != 0 && now - interrupted_at_ < kSameOrder) return;
+    if (interrupted_by_ && now - interrupted_at_ < kSameOrder) return;
     if (interrupted_by_ == 0) {
       interrupted_at_ = now;
       patience_ = Deadline::after(timeout_);
@@ -372,19 +378,17 @@ class Supervisor {
     rank.end.by_us = kill_signals_sent_ > 0 || interrupted_by_ != 0;
     --running_;
     std::string what;
-    if (members_ && members_->ended(rank.end.local_rank, status, words_of(rank), what)) {
+    if (members_ && members_->ended(rank.end.local_rank, status,
+                                    words(status_.rank(rank.end.local_rank)), what)) {
       rank.forgotten = true;
       if (!what.empty()) note(rank, what);
       return;
     }
-    if (status == 0 || ending_) return;
+    if (status == 0) return;
+    // Who was asked to end may be ready before the others have saved.
+    const auto time = ended_as_asked(rank.end) ? timeout_ : kReportTime;
+    next_kill_ = ending_ ? next_kill_.but_at_most(time) : Deadline::after(time);
     ending_ = true;
-    next_kill_ = Deadline::after(kReportTime);
-  }
-
-  std::string words_of(const Rank& rank) const {
-    const RankStatus& status = status_.rank(rank.end.local_rank);
-    return status.failed_at != 0 ? status.text : "";
   }
 
   // The ranks' process group has their own children, too; a rank that came late may not be in it.

@@ -18,6 +18,7 @@
 #include "ringgrad/program/commands/end_of_run.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/unread_output.h"
 #include "ringgrad/program/run/saved_model.h"
 #include "ringgrad/program/train/training.h"
 
@@ -128,13 +129,16 @@ void report_epoch(Course& course, const Training& training, const EpochReport& e
     news(line);
 }
 
-// Collective where training is: the signal may have reached another rank only.
+// Returns the exit code. Collective where training is: the signal may have reached another rank
+// only, and the launcher of another machine knows of it by its ranks' codes. An elastic job's
+// launcher takes a code for the end of a rank alone.
 int stopped_by_signal(const RunDirectory* run, const Training& training, ProcessGroup* group) {
   const std::vector<int64_t> own{interrupted()};
   const auto signals = group ? all_gather_values(*group, own) : own;
-  if (!run) return kOk;
+  const int code = 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+  if (!run) return in_elastic_job() ? kOk : code;
   news("stopped at step {} · resume: {}", training.step(), resume_command(*run));
-  return 128 + static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+  return code;
 }
 
 // A run that was stopped between an epoch's last checkpoint and the end of its evaluation owes the
@@ -378,6 +382,7 @@ class Epochs {
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data,
                const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic) {
   silence_console(group && !group->is_main_process());
+  go_on_unread();
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
   set_provider(provider_named(config.recipe.provider, Device(config.division->device)));
   set_float32_matmul_precision(config.recipe.float32_matmul_precision);

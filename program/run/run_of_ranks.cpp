@@ -10,6 +10,7 @@
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
+#include "ringgrad/program/console/unread_output.h"
 
 namespace ringgrad::program {
 namespace {
@@ -53,6 +54,7 @@ int train_here(const RunOfRanks& job, ProcessGroup* group, const TrainRank& trai
     check_ranks_of(job, group->size());
     check_same_settings(job, *group);
   }
+  go_on_unread();
   catch_interrupts("note    this step is finished and saved; a second signal ends at once");
   if (group && !group->is_main_process()) {
     silence_console();
