@@ -61,6 +61,7 @@ ROOMS = {
         "processes",
         "failure",
         "job",
+        "starters",
         "transport",
         "checksums",
         "rendezvous",
@@ -82,7 +83,7 @@ ROOMS = {
 # Rooms of the program that a build may lack, and what only they use of models/.
 LEFT_OUT = re.compile(r"^(?:program|models)/(explain|learn|lint|gan|reinforce|speedrun)[/.]")
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
-WITHOUT_TENSORS = {"os", "processes", "failure", "job", "transport", "checksums", "rendezvous", "elastic", "launcher"}
+WITHOUT_TENSORS = {"os", "processes", "failure", "job", "starters", "transport", "checksums", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
 
 

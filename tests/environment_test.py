@@ -10,7 +10,7 @@ FOLDERS = ("core", "autograd", "nn", "data", "distributed", "cuda_kernels", "mod
 SOURCES = {str(path.relative_to(ROOT)): path.read_text() for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*"))
            if path.suffix in (".cpp", ".h", ".cu", ".cuh") and path.name not in ("environment_table.cpp",)}
 # Calls that read a variable whose name stands there, and literals that can be nothing but a variable's name.
-READS = re.compile(r'\b(?:getenv|variable|number_from_environment|number|text|enabled|choice|seconds_in|ProcessNumber \w+)\((?:environment, )?"([A-Z][A-Za-z_]+)"')
+READS = re.compile(r'\b(?:getenv|variable|number_from_environment|number_in|text_in|number|text|enabled|choice|seconds_in|ProcessNumber \w+)\((?:environment, )?"([A-Z][A-Za-z_]+)"')
 NAMES = re.compile(r'"(RINGGRAD_[A-Z_]+|(?:SLURM|OMPI|PMI|PMIX|MPI|MASTER|TORCHELASTIC)_[A-Z_]+(?:ess_base_jobid)?|(?:LOCAL_)?(?:RANK|WORLD_SIZE))"')
 # A mark for what a rank starts; and a process that is forked to act as a rank.
 MAY_SET = ("distributed/job/rank_environment.cpp", "program/learn/dead_rank_exercise.cpp")

@@ -16,6 +16,7 @@
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
+#include "ringgrad/distributed/starters/other_starters.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/run_ranks.h"
 

@@ -3,12 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <optional>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
@@ -17,26 +15,18 @@ namespace ringgrad {
 namespace {
 
 constexpr size_t kMinSecret = 16;
-constexpr const char* kStepTasks = "SLURM_STEP_NUM_TASKS";
+// torchrun's, and `ringgrad launch`'s.
+constexpr Starter kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 
-struct Starter {
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;
-};
-constexpr Starter kStarters[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", kStepTasks, "SLURM_LOCALID", nullptr},
-};
-// What one job's ranks have in common, and other jobs on the machine have not.
-constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
-                                   "SLURM_JOB_ID"};
+std::vector<Starter> starters() {
+  std::vector<Starter> all{kTorchrun};
+  if (other_starters) all.insert(all.end(), other_starters->all.begin(), other_starters->all.end());
+  return all;
+}
 
-std::optional<int> number(const Environment& environment, const char* name) {
+}  // namespace
+
+std::optional<int> number_in(const Environment& environment, const char* name) {
   const char* text = name == nullptr ? nullptr : environment(name);
   if (text == nullptr || *text == '\0') return {};
   int value = -1;
@@ -46,20 +36,12 @@ std::optional<int> number(const Environment& environment, const char* name) {
   return value;
 }
 
-std::string text(const Environment& environment, const char* name) {
+std::string text_in(const Environment& environment, const char* name) {
   const char* value = environment(name);
   return value == nullptr ? "" : value;
 }
 
-uint16_t derived_port(const Environment& environment) {
-  for (const char* name : kJobIds) {
-    const std::string id = text(environment, name);
-    uint32_t hash = 2166136261;  // FNV-1a: the same on every machine
-    for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
-    if (!id.empty()) return static_cast<uint16_t>(20'000 + hash % 10'000);
-  }
-  return 29'500;  // torchrun's
-}
+namespace {
 
 std::string checked_secret(const char* variable, const std::string& secret) {
   CHECK_AS(
@@ -70,8 +52,9 @@ std::string checked_secret(const char* variable, const std::string& secret) {
 }
 
 std::string secret_from(const Environment& environment) {
-  const std::string file = text(environment, "RINGGRAD_SECRET_FILE");
-  if (file.empty()) return checked_secret("RINGGRAD_SECRET", text(environment, "RINGGRAD_SECRET"));
+  const std::string file = text_in(environment, "RINGGRAD_SECRET_FILE");
+  if (file.empty())
+    return checked_secret("RINGGRAD_SECRET", text_in(environment, "RINGGRAD_SECRET"));
   struct stat status {};
   CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
            std::strerror(errno));
@@ -89,11 +72,10 @@ std::string secret_from(const Environment& environment) {
 // environment is incomplete (a line of a script that exports WORLD_SIZE, say), and every process
 // would train alone.
 void check_no_rank_missing(const Environment& environment) {
-  for (const Starter& starter : kStarters) {
-    // A batch script of Slurm has some of these without a step.
-    if (starter.size == kStepTasks) continue;
+  for (const Starter& starter : starters()) {
+    if (starter.else_no_rank) continue;
     const auto refuse_from = [&](const char* name, int least) {
-      const auto value = number(environment, name);
+      const auto value = number_in(environment, name);
       CHECK_AS(EnvironmentError, !value || *value < least, "rendezvous: ", name, "=", *value,
                " is set, but ", starter.rank,
                " is not; start the ranks with torchrun, "
@@ -106,36 +88,28 @@ void check_no_rank_missing(const Environment& environment) {
   }
 }
 
-Address address_from(const Environment& environment, const RankEnvironment& r, bool step) {
-  Address address{text(environment, "MASTER_ADDR"), 0};
-  if (address.host.empty() && r.size == r.local_size) address.host = "127.0.0.1";
-  if (address.host.empty() && step)
-    address.host = first_host(text(environment, "SLURM_STEP_NODELIST"));
-  const auto port = number(environment, "MASTER_PORT");
+Address address_from(const Environment& environment, const RankEnvironment& r) {
+  Address address{text_in(environment, "MASTER_ADDR"), 29'500};  // torchrun's port
+  if (address.host.empty()) address.host = r.size == r.local_size ? "127.0.0.1" : r.address.host;
+  const auto port = number_in(environment, "MASTER_PORT");
   CHECK_AS(EnvironmentError, !port || (*port > 0 && *port < 65'535),
            "rendezvous: MASTER_PORT=", *port, ", expected 1 to 65534");
-  address.port = port ? static_cast<uint16_t>(*port) : derived_port(environment);
-  if (text(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
+  if (port)
+    address.port = static_cast<uint16_t>(*port);
+  else if (other_starters)
+    address.port = other_starters->port(environment).value_or(address.port);
+  if (text_in(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True") ++address.port;
   return address;
 }
 
 }  // namespace
 
-std::string first_host(const std::string& node_list) {
-  const size_t bracket = node_list.find('[');
-  const size_t comma = node_list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return node_list.substr(0, comma);
-  const size_t end = node_list.find_first_of(",-]", bracket);
-  return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1);
-}
-
 RankEnvironment rank_environment_from(const Environment& environment) {
   RankEnvironment r;
-  bool step = false;
-  for (const Starter& starter : kStarters) {
-    const auto rank = number(environment, starter.rank);
-    if (!rank || (starter.size == kStepTasks && !number(environment, kStepTasks))) continue;
-    const auto size = number(environment, starter.size);
+  for (const Starter& starter : starters()) {
+    const auto rank = number_in(environment, starter.rank);
+    const auto size = number_in(environment, starter.size);
+    if (!rank || (!size && starter.else_no_rank)) continue;
     CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size,
              " is not");
     CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size,
@@ -145,15 +119,11 @@ RankEnvironment rank_environment_from(const Environment& environment) {
     r.source = starter.rank;
     r.rank = *rank;
     r.size = *size;
-    // Who does not tell has all ranks here, or they are the tasks of a Slurm step (srun --mpi=pmi2
-    // sets PMI_RANK). An mpirun, which starts its daemons as tasks of a step, does tell.
-    const auto local_size = number(environment, starter.local_size);
-    step = !local_size && number(environment, kStepTasks) == size;
-    const int nodes =
-        step ? std::max(1, number(environment, "SLURM_STEP_NUM_NODES").value_or(1)) : 1;
-    const int local_rank = step ? number(environment, "SLURM_LOCALID").value_or(*rank) : *rank;
-    r.local_rank = number(environment, starter.local_rank).value_or(local_rank);
-    r.local_size = local_size.value_or((*size + nodes - 1) / nodes);
+    const auto local_rank = number_in(environment, starter.local_rank);
+    const auto local_size = number_in(environment, starter.local_size);
+    r.local_rank = local_rank.value_or(*rank);
+    r.local_size = local_size.value_or(*size);  // who does not tell has all ranks here
+    if (!local_size && other_starters) other_starters->place(environment, !local_rank, r);
     CHECK_AS(
         EnvironmentError,
         1 <= r.local_size && r.local_size <= r.size && (!local_size || r.local_rank < r.local_size),
@@ -163,9 +133,9 @@ RankEnvironment rank_environment_from(const Environment& environment) {
   }
   if (r.source.empty()) check_no_rank_missing(environment);
   if (r.size == 1) return r;
-  r.reached_at = text(environment, "RINGGRAD_ADDRESS");
+  r.reached_at = text_in(environment, "RINGGRAD_ADDRESS");
   r.secret = secret_from(environment);
-  r.address = address_from(environment, r, step);
+  r.address = address_from(environment, r);
   return r;
 }
 
@@ -174,7 +144,7 @@ namespace {
 // Returns, as " -u RANK -u WORLD_SIZE", those variables that name a rank and are set.
 std::string words_that_unset() {
   std::string words;
-  for (const Starter& starter : kStarters)
+  for (const Starter& starter : starters())
     for (const char* name : {starter.rank, starter.size, starter.local_rank, starter.local_size})
       if (name != nullptr && std::getenv(name) != nullptr) words += str(" -u ", name);
   return words;

@@ -1,18 +1,16 @@
 // Reads from the environment which rank of which job this process is. The program that started it
 // has set the variables.
 //
-// The first of these whose rank is set counts:
-//   torchrun, ringgrad launch   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-//   mpirun (Open MPI)           OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}
-//   mpirun (MPICH, Intel MPI)   PMI_{RANK,SIZE} MPI_LOCAL{RANKID,NRANKS}
-//   srun (Slurm)                SLURM_{PROCID,STEP_NUM_TASKS,LOCALID}
-// If nothing is set, there is one rank, which connects to no other. That is also the case in a
-// batch script of Slurm, which has a SLURM_PROCID but is no step. A number of ranks above 1 without
-// a rank is an error. MPI is never linked for this.
+// torchrun and ringgrad launch set RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR
+// MASTER_PORT; what mpirun and srun set is known to starters/other_starters.cpp, and counts where
+// there is no RANK. If nothing is set, there is one rank, which connects to no other. A number of
+// ranks above 1 without a rank is an error.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "ringgrad/distributed/os/socket.h"
@@ -43,6 +41,30 @@ std::chrono::milliseconds default_timeout();
 std::chrono::milliseconds default_rendezvous_timeout();
 
 using Environment = std::function<const char*(const char* name)>;  // getenv
+// Nothing where the variable is not set, or `name` is nullptr. Throws EnvironmentError for what is
+// no number of at least 0.
+std::optional<int> number_in(const Environment& environment, const char* name);
+std::string text_in(const Environment& environment, const char* name);
+
+// The names of the variables by which a program tells the processes that it starts who they are.
+struct Starter {
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;     // or nullptr
+  bool else_no_rank = false;  // a process with `rank`, but without `size`, is none
+};
+// Other programs than torchrun. Set before main by starters/other_starters.cpp; nullptr in a
+// program without.
+struct OtherStarters {
+  std::span<const Starter> all;
+  // The rank's starter has not said how many ranks are on this machine: says so, with the host of
+  // the job's first rank, and the rank's own number here unless it is known.
+  void (*place)(const Environment& environment, bool find_local_rank, RankEnvironment& rank);
+  // The port that belongs to this job alone; nothing: it has no number.
+  std::optional<uint16_t> (*port)(const Environment& environment);
+};
+inline constinit const OtherStarters* other_starters = nullptr;
 
 // Throws EnvironmentError for values that make no sense, for a secret file that others can read,
 // and for a secret of less than 16 characters other than "none".
@@ -66,8 +88,5 @@ inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";
 // leads back to this machine alone: Debian gives a machine's own name the address 127.0.1.1.
 // "localhost" and numbers are taken as meant.
 void check_reachable(const std::string& host);
-
-// The first host of a Slurm node list: "node[03-05,9],gpu1" -> "node03".
-std::string first_host(const std::string& node_list);
 
 }  // namespace ringgrad

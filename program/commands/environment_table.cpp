@@ -52,23 +52,23 @@ LOCAL_WORLD_SIZE | a launcher | from 1 on | WORLD_SIZE | the ranks of this machi
 MASTER_ADDR | a launcher | an address | 127.0.0.1 on one machine | where rank 0 is | distributed/job/rank_environment.cpp
 MASTER_PORT | a launcher | 1 to 65534 | by the job's number, else 29500 | where rank 0 listens | distributed/job/rank_environment.cpp
 TORCHELASTIC_USE_AGENT_STORE | a launcher | True | MASTER_PORT is free | torchrun's store takes MASTER_PORT, and ranks meet at the next one | distributed/job/rank_environment.cpp
-OMPI_COMM_WORLD_RANK | a launcher | from 0 on | this is no rank | Open MPI's rank | distributed/job/rank_environment.cpp
-OMPI_COMM_WORLD_SIZE | a launcher | from 1 on | needed with the rank | its number of ranks | distributed/job/rank_environment.cpp
-OMPI_COMM_WORLD_LOCAL_RANK | a launcher | from 0 on | the rank | the rank on this machine | distributed/job/rank_environment.cpp
-OMPI_COMM_WORLD_LOCAL_SIZE | a launcher | from 1 on | all ranks | the ranks of this machine | distributed/job/rank_environment.cpp
-PMI_RANK | a launcher | from 0 on | this is no rank | MPICH's rank | distributed/job/rank_environment.cpp
-PMI_SIZE | a launcher | from 1 on | needed with PMI_RANK | its number of ranks | distributed/job/rank_environment.cpp
-MPI_LOCALRANKID | a launcher | from 0 on | PMI_RANK | the rank on this machine | distributed/job/rank_environment.cpp
-MPI_LOCALNRANKS | a launcher | from 1 on | PMI_SIZE | the ranks of this machine | distributed/job/rank_environment.cpp
-SLURM_PROCID | a launcher | from 0 on | this is no rank | Slurm's rank in a step | distributed/job/rank_environment.cpp
-SLURM_STEP_NUM_TASKS | a launcher | from 1 on | this is no step | its number of ranks | distributed/job/rank_environment.cpp
-SLURM_STEP_NUM_NODES | a launcher | from 1 on | 1 | machines of the step | distributed/job/rank_environment.cpp
-SLURM_STEP_NODELIST | a launcher | names | MASTER_ADDR is needed | whose first is where rank 0 is | distributed/job/rank_environment.cpp
-SLURM_LOCALID | a launcher | from 0 on | SLURM_PROCID | the rank on this machine | distributed/job/rank_environment.cpp
-PMIX_NAMESPACE | a launcher | a word | the next of these | what tells jobs apart, for MASTER_PORT | distributed/job/rank_environment.cpp
-OMPI_MCA_ess_base_jobid | a launcher | a word | the next of these | what tells jobs apart, for MASTER_PORT | distributed/job/rank_environment.cpp
-PMI_JOBID | a launcher | a word | the next of these | what tells jobs apart, for MASTER_PORT | distributed/job/rank_environment.cpp
-SLURM_JOB_ID | a launcher | a number | port 29500 | what tells jobs apart, for MASTER_PORT | distributed/job/rank_environment.cpp
+OMPI_COMM_WORLD_RANK | a launcher | from 0 on | this is no rank | Open MPI's rank | distributed/starters/other_starters.cpp
+OMPI_COMM_WORLD_SIZE | a launcher | from 1 on | needed with the rank | its number of ranks | distributed/starters/other_starters.cpp
+OMPI_COMM_WORLD_LOCAL_RANK | a launcher | from 0 on | the rank | the rank on this machine | distributed/starters/other_starters.cpp
+OMPI_COMM_WORLD_LOCAL_SIZE | a launcher | from 1 on | all ranks | the ranks of this machine | distributed/starters/other_starters.cpp
+PMI_RANK | a launcher | from 0 on | this is no rank | MPICH's rank | distributed/starters/other_starters.cpp
+PMI_SIZE | a launcher | from 1 on | needed with PMI_RANK | its number of ranks | distributed/starters/other_starters.cpp
+MPI_LOCALRANKID | a launcher | from 0 on | PMI_RANK | the rank on this machine | distributed/starters/other_starters.cpp
+MPI_LOCALNRANKS | a launcher | from 1 on | PMI_SIZE | the ranks of this machine | distributed/starters/other_starters.cpp
+SLURM_PROCID | a launcher | from 0 on | this is no rank | Slurm's rank in a step | distributed/starters/other_starters.cpp
+SLURM_STEP_NUM_TASKS | a launcher | from 1 on | this is no step | its number of ranks | distributed/starters/other_starters.cpp
+SLURM_STEP_NUM_NODES | a launcher | from 1 on | 1 | machines of the step | distributed/starters/other_starters.cpp
+SLURM_STEP_NODELIST | a launcher | names | MASTER_ADDR is needed | whose first is where rank 0 is | distributed/starters/other_starters.cpp
+SLURM_LOCALID | a launcher | from 0 on | SLURM_PROCID | the rank on this machine | distributed/starters/other_starters.cpp
+PMIX_NAMESPACE | a launcher | a word | the next of these | what tells jobs apart, for MASTER_PORT | distributed/starters/other_starters.cpp
+OMPI_MCA_ess_base_jobid | a launcher | a word | the next of these | what tells jobs apart, for MASTER_PORT | distributed/starters/other_starters.cpp
+PMI_JOBID | a launcher | a word | the next of these | what tells jobs apart, for MASTER_PORT | distributed/starters/other_starters.cpp
+SLURM_JOB_ID | a launcher | a number | port 29500 | what tells jobs apart, for MASTER_PORT | distributed/starters/other_starters.cpp
 OMP_NUM_THREADS | a launcher | a number | a share of the cores | set for ranks unless it is set; other libraries read it | distributed/launcher/supervisor.cpp
 HOME | system | a folder | the current folder | where ~ is | data/datasets/data_place.cpp
 XDG_DATA_HOME | system | a folder | ~/.local/share | see RINGGRAD_DATA_DIR | data/datasets/data_place.cpp
