@@ -60,6 +60,7 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment,
 std::shared_ptr<ProcessGroup> connect_hosts(int rank, int size, const InitOptions& options,
                                             ConnectOptions connect, const Exchange& exchange) {
   connect.transport = options.transport;
+  connect.backend = options.backend;
   connect.timeout = options.timeout;
   Connected connected = connect_ranks(rank, size, connect, exchange);
   HostOptions ring;

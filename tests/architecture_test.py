@@ -65,6 +65,7 @@ ROOMS = {
         "transport",
         "checksums",
         "rendezvous",
+        "agreement",
         "elastic",
         "launcher",
         "work process_group",

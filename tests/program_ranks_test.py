@@ -338,6 +338,22 @@ class SeveralRanks(DigitsCase):
         self.assertRegex(error, r"rank 1 has another recipe than rank 0: 48 training images \((\w+)\) with labels \(\w+\) there, "
                                 r"48 training images \(\1\) with labels \(\w+\) on rank 0")
 
+    def test_ranks_with_other_weights_to_begin_with_are_named(self):
+        for out, seed in (("a", "1"), ("b", "2")):
+            self.run_program("train", "--parallel", "none", "--max-steps", "1", "--out", out, "--seed", seed)
+        words = '[ $RANK = 0 ] && init=a || init=b; exec "$0" train --init $init --max-steps 2 --out run'
+        error = self.run_program("launch", "-n", "2", "--", "sh", "-c", words, PROGRAM, code=6).stderr
+        self.assertRegex(error, r"rank 1 has another set of weights to begin with than rank 0: \S+ with hash \d+ there")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_ranks_with_another_checkpoint_to_go_on_from_are_named(self):
+        for out, seed in (("a", "1"), ("b", "2")):
+            self.run_program("train", "--ranks", "2", "--max-steps", "2", "--out", out, "--seed", seed)
+        (self.dir / "b/config.json").write_bytes((self.dir / "a/config.json").read_bytes())  # the same run, but for its checkpoint
+        words = '[ $RANK = 0 ] && run=a || run=b; exec "$0" train --resume $run --max-steps 2'
+        error = self.run_program("launch", "-n", "2", "--", "sh", "-c", words, PROGRAM, code=6).stderr
+        self.assertRegex(error, r"rank 1 has another checkpoint than rank 0: \S+ with hash \d+ there")
+
     def test_what_the_ranks_do_not_agree_on_is_not_saved(self):
         # Steps so small that they change nothing, and then one weight of rank 1, as a fault of the memory would.
         child = self.start("train", "--batch", "2", "--ranks", "2", "--lr", "1e-30", "--save-every", "20", "--out", "run")

@@ -10,7 +10,9 @@
 #include <sstream>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/cpu/amx/tile_unit.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -363,23 +365,70 @@ TEST_CASE("a transport that registers itself can be named, and auto leaves it al
   CHECK_FALSE(contains(offered, "framed"));
 }
 
-TEST_CASE("ranks told to use different transports are named",
-          "[rank_environment][quick][threads]") {
-  const auto exchange_of = [](const std::string& own, int rank) {
-    return [=](const std::string& value) {
-      // What the other rank would send, had it been given the other option.
-      std::string other = value;
-      other.replace(other.find(own), own.size(), own == "shm" ? "tcp" : "shm");
-      return rank == 0 ? std::vector<std::string>{value, other}
-                       : std::vector<std::string>{other, value};
-    };
-  };
-  ConnectOptions options;
-  options.transport = "shm";
+namespace {
+
+// A rank's table, as another rank would send it: the line that begins so is another one.
+std::string with_line(const std::string& table, const std::string& begin, const std::string& line) {
+  const size_t at = ('\n' + table).find('\n' + begin);
+  REQUIRE(at != std::string::npos);
+  return table.substr(0, at) + line + table.substr(table.find('\n', at));
+}
+
+std::string disagreement(const std::vector<std::string>& tables) {
   try {
-    (void)connect_ranks(0, 2, options, exchange_of("shm", 0));
-    FAIL("connected");
-  } catch (const OutOfStepError& e) {
-    REQUIRE(contains(e.what(), "rank 0 was told to use shm, rank 1 tcp"));
+    rank_table->agree(tables, 0);
+    return "";
+  } catch (const OutOfStepError& error) {
+    return error.what();
   }
+}
+
+}  // namespace
+
+TEST_CASE("ranks that would compute other bits are named before they connect",
+          "[rank_environment][quick]") {
+  ConnectOptions options;
+  const std::string own = rank_table->own(options);
+  for (const std::string name : {"version ", "compiler ", "backend ", "transport "}) {
+    const std::string error = disagreement({own, own, with_line(own, name, name + "other")});
+    CAPTURE(error);
+    REQUIRE(contains(error, "rank 2 has another setting than rank 0: " + name + "other there, "));
+  }
+  REQUIRE(disagreement({own, own}) == "");
+  options.transport = "tcp";
+  REQUIRE(contains(disagreement({own, rank_table->own(options)}),
+                   "transport tcp there, transport auto on rank 0"));
+  // Who has none: another version of this library.
+  REQUIRE(contains(disagreement({own, ""}), "rank 1 has another setting than rank 0: nothing"));
+  REQUIRE_THROWS_AS(connect_ranks(0, 2, options,
+                                  [&](const std::string& card) {
+                                    std::string other = card;
+                                    other.replace(other.rfind("tcp"), 3, "shm");
+                                    return std::vector{card, other};
+                                  }),
+                    OutOfStepError);
+}
+
+TEST_CASE("ranks agree on the best kernels that all of them have", "[rank_environment][quick]") {
+  const std::string own = rank_table->own({});
+  const std::string before = isa();
+  const amx::Tiles tiles = amx::tiles();
+  const auto of = [&](const std::string& isas) { return isas + own.substr(own.find('\n')); };
+  for (const BuiltIsa& built : built_isas()) {
+    if (!built.on_this_machine) continue;
+    REQUIRE(disagreement({own, of(built.name), own}) == "");
+    CHECK(isa() == built.name);
+    use_isa(before);
+  }
+  const std::string error = disagreement({own, of("v0 v1")});
+  CAPTURE(error);
+  CHECK(contains(error, "no instructions are common to all ranks: rank 1 has kernels for v0, v1"));
+  CHECK(isa() == before);
+  amx::use_tiles(amx::Tiles::Emulated);
+  const std::string with_tiles = rank_table->own({});
+  REQUIRE(disagreement({with_tiles, with_tiles}) == "");
+  CHECK(uses_tiles());
+  REQUIRE(disagreement({with_tiles, own}) == "");
+  CHECK(uses_tiles() == (tiles != amx::Tiles::None));
+  amx::use_tiles(tiles);
 }

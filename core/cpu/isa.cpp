@@ -112,8 +112,11 @@ std::vector<BuiltIsa> built_isas() {
 
 void use_isa(const std::string& name) { choose(name); }
 
+bool uses_tiles() { return amx::tiles() != amx::Tiles::None; }
+void leave_tiles() { amx::use_tiles(amx::Tiles::None); }
+
 std::string bfloat16_products() {
-  if (amx::tiles() != amx::Tiles::None) return "on tiles (AMX)";
+  if (uses_tiles()) return "on tiles (AMX)";
   return (in_use.multiplies_pairs ? "in pairs by AVX512_BF16" : "as float32") +
          (" (no tiles: " + amx::why_no_tiles() + ")");
 }

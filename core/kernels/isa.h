@@ -5,7 +5,7 @@
 // A library may hold the kernels several times, once for each. When a process starts the best that
 // its machine has are chosen, or those that RINGGRAD_ISA names. The order in which some sums are
 // added follows the width of their vectors: the same bits come out on two machines where isa() is
-// the same (and bfloat16_products(), for numbers of bfloat16).
+// the same (and bfloat16_products(), for numbers of bfloat16). Ranks of a job agree on both.
 #pragma once
 
 #include <string>
@@ -24,7 +24,13 @@ struct BuiltIsa {
 // Those to choose from, from the least to the best.
 std::vector<BuiltIsa> built_isas();
 
-// Puts the kernels of another into their tables: for tests, while no kernel runs. Throws as isa().
+// Puts the kernels of another into their tables, while no kernel runs: for ranks that agree on one
+// (distributed/agreement/), and for tests. Throws as isa().
 void use_isa(const std::string& name);
+
+// Whether products of bfloat16 numbers are computed on the processor's tiles (AMX); and from now on
+// they are not.
+bool uses_tiles();
+void leave_tiles();
 
 }  // namespace ringgrad

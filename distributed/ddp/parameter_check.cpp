@@ -4,12 +4,18 @@
 #include <sstream>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/agreement/lines.h"
 
 namespace ringgrad {
 namespace {
 
 CollectiveOptions about(const std::string& what) {
   return {.about = std::make_shared<const std::string>(what)};
+}
+
+uint64_t hash_of_values(const Tensor& tensor) {
+  const Tensor x = as_contiguous(on_device(tensor, {}));
+  return hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
 }
 
 }  // namespace
@@ -25,29 +31,17 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
   for (const std::string& line : lines) all += line + "\n";
   const auto hashes = all_gather_values<int64_t>(
       group, {static_cast<int64_t>(hash_of(all.data(), all.size()))}, about(what));
-  const auto differs =
-      std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
-  if (differs == hashes.end()) return;
-
+  const auto same = [&](int64_t hash) { return hash == hashes[0]; };
+  if (std::all_of(hashes.begin(), hashes.end(), same)) return;
   // All ranks see that two differ, and look together for where.
-  const int other = static_cast<int>(differs - hashes.begin());
-  const std::vector<std::string> texts = all_gather_texts(group, all);
-  const auto lines_of = [&](int rank) {
-    TextInput text(texts[rank]);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
-    return lines;
-  };
-  const auto ours = lines_of(0);
-  const auto theirs = lines_of(other);
-  size_t i = 0;
-  while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
-  const auto at = [i](const std::vector<std::string>& lines) {
-    return i < lines.size() ? lines[i] : "nothing";
-  };
-  disagree(group, str(what, ": rank ", other, " has another ", noun, " than rank 0: ", at(theirs),
-                      " there, ", at(ours), " on rank 0 (number ", i, " of ", theirs.size(),
-                      " and ", ours.size(), ")", remedy));
+  disagree(group, str(what, ": ", first_difference(all_gather_texts(group, all), noun), remedy));
+}
+
+std::vector<std::string> lines_of_values(const NamedTensors& tensors) {
+  std::vector<std::string> lines;
+  for (const auto& [name, tensor] : tensors)
+    lines.push_back(str(name, " with hash ", hash_of_values(tensor)));
+  return lines;
 }
 
 void check_same_signature(ProcessGroup& group, const std::string& what,
@@ -69,11 +63,8 @@ void take_from_rank_0(ProcessGroup& group, const std::string& what, const NamedT
 uint64_t check_identical_values(ProcessGroup& group, const char* what,
                                 const NamedTensors& tensors) {
   std::vector<int64_t> own;
-  for (const auto& [name, tensor] : tensors) {
-    const Tensor x = as_contiguous(on_device(tensor, {}));
-    own.push_back(static_cast<int64_t>(
-        hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()))));
-  }
+  for (const auto& [name, tensor] : tensors)
+    own.push_back(static_cast<int64_t>(hash_of_values(tensor)));
   const auto hashes = all_gather_values(group, own, about(what));
   for (size_t i = 0; i < own.size(); ++i) {
     std::string ranks;

@@ -23,6 +23,9 @@ namespace ringgrad {
 void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
                       const std::vector<std::string>& lines, const char* remedy = "");
 
+// Lines for it: each tensor's name, and a hash of its values.
+std::vector<std::string> lines_of_values(const NamedTensors& tensors);
+
 // The same for tensors: their number, names, shapes and dtypes.
 void check_same_signature(ProcessGroup& group, const std::string& what,
                           const NamedTensors& tensors);

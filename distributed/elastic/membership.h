@@ -33,7 +33,7 @@ enum class Standing : uint32_t {
 // One for each rank that there may be. A rank writes into its own only, and turns Coming or Member
 // into AtDoor; all other turns are the launcher's.
 struct Seat {
-  static constexpr size_t kMaxAddress = 512;
+  static constexpr size_t kMaxAddress = 1024;
 
   std::atomic<Standing> standing;
   // The last generation that it was in; 0: none yet.

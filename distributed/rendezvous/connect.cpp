@@ -19,24 +19,25 @@ namespace {
 // The time between looks of those who wait for others at whether they live.
 constexpr std::chrono::milliseconds kLookAgain{50};
 
+constexpr char kTable = '\0';  // begins a rank's table, behind its address
+
 // How to reach a rank. Its fields travel as lines, which none of them contains.
 struct PeerAddress {
   uint64_t machine = 0;
-  std::string transport;  // what the rank was told to use
-  uint64_t job = 0;       // rank 0's counts
+  uint64_t job = 0;  // rank 0's counts
   // The same, where the job has none: they have met as processes of one user.
   std::string secret;
   std::map<std::string, std::string> offers = {};  // addresses, by transport
 
   std::string print() const {
-    std::string text = str(machine, '\n', transport, '\n', job, '\n', secret, '\n');
+    std::string text = str(machine, '\n', job, '\n', secret, '\n');
     for (const auto& [name, address] : offers) text += str(name, ' ', address, '\n');
     return text;
   }
   static PeerAddress parse(const std::string& text, int rank) {
     PeerAddress result;
     TextInput in(text);
-    in >> result.machine >> result.transport >> result.job >> result.secret;
+    in >> result.machine >> result.job >> result.secret;
     CHECK_AS(DistributedError, !in.fail(), "rendezvous: rank ", rank, " sent a damaged address");
     std::string name;
     while (in >> name) {
@@ -55,7 +56,6 @@ class Connector {
   Connected run(const Exchange& exchange) {
     PeerAddress own;
     own.machine = machine_id();
-    own.transport = options_.transport;
     own.secret = new_secret();
     own.job = parse_number<uint64_t>(new_secret().substr(0, 15), 16).value();
     std::vector<FileDescriptor> listeners;
@@ -65,7 +65,8 @@ class Connector {
       own.offers[kind->name] = std::move(offer.address);
       listeners.push_back(std::move(offer.listener));
     }
-    read_addresses(exchange(own.print()));
+    const std::string table = rank_table ? rank_table->own(options_) : "";
+    read(exchange(own.print() + kTable + table));
     secret_ = options_.secret.empty() ? addresses_[0].secret : options_.secret;
     PeerListener listener(std::move(listeners), secret_, size_);
     deadline_ = Deadline::after(options_.timeout);
@@ -80,12 +81,15 @@ class Connector {
   }
 
  private:
-  void read_addresses(const std::vector<std::string>& texts) {
-    for (int r = 0; r < size_; ++r) addresses_.push_back(PeerAddress::parse(texts[r], r));
+  void read(const std::vector<std::string>& texts) {
+    std::vector<std::string> tables;
     for (int r = 0; r < size_; ++r) {
-      CHECK_AS(OutOfStepError, addresses_[r].transport == options_.transport, "transport: rank ",
-               rank_, " was told to use ", options_.transport, ", rank ", r, " ",
-               addresses_[r].transport);
+      const size_t end = std::min(texts[r].find(kTable), texts[r].size());
+      addresses_.push_back(PeerAddress::parse(texts[r].substr(0, end), r));
+      tables.push_back(texts[r].substr(std::min(end + 1, texts[r].size())));
+    }
+    if (rank_table) rank_table->agree(tables, rank_);
+    for (int r = 0; r < size_; ++r) {
       kinds_.push_back(r == rank_ ? nullptr : kind_between(rank_, r));
       CHECK_AS(DistributedError, r == rank_ || kinds_[r], "transport: ", options_.transport,
                " was asked for, but ranks ", rank_, " and ", r, " do not share a machine");

@@ -21,6 +21,8 @@ std::string transport_choices(const std::string& automatic = "auto");
 struct ConnectOptions {
   // See transport_names().
   std::string transport = "auto";
+  // What the group is to be: "ring", or what is made of a ring of hosts.
+  std::string backend = "ring";
   // Others reach this rank on it; it may be no address of this machine's.
   std::string host = "127.0.0.1";
   // Empty: one that rank 0 thinks up, which the exchange must keep from strangers.
@@ -30,10 +32,21 @@ struct ConnectOptions {
   std::function<void()> check_wanted = {};
 };
 
-// Collective: gives all ranks' values, by rank, for this one's of at most 512 bytes. The job's
+// Collective: gives all ranks' values, by rank, for this one's of at most 1024 bytes. The job's
 // ranks exchange them at the rendezvous (rendezvous.h); those of a group that is split off, through
 // the group that they have already.
 using Exchange = std::function<std::vector<std::string>(const std::string& value)>;
+
+// All that changes a result, as lines: what ranks compare before they connect, and before any of
+// them computes. Set before main by agreement/rank_table.cpp; nullptr in a program without.
+struct RankTable {
+  std::string (*own)(const ConnectOptions& options);
+  // Of all ranks' tables. What they can agree on, such as the processor's instructions, is the same
+  // on all of them then. Throws OutOfStepError, the same on every rank, where something else
+  // differs.
+  void (*agree)(const std::vector<std::string>& tables, int rank);
+};
+inline constinit const RankTable* rank_table = nullptr;
 
 struct Connected {
   std::unique_ptr<Transport> transport;

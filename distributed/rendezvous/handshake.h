@@ -39,7 +39,7 @@ struct Claims {
   int32_t size = 0;
   std::string value;  // at most kMaxClaimedValue bytes
 };
-inline constexpr size_t kMaxClaimedValue = 1024;
+inline constexpr size_t kMaxClaimedValue = 2048;
 
 using Nonce = std::array<std::byte, 32>;
 using Mac = std::array<std::byte, 32>;
@@ -108,7 +108,7 @@ struct AdmittedPeer {
 
 // Admits ranks of the job from listening sockets, and lets no stranger hold them up: apart from the
 // ranks' own, at most 64 connections wait for their handshake at a time (the oldest one goes
-// first), each for 5 seconds and about a kilobyte. They are served all at once, so silence and
+// first), each for 5 seconds and about two kilobytes. They are served all at once, so silence and
 // garbage cost the ranks nothing.
 class PeerListener {
  public:

@@ -14,7 +14,7 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kMaxValue = 512;
+constexpr size_t kMaxValue = 1024;
 constexpr uint32_t kMaxReply = 64 << 20;
 // The time between rank 0's looks at whether those who wait still live.
 constexpr std::chrono::milliseconds kBetweenChecks{100};

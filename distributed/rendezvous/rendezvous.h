@@ -23,11 +23,11 @@ struct RendezvousOptions {
   IfForeign foreign = IfForeign::Fail;  // what rank 0 does where the address is not its machine's
 };
 
-// Collective over the job's ranks: returns all ranks' values, by rank. A value has at most 512
-// bytes. Throws TimeoutError naming the missing ranks; DistributedError for a port that is taken
-// and a rank that came twice (on the later one); OutOfStepError where secrets or users differ;
-// EnvironmentError for an address that is not this machine's, or no loopback without a secret;
-// NetworkError for one that is unknown; OutOfStepError when ranks differ in `size`.
+// Collective over the job's ranks: returns all ranks' values, by rank. A value has at most
+// 1024 bytes. Throws TimeoutError naming the missing ranks; DistributedError for a port that is
+// taken and a rank that came twice (on the later one); OutOfStepError where secrets or users
+// differ; EnvironmentError for an address that is not this machine's, or no loopback without a
+// secret; NetworkError for one that is unknown; OutOfStepError when ranks differ in `size`.
 std::vector<std::string> meet(int rank, int size, const std::string& value,
                               const RendezvousOptions& options);
 

@@ -22,6 +22,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/vendor_groups/backend.h"
 
 namespace ringgrad {
@@ -387,6 +388,11 @@ std::shared_ptr<ProcessGroup> make(const GroupRequest& request) {
            "mpi: this is rank ", group->rank(), " of ", group->size(), " to MPI, and rank ",
            environment.rank, " of ", environment.size, " to ", environment.source,
            "; start the ranks with the mpirun of the MPI library in use");
+  if (rank_table) {
+    ConnectOptions options;
+    options.backend = request.backend;
+    rank_table->agree(all_gather_texts(*group, rank_table->own(options)), group->rank());
+  }
   return group;
 }
 BEFORE_MAIN(mpi, register_group_backend("mpi", {make}));

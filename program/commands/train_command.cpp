@@ -158,6 +158,8 @@ std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& c
     lines.push_back(fmt::format("{} {} images ({:016x}) with labels ({:016x})", set->size(),
                                 set == &data.train_set ? "training" : "test", hash_of(set->images),
                                 hash_of(set->labels)));
+  lines.push_back(fmt::format("images less {}, divided by {}", fmt::join(config.facts.mean, ", "),
+                              fmt::join(config.facts.std, ", ")));
   const nlohmann::json recipe = to_json(config.recipe);
   for (const auto& [key, value] : recipe.items())
     lines.push_back(fmt::format("{} {}", key, value.dump()));

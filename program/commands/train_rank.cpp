@@ -392,8 +392,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
     training.load(RunDirectory::open(options.resume).checkpoint());
   std::optional<Keeping> keeping;
   if (elastic) keeping.emplace(training, *elastic).catch_up(*group);
-  if (group)
-    check_same_lines(*group, "train", "checkpoint", {fmt::format("step {}", training.step())});
+  if (group) check_same_lines(*group, "train", "checkpoint", training.lines_of_state());
   if (!elastic || elastic->job.generation() == 1) print_header(config, training, data, group);
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once"
                        : nullptr);

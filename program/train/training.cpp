@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/nn/checkpoint.h"
@@ -64,6 +65,10 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   manual_seed(config.seed);
   model_ = make_model_for(recipe_.model, facts_);
   if (!init.empty()) load_weights(*model_, init);
+  if (group_)
+    check_same_lines(*group_, "train", "set of weights to begin with",
+                     lines_of_values(model_->state_dict()),
+                     "; is --init the same on all machines?");
   freeze();
   model_->to(device_);
   precision_.emplace(recipe_, *model_, device_);

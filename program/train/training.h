@@ -53,6 +53,8 @@ class Training {
   // after step() steps, also when a step has been broken off. Not collective. The tensors are those
   // that training changes.
   TrainingState state();
+  // What has been done so far, for ranks to compare: the step, and hashes of all that goes on.
+  std::vector<std::string> lines_of_state();
   // The same is to be true of this training, which has the same model and recipe. Throws as load().
   void load(const TrainingState& state);
 

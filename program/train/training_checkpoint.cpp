@@ -9,6 +9,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/program/console/json_text.h"
@@ -180,6 +181,13 @@ void Training::load(const TrainingState& state) {
       all.optimizer.emplace_back(name, tensor);
   }
   load(all, "what the other ranks have handed over");
+}
+
+std::vector<std::string> Training::lines_of_state() {
+  std::vector<std::string> lines{fmt::format("step {}", step_)};
+  for (const nn::NamedTensors& state : {model_->state_dict(), stepping_state()})
+    for (std::string& line : lines_of_values(state)) lines.push_back(std::move(line));
+  return lines;
 }
 
 // What the optimizer and the mixed precision keep.

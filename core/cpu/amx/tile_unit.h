@@ -21,7 +21,7 @@ inline constexpr int kTileBytes = kTileRows * kTileRowBytes;
 // lets us, else none.
 enum class Tiles : uint8_t { None, Hardware, Emulated };
 Tiles tiles();
-void use_tiles(Tiles tiles);  // for tests. REQUIRES: Hardware only where why_no_tiles() is empty.
+void use_tiles(Tiles tiles);  // REQUIRES: Hardware only where why_no_tiles() is empty.
 // Why this process cannot use the processor's tiles, for people: "the processor has none"; empty
 // where it can.
 const std::string& why_no_tiles();
