@@ -7,5 +7,6 @@
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/powersgd_hook.h"
+#include "ringgrad/distributed/sharded_optimizer.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/nn.h"

@@ -40,6 +40,7 @@ class Muon : public Optimizer {
   void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
+  bool steps_elements() const override { return false; }
   std::vector<MuonOptions> options_;
 };
 

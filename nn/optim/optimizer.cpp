@@ -58,8 +58,15 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   step_ = zeros({}, {.dtype = DType::Int64, .device = all[0].device()});
   for (Group& group : groups_) {
     group.lr_tensor = full({}, group.lr, {.dtype = DType::Float64, .device = all[0].device()});
-    current_ranges(group);
   }
+}
+
+void Optimizer::share(std::shared_ptr<const StepShare> share) {
+  CHECK(steps_elements(), name_,
+        ": a step needs whole parameters, so ranks cannot step a part each; use another optimizer");
+  for (const Group& group : groups_)
+    CHECK(group.state.empty(), name_, ": share() after the first step, expected before it");
+  share_ = std::move(share);
 }
 
 void Optimizer::take_in_unfrozen() {
@@ -95,7 +102,8 @@ void Optimizer::step(const Tensor& guard) {
     }
     for (size_t r = 0; r < ranges.size(); ++r) {
       begin_write(name_, ranges[r].values);
-      update_range(g, ranges[r], groups_[g].state[r].arrays);
+      update_range(g, ranges[r], groups_[g].state[r]);
+      if (share_) share_->gather(ranges[r].values);
     }
   }
   if (!guard) return kernels::affine(step_, step_, 1, 1);
@@ -106,9 +114,9 @@ void Optimizer::step(const Tensor& guard) {
   kernels::add(step_, step_, count);
 }
 
-// A parameter may have been frozen since: each run of neighbours that still require a gradient is
-// updated.
-void Optimizer::update_range(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
+// A parameter may have been frozen since: of each run of neighbours that still require a gradient,
+// this process' part is updated.
+void Optimizer::update_range(int group, const ArenaRange& range, const StateRange& state) {
   const auto parameter = [&](size_t i) -> const Tensor& {
     return groups_[group].parameters[range.parameters[i]];
   };
@@ -116,20 +124,27 @@ void Optimizer::update_range(int group, const ArenaRange& range, const std::vect
   for (size_t first = 0, end; first < count; first = end + 1) {
     for (end = first; end < count && parameter(end).requires_grad();) ++end;
     if (end == first) continue;
-    if (end - first == count) return update(group, range, state);
-    const int64_t begin = range.offsets[first];
-    const int64_t numel = range.offsets[end - 1] + parameter(end - 1).numel() - begin;
-    const auto part = [&](const Tensor& flat) {
-      return flat.as_strided({numel}, {1}, flat.storage_offset() + begin);
+    const bool all = end - first == count;
+    const int64_t run_begin = all ? 0 : range.offsets[first];
+    const int64_t run_end =
+        all ? range.values.numel() : range.offsets[end - 1] + parameter(end - 1).numel();
+    const int64_t begin = std::max(run_begin, state.begin);
+    const int64_t numel = std::min(run_end, state.end) - begin;
+    if (numel == range.values.numel()) return update(group, range, state.arrays);
+    if (numel <= 0) continue;
+    const auto part = [&](const Tensor& flat, int64_t from) {
+      return flat.as_strided({numel}, {1}, flat.storage_offset() + begin - from);
     };
-    ArenaRange run{
-        .parameters = {}, .offsets = {}, .values = part(range.values), .grads = part(range.grads)};
+    ArenaRange run{.parameters = {},
+                   .offsets = {},
+                   .values = part(range.values, 0),
+                   .grads = part(range.grads, 0)};
     for (size_t i = first; i < end; ++i) {
       run.parameters.push_back(range.parameters[i]);
       run.offsets.push_back(range.offsets[i] - begin);
     }
     std::vector<Tensor> parts;
-    for (const Tensor& array : state) parts.push_back(part(array));
+    for (const Tensor& array : state.arrays) parts.push_back(part(array, state.begin));
     update(group, run, parts);
   }
 }
@@ -161,10 +176,10 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
   std::vector<ArenaRange> ranges = arena_ranges(group.parameters);
   const auto laid_like = [](const StateRange& state, const ArenaRange& range) {
     const auto fits = [&range](const Tensor& array) {
-      return array.numel() == range.values.numel() && array.dtype() == range.values.dtype() &&
-             array.device() == range.values.device();
+      return array.dtype() == range.values.dtype() && array.device() == range.values.device();
     };
     return state.parameters == range.parameters && state.offsets == range.offsets &&
+           state.numel == range.values.numel() &&
            std::all_of(state.arrays.begin(), state.arrays.end(), fits);
   };
   if (!std::equal(group.state.begin(), group.state.end(), ranges.begin(), ranges.end(), laid_like))
@@ -183,22 +198,49 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
 // Module::to): their state is copied to where it belongs now.
 void Optimizer::lay_state(Group& group, const std::vector<ArenaRange>& ranges) {
   std::map<std::string, Tensor> old;
-  for (const auto& [name, tensor] : state_of(group)) old[name] = tensor;
+  for (const auto& [name, tensor] : state_of(group, whole_state(group))) old[name] = tensor;
 
   group.state.clear();
   for (const ArenaRange& range : ranges) {
-    StateRange state{range.parameters, range.offsets, {}};
+    const int64_t numel = range.values.numel();
+    const auto [begin, end] = share_ ? share_->part(numel) : std::pair(int64_t{0}, numel);
+    StateRange state{range.parameters, range.offsets, numel, begin, end, {}};
     for (size_t i = 0; i < group.state_names.size(); ++i)
-      state.arrays.push_back(zeros_like(range.values));
+      state.arrays.push_back(zeros({end - begin}, {range.values.dtype(), range.values.device()}));
     group.state.push_back(std::move(state));
   }
-  for (const auto& [name, tensor] : state_of(group))
+  if (old.empty()) return;
+  const std::vector<StateRange> whole = whole_state(group);
+  for (const auto& [name, tensor] : state_of(group, whole))
     if (const auto found = old.find(name); found != old.end()) copy_(tensor, found->second);
+  keep_part(group, whole);
 }
 
-nn::NamedTensors Optimizer::state_of(const Group& group) {
+std::vector<Optimizer::StateRange> Optimizer::whole_state(const Group& group) const {
+  std::vector<StateRange> whole = group.state;
+  if (!share_) return whole;
+  for (StateRange& range : whole)
+    for (Tensor& array : range.arrays) {
+      const Tensor all = zeros({range.numel}, {array.dtype(), array.device()});
+      copy_(all.as_strided(array.shape(), {1}, range.begin), array);
+      share_->gather(all);
+      array = all;
+    }
+  return whole;
+}
+
+void Optimizer::keep_part(const Group& group, const std::vector<StateRange>& whole) const {
+  if (!share_) return;
+  for (size_t r = 0; r < whole.size(); ++r)
+    for (size_t i = 0; i < whole[r].arrays.size(); ++i) {
+      const Tensor& own = group.state[r].arrays[i];
+      copy_(own, whole[r].arrays[i].as_strided(own.shape(), {1}, whole[r].begin));
+    }
+}
+
+nn::NamedTensors Optimizer::state_of(const Group& group, const std::vector<StateRange>& whole) {
   nn::NamedTensors named;
-  for (const StateRange& range : group.state)
+  for (const StateRange& range : whole)
     for (size_t s = 0; s < group.state_names.size(); ++s)
       for (size_t i = 0; i < range.parameters.size(); ++i) {
         const auto& [name, parameter] = group.named[range.parameters[i]];
@@ -212,19 +254,26 @@ nn::NamedTensors Optimizer::state_of(const Group& group) {
 }
 
 nn::NamedTensors Optimizer::state_dict() {
+  std::vector<std::vector<StateRange>> whole;
+  return whole_state_dict(whole);
+}
+
+nn::NamedTensors Optimizer::whole_state_dict(std::vector<std::vector<StateRange>>& whole) {
   take_in_unfrozen();
   nn::NamedTensors state{{"step", step_}};
   for (int g = 0; g < num_groups(); ++g) {
     current_ranges(groups_[g]);
+    whole.push_back(whole_state(groups_[g]));
     state.emplace_back("lr." + std::to_string(g), groups_[g].lr_tensor);
-    for (auto& entry : state_of(groups_[g])) state.push_back(std::move(entry));
+    for (auto& entry : state_of(groups_[g], whole.back())) state.push_back(std::move(entry));
   }
   return state;
 }
 
 void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   const char* const operation = "optimizer.load_state_dict";
-  const nn::NamedTensors own = state_dict();
+  std::vector<std::vector<StateRange>> whole;
+  const nn::NamedTensors own = whole_state_dict(whole);
   nn::check_by_name(operation, own, state, true);
   // Refuses what set_lr() would refuse, before anything is loaded.
   for (const auto& [name, tensor] : state) {
@@ -235,7 +284,10 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
              ", expected at least 0; nothing was loaded");
   }
   nn::copy_by_name(operation, own, state, true);
-  for (Group& group : groups_) group.lr = group.lr_tensor.item<double>();
+  for (int g = 0; g < num_groups(); ++g) {
+    keep_part(groups_[g], whole[g]);
+    groups_[g].lr = groups_[g].lr_tensor.item<double>();
+  }
 }
 
 }  // namespace ringgrad::optim

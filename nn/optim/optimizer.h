@@ -42,6 +42,17 @@ struct ParamGroup {
   Options options;
 };
 
+// Who steps which part of the parameters, where several processes share that work
+// (distributed/sharded_optimizer.h).
+class StepShare {
+ public:
+  virtual ~StepShare() = default;
+  // The elements [begin, end) of a flat range of so many that this process steps.
+  virtual std::pair<int64_t, int64_t> part(int64_t numel) const = 0;
+  // Collective. `flat`, of which every process has its part, becomes whole.
+  virtual void gather(const Tensor& flat) const = 0;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -60,6 +71,10 @@ class Optimizer {
   // counts those in which a parameter was frozen, too.
   void step(const Tensor& guard = {});
   std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
+  // From now on this process keeps state for its part of the parameters, and steps that alone.
+  // step(), state_dict(), which is a copy then, and load_state_dict() are collective. Throws Error
+  // after the first step, and where an element's step needs others (Muon).
+  void share(std::shared_ptr<const StepShare> share);
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   // Throw IndexError where there is no such group.
@@ -87,6 +102,8 @@ class Optimizer {
   // One step for one range: `state` has a flat array for each of the group's state_names, laid like
   // range.values.
   virtual void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) = 0;
+  // Elements are stepped each for itself.
+  virtual bool steps_elements() const { return true; }
   // float64 [].
   const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }
   // int64 [], steps taken before.
@@ -95,11 +112,14 @@ class Optimizer {
   const Tensor& parameter(int group, int number) const { return groups_[group].parameters[number]; }
 
  private:
-  // The state of the parameters of one range, in arrays laid like it.
+  // The state of the parameters of one range, in arrays laid like it: of this process' part.
   struct StateRange {
     std::vector<int> parameters;
     std::vector<int64_t> offsets;
-    std::vector<Tensor> arrays;  // [n], one for each state name
+    int64_t numel;  // of the range
+    int64_t begin;
+    int64_t end;
+    std::vector<Tensor> arrays;  // [end - begin], one for each state name
   };
   struct Group {
     nn::NamedTensors named;
@@ -113,11 +133,16 @@ class Optimizer {
   int checked(int group) const;
   void take_in_unfrozen();
   Device device() const;
-  void update_range(int group, const ArenaRange& range, const std::vector<Tensor>& state);
+  void update_range(int group, const ArenaRange& range, const StateRange& state);
   // Where the group's parameters lie now, with the state laid like them.
   std::vector<ArenaRange> current_ranges(Group& group);
   void lay_state(Group& group, const std::vector<ArenaRange>& ranges);
-  static nn::NamedTensors state_of(const Group& group);
+  // The state's ranges with all of their elements: themselves, or copies where it is shared. What
+  // was written to them is kept by keep_part().
+  std::vector<StateRange> whole_state(const Group& group) const;
+  void keep_part(const Group& group, const std::vector<StateRange>& whole) const;
+  static nn::NamedTensors state_of(const Group& group, const std::vector<StateRange>& whole);
+  nn::NamedTensors whole_state_dict(std::vector<std::vector<StateRange>>& whole);
 
   const char* name_;
   std::vector<Group> groups_;
@@ -128,6 +153,7 @@ class Optimizer {
   };
   std::vector<Frozen> frozen_;
   Tensor step_;
+  std::shared_ptr<const StepShare> share_;
 };
 
 // Scales all gradients together so that their joint 2-norm is at most max_norm (Pascanu et al.

@@ -1,0 +1,46 @@
+// ZeRO, stage 1 (Rajbhandari, Rasley, Ruwase & He 2020, section 5.1): ranks that train the same
+// network divide the optimizer's state. Each steps its part of the parameters, and all parts are
+// gathered then. The numbers are those of the undivided step, bit for bit: each element is stepped
+// for itself.
+//
+//   DistributedDataParallel ddp(net, group);
+//   ShardedOptimizer<optim::AdamW> optimizer(group, ddp.named_parameters(), optim::AdamWOptions{});
+//
+// Of Adam's two numbers for each parameter a rank of n keeps the n-th part. What travels in a step
+// is half of what the gradients' sums do, and it travels after the step.
+#pragma once
+
+#include <utility>
+
+#include "ringgrad/distributed/process_group.h"
+#include "ringgrad/nn/optim/optimizer.h"
+
+namespace ringgrad {
+
+// For Optimizer::share(). The group must outlive it.
+class RankShare : public optim::StepShare {
+ public:
+  explicit RankShare(ProcessGroup& group) : group_(group) {}
+  std::pair<int64_t, int64_t> part(int64_t numel) const override;
+  void gather(const Tensor& flat) const override;
+
+ private:
+  int64_t part_size(int64_t numel) const;
+  ProcessGroup& group_;
+};
+
+// An optimizer whose state is divided among the ranks of the group, which must outlive it. All
+// ranks give the same parameters and options, and call step(), state_dict() and load_state_dict()
+// together; a state_dict() has the state of all, and any number of ranks can go on with it.
+// PyTorch's ZeroRedundancyOptimizer. Throws Error for one that does not step elements alone (Muon).
+template <class Base>
+class ShardedOptimizer : public Base {
+ public:
+  template <class... Args>
+  explicit ShardedOptimizer(ProcessGroup& group, Args&&... args)
+      : Base(std::forward<Args>(args)...) {
+    this->share(std::make_shared<RankShare>(group));
+  }
+};
+
+}  // namespace ringgrad
