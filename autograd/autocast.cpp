@@ -5,9 +5,9 @@
 
 namespace ringgrad {
 
-AutocastGuard::AutocastGuard(DType dtype) : previous_(current_) {
-  CHECK_AS(DTypeError, dtype == DType::BFloat16 || dtype == DType::Float16, "AutocastGuard: dtype ",
-           dtype, ", expected bfloat16 or float16");
+AutocastGuard::AutocastGuard(std::optional<DType> dtype) : previous_(current_) {
+  CHECK_AS(DTypeError, !dtype || *dtype == DType::BFloat16 || *dtype == DType::Float16,
+           "AutocastGuard: dtype ", *dtype, ", expected bfloat16 or float16");
   current_ = dtype;
 }
 

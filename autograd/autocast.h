@@ -20,8 +20,8 @@ namespace ringgrad {
 
 class AutocastGuard {
  public:
-  // Error unless it is a floating type of 16 bits.
-  explicit AutocastGuard(DType dtype = DType::BFloat16);
+  // Error unless it is a floating type of 16 bits, or none: then nothing is converted.
+  explicit AutocastGuard(std::optional<DType> dtype = DType::BFloat16);
   ~AutocastGuard() { current_ = previous_; }
   AutocastGuard(const AutocastGuard&) = delete;
 

@@ -1,7 +1,6 @@
 #include "ringgrad/autograd/differentiable.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 
@@ -28,16 +27,6 @@ bool detail::needs_grad(std::span<const Tensor> inputs) {
   return false;
 }
 
-// The hook belongs to the node, so it may know it by its address.
-static void keep_values(Node& node, const Tensor& output) {
-  const size_t i = node.seen.size();
-  node.seen.push_back({copy_of(output, {output.dtype(), output.device()}), {}});
-  output.register_hook([seen = &node.seen, i](const Tensor& gradient) {
-    (*seen)[i].gradient = copy_of(gradient, {gradient.dtype(), gradient.device()});
-    return Tensor();
-  });
-}
-
 void detail::record(const char* name, std::span<const Tensor> inputs,
                     std::span<const Tensor> outputs, Backward backward) {
   auto node = std::make_shared<Node>(name, next_sequence());
@@ -51,8 +40,8 @@ void detail::record(const char* name, std::span<const Tensor> inputs,
     AutogradMeta& meta = autograd_meta(outputs[i]);
     meta.grad_fn = node;
     meta.output = static_cast<int>(i);
-    if (keep_graph_values) keep_values(*node, outputs[i]);
   }
+  if (tape_observer) tape_observer->recorded(*node, inputs, outputs);
 }
 
 Tensor with_fused(Tensor y, const char* what) {

@@ -5,19 +5,19 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 
-// While it lives, nothing this thread computes joins the graph: evaluation, optimizer steps,
-// backward itself.
-class NoGradGuard {
+// While it lives, what this thread computes joins the graph, or does not.
+class GradModeGuard {
  public:
-  NoGradGuard() : previous_(enabled_) { enabled_ = false; }
-  ~NoGradGuard() { enabled_ = previous_; }
-  NoGradGuard(const NoGradGuard&) = delete;
+  explicit GradModeGuard(bool enabled) : previous_(std::exchange(enabled_, enabled)) {}
+  ~GradModeGuard() { enabled_ = previous_; }
+  GradModeGuard(const GradModeGuard&) = delete;
 
  private:
   friend bool grad_enabled();
@@ -25,8 +25,14 @@ class NoGradGuard {
   bool previous_;
 };
 
+// Nothing joins the graph: evaluation, optimizer steps, backward itself.
+class NoGradGuard : GradModeGuard {
+ public:
+  NoGradGuard() : GradModeGuard(false) {}
+};
+
 // Whether this thread's operations join the graph: not inside a NoGradGuard.
-inline bool grad_enabled() { return NoGradGuard::enabled_; }
+inline bool grad_enabled() { return GradModeGuard::enabled_; }
 
 // Runs `callback` on the thread that called backward(), after the last node and before backward()
 // returns. May be called only during a backward pass, from a hook or a closure; an exception from

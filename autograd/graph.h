@@ -81,8 +81,21 @@ struct Node {
 // gradient is complete.
 inline constexpr uint64_t kLeafSequence = UINT64_MAX;
 
-// Whether operations of this thread leave what they have made in Node::seen.
-inline constinit thread_local bool keep_graph_values = false;
+// Looks on while operations of a thread are recorded.
+class TapeObserver {
+ public:
+  virtual ~TapeObserver() = default;
+  // An operation has been recorded, and its node is complete.
+  virtual void recorded(Node& node, std::span<const Tensor> inputs,
+                        std::span<const Tensor> outputs) = 0;
+  // Returns true where backward runs a part of the network again (nn/recompute.h): what should
+  // happen once, such as a step of running statistics, has happened.
+  virtual bool runs_again() const { return false; }
+  // Returns f(), or there what it returned the first time: for what ranks do together.
+  using Once = std::function<std::vector<Tensor>()>;
+  virtual std::vector<Tensor> once(const Once& f) { return f(); }
+};
+inline constinit thread_local TapeObserver* tape_observer = nullptr;
 
 // The next number of the tape; one counter for the process, so that graphs built by several threads
 // stay ordered.

@@ -114,8 +114,19 @@ std::string shapes(const Node& node) {
 
 }  // namespace
 
-GraphValues::GraphValues() : before_(std::exchange(keep_graph_values, true)) {}
-GraphValues::~GraphValues() { keep_graph_values = before_; }
+void GraphValues::recorded(Node& node, std::span<const Tensor> inputs,
+                           std::span<const Tensor> outputs) {
+  for (const Tensor& output : outputs) {
+    const size_t i = node.seen.size();
+    node.seen.push_back({copy_of(output, {output.dtype(), output.device()}), {}});
+    // The hook belongs to the node, so it may know it by its address.
+    output.register_hook([seen = &node.seen, i](const Tensor& gradient) {
+      (*seen)[i].gradient = copy_of(gradient, {gradient.dtype(), gradient.device()});
+      return Tensor();
+    });
+  }
+  if (before_) before_->recorded(node, inputs, outputs);
+}
 
 void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leaves) {
   const Labels labels(leaves);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ringgrad/core/tensor.h"
+#include "ringgrad/autograd/graph.h"
 
 namespace ringgrad {
 
@@ -15,14 +15,16 @@ using LeafNames = std::vector<std::pair<std::string, Tensor>>;
 
 // While one lives, operations of this thread keep what they compute, and backward what gradients
 // arrive, for the two functions below. It costs a copy of everything.
-class GraphValues {
+class GraphValues : public TapeObserver {
  public:
-  GraphValues();
-  ~GraphValues();
+  GraphValues() : before_(std::exchange(tape_observer, this)) {}
+  ~GraphValues() { tape_observer = before_; }
   GraphValues(const GraphValues&) = delete;
+  void recorded(Node& node, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs) override;
 
  private:
-  bool before_;
+  TapeObserver* before_;
 };
 
 // One line per node, newest first: #sequence name [output shapes] <- the nodes that receive its

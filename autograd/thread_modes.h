@@ -16,20 +16,16 @@ class ThreadModes {
   ThreadModes()
       : grad_(grad_enabled()), autocast_(autocast_dtype()), provider_(provider_of_thread()) {}
 
-  // While it lives, its thread has them. REQUIRES: it has no guards of its own that say otherwise,
-  // as a new thread.
+  // While it lives, its thread has them.
   class Scope {
    public:
-    explicit Scope(const ThreadModes& modes) {
-      if (!modes.grad_) no_grad_.emplace();
-      if (modes.autocast_) autocast_.emplace(*modes.autocast_);
-      if (modes.provider_) provider_.emplace(*modes.provider_);
-    }
+    explicit Scope(const ThreadModes& modes)
+        : grad_(modes.grad_), autocast_(modes.autocast_), provider_(modes.provider_) {}
 
    private:
-    std::optional<NoGradGuard> no_grad_;
-    std::optional<AutocastGuard> autocast_;
-    std::optional<ProviderGuard> provider_;
+    const GradModeGuard grad_;
+    const AutocastGuard autocast_;
+    const ProviderGuard provider_;
   };
 
  private:

@@ -28,6 +28,7 @@ Module::Module(Module&& other) noexcept
       buffers_(std::move(other.buffers_)),
       children_(std::move(other.children_)),
       hooks_(std::move(other.hooks_)),
+      call_(std::move(other.call_)),
       next_hook_(other.next_hook_),
       training_(other.training_),
       place_(std::move(other.place_)) {
@@ -86,7 +87,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
 }
 
 Tensor Module::forward_with_hooks(const Tensor& x) {
-  Tensor y = forward(x);
+  Tensor y = call_ ? call_(*this, x) : forward(x);
   const auto hooks = hooks_;  // a hook may remove itself, or others
   for (const auto& [id, hook] : hooks)
     if (const Tensor other = hook(*this, x, y)) y = other;

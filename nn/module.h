@@ -40,9 +40,14 @@ class Module {
   virtual Tensor forward(const Tensor& x);
   // forward(), and then the hooks in order of registration. What a hook returns takes the place of
   // the output, unless it is undefined.
-  Tensor operator()(const Tensor& x) { return hooks_.empty() ? forward(x) : forward_with_hooks(x); }
+  Tensor operator()(const Tensor& x) {
+    return hooks_.empty() && !call_ ? forward(x) : forward_with_hooks(x);
+  }
   using ForwardHook = std::function<Tensor(Module& module, const Tensor& x, const Tensor& y)>;
   HookHandle register_forward_hook(ForwardHook hook);
+  // From now on `call` takes the place of forward() where the module is called; empty: itself.
+  using Call = std::function<Tensor(Module& module, const Tensor& x)>;
+  void call_by(Call call) { call_ = std::move(call); }
 
   // Batch norm and dropout behave differently in training. Sets all descendants too.
   void train(Flag on = true);
@@ -88,10 +93,11 @@ class Module {
   // By default the name of its class, and nothing.
   virtual std::string type_name() const;
   virtual std::string extra_repr() const { return ""; }
-  // Makes this module, a replica of `source`, compute as `source` does now. It copies the mode and
-  // the forward hooks, and follow_members() copies the rest. Parameters and buffers, undefined ones
-  // too, are passed in pairs to `point`, which makes `own` name the tensor to compute with.
-  // Submodules are not changed. Throws Error if the two have different types or registered names.
+  // Makes this module, a replica of `source`, compute as `source` does now. It copies the mode, the
+  // forward hooks and who calls it, and follow_members() copies the rest. Parameters and buffers,
+  // undefined ones too, are passed in pairs to `point`, which makes `own` name the tensor to
+  // compute with. Submodules are not changed. Throws Error if the two have different types or
+  // registered names.
   void follow(const Module& source,
               const std::function<void(Tensor& own, const Tensor& of_source)>& point);
   // Whether children that print alike share a line, "(0-2): 3 x ReLU()", as those of a ModuleList
@@ -143,6 +149,7 @@ class Module {
   Registrations buffers_;
   std::vector<Child> children_;
   std::map<int, ForwardHook> hooks_;
+  Call call_;
   int next_hook_ = 0;
   bool training_ = true;
   // The place of this module, for those who have registered it; null when it is no more.

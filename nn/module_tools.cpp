@@ -89,6 +89,7 @@ void Module::follow(const Module& source,
   follow_tensors(buffers_, source.buffers_);
   training_ = source.training_;
   hooks_ = source.hooks_;
+  call_ = source.call_;
   next_hook_ = source.next_hook_;
   follow_members(source);
 }

@@ -26,7 +26,8 @@ const char* name(Provider provider) {
 }
 
 void set_provider(std::optional<Provider> provider) { of_process = provider; }
-ProviderGuard::ProviderGuard(Provider provider) : previous_(of_thread) { of_thread = provider; }
+ProviderGuard::ProviderGuard(std::optional<Provider> provider)
+    : previous_(std::exchange(of_thread, provider)) {}
 ProviderGuard::~ProviderGuard() { of_thread = previous_; }
 std::optional<Provider> provider_of_thread() { return of_thread; }
 

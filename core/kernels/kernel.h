@@ -51,10 +51,10 @@ const char* name(Provider provider);
 // place: where it has none, a call throws NotImplementedError. A setting of the process.
 void set_provider(std::optional<Provider> provider);
 
-// The same for this thread alone and the guard's lifetime.
+// The same for this thread alone and the guard's lifetime; none: as if it had no guard.
 class ProviderGuard {
  public:
-  explicit ProviderGuard(Provider provider);
+  explicit ProviderGuard(std::optional<Provider> provider);
   ~ProviderGuard();
   ProviderGuard(const ProviderGuard&) = delete;
 

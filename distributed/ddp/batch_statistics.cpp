@@ -2,15 +2,19 @@
 
 #include <algorithm>
 
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 
 Tensor StatisticsChannel::gather(const Tensor& own) const {
-  if (gather_shards) return gather_shards(own);
-  const Tensor all = empty({group->size(), own.numel()}, {.dtype = own.dtype()});
-  group->all_gather(all, own, options).wait();
-  return all;
+  const auto meet = [&]() -> std::vector<Tensor> {
+    if (gather_shards) return {gather_shards(own)};
+    const Tensor all = empty({group->size(), own.numel()}, {.dtype = own.dtype()});
+    group->all_gather(all, own, options).wait();
+    return {all};
+  };
+  return (tape_observer ? tape_observer->once(meet) : meet())[0];
 }
 
 // Means and sums of squared deviations combine exactly (Chan, Golub & LeVeque 1983, equation 2.1b);

@@ -8,4 +8,5 @@
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/mixed_precision.h"
 #include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/nn/recompute.h"
 #include "ringgrad/tensor.h"

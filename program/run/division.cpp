@@ -80,6 +80,10 @@ const std::vector<DivisionField>& division_fields() {
        "or nccl-ring for our ring over NCCL's send and receive"},
       {"transport", &D::transport, kForRanks | kLater,
        "between ranks: " + transport_choices("auto (the fastest for each pair)")},
+      {"zero", &D::zero, kForRanks | kSame | kKept | kLater,
+       "1: ranks divide the optimizer's state, and keep a part each (ZeRO)"},
+      {"recompute", &D::recompute, kKept | kLater,
+       "to save memory, what backward computes again: blocks, or as many as fit in auto:MB"},
       {"sync_bn", &D::sync_bn, kSame, "ddp: batch norm over the whole global batch"},
       {"device", &D::device, kKept},
   };
@@ -171,6 +175,13 @@ void check_division(const Division& d) {
   if (d.bucket_mb != kPlannedBuckets && !(d.bucket_mb >= 0 && d.bucket_mb <= 1e6))
     throw UsageError("--bucket-mb is {}, expected up to 1e6, or auto", d.bucket_mb);
   check_backend(d.backend, d.device);
+  (void)recompute_budget(d);
+  if (d.zero < 0 || d.zero > 1) throw UsageError("--zero is {}, expected 1 (or 0: off)", d.zero);
+  if (d.zero > 0 && !d.elastic.empty())
+    throw UsageError(
+        "--zero {} and --elastic exclude each other: a lost rank takes its part of the "
+        "optimizer's state along; leave one of them out",
+        d.zero);
   for (const DivisionField& field : division_fields())
     if ((field.traits & DivisionField::kForRanks) && d.one_process() && !field.words(d).empty())
       throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out",
@@ -181,6 +192,19 @@ void check_division(const Division& d) {
         "--elastic is for ranks on CPUs that the ring connects, not for --device {} --backend {}",
         d.device, d.backend);
   if (!d.elastic.empty()) (void)elastic_range(d, d.ranks > 0 ? d.ranks : ranks_for(d, 0));
+}
+
+int64_t recompute_budget(const Division& d) {
+  if (d.recompute.empty() || d.recompute == "blocks") return 0;
+  const std::string_view words = d.recompute;
+  double mb = 0;
+  const char* end = words.data() + words.size();
+  const size_t skipped = words.starts_with("auto:") ? 5 : 0;
+  const auto [stop, error] = std::from_chars(words.data() + skipped, end, mb);
+  if (skipped > 0 && error == std::errc() && stop == end && mb >= 1 && mb <= 1e9)
+    return static_cast<int64_t>(mb * 1e6);
+  throw UsageError("--recompute is '{}', expected blocks, or auto:MB with 1 to 1e9 megabytes",
+                   words);
 }
 
 ElasticRange elastic_range(const Division& d, int ranks) {

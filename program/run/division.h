@@ -47,6 +47,10 @@ struct Division {
   int shards = 0;
   // "MIN:MAX": as many ranks as there are, beginning with `ranks`; "": always so many.
   std::string elastic = "";
+  // ZeRO: the stage, and so what of the training's state the ranks divide; 0: nothing.
+  int zero = 0;
+  // What backward computes again to save memory (nn/recompute.h): "blocks"; "auto:MB"; "": nothing.
+  std::string recompute = "";
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
   // Devices of this process; 1: no DataParallel.
@@ -93,6 +97,9 @@ int ranks_for(const Division& complete, int64_t batch);
 // Throws UsageError unless it is MIN:MAX, or "" for a job that is not elastic, and the ranks are so
 // many.
 ElasticRange elastic_range(const Division& division, int ranks);
+// Bytes for the tensors of a process, where blocks are recomputed only as far as that needs; 0: all
+// are, or none. Throws UsageError unless it is one of these words.
+int64_t recompute_budget(const Division& division);
 // What it comes to on so many ranks.
 Division settle(const Division& complete, int ranks);
 

@@ -7,6 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/sharded_optimizer.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/optim/optimizers.h"
@@ -74,6 +75,7 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   precision_.emplace(recipe_, *model_, device_);
   wrap(config);
   optimizer_ = make_optimizer(recipe_, precision_->trained_parameters());
+  if (group_ && config.division->zero > 0) optimizer_->share(std::make_shared<RankShare>(*group_));
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
   const bool alone = network_ == model_.get() && !virtual_;
   if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
@@ -107,6 +109,8 @@ void Training::set_modes() {
 void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
   const Division& division = *config.division;
+  if (!division.recompute.empty()) recomputation_.emplace(*model_);
+  recompute_budget_ = recompute_budget(division);
   std::vector<Device> devices;
   for (int i = 0; i < division.replicas(); ++i)
     devices.emplace_back(device_.type, device_.index + i);
@@ -205,6 +209,8 @@ void Training::train_step() {
     compute(images);
   images_ += all_images;
   ++step_;
+  if (const int64_t budget = std::exchange(recompute_budget_, 0))
+    recomputation_->fit(budget, device_);
 }
 
 // The step of a global batch of so many images, of which this rank has the current batch, if any.

@@ -14,6 +14,7 @@
 #include "ringgrad/distributed/hand_over.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/recompute.h"
 #include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/program/train/evaluation.h"
 #include "ringgrad/program/train/loading_log.h"
@@ -119,7 +120,7 @@ class Training {
   ShardDigest used_images() const;
   nn::NamedTensors stepping_state();
   nn::Checkpoint checkpoint(const std::vector<double>& sums, const ShardDigest& used,
-                            std::vector<int64_t> generators);
+                            std::vector<int64_t> generators, nn::NamedTensors stepping);
   void load(const nn::Checkpoint& checkpoint, const std::string& called);
   void check_loss() const;   // of this rank; waits for the device
   void check_state() const;  // of the model
@@ -135,6 +136,8 @@ class Training {
   int64_t steps_per_epoch_;
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
+  std::optional<nn::Recomputation> recomputation_;
+  int64_t recompute_budget_;  // until the first step has been taken; 0: none
   std::unique_ptr<DistributedDataParallel> ddp_;
   bool plans_buckets_ = false;  // a checkpoint keeps the plan
   std::unique_ptr<DataParallel> dp_;

@@ -123,18 +123,19 @@ void Training::save(const std::filesystem::path& path) {
   const auto generator = to_vector<int64_t>(default_generator(device_).state());
   auto generators = group_ ? all_gather_values(*group_, generator) : generator;
   if (virtual_) generators.clear();  // seed, step and shard name the random numbers
+  nn::NamedTensors stepping = stepping_state();
   set_phase(Phase::Checkpoint);
   // A slow disk is no reason to give up: for rank 0 the others wait ten times as long as for a
   // step.
   if (group_ && !group_->is_main_process())
     return group_->barrier({.timeout = 10 * default_timeout()}).wait();
   check_state();
-  nn::save_checkpoint(path, checkpoint(sums, used, std::move(generators)));
+  nn::save_checkpoint(path, checkpoint(sums, used, std::move(generators), std::move(stepping)));
   if (group_) group_->barrier().wait();
 }
 
 nn::Checkpoint Training::checkpoint(const std::vector<double>& sums, const ShardDigest& used,
-                                    std::vector<int64_t> generators) {
+                                    std::vector<int64_t> generators, nn::NamedTensors stepping) {
   const TrainingProgress progress{
       .step = step_,
       .images = images_,
@@ -148,7 +149,7 @@ nn::Checkpoint Training::checkpoint(const std::vector<double>& sums, const Shard
   Metadata about = to_metadata(facts_);
   about["progress"] = to_text(progress);
   return {.model = model_->state_dict(),
-          .optimizer = stepping_state(),
+          .optimizer = std::move(stepping),
           .random = nn::random_state({device_}),
           .progress = about};
 }
@@ -162,7 +163,7 @@ constexpr const char* kModel = "model.";
 // The learning rate is that of the step to come, whether or not it has begun.
 TrainingState Training::state() {
   optimizer_->set_lr(learning_rate_(recipe_.lr, step_));
-  nn::Checkpoint all = checkpoint({loss_sum_.item<double>()}, digest_, {});
+  nn::Checkpoint all = checkpoint({loss_sum_.item<double>()}, digest_, {}, stepping_state());
   TrainingState state{step_, {}, std::move(all.progress["progress"])};
   for (const auto& [name, tensor] : all.model) state.tensors.emplace_back(kModel + name, tensor);
   for (const auto& entry : all.optimizer) state.tensors.push_back(entry);
