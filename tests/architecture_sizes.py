@@ -9,8 +9,8 @@ from source_tree import Breach, without_comments
 
 LONG_FILE = 500  # lines: a longer one says why it is one file
 MAX_COLUMNS = 100  # of a line of C++ outside raw strings
-MAX_TOKENS = 684_900  # of the whole without tests, bench and comments
-MAX_BOOK = 137_600  # tokens of the book: it, and the number below, may only fall
+MAX_TOKENS = 720_000  # of the whole without tests, bench and comments
+MAX_BOOK = 137_550  # tokens of the book: it, and the number below, may only fall
 MAX_MIXED_ROOMS = 10  # that are the book's in part
 FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything, and have no budget
 

@@ -120,8 +120,8 @@ def layers(tree):
             seen += 1
             allowed = set(MAY_INCLUDE.get(source.folder, ()))
             name = source.path.split("/")[-1]
-            if source.folder == "distributed" and re.search(r"(data_parallel|sync_batch_norm|virtual_ranks)\.(h|cpp)$", name):
-                allowed.add("nn")  # what wraps or changes a Module
+            if source.folder == "distributed" and re.search(r"(data_parallel|sharded_optimizer|sync_batch_norm|virtual_ranks)\.(h|cpp)$", name):
+                allowed.add("nn")  # what wraps or changes a Module, or an Optimizer
             if NCCL_FILE.match(source.path) and path.startswith("cuda_kernels/runtime/"):
                 continue  # the only arrow into cuda_kernels
             if target not in allowed:

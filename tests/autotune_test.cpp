@@ -14,6 +14,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/call_signature.h"
 #include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda_util.h"

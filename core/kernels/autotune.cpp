@@ -15,6 +15,7 @@
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/kernels/call_signature.h"
 #include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/kernels/kernel.h"
 
@@ -208,7 +209,12 @@ std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways&
   return chosen - known->begin();
 }
 
-BEFORE_MAIN(autotune, register_vendor_choice(vendor_is_faster));
+bool choose(const ObservedCall& call, const std::function<void(Stream)>& native,
+            const std::function<bool(Stream)>& vendor) {
+  return vendor_is_faster(call.stream, call_signature(call.kernel.name(), call.arguments), native,
+                          vendor);
+}
+BEFORE_MAIN(autotune, register_vendor_choice(choose));
 
 }  // namespace
 

@@ -24,57 +24,62 @@ void append_list(std::string& text, char open, const Numbers& numbers, int count
   text += close;
 }
 
+void append(std::string& text, Pair value) {
+  append(text, int64_t{value.h});
+  text += 'x';
+  append(text, int64_t{value.w});
+}
+
+// How a tensor lies in memory decides the speed as much as its shape; row-major order, the usual
+// one, is not spelled out.
+void append(std::string& text, const Tensor* x) {
+  if (!*x) {
+    text += '-';
+    return;
+  }
+  text += name(x->dtype());
+  append_list(text, '[', x->shape(), x->dim(), ']');
+  if (x->layout() == Layout::ChannelBlocked)
+    text += "blocked";
+  else if (x->is_contiguous())
+    return;
+  else if (x->is_channels_last())
+    text += "nhwc";
+  else
+    append_list(text, '(', x->strides(), x->dim(), ')');
+}
+
+void append(std::string& text, bool value) { text += value ? "yes" : "no"; }
+
+void append(std::string& text, std::initializer_list<Pair> pairs) {
+  for (const Pair pair : pairs) {
+    append(text, pair);
+    text += ' ';
+  }
+}
+void append(std::string& text, const Conv2dOptions* o) {
+  append(text, {o->stride, o->padding, o->dilation});
+  append(text, o->groups);
+}
+void append(std::string& text, const Pool2dOptions* o) {
+  append(text, {o->kernel, o->stride, o->padding});
+  append(text, o->count_padding);
+}
+void append(std::string&, std::monostate) {}
+
 }  // namespace
 
-CallSignature::CallSignature(const char* kernel) {
+std::string call_signature(const char* kernel, std::span<const CallArgument> arguments) {
+  std::string text;
   // More than a convolution of three tensors needs: one allocation, whatever follows.
-  text_.reserve(256);
-  text_ += kernel;
-}
-
-CallSignature& CallSignature::operator<<(const Tensor& x) {
-  text_ += ' ';
-  if (!x) {
-    text_ += '-';
-    return *this;
+  text.reserve(256);
+  text += kernel;
+  for (const CallArgument& argument : arguments) {
+    if (std::holds_alternative<std::monostate>(argument)) continue;
+    text += ' ';
+    std::visit([&text](auto value) { append(text, value); }, argument);
   }
-  text_ += name(x.dtype());
-  append_list(text_, '[', x.shape(), x.dim(), ']');
-  // How it lies in memory decides the speed as much as its shape; row-major order, the usual one,
-  // is not spelled out.
-  if (x.layout() == Layout::ChannelBlocked)
-    text_ += "blocked";
-  else if (x.is_contiguous())
-    return *this;
-  else if (x.is_channels_last())
-    text_ += "nhwc";
-  else
-    append_list(text_, '(', x.strides(), x.dim(), ')');
-  return *this;
-}
-
-CallSignature& CallSignature::operator<<(int64_t value) {
-  append(text_ += ' ', value);
-  return *this;
-}
-CallSignature& CallSignature::operator<<(double value) {
-  append(text_ += ' ', value);
-  return *this;
-}
-CallSignature& CallSignature::operator<<(bool value) {
-  text_ += value ? " yes" : " no";
-  return *this;
-}
-CallSignature& CallSignature::operator<<(Pair value) {
-  append(text_ += ' ', value.h);
-  append(text_ += 'x', value.w);
-  return *this;
-}
-CallSignature& CallSignature::operator<<(const Conv2dOptions& options) {
-  return *this << options.stride << options.padding << options.dilation << options.groups;
-}
-CallSignature& CallSignature::operator<<(const Pool2dOptions& options) {
-  return *this << options.kernel << options.stride << options.padding << options.count_padding;
+  return text;
 }
 
 }  // namespace ringgrad

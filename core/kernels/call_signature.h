@@ -4,37 +4,20 @@
 
 #include <string>
 
-#include "ringgrad/core/kernels/geometry.h"
-#include "ringgrad/core/tensor.h"
+#include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad {
 
 // "conv2d float32[64,16,32,32] float32[64,3,32,32] float32[16,3,3,3] - 1x1 1x1 1x1 1": of a tensor
 // dtype, shape and, where it is not contiguous, how it lies; "-" for an undefined one; numbers and
 // options as they are.
-class CallSignature {
- public:
-  explicit CallSignature(const char* kernel);
+std::string call_signature(const char* kernel, std::span<const CallArgument> arguments);
 
-  CallSignature& operator<<(const Tensor& x);
-  CallSignature& operator<<(int64_t value);
-  CallSignature& operator<<(double value);
-  CallSignature& operator<<(bool value);
-  CallSignature& operator<<(Pair value);
-  CallSignature& operator<<(const Conv2dOptions& options);
-  CallSignature& operator<<(const Pool2dOptions& options);
-
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
+// Of arguments that are no call's: tensors, numbers and options.
 template <class... Args>
 std::string call_signature(const char* kernel, const Args&... args) {
-  CallSignature signature(kernel);
-  (signature << ... << args);
-  return signature.text();
+  const CallArgument arguments[] = {as_argument(args)...};
+  return call_signature(kernel, arguments);
 }
 
 }  // namespace ringgrad

@@ -124,9 +124,6 @@ struct RunningStatistics {
   double momentum = 0;
   RunningStatistics when_timed() const { return {}; }
 };
-inline CallSignature& operator<<(CallSignature& signature, const RunningStatistics&) {
-  return signature;
-}
 // The same for one rank alone, where nothing is summed in between: stats and apply in one call,
 // then reduce and apply with count = the number of elements of a channel. dx may be undefined (then
 // dresidual is): only the sums are wanted.

@@ -49,10 +49,9 @@ bool register_vendor_choice(VendorChoice choice) {
   vendor_choice = choice;
   return true;
 }
-bool is_vendor_chosen(Stream stream, const std::string& call,
-                      const std::function<void(Stream)>& native,
+bool is_vendor_chosen(const ObservedCall& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor) {
-  return vendor_choice && vendor_choice(stream, call, native, vendor);
+  return vendor_choice && vendor_choice(call, native, vendor);
 }
 
 bool register_cpu_check(CpuCheck check) {

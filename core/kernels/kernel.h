@@ -25,10 +25,12 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "ringgrad/core/base/before_main.h"
-#include "ringgrad/core/kernels/call_signature.h"
+#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 
@@ -99,14 +101,38 @@ class KernelBase {
 };
 const KernelBase* first_kernel();
 
+// An argument of a call, for who looks at calls of all kernels; monostate: of another type, on
+// which no speed depends.
+using CallArgument = std::variant<std::monostate, const Tensor*, int64_t, double, bool, Pair,
+                                  const Conv2dOptions*, const Pool2dOptions*>;
+template <class T>
+CallArgument as_argument(const T& value) {
+  if constexpr (std::is_constructible_v<CallArgument, const T*>)
+    return &value;
+  else if constexpr (std::is_constructible_v<CallArgument, T>)
+    return value;
+  else
+    return {};
+}
+// Valid while the call lasts.
+struct ObservedCall {
+  const KernelBase& kernel;
+  Stream stream;
+  std::span<const CallArgument> arguments;
+
+  // nullptr where argument i is none, or undefined.
+  const Tensor* tensor(size_t i) const {
+    const auto* tensor = std::get_if<const Tensor*>(&arguments[i]);
+    return tensor && **tensor ? *tensor : nullptr;
+  }
+};
+
 // Chooses between a kernel's two providers for Provider::Fastest: true for the vendor's. autotune.h
-// says what the arguments are, and registers itself; without it the native one is chosen.
-using VendorChoice = bool (*)(Stream stream, const std::string& call,
-                              const std::function<void(Stream)>& native,
+// says what the functions are, and registers itself; without it the native one is chosen.
+using VendorChoice = bool (*)(const ObservedCall& call, const std::function<void(Stream)>& native,
                               const std::function<bool(Stream)>& vendor);
 bool register_vendor_choice(VendorChoice choice);
-bool is_vendor_chosen(Stream stream, const std::string& call,
-                      const std::function<void(Stream)>& native,
+bool is_vendor_chosen(const ObservedCall& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor);
 
 // Throws where this machine cannot run the CPU's kernels, as the registered check says
@@ -114,15 +140,6 @@ bool is_vendor_chosen(Stream stream, const std::string& call,
 void check_cpu_kernels();
 using CpuCheck = void (*)();
 bool register_cpu_check(CpuCheck check);
-
-// A call as an observer sees it. Valid while the call lasts.
-struct ObservedCall {
-  const KernelBase& kernel;
-  Stream stream;
-  // The arguments, in order; null where one is not a tensor, or undefined.
-  std::span<const Tensor* const> tensors;
-  const Conv2dOptions* convolution;  // null: none of the arguments
-};
 
 // Stands between its thread and the kernels that it calls, to measure them:
 // core/kernels/kernel_profile.h.
@@ -164,10 +181,8 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
     const Stream stream = current_stream(device_of(args...));
     KernelObserver* const observer = KernelObserver::current();
     if (!observer) return run(stream, args...);
-    const Tensor* const tensors[] = {defined_tensor(args)...};
-    const Conv2dOptions* convolution = nullptr;
-    ((convolution = convolution ? convolution : convolution_in(args)), ...);
-    observer->call({*this, stream, tensors, convolution}, [&] { run(stream, args...); });
+    const CallArgument arguments[] = {as_argument(args)...};
+    observer->call({*this, stream, arguments}, [&] { run(stream, args...); });
   }
 
  private:
@@ -188,13 +203,12 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
                  std::type_identity_t<Args>... args) const {
     const Provider wanted = preferred_provider(stream.device.type);
     if (wanted == Provider::Native || wanted == Provider::Reference) return false;
-    if (wanted == Provider::Fastest &&
-        !is_vendor_chosen(
-            stream, call_signature(name(), args...),
-            [&](Stream on) { native(on, when_timed(args)...); },
-            [&](Stream on) { return vendor(on, when_timed(args)...); }))
-      return false;
-    return vendor(stream, args...);
+    if (wanted == Provider::Vendor) return vendor(stream, args...);
+    const CallArgument arguments[] = {as_argument(args)...};
+    return is_vendor_chosen(
+               {*this, stream, arguments}, [&](Stream on) { native(on, when_timed(args)...); },
+               [&](Stream on) { return vendor(on, when_timed(args)...); }) &&
+           vendor(stream, args...);
   }
 
   template <class T>
@@ -203,16 +217,6 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
       return argument.when_timed();
     else
       return (argument);
-  }
-  static const Tensor* defined_tensor(const Tensor& tensor) { return tensor ? &tensor : nullptr; }
-  template <class T>
-  static const Tensor* defined_tensor(const T&) {
-    return nullptr;
-  }
-  static const Conv2dOptions* convolution_in(const Conv2dOptions& options) { return &options; }
-  template <class T>
-  static const Conv2dOptions* convolution_in(const T&) {
-    return nullptr;
   }
   template <class... Rest>
   static Device device_of(const Tensor& first, const Rest&...) {

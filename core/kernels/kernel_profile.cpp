@@ -29,29 +29,30 @@ double convolution_operations(const Tensor& y, const Tensor& w) {
 }
 
 double operations_of(const ObservedCall& call) {
-  const auto& tensors = call.tensors;
-  if (&call.kernel == &kernels::conv2d) return convolution_operations(*tensors[0], *tensors[2]);
+  const auto tensor = [&call](size_t i) -> const Tensor& { return *call.tensor(i); };
+  if (&call.kernel == &kernels::conv2d) return convolution_operations(tensor(0), tensor(2));
   if (&call.kernel == &kernels::conv2d_backward_input)
-    return convolution_operations(*tensors[1], *tensors[2]);
+    return convolution_operations(tensor(1), tensor(2));
   if (&call.kernel == &kernels::conv2d_backward_weight)
-    return convolution_operations(*tensors[1], *tensors[0]);
+    return convolution_operations(tensor(1), tensor(0));
   if (&call.kernel == &kernels::matmul)
-    return 2.0 * static_cast<double>(tensors[0]->numel()) *
-           static_cast<double>(tensors[1]->size(2));
+    return 2.0 * static_cast<double>(tensor(0).numel()) * static_cast<double>(tensor(1).size(2));
   return 0;
 }
 
 std::string plan_of(const ObservedCall& call) {
   const Device device = call.stream.device;
-  if (!call.convolution || preferred_provider(device.type) != Provider::Native) return "";
+  const Conv2dOptions* options = nullptr;
+  for (const CallArgument& argument : call.arguments)
+    if (const auto* found = std::get_if<const Conv2dOptions*>(&argument)) options = *found;
+  if (!options || preferred_provider(device.type) != Provider::Native) return "";
   const auto [pass, x, w, y] = [&]() -> std::tuple<ConvPass, int, int, int> {
     if (&call.kernel == &kernels::conv2d) return {ConvPass::Forward, 1, 2, 0};
     if (&call.kernel == &kernels::conv2d_backward_input) return {ConvPass::BackwardInput, 0, 2, 1};
     return {ConvPass::BackwardWeight, 2, 0, 1};
   }();
-  const auto& tensors = call.tensors;
   return name(layout_policy(device).conv2d(
-      conv_problem(pass, *tensors[x], *tensors[w], *tensors[y], *call.convolution)));
+      conv_problem(pass, *call.tensor(x), *call.tensor(w), *call.tensor(y), *options)));
 }
 
 }  // namespace
@@ -60,11 +61,11 @@ KernelProfile::KernelProfile() : previous_(current()) { set_current(this); }
 KernelProfile::~KernelProfile() { set_current(previous_); }
 
 void KernelProfile::call(const ObservedCall& observed, const std::function<void()>& run) {
-  const auto& [kernel, stream, tensors, convolution] = observed;
-  KernelCall call{kernel.name(),    tensors[0]->dtype(), 0, operations_of(observed), 0,
+  const auto& [kernel, stream, arguments] = observed;
+  KernelCall call{kernel.name(),    observed.tensor(0)->dtype(), 0, operations_of(observed), 0,
                   plan_of(observed)};
-  for (const Tensor* tensor : tensors)
-    if (tensor) call.bytes += bytes_of(*tensor);
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (const Tensor* tensor = observed.tensor(i)) call.bytes += bytes_of(*tensor);
   const Sum siblings = std::exchange(inner_, {});
   DeviceBackend& device = device_backend(stream.device.type);
   double ms = 0;

@@ -6,6 +6,7 @@
 // in one, but reads the mask from memory, even where the graph computes it from y: from address 0.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/call_signature.h"
 #include "ringgrad/cuda_kernels/runtime/deviations.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"

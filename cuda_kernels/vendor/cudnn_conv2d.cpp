@@ -12,6 +12,7 @@
 
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/call_signature.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_conv_graph.h"

@@ -24,9 +24,7 @@ class NvtxRanges final : public KernelObserver {
 
   void call(const ObservedCall& call, const std::function<void()>& run) override {
     if (!call.stream.device.is_cuda()) return run();
-    CallSignature signature(call.kernel.name());
-    for (const Tensor* argument : call.tensors) signature << (argument ? *argument : Tensor());
-    const NvtxRange range(signature.text());
+    const NvtxRange range(call_signature(call.kernel.name(), call.arguments));
     run();
   }
 };

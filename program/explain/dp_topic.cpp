@@ -42,13 +42,12 @@ class Copies : private KernelObserver {
 
  private:
   void call(const ObservedCall& call, const std::function<void()>& run) override {
-    const auto tensors = call.tensors;
     run();
-    if (tensors.size() < 2 || !tensors[0] || !tensors[1] ||
-        tensors[0]->device() == tensors[1]->device())
-      return;
-    seen.push_back({tensors[1]->device().index, tensors[0]->device().index, tensors[0]->shape(),
-                    bytes_of(*tensors[0])});
+    if (call.arguments.size() < 2) return;
+    const Tensor* to = call.tensor(0);
+    const Tensor* from = call.tensor(1);
+    if (!to || !from || to->device() == from->device()) return;
+    seen.push_back({from->device().index, to->device().index, to->shape(), bytes_of(*to)});
   }
 };
 

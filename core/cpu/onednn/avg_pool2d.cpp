@@ -1,6 +1,7 @@
 // oneDNN's average pooling.
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/call_signature.h"
 
 namespace ringgrad::onednn {
 namespace {

@@ -4,6 +4,7 @@
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/call_signature.h"
 
 namespace ringgrad::onednn {
 namespace {
