@@ -111,12 +111,12 @@ class Copies : private KernelObserver {
 
  private:
   void call(const ObservedCall& call, const std::function<void()>& run) override {
-    const auto tensors = call.tensors;
     const auto start = std::chrono::steady_clock::now();
     run();
-    if (tensors.size() < 2 || !tensors[0] || !tensors[1] ||
-        tensors[0]->device() == tensors[1]->device())
-      return;
+    if (call.arguments.size() < 2) return;
+    const Tensor* to = call.tensor(0);
+    const Tensor* from = call.tensor(1);
+    if (!to || !from || to->device() == from->device()) return;
     ++count;
     seconds += seconds_since(start);
   }
