@@ -2,7 +2,11 @@
 // the wire get from it.
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <thread>
@@ -82,6 +86,93 @@ TEST_CASE("a handshake cannot be replayed", "[handshake][quick][threads]") {
   pour(changed, hello + proof);
   REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(50))));
   REQUIRE(listener.refused() == 2);
+}
+
+namespace {
+
+// From 127.0.0.HOST.
+FileDescriptor connected_from(int host, const Address& address) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + host - 1);
+  sockaddr_in other = own;
+  other.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  other.sin_port = htons(address.port);
+  REQUIRE(bind(socket.get(), reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+  REQUIRE(connect(socket.get(), reinterpret_cast<sockaddr*>(&other), sizeof other) == 0);
+  return socket;
+}
+
+ClientHello hello_of_rank_1() {
+  return {0x68534752, 2, ConnectionPurpose::Rendezvous, 0, 1, 2, 0, {}};
+}
+
+}  // namespace
+
+TEST_CASE("strangers push out strangers, and no rank that is slow", "[handshake][quick][threads]") {
+  // The rank's network is slow, or it has no core: while a part of its handshake is on its way,
+  // strangers come one after the other, silent ones from its own address or clients from another.
+  const auto others = GENERATE(1, 2);
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_tcp({"127.0.0.1", 0}));
+  const Address address = local_address(listeners[0]);
+  PeerListener listener(std::move(listeners), "a secret", 2);
+  const auto attend = [&] {
+    REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(1))));
+  };
+  const FileDescriptor before = connected_from(others, address);  // a stranger who waits already
+  attend();
+  auto [ear, mouth] = local_socket_pair();
+  std::thread client([mouth = std::move(mouth)] {
+    client_handshake(mouth, {ConnectionPurpose::Rendezvous, 1, 2, ""}, "a secret", soon(), "it");
+  });
+  const auto pass = [](const FileDescriptor& from, const FileDescriptor& to, size_t size) {
+    std::string bytes(size, '\0');
+    read_all(from, std::as_writable_bytes(std::span(bytes)), soon(), "the other side");
+    pour(to, bytes);
+  };
+  const FileDescriptor rank = connected_from(1, address);
+  pass(ear, rank, sizeof(ClientHello));
+  attend();
+  std::vector<FileDescriptor> strangers;
+  const ClientHello hello = hello_of_rank_1();
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(connected_from(others, address));
+    if (others != 1)
+      pour(strangers.back(), std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+    attend();
+  }
+  pass(rank, ear, sizeof(Nonce));
+  pass(ear, rank, sizeof(Mac));
+  const auto admitted = listener.next(soon());
+  pass(rank, ear, sizeof(ServerAnswer));
+  client.join();
+  REQUIRE(admitted);
+  REQUIRE(admitted->claims.rank == 1);
+  REQUIRE(listener.refused() >= 100);
+  REQUIRE(listener.strangers() == str("; ", listener.refused(), " connections were of strangers"));
+}
+
+TEST_CASE("another user's process is refused at a local socket", "[handshake][quick]") {
+  if (geteuid() != 0) return;  // only root can become another user
+  const std::string name = "ringgrad-test-" + new_secret();
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_local(name));
+  PeerListener listener(std::move(listeners), "a secret", 2);
+  for (const bool another : {true, false}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (another && setresuid(65534, 65534, 65534) != 0) _exit(2);
+      const FileDescriptor socket = connect_local(name, soon());
+      pollfd ended{socket.get(), POLLIN, 0};
+      _exit(poll(&ended, 1, 1000) == 0 ? 1 : 0);
+    }
+    REQUIRE(!listener.next(Deadline::after(std::chrono::milliseconds(500))));
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WEXITSTATUS(status) == (another ? 0 : 1));
+  }
 }
 
 TEST_CASE("every flipped byte of a handshake is refused", "[handshake][quick][threads]") {

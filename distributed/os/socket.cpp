@@ -75,16 +75,27 @@ int try_connect(const FileDescriptor& socket, const sockaddr* address, socklen_t
   return error;
 }
 
+// The address of an end of a socket, getsockname's or getpeername's, numeric; nothing of a Unix
+// socket.
+std::optional<Address> address_of(int (*end)(int, sockaddr*, socklen_t*),
+                                  const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  const bool known = end(socket.get(), raw, &length) == 0 && address.ss_family != AF_UNIX &&
+                     getnameinfo(raw, length, host, sizeof host, port, sizeof port,
+                                 NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+  if (!known) return {};
+  return Address{host, parse_number<uint16_t>(port).value_or(0)};
+}
+
 // A client that tries a free port of the ephemeral range again and again may be given that very
 // port as its own, and is then connected with itself (TCP's simultaneous open).
 bool connected_with_itself(const FileDescriptor& socket) {
-  sockaddr_storage own{};
-  sockaddr_storage peer{};
-  socklen_t own_length = sizeof own;
-  socklen_t peer_length = sizeof peer;
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length);
-  getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length);
-  return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+  const auto other = address_of(getpeername, socket);
+  return other && to_string(*other) == to_string(local_address(socket));
 }
 
 [[noreturn]] void throw_cannot_listen(const Address& address) {
@@ -142,26 +153,14 @@ FileDescriptor listen_tcp(const Address& address, IfForeign foreign) {
 }
 
 Address local_address(const FileDescriptor& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  const bool known = getsockname(socket.get(), raw, &length) == 0 &&
-                     getnameinfo(raw, length, host, sizeof host, port, sizeof port,
-                                 NI_NUMERICHOST | NI_NUMERICSERV) == 0;
-  CHECK_AS(DistributedError, known, "getsockname: ", std::strerror(errno));
-  return {host, parse_number<uint16_t>(port).value_or(0)};
+  const auto address = address_of(getsockname, socket);
+  CHECK_AS(DistributedError, address, "getsockname: ", std::strerror(errno));
+  return *address;
 }
 
 std::string host_at_other_end(const FileDescriptor& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  char host[NI_MAXHOST];
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  const bool known = getpeername(socket.get(), raw, &length) == 0 && address.ss_family != AF_UNIX &&
-                     getnameinfo(raw, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
-  return known ? host : "this machine";
+  const auto address = address_of(getpeername, socket);
+  return address ? address->host : "this machine";
 }
 
 bool is_numeric(const std::string& host) {

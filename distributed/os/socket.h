@@ -68,8 +68,8 @@ void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline
 // What the system tells of other processes' sockets. Set before main by
 // processes/socket_owners.cpp; nullptr in a program without.
 
-// The user whose process holds the other end of a TCP connection within this machine; nothing where
-// none does any more, or the system does not tell.
+// The user whose process holds the other end of a TCP connection within this machine, or who has
+// connected a Unix socket; nothing where none does any more, or the system does not tell.
 using AskForUser = std::optional<uid_t> (*)(const FileDescriptor& socket);
 inline constinit AskForUser user_at_other_end = nullptr;
 // Who listens on a port of this machine, for the error that says it is taken: "python3 (process

@@ -83,6 +83,11 @@ bool holds(const std::filesystem::path& process, const std::set<std::string>& so
 }
 
 std::optional<uid_t> user_of_peer(const FileDescriptor& socket) {
+  ucred of_local_socket{};  // no process for any other socket
+  socklen_t size = sizeof of_local_socket;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &of_local_socket, &size) == 0 &&
+      of_local_socket.pid != 0)
+    return of_local_socket.uid;
   sockaddr_storage own{};
   sockaddr_storage other{};
   socklen_t own_length = sizeof own;

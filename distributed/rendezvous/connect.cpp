@@ -154,7 +154,7 @@ class Connector {
         check_alive();
         if (options_.check_wanted) options_.check_wanted();
         CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(),
-                 " did not connect to rank ", rank_, " in time", listener.wrong_secret());
+                 " did not connect to rank ", rank_, " in time", listener.strangers());
         continue;
       }
       --missing;

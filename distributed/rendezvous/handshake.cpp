@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -27,12 +28,6 @@ constexpr uint32_t kHelloMagic = 0x68534752;
 constexpr uint16_t kVersion = 2;
 constexpr int kMaxStrangers = 64;
 constexpr std::chrono::seconds kHandshake{5};
-
-template <class T>
-std::string bytes_of(const T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
 
 Nonce random_nonce() {
   Nonce nonce;
@@ -58,8 +53,6 @@ Mac sign(std::string_view secret, std::string_view side, std::string_view said,
 
 // In constant time: how many bytes agree must not be seen in how long it takes.
 bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
-
-std::span<const std::byte> as_span(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
 
@@ -87,8 +80,9 @@ void client_handshake(const FileDescriptor& socket, const Claims& claims, std::s
                           claims.size,
                           static_cast<uint32_t>(claims.value.size()),
                           random_nonce()};
-  const std::string said = bytes_of(hello) + claims.value;
-  write_all(socket, as_span(said), deadline, peer);
+  const std::string said =
+      std::string(reinterpret_cast<const char*>(&hello), sizeof hello) + claims.value;
+  write_all(socket, std::as_bytes(std::span(said)), deadline, peer);
   Nonce nonce;
   read_all(socket, nonce, deadline, peer);
   CHECK_AS(OutOfStepError, may_talk(socket, secret), peer, kAnotherUsers);
@@ -163,11 +157,19 @@ void PeerListener::accept_from(const FileDescriptor& listener) {
   if (!socket) return;  // it has gone already
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const std::string from = host_at_other_end(socket);
   if (pending_.size() >= max_pending_) {
-    pending_.pop_front();
     ++refused_;
+    pending_.erase(std::ranges::min_element(pending_, {}, [&](const Pending& p) {
+      return std::pair(p.from != from, p.handshake.is_client());
+    }));
   }
-  pending_.push_back({ServerHandshake(std::move(socket)), Deadline::after(kHandshake)});
+  if (from != "this machine" || may_talk(socket, ""))
+    pending_.push_back({ServerHandshake(std::move(socket)), Deadline::after(kHandshake), from});
+}
+
+std::string PeerListener::strangers() const {
+  return wrong_secret_ + (refused_ ? str("; ", refused_, " connections were of strangers") : "");
 }
 
 void PeerListener::note_refusal(const ServerHandshake& handshake) {

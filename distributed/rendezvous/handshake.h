@@ -87,6 +87,7 @@ class ServerHandshake {
   const FileDescriptor& socket() const { return socket_; }
   FileDescriptor take_socket() { return std::move(socket_); }
   bool wrong_secret() const { return wrong_secret_; }
+  bool is_client() const { return challenged_; }    // it has said hello as a client does
   const Claims& claims() const { return claims_; }  // REQUIRES: Admitted, or wrong_secret()
 
  private:
@@ -107,9 +108,10 @@ struct AdmittedPeer {
 };
 
 // Admits ranks of the job from listening sockets, and lets no stranger hold them up: apart from the
-// ranks' own, at most 64 connections wait for their handshake at a time (the oldest one goes
-// first), each for 5 seconds and about two kilobytes. They are served all at once, so silence and
-// garbage cost the ranks nothing.
+// ranks' own, at most 64 connections wait for their handshake at a time, each for 5 seconds and
+// about two kilobytes. Whoever comes then takes the place of one from the same address, rather of
+// one that has not said hello, of these the oldest. At a local socket other users' processes are
+// refused. They are served all at once, so silence and garbage cost the ranks nothing.
 class PeerListener {
  public:
   PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks);
@@ -118,14 +120,15 @@ class PeerListener {
   std::optional<AdmittedPeer> next(Deadline deadline);
 
   int refused() const { return refused_; }  // connections of strangers so far
-  // "; a process at 10.0.0.7 came as rank 1 with another secret", of the first that did; "" : none.
-  // It is told to the launcher at once.
-  const std::string& wrong_secret() const { return wrong_secret_; }
+  // "; a process at 10.0.0.7 came as rank 1 with another secret; 7 connections were of strangers":
+  // of the first that did, which is told to the launcher at once, and of all. "" : none.
+  std::string strangers() const;
 
  private:
   struct Pending {
     ServerHandshake handshake;
     Deadline deadline;
+    std::string from;  // the address
   };
   void accept_from(const FileDescriptor& listener);
   void note_refusal(const ServerHandshake& handshake);

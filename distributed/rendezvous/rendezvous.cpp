@@ -94,7 +94,7 @@ class RendezvousServer {
         if (auto admitted = listener.next(Deadline::after(kBetweenChecks)))
           admit(std::move(*admitted));
         else if (deadline_.passed())
-          throw_failure({FailureKind::TimedOut, missing() + listener.wrong_secret()});
+          throw_failure({FailureKind::TimedOut, missing() + listener.strangers()});
         check_alive();
       }
       return answer();
