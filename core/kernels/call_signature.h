@@ -17,7 +17,7 @@ std::string call_signature(const char* kernel, std::span<const CallArgument> arg
 template <class... Args>
 std::string call_signature(const char* kernel, const Args&... args) {
   const CallArgument arguments[] = {as_argument(args)...};
-  return call_signature(kernel, arguments);
+  return call_signature(kernel, std::span<const CallArgument>(arguments));
 }
 
 }  // namespace ringgrad
