@@ -31,8 +31,8 @@ Reorders reorders;
 class Counter final : public KernelObserver {
   void call(const ObservedCall& call, const std::function<void()>& run) override {
     if (call.kernel.name() == std::string("copy")) {
-      const Tensor& y = *call.tensors[0];
-      const Tensor& x = *call.tensors[1];
+      const Tensor& y = *call.tensor(0);
+      const Tensor& x = *call.tensor(1);
       if (x.dim() == 4 && (x.stride(1) == 1) != (y.stride(1) == 1))
         ++(x.size(0) == kBatch ? reorders.images : reorders.weights);
     }
