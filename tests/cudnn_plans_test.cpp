@@ -41,8 +41,9 @@ class Convolutions final : public KernelObserver {
   void call(const ObservedCall& call, const std::function<void()>& run) override {
     run();
     if (call.kernel.name() != std::string("conv2d")) return;
-    ConvShapes g{DType::Float32,           CUDNN_TENSOR_NHWC,        call.tensors[1]->shape(),
-                 call.tensors[2]->shape(), call.tensors[0]->shape(), *call.convolution};
+    ConvShapes g{DType::Float32,          CUDNN_TENSOR_NHWC,
+                 call.tensor(1)->shape(), call.tensor(2)->shape(),
+                 call.tensor(0)->shape(), *std::get<const Conv2dOptions*>(call.arguments.back())};
     g.x[0] = g.y[0] = kBatch;
     if (kinds_.insert(str(g.x, g.w, g.y)).second) all.push_back(g);
   }
