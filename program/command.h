@@ -35,7 +35,8 @@ class Command {
             if constexpr (requires { options->named; })
               for (const CLI::Option* option : app->get_options())
                 if (option->count() > 0) options->named.insert(option->get_name());
-            chosen = [=] { return run(*options); };
+            // Its own commands have been chosen before.
+            if (app->get_subcommands().empty()) chosen = [=] { return run(*options); };
           });
           add_options(app, *options);
         }) {}

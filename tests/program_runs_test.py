@@ -130,8 +130,8 @@ class Runs(ProgramCase):
             self.assertEqual(self.files(run), before)
         done = self.run_program("train", "--resume", "1")
         self.assertIn("has all its 2 epochs", done.stdout)
-        self.assertRegex(done.stderr, r"next    .* train .*--batch 64 .*--init runs/0001-finished --epochs 2\n")
-        refused = self.run_program("train", "--resume", "1", "--epochs", "8", code=2)
+        self.assertRegex(done.stderr, r"next    .* train --resume runs/0001-finished --epochs 4\n")
+        refused = self.run_program("train", "--resume", "1", "--lr", "8", code=2)
         self.assertIn("--init 1", refused.stderr)
         self.assertIn("keeps no checkpoint", self.run_program("train", "--resume", "5", code=2).stderr)
 

@@ -272,6 +272,9 @@ RunSummary Course::summarize(const Evaluation& last, bool ended) {
   summary.loss_curve = loss_curve_;
   summary.confusion = last.confusion;
   summary.worst = last.worst;
+  for (ImageResult& image : summary.worst)
+    if (const auto index = static_cast<size_t>(image.index); index < data_.test_files.size())
+      image.file = data_.test_files[index];
   keep_earlier(summary);
   return summary;
 }

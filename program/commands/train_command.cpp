@@ -31,10 +31,11 @@ namespace ringgrad::program {
 namespace {
 
 void check_resume(const TrainOptions& o) {
-  if (!o.resume.empty() && (!o.given.empty() || o.seed || !o.out.empty() || !o.init.empty()))
+  const bool others = o.given.size() > o.given.count("--epochs");
+  if (!o.resume.empty() && (others || o.seed || !o.out.empty() || !o.init.empty()))
     throw UsageError(
-        "--resume takes model, data, seed, recipe and directory from the run; "
-        "leave those options out, or train on with others: --init {}",
+        "--resume takes model, data, seed, recipe and directory from the run, but for more "
+        "--epochs; leave those options out, or train on with others: --init {}",
         shell_word(o.resume));
 }
 
@@ -64,17 +65,30 @@ RunConfig config_to_go_on_with(const std::string& resume) {
   return config;
 }
 
+// --resume RUN --epochs N: the run gets more epochs than it was begun with. config.json keeps from
+// when on, as the learning rate is that of so many epochs from there.
+void extend(const TrainOptions& options, RunConfig& config) {
+  int64_t& epochs = config.recipe.epochs;
+  const int64_t wanted = options.recipe.epochs;
+  if (!options.given.contains("--epochs") || wanted == epochs) return;
+  if (wanted < epochs)
+    throw UsageError("--epochs is {}, and the run has {}; --resume can only add some", wanted,
+                     epochs);
+  const int64_t done = RunDirectory::open(options.resume).last_epoch();
+  config.extended += fmt::format("{}{} to {} epochs after epoch {}",
+                                 config.extended.empty() ? "" : ", ", epochs, wanted, done);
+  epochs = wanted;
+  check_recipe(config.recipe);
+}
+
 // Says that the run has been trained to its end. The run is not changed.
 int say_finished(const RunDirectory& run) {
   const RunRecord record = read_run(run.path().string());
   const std::string epochs = counted(record.recipe.epochs, "epoch");
-  const std::string init = "--init " + shell_word(record.path);
-  news(
-      "done    {} has all its {}, {:.2f} % test accuracy; "
-      "to train on, begin a run with its weights",
-      record.path, epochs, 100 * record.accuracy());
-  const std::string more = fmt::format("{} --epochs {}", init, record.recipe.epochs);
-  const std::string next = train_with(record, more);
+  news("done    {} has all its {}, {:.2f} % test accuracy; more --epochs train on", record.path,
+       epochs, 100 * record.accuracy());
+  const std::string next =
+      fmt::format("{} --epochs {}", resume_command(run), 2 * record.recipe.epochs);
   message("next    {}", next);
   print_json({{"run", record.path},
               {"finished", true},
@@ -92,6 +106,7 @@ RunConfig configure(const TrainOptions& options) {
     config = fresh_config(options);
   else
     config = config_to_go_on_with(options.resume);
+  if (!options.resume.empty()) extend(options, config);
   if (!options.resume.empty())
     config.data_dir = directory_of_data(config.recipe.data, options.data_dir, config.data_dir);
   // It is read again from elsewhere.
@@ -100,7 +115,17 @@ RunConfig configure(const TrainOptions& options) {
 }
 
 RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
-  if (!options.resume.empty()) return RunDirectory::resume(options.resume);
+  if (!options.resume.empty()) {
+    RunDirectory run = RunDirectory::resume(options.resume);
+    RunConfig kept = read_config(run);
+    const bool goes_on = std::filesystem::exists(run.checkpoint());  // else it fails, unchanged
+    if (goes_on && kept.extended != config.extended) {
+      kept.recipe.epochs = config.recipe.epochs;
+      kept.extended = config.extended;
+      run.write_config(to_json(kept));
+    }
+    return run;
+  }
   RunDirectory run = RunDirectory::create(
       options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model));
   try {
@@ -303,6 +328,11 @@ int train(const TrainOptions& asked) {
   if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
     return say_finished(RunDirectory::open(options.resume));
   check_division(division);
+  if (!division.elastic.empty() && config.recipe.chooses())
+    throw UsageError(
+        "--keep {} --patience {} with --elastic {}: a rank that comes later knows of no "
+        "best epoch; leave them out",
+        config.recipe.keep, config.recipe.patience, division.elastic);
   (void)provider_named(config.recipe.provider, Device(division.device));
   if (division.parallel == "dp" && division.device == "cpu" &&
       variable("RINGGRAD_CPU_DEVICES").empty())

@@ -9,7 +9,10 @@ namespace ringgrad::program {
 struct Data {
   ImageDataset train_set;
   ImageDataset test_set;
-  std::vector<std::string> notes;  // of one's own pictures: as in OwnData
+  // Of the training images, what --validation holds out: then they are not in train_set.
+  ImageDataset validation_set = {};
+  std::vector<std::string> notes = {};  // of one's own pictures: as in OwnData, as are these
+  std::vector<std::string> test_files = {};
 };
 
 // What the run is to be trained and tested on. Says in config.facts what its network must know of

@@ -77,6 +77,18 @@ struct EpochReport {
   std::optional<Pace> pace;      // none: another process has trained the epoch
   std::optional<uint64_t> hash;  // of the parameters, the same on all ranks
   Evaluation test;
+  std::optional<Evaluation> validation;
+};
+
+// The best epoch so far, by the validation images.
+struct Best {
+  int64_t epoch = 0;  // 0: none yet
+  double accuracy = 0;
+  double loss = 0;
+  bool is_beaten_by(double other_accuracy, double other_loss) const {
+    return epoch == 0 || other_accuracy > accuracy ||
+           (other_accuracy == accuracy && other_loss < loss);
+  }
 };
 
 // An epoch's line in a table of 80 columns, for people, under the table's head where it is the
@@ -107,6 +119,12 @@ void report_epoch(Course& course, const Training& training, const EpochReport& e
                             {"loss", epoch.loss},
                             {"test_accuracy", epoch.test.accuracy()},
                             {"test_loss", epoch.test.loss}};
+  if (const auto& validation = epoch.validation) {
+    line +=
+        fmt::format(" val_acc={:.4f} val_loss={:.4f}", validation->accuracy(), validation->loss);
+    metrics["validation_accuracy"] = validation->accuracy();
+    metrics["validation_loss"] = validation->loss;
+  }
   if (const auto& pace = epoch.pace) {
     line += fmt::format(" img_s={:.0f} sec={:.2f} data_wait={:.3f}", pace->images_per_second,
                         pace->seconds, pace->data_wait);
@@ -205,7 +223,8 @@ class Epochs {
 
  private:
   int train_all() {
-    stop_ = enough();
+    remember_best();
+    stop_ = enough() || impatient();
     const bool leaves = elastic_ && elastic_->job.is_last();
     if (goes_on_ && training_.step() > 0 && (leaves || stop_ || training_.at_epoch_end())) save();
     if (leaves) return kRankDied;
@@ -225,6 +244,44 @@ class Epochs {
     return options_.max_steps > 0 && training_.step() - begun_at_ >= options_.max_steps;
   }
 
+  bool impatient() const {
+    const int64_t patience = config_.recipe.patience;
+    return patience > 0 && best_.epoch > 0 && training_.epoch() - best_.epoch >= patience;
+  }
+
+  // Of a run that goes on: from the lines of its epochs, for all ranks.
+  void remember_best() {
+    if (!config_.recipe.chooses()) return;
+    if (run_)
+      for (const nlohmann::json& line : run_->epochs()) {
+        const double accuracy = line.value("validation_accuracy", -1.0);
+        const double loss = line.value("validation_loss", 0.0);
+        if (best_.is_beaten_by(accuracy, loss)) best_ = {line["epoch"], accuracy, loss};
+      }
+    if (!group_) return;
+    const Tensor known =
+        tensor<double>({static_cast<double>(best_.epoch), best_.accuracy, best_.loss});
+    group_->broadcast(known, 0).wait();
+    const auto numbers = to_vector<double>(known);
+    best_ = {static_cast<int64_t>(numbers[0]), numbers[1], numbers[2]};
+  }
+
+  // Before the epoch's line, by which a run that goes on knows which epoch that file is of.
+  void keep_if_best(const Evaluation& validation) {
+    if (!best_.is_beaten_by(validation.accuracy(), validation.loss)) return;
+    best_ = {training_.epoch(), validation.accuracy(), validation.loss};
+    if (run_ && config_.recipe.keep != "last")
+      save_model(run_->best(), training_.model(), config_.recipe, config_.facts);
+  }
+
+  // The first rank has the file of the best epoch's weights, which all have then.
+  void take_best() {
+    if (run_) load_weights(training_.model(), run_->best().string());
+    if (group_)
+      for (const auto& [name, value] : training_.model().state_dict())
+        group_->broadcast(value, 0).wait();
+  }
+
   // To write what outlives this rank.
   std::unique_ptr<OwnSeat::WritePermit> permit() const {
     return elastic_ && run_ ? std::make_unique<OwnSeat::WritePermit>(elastic_->job.seat())
@@ -240,7 +297,10 @@ class Epochs {
 
   // Up to the end of an epoch, or to where training stops.
   Pace train_epoch() {
-    Progress progress(fmt::format("{:5}", training_.epoch() + 1), training_.steps_per_epoch());
+    const int64_t in_epoch = training_.steps_per_epoch();
+    const int64_t epoch = training_.epoch() + 1;
+    Progress progress(fmt::format("{:5}", epoch), in_epoch,
+                      in_epoch * (config_.recipe.epochs - epoch));
     const auto start = Clock::now();
     const int64_t images_before = training_.at_epoch_end() ? 0 : training_.images();
     const double data_before = training_.waited_for_data();
@@ -278,26 +338,34 @@ class Epochs {
     return stop_;
   }
 
-  Evaluation tested() {
+  Evaluation tested() { return tested(data_.test_set, "test"); }
+  Evaluation tested(const ImageDataset& set, const char* which) {
     const auto start = Clock::now();
-    Evaluation test = evaluate(training_.model(), data_.test_set, normalization_of(config_.facts),
+    Evaluation test = evaluate(training_.model(), set, normalization_of(config_.facts),
                                Device(config_.division->device), group_, config_.division->shards);
     course_.test_seconds += seconds_since(start);
-    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the test images is ",
-          test.loss, " after step ", training_.step(),
+    CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the ", which,
+          " images is ", test.loss, " after step ", training_.step(),
           ": the run diverged. A lower --lr helps, or --clip-norm 1");
     return test;
   }
 
   // False: a signal came meanwhile.
   bool end_epoch(const std::optional<Pace>& pace) {
-    last_ = EpochReport{training_.mean_loss(), pace, {}, {}};
+    last_ = EpochReport{training_.mean_loss(), pace, {}, {}, {}};
     if (group_) last_->hash = training_.check_identical();
     course_.gather();
     last_->test = tested();
+    bool interrupted = last_->test.interrupted;
+    if (!interrupted && data_.validation_set.size() > 0) {
+      last_->validation = tested(data_.validation_set, "validation");
+      interrupted = last_->validation->interrupted;
+    }
     const auto may_write = permit();
-    if (run_ && !last_->test.interrupted) report_epoch(course_, training_, *last_);
-    return !last_->test.interrupted;
+    if (!interrupted && last_->validation) keep_if_best(*last_->validation);
+    if (run_ && !interrupted) report_epoch(course_, training_, *last_);
+    stop_ |= impatient();
+    return !interrupted;
   }
 
   int stopped() {
@@ -317,6 +385,11 @@ class Epochs {
   }
 
   int end() {
+    const bool takes_best = config_.recipe.keep == "best" && best_.epoch > 0;
+    if (takes_best) {
+      last_.reset();
+      take_best();
+    }
     const Evaluation test = last_ ? last_->test : tested();
     if (test.interrupted) return stopped();
     const uint64_t hash = last_ && last_->hash ? *last_->hash
@@ -337,13 +410,22 @@ class Epochs {
       news("ranks   parameters bit-identical on {} of {} ({:016x})", group_->size(),
            counted(group_->size(), "rank"), hash);
     news("saved   {} (loads in PyTorch)", run_->model().string());
-    if (training_.epoch() < config_.recipe.epochs)
+    if (best_.epoch > 0)
+      news("best    epoch {} of {}, {:.2f} % of the validation images{}", best_.epoch,
+           training_.epoch(), 100 * best_.accuracy,
+           takes_best                      ? ": its weights are kept"
+           : config_.recipe.keep == "both" ? ": " + run_->best().string()
+                                           : "");
+    if (impatient())
+      news("stopped after {} without a better epoch", counted(config_.recipe.patience, "epoch"));
+    else if (training_.epoch() < config_.recipe.epochs)
       news("stopped after step {} of {} · resume: {}", training_.step(),
            training_.steps_per_epoch() * config_.recipe.epochs, resume_command(*run_));
     const Verdict verdict = end_run(options_, data_, *run_, course_, test);
     print_json(
         {{"test_accuracy", test.accuracy()},
          {"test_loss", test.loss},
+         {"best_epoch", best_.epoch > 0 ? nlohmann::json(best_.epoch) : nlohmann::json()},
          {"epochs", training_.epoch()},
          {"steps", training_.step()},
          {"batch", config_.recipe.step_batch()},
@@ -374,6 +456,7 @@ class Epochs {
   const bool goes_on_;      // from what other ranks of this job have come to
   Course course_;
   std::optional<EpochReport> last_;  // of the weights as they stand
+  Best best_;
   bool stop_ = false;
 };
 

@@ -138,7 +138,8 @@ std::string human_time(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
-Progress::Progress(std::string label, int64_t total) : label_(std::move(label)), total_(total) {}
+Progress::Progress(std::string label, int64_t total, int64_t beyond)
+    : label_(std::move(label)), total_(total), beyond_(beyond) {}
 
 void Progress::update(int64_t done, const std::function<std::string()>& detail) {
   const auto now = Clock::now();
@@ -146,15 +147,18 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
   if (is_quiet() || since < (fancy() ? kRedrawSeconds : kPlainSeconds)) return;
   drawn_ = now;
   const double elapsed = seconds_between(start_, now);
-  const double left =
-      done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
-  const auto text = fmt::format("{}/{}  {}  {} left", done, total_, detail(), human_time(left));
+  const double each = done > 0 ? elapsed / static_cast<double>(done) : 0;
+  const double left = each * static_cast<double>(total_ - done);
+  const double whole = left + each * static_cast<double>(beyond_);
+  const std::string of_all = beyond_ > 0 ? fmt::format(", {} of all", human_time(whole)) : "";
+  const auto text =
+      fmt::format("{}/{}  {}  {} left{}", done, total_, detail(), human_time(left), of_all);
   if (!fancy()) {
     std::cerr << label_ << ' ' << text << std::endl;
     return;
   }
   // A line that wraps could not be drawn over.
-  const int width = std::clamp(columns(STDERR_FILENO) - 42, 0, 24);
+  const int width = std::clamp(columns(STDERR_FILENO) - (beyond_ > 0 ? 58 : 42), 0, 24);
   const int filled = static_cast<int>(done * width / std::max<int64_t>(total_, 1));
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "━" : i == filled ? "╸" : " ";

@@ -73,7 +73,8 @@ std::string human_time(double seconds);
 // every 30 seconds.
 class Progress {
  public:
-  Progress(std::string label, int64_t total);
+  // `beyond`: steps after these, for the time that the whole has left.
+  Progress(std::string label, int64_t total, int64_t beyond = 0);
   ~Progress() { clear(); }
   // `detail` is asked for only when the line is drawn.
   void update(int64_t done, const std::function<std::string()>& detail);
@@ -83,6 +84,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   const std::string label_;
   const int64_t total_;
+  const int64_t beyond_;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point drawn_ = start_;
   bool visible_ = false;

@@ -113,7 +113,8 @@ std::string learning(const std::vector<RunRecord>& runs) {
     const double planned = steps_per_epoch(run) * static_cast<double>(run.recipe.epochs);
     const auto each = static_cast<int64_t>(steps_per_epoch(run));
     const bool drawn = each > 0 && planned > 0 && planned <= kMostSteps;
-    if (!drawn || run.has_preset()) continue;  // which has rates of its own
+    // Both have rates of their own.
+    if (!drawn || run.has_preset() || run.config.contains("extended")) continue;
     Curve lr{label(runs, i, ""), {}};
     const optim::Schedule schedule = learning_rate(run.recipe, each);
     const int64_t steps = each * run.recipe.epochs;
@@ -299,10 +300,11 @@ std::string worst_images(const RunRecord& run, const ImageDataset* set) {
     if (image.index >= set->size() || std::max(image.label, image.answer) >= classes) continue;
     html += fmt::format(
         "<figure><img "
-        "alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>no. {}</figcaption></figure>\n",
+        "alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>{}</figcaption></figure>\n",
         small_picture(*set, image.index), escaped(set->classes[image.label]),
         image.answer == image.label ? "" : ", not " + escaped(set->classes[image.answer]),
-        fmt::format("{:.2g}", 100 * std::exp(-image.loss)), image.index);
+        fmt::format("{:.2g}", 100 * std::exp(-image.loss)),
+        image.file.empty() ? fmt::format("no. {}", image.index) : escaped(image.file));
   }
   return html + "</div>\n" +
          paragraph("The label, what the network says instead, and how likely it thinks the label.");
@@ -335,6 +337,7 @@ std::string facts(const RunRecord& run) {
   }
   fact("version", run.version);
   fact("recipe", in_words(run.told()));
+  if (run.config.contains("extended")) fact("extended", run.config["extended"].dump());
   if (run.config.contains("division")) fact("division", in_words(run.config["division"]));
   fact("seed", run.config.value("seed", nlohmann::json()).dump());
   return heading("What was run") + list + "</dl>\n";

@@ -1,8 +1,12 @@
 // `ringgrad runs`
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <map>
 
+#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
@@ -12,6 +16,7 @@
 #include "ringgrad/program/report/other_run.h"
 #include "ringgrad/program/report/report.h"
 #include "ringgrad/program/report/verdict.h"
+#include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
 
@@ -24,27 +29,62 @@ struct RunsOptions {
   std::string sort = "name";  // accuracy, time, speed
 };
 
-// Of each hyperparameter that not all runs share, this run's value: "lr 0.05, batch 64".
+// Returns the value that comes more often than each other one, or "".
+std::string usual_of(const std::vector<std::string>& values) {
+  std::map<std::string, int> counts;
+  for (const std::string& value : values) ++counts[value];
+  std::string usual;
+  int most = 0;
+  for (const auto& [value, count] : counts) {
+    if (count == most) usual = "";
+    if (count > most) usual = value;
+    most = std::max(most, count);
+  }
+  return usual;
+}
+
+// Of each hyperparameter in which this run differs from most of them: "lr 0.05, batch 64".
 std::vector<std::string> peculiarities(const std::vector<RunRecord>& runs) {
-  std::map<std::string, std::map<std::string, int>> values;
+  std::map<std::string, std::vector<std::string>> values;
   std::vector<nlohmann::json> recipes;
   for (const RunRecord& run : runs) {
     nlohmann::json recipe = run.told();
     recipe["ranks"] = run.ranks;
     recipe["parallel"] = run.parallel;
-    for (const auto& [key, value] : recipe.items()) ++values[key][value.dump()];
+    for (const auto& [key, value] : recipe.items()) values[key].push_back(value.dump());
     recipes.push_back(std::move(recipe));
   }
+  std::map<std::string, std::string> usual;
+  for (const auto& [key, all] : values) usual[key] = usual_of(all);
   std::vector<std::string> words;
   for (const nlohmann::json& recipe : recipes) {
     std::string text;
     for (const auto& [key, value] : recipe.items())
-      if (values[key].size() > 1)
+      if (value.dump() != usual[key])
         text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
                             value.is_string() ? value.get<std::string>() : value.dump());
     words.push_back(text);
   }
   return words;
+}
+
+// When a run began: its settings were written then. 0: that is not known.
+std::time_t date_of(const std::string& run) {
+  for (const char* file : {"/config.json", "/measurements.json"})
+    if (struct stat status{}; stat((run + file).c_str(), &status) == 0) return status.st_mtime;
+  return 0;
+}
+// "Nov 27 15:10", or the day alone of another year.
+std::string short_date(const std::string& run) {
+  const std::time_t date = date_of(run);
+  const std::tm day = fmt::localtime(date);
+  const bool this_year = day.tm_year == fmt::localtime(std::time(nullptr)).tm_year;
+  return date == 0   ? ""
+         : this_year ? fmt::format("{:%b %d %H:%M}", day)
+                     : fmt::format("{:%Y-%m-%d}", day);
+}
+std::string long_date(const std::string& run) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}", fmt::localtime(date_of(run)));
 }
 
 void sort_by(std::vector<RunRecord>& runs, const std::string& order) {
@@ -96,19 +136,21 @@ int runs(const RunsOptions& options) {
     width = std::max(width, fs::path(run.path).filename().string().size());
   width = std::min<size_t>(width, 26);
   if (!records.empty())
-    result("{:<{}}{:>10}{:>9}{:>10}{:>11}  verdict", "run", width, "test acc", "epochs", "img/s",
-           "time");
+    result("{:<{}}{:>14}{:>10}{:>8}{:>9}{:>10}  verdict", "run", width, "begun", "test acc",
+           "epochs", "img/s", "time");
   for (size_t i = 0; i < records.size(); ++i) {
     const RunRecord& run = records[i];
     const Verdict verdict = judge(run);
     const int64_t done = run.epochs_done();
-    result("{:<{}}{:>10}{:>9}{:>10}{:>11}  {}", fs::path(run.path).filename().string(), width,
+    result("{:<{}}{:>14}{:>10}{:>8}{:>9}{:>10}  {}", fs::path(run.path).filename().string(), width,
+           short_date(run.path),
            run.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * run.accuracy()),
            fmt::format("{}/{}", done, run.recipe.epochs),
            with_commas(static_cast<int64_t>(run.images_per_second())),
            human_time(run.train_seconds()), verdict.name);
     if (!peculiar[i].empty()) result("  {}", peculiar[i]);
     listed.push_back({{"run", run.path},
+                      {"begun", long_date(run.path)},
                       {"model", run.recipe.model},
                       {"data", run.recipe.data},
                       {"ranks", run.ranks},
@@ -125,10 +167,12 @@ int runs(const RunsOptions& options) {
   if (!records.empty() && !others.empty()) result("");
   nlohmann::json list_of_others = nlohmann::json::array();
   for (const OtherRun& run : others) {
-    result("{:<{}}  {:<11}{}", fs::path(run.path).filename().string(), width, run.kind,
-           run.summary());
-    list_of_others.push_back(
-        {{"run", run.path}, {"command", run.kind}, {"summary", run.summary()}});
+    result("{:<{}}{:>14}  {:<11}{}", fs::path(run.path).filename().string(), width,
+           short_date(run.path), run.kind, run.summary());
+    list_of_others.push_back({{"run", run.path},
+                              {"begun", long_date(run.path)},
+                              {"command", run.kind},
+                              {"summary", run.summary()}});
   }
   if (records.empty() && others.empty() && unreadable.empty())
     result("no runs in {}", options.directory);
@@ -141,8 +185,43 @@ void add_options(CLI::App* app, RunsOptions& o) {
   app->add_option("--sort", o.sort, "by name, accuracy, time or speed")->capture_default_str();
 }
 
+struct RemoveOptions {
+  std::vector<std::string> runs;
+};
+
+// Removes runs with all that a run writes. Other files, and a folder that has some, stay. Throws
+// DataError where one is no run, and UsageError where it goes on; nothing is removed then.
+int remove_runs(const RemoveOptions& options) {
+  std::vector<RunDirectory> all;
+  for (const std::string& name : options.runs) {
+    const std::string path = find_run(name, kAnyRun);
+    all.push_back(RunDirectory::open(path, kind_of(path)));
+    const RunDirectory& run = all.back();
+    CHECK_AS(DataError,
+             kind_of(path) == kBenchDdpRun || run.has_measured() || fs::exists(run.checkpoint()),
+             "runs rm: ", run.path().string(),
+             " has a config.json and nothing that a run measures; is it one?");
+    if (run.in_use())
+      throw UsageError("runs rm: a process trains in {}; end it first", all.back().path().string());
+  }
+  nlohmann::json removed = nlohmann::json::array();
+  for (const RunDirectory& run : all) {
+    const int64_t left = run.remove();
+    result("removed {}{}", run.path().string(),
+           left > 0 ? fmt::format(", but for {} that no run writes", counted(left, "file")) : "");
+    removed.push_back({{"run", run.path().string()}, {"left", left}});
+  }
+  print_json({{"removed", removed}});
+  return kOk;
+}
+
+void add_remove_options(CLI::App* app, RemoveOptions& o) {
+  app->add_option("runs", o.runs, "their names, numbers or directories")->required();
+}
+
 const Command kRuns(140, "runs", "The runs that there are, what they came to, and how they differ",
                     runs, add_options);
+const Command kRunsRemove(141, "runs rm", "Remove runs", remove_runs, add_remove_options);
 
 }  // namespace
 }  // namespace ringgrad::program

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/sha256.h"
@@ -41,7 +42,8 @@ std::string fingerprint(const OwnPictures& own, const OwnDataOptions& options) {
 
 struct Broken {
   int64_t count = 0;
-  std::string first;  // what is wrong with the first of them
+  std::string first;         // what is wrong with the first of them
+  std::set<fs::path> files;  // which
 };
 
 // Reads and resizes, on all threads. Those that cannot be read are counted, and left out.
@@ -74,6 +76,7 @@ ImageDataset read_all(const Pictures& pictures, const OwnDataOptions& options, P
   for (int64_t i = 0; i < count; ++i) {
     if (!wrong[i].empty()) {
       if (broken.count++ == 0) broken.first = wrong[i];
+      broken.files.insert(pictures[i].file);
       continue;
     }
     const auto place = static_cast<int64_t>(labels.size());
@@ -207,11 +210,14 @@ std::string directory_of_data(const std::string& data, const std::string& given,
   if (!given.empty() || of_run.empty()) return data_directory(given);
   if (is_own_data(data)) return of_run;
   const DatasetInfo& info = dataset_info(data);
-  const bool drawn_anew = info.draw && std::ranges::any_of(info.files, [&](const auto& file) {
-                            std::error_code none;
-                            return !fs::exists(fs::path(of_run) / info.name / file.name, none);
-                          });
-  return drawn_anew ? data_directory("") : of_run;
+  const bool drawn_anew =
+      info.draw && std::ranges::any_of(info.files, [&](const auto& file) {
+        std::error_code error;  // what is closed is not missing
+        return !fs::exists(fs::path(of_run) / info.name / file.name, error) && !error;
+      });
+  if (!drawn_anew || of_run == fs::absolute(data_directory("")).lexically_normal()) return of_run;
+  message("note    {} lacks {}, which {} has or gets", of_run, data, data_directory(""));
+  return data_directory("");
 }
 
 OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
@@ -223,7 +229,13 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
       {fs::path(path).stem().string(), options.channels, options.image_size, {}, {}, own.classes},
       std::move(cached.train),
       std::move(cached.test),
+      {},
       {classes_in_words(own.classes), own.division}};
+  const fs::path base = fs::absolute(path).lexically_normal();
+  for (const auto& [file, label] : own.test)
+    if (!cached.broken.files.contains(file))
+      data.test_files.push_back(
+          file.lexically_relative(base.extension() == ".csv" ? base.parent_path() : base).string());
   for (const std::string& words : {in_words(own.left_out), without})
     if (!words.empty()) data.notes.push_back(words);
   for (ImageDataset* set : {&data.train, &data.test}) {
@@ -242,10 +254,12 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
 }
 
 ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
-                         bool skip_broken, const std::string& directory) {
+                         bool skip_broken, const std::string& directory,
+                         std::vector<std::string>* files) {
   if (!is_own_data(data)) return load_dataset(data, split, directory);
   OwnData own = load_own_data(data, {known.channels, known.image_size, skip_broken, /*keep=*/false},
                               directory);
+  if (files) *files = own.test_files;
   ImageDataset set = split == Split::Train ? own.train : own.test;
   for (int64_t i = 0; i < set.size(); ++i) {
     int64_t& label = set.labels.data<int64_t>()[i];

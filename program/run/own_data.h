@@ -26,6 +26,7 @@ struct OwnData {
   DataFacts facts;
   ImageDataset train;
   ImageDataset test;
+  std::vector<std::string> test_files;  // the test images' names, below the folder
   // For people: the classes, how they are divided, and what was left out.
   std::vector<std::string> notes;
 };
@@ -40,8 +41,10 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
 
 // One split of either kind of data set, for a network that knows these classes: pictures of one's
 // own are labelled with their numbers there. Throws DataError where there is a picture of another
-// class, and the above. The cache is only read, as directory_of_data() says.
+// class, and the above. The cache is only read, as directory_of_data() says. `files` takes the
+// names of test images that are one's own.
 ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
-                         bool skip_broken, const std::string& directory);
+                         bool skip_broken, const std::string& directory,
+                         std::vector<std::string>* files = nullptr);
 
 }  // namespace ringgrad::program

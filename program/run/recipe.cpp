@@ -122,6 +122,13 @@ const std::vector<RecipeField>& recipe_fields() {
       F::word("freeze", &R::freeze,
               "backbone: train the last layer alone, on what --init has learnt",
               {"none", "backbone"}),
+      F::number("validation", &R::validation,
+                "part of the training images to hold out (default: 0.1 with --keep or --patience)",
+                {0, 0.9}),
+      F::word("keep", &R::keep, "the weights of the last or the best epoch by validation, or both",
+              {"last", "best", "both"}),
+      F::number("patience", &R::patience, "stop after so many epochs without a better validation",
+                {0, kMany}),
       F::number("cutout", &R::cutout, "a random square of this size set to the mean", {0, 32}),
       F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations",
               {"fp32", "bf16", "fp16"}),
@@ -176,6 +183,7 @@ Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given) {
       std::visit([&](auto member) { recipe.*member = asked.*member; }, field.member);
   if (!given.contains("--amp")) recipe.amp = recipe.dtype == "fp32" ? "O0" : "O1";
 
+  if (recipe.chooses() && !given.contains("--validation")) recipe.validation = 0.1;
   if (recipe.optimizer != "sgd" && (given.contains("--momentum") || given.contains("--nesterov")))
     throw UsageError("--momentum and --nesterov belong to sgd; {} has moments of its own",
                      recipe.optimizer);
@@ -207,6 +215,10 @@ std::string options_of(const Recipe& recipe, const std::string& others) {
 void check_recipe(const Recipe& r) {
   for (const RecipeField& field : recipe_fields())
     std::visit([&](auto member) { check_value(field, r.*member); }, field.member);
+  if (r.chooses() && r.validation == 0)
+    throw UsageError(
+        "--keep best and --patience go by images that are held out, and --validation is 0; the "
+        "test set chooses nothing");
   if (!is_own_data(r.data) && (r.image_size != 0 || r.skip_broken))
     throw UsageError(
         "--image-size and --skip-broken are for pictures of one's own; "
@@ -300,6 +312,9 @@ std::string summary(const Recipe& r) {
   if (r.flip) text += " flip";
   if (r.cutout > 0) text += fmt::format(" cutout {}", r.cutout);
   if (r.freeze != "none") text += fmt::format(" {} frozen", r.freeze);
+  if (r.validation > 0) text += fmt::format(" validation {}", r.validation);
+  if (r.keep != "last") text += fmt::format(" keep {}", r.keep);
+  if (r.patience > 0) text += fmt::format(" patience {}", r.patience);
   if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
   if (r.float32_matmul_precision != "highest")

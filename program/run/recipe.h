@@ -41,6 +41,14 @@ struct Recipe {
   bool skip_broken = false;
   // Or backbone: all but the last layer stays as --init has it.
   std::string freeze = "none";
+  // The part of the training images that is held out, by which `keep` and `patience` go.
+  double validation = 0;
+  // The weights of the last epoch, of the best by validation, or both.
+  std::string keep = "last";
+  // Epochs without a better one, after which training stops; 0: never.
+  int64_t patience = 0;
+
+  bool chooses() const { return keep != "last" || patience > 0; }
   // For images and activations; or bf16, fp16.
   std::string dtype = "fp32";
   // The level, which says what else has that dtype; see mixed_precision.h.

@@ -159,18 +159,57 @@ bool RunDirectory::in_use() const {
   return look && flock(look.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-void RunDirectory::discard() const {
-  if (has_measured()) return;
+namespace {
+
+// runs/latest, where it leads to a run that has gone, leads to the newest that is left.
+void mend_latest() {
   std::error_code ignored;
-  fs::remove(path_ / "config.json", ignored);
-  if (!made_ || !fs::remove(path_, ignored)) return;
   const fs::path latest = fs::path(kRuns) / "latest";
-  if (!fs::is_symlink(latest) || fs::exists(latest)) return;
+  if (!fs::is_symlink(latest, ignored) || fs::exists(latest, ignored)) return;
   const auto [number, name] = newest_run(/*to_read=*/true);
   if (number > 0)
     point_latest_at(name);
   else
     fs::remove(latest, ignored);
+}
+
+bool is_of_a_run(const std::string& name) {
+  constexpr std::string_view kNames[] = {
+      "config.json",  "metrics.jsonl", "summary.json",      "checkpoint.safetensors",
+      "report.html",  "trace.json",    "model.safetensors", "best.safetensors",
+      "timeline.svg", "worst.png",     "measurements.json", "results.json"};
+  return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".part") ||
+         name.starts_with("events.out.tfevents.") ||
+         (name.starts_with("samples-") && name.ends_with(".png"));
+}
+
+}  // namespace
+
+void RunDirectory::discard() const {
+  if (has_measured()) return;
+  std::error_code ignored;
+  fs::remove(path_ / "config.json", ignored);
+  if (made_ && fs::remove(path_, ignored)) mend_latest();
+}
+
+int64_t RunDirectory::remove() const {
+  int64_t left = 0;
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    const bool ours = is_of_a_run(entry.path().filename().string()) && !entry.is_directory();
+    if (ours)
+      files.push_back(entry.path());
+    else
+      ++left;
+  }
+  std::error_code error;
+  for (const fs::path& file : files) {
+    fs::remove(file, error);
+    CHECK_AS(IoError, !error, "run: cannot remove ", file.string(), ": ", error.message());
+  }
+  if (left == 0) fs::remove(path_, error);
+  mend_latest();
+  return left;
 }
 
 void RunDirectory::write_config(const nlohmann::json& config) const {
@@ -215,12 +254,17 @@ bool RunDirectory::has_measured() const {
   return fs::exists(path_ / "metrics.jsonl") || fs::exists(path_ / "summary.json");
 }
 
-int64_t RunDirectory::last_epoch() const {
-  int64_t last = 0;
+std::vector<nlohmann::json> RunDirectory::epochs() const {
+  std::vector<nlohmann::json> lines;
   for_each_line(path_ / "metrics.jsonl", [&](const nlohmann::json& line) {
-    if (line.contains("epoch") && line["epoch"].is_number_integer()) last = line["epoch"];
+    if (line.contains("epoch") && line["epoch"].is_number_integer()) lines.push_back(line);
   });
-  return last;
+  return lines;
+}
+
+int64_t RunDirectory::last_epoch() const {
+  const std::vector<nlohmann::json> lines = epochs();
+  return lines.empty() ? 0 : lines.back()["epoch"].get<int64_t>();
 }
 
 void RunDirectory::note_failure(const std::string& why) const {
@@ -307,12 +351,13 @@ RunConfig config_from(const nlohmann::json& json) {
   OtherVersion optional;
   config.init = read_setting<std::string>(json, "init", "", optional);
   config.preset = read_setting<std::string>(json, "preset", "", optional);
+  config.extended = read_setting<std::string>(json, "extended", "", optional);
   config.facts = is_own_data(config.recipe.data) ? facts_from_json(group_of(json, "images"))
                                                  : facts_of_dataset(config.recipe.data);
   if (json.contains("division")) config.division = division_from(group_of(json, "division"), other);
 
   nlohmann::json known = to_json(config);
-  for (const char* key : {"images", "division", "init", "preset"})
+  for (const char* key : {"images", "division", "init", "preset", "extended"})
     known.emplace(key, nlohmann::json::object());
   note_unknown(json, known, "", other);
   if (json.contains("division"))
@@ -332,6 +377,7 @@ nlohmann::json to_json(const RunConfig& config) {
   if (is_own_data(config.recipe.data)) json["images"] = to_json(config.facts);
   if (!config.init.empty()) json["init"] = config.init;
   if (!config.preset.empty()) json["preset"] = config.preset;
+  if (!config.extended.empty()) json["extended"] = config.extended;
   if (config.division)
     for (const DivisionField& field : division_fields())
       std::visit(

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -51,10 +52,16 @@ class RunDirectory {
   // Takes back what create() and write_config() have made, unless something was measured. REQUIRES:
   // no checkpoint.
   void discard() const;
+  // Removes what a run of whatever kind writes, and the directory where nothing else is in it.
+  // Returns how many other files there are.
+  int64_t remove() const;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoint() const { return path_ / "checkpoint.safetensors"; }
   std::filesystem::path model() const { return path_ / "model.safetensors"; }
+  std::filesystem::path best() const { return path_ / "best.safetensors"; }
+  // The lines of metrics.jsonl that are of epochs.
+  std::vector<nlohmann::json> epochs() const;
 
   void write_config(const nlohmann::json& config) const;
   // Throws IoError; the file is as it was then. A half-written line, of a process that was killed,
@@ -91,6 +98,7 @@ struct RunConfig {
   DataFacts facts = {};              // of the images; of one's own once they have been read
   std::string init = "";             // whose weights it began with, for who wants to begin so again
   std::string preset = "";           // "speedrun", which is no recipe
+  std::string extended = "";         // "4 to 8 epochs after epoch 4", by --resume
   OtherVersion other = {};           // what the file has of another version
 };
 

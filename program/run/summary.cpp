@@ -89,11 +89,13 @@ nlohmann::json to_json(const RunSummary& s) {
     kernels.push_back(
         {{"phase", k.phase}, {"layer", k.layer}, {"kernel", k.kernel}, {"ms", k.seconds * 1e3}});
   for (const RankSummary& rank : s.ranks) ranks.push_back(to_json(rank));
-  for (const ImageResult& image : s.worst)
+  for (const ImageResult& image : s.worst) {
     worst.push_back({{"index", image.index},
                      {"label", image.label},
                      {"answer", image.answer},
                      {"loss", image.loss}});
+    if (!image.file.empty()) worst.back()["file"] = image.file;
+  }
   return {{"ended", s.ended},
           {"version", s.version},
           {"commit", s.commit},
@@ -158,8 +160,8 @@ RunSummary summary_from_json(const nlohmann::json& json) {
            s.confusion.empty() || static_cast<int64_t>(s.confusion.size()) == classes * classes,
            "confusion has ", s.confusion.size(), " numbers, expected ", classes * classes);
   for (const auto& image : json.at("worst")) {
-    s.worst.push_back(
-        {image.at("index"), image.at("label"), image.at("answer"), number(image, "loss")});
+    s.worst.push_back({image.at("index"), image.at("label"), image.at("answer"),
+                       number(image, "loss"), image.value("file", "")});
     const ImageResult& last = s.worst.back();
     CHECK_AS(DataError,
              std::min({last.index, last.label, last.answer}) >= 0 &&

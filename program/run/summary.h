@@ -79,6 +79,7 @@ struct ImageResult {  // of a test image
   int64_t label = 0;
   int64_t answer = 0;
   double loss = 0;
+  std::string file = "";  // of a picture of one's own, below their folder
 };
 
 struct RunSummary {
