@@ -227,3 +227,99 @@ TEST_CASE("pictures: JPEG, and what is wrong with one", "[quick]") {
   bytes.resize(3);
   refused("begun.jpg", ": ");
 }
+
+TEST_CASE("a JPEG is upright, however the camera was held", "[quick]") {
+  if (!reads_jpeg()) return;
+  const TempFolder folder;
+  const Bytes file = read_bytes(corpus("two.jpg"));
+  const Tensor stored = read_image(corpus("two.jpg"));
+  const int64_t rows = stored.size(1);
+  const int64_t columns = stored.size(2);
+  REQUIRE(rows != columns);
+  // EXIF 2.3, tag 274: which side of the picture the first row is, and which the first column.
+  struct Held {
+    const char* row;
+    const char* column;
+  };
+  const Held held[] = {{"top", "left"}, {"top", "right"}, {"bottom", "right"}, {"bottom", "left"},
+                       {"left", "top"}, {"right", "top"}, {"right", "bottom"}, {"left", "bottom"}};
+  for (const bool little : {false, true})
+    for (int orientation = 0; orientation <= 9; ++orientation) {
+      CAPTURE(little, orientation);
+      const char number = static_cast<char>(orientation);
+      // The block's directory is behind one that another program has put there.
+      const std::string directory =
+          little ? std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", 18) +
+                       std::string{number, 0, 0, 0} + std::string(4, '\0')
+                 : std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", 18) +
+                       std::string{0, number, 0, 0} + std::string(4, '\0');
+      const std::string exif = std::string("Exif\0\0", 6) + directory;
+      std::string text(file.begin(), file.begin() + 2);
+      text += std::string("\xff\xe1\0\x0b", 4) + "http://ns";
+      text += std::string{'\xff', '\xe1', 0, static_cast<char>(exif.size() + 2)} + exif;
+      text.append(file.begin() + 2, file.end());
+      write(folder / "held.jpg", text);
+      const Tensor image = read_image(folder / "held.jpg");
+      const bool says = orientation >= 1 && orientation <= 8;
+      const auto& [row, column] = held[says ? orientation - 1 : 0];
+      const bool turned = row == std::string("left") || row == std::string("right");
+      REQUIRE(image.shape() == Shape{3, turned ? columns : rows, turned ? rows : columns});
+      int64_t wrong = 0;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c) {
+          int64_t y = 0;
+          int64_t x = 0;
+          const auto place = [&](const std::string& side, int64_t at) {
+            if (side == "top") y = at;
+            if (side == "bottom") y = image.size(1) - 1 - at;
+            if (side == "left") x = at;
+            if (side == "right") x = image.size(2) - 1 - at;
+          };
+          place(row, r);
+          place(column, c);
+          wrong += pixel(image, 1, y, x) != pixel(stored, 1, r, c);
+        }
+      CHECK(wrong == 0);
+      // What is cut off says nothing, and is not read beyond its end.
+      for (size_t size = 0; size < exif.size(); ++size) {
+        const std::string part = exif.substr(0, size);
+        std::string cut(file.begin(), file.begin() + 2);
+        cut += std::string{'\xff', '\xe1', 0, static_cast<char>(part.size() + 2)} + part;
+        cut.append(file.begin() + 2, file.end());
+        write(folder / "cut.jpg", cut);
+        CHECK(read_image(folder / "cut.jpg").dim() == 3);
+      }
+    }
+}
+
+TEST_CASE("a JPEG of inks becomes RGB", "[quick]") {
+  if (!reads_jpeg()) return;
+  const Tensor image = read_image(corpus("cmyk.jpg"));
+  REQUIRE(image.shape() == Shape{3, 8, 8});
+  // Pillow's, whose product of two of 255 parts is rounded otherwise.
+  const int64_t expected[][5] = {
+      {0, 0, 215, 0, 139}, {0, 7, 0, 0, 139}, {7, 0, 215, 215, 139}, {3, 4, 93, 93, 139}};
+  for (const auto& [y, x, red, green, blue] : expected) {
+    CAPTURE(y, x);
+    CHECK(std::abs(pixel(image, 0, y, x) - red) <= 2);
+    CHECK(std::abs(pixel(image, 1, y, x) - green) <= 2);
+    CHECK(std::abs(pixel(image, 2, y, x) - blue) <= 2);
+  }
+}
+
+TEST_CASE("pictures of other formats are named", "[quick]") {
+  const TempFolder folder;
+  const std::pair<const char*, std::string> formats[] = {
+      {"HEIC", std::string("\0\0\0\x18", 4) + "ftypheic" + std::string(20, '\0')},
+      {"AVIF", std::string("\0\0\0\x18", 4) + "ftypavif" + std::string(20, '\0')},
+      {"WebP", "RIFF....WEBPVP8 "},
+      {"GIF", "GIF89a.........."},
+      {"BMP", "BM.............."},
+      {"TIFF", std::string("II*\0", 4) + "............"},
+      {"TIFF", std::string("MM\0*", 4) + "............"}};
+  for (const auto& [name, bytes] : formats) {
+    write(folder / "a.jpg", bytes);
+    require_error<DataError>(std::string("a.jpg is a ") + name + " picture, which is not read",
+                             [&] { (void)read_image(folder / "a.jpg"); });
+  }
+}

@@ -4,7 +4,7 @@
 Folders and lists of pictures, what is broken among them, the cache, and networks that have learnt elsewhere.
 """
 
-import array, json, os, pathlib, re, shutil, struct, subprocess, sys, unittest, zlib
+import array, csv, json, os, pathlib, re, shutil, struct, subprocess, sys, unittest, zlib
 
 from program_case import PROGRAM, ProgramCase
 
@@ -141,25 +141,76 @@ class OwnPictures(ProgramCase):
             write_ppm(self.dir / "divided" / part / extra / "0.ppm", (1, 2, 3))
         self.assertIn("no class 'bee'", self.run_program("data", "check", "divided", code=4).stderr)
 
+    def cached(self, cached):
+        """Only training writes there."""
+        if cached:
+            self.train("--out", "again", "--max-steps", "1")
+            shutil.rmtree(self.dir / "again")
+        else:
+            for file in (self.dir / "data/cache").iterdir():
+                file.unlink()
+        self.assertEqual(bool(list((self.dir / "data/cache").iterdir())), cached)
+
     def test_a_picture_is_the_same_from_the_files_and_from_the_cache(self):
         self.train("--out", "run")
         page, seen = [], []
         for cached in (False, True):
-            if not cached:
-                for file in (self.dir / "data/cache").iterdir():
-                    file.unlink()
+            self.cached(cached)
             seen.append([self.run_program("predict", "run", str(i), "--json").stdout for i in range(2)])
-            self.assertTrue(list((self.dir / "data/cache").iterdir()))
         for i in range(2):
             self.assertEqual(json.loads(seen[0][i]), json.loads(seen[1][i]))
         for cached in (False, True):
-            if not cached:
-                for file in (self.dir / "data/cache").iterdir():
-                    file.unlink()
+            self.cached(cached)
             self.run_program("report", "run", "--out", "page.html")
             page.append(re.findall(r'src="data:image/png[^"]*"', (self.dir / "page.html").read_text()))
         self.assertEqual(len(page[0]), 2)
         self.assertEqual(page[0], page[1])
+
+    def test_many_pictures_are_predicted_at_once(self):
+        self.train("--out", "run")
+        alone = {name: json.loads(self.run_program("predict", "run", name, "--json").stdout)["probabilities"]
+                 for name in ("pets/cat/0.ppm", "pets/dog/1.ppm")}
+        (self.dir / "pets/dog/x.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+        (self.dir / "a,b.ppm").write_bytes((self.dir / "pets/cat/0.ppm").read_bytes())
+        many = self.run_program("predict", "run", "pets", "--json")
+        document = json.loads(many.stdout)
+        self.assertIn(".heic", many.stderr)
+        found = {row["file"]: row for row in document["predictions"]}
+        self.assertEqual(list(found), sorted(found))
+        self.assertEqual(set(found), {str(path.relative_to(self.dir)) for path in (self.dir / "pets").rglob("*.ppm")})
+        for name, probabilities in alone.items():
+            self.assertEqual(found[name]["probabilities"], probabilities)
+            self.assertEqual(found[name]["prediction"], max(probabilities, key=probabilities.get))
+        rows = list(csv.DictReader(self.run_program("predict", "run", "a,b.ppm", "pets/dog/1.ppm", "--format", "csv").stdout.splitlines()))
+        self.assertEqual([row["file"] for row in rows], ["a,b.ppm", "pets/dog/1.ppm"])
+        self.assertAlmostEqual(float(rows[1]["probability"]), max(alone["pets/dog/1.ppm"].values()), places=6)
+        done = self.run_program("predict", "run", "pets/dog/x.heic", "pets/dog/1.ppm", "nothing.ppm", code=4)
+        self.assertIn("x.heic is a HEIC picture, which is not read", done.stdout)
+        self.assertIn("2 pictures of 3 cannot be read", done.stderr)
+        self.assertIn("pets/dog/1.ppm", done.stdout)
+        with open(self.dir / "pets/cat/0.ppm", "rb") as picture:
+            piped = self.run_program("predict", "run", "-", "--json", stdin=picture)
+        self.assertEqual(json.loads(piped.stdout)["probabilities"], alone["pets/cat/0.ppm"])
+        (self.dir / "empty").mkdir()
+        self.run_program("predict", "run", "empty", code=4)
+
+    def test_the_pictures_that_it_gets_wrong_have_names(self):
+        self.train("--out", "run")
+        worst = json.loads(self.run_program("eval", "run", "--worst", "2", "--json").stdout)["worst"]
+        for image in worst:
+            self.assertTrue((self.dir / "pets" / image["file"]).is_file())
+            self.assertEqual(image["file"].split("/")[0], image["label"])
+        self.assertIn(worst[0]["file"], self.run_program("eval", "run", "--worst", "2").stdout)
+        for words in ([], ["report", "run"]):
+            if words:
+                self.run_program(*words)
+            page = (self.dir / "run/report.html").read_text()
+            for image in worst:
+                self.assertIn(image["file"], page)
+        (self.dir / "pets/cat/00.ppm").write_bytes(b"P6 broken")  # numbers of images are those of whole ones
+        self.run_program("train", "--data", "pets", *QUICK, "--skip-broken", "--out", "skips", "--seed", "3")
+        for image in json.loads(self.run_program("eval", "skips", "--worst", "9", "--json").stdout)["worst"]:
+            self.assertEqual(image["file"].split("/")[0], image["label"])
 
     def test_what_is_left_out_is_said_and_the_classes_are_named(self):
         left_out = {"pets/cat/a.gif": ".gif", "pets/cat/b.GIF": ".gif", "pets/dog/c.webp": ".webp", "pets/dog/deep/d.tiff": ".tiff",
@@ -279,7 +330,9 @@ class OwnPictures(ProgramCase):
                              json.loads((self.dir / "a/config.json").read_text())["images"])
         write_ppm(self.dir / "pets/cat/0.ppm", (99, 20, 30))
         self.assertIn("are not those that the run began with", self.run_program("train", "--resume", "a", code=4).stderr)
-        self.assertNotEqual(cache.read_bytes(), whole)
+        self.assertTrue(cache.read_bytes() == whole)  # what config.json names is only read
+        self.train("--max-steps", "1", "--out", "d")
+        self.assertFalse(cache.read_bytes() == whole)
 
     def test_a_run_goes_on_bit_for_bit(self):
         self.train("--out", "whole")

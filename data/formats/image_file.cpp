@@ -138,6 +138,58 @@ void keep_text(j_common_ptr jpeg) {
   std::longjmp(reinterpret_cast<JpegErrors*>(jpeg->err)->back, 1);
 }
 
+// A number of an EXIF block, in the order of bytes that it says; 0 behind its end.
+struct ExifBlock {
+  const uint8_t* bytes;
+  size_t size;
+  bool little = false;
+  uint32_t number(size_t at, int width) const {
+    if (at > size || size - at < static_cast<size_t>(width)) return 0;
+    uint32_t value = 0;
+    for (int i = 0; i < width; ++i)
+      value = value << 8 | bytes[little ? at + width - 1 - i : at + i];
+    return value;
+  }
+};
+
+// How a camera was held: 1 to 8, as TIFF's tag 274 counts; 1 where the block does not say.
+int orientation_of(ExifBlock tiff) {
+  constexpr uint32_t kOrientation = 274;
+  tiff.little = tiff.size > 0 && tiff.bytes[0] == 'I';
+  const size_t directory = tiff.number(4, 4);
+  const uint32_t entries = tiff.number(directory, 2);
+  for (size_t i = 0; i < entries; ++i)
+    if (const size_t at = directory + 2 + 12 * i; tiff.number(at, 2) == kOrientation) {
+      const uint32_t value = tiff.number(at + 8, 2);
+      return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    }
+  return 1;
+}
+
+// The picture upright, [C, H, W]: from 5 on rows were columns, and by 2, 3, 4 the ends change.
+Tensor upright(const Tensor& image, int orientation) {
+  if (orientation == 1) return image;
+  const bool turned = orientation >= 5;
+  const int64_t height = image.size(turned ? 2 : 1);
+  const int64_t width = image.size(turned ? 1 : 2);
+  const Tensor out = empty({image.size(0), height, width}, {.dtype = DType::UInt8});
+  const bool from_right =
+      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+  const bool from_below =
+      orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+  uint8_t* to = out.data<uint8_t>();
+  for (int64_t c = 0; c < image.size(0); ++c) {
+    const uint8_t* plane = image.data<uint8_t>() + c * height * width;
+    for (int64_t y = 0; y < height; ++y)
+      for (int64_t x = 0; x < width; ++x) {
+        const int64_t row = from_below ? height - 1 - y : y;
+        const int64_t column = from_right ? width - 1 - x : x;
+        *to++ = turned ? plane[column * height + row] : plane[row * width + column];
+      }
+  }
+  return out;
+}
+
 // libjpeg calls it while it reads scan after scan.
 void count_scans(j_common_ptr jpeg) {
   auto* errors = reinterpret_cast<JpegErrors*>(jpeg->err);
@@ -151,7 +203,17 @@ struct JpegSize {
   int64_t height = 0;
   int64_t width = 0;
   int64_t channels = 0;
+  int orientation = 1;
 };
+
+// From CMYK in place, which Adobe's programs write as what is left of white.
+void to_rgb(uint8_t* pixels, int64_t count, bool inverted) {
+  const auto light = [&](uint8_t ink) { return inverted ? ink : 255 - ink; };
+  uint8_t* out = pixels;  // behind what is read
+  for (const uint8_t* in = pixels; in < pixels + 4 * count; in += 4)
+    for (int c = 0; c < 3; ++c)
+      *out++ = static_cast<uint8_t>((light(in[c]) * light(in[3]) + 127) / 255);
+}
 
 // The size; and the pixels, interleaved, where `out` is not null. False, and errors.text, where
 // something is wrong: a mere warning, too, for it says that pixels were made up. No object in here
@@ -168,9 +230,15 @@ bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out
   }
   jpeg_create_decompress(&jpeg);
   jpeg_mem_src(&jpeg, bytes.data(), bytes.size());
+  jpeg_save_markers(&jpeg, JPEG_APP0 + 1, 0xFFFF);
   jpeg_read_header(&jpeg, TRUE);
-  jpeg.out_color_space = jpeg.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
-  size = {jpeg.image_height, jpeg.image_width, jpeg.out_color_space == JCS_GRAYSCALE ? 1 : 3};
+  const bool inks = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
+  const bool gray = jpeg.jpeg_color_space == JCS_GRAYSCALE;
+  jpeg.out_color_space = gray ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_RGB;
+  size = {jpeg.image_height, jpeg.image_width, gray ? 1 : inks ? 4 : 3};
+  for (const jpeg_marker_struct* m = jpeg.marker_list; m != nullptr; m = m->next)
+    if (m->data_length > 6 && std::memcmp(m->data, "Exif\0", 6) == 0)
+      size.orientation = orientation_of({m->data + 6, m->data_length - 6});
   if (out) {
     errors.progress.progress_monitor = count_scans;
     jpeg.progress = &errors.progress;
@@ -179,6 +247,7 @@ bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out
       JSAMPROW row = out + jpeg.output_scanline * size.width * size.channels;
       jpeg_read_scanlines(&jpeg, &row, 1);
     }
+    if (inks) to_rgb(out, size.height * size.width, jpeg.saw_Adobe_marker);
     jpeg_finish_decompress(&jpeg);
   }
   jpeg_destroy_decompress(&jpeg);
@@ -198,9 +267,28 @@ Tensor read_jpeg(std::istream& in, const std::string& path) {
   std::vector<uint8_t> pixels(size.height * size.width * size.channels);
   CHECK_AS(DataError, decode_jpeg(bytes, size, pixels.data(), errors), "image: ", path, ": ",
            errors.text);
-  return planes(pixels, size.channels, size.height, size.width);
+  return upright(planes(pixels, std::min<int64_t>(3, size.channels), size.height, size.width),
+                 size.orientation);
 }
 #endif
+
+// A format that people have pictures in and that is not read, by the bytes at its beginning; "" :
+// none that is known.
+std::string unread_format(const std::string& start) {
+  struct Format {
+    const char* name;
+    size_t at;
+    std::string_view bytes;
+  };
+  constexpr Format kFormats[] = {{"HEIC", 4, "ftyphei"},    {"HEIC", 4, "ftypmif1"},
+                                 {"AVIF", 4, "ftypavif"},   {"WebP", 8, "WEBP"},
+                                 {"GIF", 0, "GIF8"},        {"BMP", 0, "BM"},
+                                 {"TIFF", 0, {"II*\0", 4}}, {"TIFF", 0, {"MM\0*", 4}},
+                                 {"JPEG XL", 4, "JXL "},    {"SVG", 0, "<svg"}};
+  for (const auto& [name, at, bytes] : kFormats)
+    if (std::string_view(start).substr(std::min(at, start.size())).starts_with(bytes)) return name;
+  return "";
+}
 
 // What a destination pixel takes of the source's pixels along one side, from `first` on: a triangle
 // around its centre.
@@ -247,19 +335,22 @@ Tensor decoded(const std::string& path) {
            "image: ", path, " is not a regular file");
   Classic<std::ifstream> in(path, std::ios::binary);
   CHECK_AS(DataError, in.good(), "image: cannot open ", path, ": ", std::strerror(errno));
-  char magic[8] = {};
+  char magic[16] = {};
   in.read(magic, sizeof magic);
   in.clear();
   [[maybe_unused]] const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, none));
-  const std::string start(magic, 8);
+  const std::string start(magic, sizeof magic);
   if (start.starts_with("P5") || start.starts_with("P6"))
     return read_pnm(in, path, magic[1] == '6');
 #ifdef RINGGRAD_PNG
-  if (start == "\x89PNG\r\n\x1a\n") return read_png(path, bytes);
+  if (start.starts_with("\x89PNG\r\n\x1a\n")) return read_png(path, bytes);
 #endif
 #ifdef RINGGRAD_JPEG
   if (start.starts_with("\xff\xd8\xff")) return read_jpeg(in, path);
 #endif
+  if (const std::string format = unread_format(start); !format.empty())
+    throw DataError(fmt::format(
+        "image: {} is a {} picture, which is not read; convert it to PNG or JPEG", path, format));
   throw DataError(
       fmt::format("image: {} is neither binary PGM or PPM nor PNG{} nor JPEG{}", path,
                   reads_png() ? "" : " (which this build does not read: libpng-dev)",

@@ -9,8 +9,9 @@
 namespace ringgrad {
 
 // uint8 [C, H, W], C = 1 or 3; 16 bits are rounded to 8, and what is transparent lies before white,
-// mixed as bytes are: round((a · c + (255 − a) · 255) / 255). Throws DataError and
-// OutOfMemoryError, naming the file and what is wrong with it.
+// mixed as bytes are: round((a · c + (255 − a) · 255) / 255). A JPEG is upright, as its EXIF says
+// that the camera was held, and CMYK becomes RGB. Throws DataError and OutOfMemoryError, naming the
+// file and what is wrong with it, and its format where that is none of these.
 Tensor read_image(const std::string& path);
 bool reads_png();  // this build does
 bool reads_jpeg();

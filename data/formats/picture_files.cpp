@@ -48,30 +48,6 @@ void leave_out(LeftOut& all, const std::string& kind, const fs::path& path, int6
   known->first = std::min(known->first, path);
 }
 
-// Returns the pictures of a class. Everything else in its folder is added to `left_out`.
-std::vector<fs::path> pictures_below(const fs::path& folder, LeftOut& left_out) {
-  std::vector<fs::path> pictures;
-  std::error_code none;  // a link that leads nowhere is neither
-  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
-    const fs::path& path = entry->path();
-    const std::string extension = extension_of(path);
-    const bool directory = entry->is_directory(none);
-    if (is_hidden(path)) {
-      if (directory) entry.disable_recursion_pending();
-      if (directory || is_called_as_a_picture(path)) leave_out(left_out, "hidden", path);
-    } else if (directory) {
-      if (entry->is_symlink(none)) leave_out(left_out, "link to a folder", path);
-    } else if (!entry->is_regular_file(none)) {
-      leave_out(left_out, "no regular file", path);
-    } else if (is_one_of(extension, kRead)) {
-      pictures.push_back(path);
-    } else {
-      leave_out(left_out, extension.empty() ? "no extension" : extension, path);
-    }
-  }
-  return in_order(std::move(pictures));
-}
-
 // What a field says, without the blanks around it: in double quotes it may hold commas, and a quote
 // as two of them (RFC 4180). Nothing where a quote stands alone.
 std::optional<std::string> field(std::string_view text) {
@@ -118,6 +94,31 @@ std::vector<std::string> lines_of(const fs::path& file) {
 }
 
 }  // namespace
+
+std::vector<fs::path> pictures_below(const fs::path& folder, LeftOut& left_out) try {
+  std::vector<fs::path> pictures;
+  std::error_code none;  // a link that leads nowhere is neither
+  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+    const fs::path& path = entry->path();
+    const std::string extension = extension_of(path);
+    const bool directory = entry->is_directory(none);
+    if (is_hidden(path)) {
+      if (directory) entry.disable_recursion_pending();
+      if (directory || is_called_as_a_picture(path)) leave_out(left_out, "hidden", path);
+    } else if (directory) {
+      if (entry->is_symlink(none)) leave_out(left_out, "link to a folder", path);
+    } else if (!entry->is_regular_file(none)) {
+      leave_out(left_out, "no regular file", path);
+    } else if (is_one_of(extension, kRead)) {
+      pictures.push_back(path);
+    } else {
+      leave_out(left_out, extension.empty() ? "no extension" : extension, path);
+    }
+  }
+  return in_order(std::move(pictures));
+} catch (const fs::filesystem_error& error) {
+  throw unreadable(error);
+}
 
 std::vector<fs::path> class_folders(const fs::path& folder) {
   std::vector<fs::path> folders;

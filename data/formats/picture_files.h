@@ -40,6 +40,11 @@ LabelledPictures pictures_in_folders(const std::filesystem::path& folder);
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
                                      const std::vector<std::filesystem::path>& classes);
 
+// Finds all pictures below a folder, in the order of their names, and leaves out what
+// pictures_in_folders() does. Throws DataError if there is no folder.
+std::vector<std::filesystem::path> pictures_below(const std::filesystem::path& folder,
+                                                  std::vector<LabelledPictures::LeftOut>& left_out);
+
 // Returns "left out: 3 × .gif (the first is pets/cat/x.gif); 1 × hidden (pets/cat/.y.png)", or ""
 // if nothing was left out.
 std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out);

@@ -117,7 +117,8 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
 }
 
 // A row of the table for each image, and the images in that order in one picture.
-nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set, int count,
+nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set,
+                          const std::vector<std::string>& files, int count,
                           const std::filesystem::path& file) {
   const auto shown = std::min<size_t>(static_cast<size_t>(count), evaluation.worst.size());
   const Shape& shape = set.images.shape();
@@ -125,18 +126,22 @@ nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set,
   const Tensor images =
       empty({static_cast<int64_t>(shown), shape[1], shape[2], shape[3]}, {.dtype = DType::UInt8});
   nlohmann::json listed = nlohmann::json::array();
-  result("\n{:>4}{:>9}  {:<24}{:<24}{:>14}", "", "image", "label", "answer", "of the label");
+  result("\n{:>4}{:>9}  {:<24}{:<24}{:>14}{}", "", "image", "label", "answer", "of the label",
+         files.empty() ? "" : "  file");
   for (size_t i = 0; i < shown; ++i) {
     const ImageResult& image = evaluation.worst[i];
     std::memcpy(images.data<uint8_t>() + static_cast<int64_t>(i) * bytes,
                 set.images.data<uint8_t>() + image.index * bytes, static_cast<size_t>(bytes));
-    result("{:>4}{:>9}  {:<24}{:<24}{:>12.2g} %", i + 1, image.index,
+    const auto index = static_cast<size_t>(image.index);
+    const std::string name = index < files.size() ? files[index] : "";
+    result("{:>4}{:>9}  {:<24}{:<24}{:>12.2g} %{}{}", i + 1, image.index,
            set.classes[image.label].substr(0, 23), set.classes[image.answer].substr(0, 23),
-           100 * std::exp(-image.loss));
+           100 * std::exp(-image.loss), name.empty() ? "" : "  ", name);
     listed.push_back({{"index", image.index},
                       {"label", set.classes[image.label]},
                       {"answer", set.classes[image.answer]},
                       {"loss", image.loss}});
+    if (!name.empty()) listed.back()["file"] = name;
   }
   if (shown > 0) write_image_grid(file, images);
   if (shown > 0) result("in {}, row by row", file.string());
@@ -149,8 +154,10 @@ int eval(const EvalOptions& options) {
   check_device("eval", device);
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const std::string directory = directory_of_data(saved.data, options.data_dir, saved.data_dir);
-  const ImageDataset test_set = load_images(saved.data, Split::Test, saved.facts,
-                                            saved.skip_broken || options.skip_broken, directory);
+  std::vector<std::string> files;
+  const ImageDataset test_set =
+      load_images(saved.data, Split::Test, saved.facts, saved.skip_broken || options.skip_broken,
+                  directory, &files);
   const auto run = std::filesystem::path(saved.file).parent_path();
   if (options.worst > 0 && options.out.empty()) check_links(run.empty() ? "." : run);
   saved.module->to(device);
@@ -165,7 +172,7 @@ int eval(const EvalOptions& options) {
   nlohmann::json recall;
   if (options.worst > 0) {
     worst =
-        show_worst(evaluation, test_set, options.worst,
+        show_worst(evaluation, test_set, files, options.worst,
                    options.out.empty() ? run / "worst.png" : std::filesystem::path(options.out));
   }
   for (const ClassResult& r : results)
