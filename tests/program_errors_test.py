@@ -3,7 +3,7 @@
 
 Each mistake has its exit code (--help lists them) and a message that names it; no crash, and nothing good overwritten."""
 
-import json, os, resource, shutil, signal, socket, subprocess, sys, unittest
+import json, os, re, resource, shutil, signal, socket, subprocess, sys, unittest
 
 from program_case import PROGRAM, ProgramCase, change_tensor, rewrite_safetensors, write_idx, write_tiny
 
@@ -65,6 +65,28 @@ class Errors(ProgramCase):
                 done = self.run_program("train", *words, code=2)
                 self.assertTrue(done.stderr.startswith("ringgrad: "), done.stderr)
                 self.assertLessEqual(len(done.stderr.splitlines()), 5)
+
+    def test_every_option_of_a_number_wants_one(self):
+        """Of all commands, as their help lists them."""
+        commands = [[name] for name in re.findall(r"^  (\w+) ", self.run_program("--help").stdout.split("Subcommands:")[1], re.M)]
+        seen = 0
+        for command in commands:
+            text = self.run_program(*command, "--help").stdout
+            if "Subcommands:" in text:
+                commands += [[*command, name] for name in re.findall(r"^  ([\w-]+) ", text.split("Subcommands:")[1].split("Examples")[0], re.M)]
+            needs = {"launch": ["-n", "1", "--", "true"], "predict": ["x", "y"], "compare": ["x", "y"], "lint": ["--", "true"]}.get(command[0], [])
+            if command[0] in ("eval", "export", "inspect", "report", "watch"):
+                needs = ["x"]
+            for option in re.findall(r"^  (?:-\w,)?(--[\w-]+) (?:INT|UINT|FLOAT|NUMBER|POSITIVE|NONNEGATIVE)\b", text, re.M):
+                for value in ("nan", "-inf", "1e400", ""):
+                    with self.subTest(command=command, option=option, value=value):
+                        done = self.run_program(*command, f"{option}={value}" if value else option, *([] if value else [""]), *needs, code=2)
+                        self.assertIn(option, done.stderr)
+                seen += 1
+        self.assertGreater(seen, 50)
+        for variable in ("RINGGRAD_TIMEOUT", "RINGGRAD_RENDEZVOUS_TIMEOUT"):
+            for value in ("nan", "inf", "-1", "0", "1e300", "x"):
+                self.assertIn(variable, self.run_program("data", "list", env={variable: value}, code=2).stderr)
 
     def test_no_cuda_device(self):
         if json.loads(self.run_program("doctor", "--json").stdout)["cuda_devices"] == 0:
