@@ -35,9 +35,9 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment,
   connect.secret = environment.secret;
   if (!environment.reached_at.empty())
     connect.host = environment.reached_at;
-  else if (environment.size > 1)
-    connect.host =
-        address_towards(environment.address.host, Deadline::after(options.rendezvous_timeout));
+  else if (networks && environment.size > 1)
+    connect.host = networks->address_towards(environment.address.host,
+                                             Deadline::after(options.rendezvous_timeout));
   return connect_hosts(environment.rank, environment.size, options, connect,
                        [&](const std::string& value) {
                          return meet(environment.rank, environment.size, value, rendezvous);

@@ -1,6 +1,5 @@
 #include "ringgrad/distributed/launch.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -82,23 +81,6 @@ std::string as_earlier_launches(const std::vector<int>& codes) {
   return text;
 }
 
-void parse_url(const std::string& url, SupervisorOptions& job) {
-  const std::string scheme = "tcp://";
-  const size_t colon = url.rfind(':');
-  const char* end = url.data() + url.size();
-  if (url.starts_with(scheme) && colon > scheme.size()) {
-    const bool whole = std::from_chars(url.data() + colon + 1, end, job.port).ptr == end;
-    job.host = url.substr(scheme.size(), colon - scheme.size());
-    // As an IPv6 address is, which has colons itself.
-    const bool bracketed = job.host.front() == '[' && job.host.back() == ']';
-    if (bracketed) job.host = job.host.substr(1, job.host.size() - 2);
-    if (!whole || (!bracketed && job.host.find(':') != std::string::npos)) job.port = 0;
-  }
-  CHECK(job.port > 0 && job.port < 65'535, "launch: dist_url '", url,
-        "', expected auto, tcp://host:port or ",
-        "tcp://[IPv6 address]:port, with a port from 1 to 65534");
-}
-
 int run_job(const std::function<void()>& main_function, const LaunchOptions& options) {
   const RankEnvironment here = rank_environment();
   const bool alone = options.num_processes * options.num_machines == 1 && !options.elastic;
@@ -125,7 +107,11 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
   job.elastic = options.elastic;
   job.environment = options.environment;
   job.machine_rank = options.machine_rank;
-  if (options.dist_url != "auto") parse_url(options.dist_url, job);
+  if (networks && options.dist_url != "auto") {
+    const Address address = networks->parse_url(options.dist_url);
+    job.host = address.host;
+    job.port = address.port;
+  }
   job.final_message = [](const JobResult& result) { return result.report; };
   return supervise(job).exit_code;
 }

@@ -58,12 +58,12 @@ ROOMS = {
     "program": ["console command", "run", "train", "report", "bench", "trace", "commands", "explain", "learn", "lint", "gan", "reinforce", "speedrun"],
     "distributed": [
         "os",
-        "processes",
+        "processes networks",
         "failure",
         "job",
         "starters",
         "transport",
-        "checksums",
+        "checksums blame",
         "rendezvous",
         "agreement",
         "elastic",
@@ -84,7 +84,7 @@ ROOMS = {
 # Rooms of the program that a build may lack, and what only they use of models/.
 LEFT_OUT = re.compile(r"^(?:program|models)/(explain|learn|lint|gan|reinforce|speedrun)[/.]")
 # What these rooms may see of core: they move bytes, and cannot name a tensor.
-WITHOUT_TENSORS = {"os", "processes", "failure", "job", "starters", "transport", "checksums", "rendezvous", "elastic", "launcher"}
+WITHOUT_TENSORS = {"os", "processes", "networks", "failure", "job", "starters", "transport", "checksums", "blame", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
 
 

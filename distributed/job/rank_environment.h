@@ -66,6 +66,11 @@ struct OtherStarters {
 };
 inline constinit const OtherStarters* other_starters = nullptr;
 
+// RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds, if it is none that others know or guess. Set
+// before main by starters/secret.cpp; in a program without, RINGGRAD_SECRET is taken as it is.
+using SecretFrom = std::string (*)(const Environment& environment);
+inline constinit SecretFrom secret_from = nullptr;
+
 // Throws EnvironmentError for values that make no sense, for a secret file that others can read,
 // and for a secret of less than 16 characters other than "none".
 //
@@ -83,10 +88,5 @@ RankEnvironment rank_environment();
 void take_rank(const RankEnvironment& rank);
 // The variable with the process that has taken it.
 inline constexpr const char* kRankProcess = "RINGGRAD_RANK_PROCESS";
-
-// Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name that
-// leads back to this machine alone: Debian gives a machine's own name the address 127.0.1.1.
-// "localhost" and numbers are taken as meant.
-void check_reachable(const std::string& host);
 
 }  // namespace ringgrad

@@ -435,7 +435,7 @@ JobResult supervise(const SupervisorOptions& options) {
         "launch: an elastic job is on one machine, and this one on ", options.num_machines);
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
         " machines needs an address and a port on which they meet");
-  if (options.num_machines > 1) check_reachable(options.host);
+  if (networks && options.num_machines > 1) networks->check_reachable(options.host);
   open_standard_streams();
   raise_descriptor_limit();
   return Supervisor(options).run();

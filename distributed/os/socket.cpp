@@ -21,42 +21,24 @@ namespace ringgrad {
 namespace {
 
 constexpr int kBacklog = 128;
-// While the listener is not there yet, or its name is not known yet, as those of Kubernetes' pods
-// are late.
-constexpr std::chrono::milliseconds kRetry{1};
-constexpr std::chrono::milliseconds kRetryName{50};
-// For a host that has several addresses, one of which leads nowhere.
-constexpr std::chrono::milliseconds kNextAddress{2000};
+constexpr std::chrono::milliseconds kRetry{1};  // while the listener is not there yet
+// Seconds of silence after which the kernel asks whether the other end is there: firewalls forget a
+// connection on which nothing comes. It goes on asking for longer than anybody waits.
+constexpr int kSilence = 5;
+constexpr int kMostQuestions = 127;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-Addresses resolve(const Address& address, Deadline deadline = {}) {
+Addresses resolve(const Address& address) {
   addrinfo hints{};
   addrinfo* result = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  for (;;) {
-    const int error =
-        getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
-    if (error == 0) return {result, freeaddrinfo};
-    CHECK_AS(NetworkError, !deadline.passed(), "cannot find host '", address.host,
-             "': ", gai_strerror(error));
-    std::this_thread::sleep_for(kRetryName);
-  }
-}
-
-FileDescriptor new_socket(int family) {
-  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  check_opened<DistributedError>(static_cast<bool>(socket), "no socket");
-  socket.keep_from_forks();
-  return socket;
-}
-
-// Messages are written whole, so there is nothing to wait for (Nagle). The buffers are left to the
-// kernel, which adapts them to the line.
-void prepare(const FileDescriptor& socket) {
-  const int on = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int error =
+      getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &result);
+  CHECK_AS(NetworkError, error == 0, "cannot find host '", address.host,
+           "': ", gai_strerror(error));
+  return {result, freeaddrinfo};
 }
 
 // Returns 0, or the errno of the failed attempt.
@@ -89,13 +71,6 @@ std::optional<Address> address_of(int (*end)(int, sockaddr*, socklen_t*),
                                  NI_NUMERICHOST | NI_NUMERICSERV) == 0;
   if (!known) return {};
   return Address{host, parse_number<uint16_t>(port).value_or(0)};
-}
-
-// A client that tries a free port of the ephemeral range again and again may be given that very
-// port as its own, and is then connected with itself (TCP's simultaneous open).
-bool connected_with_itself(const FileDescriptor& socket) {
-  const auto other = address_of(getpeername, socket);
-  return other && to_string(*other) == to_string(local_address(socket));
 }
 
 [[noreturn]] void throw_cannot_listen(const Address& address) {
@@ -131,6 +106,29 @@ void move_all(const FileDescriptor& socket, size_t size, short event, Deadline d
 
 }  // namespace
 
+FileDescriptor new_tcp_socket(int family, int flags) {
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!socket && errno != EMFILE && errno != ENFILE) return socket;
+  check_opened<DistributedError>(static_cast<bool>(socket), "no socket");
+  socket.keep_from_forks();
+  const auto set = [&](int level, int option, int value) {
+    setsockopt(socket.get(), level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kSilence);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kSilence);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kMostQuestions);
+  return socket;
+}
+
+// A client that tries a free port of the ephemeral range again and again may be given that very
+// port as its own, and is then connected with itself (TCP's simultaneous open).
+bool connected_with_itself(const FileDescriptor& socket) {
+  const auto other = address_of(getpeername, socket);
+  return other && to_string(*other) == to_string(local_address(socket));
+}
+
 std::string to_string(const Address& address) {
   const bool v6 = address.host.find(':') != std::string::npos;
   return str(v6 ? "[" : "", address.host, v6 ? "]" : "", ":", address.port);
@@ -138,12 +136,19 @@ std::string to_string(const Address& address) {
 
 FileDescriptor bind_tcp(const Address& address, IfForeign foreign) {
   const Addresses found = resolve(address);
-  FileDescriptor socket = new_socket(found->ai_family);
+  FileDescriptor socket = new_tcp_socket(found->ai_family);
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0) return socket;
   if (errno != EADDRNOTAVAIL || foreign == IfForeign::Fail) throw_cannot_listen(address);
   return bind_tcp({found->ai_family == AF_INET6 ? "::" : "0.0.0.0", address.port});
+}
+
+std::vector<FileDescriptor> listen_on_all_of(const Address& address, IfForeign foreign) {
+  std::vector<FileDescriptor> listeners;
+  if (networks) listeners = networks->listen(address);
+  if (listeners.empty()) listeners.push_back(listen_tcp(address, foreign));
+  return listeners;
 }
 
 FileDescriptor listen_tcp(const Address& address, IfForeign foreign) {
@@ -169,55 +174,23 @@ bool is_numeric(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
-bool is_loopback(const std::string& host) {
-  const Addresses found = resolve({host, 0});
-  for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
-    if (a->ai_family == AF_INET) {
-      const auto ip = ntohl(reinterpret_cast<const sockaddr_in*>(a->ai_addr)->sin_addr.s_addr);
-      if (ip >> 24 != 127) return false;
-    } else if (a->ai_family != AF_INET6 ||
-               !IN6_IS_ADDR_LOOPBACK(
-                   &reinterpret_cast<const sockaddr_in6*>(a->ai_addr)->sin6_addr)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Connecting a datagram socket sends nothing, and chooses the route.
-std::string address_towards(const std::string& host, Deadline deadline) {
-  const Addresses found = resolve({host, 9}, deadline);
-  for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
-    const FileDescriptor socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return local_address(socket).host;
-  }
-  throw DistributedError(str("no way to host ", host, ": ", std::strerror(errno)));
-}
-
 FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused refused) {
-  const bool numeric = is_numeric(address.host);
-  for (;;) {
-    const Addresses found = resolve(address, deadline);
-    int error = 0;
-    for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next) {
-      FileDescriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (errno == EMFILE || errno == ENFILE)
-        check_opened<DistributedError>(static_cast<bool>(socket), "no socket to reach ",
-                                       to_string(address));
-      const auto patience = a->ai_next ? deadline.but_at_most(kNextAddress) : deadline;
-      error = socket ? try_connect(socket, a->ai_addr, a->ai_addrlen, patience) : errno;
-      if (error == 0 && !connected_with_itself(socket)) {
-        prepare(socket);
-        socket.keep_from_forks();
-        return socket;
-      }
-    }
+  if (networks) return networks->connect(address, deadline, refused);
+  for (const Addresses found = resolve(address);;) {
+    FileDescriptor socket = new_tcp_socket(found->ai_family);
+    const int error = try_connect(socket, found->ai_addr, found->ai_addrlen, deadline);
+    if (error == 0 && !connected_with_itself(socket)) return socket;
     CHECK_AS(DistributedError, refused == IfRefused::TryAgain || error != ECONNREFUSED,
              "nobody listens any more at ", to_string(address));
     CHECK_AS(TimeoutError, !deadline.passed(), "nobody answers at ", to_string(address), ": ",
              std::strerror(error));
-    std::this_thread::sleep_for(numeric ? kRetry : kRetryName);
+    std::this_thread::sleep_for(kRetry);
   }
+}
+
+void give_up_after(const FileDescriptor& socket, std::chrono::milliseconds silence) {
+  const auto milliseconds = static_cast<unsigned>(silence.count());
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
 void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline,

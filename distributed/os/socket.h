@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/error.h"
@@ -34,6 +35,10 @@ enum class IfForeign { Fail, ListenOnAll };
 // Listens on this address only; port 0: any free one. Throws AddressInUseError,
 // EnvironmentError for an address that is not this machine's, or DistributedError.
 FileDescriptor listen_tcp(const Address& address, IfForeign foreign = IfForeign::Fail);
+// Listens on every address of the host that this machine has: a name may stand for 127.0.1.1 here,
+// and for another one elsewhere. Throws as listen_tcp() where it can listen on none, and
+// AddressInUseError.
+std::vector<FileDescriptor> listen_on_all_of(const Address& address, IfForeign foreign);
 // Only takes the port; several such sockets and one that listens may have the same.
 FileDescriptor bind_tcp(const Address& address, IfForeign foreign = IfForeign::Fail);
 // The address to which a socket is bound, numeric.
@@ -41,18 +46,45 @@ Address local_address(const FileDescriptor& socket);
 // The numeric address at the other end of a connection; "this machine" of a Unix socket.
 std::string host_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
-bool is_loopback(const std::string& host);
-// This machine's own address on the way to `host`, numeric. Tries again until the deadline while
-// the name is not known.
-std::string address_towards(const std::string& host, Deadline deadline);
 
-// Connects, to the first of the host's addresses that answers; tries again while nobody listens
-// yet, unless somebody is known to have listened before (`Fail`), or while the name is not known.
+// Connects, to the first of the host's addresses that answers: tries them side by side, and again
+// while one does not answer, nobody listens yet, unless somebody is known to have listened before
+// (`Fail`), or the name is not known.
 // Throws TimeoutError at the deadline, NetworkError where the name is still not known then,
 // DistributedError when it fails otherwise; all name the address and the cause.
 enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline,
                            IfRefused refused = IfRefused::TryAgain);
+
+// Where nothing is heard of the other end for so long, a TCP connection counts as broken.
+void give_up_after(const FileDescriptor& socket, std::chrono::milliseconds silence);
+
+// What other machines are needed for: names, hosts of several addresses, networks that lose what
+// they carry. Set before main by networks/networks.cpp; nullptr in a program without, whose ranks
+// meet at an address of their one machine.
+struct Networks {
+  FileDescriptor (*connect)(const Address& address, Deadline deadline, IfRefused refused);
+  // On none where the host has one address, or none of this machine's.
+  std::vector<FileDescriptor> (*listen)(const Address& address);
+  // This machine's own address on the way to `host`, numeric; no loopback address where there is
+  // another. Tries again until the deadline while the name is not known.
+  std::string (*address_towards)(const std::string& host, Deadline deadline);
+  // Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name
+  // that leads back to this machine alone. "localhost" and numbers are taken as meant.
+  void (*check_reachable)(const std::string& host);
+  // No other machine reaches the host by any of its addresses.
+  bool (*is_loopback)(const std::string& host);
+  // tcp://host:port. Throws Error for what is none.
+  Address (*parse_url)(const std::string& url);
+};
+inline constinit const Networks* networks = nullptr;
+
+// What connections are made of. A socket that asks, when it hears nothing for long, whether the
+// other end is there, and waits for no more bytes (Nagle): messages are written whole. What a
+// listener admits inherits that. Nothing where the machine lacks the family; throws where the
+// process has no file to spare.
+FileDescriptor new_tcp_socket(int family, int flags = 0);
+bool connected_with_itself(const FileDescriptor& socket);
 
 struct ConnectionLostError : DistributedError {  // the other end closed it, or the network did
   using DistributedError::DistributedError;

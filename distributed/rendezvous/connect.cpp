@@ -10,6 +10,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/os/shared_memory.h"
+#include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/distributed/transport/transport.h"
 
@@ -18,6 +19,12 @@ namespace {
 
 // The time between looks of those who wait for others at whether they live.
 constexpr std::chrono::milliseconds kLookAgain{50};
+// How long a rank tries to reach another one before it goes on to the next that it misses, in the
+// first round and in later ones.
+constexpr std::chrono::milliseconds kFirstTry{250};
+constexpr std::chrono::milliseconds kLongestTry{2000};
+// Who goes to others says first whom it does not reach.
+constexpr std::chrono::seconds kGrace{1};
 
 constexpr char kTable = '\0';  // begins a rank's table, behind its address
 
@@ -71,12 +78,20 @@ class Connector {
     PeerListener listener(std::move(listeners), secret_, size_);
     deadline_ = Deadline::after(options_.timeout);
 
-    // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait
-    // for another.
-    for (int peer = 0; peer < rank_; ++peer) go_to(peer);
-    await_higher_ranks(listener);
-    auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), deadline_);
-    transport->complete(deadline_);
+    last_ = Deadline::after(options_.timeout + kGrace);
+    try {
+      connect_pairs(listener);
+      // Ranks themselves give up before, and say whom they miss.
+      for (const Link& link : links_) give_up_after(link.control, 2 * options_.timeout);
+    } catch (...) {
+      const Failure failure = failure_of(std::current_exception());
+      for (Link& link : links_)
+        ControlLink(std::move(link.control))
+            .send({ControlKind::Failed, failure.kind, failure.text});
+      throw;
+    }
+    auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), last_);
+    transport->complete(last_);
     return {std::move(transport), addresses_[0].job, machines()};
   }
 
@@ -130,49 +145,68 @@ class Connector {
         [&](const PeerAddress& peer) { return peer.machine == addresses_[rank_].machine; }));
   }
 
-  void go_to(int peer) {
+  bool is_connected(int peer) const {
+    return peer == rank_ || (links_[peer].control && links_[peer].data);
+  }
+  bool misses(int first, int end) const {
+    while (first < end && is_connected(first)) ++first;
+    return first < end;
+  }
+
+  // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait
+  // for another. Whom a rank does not reach, it tries again and again, and keeps nobody else from
+  // connecting meanwhile.
+  void connect_pairs(PeerListener& listener) {
+    for (auto patience = kFirstTry; misses(0, size_);
+         patience = std::min(2 * patience, kLongestTry)) {
+      if (deadline_.passed() && misses(0, rank_)) throw TimeoutError(whom_it_does_not_reach());
+      CHECK_AS(TimeoutError, !last_.passed(), "transport: ", names_of_missing(),
+               " did not connect to rank ", rank_, " in time", listener.strangers());
+      for (int peer = 0; peer < rank_; ++peer)
+        if (!is_connected(peer)) go_to(peer, deadline_.but_at_most(patience));
+      while (misses(0, size_)) {
+        auto admitted = listener.next(Deadline::after(kLookAgain));
+        if (!admitted) break;
+        take(std::move(*admitted));
+      }
+      check_alive();
+      if (options_.check_wanted) options_.check_wanted();
+    }
+  }
+
+  void go_to(int peer, Deadline patience) {
     const std::string name = str("rank ", peer);
+    Link& link = links_[peer];
     const auto dial = [&](ConnectionPurpose purpose) {
       FileDescriptor socket =
-          kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name], deadline_);
+          kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name], patience);
       client_handshake(socket, {purpose, rank_, size_, ""}, secret_, deadline_, name.c_str());
       return socket;
     };
     try {
-      links_[peer].control = dial(ConnectionPurpose::Control);
-      links_[peer].data = kinds_[peer]->open(dial(ConnectionPurpose::Data));
-    } catch (const DistributedError&) {
+      if (!link.control) link.control = dial(ConnectionPurpose::Control);
+      link.data = kinds_[peer]->open(dial(ConnectionPurpose::Data));
+    } catch (const DistributedError& error) {
+      obstacles_[peer] = error.what();
+      if (dynamic_cast<const TimeoutError*>(&error) ||
+          dynamic_cast<const ConnectionLostError*>(&error))
+        return;
       throw_failure(failure_of(std::current_exception()),
                     str("transport: rank ", rank_, " cannot connect to ", name, ": "));
     }
   }
 
-  void await_higher_ranks(PeerListener& listener) {
-    for (int missing = 2 * (size_ - 1 - rank_); missing > 0;) {
-      auto admitted = listener.next(Deadline::after(kLookAgain));
-      if (!admitted) {
-        check_alive();
-        if (options_.check_wanted) options_.check_wanted();
-        CHECK_AS(TimeoutError, !deadline_.passed(), "transport: ", names_of_missing(),
-                 " did not connect to rank ", rank_, " in time", listener.strangers());
-        continue;
-      }
-      --missing;
-      const auto [purpose, peer, size, value] = admitted->claims;
-      const bool known =
-          size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
-      CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size,
-               " connected to rank ", rank_, " of ", size_, ", which does not expect it");
-      Link& link = links_[peer];
-      const bool twice =
-          purpose == ConnectionPurpose::Control ? bool(link.control) : link.data != nullptr;
-      CHECK_AS(DistributedError, !twice, "transport: rank ", peer, " connected to rank ", rank_,
-               " twice");
-      if (purpose == ConnectionPurpose::Control)
-        link.control = std::move(admitted->socket);
-      else
-        link.data = kinds_[peer]->open(std::move(admitted->socket));
-    }
+  // Who comes again has lost the connection that it had.
+  void take(AdmittedPeer admitted) {
+    const auto& [purpose, peer, size, value] = admitted.claims;
+    const bool known =
+        size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
+    CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ",
+             rank_, " of ", size_, ", which does not expect it");
+    if (purpose == ConnectionPurpose::Control)
+      links_[peer].control = std::move(admitted.socket);
+    else
+      links_[peer].data = kinds_[peer]->open(std::move(admitted.socket));
   }
 
   // A rank that has connected, and then gives up or dies because of another one, closes its
@@ -183,6 +217,11 @@ class Connector {
       FileDescriptor& control = links_[peer].control;
       pollfd end{control.get(), POLLRDHUP, 0};
       if (!control || poll(&end, 1, 0) == 0 || ends_with_goodbye(control)) continue;
+      if (!links_[peer].data &&
+          (end.revents & POLLERR) != 0) {  // it was lost: the rank comes again
+        control.reset();
+        continue;
+      }
       ControlLink link(std::move(control));
       while (const auto said = link.receive())
         if (said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
@@ -191,11 +230,22 @@ class Connector {
     }
   }
 
+  std::string whom_it_does_not_reach() const {
+    std::string text;
+    for (int peer = 0; peer < rank_; ++peer) {
+      if (is_connected(peer)) continue;
+      text += text.empty() ? "transport: " : "; ";
+      text += str("rank ", peer, " and rank ", rank_, " do not reach each other");
+      if (peer > 0 && is_connected(0)) text += "; both reach rank 0";
+      text += str(" (", obstacles_.at(peer), ")");
+    }
+    return text;
+  }
+
   std::string names_of_missing() const {
     std::string names;
     for (int peer = rank_ + 1; peer < size_; ++peer)
-      if (!links_[peer].control || !links_[peer].data)
-        names += str(names.empty() ? "rank " : ", rank ", peer);
+      if (!is_connected(peer)) names += str(names.empty() ? "rank " : ", rank ", peer);
     return names;
   }
 
@@ -204,6 +254,8 @@ class Connector {
   const ConnectOptions& options_;
   std::string secret_;
   Deadline deadline_;  // of connecting: the rendezvous before it has its own
+  Deadline last_;
+  std::map<int, std::string> obstacles_;  // by rank: why it was not reached
   std::vector<Link> links_;
   std::vector<PeerAddress> addresses_;
   std::vector<const ChannelKind*> kinds_;  // by rank: how this one is connected with it
@@ -211,27 +263,8 @@ class Connector {
 
 }  // namespace
 
-std::vector<std::string> transport_names() {
-  std::vector<std::string> names{"auto"};
-  for (const ChannelKind* kind : channel_kinds()) names.emplace_back(kind->name);
-  return names;
-}
-
-std::string transport_choices(const std::string& automatic) {
-  std::string words = automatic;
-  for (const ChannelKind* kind : channel_kinds())
-    words += (kind == channel_kinds().back() ? " or " : ", ") + std::string(kind->name);
-  return words;
-}
-
-bool is_transport(const std::string& name) {
-  return name == "auto" || find_channel_kind(name) != nullptr;
-}
-
 Connected connect_ranks(int rank, int size, const ConnectOptions& options,
                         const Exchange& exchange) {
-  CHECK_AS(EnvironmentError, is_transport(options.transport), "transport: '", options.transport,
-           "', expected ", transport_choices());
   return Connector(rank, size, options).run(exchange);
 }
 

@@ -11,15 +11,8 @@ namespace ringgrad {
 
 class Transport;
 
-// How a user may want ranks to be connected: "auto", by the fastest way that each pair of ranks
-// has; or by the name of a registered transport (transport/channel.h), such as "shm" and "tcp".
-std::vector<std::string> transport_names();
-bool is_transport(const std::string& name);
-// The same in words: "auto, shm or tcp"; `automatic` is written for the first.
-std::string transport_choices(const std::string& automatic = "auto");
-
 struct ConnectOptions {
-  // See transport_names().
+  // See transport_names() (agreement/transport_names.h).
   std::string transport = "auto";
   // What the group is to be: "ring", or what is made of a ring of hosts.
   std::string backend = "ring";

@@ -1,7 +1,6 @@
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -155,8 +154,6 @@ void PeerListener::accept_from(const FileDescriptor& listener) {
   if (errno == EMFILE || errno == ENFILE)
     check_opened<DistributedError>(static_cast<bool>(socket), "cannot admit a rank");
   if (!socket) return;  // it has gone already
-  const int on = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const std::string from = host_at_other_end(socket);
   if (pending_.size() >= max_pending_) {
     ++refused_;

@@ -81,12 +81,11 @@ class RendezvousServer {
  public:
   RendezvousServer(int size, const std::string& value, const RendezvousOptions& options)
       : size_(size), deadline_(Deadline::after(options.timeout)), options_(options), places_(size) {
-    places_[0] = Place{{}, who(), value};
+    places_[0] = Place{{}, who(), "", value};
   }
 
   std::vector<std::string> run() {
-    std::vector<FileDescriptor> listeners;
-    listeners.push_back(listen_tcp(options_.address, options_.foreign));
+    std::vector<FileDescriptor> listeners = listen_on_all_of(options_.address, options_.foreign);
     here_ = local_address(listeners[0]);
     PeerListener listener(std::move(listeners), options_.secret, size_);
     try {
@@ -110,6 +109,7 @@ class RendezvousServer {
   struct Place {
     FileDescriptor socket;
     std::string who;
+    std::string number;  // by which it is known when it comes again
     std::string value;
   };
 
@@ -131,9 +131,12 @@ class RendezvousServer {
                     {FailureKind::OutOfStep, str("rendezvous: this process", kAnotherUsers)});
     }
     const int rank = admitted.claims.rank;
-    const size_t end_of_who = admitted.claims.value.find('\n');
-    Place place{std::move(admitted.socket), admitted.claims.value.substr(0, end_of_who), ""};
-    if (end_of_who != std::string::npos) place.value = admitted.claims.value.substr(end_of_who + 1);
+    Place place;
+    place.socket = std::move(admitted.socket);
+    TextInput said(admitted.claims.value);
+    std::getline(said, place.who);
+    std::getline(said, place.number);
+    std::getline(said, place.value, '\f');
     if (admitted.claims.size != size_) {
       const Failure failure{
           FailureKind::OutOfStep,
@@ -142,8 +145,12 @@ class RendezvousServer {
       refuse(place.socket, failure);
       throw_failure(failure);
     }
-    if (rank < 0 || rank >= size_ || places_[rank]) {
-      const bool twice = rank >= 0 && rank < size_;
+    const bool twice = rank >= 0 && rank < size_ && places_[rank];
+    if (twice && !place.number.empty() && place.number == places_[rank]->number) {
+      places_[rank] = std::move(place);
+      return;
+    }
+    if (rank < 0 || rank >= size_ || twice) {
       if (twice)
         twice_ +=
             str("; rank ", rank, " came twice (", places_[rank]->who, " and ", place.who, ")");
@@ -157,13 +164,16 @@ class RendezvousServer {
     ++joined_;
   }
 
-  void check_alive() const {
+  void check_alive() {
     for (int r = 1; r < size_; ++r) {
+      if (!places_[r]) continue;
       char byte;
-      const bool gone =
-          places_[r] && recv(places_[r]->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-      CHECK_AS(DistributedError, !gone, "rendezvous: rank ", r, " (", places_[r]->who,
+      const ssize_t heard = recv(places_[r]->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      CHECK_AS(DistributedError, heard != 0, "rendezvous: rank ", r, " (", places_[r]->who,
                ") died before all had joined");
+      if (heard > 0 || errno == EAGAIN || errno == EINTR) continue;
+      places_[r].reset();  // its connection was lost: it comes again
+      --joined_;
     }
   }
 
@@ -192,44 +202,51 @@ class RendezvousServer {
   std::string strangers_;
 };
 
-// Where strangers crowd in, rank 0 lets go of who has waited longest: a rank comes again.
-FileDescriptor admitted_by(const std::string& host, const Claims& claims,
-                           const RendezvousOptions& options, Deadline deadline) {
-  const auto connect = [&](IfRefused refused) {
-    try {
-      return connect_tcp(options.address, deadline, refused);
-    } catch (const TimeoutError& error) {
-      throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
-    }
-  };
-  for (auto refused = IfRefused::TryAgain;; refused = IfRefused::Fail) {
-    FileDescriptor socket = connect(refused);
-    try {
-      client_handshake(socket, claims, options.secret, deadline, host.c_str());
-      return socket;
-    } catch (const ConnectionLostError&) {
-      if (deadline.passed()) throw;
-    }
-  }
-}
-
-std::vector<std::string> join(int rank, int size, const std::string& value,
-                              const RendezvousOptions& options) {
-  const auto deadline = Deadline::after(options.timeout);
-  const std::string host = str("rank 0 at ", to_string(options.address));
-  const FileDescriptor socket = admitted_by(
-      host, {ConnectionPurpose::Rendezvous, rank, size, who() + '\n' + value}, options, deadline);
-  const auto last = Deadline::after(options.timeout + kGrace);
+std::vector<std::string> receive_values(const FileDescriptor& socket, const std::string& host,
+                                        int size, Deadline deadline) {
   ReplyHeader header;
-  read_all(socket, std::as_writable_bytes(std::span(&header, 1)), last, host.c_str());
+  read_all(socket, std::as_writable_bytes(std::span(&header, 1)), deadline, host.c_str());
   CHECK_AS(
       DistributedError,
       header.bytes <= kMaxReply && header.failed <= 1 + static_cast<uint32_t>(FailureKind::Failed),
       "rendezvous: ", host, " sent a damaged answer");
   std::string text(header.bytes, '\0');
-  read_all(socket, std::as_writable_bytes(std::span(text)), last, host.c_str());
+  read_all(socket, std::as_writable_bytes(std::span(text)), deadline, host.c_str());
   if (header.failed != 0) throw_failure({static_cast<FailureKind>(header.failed - 1), text});
   return parse_values(text, size);
+}
+
+// A connection may be lost, and where strangers crowd in, rank 0 lets go of who has waited longest:
+// a rank comes again, unless nobody listens any more.
+std::vector<std::string> join(int rank, int size, const std::string& value,
+                              const RendezvousOptions& options) {
+  const auto deadline = Deadline::after(options.timeout);
+  const auto last = Deadline::after(options.timeout + kGrace);
+  const std::string host = str("rank 0 at ", to_string(options.address));
+  const Claims claims{ConnectionPurpose::Rendezvous, rank, size,
+                      who() + '\n' + new_secret() + '\n' + value};
+  std::exception_ptr lost;
+  for (;;) {
+    FileDescriptor socket;
+    try {
+      socket = connect_tcp(options.address, deadline, lost ? IfRefused::Fail : IfRefused::TryAgain);
+    } catch (const DistributedError& error) {
+      if (lost) std::rethrow_exception(lost);
+      if (dynamic_cast<const TimeoutError*>(&error) == nullptr) throw;
+      throw TimeoutError(str("rendezvous: rank 0 has not come: ", error.what()));
+    }
+    try {
+      client_handshake(socket, claims, options.secret, deadline, host.c_str());
+      return receive_values(socket, host, size, last);
+    } catch (const ConnectionLostError&) {
+      if (deadline.passed()) throw;
+      lost = std::current_exception();
+    }
+  }
+}
+
+bool is_here(const std::string& host) {
+  return networks ? networks->is_loopback(host) : host == "127.0.0.1";
 }
 
 }  // namespace
@@ -241,7 +258,7 @@ std::vector<std::string> meet(int rank, int size, const std::string& value,
   ASSERT(value.size() <= kMaxValue);
   if (size == 1) return {value};
   CHECK_AS(
-      EnvironmentError, !options.secret.empty() || is_loopback(options.address.host),
+      EnvironmentError, !options.secret.empty() || is_here(options.address.host),
       "rendezvous: ", to_string(options.address),
       " can be reached from other machines, so the job needs a secret. Set "
       "RINGGRAD_SECRET, or RINGGRAD_SECRET_FILE to a file that only you can read, on all machines; "

@@ -20,9 +20,10 @@ enum class ControlKind : uint8_t {
   Goodbye,
   // The sender gives the group up; failure and text say why.
   Failed,
-  // The question: where are you?
+  // The question: where are you? With a text: and who answers you?
   Query,
-  // The answer. text: the frame of the collective that the sender has entered last, then words.
+  // The answer. text: the frame of the collective that the sender has entered last, the ranks that
+  // have not answered it, a line end, then words.
   Position,
 };
 

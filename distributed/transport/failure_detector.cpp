@@ -98,7 +98,10 @@ void FailureDetector::answer(ControlMessage message, int rank) {
     case ControlKind::Query: {
       const FrameBytes frame = encode(position_.frame);
       std::string text(reinterpret_cast<const char*>(frame.data()), frame.size());
-      peer.control.send({ControlKind::Position, {}, text + describe(position_)});
+      for (int r = 0; r < size(); ++r)
+        if (peers_[r].missed) text += str(' ', r, ' ');
+      peer.control.send({ControlKind::Position, {}, text + '\n' + describe(position_)});
+      if (!message.text.empty() && seconds_since(asked_) > 1) ask_for_positions();
       break;
     }
     case ControlKind::Position: hear(message, rank); break;
@@ -106,9 +109,12 @@ void FailureDetector::answer(ControlMessage message, int rank) {
 }
 
 void FailureDetector::hear(const ControlMessage& position, int rank) {
-  if (position.text.size() < kFrameBytes) return;
+  const size_t end = position.text.find('\n', kFrameBytes);
+  if (end == std::string::npos) return;
   const Frame theirs = decode(std::as_bytes(std::span(position.text)).first<kFrameBytes>());
-  peers_[rank].position = position.text.substr(kFrameBytes);
+  peers_[rank].misses = position.text.substr(kFrameBytes, end - kFrameBytes);
+  peers_[rank].missed = false;
+  peers_[rank].position = position.text.substr(end + 1);
   peers_[rank].entered = theirs.sequence;
   if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
 }
@@ -158,7 +164,10 @@ void FailureDetector::fail_because_broken(int rank, const std::string& how) {
 void FailureDetector::ask_for_positions() {
   tell_all({ControlKind::Query});
   asked_ = std::chrono::steady_clock::now();
-  for (Peer& peer : peers_) peer.without_core = process_state(peer.process).without_core;
+  for (Peer& peer : peers_) {
+    peer.missed = peer.control.descriptor() >= 0;
+    peer.without_core = process_state(peer.process).without_core;
+  }
 }
 
 bool FailureDetector::is_one_starved() const {
@@ -168,17 +177,28 @@ bool FailureDetector::is_one_starved() const {
   });
 }
 
-// A rank that is waited for mostly waits for another one itself, so every rank is asked where it
-// is: the one to blame has not come to this collective, or does not answer at all.
-std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sleep& sleep) {
+void FailureDetector::call_roll(const Sleep& sleep) {
   for (Peer& peer : peers_) peer.position.reset();
-  tell_all({ControlKind::Query});
+  tell_all({ControlKind::Query, {}, "and who answers you?"});
   const auto answered = [](const Peer& peer) {
     return peer.position || peer.left || peer.control.descriptor() < 0;
   };
   const auto deadline = Deadline::after(kRollCall);
   while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered))
     sleep(std::chrono::milliseconds(deadline.poll_timeout()));
+}
+
+// A rank that is waited for mostly waits for another one itself, so every rank is asked where it
+// is: the one to blame has not come to this collective, or does not answer at all. One that does
+// not answer may be out of this rank's reach alone: by a second call the others have asked, too.
+std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sleep& sleep) {
+  const auto asked_around = Deadline::after(kRollCall);
+  call_roll(sleep);
+  if (pairs_apart) {
+    while (!asked_around.passed()) sleep(std::chrono::milliseconds(asked_around.poll_timeout()));
+    call_roll(sleep);
+    if (const std::string apart = pairs_apart(*this); !apart.empty()) return apart;
+  }
 
   std::string text;
   for (int r = 0; r < size(); ++r) {

@@ -89,6 +89,7 @@ class FailureDetector {
                              const Sleep& sleep);
 
  private:
+  friend struct PairsApart;
   struct Peer {
     explicit Peer(FileDescriptor socket);
     ControlLink control;
@@ -97,11 +98,14 @@ class FailureDetector {
     bool left = false;                        // said goodbye
     std::optional<std::string> position;      // its answer to the last query
     std::optional<uint64_t> entered;          // the same: which collective
+    std::string misses;                       // the same: " 1 3 " have not answered it
+    bool missed = false;                      // it was asked, and has not answered
   };
 
   void tell_all(const ControlMessage& message) noexcept;
   void answer(ControlMessage message, int rank);
   void hear(const ControlMessage& position, int rank);
+  void call_roll(const Sleep& sleep);
 
   const int rank_;
   std::deque<Peer> peers_;  // by rank
@@ -113,5 +117,11 @@ class FailureDetector {
   std::chrono::steady_clock::time_point asked_;  // for positions
   const int exceptions_at_birth_;
 };
+
+// Pairs of ranks that do not reach each other, while a third one reaches both: "; rank 1 and rank 2
+// do not reach each other; both reach rank 0". Set before main by blame/pairs_apart.cpp; nullptr in
+// a program without.
+using FindPairs = std::string (*)(const FailureDetector& ranks);
+inline constinit FindPairs pairs_apart = nullptr;
 
 }  // namespace ringgrad

@@ -72,7 +72,8 @@ size_t TcpChannel::read(std::span<std::byte> bytes) {
 ChannelOffer offer_tcp(const std::string& host) {
   FileDescriptor listener = listen_tcp({host, 0}, IfForeign::ListenOnAll);
   const auto port = local_address(listener).port;
-  return {str(host, ' ', port), std::move(listener)};
+  // A scope (fe80::1%eth0) is a name of this machine's own.
+  return {str(host.substr(0, host.find('%')), ' ', port), std::move(listener)};
 }
 
 FileDescriptor dial_tcp(const std::string& address, Deadline deadline) {

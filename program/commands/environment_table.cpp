@@ -19,8 +19,8 @@ RINGGRAD_ADDRESS | user | an address | an address of this machine | where other 
 RINGGRAD_TRANSPORT | user | as train --transport | auto | how ranks are connected | distributed/init_process_group.cpp
 RINGGRAD_BACKEND | user | as train --backend | ring on CPUs, nccl on GPUs | what connects the ranks | distributed/init_process_group.cpp
 RINGGRAD_CHECKSUMS | user | on, off or auto | auto: over a network | whether messages between ranks carry checksums | distributed/init_process_group.cpp
-RINGGRAD_SECRET | user | 16 characters or more, or none | on one machine a new one for each job | what ranks on several machines must share to meet | distributed/job/rank_environment.cpp
-RINGGRAD_SECRET_FILE | user | a file that its owner alone can read | RINGGRAD_SECRET | the same, in a file's first line | distributed/job/rank_environment.cpp
+RINGGRAD_SECRET | user | 16 characters or more, or none | on one machine a new one for each job | what ranks on several machines must share to meet | distributed/starters/secret.cpp
+RINGGRAD_SECRET_FILE | user | a file that its owner alone can read | RINGGRAD_SECRET | the same, in a file's first line | distributed/starters/secret.cpp
 RINGGRAD_LINT | user | a folder that exists | nothing is written | where ranks write what lint --from judges | distributed/lint/observations.cpp
 RINGGRAD_DEBUG | user | 1 | an exit code | errors end in a core dump or the debugger | program/main.cpp
 RINGGRAD_CALLED_AS | user | a name | as it was called | how hints name the program; ./go sets it | data/datasets/program_command.cpp

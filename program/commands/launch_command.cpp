@@ -5,8 +5,8 @@
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/distributed/agreement/transport_names.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
-#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/job_judge.h"
 #include "ringgrad/program/console/console.h"

@@ -5,9 +5,9 @@
 
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/distributed/agreement/transport_names.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/planner/bucket_planner.h"
-#include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/vendor_groups/backend.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"

@@ -1,0 +1,24 @@
+#include "ringgrad/distributed/agreement/transport_names.h"
+
+#include "ringgrad/distributed/transport/channel.h"
+
+namespace ringgrad {
+
+std::vector<std::string> transport_names() {
+  std::vector<std::string> names{"auto"};
+  for (const ChannelKind* kind : channel_kinds()) names.emplace_back(kind->name);
+  return names;
+}
+
+std::string transport_choices(const std::string& automatic) {
+  std::string words = automatic;
+  for (const ChannelKind* kind : channel_kinds())
+    words += (kind == channel_kinds().back() ? " or " : ", ") + std::string(kind->name);
+  return words;
+}
+
+bool is_transport(const std::string& name) {
+  return name == "auto" || find_channel_kind(name) != nullptr;
+}
+
+}  // namespace ringgrad
