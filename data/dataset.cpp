@@ -1,5 +1,7 @@
 #include "ringgrad/data/dataset.h"
 
+#include <algorithm>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"
@@ -19,6 +21,45 @@ Example Subset::get(int64_t i) const {
   CHECK_AS(IndexError, i >= 0 && i < size(), "Subset: there is no sample ", i, ", expected 0 to ",
            size() - 1);
   return dataset_->get(indices_[i]);
+}
+
+ConcatDataset::ConcatDataset(std::vector<std::shared_ptr<const Dataset>> datasets)
+    : datasets_(std::move(datasets)) {
+  CHECK(!datasets_.empty(), "ConcatDataset: there are no data sets, expected at least one");
+  int64_t end = 0;
+  for (const auto& dataset : datasets_) {
+    CHECK(dataset, "ConcatDataset: data set ", ends_.size(), " is a null pointer");
+    ends_.push_back(end += dataset->size());
+  }
+}
+
+Example ConcatDataset::get(int64_t i) const {
+  CHECK_AS(IndexError, i >= 0 && i < size(), "ConcatDataset: there is no sample ", i,
+           ", expected 0 to ", size() - 1);
+  const auto which = std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin();
+  return datasets_[which]->get(which == 0 ? i : i - ends_[which - 1]);
+}
+
+TensorDataset::TensorDataset(const Tensor& data, const Tensor& target)
+    : data_(as_contiguous(data.detach())),
+      target_(target ? as_contiguous(target.detach()) : target) {
+  CHECK_AS(
+      ShapeError,
+      data_.dim() >= 1 && (!target_ || (target_.dim() >= 1 && target_.size(0) == data_.size(0))),
+      "TensorDataset: the data has shape ", data_.shape(), ", the target ",
+      target_ ? str(target_.shape()) : "(undefined)", ", expected as many rows");
+}
+
+Example TensorDataset::get(int64_t i) const {
+  CHECK_AS(IndexError, i >= 0 && i < size(), "TensorDataset: there is no sample ", i,
+           ", expected 0 to ", size() - 1);
+  const auto row = [i](const Tensor& x) {
+    if (!x) return x;
+    Shape shape = x.shape();
+    shape.erase(0);
+    return x.as_strided(shape, contiguous_strides(shape), x.storage_offset() + i * shape.numel());
+  };
+  return {row(data_), row(target_)};
 }
 
 std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,

@@ -43,6 +43,31 @@ class Subset : public Dataset {
   std::vector<int64_t> indices_;
 };
 
+// The samples of several data sets, one after the other. Throws Error where there is none.
+class ConcatDataset : public Dataset {
+ public:
+  explicit ConcatDataset(std::vector<std::shared_ptr<const Dataset>> datasets);
+  Example get(int64_t i) const override;
+  int64_t size() const override { return ends_.back(); }
+
+ private:
+  std::vector<std::shared_ptr<const Dataset>> datasets_;
+  std::vector<int64_t> ends_;  // behind each one's last sample
+};
+
+// Sample i is data[i] and target[i]; the target may be undefined. Throws ShapeError unless both
+// have as many rows.
+class TensorDataset : public Dataset {
+ public:
+  explicit TensorDataset(const Tensor& data, const Tensor& target = {});
+  Example get(int64_t i) const override;
+  int64_t size() const override { return data_.size(0); }
+
+ private:
+  Tensor data_;
+  Tensor target_;
+};
+
 // Subsets of these sizes, which share no sample, and the same ones for a seed on every machine.
 // Throws Error unless the sizes add up to the data set's.
 std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,

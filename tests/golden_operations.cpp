@@ -6,6 +6,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/optim/lbfgs.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/optimizer.h"
 #include "ringgrad/nn/optim/optimizers.h"
@@ -186,6 +187,29 @@ const Operations kOperations = {
                                       .eps = args.value("eps", 1e-6),
                                       .weight_decay = args.value("weight_decay", 0.0)});
      }},
+    {"lbfgs",
+     [](const json& args, const Named& in) -> Named {
+       const Tensor x = in.at("param").set_requires_grad();
+       const bool searches = args.contains("line_search_fn");
+       optim::LBFGS optimizer(
+           std::vector<Tensor>{x},
+           {.lr = args.value("lr", 1.0),
+            .max_iter = args.value("max_iter", 20),
+            .history_size = args.value("history_size", 100),
+            .line_search = searches ? optim::LineSearch::StrongWolfe : optim::LineSearch::None});
+       const auto rosenbrock = [&] {
+         optimizer.zero_grad();
+         const Tensor loss = square(1 - x[0]) + 100 * square(x[1] - square(x[0]));
+         loss.backward();
+         return loss;
+       };
+       Named out;
+       for (const std::string step : {"0", "1", "2"}) {
+         optimizer.step(rosenbrock);
+         out["param" + step] = tensor(to_vector<double>(x));
+       }
+       return out;
+     }},
     {"plateau",
      [](const json& args, const Named& in) -> Named {
        optim::SGD optimizer(std::vector<Tensor>{zeros({1}).set_requires_grad()},
@@ -243,6 +267,25 @@ optim::Schedule schedule(const std::string& name, const json& args) {
                              .total_steps = args["total_steps"],
                              .pct_start = args.value("pct_start", 0.3),
                              .div_factor = args.value("div_factor", 25.0)};
+  if (name == "ExponentialLR") return optim::ExponentialLR{.gamma = args["gamma"]};
+  if (name == "ConstantLR")
+    return optim::ConstantLR{.factor = args["factor"], .total_iters = args["total_iters"]};
+  if (name == "PolynomialLR")
+    return optim::PolynomialLR{.total_iters = args["total_iters"], .power = args["power"]};
+  if (name == "MultiplicativeLR")
+    return optim::MultiplicativeLR{
+        [](int64_t step) { return 1 / (1 + static_cast<double>(step)); }};
+  if (name == "CosineAnnealingWarmRestarts")
+    return optim::CosineAnnealingWarmRestarts{
+        .t_0 = args["t_0"], .t_mult = args["t_mult"], .eta_min = args["eta_min"]};
+  if (name == "CyclicLR")
+    return optim::CyclicLR{.max_lr = args["max_lr"],
+                           .step_size_up = args["up"],
+                           .step_size_down = args["down"],
+                           .mode = args["mode"] == "triangular2" ? optim::CyclicMode::Triangular2
+                                   : args["mode"] == "exp_range" ? optim::CyclicMode::ExpRange
+                                                                 : optim::CyclicMode::Triangular,
+                           .gamma = args["gamma"]};
   if (name == "warm_up_then_cosine")
     return optim::SequentialLR{.schedules = {linear, cosine}, .milestones = {3}};
   throw std::runtime_error("no such schedule: " + name);

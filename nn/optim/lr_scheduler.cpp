@@ -35,6 +35,53 @@ double CosineAnnealingLR::operator()(double base_lr, int64_t step) const {
   return cosine_between(base_lr, eta_min, static_cast<double>(step) / static_cast<double>(t_max));
 }
 
+double ExponentialLR::operator()(double base_lr, int64_t step) const {
+  return base_lr * std::pow(gamma, static_cast<double>(step));
+}
+
+double ConstantLR::operator()(double base_lr, int64_t step) const {
+  CHECK(factor >= 0 && factor <= 1, "ConstantLR: the factor is ", factor,
+        ", expected a number in [0, 1]");
+  return step < total_iters ? base_lr * factor : base_lr;
+}
+
+double PolynomialLR::operator()(double base_lr, int64_t step) const {
+  CHECK(total_iters > 0, "PolynomialLR: total_iters is ", total_iters, ", expected at least 1");
+  const double left =
+      1 - static_cast<double>(std::min(step, total_iters)) / static_cast<double>(total_iters);
+  return base_lr * std::pow(left, power);
+}
+
+double CosineAnnealingWarmRestarts::operator()(double base_lr, int64_t step) const {
+  CHECK(t_0 > 0 && t_mult > 0, "CosineAnnealingWarmRestarts: t_0 is ", t_0, ", t_mult ", t_mult,
+        ", expected at least 1");
+  int64_t length = t_0;
+  if (t_mult == 1) step %= t_0;
+  for (; step >= length; length *= t_mult) step -= length;
+  return cosine_between(base_lr, eta_min, static_cast<double>(step) / static_cast<double>(length));
+}
+
+double CyclicLR::operator()(double base_lr, int64_t step) const {
+  const int64_t down = step_size_down == 0 ? step_size_up : step_size_down;
+  CHECK(step_size_up > 0 && down > 0, "CyclicLR: ", step_size_up, " steps up and ", down,
+        " down, expected at least 1");
+  const int64_t cycle = step / (step_size_up + down);
+  const int64_t at = step % (step_size_up + down);
+  const double height =
+      at <= step_size_up
+          ? static_cast<double>(at) / static_cast<double>(step_size_up)
+          : static_cast<double>(step_size_up + down - at) / static_cast<double>(down);
+  const double scale = mode == CyclicMode::Triangular2 ? std::pow(0.5, static_cast<double>(cycle))
+                       : mode == CyclicMode::ExpRange  ? std::pow(gamma, static_cast<double>(step))
+                                                       : 1;
+  return base_lr + (max_lr - base_lr) * height * scale;
+}
+
+double MultiplicativeLR::operator()(double base_lr, int64_t step) const {
+  for (int64_t i = 1; i <= step; ++i) base_lr *= factor(i);
+  return base_lr;
+}
+
 double LinearLR::operator()(double base_lr, int64_t step) const {
   CHECK(total_iters > 0, "LinearLR: total_iters is ", total_iters, ", expected at least 1");
   const double fraction =
@@ -88,11 +135,10 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
 }
 
 void ReduceLROnPlateau::step(Real measure) {
-  const double sign = options_.maximize ? -1 : 1;
-  const double best = sign * best_;  // of which less is better
-  const double margin =
-      options_.relative ? options_.threshold * std::abs(best_) : options_.threshold;
-  if (std::isinf(best) ? sign * measure < best : sign * measure < best - margin) {
+  const double sign = options_.maximize ? 1 : -1;  // of the way to what is better
+  const double to_beat = options_.relative ? best_ * (1 + sign * options_.threshold)
+                                           : best_ + sign * options_.threshold;
+  if (options_.maximize ? measure > to_beat : measure < to_beat) {
     best_ = measure;
     bad_steps_ = 0;
   } else {

@@ -43,6 +43,54 @@ struct CosineAnnealingLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
+// base_lr gamma^step
+struct ExponentialLR {
+  double gamma = 0.1;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// base_lr times `factor` in the first total_iters steps, then base_lr.
+struct ConstantLR {
+  double factor = 1.0 / 3;
+  int64_t total_iters = 5;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// base_lr (1 - step / total_iters)^power, and 0 from there on.
+struct PolynomialLR {
+  int64_t total_iters = 5;
+  double power = 1;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// Half a cosine from base_lr to eta_min in t_0 steps, and again, each time t_mult times as long
+// (Loshchilov & Hutter 2017).
+struct CosineAnnealingWarmRestarts {
+  int64_t t_0 = 10;
+  int64_t t_mult = 1;
+  double eta_min = 0;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// From base_lr, the lower end, up to max_lr in step_size_up steps and down again in step_size_down
+// (0: as many), for ever (Smith 2017). Each cycle's height is half the one before (Triangular2), or
+// gamma^step of the first (ExpRange). Leaves the momentum alone (PyTorch: cycle_momentum=False).
+enum class CyclicMode : uint8_t { Triangular, Triangular2, ExpRange };
+struct CyclicLR {
+  double max_lr = 0.1;
+  int64_t step_size_up = 2000;
+  int64_t step_size_down = 0;
+  CyclicMode mode = CyclicMode::Triangular;
+  double gamma = 1;
+  double operator()(double base_lr, int64_t step) const;
+};
+
+// base_lr times the product of factor(1) … factor(step).
+struct MultiplicativeLR {
+  std::function<double(int64_t step)> factor;
+  double operator()(double base_lr, int64_t step) const;
+};
+
 // base_lr times what the function says.
 struct LambdaLR {
   std::function<double(int64_t step)> factor;
@@ -96,8 +144,10 @@ class LRScheduler {
 };
 
 // Multiplies the rates by `factor` where a measure has not become better for more than `patience`
-// steps: no function of the number of steps, and so no Schedule. Better: by more than `threshold`,
-// relative to the best so far (or absolute).
+// steps: no function of the number of steps, and so no Schedule. Better: less than best (1 -
+// threshold), or with `maximize` more than best (1 + threshold); or less than best - threshold,
+// more than best + threshold. Of a negative best the first two are worse than the best itself, as
+// in PyTorch.
 struct ReduceLROnPlateauOptions {
   bool maximize = false;  // PyTorch's mode="max": an accuracy
   double factor = 0.1;

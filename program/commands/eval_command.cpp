@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/factory.h"
+#include "ringgrad/data/image_grid.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/program/commands/checkpoint_options.h"
-#include "ringgrad/program/commands/image_grid.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/own_data.h"
@@ -143,7 +143,8 @@ nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set,
                       {"loss", image.loss}});
     if (!name.empty()) listed.back()["file"] = name;
   }
-  if (shown > 0) write_image_grid(file, images);
+  const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(shown))));
+  if (shown > 0) save_image(images, file, {.nrow = columns, .padding = 1, .pad_value = 40});
   if (shown > 0) result("in {}, row by row", file.string());
   return listed;
 }
@@ -199,8 +200,13 @@ void add_options(CLI::App* app, EvalOptions& o) {
   auto* worst =
       app->add_option("--worst", o.worst, "show so many of the images that it gets most wrong");
   worst->check(CLI::Range(1, static_cast<int>(kWorst)));
+  const auto is_picture = [](const std::string& name) -> std::string {
+    const bool fits = name.ends_with(".png") || name.ends_with(".ppm");
+    return fits ? "" : name + ": expected a name that ends in .png or .ppm";
+  };
   app->add_option("--out", o.out, "--worst's picture (default: worst.png beside the weights)")
-      ->needs(worst);
+      ->needs(worst)
+      ->check(is_picture);
   app->add_flag("--skip-broken", o.skip_broken, recipe_field("skip_broken").help);
 }
 

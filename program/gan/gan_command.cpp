@@ -10,11 +10,11 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/batch_part_sampler.h"
 #include "ringgrad/data/data_loader.h"
+#include "ringgrad/data/image_grid.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/models/gan.h"
 #include "ringgrad/nn/safetensors.h"
 #include "ringgrad/program/command.h"
-#include "ringgrad/program/commands/image_grid.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
@@ -157,7 +157,7 @@ class GanTraining {
   void report(int64_t epoch, double steps_per_second) {
     if (!run_) return;
     const auto page = run_->path() / fmt::format("samples-{:03}.png", epoch);
-    write_image_grid(page, gan_.draw(64));
+    save_image(gan_.draw(64), page, {.padding = 1, .pad_value = 40});
     const double images = steps_per_second * static_cast<double>(options_.batch);
     epochs_.push_back({{"epoch", epoch},
                        {"discriminator_loss", mean(epoch_.discriminator)},

@@ -9,7 +9,7 @@
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/report/html.h"
-#include "ringgrad/program/report/png.h"
+#include "ringgrad/program/report/png_data.h"
 #include "ringgrad/program/report/report.h"
 #include "ringgrad/program/report/svg.h"
 #include "ringgrad/program/report/verdict.h"

@@ -237,6 +237,23 @@ def optimizers():
         steps("adam", torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.0} | args)
         steps("adamw", torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.01} | args)
 
+    # Rosenbrock's function, whose valley bends.
+    for args in ({"lr": 0.1, "max_iter": 5}, {"line_search_fn": "strong_wolfe"}, {"history_size": 2, "max_iter": 4, "line_search_fn": "strong_wolfe"}):
+        x = torch.tensor([-1.5, 2.0], dtype=torch.float64, requires_grad=True)
+        inputs, outputs = {"param": x.detach().clone()}, {}
+        optimizer = torch.optim.LBFGS([x], **args)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+            loss.backward()
+            return loss
+
+        for step in range(3):
+            optimizer.step(closure)
+            outputs[f"param{step}"] = x.detach().clone()
+        add("lbfgs", args, inputs, outputs)
+
     gradients = {"g0": random(3), "g1": random(2, 2)}
     parameters = [torch.zeros_like(g, requires_grad=True) for g in gradients.values()]
     for parameter, gradient in zip(parameters, gradients.values()):
@@ -270,18 +287,34 @@ def schedules():
 
     rates("StepLR", {"step_size": 3, "gamma": 0.5}, 10, lambda o: s.StepLR(o, 3, 0.5))
     rates("LambdaLR", {}, 5, lambda o: s.LambdaLR(o, lambda step: 1 / (1 + step)))
+    rates("ExponentialLR", {"gamma": 0.7}, 5, lambda o: s.ExponentialLR(o, 0.7))
+    rates("ConstantLR", {"factor": 0.25, "total_iters": 3}, 6, lambda o: s.ConstantLR(o, 0.25, 3))
+    rates("PolynomialLR", {"total_iters": 4, "power": 1.5}, 7, lambda o: s.PolynomialLR(o, 4, 1.5))
+    rates("MultiplicativeLR", {}, 5, lambda o: s.MultiplicativeLR(o, lambda step: 1 / (1 + step)))
+    for args in ({"t_0": 3, "t_mult": 1, "eta_min": 0.01}, {"t_0": 2, "t_mult": 2, "eta_min": 0}):
+        restarts = lambda o: s.CosineAnnealingWarmRestarts(o, args["t_0"], args["t_mult"], args["eta_min"])
+        rates("CosineAnnealingWarmRestarts", args, 16, restarts)
+    for mode, gamma in (("triangular", 1.0), ("triangular2", 1.0), ("exp_range", 0.95)):
+        args = {"max_lr": 0.5, "up": 3, "down": 2, "mode": mode, "gamma": gamma}
+        cyclic = lambda o: s.CyclicLR(o, 0.2, 0.5, 3, 2, mode, gamma, cycle_momentum=False)
+        rates("CyclicLR", args, 13, cyclic)
     measures = [1.0, 0.8, 0.8, 0.7999, 0.79995, 0.81, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.1, 0.2, 0.2, 0.2, 0.2]
     for args in (
         {"patience": 1},
         {"patience": 2, "factor": 0.5, "cooldown": 2, "min_lr": 0.02},
         {"patience": 0, "threshold": 0.15, "threshold_mode": "abs", "mode": "max", "factor": 0.9},
+        {"patience": 1, "threshold": 0.1, "negative": True},
+        {"patience": 1, "threshold": 0.1, "negative": True, "mode": "max"},
     ):
+        sign = -1 if args.get("negative") else 1
+        signed = [sign * measure for measure in measures]
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
-        plateau, values = s.ReduceLROnPlateau(optimizer, **args), []
-        for measure in measures:
+        own = {key: value for key, value in args.items() if key != "negative"}
+        plateau, values = s.ReduceLROnPlateau(optimizer, **own), []
+        for measure in signed:
             plateau.step(measure)
             values.append(optimizer.param_groups[0]["lr"])
-        add("plateau", args, *({k: torch.tensor(v, dtype=torch.float64)} for k, v in (("measures", measures), ("lr", values))))
+        add("plateau", args, *({k: torch.tensor(v, dtype=torch.float64)} for k, v in (("measures", signed), ("lr", values))))
 
     rates("CosineAnnealingLR", {"t_max": 8, "eta_min": 0.01}, 12, lambda o: s.CosineAnnealingLR(o, 8, 0.01))
     rates("LinearLR", {"start_factor": 0.25, "total_iters": 4}, 7, lambda o: s.LinearLR(o, 0.25, 1.0, 4))

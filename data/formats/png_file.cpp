@@ -1,11 +1,8 @@
-#include "ringgrad/program/report/png.h"
+#include "ringgrad/data/formats/png_file.h"
 
 #include <zlib.h>
 
-#include <algorithm>
-#include <string_view>
-
-namespace ringgrad::program {
+namespace ringgrad {
 namespace {
 
 void append_number(std::string& out, uint32_t value) {
@@ -30,25 +27,11 @@ std::string deflated(const std::string& bytes) {
   return out;
 }
 
-std::string base64(const std::string& bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k > bytes.size() ? '=' : kDigits[group >> (18 - 6 * k) & 63];
-  }
-  return out;
-}
+}  // namespace
 
-// Every `step`-th pixel of every `step`-th line.
-std::string thinned_png(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width,
-                        int64_t step) {
-  const int64_t rows = (height + step - 1) / step;
-  const int64_t columns = (width + step - 1) / step;
+std::string png_file(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width,
+                     int64_t step) {
+  const int64_t rows = (height + step - 1) / step, columns = (width + step - 1) / step;
   std::string lines;
   for (int64_t y = 0; y < rows; ++y) {
     lines += '\0';  // no filter
@@ -68,16 +51,4 @@ std::string thinned_png(const uint8_t* pixels, int64_t channels, int64_t height,
   return png;
 }
 
-}  // namespace
-
-std::string png_file(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width) {
-  return thinned_png(pixels, channels, height, width, 1);
-}
-
-std::string png_data(const uint8_t* pixels, int64_t channels, int64_t height, int64_t width,
-                     int64_t most) {
-  const int64_t step = std::max<int64_t>(1, (std::max(height, width) + most - 1) / most);
-  return "data:image/png;base64," + base64(thinned_png(pixels, channels, height, width, step));
-}
-
-}  // namespace ringgrad::program
+}  // namespace ringgrad
