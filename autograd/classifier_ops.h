@@ -28,28 +28,15 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 // outputs and gradients at the border NaN, and a pixel (of a transposed convolution: one of dy) the
 // gradient of the weight. Sums near the largest number may overflow on the way.
 
-// x [N, C, H, W], w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
+// x [N, C, H, W], or without N; w [K, C/groups, R, S], b [K] or undefined → [N, K, P, Q],
 // P = ⌊(H + 2 pad - dil (R - 1) - 1)/stride⌋ + 1.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
               const Conv2dOptions& options = {});
-inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride,
-                     Pair padding = 0, Pair dilation = 1, Int64 groups = 1) {
-  return conv2d(x, w, b,
-                {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
-}
 
 // ---- pooling of images: [N, C, H, W] → [N, C, P, Q] ---------------------------------------------
 // The gradient goes to the first of equals.
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
-
-inline Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
-  return max_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
-}
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
-
-inline Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0) {
-  return avg_pool2d(x, {.kernel = kernel, .stride = stride, .padding = padding});
-}
 // Windows that cover the input evenly: i of P is rows ⌊i H / P⌋ … ⌈(i + 1) H / P⌉ - 1.
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
 
@@ -106,7 +93,8 @@ struct ClassLossOptions {
 // log_softmax and nll_loss in one node: x [N, C] logits, target int64 [N] with values in [0, C) or
 // ignore_index; or x [N, C, H, W] and target [N, H, W]. Throws IndexError naming the row of a
 // target outside (for tensors on the CPU). The loss of 16-bit logits is float32. Where every row is
-// ignored, the mean is NaN (0/0).
+// ignored, the mean is NaN (0/0). A floating target of x's shape has probabilities of the classes;
+// then a mean divides by the number of rows.
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const ClassLossOptions& options = {});
 
 // ---- other shapes of the same elements ----------------------------------------------------------

@@ -51,8 +51,17 @@ Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 // The gradient is 0 at 0, and NaN at NaN (PyTorch: 0).
 Tensor abs(const Tensor& x);
-// The gradient is 0 at the limits themselves.
-Tensor clamp(const Tensor& x, Scalar low, Scalar high);
+// Either limit may be left out. The gradient is 0 at the limits themselves.
+Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high = {});
+inline Tensor clamp_min(const Tensor& x, Scalar low) { return clamp(x, low); }
+inline Tensor clamp_max(const Tensor& x, Scalar high) { return clamp(x, std::nullopt, high); }
+// Whole numbers, of halves the even one; integers as they are. The gradient is 0.
+Tensor floor(const Tensor& x);
+Tensor ceil(const Tensor& x);
+Tensor round(const Tensor& x);
+Tensor trunc(const Tensor& x);
+// -1, 0 or 1; NaN has 0. The gradient is 0.
+Tensor sign(const Tensor& x);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -151,10 +160,45 @@ Tensor gelu(const Tensor& x);
 // x sigmoid(x).
 Tensor silu(const Tensor& x);
 
+// x Φ(x) with PyTorch's approximation of Φ by a tanh.
+Tensor gelu_tanh(const Tensor& x);
+// x tanh(log(1 + e^x)).
+Tensor mish(const Tensor& x);
+// x clamp(x + 3, 0, 6) / 6.
+Tensor hardswish(const Tensor& x);
+// clamp(x + 3, 0, 6) / 6.
+Tensor hardsigmoid(const Tensor& x);
+inline Tensor relu6(const Tensor& x) { return clamp(x, 0, 6); }
+inline Tensor hardtanh(const Tensor& x, Scalar low = -1, Scalar high = 1) {
+  return clamp(x, low, high);
+}
+// The self-normalising elu of Klambauer et al. 2017.
+Tensor selu(const Tensor& x);
+// alpha elu(x / alpha).
+Tensor celu(const Tensor& x, Real alpha = 1);
+// x / (1 + |x|).
+Tensor softsign(const Tensor& x);
+inline Tensor tanhshrink(const Tensor& x) { return sub(x, tanh(x)); }
+// x beyond ±lambda, else 0; softshrink moves it towards 0 by lambda.
+Tensor hardshrink(const Tensor& x, Real lambda = 0.5);
+inline Tensor softshrink(const Tensor& x, Real lambda = 0.5) {
+  return sub(x, clamp(x, -lambda, double{lambda}));
+}
+// x > limit ? x : value.
+inline Tensor threshold(const Tensor& x, Scalar limit, Scalar value) {
+  return where(gt(x, limit), x, value);
+}
+// The first half along dim times the sigmoid of the second.
+Tensor glu(const Tensor& x, Int dim = -1);
+
 // e^x / sum e^x along a dimension (0 of a scalar), safe from overflow; log_softmax is its
 // logarithm. IndexError for a dimension that is not there, DTypeError for integers.
 Tensor softmax(const Tensor& x, Int dim = -1);
 Tensor log_softmax(const Tensor& x, Int dim = -1);
+inline Tensor softmin(const Tensor& x, Int dim = -1) { return softmax(neg(x), dim); }
+// A random choice along dim with the probabilities softmax(x), softened by the temperature tau
+// (Jang et al. 2017); hard: 0 and one 1, with the soft one's gradient.
+Tensor gumbel_softmax(const Tensor& x, Real tau = 1, Flag hard = false, Int dim = -1);
 
 // ---- reductions ---------------------------------------------------------------------------------
 // `dims`: one, or several; empty means all of them. With keepdim the reduced dimensions stay with
@@ -179,6 +223,9 @@ inline Tensor std(const Tensor& x, Flag unbiased) { return std(x, {}, unbiased);
 // (Σ |x|^p)^(1/p), p > 0; the largest |x| for p = ∞. The gradient at 0 is 0, as in PyTorch.
 Tensor norm(const Tensor& x, Real p = 2, const Dims& dims = {}, Flag keepdim = false);
 Tensor logsumexp(const Tensor& x, Int dim, Flag keepdim = false);  // log Σ e^x without overflow
+// Of integers int64; of none 1. The gradient is exact where elements are 0, too.
+Tensor prod(const Tensor& x);
+Tensor prod(const Tensor& x, Int dim, Flag keepdim = false);
 
 // The extreme value over everything (shape []), or along one dimension. The gradient goes to the
 // first of equals.
@@ -197,16 +244,18 @@ Tensor argmax(const Tensor& x);  // in row-major order, shape []
 Tensor argmin(const Tensor& x);
 
 // ---- along one dimension ------------------------------------------------------------------------
-Tensor cumsum(const Tensor& x, Int dim);  // y[n] = x[0] + … + x[n]
+Tensor cumsum(const Tensor& x, Int dim);   // y[n] = x[0] + … + x[n]
+Tensor cumprod(const Tensor& x, Int dim);  // y[n] = x[0] · … · x[n], as prod()
 // Equals keep their order; a NaN is the largest. On CUDA a topk is as much work as a sort.
 Tensor argsort(const Tensor& x, Int dim = -1, Flag descending = false);
 ValuesAndIndices sort(const Tensor& x, Int dim = -1, Flag descending = false);
 ValuesAndIndices topk(const Tensor& x, Int64 k, Int dim = -1, Flag largest = true);
 
 // ---- matrix products ----------------------------------------------------------------------------
-// [M, K] · [K, N] → [M, N];  [B, M, K] · [B, K, N] → [B, M, N]; a 2-D operand of a 3-D one is used
-// for every batch. Any strides: a transposed view is not copied. Throws ShapeError naming the inner
-// sizes that differ.
+// [..., M, K] · [..., K, N] → [..., M, N]: what stands before the matrices is broadcast, and a
+// matrix of which there is one is used for every batch. A vector [K] is a row of a, or a column of
+// b, which the result lacks. Any strides: a transposed view is not copied. Throws ShapeError naming
+// the inner sizes that differ.
 Tensor matmul(const Tensor& a, const Tensor& b);
 inline Tensor mm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 inline Tensor bmm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
@@ -215,7 +264,21 @@ inline Tensor bmm(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 // letters that appear once, in alphabetical order. Throws ShapeError where a letter has two sizes.
 Tensor einsum(const char* equation, const Tensor& a, const Tensor& b);
 
-// ---- other convolutions -------------------------------------------------------------------------
+// ---- other convolutions, and pooling ------------------------------------------------------------
+// As those with options, with libtorch's arguments in its order. In ceil_mode windows that begin
+// inside the input or the padding before it may end behind it; what lies there counts nothing. The
+// dilation is 1.
+inline Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, Pair stride,
+                     Pair padding = 0, Pair dilation = 1, Int64 groups = 1) {
+  return conv2d(x, w, b,
+                {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
+}
+Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0,
+                  Pair dilation = 1, Flag ceil_mode = false);
+Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = 0, Pair padding = 0,
+                  Flag ceil_mode = false, Flag count_include_pad = true);
+
+// Without a batch, too: x [C, L], or [C, P, Q] of the transposed one.
 // conv2d() along one dimension: x [N, C, L], w [K, C/groups, R] → [N, K, P].
 struct Conv1dOptions {
   int64_t stride = 1;
@@ -241,7 +304,20 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b = {},
                         const ConvTranspose2dOptions& options = {});
 
-// ---- interpolation of images --------------------------------------------------------------------
+// ---- arrangements of images, and interpolation --------------------------------------------------
+// [..., C r², H, W] → [..., C, H r, W r] (Shi et al. 2016), and back.
+Tensor pixel_shuffle(const Tensor& x, Int64 r);
+Tensor pixel_unshuffle(const Tensor& x, Int64 r);
+// What a convolution with these options multiplies: x [N, C, H, W] → [N, C R S, P Q], the windows
+// as columns.
+struct UnfoldOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  Pair kernel = 1;
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
+};
+Tensor unfold(const Tensor& x, const UnfoldOptions& options);
 
 // [N, C, H, W] → [N, C, P, Q]. Nearest: pixel ⌊p H / P⌋. Bilinear: between the four around (p +
 // 1/2) H / P - 1/2 (the edge's beyond it), or with align_corners around p (H - 1) / (P - 1).
@@ -263,6 +339,26 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight = {}, const Tensor& bias = {},
                   Real eps = 1e-5);
 
+// Over all that follows the channels, of each sample and channel (Ulyanov et al. 2016): x [N, C,
+// …]; weight, bias [C] or undefined.
+Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
+                     Real eps = 1e-5);
+// x / max(‖x‖, eps), with the norm along dim.
+Tensor normalize(const Tensor& x, Real p = 2, Int dim = 1, Real eps = 1e-12);
+// Σ a b / (max(‖a‖, eps) max(‖b‖, eps)) along dim.
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, Int dim = 1, Real eps = 1e-8);
+// ‖a - b + eps‖ along the last dimension.
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, Real p = 2, Real eps = 1e-6,
+                         Flag keepdim = false);
+
+// ---- attention ----------------------------------------------------------------------------------
+// softmax(q kᵀ scale + mask) v: q [..., L, E], k [..., S, E], v [..., S, F] → [..., L, F]. mask:
+// bool [..., L, S], true where a query may look, or what is added; is_causal: a query looks at keys
+// up to its own place. The scale is 1 / √E unless given. It keeps the L × S matrix.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const Tensor& mask = {}, Real dropout_p = 0,
+                                    Flag is_causal = false, std::optional<double> scale = {});
+
 // ---- dropout ------------------------------------------------------------------------------------
 // Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al.
 // 2014); x itself when not training. Error unless 0 <= p <= 1. Draws from the device's default
@@ -270,6 +366,10 @@ Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight = {}, cons
 Tensor dropout(const Tensor& x, Real p = 0.5, Flag training = true);
 // Whole channels: Tompson et al. 2015.
 Tensor dropout2d(const Tensor& x, Real p = 0.5, Flag training = true);
+// Whole samples: Huang et al. 2016, "stochastic depth".
+Tensor drop_path(const Tensor& x, Real p = 0.5, Flag training = true);
+// Keeps mean 0 and variance 1, for selu(): Klambauer et al. 2017.
+Tensor alpha_dropout(const Tensor& x, Real p = 0.5, Flag training = true);
 
 // ---- losses -------------------------------------------------------------------------------------
 // Reduction::Mean: divided by the number of elements (by the sum of the targets' class weights for
@@ -291,6 +391,14 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
                             Reduction reduction = Reduction::Mean);
 
+// The same with a weight for each element, broadcast; and pos_weight, which multiplies the part of
+// the targets: -w (p t log σ(x) + (1 - t) log(1 - σ(x))). Either may be undefined.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight,
+                            Reduction reduction = Reduction::Mean);
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                        const Tensor& pos_weight = {},
+                                        Reduction reduction = Reduction::Mean);
+
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean);
 // With d = |x - target|: d²/2 up to delta, then delta (d - delta/2) (Huber 1964); smooth_l1 is that
 // divided by beta.
@@ -302,6 +410,36 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta = 1,
 // mean is over all elements: PyTorch's "batchmean" is the sum divided by x.size(0).
 Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean,
               Flag log_target = false);
+
+// max(0, -y (a - b) + margin): y is 1 where a is to be the larger, else -1.
+Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin = 0,
+                           Reduction reduction = Reduction::Mean);
+// x where y is 1, max(0, margin - x) where it is -1.
+Tensor hinge_embedding_loss(const Tensor& x, const Tensor& y, Real margin = 1,
+                            Reduction reduction = Reduction::Mean);
+// log(1 + e^(-y x)).
+Tensor soft_margin_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean);
+// 1 - cos where y is 1, max(0, cos - margin) where it is -1: a, b [N, D] and y [N], or [D] and [].
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin = 0,
+                             Reduction reduction = Reduction::Mean);
+// max(0, ‖anchor - positive + eps‖ - ‖anchor - negative + eps‖ + margin), norms as in
+// pairwise_distance(); swap: the nearer of the two that are positive takes the anchor's place.
+struct TripletMarginOptions {
+  double margin = 1;
+  double p = 2;
+  double eps = 1e-6;
+  bool swap = false;
+  Reduction reduction = Reduction::Mean;
+};
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                           const TripletMarginOptions& options = {});
+// e^x - t x, or with log_input = false x - t log(x + 1e-8).
+Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, Flag log_input = true,
+                        Reduction reduction = Reduction::Mean);
+// (log v + (x - t)² / v) / 2 with v = max(var, eps), whose gradient is var's below eps, too; var is
+// broadcast.
+Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& var, Real eps = 1e-6,
+                         Reduction reduction = Reduction::Mean);
 
 // ---- other shapes of the same elements ----------------------------------------------------------
 // reshape, flatten, transpose, permute, slice, expand, squeeze and unsqueeze return
@@ -334,6 +472,17 @@ Tensor squeeze(const Tensor& x);
 Tensor unsqueeze(const Tensor& x, Int dim);
 Tensor cat(const std::vector<Tensor>& tensors, Int dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
+// The elements along these dimensions in reverse order.
+Tensor flip(const Tensor& x, const Dims& dims);
+// y[(i + shift) mod n] = x[i] along each of the dimensions; without any of x seen as one row.
+Tensor roll(const Tensor& x, const std::vector<int64_t>& shifts, const Dims& dims = {});
+// What lies beyond the border: a mirror that does not repeat the border (Reflect), the border, or
+// the other end. Widths as pad() has them; negative ones remove elements, in pad(), too.
+enum class PadMode : uint8_t { Constant, Reflect, Replicate, Circular };
+Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, PadMode mode, Scalar value = 0);
+// Vectors seen as one grid: result i has the shape of all sizes, and the values of vector i along
+// dimension i ("ij"), or with the first two dimensions exchanged ("xy").
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, const char* indexing = "ij");
 // 0 above (tril), below (triu) the last two dimensions' diagonal, `diagonal` above the main one.
 Tensor tril(const Tensor& x, Int64 diagonal = 0);
 Tensor triu(const Tensor& x, Int64 diagonal = 0);

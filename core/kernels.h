@@ -105,6 +105,22 @@ KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 // x sigmoid(x).
 KERNEL(silu, (const Tensor& y, const Tensor& x));
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+// x tanh(log(1 + e^x)), without overflow (Misra 2019).
+KERNEL(mish, (const Tensor& y, const Tensor& x));
+KERNEL(mish_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+// x Φ(x) with Φ(x) = sigmoid(2 √(2/π) (x + 0.044715 x³)).
+KERNEL(gelu_tanh, (const Tensor& y, const Tensor& x));
+KERNEL(gelu_tanh_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+// x clamp(x + 3, 0, 6) / 6; dx = 0 up to -3, dy from 3 on, else dy (x / 3 + 1/2).
+KERNEL(hardswish, (const Tensor& y, const Tensor& x));
+KERNEL(hardswish_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
+// Whole numbers; round: of halves the even one.
+KERNEL(floor, (const Tensor& y, const Tensor& x));
+KERNEL(ceil, (const Tensor& y, const Tensor& x));
+KERNEL(round, (const Tensor& y, const Tensor& x));
+KERNEL(trunc, (const Tensor& y, const Tensor& x));
+// -1, 0 or 1; 0 of NaN.
+KERNEL(sign, (const Tensor& y, const Tensor& x));
 // Huber's loss (1964) / scale: x²/2 where |x| <= delta, else delta (|x| - delta/2).
 // dx = dy x / scale, x not beyond ±delta. The scale is 1 or delta, and nothing overflows but the
 // result.
@@ -207,7 +223,21 @@ KERNEL(randint, (const Tensor& x, const Tensor& state, int64_t low, uint64_t ran
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
 
 // ---- optimizers, over flat arrays [n] -----------------------------------------------------------
-// lr and step are as sgd_step's. The three below take their weight decay from the gradient, g +=
+// lr and step are as sgd_step's.
+struct AdamStepOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  // AdamW (Loshchilov & Hutter 2019): param -= lr weight_decay param instead of adding to g.
+  bool decoupled = false;
+};
+// Adam (Kingma & Ba 2015, Algorithm 1) with t = step + 1:
+//   m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²
+//   param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
+KERNEL(adam_step, (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
+                   const Tensor& lr, const Tensor& step, const AdamStepOptions& options));
+// The three below take their weight decay from the gradient, g +=
 // weight_decay param, as Adam does, and an undefined array where an option makes it needless.
 struct RmspropStepOptions {
   double alpha = 0.99;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -210,7 +211,14 @@ class Tensor {
   Tensor abs() const;
   Tensor sin() const;
   Tensor cos() const;
-  Tensor clamp(Scalar low, Scalar high) const;
+  Tensor clamp(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  Tensor clamp_min(Scalar low) const;
+  Tensor clamp_max(Scalar high) const;
+  Tensor floor() const;
+  Tensor ceil() const;
+  Tensor round() const;
+  Tensor trunc() const;
+  Tensor sign() const;
   Tensor relu() const;
   Tensor sigmoid() const;
   Tensor tanh() const;
@@ -240,7 +248,10 @@ class Tensor {
   Tensor argmin() const;
   Tensor argmax(Int dim, Flag keepdim = false) const;
   Tensor argmin(Int dim, Flag keepdim = false) const;
+  Tensor prod() const;
+  Tensor prod(Int dim, Flag keepdim = false) const;
   Tensor cumsum(Int dim) const;
+  Tensor cumprod(Int dim) const;
   ValuesAndIndices sort(Int dim = -1, Flag descending = false) const;
   ValuesAndIndices topk(Int64 k, Int dim = -1, Flag largest = true) const;
 
@@ -258,6 +269,19 @@ class Tensor {
   Tensor permute(const Dims& order) const;
   Tensor expand(const Shape& shape) const;
   Tensor repeat(const Shape& times) const;
+  Tensor flip(const Dims& dims) const;
+  Tensor roll(const std::vector<int64_t>& shifts, const Dims& dims = {}) const;
+  // [..., n, …] → [..., (n - size) / step + 1, …, size]: neighbours of `size` elements, a copy.
+  Tensor unfold(Int dim, Int64 size, Int64 step) const;
+  // view(), reshape() and expand() to the other's shape, and to() its dtype and device.
+  Tensor view_as(const Tensor& other) const;
+  Tensor reshape_as(const Tensor& other) const;
+  Tensor expand_as(const Tensor& other) const;
+  Tensor type_as(const Tensor& other) const;
+  // New tensors of this one's dtype, on its device.
+  Tensor new_zeros(const Shape& shape) const;
+  Tensor new_ones(const Shape& shape) const;
+  Tensor new_full(const Shape& shape, Scalar value) const;
   Tensor slice(Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1) const;
   Tensor narrow(Int dim, Int64 begin, Int64 length) const;
   Tensor select(Int dim, Int64 place) const;
@@ -289,9 +313,35 @@ class Tensor {
   const Tensor& operator*=(Scalar c) const;
   const Tensor& operator/=(Scalar c) const;
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;  // this += alpha other
+  const Tensor& add_(Scalar c) const;
+  const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& sub_(Scalar c) const;
   const Tensor& mul_(const Tensor& other) const;
   const Tensor& mul_(Scalar c) const;
-  const Tensor& clamp_(Scalar low, Scalar high) const;
+  const Tensor& div_(const Tensor& other) const;
+  const Tensor& div_(Scalar c) const;
+  const Tensor& pow_(Scalar exponent) const;
+  const Tensor& abs_() const;
+  const Tensor& neg_() const;
+  const Tensor& exp_() const;
+  const Tensor& log_() const;
+  const Tensor& sqrt_() const;
+  const Tensor& square_() const;
+  const Tensor& sin_() const;
+  const Tensor& cos_() const;
+  const Tensor& relu_() const;
+  const Tensor& sigmoid_() const;
+  const Tensor& tanh_() const;
+  const Tensor& floor_() const;
+  const Tensor& ceil_() const;
+  const Tensor& round_() const;
+  const Tensor& trunc_() const;
+  const Tensor& sign_() const;
+  const Tensor& clamp_(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  const Tensor& clamp_min_(Scalar low) const;
+  const Tensor& clamp_max_(Scalar high) const;
+  const Tensor& uniform_(Real low = 0, Real high = 1) const;
+  const Tensor& normal_(Real mean = 0, Real std = 1) const;
   const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
   const Tensor& index_put_(const std::vector<Index>& at, const Tensor& values,
                            Flag accumulate = false) const;

@@ -143,6 +143,74 @@ std::string LayerNorm::extra_repr() const {
          ", bias=" + text(bias.defined());
 }
 
+InstanceNorm::InstanceNorm(const char* name, int64_t features, int dims,
+                           InstanceNormOptions options)
+    : name_(name), features_(features), dims_(dims), options_(options) {
+  CHECK(features > 0, name, ": ", features, " features, expected at least 1");
+  weight = register_parameter("weight", options.affine ? ones({features}) : Tensor());
+  bias = register_parameter("bias", options.affine ? zeros({features}) : Tensor());
+}
+
+Tensor InstanceNorm::forward(const Tensor& x) {
+  CHECK(x.defined(), name_, ": the input is an undefined tensor, expected images");
+  CHECK_AS(ShapeError,
+           (x.dim() == dims_ || x.dim() == dims_ - 1) && x.size(1 + x.dim() - dims_) == features_,
+           name_, ": the input has shape ", x.shape(), ", expected ", features_, " channels in ",
+           dims_, " dimensions, or without a batch");
+  if (x.dim() == dims_) return instance_norm(x, weight, bias, options_.eps);
+  return squeeze(instance_norm(unsqueeze(x, 0), weight, bias, options_.eps), 0);
+}
+
+std::string InstanceNorm::extra_repr() const {
+  return std::to_string(features_) + ", eps=" + text(options_.eps) +
+         ", momentum=0.1, affine=" + text(options_.affine) + ", bias=" + text(options_.affine) +
+         ", track_running_stats=False";
+}
+
+Border::Border(const char* name, int dims, std::vector<int64_t> widths, PadMode mode, double value)
+    : value_(value), widths_(std::move(widths)), mode_(mode) {
+  CHECK(static_cast<int>(widths_.size()) == 2 * dims, name, ": there are ", widths_.size(),
+        " widths, expected ", 2 * dims, ": before and after, of the last dimension first");
+}
+
+std::string Border::extra_repr() const {
+  std::string all;
+  for (const int64_t width : widths_) all += (all.empty() ? "" : ", ") + std::to_string(width);
+  return "(" + all + ")";
+}
+
+std::string ConstantBorder::extra_repr() const {
+  return "padding=" + Border::extra_repr() + ", value=" + text(value_);
+}
+
+std::string PixelShuffle::extra_repr() const { return "upscale_factor=" + std::to_string(r_); }
+std::string PixelUnshuffle::extra_repr() const { return "downscale_factor=" + std::to_string(r_); }
+
+std::string Unfold::extra_repr() const {
+  return "kernel_size=" + text(options_.kernel) + ", dilation=" + text(options_.dilation) +
+         ", padding=" + text(options_.padding) + ", stride=" + text(options_.stride);
+}
+
+std::string Unflatten::extra_repr() const {
+  std::string sizes;
+  for (const int64_t size : sizes_) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return "dim=" + std::to_string(dim_) + ", unflattened_size=(" + sizes +
+         (sizes_.dim() == 1 ? ",)" : ")");
+}
+
+Tensor Unflatten::forward(const Tensor& x) {
+  CHECK(x.defined(), "Unflatten: the input is an undefined tensor");
+  const int dim = normalize_dim("Unflatten", dim_, x.dim());
+  Shape shape;
+  for (int d = 0; d < x.dim(); ++d) {
+    if (d != dim)
+      shape.push_back(x.size(d));
+    else
+      for (const int64_t size : sizes_) shape.push_back(size);
+  }
+  return reshape(x, shape);
+}
+
 std::string GroupNorm::extra_repr() const {
   return std::to_string(groups_) + ", " + std::to_string(channels_) + ", eps=" + text(eps_) +
          ", affine=" + text(weight.defined()) + ", bias=" + text(bias.defined());
@@ -156,11 +224,15 @@ std::string Upsample::extra_repr() const {
          "'";
 }
 
-std::string ELU::extra_repr() const { return "alpha=" + text(alpha_); }
+std::string number_repr(const char* name, double number) { return name + text(number); }
+
+std::string Softplus::extra_repr() const { return "beta=" + text(beta_) + ", threshold=20.0"; }
+
+std::string Hardtanh::extra_repr() const {
+  return "min_val=" + text(min_) + ", max_val=" + text(max_);
+}
 
 std::string PReLU::extra_repr() const { return "num_parameters=" + std::to_string(weight.numel()); }
-
-std::string LeakyReLU::extra_repr() const { return "negative_slope=" + text(slope_); }
 
 std::string Embedding::extra_repr() const {
   return std::to_string(weight.size(0)) + ", " + std::to_string(weight.size(1)) +
@@ -173,14 +245,14 @@ void BatchNorm1d::check_shape(const Tensor& x) const {
            ", expected [N, C] or [N, C, L]");
 }
 
-static std::string window(const Pool2dOptions& o) {
+static std::string window(const nn::Pool2dOptions& o) {
   return "kernel_size=" + text(o.kernel) +
          ", stride=" + text(o.stride == Pair(0) ? o.kernel : o.stride) +
          ", padding=" + text(o.padding);
 }
 
 std::string MaxPool2d::extra_repr() const {
-  return window(options_) + ", dilation=1, ceil_mode=False";
+  return window(options_) + ", dilation=1, ceil_mode=" + text(options_.ceil_mode);
 }
 
 std::string AvgPool2d::extra_repr() const { return window(options_); }

@@ -112,26 +112,155 @@ class GroupNorm : public Module {
   double eps_;
 };
 
+struct InstanceNormOptions {
+  double eps = 1e-5;
+  bool affine = false;
+};
+
+// Normalises each channel of each sample (Ulyanov et al. 2016), in evaluation, too.
+class InstanceNorm : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Parameter weight, bias;  // [features] or undefined
+
+ protected:
+  InstanceNorm(const char* name, int64_t features, int dims, InstanceNormOptions options);
+
+ private:
+  const char* name_;
+  int64_t features_;
+  int dims_;
+  InstanceNormOptions options_;
+};
+class InstanceNorm1d : public InstanceNorm {  // x [N, features, L]
+ public:
+  explicit InstanceNorm1d(Int64 features, InstanceNormOptions options = {})
+      : InstanceNorm("InstanceNorm1d", features, 3, options) {}
+};
+class InstanceNorm2d : public InstanceNorm {  // x [N, features, H, W]
+ public:
+  explicit InstanceNorm2d(Int64 features, InstanceNormOptions options = {})
+      : InstanceNorm("InstanceNorm2d", features, 4, options) {}
+};
+
+// ---- borders ------------------------------------------------------------------------------------
+// pad(): one width for all sides, or {left, right, top, bottom}; negative ones remove elements.
+class Border : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return pad(x, widths_, mode_, value_); }
+  std::string extra_repr() const override;
+
+ protected:
+  Border(const char* name, int dims, std::vector<int64_t> widths, PadMode mode, double value = 0);
+  double value_;
+
+ private:
+  std::vector<int64_t> widths_;
+  PadMode mode_;
+};
+class ConstantBorder : public Border {
+ public:
+  std::string extra_repr() const override;
+
+ protected:
+  ConstantBorder(const char* name, int dims, std::vector<int64_t> widths, double value)
+      : Border(name, dims, std::move(widths), PadMode::Constant, value) {}
+};
+#define RINGGRAD_BORDER(NAME, DIMS, MODE)                                                        \
+  class NAME : public Border {                                                                   \
+   public:                                                                                       \
+    explicit NAME(Int64 all) : NAME(std::vector<int64_t>(2 * DIMS, all)) {}                      \
+    explicit NAME(std::vector<int64_t> widths) : Border(#NAME, DIMS, std::move(widths), MODE) {} \
+  };
+RINGGRAD_BORDER(ReflectionPad1d, 1, PadMode::Reflect)
+RINGGRAD_BORDER(ReflectionPad2d, 2, PadMode::Reflect)
+RINGGRAD_BORDER(ReplicationPad1d, 1, PadMode::Replicate)
+RINGGRAD_BORDER(ReplicationPad2d, 2, PadMode::Replicate)
+RINGGRAD_BORDER(CircularPad1d, 1, PadMode::Circular)
+RINGGRAD_BORDER(CircularPad2d, 2, PadMode::Circular)
+RINGGRAD_BORDER(ZeroPad1d, 1, PadMode::Constant)
+RINGGRAD_BORDER(ZeroPad2d, 2, PadMode::Constant)
+#undef RINGGRAD_BORDER
+class ConstantPad1d : public ConstantBorder {
+ public:
+  ConstantPad1d(Int64 all, Real value) : ConstantPad1d(std::vector<int64_t>(2, all), value) {}
+  ConstantPad1d(std::vector<int64_t> widths, Real value)
+      : ConstantBorder("ConstantPad1d", 1, std::move(widths), value) {}
+};
+class ConstantPad2d : public ConstantBorder {
+ public:
+  ConstantPad2d(Int64 all, Real value) : ConstantPad2d(std::vector<int64_t>(4, all), value) {}
+  ConstantPad2d(std::vector<int64_t> widths, Real value)
+      : ConstantBorder("ConstantPad2d", 2, std::move(widths), value) {}
+};
+
+// ---- arrangements of images ---------------------------------------------------------------------
+class PixelShuffle : public Module {
+ public:
+  explicit PixelShuffle(Int64 upscale_factor) : r_(upscale_factor) {}
+  Tensor forward(const Tensor& x) override { return pixel_shuffle(x, r_); }
+  std::string extra_repr() const override;
+
+ private:
+  int64_t r_;
+};
+class PixelUnshuffle : public Module {
+ public:
+  explicit PixelUnshuffle(Int64 downscale_factor) : r_(downscale_factor) {}
+  Tensor forward(const Tensor& x) override { return pixel_unshuffle(x, r_); }
+  std::string extra_repr() const override;
+
+ private:
+  int64_t r_;
+};
+class Unfold : public Module {
+ public:
+  explicit Unfold(const UnfoldOptions& options) : options_(options) {}
+  Tensor forward(const Tensor& x) override { return unfold(x, options_); }
+  std::string extra_repr() const override;
+
+ private:
+  UnfoldOptions options_;
+};
+
 // ---- pooling ------------------------------------------------------------------------------------
-// MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}.
-template <Tensor (*pool)(const Tensor& x, const Pool2dOptions& options)>
+// geometry.h's fields, and ceil_mode: see max_pool2d() in autograd/ops.h.
+struct Pool2dOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  Pair kernel = 2;
+  Pair stride = 0;            // 0: the kernel size
+  Pair padding = 0;           // at most half the kernel
+  bool count_padding = true;  // AvgPool2d: whether padding counts in the divisor
+  bool ceil_mode = false;
+};
+
+// MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}. x [N, C, H,
+// W], or without N.
 class Pool2d : public Module {
  public:
   explicit Pool2d(Pair kernel) : options_{.kernel = kernel} {}
   explicit Pool2d(const Pool2dOptions& options) : options_(options) {}
-  Tensor forward(const Tensor& x) override { return pool(x, options_); }
 
  protected:
   Pool2dOptions options_;
 };
-class MaxPool2d : public Pool2d<max_pool2d> {
+class MaxPool2d : public Pool2d {
  public:
   using Pool2d::Pool2d;
+  Tensor forward(const Tensor& x) override {
+    return max_pool2d(x, options_.kernel, options_.stride, options_.padding, 1, options_.ceil_mode);
+  }
   std::string extra_repr() const override;
 };
-class AvgPool2d : public Pool2d<avg_pool2d> {
+class AvgPool2d : public Pool2d {
  public:
   using Pool2d::Pool2d;
+  Tensor forward(const Tensor& x) override {
+    return avg_pool2d(x, options_.kernel, options_.stride, options_.padding, options_.ceil_mode,
+                      options_.count_padding);
+  }
   std::string extra_repr() const override;
 };
 
@@ -204,6 +333,31 @@ class Dropout2d : public Dropout {
  public:
   using Dropout::Dropout;
   Tensor forward(const Tensor& x) override { return dropout2d(x, p_, is_training()); }
+};
+
+// The same of what other names PyTorch has for it: x [N, C, L], x [N, C, D, H, W].
+class Dropout1d : public Dropout2d {
+  using Dropout2d::Dropout2d;
+};
+class Dropout3d : public Dropout2d {
+  using Dropout2d::Dropout2d;
+};
+class AlphaDropout : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& x) override { return alpha_dropout(x, p_, is_training()); }
+};
+
+// Dimension dim becomes several, of these sizes; one may be -1: what is left.
+class Unflatten : public Module {
+ public:
+  Unflatten(Int dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {}
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+ private:
+  int dim_;
+  Shape sizes_;
 };
 
 // Dimensions start_dim … end_dim become one: by default all but the batch.

@@ -58,19 +58,26 @@ void Module::train(Flag on) {
   for (const Child& child : children_) module_of(child).train(on);
 }
 
-NamedTensors Module::collect(Registrations Module::*which) const {
+NamedTensors Module::collect(Registrations Module::*which, bool recurse) const {
   NamedTensors all;
   for (const auto& registration : this->*which)
     if (const Tensor& tensor = registration->tensor()) all.emplace_back(registration->name, tensor);
+  if (!recurse) return all;
   for (const Child& child : children_)
     for (auto& [name, tensor] : module_of(child).collect(which))
       all.emplace_back(child.name.empty() ? name : child.name + "." + name, tensor);
   return all;
 }
 
-NamedTensors Module::named_parameters() const { return distinct(collect(&Module::parameters_)); }
-NamedTensors Module::named_buffers() const { return distinct(collect(&Module::buffers_)); }
-std::vector<Tensor> Module::buffers() const { return tensors_of(named_buffers()); }
+NamedTensors Module::named_parameters(Flag recurse) const {
+  return distinct(collect(&Module::parameters_, recurse));
+}
+NamedTensors Module::named_buffers(Flag recurse) const {
+  return distinct(collect(&Module::buffers_, recurse));
+}
+std::vector<Tensor> Module::buffers(Flag recurse) const {
+  return tensors_of(named_buffers(recurse));
+}
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all{{"", this}};

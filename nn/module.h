@@ -58,11 +58,11 @@ class Module {
   // In order of registration, own ones before the children's; names are joined by dots:
   // "layer1.0.conv1.weight". A tensor registered twice (shared weights) is listed once, under its
   // first name; undefined ones are not listed. All that asks for children throws Error where a
-  // child that was registered as a reference is no more.
-  NamedTensors named_parameters() const;
-  NamedTensors named_buffers() const;
-  std::vector<Tensor> parameters() const;
-  std::vector<Tensor> buffers() const;
+  // child that was registered as a reference is no more. Without `recurse` this module's own alone.
+  NamedTensors named_parameters(Flag recurse = true) const;
+  NamedTensors named_buffers(Flag recurse = true) const;
+  std::vector<Tensor> parameters(Flag recurse = true) const;
+  std::vector<Tensor> buffers(Flag recurse = true) const;
   // This module and all below it, parents first, with their dotted names ("" for this one); each
   // once.
   std::vector<std::pair<std::string, Module*>> named_modules();
@@ -143,7 +143,7 @@ class Module {
   void own(const std::string& name, std::shared_ptr<Module> child);
   static Module& module_of(const Child& child);
   Tensor forward_with_hooks(const Tensor& x);
-  NamedTensors collect(Registrations Module::*which) const;
+  NamedTensors collect(Registrations Module::*which, bool recurse = true) const;
 
   Registrations parameters_;
   Registrations buffers_;

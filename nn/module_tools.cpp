@@ -18,7 +18,9 @@ static void replace(const Tensor& tensor, TensorOptions options) {
   if (grad) tensor.set_grad(copy_of(grad, options));
 }
 
-std::vector<Tensor> Module::parameters() const { return tensors_of(named_parameters()); }
+std::vector<Tensor> Module::parameters(Flag recurse) const {
+  return tensors_of(named_parameters(recurse));
+}
 
 std::vector<std::pair<std::string, Module*>> Module::named_children() const {
   std::vector<std::pair<std::string, Module*>> all;

@@ -270,9 +270,10 @@ void check_ranges(const OpSpec& spec, Device device) {
   // Functions that approach a limit, and their slopes, are as precise as the limit. So is a sum
   // whose terms cancel.
   const bool approaches =
-      begins_with(spec.name, {"sigmoid", "tanh", "gelu", "silu", "elu", "softplus", "binary",
-                              "softmax", "log_softmax", "cross", "logsumexp", "log1p", "sin", "cos",
-                              "kl_div", "mse", "huber", "smooth", "l1"});
+      begins_with(spec.name, {"sigmoid", "tanh",    "gelu",        "silu",  "elu",       "softplus",
+                              "binary",  "softmax", "log_softmax", "cross", "logsumexp", "log1p",
+                              "sin",     "cos",     "kl_div",      "mse",   "huber",     "smooth",
+                              "l1",      "mish",    "hardswish"});
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) {
     const Format format = format_of(dtype);
     for (const Scenario& scenario : scenarios(format, spec.terms)) {

@@ -16,6 +16,7 @@ using Operation = std::function<Named(const nlohmann::json& args, const Named& i
 using Operations = std::map<std::string, Operation>;
 
 const Operations& tensor_operations();  // those of tests/golden/tensor_ops.py
+void add_composed(Operations& all);     // those of tests/golden/composed_ops.py
 
 // An array {"shape", "values"}: int64 where the values are whole numbers, else of this dtype. null:
 // an undefined tensor.

@@ -69,7 +69,7 @@ void add_losses(Operations& all) {
     add("smooth_l1_loss", [](const Tensor& x, const Tensor& t, Reduction r) {
       return smooth_l1_loss(x, t, 0.75, r);
     });
-    add("binary_cross_entropy", binary_cross_entropy);
+    add("binary_cross_entropy", Loss(binary_cross_entropy));
     add("kl_div", kl);
     add("kl_div log",
         [](const Tensor& x, const Tensor& t, Reduction r) { return kl_div(x, t, r, true); });
@@ -207,6 +207,7 @@ Operations make() {
   add_parts(all);
   add_indices(all);
   add_modules(all);
+  add_composed(all);
   return all;
 }
 

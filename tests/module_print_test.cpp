@@ -7,6 +7,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/losses.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
@@ -75,6 +76,59 @@ std::vector<std::shared_ptr<nn::Module>> modules_as_in_golden_file() {
   add(nn::Sequential(nn::Linear(1, 2), nn::Sequential(nn::ReLU())));
   add(nn::Sequential(nn::ReLU(), nn::ReLU()));
   add(nn::ModuleList(nn::ReLU(), nn::Linear(1, 2), nn::Linear(1, 2), nn::Linear(2, 2)));
+  add(nn::Mish());
+  add(nn::Hardswish());
+  add(nn::Hardsigmoid());
+  add(nn::ReLU6());
+  add(nn::SELU());
+  add(nn::LogSigmoid());
+  add(nn::Softsign());
+  add(nn::Tanhshrink());
+  add(nn::Softmin(1));
+  add(nn::GLU());
+  add(nn::CELU(0.5));
+  add(nn::Hardshrink());
+  add(nn::Softshrink(0.25));
+  add(nn::Softplus(2));
+  add(nn::Hardtanh());
+  add(nn::GELU({.approximate = nn::GELUApproximate::Tanh}));
+  add(nn::InstanceNorm1d(3));
+  add(nn::InstanceNorm2d(3, {.eps = 1e-3, .affine = true}));
+  add(nn::ReflectionPad1d(2));
+  add(nn::ReflectionPad2d({1, 2, 0, 3}));
+  add(nn::ReplicationPad1d({1, 2}));
+  add(nn::ReplicationPad2d(1));
+  add(nn::CircularPad1d(1));
+  add(nn::CircularPad2d(1));
+  add(nn::ZeroPad1d({1, -1}));
+  add(nn::ZeroPad2d(1));
+  add(nn::ConstantPad1d(1, 0.5));
+  add(nn::ConstantPad2d({1, 2, 3, 4}, 2.5));
+  add(nn::PixelShuffle(2));
+  add(nn::PixelUnshuffle(3));
+  add(nn::Unfold({.kernel = 2}));
+  add(nn::Unfold({.kernel = {2, 3}, .stride = 2, .padding = 1, .dilation = {1, 2}}));
+  add(nn::MaxPool2d({.kernel = 2, .ceil_mode = true}));
+  add(nn::Dropout1d());
+  add(nn::Dropout3d(0.25));
+  add(nn::AlphaDropout(0.25));
+  add(nn::Unflatten(1, {2, 3}));
+  add(nn::MSELoss());
+  add(nn::L1Loss());
+  add(nn::SoftMarginLoss());
+  add(nn::HuberLoss());
+  add(nn::SmoothL1Loss());
+  add(nn::HingeEmbeddingLoss());
+  add(nn::CrossEntropyLoss());
+  add(nn::NLLLoss({.weight = ones({3})}));
+  add(nn::BCELoss());
+  add(nn::BCEWithLogitsLoss({.pos_weight = ones({2})}));
+  add(nn::KLDivLoss());
+  add(nn::PoissonNLLLoss());
+  add(nn::MarginRankingLoss());
+  add(nn::CosineEmbeddingLoss());
+  add(nn::TripletMarginLoss());
+  add(nn::GaussianNLLLoss());
   nn::ModuleDict dict;
   dict.insert("a", nn::Conv2d(1, 2, 3));
   dict.insert("b", nn::Sequential(nn::BatchNorm2d(2)));

@@ -117,8 +117,8 @@ std::vector<OpSpec> conv_specs() {
     return [=] { conv2d(zeros(x), zeros(w), zeros(b), o); };
   };
   specs[0].errors = {
-      error<ShapeError>("conv2d: the input has shape [3, 5, 5] with 3 dimensions, expected 4",
-                        fails({3, 5, 5}, {4, 3, 3, 3}, {4}, {})),
+      error<ShapeError>("conv2d: the input has shape [5, 5] with 2 dimensions, expected 4",
+                        fails({5, 5}, {4, 3, 3, 3}, {4}, {})),
       error<ShapeError>("conv2d: the weight has shape [3, 3] with 2 dimensions, expected 4",
                         fails({1, 3, 5, 5}, {3, 3}, {4}, {})),
       error<ShapeError>("conv2d: the input is [1, 2, 5, 5], the weight [4, 3, 3, 3], groups 1",

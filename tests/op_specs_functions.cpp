@@ -1,4 +1,7 @@
 // Rows for the elementwise functions and the nonlinearities.
+#include <cmath>
+#include <string_view>
+
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
@@ -19,7 +22,9 @@ OpSpec function(const std::string& name, std::vector<std::string> kernels,
   const std::string op = name.substr(0, name.find(' '));
   spec.errors = {
       error<Error>(op + ": an argument is an undefined tensor", [run] { run(Tensor()); })};
-  const bool takes_integers = op == "pow" || op == "clamp";  // scalar_test has those
+  // scalar_test has the first two, golden_ops_test the others.
+  constexpr std::string_view kTakeIntegers = "pow clamp floor ceil round trunc sign";
+  const bool takes_integers = kTakeIntegers.find(op) != std::string_view::npos;
   if (!takes_integers)
     spec.errors.push_back(
         error<DTypeError>(op + ": unsupported dtype int64, expected a floating dtype",
@@ -46,6 +51,24 @@ Input any(const Shape& shape) { return uniform(shape); }
 Input positive(const Shape& shape) { return uniform(shape, 0.25, 4); }
 Input not_zero(const Shape& shape) { return uniform(shape).away_from(0); }
 Input off_the_limits(const Shape& shape) { return uniform(shape).away_from(-0.5).away_from(1); }
+
+// Where neither of the functions of whole numbers jumps.
+Input off_the_halves(const Shape& shape) {
+  Input input = uniform(shape);
+  for (int half = -4; half <= 4; ++half) input = input.away_from(half / 2.0);
+  return input;
+}
+Input off_three(const Shape& shape) { return uniform(shape, -5, 5).away_from(-3).away_from(3); }
+
+double gelu_tanh_of(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+OpSpec stepped(const std::string& name, Tensor (*run)(const Tensor&), double (*f)(double)) {
+  OpSpec spec = function(name, {name}, run, f, off_the_halves);
+  spec.samples.push_back(not_smooth({literal({8}, {-2.5, -0.5, 0, 0.5, 1.5, 2, NAN, INFINITY})}));
+  return spec;
+}
 
 double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -141,6 +164,31 @@ std::vector<OpSpec> function_specs() {
                             "silu", {"silu", "silu_backward"}, silu,
                             [](double x) { return x * sigmoid_of(x); }, any),
                         {kFar, kNaN})),
+      keep_blocked(with(
+          function("gelu_tanh", {"gelu_tanh", "gelu_tanh_backward"}, gelu_tanh, gelu_tanh_of, any),
+          {kFar, kNaN})),
+      keep_blocked(with(function(
+                            "mish", {"mish", "mish_backward"}, mish,
+                            [](double x) {
+                              const double softplus =
+                                  std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+                              return x * std::tanh(softplus);
+                            },
+                            any),
+                        {kFar, kNaN})),
+      keep_blocked(
+          with(function(
+                   "hardswish", {"hardswish", "hardswish_backward"}, hardswish,
+                   [](double x) { return x * std::min(std::max(x + 3, 0.0), 6.0) / 6; }, off_three),
+               {kFar, kNaN, not_smooth({literal({2}, {-3, 3})})})),
+      keep_blocked(stepped("floor", floor, [](double x) { return std::floor(x); })),
+      keep_blocked(stepped("ceil", ceil, [](double x) { return std::ceil(x); })),
+      keep_blocked(stepped("round", round, [](double x) { return std::nearbyint(x); })),
+      keep_blocked(stepped("trunc", trunc, [](double x) { return std::trunc(x); })),
+      keep_blocked(
+          stepped("sign", sign, [](double x) { return x > 0   ? 1.0
+                                                      : x < 0 ? -1.0
+                                                              : 0.0; })),
   };
 }
 

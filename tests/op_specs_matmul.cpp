@@ -11,43 +11,55 @@ std::vector<OpSpec> matmul_specs() {
   const auto fails = [](const Shape& a, const Shape& b) {
     return [=] { matmul(zeros(a), zeros(b)); };
   };
-  specs.push_back(
-      {.name = "matmul",
-       .kernels = {"matmul"},
-       .run = [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; },
-       .samples = {{uniform({2, 3}), uniform({3, 4})},
-                   {uniform({1, 1}), uniform({1, 1})},
-                   // One row, and a sum of one: strides that mean nothing.
-                   {uniform({1, 5}), uniform({5, 4})},
-                   {uniform({4, 1}), uniform({1, 5})},
-                   {uniform({17, 33}), uniform({33, 9})},
-                   {uniform({100, 129}), uniform({129, 10})},
-                   {uniform({2, 51, 140}), uniform({140, 33})},
-                   {uniform({3, 2, 4}), uniform({3, 4, 5})},
-                   {uniform({3, 2, 4}), uniform({4, 5})},
-                   {uniform({2, 4}), uniform({3, 4, 5})},
-                   {uniform({0, 3}), uniform({3, 4})},
-                   {uniform({2, 0}), uniform({0, 4})},  // a sum of nothing: zeros
-                   {uniform({2, 3}), uniform({3, 0})},
-                   {uniform({0, 2, 3}), uniform({0, 3, 4})},
-                   {uniform({0, 2, 3}), uniform({3, 4})}},
-       .errors = {error<ShapeError>("matmul: inner sizes differ: a is [4, 3], b is [5, 2]",
-                                    fails({4, 3}, {5, 2})),
-                  error<ShapeError>("matmul: batch sizes differ: a is [2, 4, 3], b is [3, 3, 5]",
-                                    fails({2, 4, 3}, {3, 3, 5})),
-                  error<ShapeError>("matmul: an operand has shape [3], expected 2 or 3 dimensions",
-                                    fails({2, 3}, {3})),
-                  error<DTypeError>(
-                      "matmul: dtypes float32 and float64 differ",
-                      [] {
-                        matmul(zeros({2, 2}), zeros({2, 2}, {.dtype = DType::Float64}));
-                      }),
-                  error<DTypeError>("matmul: unsupported dtype int64",
-                                    [] {
-                                      const Tensor x = zeros({2, 2}, {.dtype = DType::Int64});
-                                      matmul(x, x);
-                                    })},
-       .terms = 129});
+  specs
+      .push_back(
+          {.name = "matmul",
+           .kernels = {"matmul"},
+           .run = [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; },
+           .samples = {{uniform({2, 3}), uniform({3, 4})},
+                       {uniform({1, 1}), uniform({1, 1})},
+                       // One row, and a sum of one: strides that mean nothing.
+                       {uniform({1, 5}), uniform({5, 4})},
+                       {uniform({4, 1}), uniform({1, 5})},
+                       {uniform({17, 33}), uniform({33, 9})},
+                       {uniform({100, 129}), uniform({129, 10})},
+                       {uniform({2, 51, 140}), uniform({140, 33})},
+                       {uniform({3, 2, 4}), uniform({3, 4, 5})},
+                       {uniform({3, 2, 4}), uniform({4, 5})},
+                       {uniform({2, 4}), uniform({3, 4, 5})},
+                       {uniform({0, 3}), uniform({3, 4})},
+                       {uniform({2, 0}), uniform({0, 4})},  // a sum of nothing: zeros
+                       {uniform({2, 3}), uniform({3, 0})},
+                       {uniform({0, 2, 3}), uniform({0, 3, 4})},
+                       {uniform({0, 2, 3}), uniform({3, 4})},
+                       {uniform({3}), uniform({3})},
+                       {uniform({2, 4, 3}), uniform({3})},
+                       {uniform({3}), uniform({2, 3, 4})},
+                       {uniform({4, 5}), uniform({2, 3, 5, 2})},
+                       {uniform({2, 3, 4, 5}), uniform({5, 2})}},
+           .errors =
+               {error<ShapeError>("matmul: inner sizes differ: a is [4, 3], b is [5, 2]",
+                                  fails({4, 3}, {5, 2})),
+                error<ShapeError>("matmul: shapes [2] and [3]", fails({2, 4, 3}, {3, 3, 5})),
+                error<ShapeError>("matmul: an operand is a number, of shape []", fails({2, 3}, {})),
+                error<
+                    DTypeError>("matmul: dtypes float32 and float64 differ",
+                                [] {
+                                  matmul(zeros({2, 2}), zeros({2, 2}, {.dtype = DType::Float64}));
+                                }),
+                error<DTypeError>("matmul: unsupported dtype int64",
+                                  [] {
+                                    const Tensor x = zeros({2, 2}, {.dtype = DType::Int64});
+                                    matmul(x, x);
+                                  })},
+           .terms = 129});
+  specs.push_back({.name = "matmul of repeated batches",
+                   .kernels = {"matmul", "sum"},
+                   .run = [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; },
+                   .samples = {{uniform({2, 1, 4, 5}), uniform({3, 5, 2})},
+                               {uniform({3, 4, 5}), uniform({1, 5, 2})},
+                               {uniform({2, 1, 0, 5}), uniform({3, 5, 2})}},
+                   .terms = 18});
   specs.push_back({.name = "matmul of transposed",
                    .kernels = {"matmul"},
                    .run =

@@ -336,9 +336,36 @@ std::vector<OpSpec> view_specs() {
                       [] {
                         pad(zeros({2, 1000}), {INT64_MAX - 499, INT64_MAX - 499});
                       }),
-                  error<Error>("pad: the widths -1 and 0 are not both positive or 0", [] {
-                    pad(zeros({2}), {-1, 0});
-                  })}});
+                  error<ShapeError>(
+                      "pad: shape [2] with -3 elements before and 0 behind in dimension 0", [] {
+                        pad(zeros({2}), {-3, 0});
+                      })}});
+  specs.push_back({.name = "pad with widths that remove",
+                   .kernels = {"fill", "copy"},
+                   .run =
+                       [](const Tensors& in) {
+                         return Tensors{pad(in[0], {-1, 2, 1, -2}, 3)};
+                       },
+                   .reference =
+                       [](const Arrays& in) {
+                         Shape shape = in[0].shape;
+                         const int d = shape.dim() - 1;
+                         shape[d] += 1;
+                         shape[d - 1] -= 1;
+                         Array y(shape, 3);
+                         for (int64_t i = 0; i < y.numel(); ++i) {
+                           Shape at = y.index(i);
+                           at[d] += 1;
+                           at[d - 1] -= 1;
+                           const bool inside = at[d] < in[0].size(d) && at[d - 1] >= 0;
+                           if (inside) y.values[i] = in[0].values[in[0].offset(at)];
+                         }
+                         return Arrays{y};
+                       },
+                   .samples = {{uniform({4, 5})},
+                               {uniform({2, 3, 4, 5})},
+                               {uniform({2, 2})},
+                               {uniform({0, 2, 2})}}});
   // Conversions to integers truncate and have no gradient.
   specs.push_back(
       {.name = "to int64",

@@ -78,11 +78,44 @@ const Tensor& Tensor::operator/=(Scalar c) const {
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   return *this += alpha.to<double>() == 1 ? other : other * alpha;
 }
+const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
+  return *this -= alpha.to<double>() == 1 ? other : other * alpha;
+}
+const Tensor& Tensor::add_(Scalar c) const { return *this += c; }
+const Tensor& Tensor::sub_(Scalar c) const { return *this -= c; }
 const Tensor& Tensor::mul_(const Tensor& other) const { return *this *= other; }
 const Tensor& Tensor::mul_(Scalar c) const { return *this *= c; }
-const Tensor& Tensor::clamp_(Scalar low, Scalar high) const {
+const Tensor& Tensor::div_(const Tensor& other) const { return *this /= other; }
+const Tensor& Tensor::div_(Scalar c) const { return *this /= c; }
+const Tensor& Tensor::pow_(Scalar exponent) const {
+  return assign("pow_", *this, [&] { return pow(exponent); });
+}
+#define IN_PLACE(NAME)                                       \
+  const Tensor& Tensor::NAME##_() const {                    \
+    return assign(#NAME "_", *this, [&] { return NAME(); }); \
+  }
+IN_PLACE(abs)
+IN_PLACE(neg)
+IN_PLACE(exp)
+IN_PLACE(log)
+IN_PLACE(sqrt)
+IN_PLACE(square)
+IN_PLACE(sin)
+IN_PLACE(cos)
+IN_PLACE(relu)
+IN_PLACE(sigmoid)
+IN_PLACE(tanh)
+IN_PLACE(floor)
+IN_PLACE(ceil)
+IN_PLACE(round)
+IN_PLACE(trunc)
+IN_PLACE(sign)
+#undef IN_PLACE
+const Tensor& Tensor::clamp_(std::optional<Scalar> low, std::optional<Scalar> high) const {
   return assign("clamp_", *this, [&] { return clamp(low, high); });
 }
+const Tensor& Tensor::clamp_min_(Scalar low) const { return clamp_(low); }
+const Tensor& Tensor::clamp_max_(Scalar high) const { return clamp_(std::nullopt, high); }
 const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
   return assign("masked_fill_", *this, [&] { return masked_fill(mask, value); });
 }
@@ -106,6 +139,18 @@ const Tensor& Tensor::fill_(Scalar value) const {
   return *this;
 }
 const Tensor& Tensor::zero_() const { return fill_(0); }
+const Tensor& Tensor::uniform_(Real low, Real high) const {
+  check_defined("uniform_", *this);
+  check_leaf("uniform_", *this);
+  ringgrad::uniform_(*this, low, high);
+  return *this;
+}
+const Tensor& Tensor::normal_(Real mean, Real std) const {
+  check_defined("normal_", *this);
+  check_leaf("normal_", *this);
+  ringgrad::normal_(*this, mean, std);
+  return *this;
+}
 
 // What is picked by a mask or by numbers is a copy: a value assigned to it would be lost without a
 // word.

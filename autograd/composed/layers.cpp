@@ -9,19 +9,51 @@
 
 namespace ringgrad {
 
+// Ones of the sizes of the first `dims` dimensions, to be broadcast over the others.
+static Tensor factors_like(const Tensor& x, int dims) {
+  Shape shape = x.shape();
+  for (int d = dims; d < x.dim(); ++d) shape[d] = 1;
+  return ones(shape, {x.dtype(), x.device()});
+}
+
 // dropout() of one number for each channel, 0 or 1 / (1 - p), and their product.
 Tensor dropout2d(const Tensor& x, Real p, Flag training) {
   check_floating("dropout2d", x);
   CHECK_AS(ShapeError, x.dim() >= 2, "dropout2d: the input has shape ", x.shape(),
            ", expected [N, C, …]");
-  Shape channels = x.shape();
-  for (int d = 2; d < x.dim(); ++d) channels[d] = 1;
-  const Tensor factors = dropout(ones(channels, {x.dtype(), x.device()}), p, training);
+  const Tensor factors = dropout(factors_like(x, 2), p, training);
   return training ? mul(x, factors) : x;
+}
+
+Tensor drop_path(const Tensor& x, Real p, Flag training) {
+  check_floating("drop_path", x);
+  CHECK_AS(ShapeError, x.dim() >= 1, "drop_path: the input has shape [], expected [N, …]");
+  return training && p > 0 ? mul(x, dropout(factors_like(x, 1), p)) : x;
+}
+
+// An element that is dropped becomes the limit of selu() towards -∞; then all are moved and scaled
+// so that their mean and variance stay.
+Tensor alpha_dropout(const Tensor& x, Real p, Flag training) {
+  check_floating("alpha_dropout", x);
+  CHECK(p >= 0 && p < 1, "alpha_dropout: the probability is ", p, ", expected a number in [0, 1)");
+  if (!training || p == 0) return x;
+  constexpr double kLimit = -1.7580993408473766;
+  const double scale = 1 / std::sqrt((1 - p) * (1 + p * kLimit * kLimit));
+  const Tensor kept = ne(dropout(factors_like(x, x.dim()), p), 0);
+  return add(mul(where(kept, x, kLimit), scale), -scale * p * kLimit);
+}
+
+Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Real eps) {
+  check_floating("instance_norm", x);
+  CHECK_AS(ShapeError, x.dim() >= 3, "instance_norm: the input has shape ", x.shape(),
+           ", expected [N, C, …] with something to normalise over");
+  return group_norm(x, x.size(1), weight, bias, eps);
 }
 
 // An image of height 1.
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& options) {
+  check_defined("conv1d", x);
+  if (x.dim() == 2) return squeeze(conv1d(unsqueeze(x, 0), w, b, options), 0);
   check_dim("conv1d", "the input", x, 3);
   check_dim("conv1d", "the weight", w, 3);
   const Conv2dOptions image = {.stride = {1, options.stride},

@@ -1,5 +1,6 @@
 // Parts and arrangements that are made of slices.
 #include <algorithm>
+#include <string>
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
@@ -76,6 +77,58 @@ Tensor squeeze(const Tensor& x) {
   for (int64_t size : x.shape())
     if (size != 1) shape.push_back(size);
   return reshape(x, shape);
+}
+
+Tensor flip(const Tensor& x, const Dims& dims) {
+  check_defined("flip", x);
+  Tensor y = x;
+  for (const int each : dims) {
+    const int d = normalize_dim("flip", each, x.dim());
+    const int64_t last = x.size(d) - 1;
+    y = index_select(y, d, neg(on_device(arange(last + 1), x.device())) + last);
+  }
+  return dims.empty() ? clone(x) : y;
+}
+
+Tensor roll(const Tensor& x, const std::vector<int64_t>& shifts, const Dims& dims) {
+  check_defined("roll", x);
+  if (dims.empty()) {
+    CHECK(shifts.size() == 1, "roll: ", shifts.size(), " shifts without dimensions, expected one");
+    return reshape(roll(reshape(x, {x.numel()}), shifts, 0), x.shape());
+  }
+  CHECK(shifts.size() == dims.size(), "roll: ", shifts.size(), " shifts for ", dims.size(),
+        " dimensions, expected one for each");
+  Tensor y = x;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int d = normalize_dim("roll", dims[i], x.dim());
+    const int64_t n = x.size(d);
+    if (n == 0) continue;
+    const int64_t first = ((-shifts[i]) % n + n) % n;  // what comes to the front
+    y = cat({slice(y, d, first), slice(y, d, 0, first)}, d);
+  }
+  return y;
+}
+
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, const char* indexing) {
+  const std::string order = indexing;
+  CHECK(order == "ij" || order == "xy", "meshgrid: the indexing is '", order,
+        "', expected ij or xy");
+  CHECK(!tensors.empty(), "meshgrid: the list of tensors is empty, expected at least one");
+  Shape shape;
+  for (const Tensor& x : tensors) {
+    check_same_kind("meshgrid", tensors[0], x);
+    CHECK_AS(ShapeError, x.dim() <= 1, "meshgrid: a tensor has shape ", x.shape(),
+             ", expected at most one dimension");
+    shape.push_back(x.numel());
+  }
+  std::vector<Tensor> all;
+  for (int d = 0; d < shape.dim(); ++d) {
+    Shape along;
+    for (int i = 0; i < shape.dim(); ++i) along.push_back(i == d ? shape[d] : 1);
+    const Tensor grid = expand(reshape(tensors[static_cast<size_t>(d)], along), shape);
+    all.push_back(order == "xy" && shape.dim() > 1 ? transpose(grid, 0, 1) : grid);
+  }
+  return all;
 }
 
 // x up to the diagonal of each row or from there on, else 0.

@@ -2,6 +2,7 @@
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/factory.h"
 
 namespace ringgrad {
 
@@ -23,7 +24,16 @@ Tensor Tensor::square() const { return ringgrad::square(*this); }
 Tensor Tensor::abs() const { return ringgrad::abs(*this); }
 Tensor Tensor::sin() const { return ringgrad::sin(*this); }
 Tensor Tensor::cos() const { return ringgrad::cos(*this); }
-Tensor Tensor::clamp(Scalar low, Scalar high) const { return ringgrad::clamp(*this, low, high); }
+Tensor Tensor::clamp(std::optional<Scalar> low, std::optional<Scalar> high) const {
+  return ringgrad::clamp(*this, low, high);
+}
+Tensor Tensor::clamp_min(Scalar low) const { return ringgrad::clamp_min(*this, low); }
+Tensor Tensor::clamp_max(Scalar high) const { return ringgrad::clamp_max(*this, high); }
+Tensor Tensor::floor() const { return ringgrad::floor(*this); }
+Tensor Tensor::ceil() const { return ringgrad::ceil(*this); }
+Tensor Tensor::round() const { return ringgrad::round(*this); }
+Tensor Tensor::trunc() const { return ringgrad::trunc(*this); }
+Tensor Tensor::sign() const { return ringgrad::sign(*this); }
 Tensor Tensor::relu() const { return ringgrad::relu(*this); }
 Tensor Tensor::sigmoid() const { return ringgrad::sigmoid(*this); }
 Tensor Tensor::tanh() const { return ringgrad::tanh(*this); }
@@ -75,7 +85,10 @@ Tensor Tensor::argmax() const { return ringgrad::argmax(*this); }
 Tensor Tensor::argmin() const { return ringgrad::argmin(*this); }
 Tensor Tensor::argmax(Int dim, Flag keepdim) const { return ringgrad::argmax(*this, dim, keepdim); }
 Tensor Tensor::argmin(Int dim, Flag keepdim) const { return ringgrad::argmin(*this, dim, keepdim); }
+Tensor Tensor::prod() const { return ringgrad::prod(*this); }
+Tensor Tensor::prod(Int dim, Flag keepdim) const { return ringgrad::prod(*this, dim, keepdim); }
 Tensor Tensor::cumsum(Int dim) const { return ringgrad::cumsum(*this, dim); }
+Tensor Tensor::cumprod(Int dim) const { return ringgrad::cumprod(*this, dim); }
 ValuesAndIndices Tensor::sort(Int dim, Flag descending) const {
   return ringgrad::sort(*this, dim, descending);
 }
@@ -98,6 +111,19 @@ Tensor Tensor::transpose(Int dim0, Int dim1) const {
 Tensor Tensor::permute(const Dims& order) const { return ringgrad::permute(*this, order); }
 Tensor Tensor::expand(const Shape& shape) const { return ringgrad::expand(*this, shape); }
 Tensor Tensor::repeat(const Shape& times) const { return ringgrad::repeat(*this, times); }
+Tensor Tensor::flip(const Dims& dims) const { return ringgrad::flip(*this, dims); }
+Tensor Tensor::roll(const std::vector<int64_t>& shifts, const Dims& dims) const {
+  return ringgrad::roll(*this, shifts, dims);
+}
+Tensor Tensor::view_as(const Tensor& other) const { return view(other.shape()); }
+Tensor Tensor::reshape_as(const Tensor& other) const { return reshape(other.shape()); }
+Tensor Tensor::expand_as(const Tensor& other) const { return expand(other.shape()); }
+Tensor Tensor::type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
+Tensor Tensor::new_zeros(const Shape& shape) const { return new_full(shape, 0); }
+Tensor Tensor::new_ones(const Shape& shape) const { return new_full(shape, 1); }
+Tensor Tensor::new_full(const Shape& shape, Scalar value) const {
+  return ringgrad::full(shape, value, {dtype(), device()});
+}
 Tensor Tensor::slice(Int dim, Int64 begin, Int64 end, Int64 step) const {
   return ringgrad::slice(*this, dim, begin, end, step);
 }

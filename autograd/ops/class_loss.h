@@ -32,4 +32,8 @@ using LossOfRows =
 Tensor over_class_rows(const char* operation, const Tensor& x, const Tensor& target,
                        const ClassLossOptions& options, const LossOfRows& loss_of_rows);
 
+// cross_entropy() for a floating target, in programs that have it (autograd/composed/losses.cpp).
+inline Tensor (*cross_entropy_of_probabilities)(const Tensor& x, const Tensor& target,
+                                                const ClassLossOptions& options) = nullptr;
+
 }  // namespace ringgrad

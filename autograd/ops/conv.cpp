@@ -61,6 +61,10 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   OpScope scope("conv2d");
   const Tensor x_ = autocast(input);
   check_dim("conv2d", "the weight", w_, 4);
+  if (input && input.dim() == 3) {
+    const Tensor y = conv2d(reshape(x_, {1, x_.size(0), x_.size(1), x_.size(2)}), w_, b_, options);
+    return reshape(y, {y.size(1), y.size(2), y.size(3)});
+  }
   check_conv_operands("conv2d", x_, w_, b_, w_.size(0));
   check_conv_geometry("conv2d", x_.shape(), w_.shape(), options.stride, options.padding,
                       options.dilation, options.groups);

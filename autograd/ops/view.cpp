@@ -1,4 +1,5 @@
-#include <limits>
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "ringgrad/autograd/ops/common.h"
@@ -149,29 +150,34 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
            " widths for shape ", x.shape(),
            ", expected a pair (before, after) for each of at most ", x.dim(), " dimensions");
   Shape shape = x.shape();
-  for (int i = 0; i < pairs; ++i) {
-    const int64_t before = widths[2 * i];
-    const int64_t after = widths[2 * i + 1];
-    CHECK(before >= 0 && after >= 0, "pad: the widths ", before, " and ", after,
-          " are not both positive or 0; slice() removes elements");
-    int64_t& size = shape[x.dim() - 1 - i];
-    CHECK_AS(
-        ShapeError,
-        !__builtin_add_overflow(size, before, &size) && !__builtin_add_overflow(size, after, &size),
-        "pad: shape ", x.shape(), " with ", before, " elements before and ", after,
-        " behind in dimension ", x.dim() - 1 - i, ", expected at most ",
-        std::numeric_limits<int64_t>::max(), " in all");
-  }
-  const auto inside = [from = x.shape(), widths, pairs](Tensor y) {  // where x lies in y
+  Shape common = shape;  // what y has, and what both have
+  for (int i = 0; i < pairs; ++i)
+    for (const int64_t width : {widths[2 * i], widths[2 * i + 1]}) {
+      const int d = x.dim() - 1 - i;
+      common[d] += std::max(std::min<int64_t>(width, 0), -common[d] - 1);
+      CHECK_AS(ShapeError, common[d] >= 0 && !__builtin_add_overflow(shape[d], width, &shape[d]),
+               "pad: shape ", x.shape(), " with ", widths[2 * i], " elements before and ",
+               widths[2 * i + 1], " behind in dimension ", d, ", expected 0 to ", INT64_MAX,
+               " in all, and to remove no more than there are");
+    }
+  // The common part of y, or with sign -1 of x.
+  const auto part = [common, widths, pairs](Tensor t, int sign) {
     for (int i = 0; i < pairs; ++i)
-      y = part_of(y, y.dim() - 1 - i, widths[2 * i], from[from.dim() - 1 - i]);
-    return y;
+      t = part_of(t, t.dim() - 1 - i, std::max<int64_t>(sign * widths[2 * i], 0),
+                  common[t.dim() - 1 - i]);
+    return t;
   };
   Tensor y = full(shape, value,
                   {x.dtype(), x.device(), x.is_channel_blocked() ? Layout::Strided : x.layout()});
-  kernels::copy(inside(y), x);
+  kernels::copy(part(y, 1), common == x.shape() ? x : part(strided(x), -1));
   return differentiable("pad", {x}, y,
-                        [inside](const Tensor& dy) -> Gradients { return {inside(strided(dy))}; });
+                        [part, common, from = x.shape()](const Tensor& dy) -> Gradients {
+                          const Tensor kept = part(strided(dy), 1);
+                          if (common == from) return {kept};
+                          const Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+                          kernels::copy(part(dx, -1), kept);
+                          return {dx};
+                        });
 }
 
 }  // namespace ringgrad

@@ -52,6 +52,30 @@ struct ElementwiseFunctions {
     return (x < 0 ? power : A(1)) / (1 + power);
   }
 
+  // tanh(log(1 + e^x)) = ((1 + e^x)² - 1) / ((1 + e^x)² + 1), and what it lacks to 1, each without
+  // a difference, by the exponential of -|x|.
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A mish_part(A x) {
+    const A e = Math::exp(-std::abs(x));
+    return x > 0 ? (1 + 2 * e) / (1 + 2 * e * (1 + e)) : e * (2 + e) / (2 + e * (2 + e));
+  }
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A mish_rest(A x) {
+    const A e = Math::exp(-std::abs(x));
+    return x > 0 ? 2 * e * e / (1 + 2 * e * (1 + e)) : 2 / (2 + e * (2 + e));
+  }
+  // The logistic function of gelu_tanh() is of this, and its slope times x is the second.
+  // Beyond 20 it makes no difference, and x² could overflow.
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A tanh_argument(A x) {
+    return A(1.5957691216057308) * x * (1 + A(0.044715) * x * x);
+  }
+  template <class A>
+  static RINGGRAD_HOST_DEVICE A tanh_slope_by_x(A x) {
+    const A near = x > 20 ? A(20) : x < -20 ? A(-20) : x;
+    return A(1.5957691216057308) * near * (1 + A(0.134145) * near * near);
+  }
+
 // Defines NAME(y, x, numbers…) and NAME(dx, dy, saved, numbers…), the two shapes that nearly all of
 // these kernels have, with their formula and the names of up to two numbers in it.
 #define DOUBLES(FIRST, ...) double FIRST __VA_OPT__(, double __VA_ARGS__)
@@ -108,6 +132,21 @@ struct ElementwiseFunctions {
   BACKWARD(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
   FORWARD(gelu, x * Math::normal(x).below)
   BACKWARD(gelu_backward, x, dy * (Math::normal(x).below + x * Math::normal(x).density))
+
+  FORWARD(mish, x * mish_part(x))
+  BACKWARD(mish_backward, x,
+           dy * (mish_part(x) + x * mish_rest(x) * (1 + mish_part(x)) * logistic(x)))
+  FORWARD(gelu_tanh, x * logistic(tanh_argument(x)))
+  BACKWARD(gelu_tanh_backward, x,
+           dy * logistic(tanh_argument(x)) *
+               (1 + tanh_slope_by_x(x) * logistic(-tanh_argument(x))))
+  FORWARD(hardswish, x > 3 ? x : x < -3 ? A(0) : x * (x + 3) / 6)
+  BACKWARD(hardswish_backward, x, x >= 3 ? dy : x <= -3 ? A(0) : dy * (x / 3 + A(0.5)))
+  FORWARD(floor, std::floor(x))
+  FORWARD(ceil, std::ceil(x))
+  FORWARD(round, std::nearbyint(x))
+  FORWARD(trunc, std::trunc(x))
+  FORWARD(sign, A(x > 0) - A(x < 0))
 
   FORWARD(clamp, x < low ? low : x > high ? high : x, low, high)
   BACKWARD(clamp_backward, x, x > low && x < high ? dy : A(0), low, high)
@@ -262,6 +301,17 @@ struct ElementwiseFunctions {
   REGISTER(silu_backward, Functions)        \
   REGISTER(gelu, Functions)                 \
   REGISTER(gelu_backward, Functions)        \
+  REGISTER(mish, Functions)                 \
+  REGISTER(mish_backward, Functions)        \
+  REGISTER(gelu_tanh, Functions)            \
+  REGISTER(gelu_tanh_backward, Functions)   \
+  REGISTER(hardswish, Functions)            \
+  REGISTER(hardswish_backward, Functions)   \
+  REGISTER(floor, Functions)                \
+  REGISTER(ceil, Functions)                 \
+  REGISTER(round, Functions)                \
+  REGISTER(trunc, Functions)                \
+  REGISTER(sign, Functions)                 \
   REGISTER(pow_backward, Functions)         \
   REGISTER(clamp, Functions)                \
   REGISTER(clamp_backward, Functions)       \

@@ -5,6 +5,7 @@
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/losses.h"
 #include "ringgrad/nn/optim/lbfgs.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/mixed_precision.h"

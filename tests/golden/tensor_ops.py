@@ -5,6 +5,7 @@ tests/golden_tensor_ops.cpp has the same names. A function that gives several te
 
 import math
 
+import composed_ops
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -162,3 +163,4 @@ def rows(random):
         zeros = torch.tensor([0.0, 0.5, 0, 1], dtype=torch.float64)
         kl = lambda x: F.kl_div(x, zeros, reduction=reduction)
         yield f"kl_div of zeros {reduction}", kl, {"x": random(4)}
+    yield from composed_ops.rows(random, one, module, probabilities)

@@ -41,6 +41,18 @@ Tensor silu(const Tensor& x) {
   return elementwise("silu", x, Takes::AnyLayout, Saves::Input, kernels::silu,
                      kernels::silu_backward);
 }
+Tensor gelu_tanh(const Tensor& x) {
+  return elementwise("gelu_tanh", x, Takes::AnyLayout, Saves::Input, kernels::gelu_tanh,
+                     kernels::gelu_tanh_backward);
+}
+Tensor mish(const Tensor& x) {
+  return elementwise("mish", x, Takes::AnyLayout, Saves::Input, kernels::mish,
+                     kernels::mish_backward);
+}
+Tensor hardswish(const Tensor& x) {
+  return elementwise("hardswish", x, Takes::AnyLayout, Saves::Input, kernels::hardswish,
+                     kernels::hardswish_backward);
+}
 
 namespace {
 

@@ -259,16 +259,42 @@ Tensor operator/(Scalar c, const Tensor& x) {
   const Tensor wide = to(x, accumulator_dtype(dtype));  // so that 16 bits are rounded once
   return to(div(scalar_like(wide, c), wide), dtype);
 }
-Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
+Tensor clamp(const Tensor& x, std::optional<Scalar> lower, std::optional<Scalar> upper) {
   check_defined("clamp", x);
+  CHECK(lower || upper, "clamp: neither limit is given, expected at least one");
+  const Scalar low = lower.value_or(-INFINITY);
+  const Scalar high = upper.value_or(INFINITY);
   const bool in_order =
       !std::isnan(low.to<double>()) && !std::isnan(high.to<double>()) && !(high < low);
   CHECK(in_order, "clamp: the lower limit ", low, " is above the upper limit ", high);
-  if (!is_floating(x.dtype()))
-    return minimum(maximum(x, exact_scalar("clamp", x, low)), exact_scalar("clamp", x, high));
+  if (!is_floating(x.dtype())) {
+    const Tensor from = lower ? maximum(x, exact_scalar("clamp", x, low)) : x;
+    return upper ? minimum(from, exact_scalar("clamp", x, high)) : from;
+  }
   const Takes takes = 0 < low || high < 0 ? Takes::Strided : Takes::AnyLayout;
   return elementwise("clamp", x, takes, Saves::Input, kernels::clamp, kernels::clamp_backward,
                      low.to<double>(), high.to<double>());
+}
+
+// A step function, whose slope is 0 wherever it has one.
+static Tensor stepped(const char* name, const Tensor& x,
+                      const Kernel<void(const Tensor& y, const Tensor& x)>& kernel) {
+  OpScope scope(name);
+  check_defined(name, x);
+  if (!is_floating(x.dtype())) return clone(x);
+  Tensor y = empty_like(x);
+  kernel(y, x);
+  return differentiable(name, {x}, y,
+                        [](const Tensor& dy) -> Gradients { return {zeros_like(dy)}; });
+}
+Tensor floor(const Tensor& x) { return stepped("floor", x, kernels::floor); }
+Tensor ceil(const Tensor& x) { return stepped("ceil", x, kernels::ceil); }
+Tensor round(const Tensor& x) { return stepped("round", x, kernels::round); }
+Tensor trunc(const Tensor& x) { return stepped("trunc", x, kernels::trunc); }
+Tensor sign(const Tensor& x) {
+  check_defined("sign", x);
+  if (is_floating(x.dtype())) return stepped("sign", x, kernels::sign);
+  return sub(to(gt(x, 0), x.dtype()), to(lt(x, 0), x.dtype()));
 }
 
 Mask eq(const Tensor& x, Scalar c) { return eq(x, exact_scalar("eq", x, c)); }

@@ -12,6 +12,31 @@ Tensor side_by_side(const Tensor& x) {
   return reshape(permute(x, {1, 0, 2}), {x.size(1), x.size(0) * x.size(2)});
 }
 
+// What stands before the matrices of both, broadcast; undefined dimensions count as 1.
+Tensor of_batches(const Tensor& a, const Tensor& b) {
+  const auto outer = [](const Tensor& x) {
+    return Shape(std::span(x.shape().begin(), static_cast<size_t>(x.dim() - 2)));
+  };
+  Shape batch = broadcast_shapes("matmul", outer(a), outer(b));
+  const int64_t count = batch.numel();
+  // One matrix is not repeated.
+  const auto matrices = [&](const Tensor& x) {
+    const int64_t rows = x.size(-2);
+    const int64_t columns = x.size(-1);
+    if (outer(x).numel() == 1) return reshape(x, {rows, columns});
+    Shape shape = batch;
+    shape.push_back(rows);
+    shape.push_back(columns);
+    return reshape(expand(x, shape), {count, rows, columns});
+  };
+  Tensor left = matrices(a);
+  Tensor right = matrices(b);
+  if (left.dim() == 2 && right.dim() == 2) left = expand(unsqueeze(left, 0), {count, -1, -1});
+  batch.push_back(a.size(-2));
+  batch.push_back(b.size(-1));
+  return reshape(matmul(left, right), batch);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
@@ -21,13 +46,14 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   check_same_kind("matmul", a_, b_);
   check_floating("matmul", a_);
   for (const Tensor* x : {&a_, &b_})
-    CHECK_AS(ShapeError, x->dim() == 2 || x->dim() == 3, "matmul: an operand has shape ",
-             x->shape(), ", expected 2 or 3 dimensions; unsqueeze() makes a vector a matrix");
+    CHECK_AS(ShapeError, x->dim() >= 1, "matmul: an operand is a number, of shape ", x->shape(),
+             ", expected at least 1 dimension; mul() takes numbers");
+  if (a_.dim() == 1) return squeeze(matmul(unsqueeze(a_, 0), b_), b_.dim() == 1 ? 0 : -2);
+  if (b_.dim() == 1) return squeeze(matmul(a_, unsqueeze(b_, 1)), -1);
   CHECK_AS(ShapeError, a_.size(-1) == b_.size(-2), "matmul: inner sizes differ: a is ", a_.shape(),
            ", b is ", b_.shape(), ", expected a.size(-1) == b.size(-2)");
-  CHECK_AS(ShapeError, a_.dim() == 2 || b_.dim() == 2 || a_.size(0) == b_.size(0),
-           "matmul: batch sizes differ: a is ", a_.shape(), ", b is ", b_.shape(),
-           ", expected a.size(0) == b.size(0)");
+  const bool is_broadcast = a_.dim() == 3 && b_.dim() == 3 && a_.size(0) != b_.size(0);
+  if (a_.dim() > 3 || b_.dim() > 3 || is_broadcast) return of_batches(a_, b_);
   // One product of B·M rows, and its gradients need no sum over the batch.
   if (a_.dim() == 3 && b_.dim() == 2)
     return reshape(matmul(flatten(a_, 0, 1), b_), {a_.size(0), a_.size(1), b_.size(1)});

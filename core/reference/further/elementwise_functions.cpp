@@ -15,6 +15,10 @@ double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
 // Φ'(x).
 double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
+double softplus_of(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+double gelu_argument(double x) {
+  return std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+}
 double limited_log(double x) { return std::log(x) < -100 ? -100 : std::log(x); }
 
 // NAME(y, x, numbers…) and NAME(dx, dy, saved, numbers…).
@@ -53,6 +57,22 @@ FUNCTION(silu, x * logistic(x))
 DERIVATIVE(silu_backward, x, dy * logistic(x) * (1 + x * (1 - logistic(x))))
 FUNCTION(gelu, x * normal(x))
 DERIVATIVE(gelu_backward, x, dy * (normal(x) + x * normal_density(x)))
+FUNCTION(mish, x * std::tanh(softplus_of(x)))
+DERIVATIVE(mish_backward, x,
+           dy * (std::tanh(softplus_of(x)) +
+                 x * logistic(x) / std::pow(std::cosh(softplus_of(x)), 2)))
+FUNCTION(gelu_tanh, x / 2 * (1 + std::tanh(gelu_argument(x))))
+DERIVATIVE(gelu_tanh_backward, x,
+           dy / 2 * (1 + std::tanh(gelu_argument(x)) +
+                     x * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x) /
+                         std::pow(std::cosh(gelu_argument(x)), 2)))
+FUNCTION(hardswish, x * std::min(std::max(x + 3, 0.0), 6.0) / 6)
+DERIVATIVE(hardswish_backward, x, x <= -3 ? 0 : x >= 3 ? dy : dy * (x / 3 + 0.5))
+FUNCTION(floor, std::floor(x))
+FUNCTION(ceil, std::ceil(x))
+FUNCTION(round, std::nearbyint(x))
+FUNCTION(trunc, std::trunc(x))
+FUNCTION(sign, x > 0 ? 1 : x < 0 ? -1 : 0)
 
 FUNCTION(pow, std::pow(x, exponent), double exponent)
 DERIVATIVE(pow_backward, x, exponent == 0 ? 0 : dy * std::pow(x, exponent - 1) * exponent,

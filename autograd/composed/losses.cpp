@@ -1,0 +1,165 @@
+// Losses and distances that are made of other operations.
+#include <cmath>
+
+#include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/ops/class_loss.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/check.h"
+
+namespace ringgrad {
+namespace {
+
+// x as losses compute with it: 16 bits as float32.
+Tensor for_loss(const char* name, const Tensor& x) {
+  check_floating(name, x);
+  return to(autocast_loss(x), accumulator_dtype(x.dtype()));
+}
+
+// The reduction of losses, in x's dtype.
+Tensor reduced(const Tensor& losses, Reduction reduction, const Tensor& x) {
+  const Tensor y = reduction == Reduction::Mean  ? mean(losses)
+                   : reduction == Reduction::Sum ? sum(losses)
+                                                 : losses;
+  return to(y, autocast_loss(x).dtype());
+}
+
+Tensor above_zero(const Tensor& x) { return clamp_min(x, 0); }
+
+// a where the label y is 1, b where it is -1, 0 elsewhere.
+Tensor by_label(const char* name, const Tensor& y, const Tensor& a, const Tensor& b) {
+  check_defined(name, y);
+  return add(where(eq(y, 1), a, 0), where(eq(y, -1), b, 0));
+}
+
+}  // namespace
+
+Tensor normalize(const Tensor& x, Real p, Int dim, Real eps) {
+  check_floating("normalize", x);
+  return div(x, clamp_min(norm(x, p, int{dim}, true), double{eps}));
+}
+
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, Int dim, Real eps) {
+  check_same_kind("cosine_similarity", a, b);
+  const Shape shape = broadcast_shapes("cosine_similarity", a.shape(), b.shape());
+  const Tensor left = normalize(expand(a, shape), 2, dim, eps);
+  return sum(mul(left, normalize(expand(b, shape), 2, dim, eps)), int{dim});
+}
+
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, Real p, Real eps, Flag keepdim) {
+  check_same_kind("pairwise_distance", a, b);
+  return norm(add(sub(a, b), double{eps}), p, -1, keepdim);
+}
+
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight,
+                            Reduction reduction) {
+  if (!weight) return binary_cross_entropy(x, target, reduction);
+  const char* const name = "binary_cross_entropy";
+  const Tensor losses =
+      binary_cross_entropy(for_loss(name, x), for_loss(name, target), Reduction::None);
+  return reduced(mul(losses, for_loss(name, weight)), reduction, x);
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                        const Tensor& pos_weight, Reduction reduction) {
+  if (!weight && !pos_weight) return binary_cross_entropy_with_logits(x, target, reduction);
+  const char* const name = "binary_cross_entropy_with_logits";
+  const Tensor wide = for_loss(name, x);
+  const Tensor of = for_loss(name, target);
+  Tensor losses = binary_cross_entropy_with_logits(wide, of, Reduction::None);
+  if (pos_weight)
+    losses = add(losses, mul(mul(of, sub(for_loss(name, pos_weight), 1)), softplus(neg(wide))));
+  if (weight) losses = mul(losses, for_loss(name, weight));
+  return reduced(losses, reduction, x);
+}
+
+Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin,
+                           Reduction reduction) {
+  const char* const name = "margin_ranking_loss";
+  const Tensor order = mul(for_loss(name, y), sub(for_loss(name, b), for_loss(name, a)));
+  return reduced(above_zero(add(order, double{margin})), reduction, a);
+}
+
+Tensor hinge_embedding_loss(const Tensor& x_, const Tensor& y, Real margin, Reduction reduction) {
+  const Tensor x = for_loss("hinge_embedding_loss", x_);
+  const Tensor apart = above_zero(add(neg(x), double{margin}));
+  return reduced(by_label("hinge_embedding_loss", y, x, apart), reduction, x_);
+}
+
+Tensor soft_margin_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
+  const char* const name = "soft_margin_loss";
+  return reduced(softplus(neg(mul(for_loss(name, x), for_loss(name, y)))), reduction, x);
+}
+
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin,
+                             Reduction reduction) {
+  const char* const name = "cosine_embedding_loss";
+  const Tensor alike = cosine_similarity(for_loss(name, a), for_loss(name, b), -1);
+  const Tensor apart = above_zero(sub(alike, double{margin}));
+  return reduced(by_label(name, y, add(neg(alike), 1), apart), reduction, a);
+}
+
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                           const TripletMarginOptions& options) {
+  const auto distance = [&](const Tensor& a, const Tensor& b) {
+    const char* const name = "triplet_margin_loss";
+    return pairwise_distance(for_loss(name, a), for_loss(name, b), options.p, options.eps);
+  };
+  Tensor apart = distance(anchor, negative);
+  if (options.swap) apart = minimum(apart, distance(positive, negative));
+  const Tensor losses = above_zero(add(sub(distance(anchor, positive), apart), options.margin));
+  return reduced(losses, options.reduction, anchor);
+}
+
+Tensor poisson_nll_loss(const Tensor& x_, const Tensor& target, Flag log_input,
+                        Reduction reduction) {
+  const char* const name = "poisson_nll_loss";
+  const Tensor x = for_loss(name, x_);
+  const Tensor expected = log_input ? exp(x) : x;
+  const Tensor logarithm = log_input ? x : log(add(x, 1e-8));
+  return reduced(sub(expected, mul(for_loss(name, target), logarithm)), reduction, x_);
+}
+
+Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& var_, Real eps,
+                         Reduction reduction) {
+  const char* const name = "gaussian_nll_loss";
+  CHECK(eps > 0, name, ": eps is ", eps, ", expected a number above 0");
+  const Tensor wide = for_loss(name, var_);
+  // Below eps PyTorch's gradient is that of the variance itself.
+  const Tensor var = add(wide, sub(clamp_min(wide.detach(), double{eps}), wide.detach()));
+  const Tensor squares = square(sub(for_loss(name, x), for_loss(name, target)));
+  return reduced(mul(add(log(var), div(squares, var)), 0.5), reduction, x);
+}
+
+// Probabilities of the classes as the target: -Σ w t log softmax(x), over dimension 1.
+static Tensor of_probabilities(const Tensor& x_, const Tensor& target,
+                               const ClassLossOptions& options) {
+  const char* const name = "cross_entropy";
+  const Tensor x = for_loss(name, x_);
+  const int dim = x.dim() == 1 ? 0 : 1;
+  CHECK_AS(ShapeError, x.dim() >= 1 && x.shape() == target.shape() && x.size(dim) > 0,
+           "cross_entropy: the input has shape ", x.shape(), ", the probabilities ", target.shape(),
+           ", expected equal ones, [N, C, …] or [C]");
+  const auto classes = static_cast<double>(x.size(dim));
+  Tensor t = for_loss(name, target);
+  if (options.label_smoothing > 0)
+    t = add(mul(t, 1 - options.label_smoothing), options.label_smoothing / classes);
+  Tensor parts = mul(t, log_softmax(x, dim));
+  if (options.weight) {
+    Shape along = x.shape();
+    for (int64_t& size : along) size = 1;
+    along[dim] = x.size(dim);
+    parts = mul(parts, reshape(for_loss(name, options.weight), along));
+  }
+  const Tensor losses = neg(sum(parts, dim));
+  return options.reduction == Reduction::Mean  ? mean(losses)
+         : options.reduction == Reduction::Sum ? sum(losses)
+                                               : losses;
+}
+
+[[maybe_unused]] static const bool registered = [] {
+  cross_entropy_of_probabilities = of_probabilities;
+  return true;
+}();
+
+}  // namespace ringgrad
