@@ -56,8 +56,6 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     return max_pool2d(normalize(x_, weight_, bias_, running_mean, running_var, unpooled, channel),
                       {.kernel = options.max_pool});
   }
-  CHECK_AS(ShapeError, x_.numel() > 0, "sync_batch_norm: the input has shape ", x_.shape(),
-           ", expected at least one sample on every rank");
   CHECK_AS(DeviceError, group.reaches(x_.device()), "sync_batch_norm: the input is on ",
            x_.device(), ", which this group of ranks (", group.backend(), ") does not reach");
   const bool relu = options.activation == Activation::Relu;

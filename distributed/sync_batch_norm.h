@@ -8,7 +8,7 @@
 namespace ringgrad {
 
 // In training: batch_norm() with mean and variance over all ranks' x, which may have different
-// numbers of samples (at least one each). Collective, forward and backward: one all_gather of 2 C +
+// numbers of samples, and none. Collective, forward and backward: one all_gather of 2 C +
 // 1 numbers, and one all_reduce of 2 C, on the host, which waits for a GPU's statistics: such a
 // step cannot be captured. The gradient is that of the mean loss over the ranks, weighed as
 // DistributedDataParallel does, or by samples where there is none; those of weight and bias are

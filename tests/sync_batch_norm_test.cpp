@@ -92,6 +92,40 @@ TEST_CASE("each rank's output is its part of the whole batch's",
   });
 }
 
+TEST_CASE("a rank may have no sample", "[sync_batch_norm][quick][threads]") {
+  const DType dtype = GENERATE(DType::Float32, DType::Float64);
+  const Shape sample{3, 4, 5};
+  const Tensor whole = samples(sample, 2, dtype, 0, 7).x.set_requires_grad();
+  const Tensor weights = samples(sample, 2, dtype, 7, 14).x;  // of the loss
+  const Tensor scale = tensor<double>({0.5, 1, 2}).to(dtype).set_requires_grad();
+  const Tensor mean = zeros({3}, {.dtype = dtype});
+  const Tensor var = ones({3}, {.dtype = dtype});
+  const Tensor y = batch_norm(whole, scale, {}, mean, var);
+  y.backward(weights * (1 / 7.0));
+  const int64_t begins[] = {0, 3, 3, 7};
+  run_ddp_ranks(3, [&](ProcessGroup& group) {
+    const int64_t begin = begins[group.rank()];
+    const int64_t end = begins[group.rank() + 1];
+    const auto part = [&](const Tensor& x) {
+      return as_contiguous(slice(x.detach(), 0, begin, end));
+    };
+    const Tensor x = part(whole).set_requires_grad();
+    const Tensor own_scale = scale.detach().clone().set_requires_grad();
+    const Tensor own_mean = zeros_like(mean);
+    const Tensor own_var = ones_like(var);
+    const Tensor own = sync_batch_norm(x, own_scale, {}, own_mean, own_var, {}, group);
+    const auto n = static_cast<double>(end - begin);
+    own.backward(part(weights) * (n > 0 ? 1 / n : 1.0));
+    must(difference(own, to_vector<double>(part(y)), {dtype, 140}).empty(), "output");
+    must(difference(own_mean, to_vector<double>(mean), {dtype, 140}).empty(), "running mean");
+    must(difference(own_var, to_vector<double>(var), {dtype, 140}).empty(), "running variance");
+    const Tensor dx = x.grad() * n;
+    const Tensor want = part(whole.grad()) * 7.0;
+    must(difference(dx, to_vector<double>(want), {dtype, 140}).empty(), "gradient");
+    if (n == 0) must(own_scale.grad().abs().sum().item<double>() == 0, "no weight's gradient");
+  });
+}
+
 TEST_CASE("one sample on each of two ranks is enough", "[sync_batch_norm][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const Tensor x = full({1, 1, 1, 1}, group.rank() == 0 ? -3 : 3);

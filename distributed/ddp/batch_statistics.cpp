@@ -23,7 +23,12 @@ BatchStatistics global_statistics(const Tensor& x, DType dtype, const Statistics
   const int64_t channels = x.size(1);
   const Tensor mean = empty({channels}, {dtype, x.device()});
   const Tensor var = empty_like(mean);
-  kernels::batch_norm_stats(mean, var, x);
+  if (x.numel() > 0) {
+    kernels::batch_norm_stats(mean, var, x);
+  } else {  // of no weight, but numbers: 0 times NaN would be NaN
+    fill_(mean, 0);
+    fill_(var, 0);
+  }
 
   const Tensor own = empty({2 * channels + 1}, {.dtype = DType::Float64});
   copy_(own.as_strided({channels}, {1}, 0), mean);
@@ -63,7 +68,7 @@ void sum_over_ranks(const Tensor& a, const Tensor& b, double unit,
   copy_(packed.as_strided({n}, {1}, n), b);
   kernels::affine(packed, packed, unit, 0);
   channel.group->all_reduce(packed, ReduceOp::Sum, channel.options).wait();
-  kernels::affine(packed, packed, 1 / unit, 0);
+  if (unit != 0) kernels::affine(packed, packed, 1 / unit, 0);  // else nobody uses them
   copy_(a, packed.as_strided({n}, {1}, 0));
   copy_(b, packed.as_strided({n}, {1}, n));
 }

@@ -27,8 +27,8 @@ struct BatchStatistics {
   double count;  // values per channel, on all ranks
 };
 
-// Collective: of all ranks' x [N, C, H, W], whose N may differ, in `dtype`. The same bits on all
-// ranks. REQUIRES: at least one sample on every rank.
+// Collective: of all ranks' x [N, C, H, W], whose N may differ, and be 0, in `dtype`. The same bits
+// on all ranks.
 BatchStatistics global_statistics(const Tensor& x, DType dtype, const StatisticsChannel& channel);
 
 // Collective: a and b [C] become the sums over the ranks, as this rank must use them. Rank r's
