@@ -394,7 +394,7 @@ void add_options(CLI::App* app, BenchAllReduceOptions& o) {
   app->add_flag("--bound", o.bound, "also time the same sums by threads of one process");
 }
 
-const Command kBEnchAllreduce(192, "bench allreduce",
+const Command kBenchAllreduce(192, "bench allreduce",
                               "All-reduce between ranks of this machine, as nccl-tests reports it",
                               bench_allreduce, add_options);
 

@@ -335,7 +335,7 @@ void add_options(CLI::App* app, BenchDdpOptions& o) {
   app->add_option("--row", o.row)->group("");
 }
 
-const Command kBEnchDdp(191, "bench ddp",
+const Command kBenchDdp(191, "bench ddp",
                         "DataParallel and DistributedDataParallel on the same batch and cores",
                         bench_ddp, add_options);
 

@@ -282,7 +282,7 @@ void add_options(CLI::App* app, BenchKernelOptions& o) {
       program_command("bench kernel matmul --step 3"));
 }
 
-const Command kBEnchKernel(195, "bench kernel",
+const Command kBenchKernel(195, "bench kernel",
                            "One CUDA kernel alone, step by step from the obvious to the fast",
                            bench_kernel, add_options);
 

@@ -204,7 +204,7 @@ void add_options(CLI::App* app, BenchSameBitsOptions& o) {
       ->check(CLI::Range(0.01, 1000.0));
 }
 
-const Command kBEnchSameBits(196, "bench same-bits",
+const Command kBenchSameBits(196, "bench same-bits",
                              "What --shards costs, against plain training, in turn",
                              bench_same_bits, add_options);
 

@@ -266,7 +266,7 @@ void add_options(CLI::App* app, BenchTrainOptions& o) {
                 "then as many steps again: each kernel's time, and what the machine allows");
 }
 
-const Command kBEnchTrain(194, "bench train", "What a training step costs, on synthetic data",
+const Command kBenchTrain(194, "bench train", "What a training step costs, on synthetic data",
                           bench_train, add_options);
 
 }  // namespace

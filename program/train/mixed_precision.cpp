@@ -1,5 +1,7 @@
 #include "ringgrad/program/train/mixed_precision.h"
 
+#include "ringgrad/nn/optim/optimizers.h"
+
 namespace ringgrad::program {
 namespace {
 
@@ -7,6 +9,21 @@ constexpr const char* kMaster = "master.";
 constexpr const char* kScaler = "scaler.";
 
 }  // namespace
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
+                                                 const nn::NamedTensors& parameters) {
+  if (recipe.optimizer == "sgd")
+    return std::make_unique<optim::SGD>(parameters,
+                                        optim::SGDOptions{.lr = recipe.lr,
+                                                          .momentum = recipe.momentum,
+                                                          .weight_decay = recipe.weight_decay,
+                                                          .nesterov = recipe.nesterov});
+  if (recipe.optimizer == "adam")
+    return std::make_unique<optim::Adam>(
+        parameters, optim::AdamOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
+  return std::make_unique<optim::AdamW>(
+      parameters, optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
+}
 
 MixedPrecision::MixedPrecision(const Recipe& recipe, nn::Module& model, Device device)
     : model_(model), wants_masters_(recipe.amp == "O2") {

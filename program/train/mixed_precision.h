@@ -16,6 +16,10 @@
 
 namespace ringgrad::program {
 
+// The recipe's optimizer for these parameters.
+std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
+                                                 const nn::NamedTensors& parameters);
+
 class MixedPrecision {
  public:
   // Converts the model's parameters where the level says so. Call it before the model is wrapped.

@@ -5,12 +5,12 @@
 #include <numeric>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/sharded_optimizer.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/saved_model.h"
@@ -31,21 +31,6 @@ ShardDigest sum_of(const std::vector<int64_t>& numbers) {
   for (size_t i = 0; i < numbers.size(); i += 2)
     sum += {static_cast<uint64_t>(numbers[i]), static_cast<uint64_t>(numbers[i + 1])};
   return sum;
-}
-
-std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
-                                                 const nn::NamedTensors& parameters) {
-  if (recipe.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(parameters,
-                                        optim::SGDOptions{.lr = recipe.lr,
-                                                          .momentum = recipe.momentum,
-                                                          .weight_decay = recipe.weight_decay,
-                                                          .nesterov = recipe.nesterov});
-  if (recipe.optimizer == "adam")
-    return std::make_unique<optim::Adam>(
-        parameters, optim::AdamOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
-  return std::make_unique<optim::AdamW>(
-      parameters, optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Drives `ringgrad train --recompute`, `--zero` and `ringgrad fit`: program_memory_test.py PATH_TO_RINGGRAD [test names]."""
+
+import json, sys, unittest
+
+from program_case import DigitsCase, sha256, write_tiny
+
+
+class Memory(DigitsCase):
+    def setUp(self):
+        super().setUp()
+        write_tiny(self.dir / "tiny/mnist")
+
+    def train(self, out, steps, *words, code=0):
+        options = ["--data", "mnist", "--data-dir", "tiny", "--model", "resnet20", "--batch", "8", "--epochs", "2"]
+        if "--resume" in words:
+            options = []
+        else:
+            options += ["--optimizer", "adamw", "--lr", "0.001", "--out", out]
+        return self.run_program("train", *options, "--max-steps", str(steps), *words, code=code)
+
+    def bits(self, out):
+        return sha256(self.dir / out / "model.safetensors")
+
+    def test_all_ways_end_with_the_bits_of_the_plain_run(self):
+        alone = ["--parallel", "none"]
+        self.train("plain", 3, *alone)
+        self.train("recompute", 3, *alone, "--recompute", "blocks")
+        self.train("auto", 3, *alone, "--recompute", "auto:500")
+        self.assertEqual({self.bits("recompute"), self.bits("auto")}, {self.bits("plain")})
+        two = ["--ranks", "2"]
+        self.train("ranks", 3, *two)
+        self.train("zero", 3, *two, "--zero", "1")
+        self.train("both", 3, *two, "--zero", "1", "--recompute", "blocks", "--transport", "tcp")
+        self.assertEqual({self.bits("zero"), self.bits("both")}, {self.bits("ranks")})
+        self.train("shards", 3, "--parallel", "none", "--shards", "4")
+        self.train("zero_shards", 3, *two, "--shards", "4", "--zero", "1", "--recompute", "blocks")
+        self.assertEqual(self.bits("zero_shards"), self.bits("shards"))
+
+    def test_a_divided_state_goes_on_bit_for_bit_on_any_number_of_ranks(self):
+        words = ["--shards", "4", "--ranks", "2", "--zero", "1"]
+        self.train("whole", 4, *words)
+        self.train("parts", 2, *words)
+        self.train("parts", 1, "--resume", "parts", "--ranks", "3")
+        self.train("parts", 1, "--resume", "parts", "--ranks", "2")
+        self.assertEqual(self.bits("parts"), self.bits("whole"))
+
+    def test_what_cannot_be_is_refused(self):
+        for words, what in ((["--zero", "2"], "--zero is 2"),
+                            (["--zero", "1", "--parallel", "none"], "--zero is for ranks"),
+                            (["--zero", "1", "--ranks", "2", "--elastic", "1:2"], "exclude each other"),
+                            (["--recompute", "all"], "expected blocks, or auto:MB"),
+                            (["--recompute", "auto:0"], "expected blocks, or auto:MB"),
+                            (["--recompute", "auto:nan"], "expected blocks, or auto:MB")):
+            self.assertIn(what, self.train("refused", 1, *words, code=2).stderr)
+        self.assertIn("with everything computed again",
+                      self.train("small", 3, "--parallel", "none", "--recompute", "auto:1", code=1).stderr)
+        self.assertIn("nothing to compute again", self.run_program(
+            "train", "--data", "mnist", "--data-dir", "tiny", "--model", "cnn", "--batch", "8", "--parallel", "none",
+            "--recompute", "blocks", "--out", "cnn", code=1).stderr)
+
+    def test_what_fit_promises_is_so(self):
+        memory = 80_000_000
+        done = self.run_program("fit", "--model", "resnet20", "--memory", "80MB", "--optimizer", "adamw", "--ranks", "4", "--json")
+        ways = {way["options"]: way for way in json.loads(done.stdout)["ways"]}
+        for options in ("", "--recompute blocks", "--dtype bf16", "--dtype bf16 --recompute blocks"):
+            way = ways[options]
+            self.assertLessEqual(way["measured_bytes"], memory)
+            self.assertGreater(way["measured_bytes"], 0.8 * memory)  # which comes in blocks
+            self.assertAlmostEqual(way["predicted_bytes"] / way["measured_bytes"], 1, delta=0.1)
+        self.assertGreater(ways["--recompute blocks"]["batch"], 1.5 * ways[""]["batch"])
+        self.assertGreater(ways["--ranks 4 --zero 1"]["batch"], ways["--ranks 4"]["batch"])
+        self.assertEqual(ways["--ranks 4"]["batch"], 4 * ways[""]["batch"])
+        tiny = self.run_program("fit", "--model", "resnet18", "--memory", "1MB")
+        self.assertIn("none", tiny.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
