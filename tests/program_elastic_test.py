@@ -60,6 +60,27 @@ class Elastic(ProgramCase):
         self.assertIn("[rank 0] was killed by signal 9", complained)
         self.assertIn("[rank 1] does not come, and is left behind", complained)
 
+    def test_a_rank_that_is_killed_while_starting_is_replaced(self):
+        expected = self.undisturbed()
+        job = self.begin("run", "--shards", "4", "--elastic", "1:3", "--ranks", "2")
+        os.kill(self.ranks_of(job, 2)[1], signal.SIGKILL)
+        said, complained = self.end(job)
+        self.assertEqual(self.bits("run", said), expected)
+        self.assertIn("[rank 1] was killed by signal 9", complained)
+
+    def test_a_request_that_comes_before_the_launcher_does_not_end_it(self):
+        for i in range(600):  # which the process reads before it becomes the launcher
+            path = self.dir / f"pictures/{i % 2}/{i}.ppm"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"P6 64 64 255\n" + bytes([i % 256]) * (3 * 64 * 64))
+        job = self.begin("run", "--data", str(self.dir / "pictures"), "--elastic", "1:3", "--ranks", "2", "--max-steps", "2", epochs=1)
+        blocked, deadline = 0, time.time() + 60
+        while not blocked >> (signal.SIGUSR1 - 1) & 1 and time.time() < deadline:
+            blocked = int(pathlib.Path(f"/proc/{job.pid}/status").read_text().split("SigBlk:")[1].split()[0], 16)
+        self.assertFalse((self.dir / "run").exists())
+        job.send_signal(signal.SIGUSR1)
+        self.end(job)
+
     def test_a_rank_that_wakes_is_out(self):
         expected = self.undisturbed(120)
         job = self.begin("run", "--shards", "4", "--elastic", "1:2", "--ranks", "2", epochs=120, timeout="0.7")

@@ -77,7 +77,9 @@ bool Registrar::ended(int index, int wait_status, const std::string& its_words, 
   entries_[index].process = 0;
   seat(index).standing = Standing::Absent;
   if (page().finished) return killed;
-  if (!founded() || page().last || !verdict_.empty()) return false;
+  if (page().last || !verdict_.empty()) return false;
+  // What kills every rank that starts is no accident.
+  if (!founded() && (!killed || signal == SIGTERM || restarts_ >= founders_)) return false;
   if (veteran) {
     // It has failed by itself, and so would the others.
     if (!killed && code != kRankDied) return false;
@@ -96,8 +98,8 @@ bool Registrar::ended(int index, int wait_status, const std::string& its_words, 
 }
 
 std::optional<int> Registrar::due() {
-  if (!founded() || page().finished || page().last || !verdict_.empty()) return {};
-  if (due_.empty() && asked_for_ > 0)
+  if (page().finished || page().last || !verdict_.empty()) return {};
+  if (founded() && due_.empty() && asked_for_ > 0)
     for (int s = 0; s < range_.max; ++s)
       if (entries_[s].process == 0) {
         --asked_for_;

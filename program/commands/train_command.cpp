@@ -1,5 +1,6 @@
 // `ringgrad train`
 #include <sched.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
@@ -312,9 +313,19 @@ void share_cores(int ranks_here) {
     set_cpu_cores(std::min(allowed, share));
 }
 
+// SIGUSR1 asks for a rank more: it waits for the launcher, who reads it, and does not end what is
+// to become one.
+void hold_requests() {
+  sigset_t requests;
+  sigemptyset(&requests);
+  sigaddset(&requests, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &requests, nullptr);
+}
+
 int train(const TrainOptions& asked) {
   for (const Preset& preset : presets())
     if (asked.preset == preset.name) return preset.train(asked);
+  if (!asked.division.elastic.empty()) hold_requests();
   const RankEnvironment here = rank_environment();
   share_cores(here.local_size);
   check_resume(asked);
