@@ -3,7 +3,9 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tests/golden_operations.h"
 
 namespace ringgrad::test {
@@ -210,6 +212,96 @@ void add_modules(Operations& all) {
   add_module<nn::Unflatten>(all, 1, Shape{2, -1});
 }
 
+Tensor flat(const std::vector<Tensor>& parts) {
+  std::vector<Tensor> all;
+  for (const Tensor& part : parts)
+    if (part) all.push_back(reshape(part, {part.numel()}));
+  return cat(all);
+}
+
+Tensor optional(const Named& in, const char* name) {
+  return in.contains(name) ? in.at(name) : Tensor();
+}
+
+// Its weights are inputs of the case, which get no gradient.
+template <class Module>
+Module& with_weights(Module& module, const Named& in) {
+  nn::NamedTensors state;
+  for (const auto& [name, value] : module.state_dict()) state.emplace_back(name, in.at(name));
+  module.to(DType::Float64);
+  module.load_state_dict(state);
+  return module;
+}
+
+template <class Module, class... Args>
+void add_recurrent(Operations& all, const char* name, Args... args) {
+  all[name] = operation([=](const Named& in) {
+    Module module(args...);
+    with_weights(module, in);
+    if constexpr (std::is_same_v<Module, nn::LSTM>) {
+      const auto [y, state] = module(in.at("x"), {optional(in, "h"), optional(in, "c")});
+      return flat({y, std::get<0>(state), std::get<1>(state)});
+    } else {
+      const auto [y, h] = module(in.at("x"), optional(in, "h"));
+      return flat({y, h});
+    }
+  });
+}
+
+void add_recurrence(Operations& all) {
+  for (const bool reverse : {false, true}) {
+    const std::string end = " " + std::to_string(reverse);
+    all["lstm_layer" + end] = operation([=](const Named& in) {
+      const auto of = lstm_layer(in.at("x"), in.at("h"), in.at("c"), in.at("w"), reverse);
+      return flat({of.y, of.h, of.c});
+    });
+    all["gru_layer" + end] = operation([=](const Named& in) {
+      const auto of = gru_layer(in.at("x"), in.at("h"), in.at("w"), in.at("b"), reverse);
+      return flat({of.y, of.h});
+    });
+    for (const auto& [kind, activation] :
+         {std::pair("tanh", RecurrentActivation::Tanh), {"relu", RecurrentActivation::Relu}})
+      all[std::string("rnn_layer ") + kind + end] =
+          operation([=, activation = activation](const Named& in) {
+            const auto of = rnn_layer(in.at("x"), in.at("h"), in.at("w"), activation, reverse);
+            return flat({of.y, of.h});
+          });
+  }
+  const nn::RecurrentOptions deep = {.num_layers = 2, .batch_first = true, .bidirectional = true};
+  add_recurrent<nn::LSTM>(all, "LSTM", 3, 2);
+  add_recurrent<nn::LSTM>(all, "LSTM deep", 3, 2, deep);
+  add_recurrent<nn::LSTM>(all, "LSTM of one", 3, 2, nn::RecurrentOptions{.bias = false});
+  add_recurrent<nn::GRU>(all, "GRU deep", 3, 2, deep);
+  add_recurrent<nn::RNN>(all, "RNN", 3, 2, nn::RecurrentOptions{.num_layers = 2});
+}
+
+void add_attention(Operations& all) {
+  for (const bool batch_first : {false, true})
+    all["MultiheadAttention " + std::to_string(batch_first)] = operation([=](const Named& in) {
+      nn::MultiheadAttention module(4, 2, {.batch_first = batch_first});
+      with_weights(module, in);
+      const auto [y, weights] =
+          module(in.at("q"), in.at("k"), in.at("v"),
+                 {.key_padding_mask = in.at("pad") > 0, .attn_mask = in.at("mask") > 0});
+      const auto [again, none] = module(in.at("q"), in.at("k"), in.at("v"),
+                                        {.key_padding_mask = in.at("pad") > 0,
+                                         .need_weights = false,
+                                         .attn_mask = in.at("mask") > 0});
+      return flat({(y + again) * 0.5, weights, none});
+    });
+  for (const bool norm_first : {false, true})
+    all["TransformerEncoderLayer " + std::to_string(norm_first)] = operation([=](const Named& in) {
+      nn::TransformerEncoderLayer module(4, 2,
+                                         {.dim_feedforward = 6,
+                                          .dropout = 0,
+                                          .activation = nn::TransformerActivation::Gelu,
+                                          .batch_first = true,
+                                          .norm_first = norm_first});
+      with_weights(module, in);
+      return module(in.at("x"), in.at("mask"));
+    });
+}
+
 }  // namespace
 
 void add_composed(Operations& all) {
@@ -218,6 +310,8 @@ void add_composed(Operations& all) {
   add_products(all);
   add_losses(all);
   add_modules(all);
+  add_recurrence(all);
+  add_attention(all);
 }
 
 }  // namespace ringgrad::test

@@ -5,9 +5,11 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/losses.h"
+#include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tests/catch.h"
 
 using namespace ringgrad;
@@ -129,6 +131,11 @@ std::vector<std::shared_ptr<nn::Module>> modules_as_in_golden_file() {
   add(nn::CosineEmbeddingLoss());
   add(nn::TripletMarginLoss());
   add(nn::GaussianNLLLoss());
+  add(nn::LSTM(3, 4, {.num_layers = 2, .batch_first = true, .dropout = 0.5}));
+  add(nn::GRU(3, 4, {.bidirectional = true}));
+  add(nn::RNN(3, 4, {.bias = false}));
+  add(nn::MultiheadAttention(4, 2));
+  add(nn::TransformerEncoder(2, 4, 2, {.dim_feedforward = 8}));
   nn::ModuleDict dict;
   dict.insert("a", nn::Conv2d(1, 2, 3));
   dict.insert("b", nn::Sequential(nn::BatchNorm2d(2)));

@@ -1,13 +1,84 @@
-// Rows for matrix products.
+// Rows for matrix products, and for the layers of recurrent networks, which are made of them.
+#include <array>
+
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/recurrent_ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/op_spec.h"
 
 namespace ringgrad::test {
 
-std::vector<OpSpec> matmul_specs() {
+namespace {
+
+// All results as one tensor: the suites go back from each tensor by itself.
+Tensors results_of(const RecurrentResult& of) {
+  Tensors all;
+  for (const Tensor& result : {of.y, of.h, of.c})
+    if (result) all.push_back(reshape(result, {result.numel()}));
+  return {cat(all)};
+}
+
+// Layers of recurrent networks, at whose formulas tests/golden/composed_ops.py looks.
+std::vector<OpSpec> recurrent_specs() {
   std::vector<OpSpec> specs;
+  const auto inputs = [](int64_t steps, int64_t samples, int64_t size, int64_t gates) {
+    return std::vector<Input>{uniform({steps, samples, gates * size}),
+                              uniform({samples, size}, -1, 1),
+                              uniform({gates * size, size}, -0.5, 0.5)};
+  };
+  const auto layers = [&](int64_t gates, void (*more)(std::vector<Input>&)) {
+    std::vector<Sample> samples;
+    for (const auto& [t, n, h] :
+         {std::array{3, 2, 5}, {1, 3, 1}, {4, 1, 17}, {2, 0, 3}, {0, 2, 3}}) {
+      std::vector<Input> all = inputs(t, n, h, gates);
+      more(all);
+      samples.push_back(Sample(all, true));
+    }
+    return samples;
+  };
+  for (const bool reverse : {false, true}) {
+    const std::string end = reverse ? " in reverse" : "";
+    specs.push_back({.name = "lstm_layer" + end,
+                     .kernels = {"lstm_cell", "lstm_cell_backward", "matmul", "add", "copy"},
+                     .run =
+                         [=](const Tensors& in) {
+                           return results_of(lstm_layer(in[0], in[1], in[3], in[2], reverse));
+                         },
+                     .samples = layers(4, [](std::vector<Input>& all) { all.push_back(all[1]); }),
+                     .terms = 20});
+    specs.push_back(
+        {.name = "gru_layer" + end,
+         .kernels = {"gru_cell", "gru_cell_backward", "matmul", "add", "copy", "sum"},
+         .run =
+             [=](const Tensors& in) {
+               return results_of(gru_layer(in[0], in[1], in[2], in[3], reverse));
+             },
+         .samples =
+             layers(3, [](std::vector<Input>& all) { all.push_back(uniform({all[2].shape[0]})); }),
+         .terms = 20});
+  }
+  specs.push_back(
+      {.name = "rnn_layer",
+       .kernels = {"tanh", "tanh_backward", "matmul", "add", "copy"},
+       .run = [](const Tensors& in) { return results_of(rnn_layer(in[0], in[1], in[2])); },
+       .samples = layers(1, [](std::vector<Input>&) {}),
+       .terms = 20});
+  specs[0].errors = {
+      error<ShapeError>("lstm_layer: the input has shape [2, 3, 8], the weight [8, 3], expected",
+                        [] {
+                          lstm_layer(zeros({2, 3, 8}), {}, {}, zeros({8, 3}));
+                        }),
+      error<ShapeError>("lstm_layer: the state has shape [2], expected [3, 2]", [] {
+        lstm_layer(zeros({2, 3, 8}), zeros({2}), {}, zeros({8, 2}));
+      })};
+  return specs;
+}
+
+}  // namespace
+
+std::vector<OpSpec> matmul_specs() {
+  std::vector<OpSpec> specs = recurrent_specs();
   const auto fails = [](const Shape& a, const Shape& b) {
     return [=] { matmul(zeros(a), zeros(b)); };
   };

@@ -1,6 +1,7 @@
 // Everything that networks and their training are made of.
 #pragma once
 
+#include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/init.h"
@@ -12,4 +13,5 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/nn/optim/weight_average.h"
 #include "ringgrad/nn/recompute.h"
+#include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tensor.h"

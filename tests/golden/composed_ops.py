@@ -176,3 +176,88 @@ def rows(random, one, module, probabilities):
     yield module(nn.Softplus(2), x=random(7))
     yield module(nn.GLU(0), x=random(4, 3))
     yield module(nn.Unflatten(1, (2, -1)), x=random(2, 6, 2))
+    yield from recurrent(random)
+    yield from attention(random)
+
+
+def recurrent(random):
+    """Layers whose inputs are the gates, which an identity as their weight makes of the module's inputs; then modules."""
+    call = torch.func.functional_call
+    steps, samples, size = 4, 3, 2
+    for reverse in (False, True):
+        turned = lambda x: x.flip(0) if reverse else x
+        end = f" {int(reverse)}"
+        flat = lambda y, *states: torch.cat([turned(y).reshape(-1)] + [s.reshape(-1) for s in states])
+        state = {"h": random(samples, size), "c": random(samples, size)}
+
+        def lstm(x, h, c, w):
+            weights = {"weight_ih_l0": torch.eye(4 * size).double(), "weight_hh_l0": w}
+            y, (h, c) = call(nn.LSTM(4 * size, size, bias=False), weights, (turned(x), (h[None], c[None])))
+            return flat(y, h, c)
+
+        yield "lstm_layer" + end, lstm, {"x": random(steps, samples, 4 * size), **state, "w": random(4 * size, size)}
+
+        def gru(x, h, w, b):
+            weights = {"weight_ih_l0": torch.eye(3 * size).double(), "weight_hh_l0": w}
+            weights |= {"bias_ih_l0": torch.zeros(3 * size).double(), "bias_hh_l0": b}
+            y, h = call(nn.GRU(3 * size, size), weights, (turned(x), h[None]))
+            return flat(y, h)
+
+        inputs = {"x": random(steps, samples, 3 * size), "h": state["h"]}
+        yield "gru_layer" + end, gru, inputs | {"w": random(3 * size, size), "b": random(3 * size)}
+        for kind in ("tanh", "relu"):
+
+            def rnn(x, h, w):
+                weights = {"weight_ih_l0": torch.eye(size).double(), "weight_hh_l0": w}
+                y, h = call(nn.RNN(size, size, nonlinearity=kind, bias=False), weights, (turned(x), h[None]))
+                return flat(y, h)
+
+            inputs = {"x": random(steps, samples, size), "h": state["h"], "w": random(size, size) / 2}
+            yield f"rnn_layer {kind}" + end, rnn, inputs
+
+    def of_module(name, made, **inputs):
+        weights = {key: random(*value.shape) / 4 for key, value in made.state_dict().items()}
+
+        def run(x, h=None, c=None, **weights):
+            state = None if h is None else h if c is None else (h, c)
+            y, state = call(made, {key: weight.detach() for key, weight in weights.items()}, (x, state))
+            return torch.cat([part.reshape(-1) for part in (y, *(state if isinstance(state, tuple) else (state,)))])
+
+        return name, run, inputs | weights
+
+    yield of_module("LSTM", nn.LSTM(3, 2), x=random(4, 2, 3))
+    deep = dict(num_layers=2, bidirectional=True, batch_first=True)
+    state = {"h": random(4, 2, 2), "c": random(4, 2, 2)}
+    yield of_module("LSTM deep", nn.LSTM(3, 2, **deep), x=random(2, 4, 3), **state)
+    yield of_module("LSTM of one", nn.LSTM(3, 2, bias=False), x=random(4, 3), h=random(1, 2), c=random(1, 2))
+    yield of_module("GRU deep", nn.GRU(3, 2, **deep), x=random(2, 4, 3), h=state["h"])
+    yield of_module("RNN", nn.RNN(3, 2, num_layers=2), x=random(4, 2, 3), h=random(2, 2, 2))
+
+
+def attention(random):
+    call = torch.func.functional_call
+
+    def weights_of(made):
+        return {key: random(*value.shape) / 4 for key, value in made.state_dict().items()}
+
+    detached = lambda weights: {key: weight.detach() for key, weight in weights.items()}
+    for batch_first in (False, True):
+        made = nn.MultiheadAttention(4, 2, batch_first=batch_first)
+
+        def attend(q, k, v, pad, mask, **weights):
+            y, of = call(made, detached(weights), (q, k, v), {"key_padding_mask": pad > 0, "attn_mask": mask > 0})
+            return torch.cat([y.reshape(-1), of.reshape(-1)])
+
+        shape = lambda places: (2, places, 4) if batch_first else (places, 2, 4)
+        inputs = {"q": random(*shape(3)), "k": random(*shape(5)), "v": random(*shape(5))}
+        inputs |= {"pad": torch.tensor([[0, 0, 1, 0, 0], [0, 0, 0, 0, 1]])}
+        inputs |= {"mask": torch.tensor([[0, 0, 0, 1, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]])}
+        yield f"MultiheadAttention {int(batch_first)}", attend, inputs | weights_of(made)
+    for norm_first in (False, True):
+        made = nn.TransformerEncoderLayer(4, 2, 6, 0.0, "gelu", batch_first=True, norm_first=norm_first)
+
+        def encode(x, mask, **weights):
+            return call(made, detached(weights), (x,), {"src_mask": mask.double()})
+
+        inputs = {"x": random(2, 3, 4), "mask": torch.tensor([[0, -9, -9], [0, 0, -9], [0, 0, 0]])}
+        yield f"TransformerEncoderLayer {int(norm_first)}", encode, inputs | weights_of(made)

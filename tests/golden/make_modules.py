@@ -105,6 +105,11 @@ MODULES = [
     nn.CosineEmbeddingLoss(),
     nn.TripletMarginLoss(),
     nn.GaussianNLLLoss(),
+    nn.LSTM(3, 4, 2, batch_first=True, dropout=0.5),
+    nn.GRU(3, 4, bidirectional=True),
+    nn.RNN(3, 4, bias=False),
+    nn.MultiheadAttention(4, 2),
+    nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2),
     nn.ModuleDict({"a": nn.Conv2d(1, 2, 3), "b": nn.Sequential(nn.BatchNorm2d(2))}),
 ]
 

@@ -1,0 +1,34 @@
+// Recurrent layers: all steps of one layer in one direction, as one node of the tape. The products
+// of the inputs and their weights, which do not wait for one another, are the caller's: one
+// linear() for all steps. nn/recurrent.h has the modules.
+//
+// x [T, N, G H] are the inputs' parts of the gates, with their biases, of T steps and N samples; h
+// and c [N, H] the state at first, or undefined, which is 0; weight [G H, H], bias [G H] or
+// undefined. With `reverse` the steps go from the last to the first. The result is y [T, N, H] and
+// the last state. Autocast decides x's dtype, in which all of it is computed. Throws ShapeError,
+// DTypeError, DeviceError.
+#pragma once
+
+#include "ringgrad/core/tensor.h"
+
+namespace ringgrad {
+
+struct RecurrentResult {
+  Tensor y;
+  Tensor h;
+  Tensor c;  // of lstm_layer()
+};
+
+// G = 4: i, f, g, o (Hochreiter & Schmidhuber 1997).
+RecurrentResult lstm_layer(const Tensor& x, const Tensor& h, const Tensor& c, const Tensor& weight,
+                           Flag reverse = false);
+// G = 3: r, z, n (Cho et al. 2014). The bias is the state's, whose part of n is multiplied by r.
+RecurrentResult gru_layer(const Tensor& x, const Tensor& h, const Tensor& weight,
+                          const Tensor& bias = {}, Flag reverse = false);
+// G = 1: h = tanh(x + h weightᵀ), or relu (Elman 1990).
+enum class RecurrentActivation : uint8_t { Tanh, Relu };
+RecurrentResult rnn_layer(const Tensor& x, const Tensor& h, const Tensor& weight,
+                          RecurrentActivation activation = RecurrentActivation::Tanh,
+                          Flag reverse = false);
+
+}  // namespace ringgrad

@@ -1,0 +1,105 @@
+// Attention and the encoder of a transformer (Vaswani et al. 2017), with PyTorch's names and state.
+#pragma once
+
+#include <tuple>
+
+#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/sequential.h"
+
+namespace ringgrad::nn {
+
+struct MultiheadAttentionOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  double dropout = 0;  // of the weights, in training
+  bool bias = true;
+  bool batch_first = false;
+};
+
+struct AttentionOptions {
+  Tensor key_padding_mask = {};  // bool [N, S], true where a key is left out; or what is added
+  bool need_weights = true;
+  Tensor attn_mask = {};  // the same of [L, S], or of each sample and head [N H, L, S]
+};
+
+// The last projection, under the name that PyTorch's text has for it.
+class NonDynamicallyQuantizableLinear : public Linear {
+  using Linear::Linear;
+};
+
+// softmax(q kᵀ / √d) v in num_heads parts of d = embed_dim / num_heads features, between
+// projections of all: q [L, N, embed_dim], k and v [S, N, embed_dim], or with batch_first N in
+// front, or without N. (y as q, and the weights, mean over the heads, [N, L, S], undefined where
+// they are not needed.)
+class MultiheadAttention : public Module {
+ public:
+  MultiheadAttention(Int64 embed_dim, Int64 num_heads, MultiheadAttentionOptions options = {});
+  using Module::forward;
+  std::tuple<Tensor, Tensor> operator()(const Tensor& q, const Tensor& k, const Tensor& v,
+                                        const AttentionOptions& options = {});
+
+  Parameter in_proj_weight;  // [3 embed_dim, embed_dim]: of q, k and v
+  Parameter in_proj_bias;    // [3 embed_dim] or undefined
+  NonDynamicallyQuantizableLinear out_proj;
+
+ private:
+  int64_t embed_dim_;
+  int64_t num_heads_;
+  MultiheadAttentionOptions options_;
+};
+
+enum class TransformerActivation : uint8_t { Relu, Gelu };
+struct TransformerOptions {
+  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  int64_t dim_feedforward = 2048;
+  double dropout = 0.1;
+  TransformerActivation activation = TransformerActivation::Relu;
+  double layer_norm_eps = 1e-5;
+  bool batch_first = false;
+  bool norm_first = false;
+  bool bias = true;
+};
+
+// Attention of x [T, N, d_model] (N in front with batch_first) to itself, then two linear layers,
+// each with its shortcut and layer norm. src_mask and src_key_padding_mask as AttentionOptions'.
+class TransformerEncoderLayer : public Module {
+ public:
+  TransformerEncoderLayer(Int64 d_model, Int64 nhead, TransformerOptions options = {});
+  Tensor forward(const Tensor& x) override { return forward(x, {}); }
+  Tensor forward(const Tensor& x, const Tensor& src_mask, const Tensor& src_key_padding_mask = {});
+  using Module::operator();
+  Tensor operator()(const Tensor& x, const Tensor& src_mask,
+                    const Tensor& src_key_padding_mask = {}) {
+    return forward(x, src_mask, src_key_padding_mask);
+  }
+
+  MultiheadAttention self_attn;
+  Linear linear1;
+  Dropout dropout;
+  Linear linear2;
+  LayerNorm norm1;
+  LayerNorm norm2;
+  Dropout dropout1;
+  Dropout dropout2;
+
+ private:
+  TransformerOptions options_;
+};
+
+// num_layers of them, each with weights of its own.
+class TransformerEncoder : public Module {
+ public:
+  TransformerEncoder(Int64 num_layers, Int64 d_model, Int64 nhead, TransformerOptions options = {});
+  Tensor forward(const Tensor& x) override { return forward(x, {}); }
+  Tensor forward(const Tensor& x, const Tensor& mask, const Tensor& src_key_padding_mask = {});
+  using Module::operator();
+  Tensor operator()(const Tensor& x, const Tensor& mask, const Tensor& src_key_padding_mask = {}) {
+    return forward(x, mask, src_key_padding_mask);
+  }
+
+  ModuleList layers;
+};
+
+// [size, size]: 0 where a place may look, up to itself, and -∞ behind it, for attn_mask.
+Tensor generate_square_subsequent_mask(Int64 size, TensorOptions options = {});
+
+}  // namespace ringgrad::nn
