@@ -29,8 +29,8 @@ void add_functions(Operations& all) {
   all["round"] = of_x(round);
   all["trunc"] = of_x([](const Tensor& x) { return x.trunc(); });
   all["sign"] = of_x(sign);
-  all["clamp from"] = of_x([](const Tensor& x) { return x.clamp(0.25); });
-  all["clamp to"] = of_x([](const Tensor& x) { return clamp_max(x, 0.25); });
+  all["clamp from"] = of_x([](const Tensor& x) { return x.clamp(0.3); });
+  all["clamp to"] = of_x([](const Tensor& x) { return clamp_max(x, 0.3); });
   all["mish"] = of_x(mish);
   all["hardswish"] = of_x(hardswish);
   all["hardsigmoid"] = of_x(hardsigmoid);

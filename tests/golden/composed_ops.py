@@ -16,9 +16,9 @@ def rows(random, one, module, probabilities):
         yield name, function, {"x": whole}
         yield from one(name, function, *some)
     yield "sign", lambda x: torch.sign(x), {"x": torch.tensor([3, 0, -7])}
-    yield from one("clamp from", lambda x: x.clamp(min=0.25), *some)
-    yield from one("clamp to", lambda x: x.clamp_max(0.25), *some)
-    yield "clamp from", lambda x: x.clamp(min=0.25), {"x": torch.tensor([-1e300, 1e300], dtype=torch.float64)}
+    yield from one("clamp from", lambda x: x.clamp(min=0.3), *some)
+    yield from one("clamp to", lambda x: x.clamp_max(0.3), *some)
+    yield "clamp from", lambda x: x.clamp(min=0.3), {"x": torch.tensor([-1e300, 1e300], dtype=torch.float64)}
     for name, function in (
         ("mish", F.mish),
         ("hardswish", F.hardswish),
@@ -133,6 +133,8 @@ def rows(random, one, module, probabilities):
             sign = torch.where(random(*shape) > 0, 1, -1)
             hinge = lambda x, s: F.hinge_embedding_loss(x, s, 0.75, **k)
             yield f"hinge_embedding_loss {reduction}", hinge, {"x": x, "s": sign}
+            at_the_margin = {"x": torch.full(shape, 0.75).double(), "s": -torch.ones(shape).long()}
+            yield f"hinge_embedding_loss {reduction}", hinge, at_the_margin
             soft = lambda x, s: F.soft_margin_loss(x, s, **k)
             yield f"soft_margin_loss {reduction}", soft, {"x": x, "s": sign}
             ranking = lambda a, b, s: F.margin_ranking_loss(a, b, s, 0.25, **k)
