@@ -223,21 +223,7 @@ KERNEL(randint, (const Tensor& x, const Tensor& state, int64_t low, uint64_t ran
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
 
 // ---- optimizers, over flat arrays [n] -----------------------------------------------------------
-// lr and step are as sgd_step's.
-struct AdamStepOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  // AdamW (Loshchilov & Hutter 2019): param -= lr weight_decay param instead of adding to g.
-  bool decoupled = false;
-};
-// Adam (Kingma & Ba 2015, Algorithm 1) with t = step + 1:
-//   m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²
-//   param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
-KERNEL(adam_step, (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                   const Tensor& lr, const Tensor& step, const AdamStepOptions& options));
-// The three below take their weight decay from the gradient, g +=
+// lr and step are as sgd_step's. The three below take their weight decay from the gradient, g +=
 // weight_decay param, as Adam does, and an undefined array where an option makes it needless.
 struct RmspropStepOptions {
   double alpha = 0.99;

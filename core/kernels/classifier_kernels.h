@@ -194,6 +194,19 @@ struct SgdStepOptions {
 // buffer is undefined when momentum is 0: param -= lr g.
 KERNEL(sgd_step, (const Tensor& param, const Tensor& buffer, const Tensor& grad, const Tensor& lr,
                   const Tensor& step, const SgdStepOptions& options));
+struct AdamStepOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  // AdamW (Loshchilov & Hutter 2019): param -= lr weight_decay param instead of adding to g.
+  bool decoupled = false;
+};
+// Adam (Kingma & Ba 2015, Algorithm 1) with t = step + 1:
+//   m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²
+//   param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
+KERNEL(adam_step, (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
+                   const Tensor& lr, const Tensor& step, const AdamStepOptions& options));
 
 #undef KERNEL
 

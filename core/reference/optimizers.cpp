@@ -1,4 +1,6 @@
-// Reference: the step of SGD, element by element.
+// Reference: the steps of SGD and Adam, element by element.
+#include <cmath>
+
 #include "ringgrad/core/reference/descend.h"
 
 namespace ringgrad::reference {
@@ -16,7 +18,27 @@ void sgd_step(Stream, const Tensor& param, const Tensor& buffer_in, const Tensor
   });
 }
 
+void adam_step(Stream, const Tensor& param, const Tensor& m_in, const Tensor& v_in,
+               const Tensor& grad, const Tensor& lr_in, const Tensor& step,
+               const kernels::AdamStepOptions& o) {
+  const Results<double> p(flat(param));
+  const Results<double> m(flat(m_in));
+  const Results<double> v(flat(v_in));
+  const double lr = number_in(lr_in);
+  const double t = number_in(step) + 1;
+  descend(param, grad, lr, o.decoupled ? 0 : o.weight_decay, [&](int64_t i, double g) {
+    const double mean = o.beta1 * m(i) + (1 - o.beta1) * g;
+    const double square = o.beta2 * v(i) + (1 - o.beta2) * g * g;
+    m(i) = mean;
+    v(i) = square;
+    const double root = std::sqrt(square / (1 - std::pow(o.beta2, t)));
+    const double decay = o.decoupled ? o.weight_decay * p(i) : 0;
+    return mean / (1 - std::pow(o.beta1, t)) / (root + o.eps) + decay;
+  });
+}
+
 REFERENCE(sgd_step);
+REFERENCE(adam_step);
 
 }  // namespace
 }  // namespace ringgrad::reference

@@ -27,7 +27,7 @@
 #include "ringgrad/models/cifar_resnet.h"
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/nn/checkpoint.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/sgd_and_adam.h"
 
 namespace ringgrad {
 namespace {

@@ -1,4 +1,4 @@
-// Adam and AdamW, RMSprop, Adagrad and Adadelta: options in, one kernel per range.
+// RMSprop, Adagrad, Adadelta and AdamW: options in, one kernel per range.
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/core/base/check.h"
 
@@ -38,22 +38,6 @@ Names adadelta_names(const AdadeltaOptions& o) {
   return {"square_avg", "acc_delta"};
 }
 
-using AdamGroups = std::vector<ParamGroup<AdamOptions>>;
-
-template <class Spec>
-std::vector<Spec> adam_specs(const char* name, const AdamGroups& groups) {
-  std::vector<Spec> all;
-  for (const auto& [parameters, options] : groups) {
-    const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-    CHECK(is_beta(options.betas.first) && is_beta(options.betas.second), name, ": the betas are ",
-          options.betas.first, " and ", options.betas.second, ", expected values in [0, 1)");
-    CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps,
-          ", weight decay ", options.weight_decay, ", expected at least 0");
-    all.push_back({parameters, options.lr, {"exp_avg", "exp_avg_sq"}});
-  }
-  return all;
-}
-
 }  // namespace
 
 RMSprop::RMSprop(ParameterList parameters, RMSpropOptions options)
@@ -91,25 +75,6 @@ Adadelta::Adadelta(std::vector<ParamGroup<AdadeltaOptions>> groups)
 void Adadelta::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   kernels::adadelta_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
                          step_tensor(), options_[group]);
-}
-
-Adam::Adam(const char* name, AdamGroups groups, bool decoupled)
-    : Optimizer(name, adam_specs<GroupSpec>(name, groups)) {
-  for (const auto& [parameters, options] : groups)
-    options_.push_back({.beta1 = options.betas.first,
-                        .beta2 = options.betas.second,
-                        .eps = options.eps,
-                        .weight_decay = options.weight_decay,
-                        .decoupled = decoupled});
-}
-
-Adam::Adam(ParameterList parameters, AdamOptions options)
-    : Adam(AdamGroups{{std::move(parameters), options}}) {}
-Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam("Adam", std::move(groups), false) {}
-
-void Adam::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::adam_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
-                     step_tensor(), options_[group]);
 }
 
 static std::vector<ParamGroup<AdamOptions>> as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {

@@ -1,34 +1,10 @@
-// All optimizers but Muon and L-BFGS: SGD, Adam, and those that came between them.
+// All optimizers but Muon: SGD and Adam, and those that came between them.
 #pragma once
 
-#include <utility>
-
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/nn/optim/sgd.h"
+#include "ringgrad/nn/optim/sgd_and_adam.h"
 
 namespace ringgrad::optim {
-
-// Adam (Kingma & Ba 2015).
-struct AdamOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0;
-};
-
-class Adam : public Optimizer {
- public:
-  explicit Adam(ParameterList parameters, AdamOptions options = {});
-  explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
-
- protected:
-  Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups, bool decoupled);
-  // kernels::adam_step; state: "exp_avg" and "exp_avg_sq", the paper's m and v.
-  void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
-
- private:
-  std::vector<kernels::AdamStepOptions> options_;
-};
 
 // Adam with the weight decay taken out of the gradient (Loshchilov & Hutter 2019).
 struct AdamWOptions {

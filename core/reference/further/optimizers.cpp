@@ -1,4 +1,4 @@
-// Reference: the steps of Adam, RMSprop, Adagrad and Adadelta.
+// Reference: the steps of RMSprop, Adagrad and Adadelta.
 #include <cmath>
 
 #include "ringgrad/core/kernels.h"
@@ -6,25 +6,6 @@
 
 namespace ringgrad::reference {
 namespace {
-
-void adam_step(Stream, const Tensor& param, const Tensor& m_in, const Tensor& v_in,
-               const Tensor& grad, const Tensor& lr_in, const Tensor& step,
-               const kernels::AdamStepOptions& o) {
-  const Results<double> p(flat(param));
-  const Results<double> m(flat(m_in));
-  const Results<double> v(flat(v_in));
-  const double lr = number_in(lr_in);
-  const double t = number_in(step) + 1;
-  descend(param, grad, lr, o.decoupled ? 0 : o.weight_decay, [&](int64_t i, double g) {
-    const double mean = o.beta1 * m(i) + (1 - o.beta1) * g;
-    const double square = o.beta2 * v(i) + (1 - o.beta2) * g * g;
-    m(i) = mean;
-    v(i) = square;
-    const double root = std::sqrt(square / (1 - std::pow(o.beta2, t)));
-    const double decay = o.decoupled ? o.weight_decay * p(i) : 0;
-    return mean / (1 - std::pow(o.beta1, t)) / (root + o.eps) + decay;
-  });
-}
 
 void rmsprop_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor& m_in,
                   const Tensor& buffer_in, const Tensor& grad, const Tensor& lr, const Tensor&,
@@ -72,7 +53,6 @@ void adadelta_step(Stream, const Tensor& param, const Tensor& v_in, const Tensor
   });
 }
 
-REFERENCE(adam_step);
 REFERENCE(rmsprop_step);
 REFERENCE(adagrad_step);
 REFERENCE(adadelta_step);

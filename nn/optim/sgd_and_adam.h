@@ -1,5 +1,7 @@
-// SGD. Each update is one kernel over an arena's range (optimizer.h).
+// SGD and Adam. Each update is one kernel over an arena's range (optimizer.h).
 #pragma once
+
+#include <utility>
 
 #include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/nn/optim/optimizer.h"
@@ -29,6 +31,28 @@ class SGD : public Optimizer {
 
  private:
   std::vector<kernels::SgdStepOptions> options_;
+};
+
+// Adam (Kingma & Ba 2015).
+struct AdamOptions {
+  double lr = 1e-3;
+  std::pair<double, double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+class Adam : public Optimizer {
+ public:
+  explicit Adam(ParameterList parameters, AdamOptions options = {});
+  explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
+
+ protected:
+  Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups, bool decoupled);
+  // kernels::adam_step; state: "exp_avg" and "exp_avg_sq", the paper's m and v.
+  void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
+
+ private:
+  std::vector<kernels::AdamStepOptions> options_;
 };
 
 }  // namespace ringgrad::optim
