@@ -71,8 +71,10 @@ TEST_CASE("losses of classes take indices, or probabilities", "[quick]") {
   const Tensor certain = one_hot(target, 3);
   CHECK(difference(nn::CrossEntropyLoss()(x, certain), values(cross_entropy(x, target)),
                    {DType::Float32, 3}) == "");
-  require_error<ShapeError>("cross_entropy: the input has shape [4, 3], the probabilities [4]",
-                            [&] { cross_entropy(x, rand({4})); });
+  require_error<ShapeError>("cross_entropy: the input has shape [4, 3], the probabilities [4, 2]",
+                            [&] {
+                              cross_entropy(x, rand({4, 2}));
+                            });
 }
 
 TEST_CASE("weights of 16-bit losses are rounded once", "[quick]") {

@@ -5,6 +5,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/class_loss.h"
 #include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -157,9 +158,6 @@ static Tensor of_probabilities(const Tensor& x_, const Tensor& target,
                                                : losses;
 }
 
-[[maybe_unused]] static const bool registered = [] {
-  cross_entropy_of_probabilities = of_probabilities;
-  return true;
-}();
+BEFORE_MAIN(class_probabilities, cross_entropy_of_probabilities = of_probabilities);
 
 }  // namespace ringgrad

@@ -76,7 +76,8 @@ Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOpt
   CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
         "cross_entropy: the label smoothing is ", options.label_smoothing,
         ", expected a number in [0, 1]");
-  if (cross_entropy_of_probabilities && target_ && is_floating(target_.dtype()))
+  if (cross_entropy_of_probabilities && x_ && target_ && is_floating(target_.dtype()) &&
+      target_.dim() == x_.dim())
     return cross_entropy_of_probabilities(x_, target_, options);
   return over_class_rows(
       "cross_entropy", x_, target_, options,
