@@ -329,7 +329,7 @@ MISTAKES = {
             "backward forgets the units",
             [
                 ("  kernels::affine(packed, packed, unit, 0);\n", ""),
-                ("  kernels::affine(packed, packed, 1 / unit, 0);\n", "  (void)unit;\n"),
+                ("  if (unit != 0) kernels::affine(packed, packed, 1 / unit, 0);", "  (void)unit;"),
             ],
             "weigh 8, 2 and 1",
         ),
