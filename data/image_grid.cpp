@@ -38,7 +38,8 @@ void move_ranges(const Tensor& images, const ImageGridOptions& o) {
   const int64_t parts = o.scale_each ? images.size(0) : 1;
   const int64_t part = images.numel() / parts;
   for (int64_t i = 0; i < parts; ++i) {
-    float *const begin = x + i * part, *const end = begin + part;
+    float* const begin = x + i * part;
+    float* const end = begin + part;
     const auto [least, most] = std::minmax_element(begin, end);
     move_range(begin, end, o.value_range.value_or(std::pair<double, double>(*least, *most)));
   }
@@ -78,7 +79,7 @@ Tensor make_grid(const Tensor& images_, const ImageGridOptions& o) {
 void save_image(const Tensor& images, const std::filesystem::path& path,
                 const ImageGridOptions& options) {
   const std::string suffix = path.extension().string();
-  CHECK(suffix == ".png" || suffix == ".ppm", "save_image: ", path.string(),
+  CHECK(suffix == ".png" || suffix == ".ppm" || suffix.empty(), "save_image: ", path.string(),
         ", expected a name that ends in .png or .ppm");
   const Tensor grid = make_grid(images, options);
   const int64_t height = grid.size(1);
@@ -89,7 +90,7 @@ void save_image(const Tensor& images, const std::filesystem::path& path,
     for (uint8_t& pixel : pixels)  // NaN is black
       pixel = static_cast<uint8_t>(std::min(std::max(*x++ * 255 + 0.5F, 0.0F), 255.0F));
   }
-  if (suffix == ".png") return write_text(path, png_file(pixels.data(), 3, height, width));
+  if (suffix != ".ppm") return write_text(path, png_file(pixels.data(), 3, height, width));
   std::string text = str("P6 ", width, ' ', height, " 255\n");
   for (int64_t i = 0; i < height * width; ++i)
     for (int64_t c = 0; c < 3; ++c)

@@ -26,8 +26,9 @@ struct ImageGridOptions {
 // Throws ShapeError where there is none.
 Tensor make_grid(const Tensor& images, const ImageGridOptions& options = {});
 
-// The grid as a .png or .ppm file: floating values from 0 to 1 become bytes, uint8 ones are bytes.
-// Throws IoError, a file of that name is then as it was; Error on another name.
+// The grid as a .png or .ppm file, a PNG where the name has no ending, such as a pipe's: floating
+// values from 0 to 1 become bytes, uint8 ones are bytes. Throws IoError, a file of that name is
+// then as it was; Error on another name.
 void save_image(const Tensor& images, const std::filesystem::path& path,
                 const ImageGridOptions& options = {});
 

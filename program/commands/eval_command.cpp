@@ -201,7 +201,8 @@ void add_options(CLI::App* app, EvalOptions& o) {
       app->add_option("--worst", o.worst, "show so many of the images that it gets most wrong");
   worst->check(CLI::Range(1, static_cast<int>(kWorst)));
   const auto is_picture = [](const std::string& name) -> std::string {
-    const bool fits = name.ends_with(".png") || name.ends_with(".ppm");
+    const std::string ending = std::filesystem::path(name).extension().string();
+    const bool fits = ending == ".png" || ending == ".ppm" || ending.empty();
     return fits ? "" : name + ": expected a name that ends in .png or .ppm";
   };
   app->add_option("--out", o.out, "--worst's picture (default: worst.png beside the weights)")
