@@ -220,7 +220,7 @@ TEST_CASE("whoever waits for a letter learns that it cannot come",
     } else if (end == 2) {
       group.barrier().wait();
     }
-    if (end == 3) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (end == 3) std::this_thread::sleep_for(std::chrono::seconds(2));  // so that it is asked
   });
   CAPTURE(errors[0]);
   const char* why[] = {"rank 1 has left the group", "rank 1 failed with an exception", "enough",

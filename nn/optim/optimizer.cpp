@@ -58,15 +58,19 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   step_ = zeros({}, {.dtype = DType::Int64, .device = all[0].device()});
   for (Group& group : groups_) {
     group.lr_tensor = full({}, group.lr, {.dtype = DType::Float64, .device = all[0].device()});
+    current_ranges(group);
   }
 }
 
 void Optimizer::share(std::shared_ptr<const StepShare> share) {
   CHECK(steps_elements(), name_,
         ": a step needs whole parameters, so ranks cannot step a part each; use another optimizer");
-  for (const Group& group : groups_)
-    CHECK(group.state.empty(), name_, ": share() after the first step, expected before it");
+  CHECK(step_.item<int64_t>() == 0, name_, ": share() after the first step, expected before it");
   share_ = std::move(share);
+  for (Group& group : groups_) {
+    group.state.clear();
+    current_ranges(group);
+  }
 }
 
 void Optimizer::take_in_unfrozen() {
