@@ -19,7 +19,7 @@ ByteReader::ByteReader(const std::filesystem::path& file, Mode mode) : file_(fil
 }
 
 std::string ByteReader::at(uint64_t position) const {
-  return str(file_.path().string(), ": byte ", position, packed() ? " (unpacked)" : "");
+  return str(path(), ": byte ", position, packed() ? " (unpacked)" : "");
 }
 
 size_t ByteReader::read(std::span<uint8_t> out) {

@@ -130,11 +130,10 @@ void Optimizer::update_range(int group, const ArenaRange& range, const StateRang
     if (end == first) continue;
     const bool all = end - first == count;
     const int64_t run_begin = all ? 0 : range.offsets[first];
-    const int64_t run_end =
-        all ? range.values.numel() : range.offsets[end - 1] + parameter(end - 1).numel();
+    const int64_t run_end = all ? state.numel : range.offsets[end - 1] + parameter(end - 1).numel();
     const int64_t begin = std::max(run_begin, state.begin);
     const int64_t numel = std::min(run_end, state.end) - begin;
-    if (numel == range.values.numel()) return update(group, range, state.arrays);
+    if (numel == state.numel) return update(group, range, state.arrays);
     if (numel <= 0) continue;
     const auto part = [&](const Tensor& flat, int64_t from) {
       return flat.as_strided({numel}, {1}, flat.storage_offset() + begin - from);
