@@ -201,7 +201,7 @@ int fit(const FitOptions& options) {
       } catch (const Error& error) {  // a network of which nothing can be computed again
         if (!recompute) throw;
         message("note    {}", error.what());
-        continue;
+        break;
       }
       fits.push_back(found.first);
       for (const bool zero : {false, true})
