@@ -6,8 +6,8 @@
 //   DistributedDataParallel ddp(net, group);
 //   ShardedOptimizer<optim::AdamW> optimizer(group, ddp.named_parameters(), optim::AdamWOptions{});
 //
-// Of Adam's two numbers for each parameter a rank of n keeps the n-th part. What travels in a step
-// is half of what the gradients' sums do, and it travels after the step.
+// Of Adam's two numbers for each parameter each of n ranks keeps an n-th. After the step the
+// parameters travel, half as many bytes as the sums of gradients have taken.
 #pragma once
 
 #include <utility>
