@@ -26,7 +26,7 @@ from pathlib import Path
 
 import results
 
-sys.path.insert(0, str(results.ROOT / "tests"))
+sys.path.insert(0, str(results.ROOT / "tests/program"))
 sys.argv, arguments = [sys.argv[0], str(results.RINGGRAD)], sys.argv[1:]  # program_case takes the program from there
 from program_case import write_tiny
 

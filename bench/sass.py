@@ -150,7 +150,7 @@ def step_model(rates, batch, launches):
 
 
 def launches_of_step():
-    text = (ROOT / "tests" / "cuda_launches_test.cpp").read_text()
+    text = (ROOT / "tests" / "cuda" / "cuda_launches_test.cpp").read_text()
     return int(re.search(r"counts\.launches <= (\d+)", text)[1])
 
 

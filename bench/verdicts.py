@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Is the verdict at the end of a run right? Puts trouble into runs, many times, and counts: verdicts.py RINGGRAD [rounds].
 
-The tables of tests/verdict_cases.py, then real runs: those of that file, and such as need the machine for themselves (a
+The tables of tests/program/verdict_cases.py, then real runs: those of that file, and such as need the machine for themselves (a
 quota of processor time, a program beside a rank, healthy runs). Prints a row for each kind: runs, right, wrong, silent."""
 
 import contextlib, json, os, pathlib, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/program"))
 from verdict_cases import REAL, TABLES, write
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()

@@ -39,11 +39,11 @@ GOOD = {
     "program/train/training.h": "#pragma once\n",
     "program/lint/lint.h": "#pragma once\n",
     "program/lint/mistakes.h": '#include "ringgrad/program/lint/lint.h"\n',
-    "tests/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
+    "tests/kernels/op_specs.cpp": '#include "ringgrad/nn/module.h"\nrow({.name = "add", .kernels = {"add"}});\n'
     'row.kernels = {op, op + "_backward"};\nrow(op = "exp");\n',
 }
 
-SPECS = GOOD["tests/op_specs.cpp"]
+SPECS = GOOD["tests/kernels/op_specs.cpp"]
 NATIVE_EXP = "REGISTER_KERNEL(exp, CPU, Native, f);\n"
 # The other one stands in distributed/data_parallel.cpp; in an unnamed namespace, or nested, it would be fine.
 ONE_TYPE = "namespace ringgrad {\nstruct Plan { int size; };\n}  // namespace ringgrad\n"
@@ -60,7 +60,7 @@ MUTANTS = [
     ("layers", "distributed/collectives/ring.cpp", '#include "ringgrad/core/tensor.h"\n#include "ringgrad/nn/module.h"\n', 2),
     ("layers", "distributed/collectives/ring.cpp", LONG_ARROW, 1),
     ("layers", "distributed/data_parallel.cpp", LONG_ARROW, 1),
-    ("layers", "nn/module.cpp", '#include "ringgrad/tests/op_specs.cpp"\n', 1),
+    ("layers", "nn/module.cpp", '#include "ringgrad/tests/kernels/op_specs.cpp"\n', 1),
     ("layers", "models/resnet.h", '#include "ringgrad/program/train/training.h"\n', 1),
     ("optional", "program/gan/gan.h", '#include "ringgrad/program/lint/lint.h"\n', 1),
     ("optional", "program/command_line.h", '#include "ringgrad/program/lint/lint.h"\n', 1),
@@ -91,7 +91,7 @@ MUTANTS = [
     ("columns", "core/wide.cpp", "\nint " + "x" * 97 + ";\n", 2),
     ("one_a_line", "core/pair.cpp", "\nvoid f() {\n  const int a = 1, b = 2;\n}\n", 3),
     ("one_a_line", "core/pair.cpp", "\nvoid f() {\n  a.low = 1, a.high += g(2);\n}\n", 3),
-    ("formatting", "tests/.clang-format", "ColumnLimit: 40\n", 2, "tests/op_specs.cpp"),
+    ("formatting", "tests/.clang-format", "ColumnLimit: 40\n", 2, "tests/kernels/op_specs.cpp"),
     ("budget", "core/long.cpp", "int x;\n" * 101, 1, "tests/architecture_sizes.py"),
     ("budget", "cuda_kernels/emulator/long.h", "#pragma once\n" + "int x;\n" * 101, 1, "tests/architecture_sizes.py"),
     ("book", "distributed/os/socket.h", "int x;\n" * (architecture_sizes.MAX_BOOK // 3 + 1), 1, "CMakeLists.txt"),
@@ -112,8 +112,8 @@ MUTANTS = [
     ("kernels", "core/cpu/add.cpp", "// " + GOOD["core/cpu/add.cpp"].splitlines()[-1], 2, "core/kernels.h"),
     ("kernels", "core/cpu/add.cpp", NATIVE_EXP.replace("Native", "Vendor"), 2, "core/kernels.h"),
     ("kernels", "core/cpu/exp.cpp", NATIVE_EXP, 5, "core/kernels.h"),
-    ("kernels", "tests/op_specs.cpp", SPECS.replace('"add"', '"sub"'), 2, "core/kernels.h"),
-    ("kernels", "tests/op_specs.cpp", SPECS.replace(' + "_backward"', ""), 5, "core/kernels.h"),
+    ("kernels", "tests/kernels/op_specs.cpp", SPECS.replace('"add"', '"sub"'), 2, "core/kernels.h"),
+    ("kernels", "tests/kernels/op_specs.cpp", SPECS.replace(' + "_backward"', ""), 5, "core/kernels.h"),
     ("names", "nn/module.cpp", "\n" + ONE_TYPE, 3),
     ("names", "tests/tile_test.cpp", ONE_TYPE.replace("{ int", "final { int"), 2),
 ]

@@ -255,7 +255,7 @@ def device_code(tree):
     breaches = []
     for source in tree.cpp:
         for line, path, _ in source.includes:
-            if path.endswith(".cuh") and source.folder != "cuda_kernels" and not source.path.startswith("tests/emulator_"):
+            if path.endswith(".cuh") and source.folder != "cuda_kernels" and not source.path.startswith("tests/cuda/emulator_"):
                 breaches.append(
                     Breach(
                         source.path,
@@ -394,7 +394,7 @@ def kernels(tree):
                 declared.append((match[1], source.path, text.count("\n", 0, match.start()) + 1))
         elif source.path.startswith("core/cpu/"):
             registered |= registered_kernels(text, lists)
-        elif re.match(r"tests/op_specs\w*\.cpp$", source.path):
+        elif re.match(r"tests/kernels/op_specs\w*\.cpp$", source.path):
             tested |= mentioned_kernels(text)
     breaches = []
     for name, path, line in declared:
@@ -403,7 +403,7 @@ def kernels(tree):
             breaches.append(Breach(path, line, f"kernel {name} has no native CPU implementation", mend))
         if name not in tested:
             mend = f'name it in the .kernels = {{"{name}", …}} of the row that reaches it'
-            breaches.append(Breach(path, line, f"kernel {name} is in no row of tests/op_specs*.cpp", mend))
+            breaches.append(Breach(path, line, f"kernel {name} is in no row of tests/kernels/op_specs*.cpp", mend))
     return 2 * len(declared), breaches
 
 

@@ -2,7 +2,7 @@
 // for whose instructions there are kernels: where there is none, or not one of them has found as
 // many GPUs as it wants, they are skipped (77), which is not to pass.
 #define CATCH_CONFIG_RUNNER
-#include "ringgrad/tests/cuda_util.h"
+#include "ringgrad/tests/cuda/cuda_util.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -59,7 +59,7 @@ def main():
                "what is right before what is fast", said)
         expect("cuda_nccl: left out: left out for want of GPUs: 6 of 6 cases" in said, "NCCL's tests left out", said)
         expect("cuda_nccl: passed" not in said and "op: passed" in said, "that only to be called passed which has", said)
-        tests = {path.stem.removesuffix("_test") for path in SCRIPT.parent.parent.glob("tests/*_test.cpp")
+        tests = {path.stem.removesuffix("_test") for path in SCRIPT.parent.parent.glob("tests/*/*_test.cpp")
                  if "[cuda]" in path.read_text() and not path.stem.startswith("emulator_")} - {"vendor"}  # emulated
         left_out = tests - set(order)
         expect(tests and not left_out, f"all that a GPU can run, with {sorted(left_out)}", said)

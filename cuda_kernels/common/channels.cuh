@@ -89,8 +89,8 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 // Blocks are narrow because nothing else runs while the last block merges: its threads share out
 // the segments of each channel, and the fewer channels a block has, the more threads serve each of
 // them. A merge waits once for memory. Of ResNet-18's images (batch 512, bfloat16, an H200's 132
-// multiprocessors), the merges that follow each other, which tests/emulator_merges_test.cpp counts,
-// and the microseconds of a forward batch norm, statistics and apply:
+// multiprocessors), the merges that follow each other, which tests/cuda/emulator_merges_test.cpp
+// counts, and the microseconds of a forward batch norm, statistics and apply:
 //
 //                   merges by 32 columns,             merges by 8 columns,
 //   images          one state at a time    measured   8 states at a time    predicted,

@@ -1,6 +1,6 @@
 // cuDNN's batch normalisation in training, forward with ReLU and residual in the same graph, beside
 // ours in batch_norm.cu. Its engines are compiled at run time: without a GPU they are only found
-// (tests/cudnn_plans_test.cpp).
+// (tests/cuda/cudnn_plans_test.cpp).
 //
 // Backward, ReLU's gradient is a kernel of ours in front of it. cuDNN 9.19 has an engine for both
 // in one, but reads the mask from memory, even where the graph computes it from y: from address 0.

@@ -1,5 +1,5 @@
 // cuDNN's convolutions, beside ours in conv2d.cu. Plans are checked without a GPU
-// (tests/cudnn_plans_test.cpp).
+// (tests/cuda/cudnn_plans_test.cpp).
 //
 // Of the plans that keep our promises (cudnn_graph.h) the fastest on this device runs, and autotune
 // measures it against our kernel. Two fusions that cuDNN has are left out, because of what they

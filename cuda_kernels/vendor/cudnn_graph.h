@@ -1,7 +1,7 @@
 // cuDNN's graph API as far as our kernels need it: operations on tensors make a graph, cuDNN names
 // the engines that could run it, the best by its own estimate first, and an engine with its
 // settings becomes a plan. Private to this folder and its tests. Plans are checked without a GPU
-// (tests/cudnn_plans_test.cpp).
+// (tests/cuda/cudnn_plans_test.cpp).
 #pragma once
 
 #include <deque>

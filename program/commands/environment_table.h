@@ -1,5 +1,5 @@
 // The environment variables that the library and the program read: one table, which
-// tests/environment_test.py compares with the sources.
+// tests/program/environment_test.py compares with the sources.
 #pragma once
 
 #include <string>

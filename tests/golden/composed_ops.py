@@ -1,6 +1,6 @@
 """The operations that are made of others, and those that came with them: rows as those of tensor_ops.py.
 
-tests/golden_composed_ops.cpp has the same names.
+tests/golden/golden_composed_ops.cpp has the same names.
 """
 
 import torch

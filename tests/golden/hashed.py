@@ -1,6 +1,6 @@
 """Weights and inputs that C++ and Python make alike, without a file: element i of the tensor NAME is a hash of both.
 
-The twin of tests/hashed_weights.h, which tells the formulas; tests/hashed_weights_test.cpp holds values from here.
+The twin of tests/golden/hashed_weights.h, which tells the formulas; tests/golden/hashed_weights_test.cpp holds values from here.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes modules.txt: what PyTorch prints for these modules, and below each the names and shapes of its state. The twins
-of tests/module_print_test.cpp, in the same order."""
+of tests/golden/module_print_test.cpp, in the same order."""
 
 from pathlib import Path
 

@@ -2,7 +2,7 @@
 """Writes networks.json: what PyTorch computes for each network with hashed weights (training.py), condensed.
 
 Every number comes from PyTorch in float64. "mixed" cases are for float64 and "steady" ones for float32 (see
-Note [Mixed and steady weights] in tests/hashed_weights.h). A tensor is condensed to its L2 norm and its dot product with
+Note [Mixed and steady weights] in tests/golden/hashed_weights.h). A tensor is condensed to its L2 norm and its dot product with
 hashed.uniform(NAME + "#dot"). Rows of "tensors": [norm and dot of the gradient of the first step, norm and dot of the
 value after the last step]; a buffer has the last two only.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes ops.json: small cases of operations whose definition is easy to get wrong, computed by PyTorch in float64.
 
-    make_ops.py [--seed TEXT FILE]     with other random inputs into FILE, for tests/parity_pytorch.py
+    make_ops.py [--seed TEXT FILE]     with other random inputs into FILE, for tests/golden/parity_pytorch.py
 
 A case is {op, args, inputs, outputs, grads}; arrays are {"shape", "values"} in row order, and null stands for a tensor
 that is left out. Where there are grads, backward started from the input "dy". Values have 12 digits.

@@ -1,6 +1,6 @@
 """The operations whose name says all: rows (name, function of the inputs, inputs), for make_ops.py.
 
-tests/golden_tensor_ops.cpp has the same names. A function that gives several tensors gives one to differentiate first.
+tests/golden/golden_tensor_ops.cpp has the same names. A function that gives several tensors gives one to differentiate first.
 """
 
 import math

@@ -1,7 +1,7 @@
 // The plan of a random data-parallel program. All ranks derive the same plan from its seed.
 #pragma once
 
-#include "ringgrad/tests/ddp_ranks.h"
+#include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/random/random_network.h"
 
 namespace ringgrad::test {

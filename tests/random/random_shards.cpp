@@ -5,7 +5,7 @@
 
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/virtual_ranks.h"
-#include "ringgrad/tests/ddp_ranks.h"
+#include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/random/random_network.h"
 
 namespace ringgrad::test {

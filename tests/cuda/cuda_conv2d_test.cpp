@@ -1,0 +1,163 @@
+// The CUDA convolutions, each step and each gradient, against the CPU's in double.
+#include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
+#include "ringgrad/tests/cuda/cuda_kernels.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+using cuda::ConvStep;
+
+namespace {
+
+struct Case {
+  Shape x;
+  Shape w;
+  Conv2dOptions options;
+  Shape y() const { return {x[0], w[0], options.out_h(x[2], w[2]), options.out_w(x[3], w[3])}; }
+};
+
+Tensor in_layout(const Tensor& x, bool channels_last) {
+  if (!channels_last) return x;
+  const Tensor y = empty(x.shape(), {.dtype = x.dtype(), .layout = Layout::ChannelsLast});
+  kernels::copy(y, x);
+  return y;
+}
+
+// By the CPU in double, which tests/kernels/cpu_conv2d_test.cpp and op_specs_conv.cpp check; and
+// the same of absolute values. To dx, x itself is added.
+struct Expected {
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<double> dw;
+};
+Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias,
+                const Tensor& dy) {
+  const Tensor y = empty(c.y(), {.dtype = DType::Float64});
+  const Tensor dx = empty(c.x, y.options());
+  const Tensor dw = empty(c.w, y.options());
+  kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
+  kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), in_double(x), c.options);
+  kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
+  return {values(y), values(dx), values(dw)};
+}
+struct Terms {  // of the longest sum of each
+  int64_t y;
+  int64_t dx;
+  int64_t dw;
+};
+Terms terms_of(const Case& c) {
+  return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1] + 1, c.y().numel() / c.y()[1]};
+}
+
+void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
+  const Shape y_shape = c.y();
+  const Tensor x = in_layout(random_tensor(c.x, dtype, 1), channels_last);
+  const Tensor w = in_layout(random_tensor(c.w, dtype, 2), channels_last);
+  const Tensor dy = in_layout(random_tensor(y_shape, dtype, 3), channels_last);
+  const Tensor bias = random_tensor({c.w[0]}, dtype, 4);
+  const Expected expected = by_cpu(c, x, w, bias, dy);
+  const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
+  const Terms terms = terms_of(c);
+  INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h
+                        << ", padding " << c.options.padding.h << ", groups " << c.options.groups
+                        << ", " << dtype << (channels_last ? ", NHWC" : ", NCHW"));
+  const Tensor device_x = to_device(x);
+  const Tensor device_w = to_device(w);
+  const Tensor device_dy = to_device(dy);
+  const Stream stream = current_stream(device_x.device());
+  // All have the right layout.
+  const Tensor out = to_device(dy);
+  const Tensor out_dx = to_device(x);
+  const Tensor out_dw = to_device(w);
+  REQUIRE(cuda::supports(step, device_x, device_w, device_dy, c.options));
+  cuda::conv2d(step, stream, out, device_x, device_w, to_device(bias), c.options);
+  require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
+  cuda::conv2d_backward_input(step, stream, out_dx, device_dy, device_w, device_x, c.options);
+  require_within(out_dx, expected.dx, sum_bounds(dtype, terms.dx, magnitudes.dx));
+  cuda::conv2d_backward_weight(step, stream, out_dw, device_dy, device_x, c.options);
+  require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
+}
+
+const std::vector<Case> kCases{
+    {{2, 3, 7, 6}, {5, 3, 3, 3}, {.padding = 1}},
+    {{1, 4, 9, 8},
+     {6, 2, 3, 2},
+     {.stride = {2, 3}, .padding = {0, 1}, .dilation = {2, 1}, .groups = 2}},
+    {{2, 6, 5, 5}, {6, 1, 3, 3}, {.stride = 2, .padding = 2, .groups = 6}},  // depthwise
+    {{3, 4, 4, 4}, {2, 4, 1, 1}, {.stride = 2}},  // some pixels are never seen
+    {{1, 2, 3, 3}, {3, 2, 3, 3}, {}},             // one output pixel
+};
+
+}  // namespace
+
+TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[quick][cuda]") {
+  for (const ConvStep step : {ConvStep::Direct, ConvStep::ImplicitGemm})
+    for (const Case& c : kCases)
+      for (const bool channels_last : {false, true}) {
+        check(step, c, DType::Float32, channels_last);
+        check(step, c, DType::Float64, channels_last);
+        check(step, c, DType::BFloat16, channels_last);
+      }
+}
+
+TEST_CASE("cuda: the gradient of a weight over many pixels is summed in parts", "[quick][cuda]") {
+  check(ConvStep::ImplicitGemm, {{4, 2, 24, 24}, {3, 2, 3, 3}, {.padding = 1}}, DType::Float32,
+        false);
+}
+
+TEST_CASE("cuda: convolution on tensor cores", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    check(ConvStep::TensorCores, {{2, 8, 6, 5}, {16, 8, 3, 3}, {.padding = 1}}, dtype, true);
+    check(ConvStep::TensorCores, {{1, 16, 7, 7}, {8, 16, 3, 3}, {.stride = 2, .padding = 1}}, dtype,
+          true);
+    check(ConvStep::TensorCores, {{2, 16, 5, 5}, {32, 8, 1, 1}, {.groups = 2}}, dtype, true);
+  }
+}
+
+TEST_CASE("cuda: convolution in large tiles on tensor cores", "[cuda]") {
+  // A tile of 128 output pixels for each multiprocessor, and 72 channels, which are more than a
+  // small tile has.
+  const int64_t images = cuda::multiprocessors(Device(DeviceType::CUDA)) * 128 / (9 * 7) + 1;
+  check(ConvStep::TensorCores, {{images, 72, 9, 7}, {72, 72, 3, 3}, {.padding = 1}},
+        DType::BFloat16, true);
+  check(ConvStep::TensorCores, {{images, 144, 9, 7}, {144, 72, 1, 1}, {.groups = 2}},
+        DType::Float16, true);
+}
+
+TEST_CASE("cuda: the gradient of a weight is summed in parts on tensor cores, too",
+          "[quick][cuda]") {
+  check(ConvStep::TensorCores, {{2, 8, 18, 19}, {16, 8, 3, 3}, {.padding = 1}}, DType::BFloat16,
+        true);
+  check(ConvStep::TensorCores, {{3, 32, 16, 16}, {16, 16, 1, 1}, {.groups = 2}}, DType::Float16,
+        true);
+}
+
+TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][cuda]") {
+  const Case c{{2, 8, 5, 5}, {16, 8, 3, 3}, {.padding = 1}};
+  for (const DType dtype : {DType::Float32, DType::BFloat16})
+    for (const bool channels_last : {false, true}) {
+      const Tensor x = in_layout(random_tensor(c.x, dtype, 5), channels_last);
+      const Tensor w = random_tensor(c.w, dtype, 6);
+      const Tensor dy = random_tensor(c.y(), dtype, 7);
+      const Expected expected = by_cpu(c, x, w, {}, dy);
+      const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), {}, absolute(dy));
+      const Terms terms = terms_of(c);
+      const Tensor out = empty_on_device(c.y(), dtype);
+      const Tensor out_dw = empty_on_device(c.w, dtype);
+      const Tensor out_dx = to_device(x);
+      kernels::conv2d(out, to_device(x), to_device(w), {}, c.options);
+      require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
+      kernels::conv2d_backward_input(out_dx, to_device(dy), to_device(w), to_device(x), c.options);
+      require_within(out_dx, expected.dx, sum_bounds(dtype, terms.dx, magnitudes.dx));
+      kernels::conv2d_backward_weight(out_dw, to_device(dy), to_device(x), c.options);
+      require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
+
+      const Tensor none = empty_on_device({0, 8, 5, 5}, dtype);
+      const Tensor no_y = empty_on_device({0, 16, 5, 5}, dtype);
+      kernels::conv2d(no_y, none, to_device(w), {}, c.options);
+      kernels::conv2d_backward_input(none, no_y, to_device(w), {}, c.options);
+      kernels::conv2d_backward_weight(out_dw, no_y, none, c.options);
+      require_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
+    }
+}

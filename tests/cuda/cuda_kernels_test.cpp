@@ -1,0 +1,155 @@
+// What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
+#include "ringgrad/tests/cuda/cuda_kernels.h"
+#include "ringgrad/core/kernels.h"
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/kernels/kernel.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/cuda_kernels/runtime/deviations.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+// tests/kernels/op_test.cpp says the same of the CPU.
+TEST_CASE("cuda: every kernel of the contract has an implementation", "[quick][cuda]") {
+  for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next()) {
+    INFO(kernel->name());
+    CHECK(kernel->has(DeviceType::CUDA, Provider::Native));
+  }
+}
+
+namespace {
+
+// The same values from an address that is aligned for one element only.
+Tensor unaligned(const Tensor& x) {
+  const Tensor longer = empty({x.numel() + 1}, {.dtype = x.dtype()});
+  const Tensor view = longer.as_strided(x.shape(), contiguous_strides(x.shape()), 1);
+  kernels::copy(view, x);
+  return view;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
+  for (DType dtype : kFloating) {
+    const double tolerance = 2 * epsilon(dtype);
+    const Tensor a = random_tensor({7, 37}, dtype, 1);
+    const Tensor b = random_tensor({7, 37}, dtype, 2);
+    std::vector<double> sum = values(a);
+    const std::vector<double> added = values(b);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+    for (const bool shift_x : {false, true})
+      for (const bool shift_y : {false, true}) {
+        INFO(dtype << ", unaligned: " << shift_x << " " << shift_y);
+        const Tensor x = to_device(shift_x ? unaligned(a) : a);
+        const Tensor y = to_device(shift_y ? unaligned(b) : b);
+        REQUIRE((reinterpret_cast<uintptr_t>(x.raw_data()) % 16 != 0) == shift_x);
+        REQUIRE((reinterpret_cast<uintptr_t>(y.raw_data()) % 16 != 0) == shift_y);
+        kernels::add(x, x, y);
+        require_close(x, sum, tolerance);
+        kernels::fill(x, 0.3);  // which no dtype holds exactly
+        require_close(x, std::vector<double>(sum.size(), 0.3), tolerance);
+      }
+  }
+}
+
+// More long rows than blocks: each block reduces one after another, in the same shared memory.
+TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
+  const int64_t n = 33 * 3 + 11;
+  const int64_t c = 1100;
+  const Tensor x = random_tensor({n, c}, DType::Float32, 20);
+  const Tensor y = empty_like(x);
+  const Tensor device_y = empty_like(to_device(x));
+  kernels::softmax(y, x);
+  kernels::softmax(device_y, to_device(x));
+  // Two softmaxes in float32. Each: an exponential is within 2 units in the last place, of a
+  // difference below 2 that is rounded before; the sum has terms of one sign; and a quotient of the
+  // two is rounded.
+  std::vector<double> bounds = values(y);
+  for (double& bound : bounds) bound *= 2 * gamma_of(c + 2 * (4 + 2) + 1, DType::Float32);
+  require_within(device_y, values(y), bounds);
+  const Tensor rows = x.as_strided({n, c, 1}, {c, 1, 1}, 0);
+  const Tensor device_rows = to_device(rows);
+  const Tensor best = empty({n, 1});
+  const Tensor place = empty({n, 1}, {.dtype = DType::Int64});
+  const Tensor device_best = to_device(best);
+  const Tensor device_place = to_device(place);
+  kernels::max(best, place, rows);
+  kernels::max(device_best, device_place, device_rows);
+  require_close(device_best, values(best), 0);
+  REQUIRE(values(device_place) == values(place));
+}
+
+TEST_CASE("cuda: copies between host and device, devices, strides and layouts", "[quick][cuda]") {
+  const Tensor image = random_tensor({2, 19, 3, 5}, DType::Float32, 13);
+  const std::vector<double> expected = values(image);
+  const Tensor blocked = empty(image.shape(), {.layout = Layout::ChannelBlocked});
+  const Tensor channels_last = empty(image.shape(), {.layout = Layout::ChannelsLast});
+  kernels::copy(blocked, image);
+  kernels::copy(channels_last, image);
+  const Device other = another_device();
+  for (const Tensor& source : {image, blocked, channels_last})
+    for (const Layout layout : {Layout::Strided, Layout::ChannelBlocked})
+      for (const DType dtype : {DType::Float32, DType::Float64}) {
+        const Tensor first = empty(image.shape(), {dtype, Device("cuda:0"), layout});
+        const Tensor second = empty(image.shape(), {dtype, other, layout});
+        const Tensor second_last =
+            empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
+        const Tensor back = empty(image.shape(), {.dtype = dtype});
+        copy_(first, source);  // host to device
+        // Device to device, where there are two; other strides and dtype.
+        copy_(second_last, first);
+        copy_(second, second_last);  // on one device
+        copy_(back, second);         // device to host
+        REQUIRE(values(back) == expected);
+        if (layout == Layout::ChannelBlocked) {  // the padding holds zeros
+          const Tensor raw(second.storage(), {second.flat_numel()}, {1}, second.storage_offset(),
+                           dtype);
+          double sum = 0;
+          for (double value : values(raw)) sum += value;
+          double wanted = 0;
+          for (double value : expected) wanted += value;
+          REQUIRE(std::abs(sum - wanted) <=
+                  2 * gamma_of(image.numel(), DType::Float64) * image.numel());
+        }
+      }
+}
+
+TEST_CASE("cuda: variances of what cuDNN keeps, and back, with the running statistics",
+          "[quick][cuda]") {
+  constexpr int64_t kChannels = 700;
+  constexpr double kEps = 1e-5;
+  constexpr double kMomentum = 0.1;
+  constexpr double kCount = 8;
+  const Device device("cuda");
+  const Stream stream = current_stream(device);
+  manual_seed(1);
+  const auto numbers = [&] { return to(rand({kChannels}), device); };
+  const Tensor mean = numbers();
+  const Tensor var = add(numbers(), 0.01);
+  const Tensor running_mean = numbers();
+  const Tensor running_var = numbers();
+  const Tensor batches = full({}, 7, {DType::Int64, device});
+  const Tensor rstd = empty_like(var);
+  const auto values = [](const Tensor& x) { return to_vector<double>(x); };
+  const auto means = values(mean);
+  const auto vars = values(var);
+  const auto means_before = values(running_mean);
+  const auto vars_before = values(running_var);
+  cuda::rstd_of(stream, rstd, var, kEps);
+  const auto rstds = values(rstd);
+  cuda::variances_of(stream, rstd, mean, kEps, {running_mean, running_var, batches, kMomentum},
+                     kCount);
+  const auto back = values(rstd);
+  const auto means_after = values(running_mean);
+  const auto vars_after = values(running_var);
+  constexpr double kRounding = 8 * 0x1p-24;
+  for (size_t c = 0; c < kChannels; ++c) {
+    CHECK(std::abs(rstds[c] * std::sqrt(vars[c] + kEps) - 1) < kRounding);
+    CHECK(std::abs(back[c] / vars[c] - 1) < kRounding);
+    CHECK(std::abs(means_after[c] - (0.9 * means_before[c] + 0.1 * means[c])) < kRounding);
+    CHECK(std::abs(vars_after[c] - (0.9 * vars_before[c] + 0.1 * vars[c] * 8 / 7)) < kRounding);
+  }
+  CHECK(to_vector<int64_t>(batches) == std::vector<int64_t>{8});
+  cuda::variances_of(stream, rstd, mean, kEps, {}, kCount);  // nothing is kept
+}

@@ -1,0 +1,124 @@
+// Every step of the CUDA matrix product's ladder, against the CPU's in double.
+#include "ringgrad/cuda_kernels/ladders.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
+#include "ringgrad/tests/cuda/cuda_kernels.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+using cuda::MatmulStep;
+
+namespace {
+
+// A matrix [B, R, C] stored row by row or column by column.
+Tensor matrix(int64_t batches, int64_t rows, int64_t cols, DType dtype, uint32_t seed,
+              bool transpose) {
+  if (!transpose) return random_tensor({batches, rows, cols}, dtype, seed);
+  const Tensor stored = random_tensor({batches, cols, rows}, dtype, seed);
+  return stored.as_strided({batches, rows, cols}, {rows * cols, 1, rows}, 0);
+}
+
+// By the CPU in double, which tests/kernels/cpu_kernels_test.cpp and op_specs_matmul.cpp check.
+std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const Tensor c = empty({a.size(0), a.size(1), b.size(2)}, {.dtype = DType::Float64});
+  kernels::matmul(c, in_double(a), in_double(b), in_double(bias));
+  return values(c);
+}
+
+void require_products(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const std::vector<double> magnitudes = product(absolute(a), absolute(b), absolute(bias));
+  require_within(c, product(a, b, bias), sum_bounds(a.dtype(), a.size(2) + 1, magnitudes));
+}
+
+void check(MatmulStep step, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  INFO(cuda::name(step) << ": " << a.shape() << " · " << b.shape() << " with strides "
+                        << a.strides() << ", " << b.strides() << ", " << a.dtype());
+  const Tensor da = to_device(a);
+  const Tensor db = to_device(b);
+  const Tensor dbias = to_device(bias);
+  const Tensor c = empty_on_device({a.shape()[0], a.shape()[1], b.shape()[2]}, a.dtype());
+  REQUIRE(cuda::supports(step, c, da, db));
+  cuda::matmul(step, current_stream(c.device()), c, da, db, dbias);
+  require_products(c, a, b, bias);
+}
+
+void check_all_layouts(MatmulStep step, int64_t batches, int64_t M, int64_t N, int64_t K,
+                       DType dtype) {
+  for (int layout = 0; layout < 4; ++layout)
+    check(step, matrix(batches, M, K, dtype, 1, layout & 1),
+          matrix(batches, K, N, dtype, 2, layout & 2),
+          layout % 3 == 0 ? random_tensor({N}, dtype, 3) : Tensor());
+}
+
+}  // namespace
+
+TEST_CASE("cuda: each step of the matrix product, in float32", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  for (const auto step : {MatmulStep::Naive, MatmulStep::Coalesced, MatmulStep::SharedTile,
+                          MatmulStep::RegisterTile}) {
+    check_all_layouts(step, 1, 33, 65, 40, DType::Float32);
+    check_all_layouts(step, 3, 5, 7, 9, DType::Float32);
+  }
+  check_all_layouts(MatmulStep::RegisterTile, 1, 130, 140, 17, DType::Float32);
+  // Whole tiles and rests.
+  check_all_layouts(MatmulStep::Vectorised, 1, 132, 136, 20, DType::Float32);
+  check_all_layouts(MatmulStep::Vectorised, 2, 128, 128, 16, DType::Float32);
+}
+
+TEST_CASE("cuda: the matrix product in float64", "[quick][cuda]") {
+  for (const auto step : {MatmulStep::SharedTile, MatmulStep::RegisterTile})
+    check_all_layouts(step, 2, 20, 30, 11, DType::Float64);
+}
+
+TEST_CASE("cuda: the matrix product on tensor cores", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    // Whole tiles, copied 16 bytes at a time.
+    check_all_layouts(MatmulStep::TensorCores, 1, 64, 64, 96, dtype);
+    // 16 bytes at a time, with rests.
+    check_all_layouts(MatmulStep::TensorCores, 2, 72, 40, 104, dtype);
+    check_all_layouts(MatmulStep::TensorCores, 1, 37, 19, 53, dtype);  // element by element
+  }
+}
+
+TEST_CASE("cuda: the steps to tensor cores, whole tiles row by row", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  for (const auto step :
+       {MatmulStep::Fragments, MatmulStep::Ldmatrix, MatmulStep::PaddedRows, MatmulStep::Stages}) {
+    for (const int64_t K : {32, 64, 160})  // fewer slices than stages, and more
+      check(step, random_tensor({2, 64, K}, DType::BFloat16, 1),
+            random_tensor({2, K, 128}, DType::BFloat16, 2),
+            random_tensor({128}, DType::BFloat16, 3));
+    check(step, random_tensor({1, 128, 96}, DType::Float16, 4),
+          random_tensor({1, 96, 64}, DType::Float16, 5), {});
+    const Tensor c = empty_on_device({1, 64, 64}, DType::BFloat16);
+    const Tensor a = empty_on_device({1, 64, 48}, DType::BFloat16);
+    REQUIRE(!cuda::supports(step, c, a, empty_on_device({1, 48, 64}, DType::BFloat16)));
+  }
+}
+
+TEST_CASE("cuda: large tiles on tensor cores", "[cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  // More than a small tile each way, and a large one for each multiprocessor; one that is full, and
+  // rests.
+  const int64_t enough = cuda::multiprocessors(Device(DeviceType::CUDA));
+  check_all_layouts(MatmulStep::TensorCores, enough, 72, 72, 104, DType::BFloat16);
+  check_all_layouts(MatmulStep::TensorCores, enough / 4 + 1, 136, 200, 40, DType::Float16);
+}
+
+TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][cuda]") {
+  for (const DType dtype : kFloating) {
+    const Tensor wide = random_tensor({2, 12, 30}, dtype, 4);
+    const Tensor every_third = wide.as_strided({2, 12, 10}, {360, 30, 3}, 1);
+    const Tensor b = random_tensor({10, 6}, dtype, 5);
+    const Tensor expanded = b.as_strided({2, 10, 6}, {0, 6, 1}, 0);
+    const Tensor bias = random_tensor({6}, dtype, 6);
+    const Tensor c = empty_on_device({2, 12, 6}, dtype);
+    kernels::matmul(c, to_device(every_third), to_device(expanded), to_device(bias));
+    require_products(c, every_third, expanded, bias);
+    kernels::matmul(c, empty_on_device({2, 12, 0}, dtype), empty_on_device({2, 0, 6}, dtype),
+                    to_device(bias));
+    std::vector<double> rows(144);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = values(bias)[i % 6];
+    require_close(c, rows, 0);
+  }
+}

@@ -1,0 +1,208 @@
+// Ranks of an NCCL process group that disagree, stay away, throw or leave: an error on every rank,
+// within the deadline.
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "ringgrad/core/base/environment.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/cuda/nccl_ranks.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kTimeout{1000};
+
+// What each rank threw, its type before the words. The ranks must come to an end within a few times
+// the deadline.
+template <class Body>
+std::vector<std::string> faults_of(int size, NcclAllReduce how, Body body) {
+  const auto start = Clock::now();
+  auto errors = errors_of_nccl(size, {.all_reduce = how, .segment_bytes = 64, .timeout = kTimeout},
+                               [&](auto& group) {
+                                 try {
+                                   body(group);
+                                 } catch (const TimeoutError& e) {
+                                   throw TimeoutError(str("TimeoutError: ", e.what()));
+                                 } catch (const DistributedError& e) {
+                                   throw DistributedError(str("DistributedError: ", e.what()));
+                                 } catch (const CudaError& e) {
+                                   throw CudaError(str("CudaError: ", e.what()));
+                                 }
+                               });
+  CHECK(Clock::now() - start < 20 * kTimeout);
+  return errors;
+}
+
+Tensor gradients(const ProcessGroup& group, int64_t n = 100) {
+  return on(group, std::vector<double>(n, 1), DType::Float32);
+}
+
+}  // namespace
+
+TEST_CASE("nccl: ranks that disagree are found out", "[quick][cuda][threads]") {
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  const int size = GENERATE(2, 3);
+  if (!enough_devices(size)) return;
+  const auto errors = faults_of(size, how, [](ProcessGroup& group) {
+    const Tensor x = gradients(group, group.rank() == 0 ? 300 : 400);
+    group.all_reduce(x, ReduceOp::Sum, {.step = 12});
+    to_vector<float>(x);
+    for (int i = 0; i < 3; ++i) group.all_reduce(x);  // throws, if not before: the first one failed
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    // The slowest may still be connecting.
+    CHECK((contains(error, "Error: ") || contains(error, "ncclCommInitRankConfig")));
+    // The latter is what the emulator's NCCL says.
+    CHECK((contains(error, "ranks are out of step") || contains(error, "invalid usage")));
+  }
+}
+
+TEST_CASE("nccl: a rank that stays away ends in a timeout on all of them",
+          "[quick][cuda][threads]") {
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  const int size = GENERATE(2, 3);
+  if (!enough_devices(size)) return;
+  std::atomic<bool> gave_up = false;
+  const auto errors = faults_of(size, how, [&](ProcessGroup& group) {
+    const Tensor x = gradients(group, 1);
+    while (group.rank() == 1 && !gave_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    try {
+      for (int i = 0; i < 3; ++i) {
+        group.all_reduce(x, ReduceOp::Sum, {.step = 12 + i});
+        // Or a device would still be at the first when the last has been queued.
+        to_vector<float>(x);
+      }
+    } catch (...) {
+      gave_up = true;
+      throw;
+    }
+  });
+  INFO(errors[0] << " | " << errors[1]);
+  CHECK(contains(errors[0], "TimeoutError: all_reduce (sum) of 1 float32, step 12: "));
+  CHECK((contains(errors[0], "rank 1 has not come to it") ||
+         contains(errors[0], "not done after 1000 ms on rank")));
+  for (const std::string& error : errors) CHECK(contains(error, "TimeoutError: "));
+}
+
+TEST_CASE("nccl: a rank that throws between two buckets", "[quick][cuda][threads]") {
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  const int size = GENERATE(2, 3);
+  if (!enough_devices(size)) return;
+  const auto errors = faults_of(size, how, [](ProcessGroup& group) {
+    std::vector<Work> works;
+    for (int32_t bucket = 0; bucket < 4; ++bucket) {
+      if (group.rank() == 1 && bucket == 2) throw Error("no memory for an activation");
+      works.push_back(group.all_reduce(gradients(group), ReduceOp::Average,
+                                       {.async = true, .step = 3, .bucket = bucket}));
+    }
+    for (Work& work : works) work.wait();
+    group.barrier();
+  });
+  INFO(errors[0]);
+  CHECK(errors[1] == "no memory for an activation");
+  CHECK(
+      (contains(errors[0], "bucket 2") || contains(errors[0], "rank 1 failed with an exception")));
+  for (const std::string& error : errors) CHECK(!error.empty());
+}
+
+// The other rank's weights are not finite either from the next step on.
+TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  const int bad_step = GENERATE(0, 7);
+  const int noticed_in = bad_step == 0 ? 0 : 49;
+  const double bad = GENERATE(NAN, INFINITY);
+  std::atomic<int> last_step = -1;
+  const auto errors = errors_of_nccl(2, {.all_reduce = how}, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    net->to(group.device());
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), group.size());
+    for (int step = 0; step < 60; ++step) {
+      last_step = step;
+      optimizer.zero_grad();
+      Tensor loss = cross_entropy(ddp(to(x, group.device())), to(target, group.device()));
+      if (step == bad_step && group.rank() == 1)
+        loss = loss + mean(net->middle.weight * full({}, bad, {.device = group.device()}));
+      loss.backward();
+      optimizer.step();
+    }
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(
+        error, str("the gradient of middle.weight is not finite on rank 1 in step ", bad_step)));
+  }
+  CHECK(last_step == noticed_in);
+}
+
+TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
+  if (!enough_devices(3)) return;
+  const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
+  const auto errors = faults_of(3, how, [](ProcessGroup& group) {
+    const Tensor x = gradients(group);
+    group.all_reduce(x);
+    if (group.rank() == 2) return;
+    for (int i = 0; i < 3; ++i) group.all_reduce(x, ReduceOp::Sum, {.step = 5});
+    to_vector<float>(x);
+    group.all_reduce(x);
+  });
+  INFO(errors[0] << " | " << errors[1]);
+  CHECK(errors[2].empty());
+  for (int r = 0; r < 2; ++r) CHECK(contains(errors[static_cast<size_t>(r)], "Error: "));
+}
+
+#ifdef RINGGRAD_CUDA_EMULATED
+namespace {
+
+// What a rank's process says, with its exit status at the end, when the other rank stays away and
+// its own device goes on waiting for it.
+std::string last_words(const char* stream_order) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  FILE* pipe = popen(str("TEST_DEAF_DEVICE=1 RINGGRAD_EMU_STREAMS=", stream_order, " '", program,
+                         "' 'nccl: a device that goes on waiting*' 2>&1")
+                         .c_str(),
+                     "r");
+  REQUIRE(pipe != nullptr);
+  std::string said;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) said += static_cast<char>(c);
+  return str(said, "exit status ", WEXITSTATUS(pclose(pipe)));
+}
+
+void wait_for_a_rank_that_stays_away() {
+  emulator::config().nccl_aborts = false;
+  const NcclOptions options{.timeout = std::chrono::milliseconds(300),
+                            .last_resort = std::chrono::milliseconds(300)};
+  errors_of_nccl(2, options, [](ProcessGroup& group) {
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+    const Tensor x = gradients(group);
+    group.all_reduce(x, ReduceOp::Sum, {.step = 12});
+    to_vector<float>(x);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("nccl: a device that goes on waiting is the end of the process, which says why",
+          "[quick][cuda]") {
+  if (!enough_devices(2)) return;
+  if (!variable("TEST_DEAF_DEVICE").empty()) return wait_for_a_rank_that_stays_away();
+  // While the collective is issued, and behind it.
+  for (const char* stream_order : {"eager", "lazy"}) {
+    const std::string said = last_words(stream_order);
+    INFO(said);
+    CHECK(contains(said, "ringgrad: all_reduce (sum) of 100 float32, step 12: "));
+    CHECK(contains(said, "rank 1 has not come to it"));
+    CHECK(contains(said, "and the device has not ended its work 300 ms later: this process ends"));
+    CHECK(contains(said, "exit status 5"));
+  }
+}
+#endif

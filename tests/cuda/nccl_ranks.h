@@ -1,0 +1,59 @@
+// Ranks of an NCCL process group, a thread and a device for each.
+#pragma once
+
+#include "ringgrad/distributed/vendor_groups/nccl_process_group.h"
+#include "ringgrad/tests/cuda/cuda_util.h"
+#include "ringgrad/tests/distributed/ddp_ranks.h"
+
+namespace ringgrad::test {
+
+// For images [N, 1, 8, 8].
+struct NormedCnn : nn::Module {
+  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
+  nn::BatchNorm2d bn{4};
+  nn::Linear fc{4 * 4 * 4, 3};
+  NormedCnn() {
+    register_module("conv", conv);
+    register_module("bn", bn);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override {
+    return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1));
+  }
+};
+
+inline Device device_of(const ProcessGroup& group) {
+  return Device(DeviceType::CUDA, group.rank());
+}
+
+// What each rank's body threw. On the CPU the ranks' all-reduce is the ring, too.
+template <class Body>
+std::vector<std::string> errors_of_nccl(int size, const NcclOptions& options, Body body) {
+  HostOptions ring;
+  ring.algorithm = AllReduceAlgorithm::Ring;
+  ring.timeout = options.timeout;
+  return errors_of_ranks(host_groups(size, "shm", ring), [&](HostProcessGroup& host) {
+    const std::shared_ptr<ProcessGroup> borrowed(&host, [](ProcessGroup*) {});
+    NcclProcessGroup group(borrowed, Device(DeviceType::CUDA, host.rank()), options);
+    body(group);
+  });
+}
+
+// Throws what the first failing rank threw.
+template <class Body>
+void run_nccl(int size, const NcclOptions& options, Body body) {
+  const auto errors = errors_of_nccl(size, options, body);
+  for (size_t r = 0; r < errors.size(); ++r)
+    if (!errors[r].empty()) throw Error("on rank " + std::to_string(r) + ": " + errors[r]);
+}
+
+inline Tensor on(const ProcessGroup& group, const std::vector<double>& values, DType dtype) {
+  const Tensor x = empty({static_cast<int64_t>(values.size())}, {dtype, device_of(group)});
+  copy_(x, tensor(values, x.shape()));
+  return x;
+}
+inline void must_be(const Tensor& x, const std::vector<double>& values, const std::string& what) {
+  must(to_vector<double>(x) == values, str(what, " gives ", x));
+}
+
+}  // namespace ringgrad::test

@@ -1,0 +1,239 @@
+// Operations made of others: what they refuse, and what PyTorch cannot say of them
+// (tests/golden/golden_tensor_ops.cpp has its values and gradients).
+#include <cmath>
+
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+TEST_CASE("composed operations refuse what does not fit, and say what would", "[quick]") {
+  const Tensor x = zeros({2, 6});
+  const Tensor image = zeros({1, 4, 5});
+  const Tensor none;
+  const auto index = [](std::vector<int64_t> values) { return tensor(values); };
+  require_error<IndexError>("narrow: 3 elements from 4 on along dimension 1 of shape [2, 6]",
+                            [&] { narrow(x, 1, 4, 3); });
+  require_error<ShapeError>("split: the sizes add up to 5, dimension 1 of shape [2, 6] has 6", [&] {
+    split(x, std::vector<int64_t>{2, 3}, 1);
+  });
+  require_error<Error>("split: the size of a part is 0, expected at least 1", [&] { x.split(0); });
+  require_error<Error>("chunk: 0 parts, expected at least 1", [&] { x.chunk(0); });
+  require_error<ShapeError>("repeat: [2] has fewer numbers than shape [2, 6] dimensions",
+                            [&] { x.repeat({2}); });
+  require_error<ShapeError>("tril: shape [3], expected at least two dimensions",
+                            [] { tril(zeros({3})); });
+  require_error<ShapeError>(
+      "view: a tensor of shape [6, 2] with strides [1, 6] cannot be seen with shape [12]",
+      [&] { x.t().view({12}); });
+  require_error<ShapeError>("t: shape [1, 4, 5], expected at most two dimensions",
+                            [&] { image.t(); });
+  require_error<IndexError>("topk: k is 7, expected 0 to 6, the size of dimension 1",
+                            [&] { x.topk(7); });
+  require_error<ShapeError>("scatter_add: the values have shape [1], expected [2]", [&] {
+    scatter_add(zeros({3}), 0, index({0, 1}), zeros({1}));
+  });
+  require_error<IndexError>("scatter_add: element 1 of the index is 3, expected 0 to 2", [&] {
+    scatter_add(zeros({3}), 0, index({0, 3}), zeros({2}));
+  });
+  require_error<ShapeError>("index_add: the values have shape [2, 5], expected [2, 1]", [&] {
+    index_add(x, 1, index({0}), zeros({2, 5}));
+  });
+  require_error<IndexError>("embedding: padding_idx is 2, the weight has 2 rows",
+                            [&] { embedding(index({0}), x, 2); });
+  require_error<ShapeError>("conv1d: the input has shape [6]", [&] { conv1d(zeros({6}), image); });
+  require_error<ShapeError>(
+      "group_norm: the input has shape [1, 4, 5], expected [N, C, …] with C a multiple of the 3",
+      [&] { group_norm(image, 3); });
+  require_error<ShapeError>("dropout2d: the input has shape [3], expected [N, C, …]",
+                            [] { dropout2d(zeros({3})); });
+  require_error<Error>("dropout: the probability is 1.5", [&] { dropout2d(x, 1.5); });
+  require_error<ShapeError>("upsample: from [1, 2, 0, 3] to 2 x 2", [] {
+    upsample(zeros({1, 2, 0, 3}), 2);
+  });
+  require_error<Error>("einsum: \"ij\" has no comma", [&] { einsum("ij", x, x); });
+  require_error<ShapeError>("einsum: 'j' has the sizes 6 and 2", [&] { einsum("ij,jk", x, x); });
+  require_error<ShapeError>("einsum: \"i\" for shape [2, 6]", [&] { einsum("i,jk", x, x); });
+  require_error<Error>("einsum: the result \"iz\" has 'z'", [&] { einsum("ij,ij->iz", x, x); });
+  require_error<Error>("huber_loss: delta is 0, expected a number above 0",
+                       [&] { huber_loss(x, x, 0); });
+  require_error<ShapeError>("kl_div: the input has shape [2, 6], the target [1, 4, 5]",
+                            [&] { kl_div(x, image); });
+  require_error<Error>("norm: p is 0, expected a number above 0, or infinity", [&] { x.norm(0); });
+  for (auto run :
+       {+[](const Tensor& x) { return x.cumsum(0); }, +[](const Tensor& x) { return x.norm(); },
+        +[](const Tensor& x) { return repeat(x, {1}); }, +[](const Tensor& x) { return clone(x); },
+        +[](const Tensor& x) { return masked_fill(x, x, 0); },
+        +[](const Tensor& x) { return x += 1; }})
+    CHECK(thrown<Error>([&] { run(none); }) != "nothing was thrown");
+}
+
+TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]") {
+  const Tensor seven = tensor<int64_t>({7, -7});
+  const Tensor two = full({}, 2, {.dtype = DType::Int64});
+  for (const Tensor& y : {seven / two, seven / 2}) {
+    CHECK(y.dtype() == DType::Float32);
+    CHECK(to_vector<float>(y) == std::vector<float>{3.5, -3.5});
+  }
+}
+
+TEST_CASE("what is written to a part of a convolution's result is written to the result",
+          "[quick]") {
+  const NoGradGuard no_grad;
+  // 8 times 4.
+  const auto convolved = [] { return conv2d(ones({1, 1, 3, 3}), ones({2, 1, 2, 2})); };
+  const auto sum_after = [&](const std::function<void(const Tensor& y)>& write) {
+    const Tensor y = convolved();
+    write(y);
+    return y.sum().item<double>();
+  };
+  CHECK(sum_after([](const Tensor& y) { y[0] += 1; }) == 40);
+  CHECK(sum_after([](const Tensor& y) { y.index({0, 1}) = 0; }) == 16);
+  CHECK(sum_after([](const Tensor& y) { y.narrow(1, 0, 1).fill_(0); }) == 16);
+  CHECK(sum_after([](const Tensor& y) { y.flatten()[7] = 0; }) == 28);
+  CHECK(sum_after([](const Tensor& y) { y.view({2, 4})[1] *= 2; }) == 48);
+  CHECK(sum_after([](const Tensor& y) { y.transpose(2, 3).zero_(); }) == 0);
+  CHECK(sum_after([](const Tensor& y) { fill_(y.squeeze(0), 0); }) == 0);
+  const Tensor y = convolved();
+  const Tensor same = y;
+  y[0][0] = 0;
+  CHECK(same.sum().item<double>() == 16);
+}
+
+TEST_CASE("a scatter of several values to one place leaves their sum, and x elsewhere", "[quick]") {
+  const Tensor y = scatter(ones({4}), 0, tensor<int64_t>({2, 0, 2}), tensor<float>({3, 4, 5}));
+  CHECK(to_vector<float>(y) == std::vector<float>{4, 1, 8, 1});
+}
+
+TEST_CASE("of no values nothing is normalised: weights have a gradient of 0, statistics stay",
+          "[quick]") {
+  const Tensor weight = ones({2}).requires_grad_();
+  const Tensor bias = ones({2}).requires_grad_();
+  const Tensor mean = full({2}, 3);
+  const Tensor var = full({2}, 4);
+  for (const Shape& shape : {Shape{0, 2, 3, 3}, Shape{3, 2, 0, 3}, Shape{0, 2}})
+    for (const bool training : {true, false}) {
+      const Tensor x = zeros(shape).requires_grad_();
+      const Tensor y = batch_norm(x, weight, bias, mean, var,
+                                  {.training = training, .activation = Activation::Relu});
+      CHECK(y.shape() == shape);
+      y.sum().backward();
+      CHECK(x.grad().shape() == shape);
+    }
+  CHECK(to_vector<float>(mean) == std::vector<float>{3, 3});
+  CHECK(to_vector<float>(var) == std::vector<float>{4, 4});
+  for (const Shape& shape : {Shape{0, 2}, Shape{3, 0, 2}})
+    layer_norm(zeros(shape), {2}, weight, bias).sum().backward();
+  CHECK(layer_norm(zeros({2, 0}), {0}, zeros({0}), zeros({0})).shape() == Shape{2, 0});
+  CHECK(to_vector<float>(weight.grad()) == std::vector<float>{0, 0});
+  CHECK(to_vector<float>(bias.grad()) == std::vector<float>{0, 0});
+}
+
+TEST_CASE("batch norm with max pooling has its parts' gradients", "[quick]") {
+  manual_seed(4);
+  const Tensor values_of_x = randn({6, 18, 5, 7});
+  const Tensor dy = randn({6, 18, 2, 3});
+  for (const bool affine : {true, false})
+    for (const bool training : {true, false})
+      for (const bool rectified : {true, false}) {
+        INFO("affine " << affine << ", training " << training << ", relu " << rectified);
+        const auto gradients = [&](bool fused, bool wants_dx) {
+          const Tensor x = values_of_x.clone().set_requires_grad(wants_dx);
+          const Tensor mean = zeros({18});
+          const Tensor var = ones({18});
+          std::vector<Tensor> leaves{x};
+          if (affine) leaves = {x, rand({18}).set_requires_grad(), rand({18}).set_requires_grad()};
+          const Activation activation = rectified ? Activation::Relu : Activation::None;
+          const BatchNormOptions options{
+              .training = training, .activation = activation, .max_pool = fused ? 2 : 0};
+          const Tensor y = batch_norm(x, affine ? leaves[1] : Tensor(),
+                                      affine ? leaves[2] : Tensor(), mean, var, options);
+          if (affine || wants_dx) (fused ? y : max_pool2d(y, 2)).backward(dy);
+          std::vector<Tensor> results{y};
+          for (const Tensor& leaf : leaves) results.push_back(leaf.grad());
+          return results;
+        };
+        for (const bool wants_dx : {true, false}) {
+          manual_seed(5);
+          const std::vector<Tensor> fused = gradients(true, wants_dx);
+          manual_seed(5);
+          const std::vector<Tensor> parts = gradients(false, wants_dx);
+          for (size_t i = 1; i < fused.size(); ++i) {
+            REQUIRE(fused[i].defined() == parts[i].defined());
+            if (fused[i])
+              CHECK(difference(fused[i], to_vector<double>(parts[i]),
+                               {DType::Float32, 6 * 5 * 7}) == "");
+          }
+        }
+      }
+}
+
+TEST_CASE("what is made of sizes of 0 is empty, not an error", "[quick]") {
+  CHECK(zeros({0, 3}).chunk(2)[0].shape() == Shape{0, 3});
+  CHECK(zeros({2, 0}).sort().values.shape() == Shape{2, 0});
+  CHECK(group_norm(zeros({0, 4, 3}), 2).shape() == Shape{0, 4, 3});
+  CHECK(embedding(zeros({0}, {.dtype = DType::Int64}), zeros({3, 2})).shape() == Shape{0, 2});
+  CHECK(zeros({0}).any().item<bool>() == false);
+  CHECK(zeros({0}).all().item<bool>() == true);
+  CHECK(zeros({0, 2}).norm().item<double>() == 0);
+  CHECK(to_vector<double>(logsumexp(zeros({2, 0}), 1)) ==
+        std::vector<double>{-INFINITY, -INFINITY});
+  CHECK(cat({zeros({0}), zeros({2, 3})}).shape() == Shape{2, 3});
+  CHECK(adaptive_avg_pool2d(zeros({2, 2, 3, 3}), 0).shape() == Shape{2, 2, 0, 0});
+}
+
+TEST_CASE("topk has what a sort begins with", "[quick]") {
+  const Tensor x = to(rand({2, 300, 3}) * 100, DType::Int32);  // with equals
+  for (const DType dtype : {DType::Int32, DType::Float32, DType::Float64})
+    for (const int64_t k : {0, 5, 100, 300})
+      for (const bool largest : {true, false}) {
+        const auto [values, indices] = topk(to(x, dtype), k, 1, largest);
+        const auto sorted = sort(to(x, dtype), 1, largest);
+        CHECK(to_vector<int64_t>(indices) == to_vector<int64_t>(narrow(sorted.indices, 1, 0, k)));
+        CHECK(to_vector<double>(values) == to_vector<double>(narrow(sorted.values, 1, 0, k)));
+      }
+}
+
+TEST_CASE(
+    "group_norm and its gradients are those of layer_norm of the groups, "
+    "and a function of each channel") {
+  const auto composed = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    const Tensor y = reshape(layer_norm(reshape(x, {x.size(0), 2, x.numel() / x.size(0) / 2}),
+                                        {x.numel() / x.size(0) / 2}),
+                             {x.size(0), x.size(1), x.numel() / x.size(0) / x.size(1)});
+    return reshape(y * unsqueeze(weight, 1) + unsqueeze(bias, 1), x.shape());
+  };
+  const Shape shapes[] = {{3, 4}, {2, 6, 5}, {2, 4, 40, 30}, {1, 2, 3, 2, 2}};
+  for (const Shape& shape : shapes) {
+    const TensorOptions float64 = {.dtype = DType::Float64};
+    const Tensor g = randn(shape, float64), weight = randn({shape[1]}, float64),
+                 bias = randn({shape[1]}, float64);
+    const Tensor transposed = transpose(randn(shape, float64), 0, 1);  // not contiguous
+    const Tensor inputs[] = {transpose(clone(contiguous(transposed)), 0, 1), weight, bias};
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      for (const Tensor& input : inputs) {
+        input.set_grad({});
+        input.set_requires_grad(true);
+      }
+      const Tensor y =
+          fused ? group_norm(inputs[0], 2, weight, bias) : composed(inputs[0], weight, bias);
+      y.backward(g);
+      results[fused] = {y, inputs[0].grad(), weight.grad(), bias.grad()};
+    }
+    for (size_t i = 0; i < 4; ++i)
+      CHECK(max(abs(results[0][i] - results[1][i])).item<double>() < 1e-10);
+    const Tensor x = inputs[0].detach();
+    const Tensor plain = group_norm(x, 2);
+    CHECK(max(abs(plain - composed(x, ones_like(weight), zeros_like(bias)))).item<double>() <
+          1e-10);
+    CHECK(
+        max(abs(group_norm(to(x, DType::BFloat16), 2).to(DType::Float64) - plain)).item<double>() <
+        0.1);
+  }
+}
