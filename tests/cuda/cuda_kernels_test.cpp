@@ -1,4 +1,4 @@
-// What the rows of tests/op_specs*.cpp do not reach of the CUDA kernels.
+// What the rows of tests/kernels/op_specs*.cpp do not reach of the CUDA kernels.
 #include "ringgrad/tests/cuda/cuda_kernels.h"
 #include "ringgrad/core/kernels.h"
 

@@ -1,5 +1,5 @@
-// What the rows of tests/op_specs*.cpp do not reach of the CPU kernels: the vector functions,
-// matrices of several tiles, and sums that a simpler kernel would get wrong.
+// What the rows of tests/kernels/op_specs*.cpp do not reach of the CPU kernels: the vector
+// functions, matrices of several tiles, and sums that a simpler kernel would get wrong.
 #include <limits>
 
 #include "ringgrad/core/cpu/vector_math.h"
