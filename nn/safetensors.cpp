@@ -25,13 +25,13 @@ std::shared_ptr<Storage> exact_storage(size_t bytes) {
 // The entry's bytes as a tensor: a view of the data where its place is aligned (always, in files
 // written here).
 Tensor tensor_of(const SafetensorsEntry& entry, const std::shared_ptr<Storage>& data) {
-  const size_t item = itemsize(entry.dtype);
+  const size_t item = itemsize(*entry.dtype);
   const size_t bytes = entry.end - entry.begin;
   const Strides strides = contiguous_strides(entry.shape);
   if (entry.begin % item == 0)
     return Tensor(data, entry.shape, strides, static_cast<int64_t>(entry.begin / item),
-                  entry.dtype);
-  const Tensor copy(exact_storage(bytes), entry.shape, strides, 0, entry.dtype);
+                  *entry.dtype);
+  const Tensor copy(exact_storage(bytes), entry.shape, strides, 0, *entry.dtype);
   std::memcpy(copy.raw_data(), static_cast<const char*>(data->data()) + entry.begin, bytes);
   return copy;
 }
@@ -63,7 +63,7 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
          tensor});
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto key = [](const auto& entry) {
-      return std::tuple<size_t, const std::string&>(16 - itemsize(entry.first.dtype),
+      return std::tuple<size_t, const std::string&>(16 - itemsize(*entry.first.dtype),
                                                     entry.first.name);
     };
     return key(a) < key(b);
@@ -71,7 +71,7 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
   uint64_t offset = 0;
   for (auto& [entry, tensor] : entries) {
     entry.begin = offset;
-    entry.end = offset += static_cast<uint64_t>(tensor.numel()) * itemsize(entry.dtype);
+    entry.end = offset += static_cast<uint64_t>(tensor.numel()) * itemsize(*entry.dtype);
   }
   return entries;
 }
@@ -120,7 +120,10 @@ SafetensorsFile load_safetensors(const std::string& path) {
   SafetensorsFile loaded;
   for (const SafetensorsEntry& entry : header.entries) {
     check_data(path, entry, header, static_cast<const unsigned char*>(data->data()) + entry.begin);
-    loaded.tensors.emplace_back(entry.name, tensor_of(entry, data));
+    if (entry.dtype)
+      loaded.tensors.emplace_back(entry.name, tensor_of(entry, data));
+    else
+      loaded.skipped.push_back(entry.name);
   }
   loaded.metadata = std::move(header.metadata);
   return loaded;

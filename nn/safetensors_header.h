@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ inline constexpr size_t kMaxNameBytes = 4096;
 
 struct SafetensorsEntry {
   std::string name;
-  DType dtype;
+  // Nothing where ringgrad has no such dtype.
+  std::optional<DType> dtype;
   Shape shape;
   // bytes, from the beginning of the data
   uint64_t begin;

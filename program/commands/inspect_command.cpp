@@ -164,6 +164,8 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
          {"std", s.std},
          {"not_finite", s.not_finite}});
   }
+  for (const std::string& name : file.skipped)
+    result("{}: skipped, its dtype is none of ringgrad's", name);
   nlohmann::json metadata;
   for (const auto& [key, value] : file.metadata) {
     metadata[key] = value;
@@ -172,7 +174,10 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
   }
   result("{}, {}, {}", counted(static_cast<int64_t>(file.tensors.size()), "tensor"),
          counted(elements, "element"), human_bytes(static_cast<int64_t>(fs::file_size(path))));
-  print_json({{"path", path.string()}, {"tensors", tensors}, {"metadata", metadata}});
+  print_json({{"path", path.string()},
+              {"tensors", tensors},
+              {"skipped", file.skipped},
+              {"metadata", metadata}});
   return kOk;
 }
 

@@ -68,6 +68,8 @@ void check_usable(const nn::NamedTensors& weights, const fs::path& file) {
 void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file,
           const std::string& what) {
   check_usable(saved.tensors, file);
+  for (const std::string& name : saved.skipped)
+    message("note    {}: {} was left out, its dtype is none of ringgrad's", file.string(), name);
   try {
     if (module.load_state_dict(saved.tensors).stripped_module_prefix)
       message(
