@@ -99,7 +99,8 @@ case "${1:-}" in
     if [ "${1:-}" = --long ]; then shift; skip= targets="all long_tests"; fi
     if [ "$*" = "-L quick" ]; then targets=quick_tests; fi
     build $targets
-    cd "$build" && exec ctest --output-on-failure -j "$(jobs)" $skip "$@"
+    # One more than there are cores: many tests wait, for a peer or a deadline.
+    cd "$build" && exec ctest --output-on-failure -j "$(($(jobs) + 1))" $skip "$@"
     ;;
   '')
     install_missing
