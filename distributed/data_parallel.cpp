@@ -28,12 +28,12 @@ std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters,
                                : copy_of(parameter, {parameter.dtype(), devices[r]}));
   return differentiable("broadcast", parameters, std::move(outputs),
                         [n = parameters.size(), replicas = devices.size(),
-                         home = devices[0]](std::span<const Tensor> dy) {
+                         first_device = devices[0]](std::span<const Tensor> dy) {
                           Gradients sums(n);
                           for (size_t i = 0; i < n; ++i)
                             for (size_t r = 0; r < replicas; ++r)
                               if (const Tensor& g = dy[r * n + i]) {
-                                const Tensor own = on_device(g, home);
+                                const Tensor own = on_device(g, first_device);
                                 sums[i] = sums[i] ? sum_of(sums[i], own) : own;
                               }
                           return sums;

@@ -15,7 +15,7 @@ ElasticJob::ElasticJob(std::vector<std::string> work, const InitOptions& options
   die_with_launcher();
   raise_descriptor_limit();
   take_rank(rank_environment());
-  seat_.check_fit(work_);
+  member_.check_fit(work_);
 }
 
 std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
@@ -24,7 +24,7 @@ std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
   connect.check_wanted = [this] { check(); };
   auto group =
       connect_hosts(place_.rank, place_.size, options_, connect, [&](const std::string& address) {
-        return seat_.exchange(place_, address, options_.timeout);
+        return member_.exchange(place_, address, options_.timeout);
       });
   set_phase(Phase::Setup);
   return of_this_process(std::move(group));
@@ -32,7 +32,7 @@ std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
 
 bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {
   for (bool timed_out = false;;) {
-    const auto place = seat_.await_generation(timed_out);
+    const auto place = member_.await_generation(timed_out);
     if (!place) return false;
     place_ = *place;
     forget_failure();
@@ -40,11 +40,11 @@ bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {
     try {
       group = form_group();
       check_same_lines(*group, "elastic", "work", work_);
-      if (group->is_main_process()) seat_.say_work(work_);
+      if (group->is_main_process()) member_.publish_work(work_);
       body(*group);
       // Until then any rank may have to do the rest again. The one that writes may take its time.
       group->barrier({.timeout = 10 * options_.timeout}).wait();
-      seat_.say_finished();
+      member_.mark_finished();
       return true;
     } catch (const OutOfStepError&) {
       throw;

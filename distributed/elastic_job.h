@@ -35,7 +35,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/distributed/elastic/own_seat.h"
+#include "ringgrad/distributed/elastic/elastic_member.h"
 #include "ringgrad/distributed/hand_over.h"
 #include "ringgrad/distributed/init_process_group.h"
 
@@ -57,21 +57,21 @@ class ElasticJob {
   bool run(const std::function<void(ProcessGroup& group)>& body);
 
   // In the body, after a step: throws GroupChanged where the group is to be formed anew.
-  void check() const { seat_.check(place_); }
+  void check() const { member_.check(place_); }
   // In the body: too few ranks are left, which are to save their state, and to return.
   bool is_last() const { return place_.last; }
   // Counted from 1 on.
   uint64_t generation() const { return place_.generation; }
-  // For who writes what outlives the job, which is rank 0 of the group: OwnSeat::WritePermit
-  // permit(job.seat()).
-  const OwnSeat& seat() const { return seat_; }
+  // For who writes what outlives the job, which is rank 0 of the group: ElasticMember::WritePermit
+  // permit(job.member()).
+  const ElasticMember& member() const { return member_; }
 
  private:
   std::shared_ptr<ProcessGroup> form_group() const;
 
   const std::vector<std::string> work_;
   const InitOptions options_;
-  OwnSeat seat_;
+  ElasticMember member_;
   Place place_;
 };
 

@@ -79,7 +79,7 @@ struct CollectiveOptions {
   int32_t bucket = -1;
   uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
-  int tag = 0;  // of send and recv: which of several letters between two ranks is meant
+  int tag = 0;  // of send and recv: which of several messages between two ranks is meant
   // How long a wait in which nothing moves may last, up to 10^10 ms; 0: as the group was made. The
   // end of it is the group's.
   std::chrono::milliseconds timeout = std::chrono::milliseconds(0);
@@ -169,7 +169,7 @@ class ProcessGroup {
   // rank (kAnyRank; then Work::source() tells which), in the order in which a rank sent it. Sends
   // and receives wait neither for each other nor for collectives, so that both ranks may receive
   // first, asynchronously, or both send first: what nobody has asked for yet is kept in memory by
-  // its receiver, while that one waits for some letter. Both sides must mean the same shape, dtype
+  // its receiver, while that one waits for some message. Both sides must mean the same shape, dtype
   // and step. A send is done when its tensor may change, which says nothing of its receiver. On a
   // GPU (nccl) there are neither tags nor kAnyRank, and one is done after the other, so one of two
   // ranks must send first.

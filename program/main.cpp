@@ -1,5 +1,5 @@
 // The program `ringgrad`. Every error ends here. It is printed on stderr, with its place and how to
-// mend it, and the exit code in words; with --json it is also in the document.
+// fix it, and the exit code in words; with --json it is also in the document.
 #include <sys/resource.h>
 
 #include <csignal>

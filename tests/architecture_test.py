@@ -5,7 +5,7 @@ Reads every code file of a source tree, parses its #include lines and counts its
 but the standard library, so it is the first test to run. One line per rule, one line per breach:
 
     core/tensor.h:12: core may not include nn/module.h
-        mend: core sees only core; move what you need down, or the user of it up
+        fix: core sees only core; move what you need down, or the user of it up
 
     architecture_test.py [ROOT]        checks the tree (default: the one this file lies in); exit status 1 on a breach
     architecture_test.py --self-test   feeds bad trees to each rule (architecture_self_test.py)
@@ -71,7 +71,7 @@ ROOMS = {
         "work process_group",
         "collectives",
         "process_groups",
-        "other_collectives letters shared_memory",
+        "other_collectives point_to_point shared_memory",
         "vendor_groups",
         "buckets",
         "comm_hook",
@@ -167,12 +167,12 @@ def rooms(tree):
                 mine, theirs = floor.get(room, above), floor.get(their_room, above)
                 if mine < theirs:
                     below = ", ".join(name for name in floor if floor[name] <= mine)
-                    mend = f"{room} sees only {below}; move what it needs down, or the code that needs it up"
-                    breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))
+                    fix = f"{room} sees only {below}; move what it needs down, or the code that needs it up"
+                    breaches.append(Breach(source.path, line, f"{room} may not include {path}", fix))
             elif folder == "distributed" and room in WITHOUT_TENSORS and path.startswith("core/"):
                 if not CORE_WITHOUT_TENSORS.match(path):
-                    mend = "rooms below process_group.h move bytes; what knows tensors belongs to collectives or above"
-                    breaches.append(Breach(source.path, line, f"{room} may not include {path}", mend))
+                    fix = "rooms below process_group.h move bytes; what knows tensors belongs to collectives or above"
+                    breaches.append(Breach(source.path, line, f"{room} may not include {path}", fix))
     return seen, breaches
 
 
@@ -184,8 +184,8 @@ def optional(tree):
         for line, path, _ in source.includes:
             room = LEFT_OUT.match(path)
             if room and source.folder not in FREE_FOLDERS and (not own or own[1] != room[1]):
-                mend = f"a build may lack {room[1]}; let it register what you need of it (program/commands/job_judge.h)"
-                breaches.append(Breach(source.path, line, f"{path} may not be there", mend))
+                fix = f"a build may lack {room[1]}; let it register what you need of it (program/commands/job_judge.h)"
+                breaches.append(Breach(source.path, line, f"{path} may not be there", fix))
     return len(tree.cpp), breaches
 
 
@@ -205,8 +205,8 @@ def roots(tree):
             else:
                 right = form == OURS and known
             if not right:
-                mend = f'write #include "ringgrad/{ours}"' if ours else "use <…> for other libraries; else create the file"
-                breaches.append(Breach(source.path, line, f"{path} is not included as \"ringgrad/…\" from the root", mend))
+                fix = f'write #include "ringgrad/{ours}"' if ours else "use <…> for other libraries; else create the file"
+                breaches.append(Breach(source.path, line, f"{path} is not included as \"ringgrad/…\" from the root", fix))
     return seen, breaches
 
 
@@ -399,11 +399,11 @@ def kernels(tree):
     breaches = []
     for name, path, line in declared:
         if name not in registered:
-            mend = f"REGISTER_KERNEL({name}, CPU, Native, …) in core/cpu/"
-            breaches.append(Breach(path, line, f"kernel {name} has no native CPU implementation", mend))
+            fix = f"REGISTER_KERNEL({name}, CPU, Native, …) in core/cpu/"
+            breaches.append(Breach(path, line, f"kernel {name} has no native CPU implementation", fix))
         if name not in tested:
-            mend = f'name it in the .kernels = {{"{name}", …}} of the row that reaches it'
-            breaches.append(Breach(path, line, f"kernel {name} is in no row of tests/kernels/op_specs*.cpp", mend))
+            fix = f'name it in the .kernels = {{"{name}", …}} of the row that reaches it'
+            breaches.append(Breach(path, line, f"kernel {name} is in no row of tests/kernels/op_specs*.cpp", fix))
     return 2 * len(declared), breaches
 
 
@@ -433,7 +433,7 @@ def main(arguments):
         total_seen, total_failed = total_seen + max(seen, failed), total_failed + failed
         print(f"{name}: {max(seen, failed) - failed} passed, {failed} failed")
         for breach in breaches:
-            print(f"  {breach.path}:{breach.line}: {breach.what}\n      mend: {breach.mend}")
+            print(f"  {breach.path}:{breach.line}: {breach.what}\n      fix: {breach.fix}")
     print(f"{total_seen - total_failed} passed, {total_failed} failed")
     return 1 if total_failed else 0
 

@@ -19,7 +19,7 @@ class Breach:
     path: str
     line: int
     what: str
-    mend: str
+    fix: str
 
 
 @dataclass

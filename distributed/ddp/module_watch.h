@@ -24,7 +24,7 @@ class ModuleWatch {
  public:
   explicit ModuleWatch(ModuleState wrapped);
 
-  // Returns what has changed since the module was wrapped, and how to mend it: a tensor was added,
+  // Returns what has changed since the module was wrapped, and how to fix it: a tensor was added,
   // removed, replaced or converted, or a frozen parameter now requires a gradient, which no other
   // wrapper averages. A parameter that is now frozen is not reported, because ranks may freeze it
   // together.

@@ -12,11 +12,11 @@ Membership::Membership(std::shared_ptr<SharedMemory> memory)
     : memory_(std::move(memory)),
       page_(std::launder(reinterpret_cast<MembershipPage*>(memory_->data()))) {}
 
-Membership Membership::create(int seats) {
-  ASSERT(seats >= 1);
-  Membership made(
-      SharedMemory::create(sizeof(MembershipPage) + sizeof(Seat) * static_cast<size_t>(seats - 1)));
-  made.page_->seats = seats;
+Membership Membership::create(int slots) {
+  ASSERT(slots >= 1);
+  Membership made(SharedMemory::create(sizeof(MembershipPage) +
+                                       sizeof(MemberSlot) * static_cast<size_t>(slots - 1)));
+  made.page_->slots = slots;
   return made;
 }
 

@@ -22,20 +22,20 @@ struct LeftBehindError : DistributedError {
   using DistributedError::DistributedError;
 };
 
-enum class Standing : uint32_t {
-  Absent,  // nobody has this seat
-  Coming,  // a process was started for it
-  AtDoor,  // waits for the next generation
-  Member,  // of the generation that stands here
-  Out,     // was left behind; its process may live on
+enum class MemberState : uint32_t {
+  Empty,     // no process has this slot
+  Starting,  // a process was started for it
+  Waiting,   // the process waits for the next generation
+  Member,    // the process belongs to generation `member_of`
+  Removed,   // the process was left behind; it may still run
 };
 
 // One for each rank that there may be. A rank writes into its own only, and turns Coming or Member
 // into AtDoor; all other turns are the launcher's.
-struct Seat {
+struct MemberSlot {
   static constexpr size_t kMaxAddress = 1024;
 
-  std::atomic<Standing> standing;
+  std::atomic<MemberState> state;
   // The last generation that it was in; 0: none yet.
   std::atomic<uint64_t> member_of;
   // The rank in that generation.
@@ -67,20 +67,20 @@ struct MembershipPage {
   std::atomic<uint32_t> work_bytes;
   // The lines that every rank must have in common, by the first generation's rank 0.
   char work[kMaxWork];
-  int32_t seats;
-  // As many as `seats` says.
-  Seat seat[1];
+  int32_t slots;
+  // As many as `slots` says.
+  MemberSlot slot[1];
 };
 
 class Membership {
  public:
-  static Membership create(int seats);     // the launcher's. Throws OutOfMemoryError, LimitError.
+  static Membership create(int slots);     // the launcher's. Throws OutOfMemoryError, LimitError.
   static Membership open(int descriptor);  // a rank's. Throws DistributedError.
 
   int descriptor() const { return memory_->descriptor(); }
   MembershipPage& page() const { return *page_; }
-  int seats() const { return page_->seats; }
-  Seat& seat(int index) const { return page_->seat[index]; }
+  int slots() const { return page_->slots; }
+  MemberSlot& slot(int index) const { return page_->slot[index]; }
 
  private:
   explicit Membership(std::shared_ptr<SharedMemory> memory);

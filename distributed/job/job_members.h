@@ -1,7 +1,7 @@
 // Who belongs to a job whose ranks go and come (an elastic job), as the launcher sees it.
 //
 // The launcher starts and reaps processes; JobMembers decides who is a member. Its implementation
-// registers itself (elastic/registrar.h), so a launcher without it runs jobs of fixed ranks.
+// registers itself (elastic/coordinator.h), so a launcher without it runs jobs of fixed ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -33,24 +33,24 @@ class JobMembers {
   // The file descriptor that ranks inherit.
   virtual int descriptor() const = 0;
 
-  // A process is to be started for this seat, and then: it has been. It may come to the door in
+  // A process is to be started for this slot, and then: it has been. It may come to the door in
   // between.
-  virtual void starting(int seat) = 0;
-  virtual void started(int seat, pid_t process) = 0;
-  // Or it could not be: the seat is due again, some time.
-  virtual void not_started(int seat) = 0;
-  // The seat's process has ended, as waitpid() says. True: the job goes on without it, as `what`
-  // says, unless it is empty; the seat's next process is due where the end was none of its own
+  virtual void starting(int slot) = 0;
+  virtual void started(int slot, pid_t process) = 0;
+  // Or it could not be: the slot is due again, some time.
+  virtual void not_started(int slot) = 0;
+  // The slot's process has ended, as waitpid() says. True: the job goes on without it, as `what`
+  // says, unless it is empty; the slot's next process is due where the end was none of its own
   // will.
-  virtual bool ended(int seat, int wait_status, const std::string& its_words,
+  virtual bool ended(int slot, int wait_status, const std::string& its_words,
                      std::string& what) = 0;
   // Forms the next generation as soon as all have come that are to come. Returns what there is to
   // say, mostly nothing.
   virtual std::string look() = 0;
 
-  // Somebody wants another rank: it is started once there is a seat.
+  // Somebody wants another rank: it is started once there is a slot.
   virtual void ask_for_one_more() = 0;
-  virtual std::optional<int> due() = 0;  // a seat for which a process is to be started now
+  virtual std::optional<int> due() = 0;  // a slot for which a process is to be started now
 
   // Whoever is left needs no waiting for: the work is done, or lost, or saved by too few.
   virtual bool over() const = 0;
@@ -61,7 +61,7 @@ class JobMembers {
 // `timeout`: how long a rank may take to come to the door.
 using MakeJobMembers = std::unique_ptr<JobMembers> (*)(ElasticRange range, int founders,
                                                        std::chrono::milliseconds timeout);
-// Set before main by elastic/registrar.cpp; nullptr in a program without.
+// Set before main by elastic/coordinator.cpp; nullptr in a program without.
 inline constinit MakeJobMembers job_members_maker = nullptr;
 // Throws Error where the range does not fit the founders, or this program has no elastic jobs.
 std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,

@@ -90,7 +90,7 @@ class SignalQueue {
 class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options)
-      : options_(options), signals_(static_cast<bool>(options.elastic)), status_(seats()) {
+      : options_(options), signals_(static_cast<bool>(options.elastic)), status_(slots()) {
     if (options.elastic)
       members_ = make_job_members(options.elastic, options.num_processes, timeout_);
   }
@@ -123,7 +123,7 @@ class Supervisor {
     bool forgotten = false;  // its end was no failure of the job, which went on without it
   };
 
-  int seats() const { return options_.elastic ? options_.elastic.max : options_.num_processes; }
+  int slots() const { return options_.elastic ? options_.elastic.max : options_.num_processes; }
 
   JobResult result() const {
     if (stood_still_ >= timeout_)
@@ -166,9 +166,9 @@ class Supervisor {
     child.environment = {{kRankProcess, ""},
                          {kEarlierLaunches, options_.earlier_launches},
                          {"RANK", std::to_string(number)},
-                         {"WORLD_SIZE", std::to_string(seats() * options_.num_machines)},
+                         {"WORLD_SIZE", std::to_string(slots() * options_.num_machines)},
                          {"LOCAL_RANK", std::to_string(local_rank)},
-                         {"LOCAL_WORLD_SIZE", std::to_string(seats())},
+                         {"LOCAL_WORLD_SIZE", std::to_string(slots())},
                          {"MASTER_ADDR", options_.host},
                          {"MASTER_PORT", std::to_string(port_)},
                          {"RINGGRAD_LIFELINE_FD", std::to_string(launcher_pipe_.descriptor())},
@@ -197,7 +197,7 @@ class Supervisor {
     rank.end.started = Clock::now();
     if (logged) {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
-      // Whose seat this one takes.
+      // Whose slot this one takes.
       const auto same = [&](const Rank& before) { return before.end.rank == number; };
       const int fresh = std::any_of(ranks_.begin(), ranks_.end(), same) ? O_APPEND : O_TRUNC;
       rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
@@ -229,7 +229,7 @@ class Supervisor {
     if (members_) keep_membership();
     note_waits();
     end_standstill();
-    if (interrupted_by_ && patience_.passed()) kill_all(SIGKILL);
+    if (interrupted_by_ && deadline_.passed()) kill_all(SIGKILL);
     if (ending_ && running_ > 0 && next_kill_.passed()) {
       kill_all(kill_signals_sent_++ == 0 ? SIGTERM : SIGKILL);
       next_kill_ = Deadline::after(kUntilKill - kReportTime);
@@ -291,7 +291,7 @@ class Supervisor {
     if (interrupted_by_ && now - interrupted_at_ < kSameOrder) return;
     if (interrupted_by_ == 0) {
       interrupted_at_ = now;
-      patience_ = Deadline::after(timeout_);
+      deadline_ = Deadline::after(timeout_);
     }
     const int passed_on = members_ && signal == SIGTERM
                               ? SIGINT
@@ -314,12 +314,12 @@ class Supervisor {
   // Where the system has no process to give at the moment, the job goes on with the ranks that it
   // has.
   void start_due() {
-    while (const auto seat = members_->due()) {
+    while (const auto slot = members_->due()) {
       try {
-        start(*seat);
+        start(*slot);
       } catch (const Error& error) {
-        error_.add(str("[rank ", *seat, "] cannot be started: ", error.what(), '\n'));
-        members_->not_started(*seat);
+        error_.add(str("[rank ", *slot, "] cannot be started: ", error.what(), '\n'));
+        members_->not_started(*slot);
         next_start_ = Deadline::after(kLookAround);
         return;
       }
@@ -416,7 +416,7 @@ class Supervisor {
   const std::chrono::milliseconds timeout_ = options_.timeout;
   Clock::time_point looked_ = Clock::now();
   Clock::duration stood_still_{};  // how long all ranks have been stopped
-  Deadline patience_;              // with ranks that were asked to end
+  Deadline deadline_;              // with ranks that were asked to end
   bool ending_ = false;            // a rank has failed
   int kill_signals_sent_ = 0;      // signals sent since then
   Deadline next_kill_;

@@ -27,7 +27,7 @@ HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const H
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
   if (find_group_memory) memory_ = find_group_memory(*transport_, options_);
-  if (make_point_to_point) letters_ = make_point_to_point(*this);
+  if (make_point_to_point) point_to_point_ = make_point_to_point(*this);
   CHECK(options_.algorithm != AllReduceAlgorithm::SharedMemory || memory_,
         "process group: the ranks do not share memory, so algorithm SharedMemory cannot be used");
   CHECK(options_.checksums != Checksums::On || payload_checksum,
@@ -41,7 +41,7 @@ HostProcessGroup::~HostProcessGroup() {
   std::unique_lock lock(jobs_mutex_);
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     transport_->interrupt({FailureKind::Died, str("rank ", rank(), " failed with an exception")});
-  else if (!jobs_.empty() || letters_under_way())
+  else if (!jobs_.empty() || messages_under_way())
     transport_->interrupt(
         {FailureKind::Died, str("rank ", rank(), " left the group with collectives under way")});
   stop_ = true;
@@ -85,14 +85,14 @@ std::optional<Failure> HostProcessGroup::failure() {
 
 void HostProcessGroup::wake() {
   eventfd_write(wakeup_.get(), 1);
-  if (letters_) letters_->ring();
+  if (point_to_point_) point_to_point_->ring();
 }
 
 // A blocking call is executed by its caller: waking the worker and being woken by it would cost
 // more than a small all-reduce does.
 std::unique_lock<std::mutex> HostProcessGroup::take_turn() {
   ++demand_;
-  if (letters_) letters_->ring();
+  if (point_to_point_) point_to_point_->ring();
   std::unique_lock lock(jobs_mutex_);
   no_jobs_.wait(lock, [&] { return jobs_.empty(); });
   std::unique_lock turn(transport_mutex_);
@@ -102,7 +102,8 @@ std::unique_lock<std::mutex> HostProcessGroup::take_turn() {
 }
 
 Work HostProcessGroup::issue(Collective collective) {
-  if (collective.operation == Operation::SendRecv) return letters_->exchange(std::move(collective));
+  if (collective.operation == Operation::SendRecv)
+    return point_to_point_->exchange(std::move(collective));
   if (reduces(collective.operation))
     (void)reduction(name(collective.operation), collective.input.dtype(), collective.reduce_op);
   if (!collective.options.async) {
@@ -128,14 +129,14 @@ void HostProcessGroup::serve() {
       std::lock_guard lock(jobs_mutex_);
       if (!jobs_.empty())
         job = jobs_.front();
-      else if (stop_ && !letters_under_way())
+      else if (stop_ && !messages_under_way())
         return;
     }
     if (job == nullptr) {
-      if (letters_under_way()) {
+      if (messages_under_way()) {
         std::this_thread::yield();  // to who wants the transport
         std::lock_guard lock(transport_mutex_);
-        letters_->move();
+        point_to_point_->move();
       } else {
         listen();
       }
@@ -217,7 +218,7 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
   }
 }
 
-// In the handler of what has ended the group: tells all ranks, and whoever waits for a letter.
+// In the handler of what has ended the group: tells all ranks, and whoever waits for a message.
 Failure HostProcessGroup::give_up(const std::string& during) {
   Failure failure = failure_of(std::current_exception());
   transport_->ranks().abort(failure);
@@ -227,7 +228,7 @@ Failure HostProcessGroup::give_up(const std::string& during) {
   try {
     throw_failure(failure);
   } catch (...) {
-    if (letters_) letters_->fail_all(std::current_exception());
+    if (point_to_point_) point_to_point_->fail_all(std::current_exception());
   }
   return failure;
 }

@@ -46,7 +46,7 @@ class GroupMemory {
 using FindGroupMemory = std::unique_ptr<GroupMemory> (*)(Transport&, const HostOptions&);
 inline constinit FindGroupMemory find_group_memory = nullptr;
 
-// What ranks send each other beside collectives (letters/host_letters.cpp).
+// What ranks send each other beside collectives (point_to_point/host_point_to_point.cpp).
 class HostProcessGroup;
 class PointToPoint {
  public:
@@ -85,14 +85,14 @@ class HostProcessGroup final : public ProcessGroup {
   std::optional<Failure> failure() override;
 
  private:
-  friend class HostLetters;
+  friend class HostPointToPoint;
   struct QueuedCollective;
 
   Work issue(Collective collective) override;
   std::unique_lock<std::mutex> take_turn();
   // REQUIRES: the caller holds the transport. Returns the memory of AllocateShared, else nothing.
   std::shared_ptr<Storage> execute(const Collective& collective);
-  bool letters_under_way() const { return letters_ && letters_->under_way(); }
+  bool messages_under_way() const { return point_to_point_ && point_to_point_->under_way(); }
   Failure give_up(const std::string& during);
   Frame next_frame(const Collective& collective);
   std::chrono::milliseconds timeout_of(const Collective& collective) const;
@@ -107,7 +107,7 @@ class HostProcessGroup final : public ProcessGroup {
   std::mutex transport_mutex_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<GroupMemory> memory_;
-  std::unique_ptr<PointToPoint> letters_;
+  std::unique_ptr<PointToPoint> point_to_point_;
   uint64_t sequence_ = 0;
   // The first cause, in the words of the collective that met it.
   std::optional<Failure> failure_;

@@ -6,8 +6,8 @@
 // of each buffer is read once and written once. All ranks hold the same bits, because each element
 // is computed by one of them, in the order of ranks.
 //
-// That is for buffers in memory from allocate(). Others go through staging areas beside the boards,
-// piece by piece, which costs two more copies, in the cache.
+// That is for buffers in memory from allocate(). Others go through staging areas beside the control
+// pages, piece by piece, which costs two more copies, in the cache.
 //
 // Where several machines have several ranks each, the owner of a slice adds only what its machine
 // has; then the owners of that slice, one on each machine, add their sums in a ring, and each
@@ -88,17 +88,18 @@ class SharedAllReduce final : public GroupMemory {
     const Place place = find(items, bytes);
     if (place.segment == 0 && bytes > 0)
       std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
-    Board& own = memory_.board(here_[rank_]);
+    ControlPage& own = memory_.control_page(here_[rank_]);
     own.segment.store(place.segment, std::memory_order_relaxed);
     own.offset.store(place.offset, std::memory_order_relaxed);
     transport_.enter(frame, c.options.about);
-    memory_.wait_for_all(transport_, &Board::entered, transport_.ranks().position().frame.sequence);
+    memory_.wait_for_all(transport_, &ControlPage::entered,
+                         transport_.ranks().position().frame.sequence);
     memory_.check_entered();
 
     bool all_shared = true;
     bool none_shared = true;
     for (const int r : here_) {
-      const bool shared = memory_.board(r).segment.load(std::memory_order_relaxed) != 0;
+      const bool shared = memory_.control_page(r).segment.load(std::memory_order_relaxed) != 0;
       all_shared &= shared;
       none_shared &= !shared;
     }
@@ -133,9 +134,9 @@ class SharedAllReduce final : public GroupMemory {
 
   // Where `rank` has its buffer of so many bytes, after all ranks have entered.
   std::byte* address(int rank, size_t bytes) const {
-    const Board& board = memory_.board(here_[rank]);
-    const uint64_t id = board.segment.load(std::memory_order_relaxed);
-    const uint64_t offset = board.offset.load(std::memory_order_relaxed);
+    const ControlPage& page = memory_.control_page(here_[rank]);
+    const uint64_t id = page.segment.load(std::memory_order_relaxed);
+    const uint64_t offset = page.offset.load(std::memory_order_relaxed);
     std::lock_guard lock(segments_->mutex);
     for (const SharedSegment& segment : segments_->list) {
       if (segment.id != id) continue;
@@ -152,9 +153,9 @@ class SharedAllReduce final : public GroupMemory {
   std::byte* staging(int rank) const { return memory_.staging(here_[rank]) + turn_ * kPieceBytes; }
 
   void meet() {
-    memory_.board(here_[rank_]).arrived.store(++meetings_);
-    memory_.ring_if_complete(&Board::arrived, meetings_);
-    memory_.wait_for_all(transport_, &Board::arrived, meetings_);
+    memory_.control_page(here_[rank_]).arrived.store(++meetings_);
+    memory_.ring_if_complete(&ControlPage::arrived, meetings_);
+    memory_.wait_for_all(transport_, &ControlPage::arrived, meetings_);
   }
 
   void reduce_slice(const std::vector<void*>& inputs, const std::vector<void*>& results,

@@ -92,9 +92,9 @@ constexpr uint32_t kBoardMagic = 0x64424752;
 // Two segments of the ring; a few such queues lie in a second-level cache.
 constexpr size_t kQueueBytes = 512 << 10;
 
-// One rank's memory: its board, its staging area, then one queue to every rank.
+// One rank's memory: its control page, its staging area, then one queue to every rank.
 size_t queue_offset(int peer) {
-  return kBoardBytes + kStagingBytes +
+  return kControlPageBytes + kStagingBytes +
          ByteQueue::footprint(kQueueBytes) * static_cast<size_t>(peer);
 }
 
@@ -112,7 +112,7 @@ SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, PeerStreams& stream
       size_(ranks.size()),
       peers_(channels_.size()) {
   memory_ = SharedMemory::create(queue_offset(size_));
-  Board& own = *new (memory_->data()) Board{};
+  ControlPage& own = *new (memory_->data()) ControlPage{};
   own.rank = rank_;
   own.size = size_;
   own.queue_capacity = kQueueBytes;
@@ -173,7 +173,7 @@ void SharedMemoryPeers::open(int peer, Deadline deadline) {
   }
   peers_[peer].memory = SharedMemory::open(std::move(*memory));
   peers_[peer].doorbell = std::move(*doorbell);
-  const Board& theirs = board(peer);
+  const ControlPage& theirs = control_page(peer);
   CHECK_AS(DistributedError,
            peers_[peer].memory->size() == memory_->size() && theirs.magic == kBoardMagic &&
                theirs.rank == peer && theirs.size == size_ && theirs.queue_capacity == kQueueBytes,
@@ -189,15 +189,15 @@ bool SharedMemoryPeers::all_opened() const {
 
 void SharedMemoryPeers::add_cores(cpu_set_t& cores) const {
   for (int r = 0; r < size_; ++r)
-    if (opened(r)) CPU_OR(&cores, &cores, &board(r).cpus);
+    if (opened(r)) CPU_OR(&cores, &cores, &control_page(r).cpus);
 }
 
 std::byte* SharedMemoryPeers::memory_of(int rank) const {
   return rank == rank_ ? memory_->data() : peers_[rank].memory->data();
 }
 
-Board& SharedMemoryPeers::board(int rank) const {
-  return *std::launder(reinterpret_cast<Board*>(memory_of(rank)));
+ControlPage& SharedMemoryPeers::control_page(int rank) const {
+  return *std::launder(reinterpret_cast<ControlPage*>(memory_of(rank)));
 }
 
 SharedSegment SharedMemoryPeers::share(Transport& transport, size_t bytes) {
@@ -227,28 +227,31 @@ SharedSegment SharedMemoryPeers::share(Transport& transport, size_t bytes) {
 // -- doorbells ------------------------------------------------------------------------------------
 
 void SharedMemoryPeers::set_sleeping(bool sleeping) {
-  board(rank_).sleeping.store(sleeping ? 1 : 0);
+  control_page(rank_).sleeping.store(sleeping ? 1 : 0);
 }
 
 void SharedMemoryPeers::ring_bell(int peer) {
-  if (!opened(peer) || board(peer).sleeping.load() == 0 || board(peer).sleeping.exchange(0) == 0)
+  if (!opened(peer) || control_page(peer).sleeping.load() == 0 ||
+      control_page(peer).sleeping.exchange(0) == 0)
     return;
   eventfd_write(peers_[peer].doorbell.get(), 1);
 }
 
-bool SharedMemoryPeers::all_are_at(std::atomic<uint64_t> Board::*count, uint64_t value) const {
+bool SharedMemoryPeers::all_are_at(std::atomic<uint64_t> ControlPage::*count,
+                                   uint64_t value) const {
   for (int r = 0; r < size_; ++r)
-    if ((r == rank_ || opened(r)) && (board(r).*count).load() < value) return false;
+    if ((r == rank_ || opened(r)) && (control_page(r).*count).load() < value) return false;
   return true;
 }
 
-void SharedMemoryPeers::ring_if_complete(std::atomic<uint64_t> Board::*count, uint64_t value) {
+void SharedMemoryPeers::ring_if_complete(std::atomic<uint64_t> ControlPage::*count,
+                                         uint64_t value) {
   if (!all_are_at(count, value)) return;
   for (int r = 0; r < size_; ++r) ring_bell(r);
 }
 
-void SharedMemoryPeers::wait_for_all(Transport& transport, std::atomic<uint64_t> Board::*count,
-                                     uint64_t value) {
+void SharedMemoryPeers::wait_for_all(Transport& transport,
+                                     std::atomic<uint64_t> ControlPage::*count, uint64_t value) {
   needs_all_ = true;
   transport.wait_until([&] { return all_are_at(count, value); });
   needs_all_ = false;
@@ -263,28 +266,29 @@ void SharedMemoryPeers::check() {
         (needs_all_ || streams_.receiving(r) || streams_.sending(r)))
       ranks_.fail_because_left(r);
   for (int r = 0; r < size_; ++r)
-    if (mine > 0 && opened(r) && board(r).entered.load() == mine) compare_board(r, mine);
+    if (mine > 0 && opened(r) && control_page(r).entered.load() == mine)
+      compare_control_page(r, mine);
 }
 
 // -- who is in which collective -------------------------------------------------------------------
 
 void SharedMemoryPeers::show_position() {
   const Frame& frame = ranks_.position().frame;
-  Board& own = board(rank_);
+  ControlPage& own = control_page(rank_);
   uint64_t words[kFrameBytes / 8];
   std::memcpy(words, &frame, kFrameBytes);
   for (size_t i = 0; i < own.frame.size(); ++i)
     own.frame[i].store(words[i], std::memory_order_relaxed);
   own.fingerprint.store(fingerprint(frame), std::memory_order_relaxed);
   own.entered.store(frame.sequence);
-  ring_if_complete(&Board::entered, frame.sequence);
+  ring_if_complete(&ControlPage::entered, frame.sequence);
 }
 
 // Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this
 // rank's. Where it has gone on to the next one meanwhile, there is nothing to compare. It may be
 // writing that one's words right now: a mixture of two frames has the fingerprint of neither.
-void SharedMemoryPeers::compare_board(int rank, uint64_t sequence) {
-  const Board& theirs = board(rank);
+void SharedMemoryPeers::compare_control_page(int rank, uint64_t sequence) {
+  const ControlPage& theirs = control_page(rank);
   uint64_t words[kFrameBytes / 8];
   for (size_t i = 0; i < theirs.frame.size(); ++i)
     words[i] = theirs.frame[i].load(std::memory_order_relaxed);
@@ -295,13 +299,13 @@ void SharedMemoryPeers::compare_board(int rank, uint64_t sequence) {
 }
 
 void SharedMemoryPeers::check_entered() {
-  const Board& own = board(rank_);
+  const ControlPage& own = control_page(rank_);
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && !opened(r)) continue;
-    const uint64_t sequence = board(r).entered.load();
+    const uint64_t sequence = control_page(r).entered.load();
     if (sequence != ranks_.position().frame.sequence ||
-        board(r).fingerprint.load() != own.fingerprint.load())
-      compare_board(r, sequence);
+        control_page(r).fingerprint.load() != own.fingerprint.load())
+      compare_control_page(r, sequence);
   }
 }
 

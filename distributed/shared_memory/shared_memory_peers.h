@@ -1,11 +1,11 @@
 // SharedMemoryPeers: what the ranks of one machine see of each other. Each contributes one piece of
-// memory: a board, a staging area and its outgoing queues (board.h); further segments on request.
-// And each has a doorbell, an eventfd, which the others ring after they have changed something
-// while it sleeps.
+// memory: a control page, a staging area and its outgoing queues (control page.h); further segments
+// on request. And each has a doorbell, an eventfd, which the others ring after they have changed
+// something while it sleeps.
 //
 // Note [Sleeping without missing the bell]
-// A waiter sets its board's `sleeping`, looks once more, and sleeps. A peer changes the shared
-// memory, then reads `sleeping`, and rings the bell if it is set. All four accesses are
+// A waiter sets its control page's `sleeping`, looks once more, and sleeps. A peer changes the
+// shared memory, then reads `sleeping`, and rings the bell if it is set. All four accesses are
 // sequentially consistent, so at least one of the two sees the other's write (Dekker's argument):
 // the waiter finds the change, or the peer finds the sleeper. Rings that nobody needed any more
 // only cost the waiter one turn of its loop.
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ringgrad/core/base/clock.h"
-#include "ringgrad/distributed/shared_memory/board.h"
 #include "ringgrad/distributed/shared_memory/byte_queue.h"
+#include "ringgrad/distributed/shared_memory/control_page.h"
 #include "ringgrad/distributed/transport/transport.h"
 
 namespace ringgrad {
@@ -45,13 +45,14 @@ class SharedMemoryPeers final : public LocalPeers {
   // After this rank has raised its count: wakes all who sleep if that was what they waited for, the
   // last rank to come to `value`. Were each arrival to wake everybody, n ranks on few cores would
   // wake n² times at each meeting.
-  void ring_if_complete(std::atomic<uint64_t> Board::*count, uint64_t value);
+  void ring_if_complete(std::atomic<uint64_t> ControlPage::*count, uint64_t value);
   // Returns when all ranks whose memory is open have come so far. Throws as transport.wait().
-  void wait_for_all(Transport& transport, std::atomic<uint64_t> Board::*count, uint64_t value);
+  void wait_for_all(Transport& transport, std::atomic<uint64_t> ControlPage::*count,
+                    uint64_t value);
 
   // What follows REQUIRES that the rank shares this one's memory, or is this one.
-  Board& board(int rank) const;
-  std::byte* staging(int rank) const { return memory_of(rank) + kBoardBytes; }
+  ControlPage& control_page(int rank) const;
+  std::byte* staging(int rank) const { return memory_of(rank) + kControlPageBytes; }
   // Throws OutOfStepError unless every such rank has entered the same collective as this one, with
   // the same frame.
   void check_entered();
@@ -69,8 +70,8 @@ class SharedMemoryPeers final : public LocalPeers {
   void hand_over(int peer, int descriptor, Deadline deadline);
   std::optional<FileDescriptor> received_from(int peer);
   void open(int peer, Deadline deadline);
-  bool all_are_at(std::atomic<uint64_t> Board::*count, uint64_t value) const;
-  void compare_board(int rank, uint64_t sequence);
+  bool all_are_at(std::atomic<uint64_t> ControlPage::*count, uint64_t value) const;
+  void compare_control_page(int rank, uint64_t sequence);
 
   FailureDetector& ranks_;
   PeerStreams& streams_;

@@ -33,7 +33,8 @@ struct Link {
   std::unique_ptr<Channel> data;
 };
 
-// Sorts the messages that come, where not all of them are for collectives (letters/mailbox.h).
+// Sorts the messages that come, where not all of them are for collectives
+// (point_to_point/message_matcher.h).
 class Sorter {
  public:
   virtual ~Sorter() = default;

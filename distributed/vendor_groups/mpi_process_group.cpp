@@ -194,7 +194,7 @@ class MpiProcessGroup final : public ProcessGroup {
  private:
   Work issue(Collective collective) override {
     const bool async = collective.options.async;
-    const bool letter = collective.operation == Operation::SendRecv;
+    const bool point_to_point = collective.operation == Operation::SendRecv;
     auto job = std::make_shared<QueuedCollective>(std::move(collective));
     const Collective& c = job->collective;
     const bool by_counts = !c.output_counts.empty();
@@ -219,7 +219,7 @@ class MpiProcessGroup final : public ProcessGroup {
     }
     while (!advance(job)) std::this_thread::yield();
     job->wait();
-    return letter ? Work(std::move(job)) : Work();
+    return point_to_point ? Work(std::move(job)) : Work();
   }
 
   void serve() {

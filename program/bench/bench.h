@@ -18,7 +18,7 @@ struct WorkloadOptions {
   std::string device = "cpu", backend;  // backend "": as the device is
   int64_t batch = 128;                  // of all ranks together
   int ranks = 2;
-  double bucket_mb = 0;  // as Division's
+  double bucket_mb = 0;  // as ParallelConfig's
 };
 
 // The sample below which the fraction q of the others lies; 0 of none.

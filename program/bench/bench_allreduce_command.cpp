@@ -22,7 +22,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
-#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/parallel_config.h"
 
 namespace ringgrad::program {
 namespace {
@@ -373,7 +373,7 @@ void add_options(CLI::App* app, BenchAllReduceOptions& o) {
   app->option_defaults()->always_capture_default();  // --help shows them
   app->add_option("--ranks", o.ranks, "processes")->check(CLI::Range(2, 256));
   add_device_option(app, o.device);
-  app->add_option("--backend", o.backend, division_field("backend").help);
+  app->add_option("--backend", o.backend, parallel_config_field("backend").help);
   app->add_option("--transport", o.transport, "of the ring: " + transport_choices());
   app->add_option("--algorithm", o.algorithm,
                   "of the ring: auto, gather, exchange, ring, segmented or shared");

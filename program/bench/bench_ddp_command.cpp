@@ -27,8 +27,8 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
-#include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/machine.h"
+#include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
 #include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/program/run/temporary_directory.h"
@@ -306,7 +306,7 @@ void add_options(CLI::App* app, BenchDdpOptions& o) {
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
   add_device_option(app, o.device);
-  app->add_option("--backend", o.backend, division_field("backend").help);
+  app->add_option("--backend", o.backend, parallel_config_field("backend").help);
   app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
   app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
   app->add_option("--bucket-mb", o.buckets,

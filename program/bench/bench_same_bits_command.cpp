@@ -22,7 +22,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
-#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
 #include "ringgrad/program/run/temporary_directory.h"
 

@@ -7,7 +7,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/models/registry.h"
-#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/parallel_config.h"
 
 namespace ringgrad::program {
 

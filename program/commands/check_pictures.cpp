@@ -99,7 +99,7 @@ int check_pictures(const std::string& path) {
   if (own.classes.size() > kMostNames)
     result("class   … {} in all; --json has them", own.classes.size());
   const nlohmann::json sizes = show_sizes(seen);
-  result("split   {}", own.division);
+  result("split   {}", own.split);
   nlohmann::json left_out = nlohmann::json::array();
   for (const auto& [kind, count, first] : own.left_out) {
     result("without {:<40}{:>9} {}{}", kind, with_commas(count), count > 1 ? "the first is " : "",
@@ -112,7 +112,7 @@ int check_pictures(const std::string& path) {
               {"classes", classes},
               {"train", train},
               {"test", test},
-              {"division", own.division},
+              {"division", own.split},
               {"sizes", sizes},
               {"broken", broken},
               {"left_out", left_out}});

@@ -6,11 +6,11 @@
 namespace ringgrad::program {
 
 Verdict end_run(const TrainOptions& options, const Data& data, const RunDirectory& run,
-                Course& course, const Evaluation& last) {
+                RunMetrics& run_metrics, const Evaluation& last) {
   RunRecord record = read_run(run.path());
   record.notes.clear();
   record.state = RunRecord::Ended;  // as it will be read
-  record.take(course.summarize(last, true));
+  record.take(run_metrics.summarize(last, true));
   const Verdict verdict = judge(record);
   const std::filesystem::path report = run.path() / "report.html";
   try {

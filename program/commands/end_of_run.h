@@ -2,7 +2,7 @@
 // verdict and a report.
 #pragma once
 
-#include "ringgrad/program/commands/course.h"
+#include "ringgrad/program/commands/run_metrics.h"
 #include "ringgrad/program/report/verdict.h"
 
 namespace ringgrad::program {
@@ -11,6 +11,6 @@ namespace ringgrad::program {
 // latest test found, if it was not interrupted. A disk that is full costs these files only: the run
 // itself is saved.
 Verdict end_run(const TrainOptions& options, const Data& data, const RunDirectory& run,
-                Course& course, const Evaluation& last);
+                RunMetrics& run_metrics, const Evaluation& last);
 
 }  // namespace ringgrad::program

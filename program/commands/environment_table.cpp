@@ -44,7 +44,7 @@ RINGGRAD_RANK_PROCESS | ringgrad | a process | it is no rank's environment | who
 RINGGRAD_STATUS_FD | ringgrad | a descriptor | private memory | where a rank tells its launcher what it is doing | distributed/job/job_status.cpp
 RINGGRAD_LIFELINE_FD | ringgrad | a descriptor | no launcher | a rank ends when its launcher does | distributed/os/child_process.cpp
 RINGGRAD_LAUNCHER_PID | ringgrad | a process | no launcher | the launcher of a rank | distributed/job/job_status.cpp
-RINGGRAD_MEMBERSHIP_FD | ringgrad | a descriptor | the job is not elastic | the seat of a rank in an elastic job | distributed/job/job_members.h
+RINGGRAD_MEMBERSHIP_FD | ringgrad | a descriptor | the job is not elastic | shared memory that lists the members of an elastic job | distributed/job/job_members.h
 RANK | a launcher | from 0 on | this is no rank | torchrun's rank | distributed/job/rank_environment.cpp
 WORLD_SIZE | a launcher | from 1 on | needed with RANK | torchrun's number of ranks | distributed/job/rank_environment.cpp
 LOCAL_RANK | a launcher | from 0 on | RANK | the rank on this machine | distributed/job/rank_environment.cpp

@@ -175,9 +175,9 @@ std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& c
       fmt::format("--seed {}", config.seed), fmt::format("--max-steps {}", options.max_steps),
       fmt::format("--save-every {}", options.save_every),
       fmt::format("--trace-steps {}:{}", options.trace_steps.first, options.trace_steps.last)};
-  for (const DivisionField& field : division_fields())
-    if (field.traits & DivisionField::kSame) {
-      const std::string words = field.words(*config.division);
+  for (const ParallelConfigField& field : parallel_config_fields())
+    if (field.traits & ParallelConfigField::kSame) {
+      const std::string words = field.words(*config.parallel_config);
       lines.push_back(words.empty() ? "no " + field.option() : words);
     }
   for (const ImageDataset* set : {&data.train_set, &data.test_set})
@@ -196,10 +196,10 @@ std::vector<std::string> work_of(const TrainOptions& options, const RunConfig& c
 int train_as_rank(const TrainOptions& options, const RunConfig& config, const Data& data) {
   ProcessGroup& group = process_group();
   RunConfig own = config;
-  if (group.device().is_cuda()) own.division->device = str(group.device());
+  if (group.device().is_cuda()) own.parallel_config->device = str(group.device());
   check_same_lines(group, "train", "recipe", work_of(options, config, data));
-  check_parts(*config.division, config.recipe, group.size());
-  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
+  check_parts(*config.parallel_config, config.recipe, group.size());
+  check_sync_bn(*config.parallel_config, data.train_set.size(), config.recipe.batch);
   if (!group.is_main_process()) return train_rank(options, own, data, nullptr, &group);
   const std::string launchers = variable(kRunVariable);
   const RunDirectory run =
@@ -216,9 +216,9 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   }
 }
 
-InitOptions group_of_ranks(const TrainOptions& options, const Division& division) {
-  InitOptions group = group_options_for(division.device, division.backend);
-  if (!division.transport.empty()) group.transport = division.transport;
+InitOptions group_of_ranks(const TrainOptions& options, const ParallelConfig& parallel_config) {
+  InitOptions group = group_options_for(parallel_config.device, parallel_config.backend);
+  if (!parallel_config.transport.empty()) group.transport = parallel_config.transport;
   if (!options.checksums.empty())
     group.checksums = options.checksums == "on"    ? Checksums::On
                       : options.checksums == "off" ? Checksums::Off
@@ -229,16 +229,16 @@ InitOptions group_of_ranks(const TrainOptions& options, const Division& division
 // The same in a job whose ranks may go and come: once for every generation of them, of whatever
 // size.
 int train_elastically(const TrainOptions& options, const RunConfig& config, const Data& data) {
-  check_sync_bn(*config.division, data.train_set.size(), config.recipe.batch);
+  check_sync_bn(*config.parallel_config, data.train_set.size(), config.recipe.batch);
   std::vector<std::string> work = work_of(options, config, data);
   work.insert(work.begin(), "version " RINGGRAD_VERSION);
-  ElasticJob job(work, group_of_ranks(options, *config.division));
+  ElasticJob job(work, group_of_ranks(options, *config.parallel_config));
   ElasticRun state{job};
   int code = kOk;
   (void)job.run([&](ProcessGroup& group) {
     RunConfig own = config;
-    own.division->ranks = group.size();
-    if (own.division->shards == 0) own.division->shards = group.size();
+    own.parallel_config->ranks = group.size();
+    if (own.parallel_config->shards == 0) own.parallel_config->shards = group.size();
     std::optional<RunDirectory> run;
     if (group.is_main_process()) run = RunDirectory::open(variable(kRunVariable));
     code = train_rank(options, own, data, run ? &*run : nullptr, &group, &state);
@@ -254,8 +254,8 @@ int cores_allowed() {
 
 // Starts the ranks, waits for them, and says what is left of the run when they fail.
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
-  check_parts(*config.division, config.recipe, ranks);
-  if (config.division->device == "cpu" && ranks > cores_allowed())
+  check_parts(*config.parallel_config, config.recipe, ranks);
+  if (config.parallel_config->device == "cpu" && ranks > cores_allowed())
     message("note    {} share {}, and wait for each other more than they compute",
             counted(ranks, "rank"), counted(cores_allowed(), "core"));
   catch_interrupts();  // until the launcher does: from here on there is a directory to clear away
@@ -264,7 +264,7 @@ int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks)
   environment[kRunVariable] = run.path().string();
   return report_end(leaving_run(options, run, [&] {
     const InterruptsHeld held;
-    const ElasticRange elastic = elastic_range(*config.division, ranks);
+    const ElasticRange elastic = elastic_range(*config.parallel_config, ranks);
     return interrupted()
                ? 128 + interrupted()
                : launch_or_throw(
@@ -289,13 +289,13 @@ TrainOptions with_runs_resolved(TrainOptions options, bool is_rank) {
 
 // A rank that another launcher has started trains with all the others: their number is not an
 // option of its own.
-void check_launched(const Division& asked, const RankEnvironment& here) {
+void check_launched(const ParallelConfig& asked, const RankEnvironment& here) {
   const std::string launched =
       fmt::format("this is one of {}, as {} says", counted(here.size, "rank"), here.source);
   if (asked.one_process() && here.size > 1)
     throw UsageError("--parallel {} is for one process, and {}; leave one of them out",
                      asked.parallel, launched);
-  if (in_elastic_job()) return;  // an elastic job has seats for more ranks than it begins with
+  if (in_elastic_job()) return;  // an elastic job has slots for more ranks than it begins with
   if (!asked.elastic.empty())
     throw UsageError(
         "--elastic is for ranks that ringgrad starts itself, and {}; leave one of them out",
@@ -325,40 +325,40 @@ void hold_requests() {
 int train(const TrainOptions& asked) {
   for (const Preset& preset : presets())
     if (asked.preset == preset.name) return preset.train(asked);
-  if (!asked.division.elastic.empty()) hold_requests();
+  if (!asked.parallel_config.elastic.empty()) hold_requests();
   const RankEnvironment here = rank_environment();
   share_cores(here.local_size);
   check_resume(asked);
   const bool is_rank = !here.source.empty();
   const TrainOptions options = with_runs_resolved(asked, is_rank);
   RunConfig config = configure(options);
-  if (is_rank) check_launched(options.division, here);
+  if (is_rank) check_launched(options.parallel_config, here);
 
-  const std::optional<Division> before = config.division;
-  const Division division = complete(options.division, before, is_rank);
+  const std::optional<ParallelConfig> before = config.parallel_config;
+  const ParallelConfig parallel_config = complete(options.parallel_config, before, is_rank);
   if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
     return say_finished(RunDirectory::open(options.resume));
-  check_division(division);
-  if (!division.elastic.empty() && config.recipe.chooses())
+  check_parallel_config(parallel_config);
+  if (!parallel_config.elastic.empty() && config.recipe.chooses())
     throw UsageError(
         "--keep {} --patience {} with --elastic {}: a rank that comes later knows of no "
         "best epoch; leave them out",
-        config.recipe.keep, config.recipe.patience, division.elastic);
-  (void)provider_named(config.recipe.provider, Device(division.device));
-  if (division.parallel == "dp" && division.device == "cpu" &&
+        config.recipe.keep, config.recipe.patience, parallel_config.elastic);
+  (void)provider_named(config.recipe.provider, Device(parallel_config.device));
+  if (parallel_config.parallel == "dp" && parallel_config.device == "cpu" &&
       variable("RINGGRAD_CPU_DEVICES").empty())
-    set_cpu_devices(division.ranks);
-  check_device("train", Device(division.device));
-  const bool meets_others = is_rank && !division.one_process();
-  int ranks = ranks_for(division, config.recipe.batch);
+    set_cpu_devices(parallel_config.ranks);
+  check_device("train", Device(parallel_config.device));
+  const bool meets_others = is_rank && !parallel_config.one_process();
+  int ranks = ranks_for(parallel_config, config.recipe.batch);
   if (meets_others && !in_elastic_job()) ranks = here.size;
-  config.division = settle(division, ranks);
-  const bool left_open =
-      division.parallel.empty() && division.ranks == 0 && Device(division.device).is_cpu();
+  config.parallel_config = settle(parallel_config, ranks);
+  const bool left_open = parallel_config.parallel.empty() && parallel_config.ranks == 0 &&
+                         Device(parallel_config.device).is_cpu();
   if (!is_rank && left_open && ranks == 1 && cpu_cores() > 1)
     message("note    one process trains: a batch of {} cannot be divided by two ranks",
             config.recipe.batch);
-  const bool starts_ranks = !meets_others && (ranks > 1 || !division.elastic.empty());
+  const bool starts_ranks = !meets_others && (ranks > 1 || !parallel_config.elastic.empty());
   // Pictures of one's own are made ready, and what is wrong with them said, once. Nothing is
   // written where only the run's config.json, which may be somebody else's, says that data lie.
   const bool keep = options.resume.empty() || !options.data_dir.empty();
@@ -369,9 +369,9 @@ int train(const TrainOptions& asked) {
     data.reset();
     return start_ranks(options, config, ranks);
   }
-  if (before && *before != *config.division && here.rank == 0)
+  if (before && *before != *config.parallel_config && here.rank == 0)
     message("note    the run began with {}; from here on {}", as_words(*before),
-            as_words(*config.division));
+            as_words(*config.parallel_config));
   // It was read before the ranks meet: what is missing here is missing for all of them.
   if (in_elastic_job()) {
     int code = kOk;
@@ -379,11 +379,11 @@ int train(const TrainOptions& asked) {
     return code;
   }
   // Shards have a group also where this process has all of them.
-  if (meets_others || division.shards > 0) {
+  if (meets_others || parallel_config.shards > 0) {
     if (!meets_others) catch_interrupts();
     int code = kOk;
     launch_or_throw([&] { code = train_as_rank(options, config, *data); },
-                    {.group = meets_others ? group_of_ranks(options, division)
+                    {.group = meets_others ? group_of_ranks(options, parallel_config)
                                            : InitOptions{.backend = "ring"}});
     return code;
   }
@@ -411,10 +411,11 @@ void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o)
   std::visit(add, field.member);
 }
 
-void add_division_option(CLI::App* app, const DivisionField& field, Division& division) {
+void add_division_option(CLI::App* app, const ParallelConfigField& field,
+                         ParallelConfig& parallel_config) {
   const std::string option = field.option();
-  const auto add = [&]<class T>(T Division::*member) {
-    T& value = division.*member;
+  const auto add = [&]<class T>(T ParallelConfig::*member) {
+    T& value = parallel_config.*member;
     if constexpr (std::is_same_v<T, std::optional<bool>>) {
       app->add_flag_function(
           option + ",!--no-" + option.substr(2), [&value](int64_t count) { value = count > 0; },
@@ -425,7 +426,7 @@ void add_division_option(CLI::App* app, const DivisionField& field, Division& di
           field.help);
     } else {
       auto* added = app->add_option(option, value, field.help);
-      if (field.traits & DivisionField::kFromOne) added->check(CLI::Range(1, kMaxRanks));
+      if (field.traits & ParallelConfigField::kFromOne) added->check(CLI::Range(1, kMaxRanks));
     }
   };
   std::visit(add, field.member);
@@ -437,7 +438,7 @@ void add_options(CLI::App* app, TrainOptions& o) {
   for (const RecipeField& field : recipe_fields())
     add_recipe_option(field.name == "model" || field.name == "data" ? app : recipe, field, o);
   add_data_dir_option(app, o.data_dir);
-  add_device_option(app, o.division.device);
+  add_device_option(app, o.parallel_config.device);
   app->add_option_function<uint64_t>(
       "--seed", [&o](uint64_t seed) { o.seed = seed; },
       "of initialisation, order and augmentation (default: 1)");
@@ -468,12 +469,12 @@ void add_options(CLI::App* app, TrainOptions& o) {
       "--trace-steps", [&o](const std::string& words) { o.trace_steps = traced_steps_from(words); },
       "FIRST:LAST: trace.json and timeline.svg of these steps");
   app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
-  for (const DivisionField& field : division_fields()) {
+  for (const ParallelConfigField& field : parallel_config_fields()) {
     if (field.name == "sync_bn")  // before it in --help, beside what else ranks meet by
       app->add_option("--checksums", o.checksums,
                       "of messages between ranks: on, off or auto (those over a network)")
           ->check(CLI::IsMember({"auto", "on", "off"}));
-    if (!field.help.empty()) add_division_option(app, field, o.division);
+    if (!field.help.empty()) add_division_option(app, field, o.parallel_config);
   }
 }
 

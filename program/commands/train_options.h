@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
 
 namespace ringgrad::program {
@@ -28,7 +28,7 @@ struct TrainOptions {
   std::set<std::string> given;
   // Options that were given beside the recipe, such as "--out".
   std::set<std::string> named;
-  Division division;
+  ParallelConfig parallel_config;
   std::string data_dir;
   std::optional<uint64_t> seed;
   // The run directory; "" : runs/NNNN-data-model.

@@ -48,7 +48,7 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
                   const ProcessGroup* group) {
   const auto& shape = data.train_set.images.shape();
   headline("ringgrad " RINGGRAD_VERSION,
-           fmt::format(" · {} · seed {}", describe(*config.division, group), config.seed));
+           fmt::format(" · {} · seed {}", describe(*config.parallel_config, group), config.seed));
   message("data    {} {} train / {} test, {}×{}×{}{}{}", config.facts.name,
           with_commas(data.train_set.size()), with_commas(data.test_set.size()), shape[2], shape[3],
           shape[1], training.data_on_device() ? " · on the device, augmented there" : "",
@@ -59,7 +59,7 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
   message("model   {} {} parameters{}", config.recipe.model, with_commas(all),
           trained < all ? fmt::format(", {} of them trained", with_commas(trained)) : "");
   message("recipe  {} · batch {} · {} × {}", summary(config.recipe),
-          effective_batch(config.recipe, group, config.division->shards),
+          effective_batch(config.recipe, group, config.parallel_config->shards),
           counted(training.steps_per_epoch(), "step"), counted(config.recipe.epochs, "epoch"));
 }
 
@@ -110,7 +110,7 @@ void print_row(const nlohmann::json& metrics) {
        metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
 }
 
-void report_epoch(Course& course, const Training& training, const EpochReport& epoch) {
+void report_epoch(RunMetrics& run_metrics, const Training& training, const EpochReport& epoch) {
   std::string line =
       fmt::format("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f}", training.epoch(),
                   training.step(), epoch.loss, epoch.test.accuracy(), epoch.test.loss);
@@ -140,7 +140,7 @@ void report_epoch(Course& course, const Training& training, const EpochReport& e
     line += fmt::format(" hash={:016x}", *epoch.hash);
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
-  course.end_epoch(metrics, epoch.test);  // first: who has read the line may read the run, too
+  run_metrics.end_epoch(metrics, epoch.test);  // first: who has read the line may read the run, too
   if (on_terminal())
     print_row(metrics);
   else
@@ -209,14 +209,14 @@ class Epochs {
         training_(training),
         begun_at_(elastic ? elastic->begun_at : training.step()),
         goes_on_(elastic && elastic->job.generation() > 1),
-        course_(options, config, data, training, run, group) {}
+        run_metrics_(options, config, data, training, run, group) {}
 
   // The process' exit code. Collective where training is, as is what follows.
   int train() {
     try {
       return train_all();
     } catch (...) {
-      if (!elastic_) course_.save_so_far();  // an elastic job may go on without this rank
+      if (!elastic_) run_metrics_.save_so_far();  // an elastic job may go on without this rank
       throw;
     }
   }
@@ -283,8 +283,8 @@ class Epochs {
   }
 
   // To write what outlives this rank.
-  std::unique_ptr<OwnSeat::WritePermit> permit() const {
-    return elastic_ && run_ ? std::make_unique<OwnSeat::WritePermit>(elastic_->job.seat())
+  std::unique_ptr<ElasticMember::WritePermit> permit() const {
+    return elastic_ && run_ ? std::make_unique<ElasticMember::WritePermit>(elastic_->job.member())
                             : nullptr;
   }
 
@@ -292,7 +292,7 @@ class Epochs {
     const auto start = Clock::now();
     const auto may_write = permit();
     training_.save(run_ ? run_->checkpoint() : "");
-    course_.save_seconds += seconds_since(start);
+    run_metrics_.save_seconds += seconds_since(start);
   }
 
   // Up to the end of an epoch, or to where training stops.
@@ -306,13 +306,13 @@ class Epochs {
     const double data_before = training_.waited_for_data();
     const double ranks_before = training_.waited_for_ranks();
     last_.reset();
-    course_.begin_epoch();
+    run_metrics_.begin_epoch();
     training_.run_epoch([&] { return after_step(progress); });
     progress.clear();
     const double seconds = seconds_since(start);
     const int64_t images = training_.images() - images_before;
-    course_.train_seconds += seconds;
-    course_.images += images;
+    run_metrics_.train_seconds += seconds;
+    run_metrics_.images += images;
     Pace pace{static_cast<double>(images) / seconds,
               seconds,
               (training_.waited_for_data() - data_before) / seconds,
@@ -329,9 +329,9 @@ class Epochs {
     stop_ = training_.interrupted() || enough();
     {
       const auto may_write = permit();
-      course_.after_step(stop_);
+      run_metrics_.after_step(stop_);
     }
-    if (goes_on_ && course_.steps == 1)
+    if (goes_on_ && run_metrics_.steps == 1)
       message("note    generation {}: step {} is done", elastic_->job.generation(),
               training_.step());
     if (elastic_ && !stop_) elastic_->job.check();
@@ -341,9 +341,10 @@ class Epochs {
   Evaluation tested() { return tested(data_.test_set, "test"); }
   Evaluation tested(const ImageDataset& set, const char* which) {
     const auto start = Clock::now();
-    Evaluation test = evaluate(training_.model(), set, normalization_of(config_.facts),
-                               Device(config_.division->device), group_, config_.division->shards);
-    course_.test_seconds += seconds_since(start);
+    Evaluation test =
+        evaluate(training_.model(), set, normalization_of(config_.facts),
+                 Device(config_.parallel_config->device), group_, config_.parallel_config->shards);
+    run_metrics_.test_seconds += seconds_since(start);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the ", which,
           " images is ", test.loss, " after step ", training_.step(),
           ": the run diverged. A lower --lr helps, or --clip-norm 1");
@@ -354,7 +355,7 @@ class Epochs {
   bool end_epoch(const std::optional<Pace>& pace) {
     last_ = EpochReport{training_.mean_loss(), pace, {}, {}, {}};
     if (group_) last_->hash = training_.check_identical();
-    course_.gather();
+    run_metrics_.gather();
     last_->test = tested();
     bool interrupted = last_->test.interrupted;
     if (!interrupted && data_.validation_set.size() > 0) {
@@ -363,22 +364,22 @@ class Epochs {
     }
     const auto may_write = permit();
     if (!interrupted && last_->validation) keep_if_best(*last_->validation);
-    if (run_ && !interrupted) report_epoch(course_, training_, *last_);
+    if (run_ && !interrupted) report_epoch(run_metrics_, training_, *last_);
     stop_ |= impatient();
     return !interrupted;
   }
 
   int stopped() {
-    course_.gather();
+    run_metrics_.gather();
     const int code = stopped_by_signal(run_, training_, group_);
     const auto may_write = permit();
     if (!run_) return code;
-    const Verdict verdict = end_run(options_, data_, *run_, course_, {});
+    const Verdict verdict = end_run(options_, data_, *run_, run_metrics_, {});
     print_json({{"run", run_->path().string()},
                 {"stopped_by_signal", code - 128},
                 {"epochs", training_.epoch()},
                 {"steps", training_.step()},
-                {"history", course_.epochs()},
+                {"history", run_metrics_.epochs()},
                 {"resume", resume_command(*run_)},
                 {"verdict", to_json(verdict)}});
     return code;
@@ -395,16 +396,16 @@ class Epochs {
     const uint64_t hash = last_ && last_->hash ? *last_->hash
                           : group_             ? training_.check_identical()
                                                : 0;
-    course_.gather();
+    run_metrics_.gather();
     if (!run_) return kOk;
     const auto may_write = permit();
     save_model(run_->model(), training_.model(), config_.recipe, config_.facts);
 
     news("done    {:.2f} % test accuracy, loss {:.4f} · {} in {} · {} img/s", 100 * test.accuracy(),
-         test.loss, counted(course_.steps, "step"), human_time(course_.train_seconds),
-         with_commas(static_cast<int64_t>(course_.images_per_second())));
+         test.loss, counted(run_metrics_.steps, "step"), human_time(run_metrics_.train_seconds),
+         with_commas(static_cast<int64_t>(run_metrics_.images_per_second())));
     news("batch   {} · {} an epoch",
-         effective_batch(config_.recipe, group_, config_.division->shards),
+         effective_batch(config_.recipe, group_, config_.parallel_config->shards),
          counted(training_.steps_per_epoch(), "step"));
     if (group_)
       news("ranks   parameters bit-identical on {} of {} ({:016x})", group_->size(),
@@ -421,27 +422,27 @@ class Epochs {
     else if (training_.epoch() < config_.recipe.epochs)
       news("stopped after step {} of {} · resume: {}", training_.step(),
            training_.steps_per_epoch() * config_.recipe.epochs, resume_command(*run_));
-    const Verdict verdict = end_run(options_, data_, *run_, course_, test);
-    print_json(
-        {{"test_accuracy", test.accuracy()},
-         {"test_loss", test.loss},
-         {"best_epoch", best_.epoch > 0 ? nlohmann::json(best_.epoch) : nlohmann::json()},
-         {"epochs", training_.epoch()},
-         {"steps", training_.step()},
-         {"batch", config_.recipe.step_batch()},
-         {"ranks", group_ ? group_->size() : 1},
-         {"shards", config_.division->shards},
-         {"seconds", course_.train_seconds},
-         {"images_per_second", course_.images_per_second()},
-         {"waiting_for_data",
-          course_.train_seconds > 0 ? training_.waited_for_data() / course_.train_seconds : 0},
-         {"parameters", training_.model().num_parameters()},
-         {"parameters_sha256", sha256_of_state(training_.model())},
-         {"data_on_device", training_.data_on_device()},
-         {"step_captured", training_.step_captured()},
-         {"run", run_->path().string()},
-         {"history", course_.epochs()},
-         {"verdict", to_json(verdict)}});
+    const Verdict verdict = end_run(options_, data_, *run_, run_metrics_, test);
+    print_json({{"test_accuracy", test.accuracy()},
+                {"test_loss", test.loss},
+                {"best_epoch", best_.epoch > 0 ? nlohmann::json(best_.epoch) : nlohmann::json()},
+                {"epochs", training_.epoch()},
+                {"steps", training_.step()},
+                {"batch", config_.recipe.step_batch()},
+                {"ranks", group_ ? group_->size() : 1},
+                {"shards", config_.parallel_config->shards},
+                {"seconds", run_metrics_.train_seconds},
+                {"images_per_second", run_metrics_.images_per_second()},
+                {"waiting_for_data", run_metrics_.train_seconds > 0
+                                         ? training_.waited_for_data() / run_metrics_.train_seconds
+                                         : 0},
+                {"parameters", training_.model().num_parameters()},
+                {"parameters_sha256", sha256_of_state(training_.model())},
+                {"data_on_device", training_.data_on_device()},
+                {"step_captured", training_.step_captured()},
+                {"run", run_->path().string()},
+                {"history", run_metrics_.epochs()},
+                {"verdict", to_json(verdict)}});
     return kOk;
   }
 
@@ -454,7 +455,7 @@ class Epochs {
   Training& training_;
   const int64_t begun_at_;  // the step
   const bool goes_on_;      // from what other ranks of this job have come to
-  Course course_;
+  RunMetrics run_metrics_;
   std::optional<EpochReport> last_;  // of the weights as they stand
   Best best_;
   bool stop_ = false;
@@ -467,7 +468,7 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   silence_console(group && !group->is_main_process());
   go_on_unread();
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
-  set_provider(provider_named(config.recipe.provider, Device(config.division->device)));
+  set_provider(provider_named(config.recipe.provider, Device(config.parallel_config->device)));
   set_float32_matmul_precision(config.recipe.float32_matmul_precision);
   Training training(config, data.train_set, group, options.workers, options.init);
   const bool has_state = elastic && elastic->kept.step > 0;

@@ -24,8 +24,8 @@
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/lint/lint.h"
-#include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/other_version.h"
+#include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/temporary_directory.h"
 
 namespace ringgrad::program {

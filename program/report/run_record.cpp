@@ -40,12 +40,12 @@ void read_config_of(RunRecord& run) {
     run.version = read_setting<std::string>(run.config, "version", "", ignored);
     run.data_dir = read_setting<std::string>(run.config, "data_dir", "", ignored);
     if (!run.config.contains("division")) return;
-    const auto& division = group_of(run.config, "division");
-    run.ranks = read_setting(division, "ranks", 1, ignored);
-    run.parallel =
-        read_setting<std::string>(division, "parallel", run.ranks > 1 ? "ddp" : "none", ignored);
-    run.transport = read_setting<std::string>(division, "transport", "", ignored);
-    run.device = read_setting<std::string>(division, "device", "cpu", ignored);
+    const auto& parallel_config = group_of(run.config, "division");
+    run.ranks = read_setting(parallel_config, "ranks", 1, ignored);
+    run.parallel = read_setting<std::string>(parallel_config, "parallel",
+                                             run.ranks > 1 ? "ddp" : "none", ignored);
+    run.transport = read_setting<std::string>(parallel_config, "transport", "", ignored);
+    run.device = read_setting<std::string>(parallel_config, "device", "cpu", ignored);
   } catch (const nlohmann::json::parse_error& error) {
     throw DataError(fmt::format("run: {} is damaged: {}", file, without_number(error)));
   } catch (const nlohmann::json::exception& error) {

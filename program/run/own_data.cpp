@@ -230,7 +230,7 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
       std::move(cached.train),
       std::move(cached.test),
       {},
-      {classes_in_words(own.classes), own.division}};
+      {classes_in_words(own.classes), own.split}};
   const fs::path base = fs::absolute(path).lexically_normal();
   for (const auto& [file, label] : own.test)
     if (!cached.broken.files.contains(file))

@@ -21,8 +21,8 @@ constexpr size_t kTestShare = 5;  // one of so many
 
 OwnPictures divided(const LabelledPictures& all, const fs::path& path, const fs::path& base) {
   OwnPictures own{
-      .classes = all.classes, .train = {}, .test = {}, .division = {}, .left_out = all.left_out};
-  own.division =
+      .classes = all.classes, .train = {}, .test = {}, .split = {}, .left_out = all.left_out};
+  own.split =
       "a fifth of each class is for the test, by a hash of the file's path below the folder";
   std::vector<std::vector<std::pair<uint64_t, const LabelledPictures::Picture*>>> of_class(
       all.classes.size());
@@ -47,8 +47,8 @@ OwnPictures divided(const LabelledPictures& all, const fs::path& path, const fs:
 
 // Classes of the test are found again by their names.
 OwnPictures joined(const LabelledPictures& train, const LabelledPictures& test,
-                   const fs::path& folder, const std::string& division) {
-  OwnPictures own{train.classes, train.pictures, test.pictures, division, train.left_out};
+                   const fs::path& folder, const std::string& split) {
+  OwnPictures own{train.classes, train.pictures, test.pictures, split, train.left_out};
   own.left_out.insert(own.left_out.end(), test.left_out.begin(), test.left_out.end());
   for (auto& picture : own.test) {
     const std::string& name = test.classes[picture.label];

@@ -13,7 +13,7 @@ struct OwnPictures {
   std::vector<std::string> classes;
   std::vector<LabelledPictures::Picture> train;
   std::vector<LabelledPictures::Picture> test;
-  std::string division;  // in words
+  std::string split;  // in words
   std::vector<LabelledPictures::LeftOut> left_out;
 };
 

@@ -302,16 +302,17 @@ nlohmann::json as_json(double mb) {
   return mb == kPlannedBuckets ? nlohmann::json(bucket_words(mb)) : nlohmann::json(mb);
 }
 
-Division division_from(const nlohmann::json& d, OtherVersion& other) {
+ParallelConfig parallel_config_from(const nlohmann::json& d, OtherVersion& other) {
   OtherVersion unreported;
-  Division division{.parallel = "none", .ranks = 1, .device = "cpu"};  // without a word
+  ParallelConfig parallel_config{
+      .parallel = "none", .ranks = 1, .device = "cpu"};  // without a word
   if (const auto ranks = d.find("ranks"); ranks != d.end() && ranks->is_number() && *ranks > 1)
-    division.parallel = "ddp";
-  for (const DivisionField& field : division_fields()) {
+    parallel_config.parallel = "ddp";
+  for (const ParallelConfigField& field : parallel_config_fields()) {
     const auto found = d.find(field.name);
-    OtherVersion& notes = field.traits & DivisionField::kLater ? unreported : other;
-    const auto read = [&]<class T>(T Division::*member) {
-      T& value = division.*member;
+    OtherVersion& notes = field.traits & ParallelConfigField::kLater ? unreported : other;
+    const auto read = [&]<class T>(T ParallelConfig::*member) {
+      T& value = parallel_config.*member;
       if constexpr (std::is_same_v<T, int>)
         if (found != d.end() &&
             (!found->is_number_integer() || *found < value || *found > kMaxRanks))
@@ -328,9 +329,9 @@ Division division_from(const nlohmann::json& d, OtherVersion& other) {
     };
     std::visit(read, field.member);
   }
-  check_division(division);
-  Device(division.device);
-  return division;
+  check_parallel_config(parallel_config);
+  Device(parallel_config.device);
+  return parallel_config;
 }
 
 uint64_t seed_of(const nlohmann::json& json, OtherVersion& other) {
@@ -354,7 +355,8 @@ RunConfig config_from(const nlohmann::json& json) {
   config.extended = read_setting<std::string>(json, "extended", "", optional);
   config.facts = is_own_data(config.recipe.data) ? facts_from_json(group_of(json, "images"))
                                                  : facts_of_dataset(config.recipe.data);
-  if (json.contains("division")) config.division = division_from(group_of(json, "division"), other);
+  if (json.contains("division"))
+    config.parallel_config = parallel_config_from(group_of(json, "division"), other);
 
   nlohmann::json known = to_json(config);
   for (const char* key : {"images", "division", "init", "preset", "extended"})
@@ -378,10 +380,12 @@ nlohmann::json to_json(const RunConfig& config) {
   if (!config.init.empty()) json["init"] = config.init;
   if (!config.preset.empty()) json["preset"] = config.preset;
   if (!config.extended.empty()) json["extended"] = config.extended;
-  if (config.division)
-    for (const DivisionField& field : division_fields())
+  if (config.parallel_config)
+    for (const ParallelConfigField& field : parallel_config_fields())
       std::visit(
-          [&](auto member) { json["division"][field.name] = as_json((*config.division).*member); },
+          [&](auto member) {
+            json["division"][field.name] = as_json((*config.parallel_config).*member);
+          },
           field.member);
   return json;
 }

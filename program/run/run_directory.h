@@ -13,8 +13,8 @@
 
 #include "ringgrad/distributed/os/file_descriptor.h"
 #include "ringgrad/program/run/data_facts.h"
-#include "ringgrad/program/run/division.h"
 #include "ringgrad/program/run/other_version.h"
+#include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
 #include "ringgrad/program/run/run_kind.h"
 
@@ -89,17 +89,18 @@ class RunDirectory {
 };
 
 // config.json: what is fixed for the whole life of a run, over any number of resumptions, and how
-// its work was divided when it began. While it is trained, `division` is how it is divided now.
+// its work was divided when it began. While it is trained, `parallel_config` is how it is divided
+// now.
 struct RunConfig {
   Recipe recipe;
   std::string data_dir;
   uint64_t seed = 1;
-  std::optional<Division> division;  // settled; none: of a run from before it was kept
-  DataFacts facts = {};              // of the images; of one's own once they have been read
-  std::string init = "";             // whose weights it began with, for who wants to begin so again
-  std::string preset = "";           // "speedrun", which is no recipe
-  std::string extended = "";         // "4 to 8 epochs after epoch 4", by --resume
-  OtherVersion other = {};           // what the file has of another version
+  std::optional<ParallelConfig> parallel_config;  // settled; none: of a run from before it was kept
+  DataFacts facts = {};       // of the images; of one's own once they have been read
+  std::string init = "";      // whose weights it began with, for who wants to begin so again
+  std::string preset = "";    // "speedrun", which is no recipe
+  std::string extended = "";  // "4 to 8 epochs after epoch 4", by --resume
+  OtherVersion other = {};    // what the file has of another version
 };
 
 nlohmann::json to_json(const RunConfig& config);

@@ -15,7 +15,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/document.h"
 #include "ringgrad/program/console/exit_code.h"
-#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
 #include "ringgrad/program/trace/one_clock.h"
 #include "ringgrad/program/trace/perfetto.h"
@@ -262,7 +262,7 @@ void add_options(CLI::App* app, TraceOptions& o) {
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
   app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
   add_device_option(app, o.device);
-  app->add_option("--backend", o.backend, division_field("backend").help);
+  app->add_option("--backend", o.backend, parallel_config_field("backend").help);
   app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")
       ->check(kPositive);
   app->add_option("--bucket-mb", o.bucket_caps,

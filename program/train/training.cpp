@@ -39,9 +39,9 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
                    int workers, const std::string& init)
     : recipe_(config.recipe),
       facts_(config.facts),
-      device_(config.division->device),
+      device_(config.parallel_config->device),
       group_(group),
-      elastic_(!config.division->elastic.empty()),
+      elastic_(!config.parallel_config->elastic.empty()),
       seed_(config.seed),
       train_size_(train_set.size()),
       steps_per_epoch_((train_size_ + recipe_.step_batch() - 1) / recipe_.step_batch()),
@@ -60,7 +60,8 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   precision_.emplace(recipe_, *model_, device_);
   wrap(config);
   optimizer_ = make_optimizer(recipe_, precision_->trained_parameters());
-  if (group_ && config.division->zero > 0) optimizer_->share(std::make_shared<RankShare>(*group_));
+  if (group_ && config.parallel_config->zero > 0)
+    optimizer_->share(std::make_shared<RankShare>(*group_));
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
   const bool alone = network_ == model_.get() && !virtual_;
   if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
@@ -93,36 +94,36 @@ void Training::set_modes() {
 // Chooses what a step calls: the model itself, or what divides its work.
 void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
-  const Division& division = *config.division;
-  if (!division.recompute.empty()) recomputation_.emplace(*model_);
-  recompute_budget_ = recompute_budget(division);
+  const ParallelConfig& parallel_config = *config.parallel_config;
+  if (!parallel_config.recompute.empty()) recomputation_.emplace(*model_);
+  recompute_budget_ = recompute_budget(parallel_config);
   std::vector<Device> devices;
-  for (int i = 0; i < division.replicas(); ++i)
+  for (int i = 0; i < parallel_config.replicas(); ++i)
     devices.emplace_back(device_.type, device_.index + i);
   const auto make_replica = [this] { return make_model_for(recipe_.model, facts_); };
-  if (division.shards > 0) {
+  if (parallel_config.shards > 0) {
     virtual_ = std::make_unique<VirtualRanks>(
         *model_, *group_,
         VirtualRanksOptions{.shards = shards_of_step(config),
                             .seed = config.seed,
-                            .sync_batch_norm = *division.sync_bn,
+                            .sync_batch_norm = *parallel_config.sync_bn,
                             .check_finite = !precision_->may_overflow(),
                             .devices = devices,
                             .make_replica = make_replica});
   } else if (group_) {
-    if (*division.sync_bn) convert_sync_batchnorm(*model_, *group_);
+    if (*parallel_config.sync_bn) convert_sync_batchnorm(*model_, *group_);
     DistributedDataParallelOptions options;
     options.weighting = Weighting::Given;
     options.usual_weight = static_cast<double>(recipe_.step_batch()) / group_->size();
-    choose_buckets(division.bucket_mb, *group_, options);
-    plans_buckets_ = division.bucket_mb == kPlannedBuckets;
+    choose_buckets(parallel_config.bucket_mb, *group_, options);
+    plans_buckets_ = parallel_config.bucket_mb == kPlannedBuckets;
     options.check_finite = !precision_->may_overflow();
     options.broadcast_buffers = recipe_.freeze == "none";  // frozen ones never change
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
     // Other neurons drop out.
     if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));
-  } else if (division.replicas() > 1) {
+  } else if (parallel_config.replicas() > 1) {
     dp_ = std::make_unique<DataParallel>(*model_, make_replica, devices);
     network_ = dp_.get();
   }

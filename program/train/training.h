@@ -25,10 +25,10 @@ namespace ringgrad::program {
 
 class Training {
  public:
-  // config.division is settled: by its method the step is done on one device, on replicas of the
-  // model, or by the ranks of `group`, which must outlive the training; then everything below is
-  // collective. Each rank takes its part of every global batch: recipe.batch must be a multiple of
-  // the ranks, or the division have shards, which need a group, of one rank where there is one.
+  // config.parallel_config is settled: by its method the step is done on one device, on replicas of
+  // the model, or by the ranks of `group`, which must outlive the training; then everything below
+  // is collective. Each rank takes its part of every global batch: recipe.batch must be a multiple
+  // of the ranks, or the division have shards, which need a group, of one rank where there is one.
   // `workers`: threads that prepare batches. `init`: whose weights to begin with (see
   // load_weights), random ones where it is empty.
   Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,

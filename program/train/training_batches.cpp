@@ -21,7 +21,7 @@ RowRange own_rows(const RunConfig& config, const ProcessGroup& group, int64_t ba
 std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config,
                                       const ProcessGroup* group) {
   const uint64_t seed = config.seed;
-  if (config.division->shards > 0) {
+  if (config.parallel_config->shards > 0) {
     const auto part = [config, group](int64_t batch) {
       const RowRange rows = own_rows(config, *group, batch);
       return BatchPartSampler::Part{rows.begin, rows.end};
@@ -76,11 +76,11 @@ class LoaderBatches final : public BatchSource {
 }  // namespace
 
 int shards_of_step(const RunConfig& config) {
-  return config.division->shards * static_cast<int>(config.recipe.accumulate);
+  return config.parallel_config->shards * static_cast<int>(config.recipe.accumulate);
 }
 
 int64_t own_batch(const RunConfig& config, const ProcessGroup* group) {
-  if (config.division->shards > 0)
+  if (config.parallel_config->shards > 0)
     return own_rows(config, *group, config.recipe.step_batch()).size();
   return config.recipe.batch / (group ? group->size() : 1);
 }
@@ -94,7 +94,7 @@ std::unique_ptr<BatchSource> training_batches(const RunConfig& config, const Ima
       .num_workers = workers,
       .transform = train_transform(config.facts, config.recipe, config.seed)};
   const TensorOptions images{.dtype = dtype_named(config.recipe.dtype),
-                             .device = Device(config.division->device)};
+                             .device = Device(config.parallel_config->device)};
   if (images.device.is_cuda()) {
     const size_t bytes = ResidentBatches::bytes(dataset);
     const size_t available = device_backend(images.device.type).free_memory(images.device.index);

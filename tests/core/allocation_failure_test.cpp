@@ -1,5 +1,5 @@
 // Memory that runs out anywhere in a training step: the step throws, nothing leaks, and the next
-// one goes well. Or among letters between ranks: whoever waits for one is told. This program has
+// one goes well. Or among messages between ranks: whoever waits for one is told. This program has
 // operator new and the CPU's memory for itself, and lets the n-th call for either fail, for every
 // n.
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
-#include "ringgrad/distributed/letters/mailbox.h"
+#include "ringgrad/distributed/point_to_point/message_matcher.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
@@ -132,9 +132,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("letters among which an allocation fails, any one, all hear of their end",
+TEST_CASE("messages among which an allocation fails, any one, all hear of their end",
           "[quick][memory]") {
-  struct Counted final : Letter {
+  struct Counted final : PointToPointRequest {
     Counted(bool sent, int& heard) : ended(heard), bytes(100) {
       outgoing = sent;
       peer = 1;
@@ -146,28 +146,28 @@ TEST_CASE("letters among which an allocation fails, any one, all hear of their e
     int& ended;
     std::vector<std::byte> bytes;
   };
-  constexpr int kLetters = 40;  // more than a queue holds without a piece of memory of its own
+  constexpr int kMessages = 40;  // more than a queue holds without a piece of memory of its own
   bool threw = true;
   bool ever = false;
   for (int64_t n = 0; threw; ++n) {
     const auto transports = in_process_transports(2);
     Transport& t = *transports[0];
     int ended = 0;
-    for (int i = 0; i < kLetters; ++i) mailbox_of(t).post(std::make_shared<Counted>(i > 0, ended));
+    for (int i = 0; i < kMessages; ++i) matcher_of(t).post(std::make_shared<Counted>(i > 0, ended));
     calls = 0;
     first_to_fail = last_to_fail = n;
     threw = false;
     try {
-      move_letters_until(t,
-                         [&] { return mailbox_of(t).under_way() == 1; });  // nobody sends the first
+      move_messages_until(
+          t, [&] { return matcher_of(t).under_way() == 1; });  // nobody sends the first
     } catch (const std::bad_alloc&) {
       threw = ever = true;
     }
     first_to_fail = kNever;
-    mailbox_of(t).fail_all(std::make_exception_ptr(Error("no memory")));
+    matcher_of(t).fail_all(std::make_exception_ptr(Error("no memory")));
     CAPTURE(n);
-    REQUIRE(ended == kLetters);
-    REQUIRE(mailbox_of(t).under_way() == 0);
+    REQUIRE(ended == kMessages);
+    REQUIRE(matcher_of(t).under_way() == 0);
   }
   REQUIRE(ever);
 }

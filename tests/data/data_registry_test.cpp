@@ -179,7 +179,7 @@ TEST_CASE("registry: several ranks may load a drawn data set at once that is not
   REQUIRE(std::distance(fs::directory_iterator(folder / "digits"), {}) == 4);
 }
 
-TEST_CASE("registry: get downloads, unpacks, skips what is there and mends what is damaged",
+TEST_CASE("registry: get downloads, unpacks, skips what is there and fixes what is damaged",
           "[quick]") {
   if (!can_download()) {
     WARN("built without libcurl: skipped");

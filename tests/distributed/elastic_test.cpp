@@ -8,7 +8,7 @@
 #include <iostream>
 #include <thread>
 
-#include "ringgrad/distributed/elastic/registrar.h"
+#include "ringgrad/distributed/elastic/coordinator.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/virtual_ranks.h"
@@ -42,12 +42,12 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return fc2(dropout(relu(bn(fc1(x))))); }
 };
 
-// Rank `seat`, at the beginning of a step, once in the job.
+// Rank `slot`, at the beginning of a step, once in the job.
 void mishap(const std::string& scenario, int64_t step) {
-  const std::string seat = variable("LOCAL_RANK");
+  const std::string slot = variable("LOCAL_RANK");
   const std::string directory = variable("TEST_DIRECTORY");
   const auto once = [&](const std::string& what, const std::string& whom, int64_t when) {
-    if (!contains(scenario, what) || seat != whom || step != when) return false;
+    if (!contains(scenario, what) || slot != whom || step != when) return false;
     const std::string mark = directory + "/" + what;
     if (std::filesystem::exists(mark)) return false;
     std::ofstream{mark};
@@ -122,7 +122,7 @@ void train(const std::string& scenario) {
 
 struct Ended {
   JobResult job;
-  std::vector<std::string> results;  // by seat; empty: it has left none
+  std::vector<std::string> results;  // by slot; empty: it has left none
 };
 
 Ended run(const std::string& scenario, int ranks, ElasticRange range) {
@@ -235,39 +235,40 @@ TEST_CASE("two ranks that have done the same steps and differ are an error",
   });
 }
 
-// A registrar, and seats for what would be processes.
-struct Seats {
-  Registrar registrar;
-  std::deque<OwnSeat> seats;
+// A coordinator, and members for what would be processes.
+struct Members {
+  Coordinator coordinator;
+  std::deque<ElasticMember> members;
 
-  Seats(ElasticRange range, const std::vector<pid_t>& processes)
-      : registrar(range, static_cast<int>(processes.size()), std::chrono::milliseconds(50)) {
-    setenv("RINGGRAD_MEMBERSHIP_FD", std::to_string(registrar.descriptor()).c_str(), 1);
+  Members(ElasticRange range, const std::vector<pid_t>& processes)
+      : coordinator(range, static_cast<int>(processes.size()), std::chrono::milliseconds(50)) {
+    setenv("RINGGRAD_MEMBERSHIP_FD", std::to_string(coordinator.descriptor()).c_str(), 1);
     for (int s = 0; s < static_cast<int>(processes.size()); ++s) {
       setenv("LOCAL_RANK", std::to_string(s).c_str(), 1);
-      registrar.starting(s);
-      registrar.started(s, processes[static_cast<size_t>(s)]);
-      seats.emplace_back();
+      coordinator.starting(s);
+      coordinator.started(s, processes[static_cast<size_t>(s)]);
+      members.emplace_back();
     }
     for (const char* name : {"RINGGRAD_MEMBERSHIP_FD", "LOCAL_RANK"}) unsetenv(name);
   }
-  Place place_of(int seat) {
-    return seats[static_cast<size_t>(seat)].await_generation(true).value();
+  Place place_of(int slot) {
+    return members[static_cast<size_t>(slot)].await_generation(true).value();
   }
   // Looks until something is said, or for so many milliseconds.
   std::string look(int at_most = 10'000) {
     const auto until = Deadline::after(std::chrono::milliseconds(at_most));
     std::string said;
-    while (said.empty() && registrar.verdict().empty() && !until.passed()) said = registrar.look();
+    while (said.empty() && coordinator.verdict().empty() && !until.passed())
+      said = coordinator.look();
     return said;
   }
 };
 
-struct TwoSeats : Seats {
-  explicit TwoSeats(pid_t second) : Seats({1, 2}, {getpid(), second}) {
+struct TwoMembers : Members {
+  explicit TwoMembers(pid_t second) : Members({1, 2}, {getpid(), second}) {
     std::jthread first([&] { place_of(0); });
     std::jthread other([&] { place_of(1); });
-    while (!registrar.founded()) registrar.look();
+    while (!coordinator.founded()) coordinator.look();
   }
 
   // The first one comes to the door, and the second one does not. Returns the first one's new
@@ -282,37 +283,37 @@ struct TwoSeats : Seats {
 };
 
 TEST_CASE("a rank that was left behind is out, and may not write", "[elastic][quick][threads]") {
-  TwoSeats job(getpid());
-  { const OwnSeat::WritePermit member(job.seats[1]); }
+  TwoMembers job(getpid());
+  { const ElasticMember::WritePermit member(job.members[1]); }
   job.second_one_hangs();
-  const OwnSeat::WritePermit first(job.seats[0]);
-  REQUIRE_THROWS_AS(OwnSeat::WritePermit(job.seats[1]), LeftBehindError);
-  REQUIRE_THROWS_AS(job.seats[1].await_generation(false), LeftBehindError);
+  const ElasticMember::WritePermit first(job.members[0]);
+  REQUIRE_THROWS_AS(ElasticMember::WritePermit(job.members[1]), LeftBehindError);
+  REQUIRE_THROWS_AS(job.members[1].await_generation(false), LeftBehindError);
 }
 
 TEST_CASE("a rank that hangs while it writes is killed", "[elastic][quick][threads]") {
   ChildOptions options;
   options.command = {"sleep", "1000"};
   const ChildProcess child = start_child(options);
-  TwoSeats job(child.pid);
-  const OwnSeat::WritePermit writing(job.seats[1]);
+  TwoMembers job(child.pid);
+  const ElasticMember::WritePermit writing(job.members[1]);
   job.second_one_hangs();
   REQUIRE(exit_code_of(child) == 128 + SIGKILL);
 }
 
 TEST_CASE("the last rank that has the state may take its time", "[elastic][quick][threads]") {
-  TwoSeats job(getpid());
+  TwoMembers job(getpid());
   std::string what;
-  REQUIRE(job.registrar.ended(1, SIGKILL, "", what));
+  REQUIRE(job.coordinator.ended(1, SIGKILL, "", what));
   REQUIRE(job.look(200) == "");  // four timeouts
-  REQUIRE(job.registrar.verdict() == "");
+  REQUIRE(job.coordinator.verdict() == "");
   std::jthread first([&] { job.place_of(0); });
   REQUIRE(job.look() == "generation 2: ranks 0\n");
 }
 
 TEST_CASE("of ranks that live and miss each other again and again one saves",
           "[elastic][quick][threads]") {
-  TwoSeats job(getpid());
+  TwoMembers job(getpid());
   for (int generation = 2; generation < 6; ++generation) {
     std::jthread first([&] { job.place_of(0); });
     std::jthread second([&] { job.place_of(1); });
@@ -332,24 +333,24 @@ TEST_CASE("of ranks that live and miss each other again and again one saves",
     REQUIRE(job.look() == "generation 6: ranks 0\n");
   }
   REQUIRE((place.last && place.size == 1 && left_behind));
-  REQUIRE(contains(job.registrar.verdict(), "miss each other again and again"));
+  REQUIRE(contains(job.coordinator.verdict(), "miss each other again and again"));
 }
 
 TEST_CASE("a founder that does not come is not waited for without end",
           "[elastic][quick][threads]") {
   {
-    Seats job({2, 3}, {getpid(), getpid(), getpid()});
+    Members job({2, 3}, {getpid(), getpid(), getpid()});
     std::jthread first([&] { job.place_of(0); });
     std::jthread second([&] { job.place_of(1); });
     REQUIRE(job.look() == "the job begins with 2 of 3 ranks\n");
   }
-  Seats job({3, 3}, {getpid(), getpid(), getpid()});
-  std::jthread first([&] { (void)job.seats[0].await_generation(false); });
+  Members job({3, 3}, {getpid(), getpid(), getpid()});
+  std::jthread first([&] { (void)job.members[0].await_generation(false); });
   job.look();
-  REQUIRE(job.registrar.verdict() ==
+  REQUIRE(job.coordinator.verdict() ==
           "only 1 of 3 ranks have come within 0.5 s, and the job needs 3\n");
-  REQUIRE(job.registrar.over());
-  job.seats[0].say_finished();
+  REQUIRE(job.coordinator.over());
+  job.members[0].mark_finished();
 }
 
 TEST_CASE("a job of a number of ranks that it does not allow is refused", "[elastic][quick]") {

@@ -42,7 +42,7 @@ class FaultProxy {
     FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
     const Address address = local_address(listener);
     std::lock_guard lock(mutex_);
-    doors_.push_back({std::move(listener), server});
+    listeners_.push_back({std::move(listener), server});
     return address;
   }
 
@@ -51,8 +51,8 @@ class FaultProxy {
  private:
   using Clock = std::chrono::steady_clock;
 
-  struct Door {
-    FileDescriptor listener;
+  struct Listener {
+    FileDescriptor socket;
     Address server;
   };
   struct Chunk {
@@ -83,7 +83,8 @@ class FaultProxy {
       std::vector<pollfd> ready;
       {
         std::lock_guard lock(mutex_);
-        for (const Door& door : doors_) ready.push_back({door.listener.get(), POLLIN, 0});
+        for (const Listener& listener : listeners_)
+          ready.push_back({listener.socket.get(), POLLIN, 0});
         for (const Pair& pair : pairs_)
           for (int i = 0; i < 2 && !pair.dead; ++i)
             if (!pair.flows[i].ended && pair.flows[i].queued < kRoom)
@@ -91,7 +92,7 @@ class FaultProxy {
       }
       poll(ready.data(), ready.size(), 1);
       std::lock_guard lock(mutex_);
-      for (const Door& door : doors_) accept_at(door);
+      for (const Listener& listener : listeners_) accept_at(listener);
       for (Pair& pair : pairs_)
         for (int i = 0; i < 2 && !pair.dead; ++i) {
           take(pair, i);
@@ -102,16 +103,16 @@ class FaultProxy {
 
   bool black_hole() const { return happened_ && fault_.kind == Fault::BlackHole; }
 
-  void accept_at(const Door& door) {
-    pollfd waiting{door.listener.get(), POLLIN, 0};
+  void accept_at(const Listener& listener) {
+    pollfd waiting{listener.socket.get(), POLLIN, 0};
     while (poll(&waiting, 1, 0) > 0) {
       FileDescriptor client(
-          accept4(door.listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+          accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!client) return;
       Pair pair;
       pair.ends[0] = std::move(client);
       try {
-        pair.ends[1] = connect_tcp(door.server, Deadline::after(std::chrono::milliseconds(20)));
+        pair.ends[1] = connect_tcp(listener.server, Deadline::after(std::chrono::milliseconds(20)));
         pairs_.push_back(std::move(pair));
       } catch (const DistributedError&) {  // the server has gone, and so goes the client
       }
@@ -188,7 +189,7 @@ class FaultProxy {
 
   const Fault fault_;
   std::mutex mutex_;
-  std::vector<Door> doors_;
+  std::vector<Listener> listeners_;
   std::deque<Pair> pairs_;
   size_t counted_ = 0;
   std::atomic<bool> happened_ = false;

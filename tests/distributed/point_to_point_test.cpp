@@ -60,7 +60,7 @@ TEST_CASE("both ranks send first, more than a stream holds", "[point_to_point][q
   });
 }
 
-TEST_CASE("a tag says which letter is meant", "[point_to_point][quick][threads]") {
+TEST_CASE("a tag says which message is meant", "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   run(2, channel, [](ProcessGroup& group) {
     const auto x = [](double value) { return full({4}, value); };
@@ -103,7 +103,7 @@ TEST_CASE("a receive from any rank says which it was", "[point_to_point][quick][
   });
 }
 
-TEST_CASE("letters and collectives do not wait for each other",
+TEST_CASE("messages and collectives do not wait for each other",
           "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int64_t count = GENERATE(100, 1'000'000);
@@ -125,7 +125,7 @@ TEST_CASE("letters and collectives do not wait for each other",
     first.wait();
     must(is_full(early, other), "early");
 
-    if (rank == 0) {  // one rank is in the collective while the other one needs a letter from it
+    if (rank == 0) {  // one rank is in the collective while the other one needs a message from it
       const Work work = group.all_reduce(sum, ReduceOp::Sum, async);
       group.send(full({count}, 5), 1).wait();
       work.wait();
@@ -134,7 +134,7 @@ TEST_CASE("letters and collectives do not wait for each other",
       must(is_full(late, 5), "late");
       group.all_reduce(sum).wait();
     }
-    must(is_full(sum, 2), "beside a letter");
+    must(is_full(sum, 2), "beside a message");
 
     // There before it is asked for.
     const Work sent = group.send(full({count}, rank + 8), other, async);
@@ -146,30 +146,30 @@ TEST_CASE("letters and collectives do not wait for each other",
   });
 }
 
-TEST_CASE("many letters in many orders, among collectives", "[point_to_point][quick][threads]") {
+TEST_CASE("many messages in many orders, among collectives", "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int size = 3;
-  const int letters = 40;
+  const int messages = 40;
   run(size, channel, [&](ProcessGroup& group) {
     const int rank = group.rank();
     std::mt19937 random(static_cast<unsigned>(rank));
-    struct Letter {
+    struct SentMessage {
       int from;
       int to;
       int tag;
     };
-    std::vector<Letter> own;
+    std::vector<SentMessage> own;
     for (int from = 0; from < size; ++from)
       for (int to = 0; to < size; ++to)
-        for (int tag = 0; tag < letters; ++tag)
+        for (int tag = 0; tag < messages; ++tag)
           if (from != to && (from == rank || to == rank)) own.push_back({from, to, tag});
     std::shuffle(own.begin(), own.end(), random);
-    std::vector<std::pair<Tensor, Letter>> received;
+    std::vector<std::pair<Tensor, SentMessage>> received;
     std::vector<Work> work;
-    const auto content = [](const Letter& l) { return l.from * 10'000 + l.to * 1000 + l.tag; };
+    const auto content = [](const SentMessage& l) { return l.from * 10'000 + l.to * 1000 + l.tag; };
     const Tensor sum = ones({5000});
     for (size_t i = 0; i < own.size(); ++i) {
-      const Letter& l = own[i];
+      const SentMessage& l = own[i];
       const CollectiveOptions options{.async = true, .tag = l.tag};
       const int64_t count = 1 + l.tag * 1000;
       if (l.from == rank) {
@@ -181,13 +181,12 @@ TEST_CASE("many letters in many orders, among collectives", "[point_to_point][qu
       if (i % 20 == 0) group.all_reduce(sum, ReduceOp::Max, {.async = i % 40 == 0});
     }
     for (const Work& w : work) w.wait();
-    for (const auto& [x, letter] : received)
-      must(is_full(x, content(letter)), "a letter's content");
+    for (const auto& [x, sent] : received) must(is_full(x, content(sent)), "a message's content");
     group.barrier().wait();
   });
 }
 
-TEST_CASE("a letter of another shape or dtype is an error that names both",
+TEST_CASE("a message of another shape or dtype is an error that names both",
           "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const auto errors = errors_of_ranks(host_groups(2, channel, patient()), [](ProcessGroup& group) {
@@ -202,7 +201,7 @@ TEST_CASE("a letter of another shape or dtype is an error that names both",
   }
 }
 
-TEST_CASE("whoever waits for a letter learns that it cannot come",
+TEST_CASE("whoever waits for a message learns that it cannot come",
           "[point_to_point][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   const int end = GENERATE(0, 1, 2, 3);

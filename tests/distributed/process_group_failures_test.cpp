@@ -211,12 +211,12 @@ TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
   std::vector<Work> kept(2);  // beyond their groups
   const auto errors = errors_of_ranks(host_groups(2, channel), [&](ProcessGroup& group) {
     const Tensor x = full({100'000}, 1);
-    const Tensor letter = full({10}, 1);
+    const Tensor request = full({10}, 1);
     const Tensor late = full({10}, 1);
     const bool second = group.rank() == 1;
     const CollectiveOptions async{.async = true};
     group.all_reduce(x, ReduceOp::Sum, async);
-    (void)group.recv(letter, 1 - group.rank(), async);  // nobody sends it
+    (void)group.recv(request, 1 - group.rank(), async);  // nobody sends it
     group.barrier().wait();
     if (second && end == "rank 1 leaves") return;
     if (second && end == "rank 1 throws") throw Error("on purpose");

@@ -47,8 +47,8 @@ inline void connect_pair(Link& a, Link& b, std::string_view channel) {
 }
 
 // Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is the
-// name of a transport, such as "shm" (the queues and boards that processes use, too; the threads
-// see them at the same addresses) or "tcp" (loopback connections).
+// name of a transport, such as "shm" (the queues and control pages that processes use, too; the
+// threads see them at the same addresses) or "tcp" (loopback connections).
 inline std::vector<std::unique_ptr<Transport>> in_process_transports(
     int size, std::string_view channel = "shm") {
   std::vector<std::vector<Link>> links(size);

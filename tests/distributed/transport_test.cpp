@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "ringgrad/distributed/letters/mailbox.h"
+#include "ringgrad/distributed/point_to_point/message_matcher.h"
 #include "ringgrad/distributed/shared_memory/shared_memory_peers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
@@ -32,8 +32,9 @@ Frame barrier_frame(uint64_t sequence) {
   return frame;
 }
 
-struct TestLetter final : Letter {
-  TestLetter(Transport& own, int to_or_from, bool sent, size_t size) : transport(own), bytes(size) {
+struct TestRequest final : PointToPointRequest {
+  TestRequest(Transport& own, int to_or_from, bool sent, size_t size)
+      : transport(own), bytes(size) {
     if (sent) bytes = pattern(size, 1);
     outgoing = sent;
     peer = to_or_from;
@@ -47,7 +48,7 @@ struct TestLetter final : Letter {
     return frame;
   }
   void arrive(int) noexcept override {
-    others_under_way = mailbox_of(transport).under_way();
+    others_under_way = matcher_of(transport).under_way();
     arrived = true;
   }
   void fail(std::exception_ptr) noexcept override {}
@@ -200,9 +201,9 @@ TEST_CASE("ranks that share a core wake once for a meeting, and not for each arr
   getrusage(RUSAGE_SELF, &before);
   run_ranks(kRanks, "shm", [](Transport& t) {
     for (uint64_t meeting = 1; meeting <= kMeetings; ++meeting) {
-      memory_of(t).board(t.rank()).arrived.store(meeting);
-      memory_of(t).ring_if_complete(&Board::arrived, meeting);
-      memory_of(t).wait_for_all(t, &Board::arrived, meeting);
+      memory_of(t).control_page(t.rank()).arrived.store(meeting);
+      memory_of(t).ring_if_complete(&ControlPage::arrived, meeting);
+      memory_of(t).wait_for_all(t, &ControlPage::arrived, meeting);
     }
   });
   getrusage(RUSAGE_SELF, &after);
@@ -210,44 +211,44 @@ TEST_CASE("ranks that share a core wake once for a meeting, and not for each arr
   REQUIRE(after.ru_nvcsw - before.ru_nvcsw < kRanks * kMeetings * 3 / 2);
 }
 
-TEST_CASE("a letter whose last bytes a collective takes along has left",
+TEST_CASE("a message whose last bytes a collective takes along has left",
           "[transport][quick][threads]") {
   std::atomic<bool> begun = false;
   std::atomic<bool> arrived = false;
   run_ranks(2, "shm", [&](Transport& t) {
     const bool sends = t.rank() == 0;
-    const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), sends, 700'000);
+    const auto request = std::make_shared<TestRequest>(t, 1 - t.rank(), sends, 700'000);
     t.set_spinning(false);
-    mailbox_of(t).post(letter);
+    matcher_of(t).post(request);
     int looks = 0;
-    if (sends) move_letters_until(t, [&] { return ++looks > 2; });  // what a queue holds
+    if (sends) move_messages_until(t, [&] { return ++looks > 2; });  // what a queue holds
     begun = begun || sends;
     while (!begun) std::this_thread::yield();
     while (sends && !arrived) t.push(1);
-    move_letters_until(t, [&] { return mailbox_of(t).under_way() == 0; });  // it timed out at once
+    move_messages_until(t, [&] { return matcher_of(t).under_way() == 0; });  // it timed out at once
     arrived = arrived || !sends;
-    if (letter->bytes != pattern(700'000, 1)) throw Error("received other bytes than were sent");
+    if (request->bytes != pattern(700'000, 1)) throw Error("received other bytes than were sent");
   });
 }
 
-TEST_CASE("a letter is under way no more when its owner hears of its end, who may leave then",
+TEST_CASE("a message is under way no more when its owner hears of its end, who may leave then",
           "[transport][quick][threads]") {
   run_ranks(2, "shm", [&](Transport& t) {
-    const auto letter = std::make_shared<TestLetter>(t, 1 - t.rank(), t.rank() == 0, 1000);
-    mailbox_of(t).post(letter);
-    move_letters_until(t, [&] { return letter->arrived.load(); });
-    if (letter->others_under_way != 0) throw Error("it is still counted");
+    const auto request = std::make_shared<TestRequest>(t, 1 - t.rank(), t.rank() == 0, 1000);
+    matcher_of(t).post(request);
+    move_messages_until(t, [&] { return request->arrived.load(); });
+    if (request->others_under_way != 0) throw Error("it is still counted");
   });
 }
 
 TEST_CASE(
-    "a rank that stops in the middle of a letter is named, also where any rank might have sent it",
+    "a rank that stops in the middle of a message is named, also where any rank might have sent it",
     "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> failed = false;
   const auto errors = errors_of_ranks(in_process_transports(2, channel), [&](Transport& t) {
     if (t.rank() == 0) {
-      Frame frame = TestLetter::frame_of(1000);
+      Frame frame = TestRequest::frame_of(1000);
       frame.payload_bytes = 1000;
       const FrameBytes header = encode(frame);
       const auto half = pattern(500, 1);
@@ -262,11 +263,11 @@ TEST_CASE(
       }
       return;
     }
-    const auto letter = std::make_shared<TestLetter>(t, kAnyRank, false, 1000);
-    letter->timeout = std::chrono::milliseconds(60);
-    mailbox_of(t).post(letter);
+    const auto request = std::make_shared<TestRequest>(t, kAnyRank, false, 1000);
+    request->timeout = std::chrono::milliseconds(60);
+    matcher_of(t).post(request);
     try {
-      move_letters_until(t, [&] { return letter->arrived.load(); });
+      move_messages_until(t, [&] { return request->arrived.load(); });
     } catch (...) {
       failed = true;
       throw;
@@ -337,9 +338,10 @@ TEST_CASE("ranks that wait for each other in different collectives find out",
   }
 }
 
-// A rank that goes to sleep in a collective looks at the others' boards, and may do so in the
-// middle of a change.
-TEST_CASE("a board that is just being written is no disagreement", "[transport][quick][threads]") {
+// A rank that goes to sleep in a collective looks at the others' control pages, and may do so in
+// the middle of a change.
+TEST_CASE("a control page that is just being written is no disagreement",
+          "[transport][quick][threads]") {
   run_ranks(2, "shm", [](Transport& t) {
     t.enter(barrier_frame(5));
     std::byte byte{};
@@ -349,7 +351,7 @@ TEST_CASE("a board that is just being written is no disagreement", "[transport][
       next.count = 64;
       uint64_t words[kFrameBytes / 8];
       std::memcpy(words, &next, kFrameBytes);
-      Board& own = memory_of(t).board(1);
+      ControlPage& own = memory_of(t).control_page(1);
       // The operation; the sequence, in another word, is still the old one.
       own.frame[0] = words[0];
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -1,4 +1,4 @@
-#include "ringgrad/program/commands/course.h"
+#include "ringgrad/program/commands/run_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -56,15 +56,15 @@ TracedSteps traced_steps_from(const std::string& words) {
   return steps;
 }
 
-Course::Course(const TrainOptions& options, const RunConfig& config, const Data& data,
-               Training& training, const RunDirectory* run, ProcessGroup* group)
+RunMetrics::RunMetrics(const TrainOptions& options, const RunConfig& config, const Data& data,
+                       Training& training, const RunDirectory* run, ProcessGroup* group)
     : options_(options),
       config_(config),
       data_(data),
       training_(training),
       run_(run),
       group_(group),
-      device_(config.division->device),
+      device_(config.parallel_config->device),
       loss_steps_(std::max<int64_t>(1, training.planned_steps() / kLossPoints)),
       profile_steps_(std::max(kLeastProfileSteps, loss_steps_)) {
   check_traced(options.trace_steps, training);
@@ -76,9 +76,9 @@ Course::Course(const TrainOptions& options, const RunConfig& config, const Data&
   });
 }
 
-Course::~Course() { training_.set_on_part({}); }
+RunMetrics::~RunMetrics() { training_.set_on_part({}); }
 
-void Course::save_so_far() {
+void RunMetrics::save_so_far() {
   // Known: the numbers of all ranks, by the last epoch.
   const bool known = !now_.ranks.empty() || training_.clock().steps() < kMeasured;
   if (!run_ || known) return;
@@ -87,19 +87,19 @@ void Course::save_so_far() {
 }
 
 // A disk that is full, or a limit of the process, costs the file, and end_run() says so.
-void Course::save_summary(const Evaluation& last) {
+void RunMetrics::save_summary(const Evaluation& last) {
   try {
     write_summary(run_->path(), summarize(last, false));
   } catch (const Error&) {
   }
 }
 
-void Course::begin_epoch() {
+void RunMetrics::begin_epoch() {
   if (logbook_) logbook_->begin_epoch();
   look_at_next_step(false);
 }
 
-void Course::after_step(bool stops) {
+void RunMetrics::after_step(bool stops) {
   ++steps;
   const int64_t step = training_.step();
   const bool traced = step >= options_.trace_steps.first && step <= options_.trace_steps.last;
@@ -124,7 +124,7 @@ void Course::after_step(bool stops) {
 
 // A step that is traced is noted on all ranks, others on the first one alone, and without their
 // buckets.
-void Course::look_at_next_step(bool stops) {
+void RunMetrics::look_at_next_step(bool stops) {
   const int64_t next = training_.step() + 1;
   if (stops) return;
   if (next >= options_.trace_steps.first && next <= options_.trace_steps.last) {
@@ -138,7 +138,7 @@ void Course::look_at_next_step(bool stops) {
   }
 }
 
-void Course::write_trace() {
+void RunMetrics::write_trace() {
   recorder_->pause();
   StepRecord own = recorder_->take();
   recorder_.reset();
@@ -157,11 +157,11 @@ void Course::write_trace() {
           (run_->path() / "trace.json").string());
 }
 
-RankSummary Course::own_measurements() const {
+RankSummary RunMetrics::own_measurements() const {
   RankSummary own = training_.clock().means();
   own.tensor_bytes = memory_stats(device_).peak_bytes;
   own.resident_bytes = resident_bytes();
-  if (const int replicas = config_.division->replicas(); replicas > 1) {
+  if (const int replicas = config_.parallel_config->replicas(); replicas > 1) {
     for (int i = 0; i < replicas; ++i)
       own.device_bytes.push_back(memory_stats(Device(device_.type, device_.index + i)).peak_bytes);
     for (const Tensor& parameter : training_.model().parameters())  // out, and their gradients in
@@ -174,7 +174,7 @@ RankSummary Course::own_measurements() const {
   return own;
 }
 
-void Course::gather() {
+void RunMetrics::gather() {
   before_ = std::move(now_);
   now_ = {training_.clock().steps(), {}};
   if (!group_ || !training_.distributed()) {
@@ -185,7 +185,7 @@ void Course::gather() {
     if (group_->is_main_process()) now_.ranks.push_back(rank_from_json(json_from(text)));
 }
 
-double Course::throttled() const {
+double RunMetrics::throttled() const {
   const ProcessorQuota now = processor_quota();
   const int64_t periods = now.periods - quota_before_.periods;
   return periods > 0 ? static_cast<double>(now.throttled - quota_before_.throttled) /
@@ -194,7 +194,7 @@ double Course::throttled() const {
 }
 
 // Means are over all steps by now: those since the line before are what they have grown by.
-void Course::end_epoch(nlohmann::json line, const Evaluation& test) {
+void RunMetrics::end_epoch(nlohmann::json line, const Evaluation& test) {
   const int64_t steps_since = now_.steps - before_.steps;
   for (size_t r = 0; r < now_.ranks.size() && steps_since > 0; ++r) {
     const RankSummary none;
@@ -222,7 +222,7 @@ void Course::end_epoch(nlohmann::json line, const Evaluation& test) {
 
 // A resumed run has been measured before. Its earlier loss curve is continued, and a few new steps
 // do not replace many old ones.
-void Course::keep_earlier(RunSummary& summary) const {
+void RunMetrics::keep_earlier(RunSummary& summary) const {
   constexpr int64_t kFewSteps = 10;
   if (!earlier_) return;
   const RunSummary& before = *earlier_;
@@ -243,7 +243,7 @@ void Course::keep_earlier(RunSummary& summary) const {
   summary.images_per_second = before.images_per_second;
 }
 
-RunSummary Course::summarize(const Evaluation& last, bool ended) {
+RunSummary RunMetrics::summarize(const Evaluation& last, bool ended) {
   if (fixed_.version.empty()) {
     fixed_.steps_per_epoch = training_.steps_per_epoch();
     fixed_.cores = static_cast<int>(std::thread::hardware_concurrency());

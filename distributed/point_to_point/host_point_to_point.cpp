@@ -1,48 +1,48 @@
-// Sends and receives of ranks on CPUs: letters, which travel beside the collectives, moved by
+// Sends and receives of ranks on CPUs: messages, which travel beside the collectives, moved by
 // whoever waits for something; by a thread of the group where nobody does.
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/letters/mailbox.h"
+#include "ringgrad/distributed/point_to_point/message_matcher.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/process_groups/message_collectives.h"
 
 namespace ringgrad {
-class HostLetters final : public PointToPoint {
+class HostPointToPoint final : public PointToPoint {
  public:
-  explicit HostLetters(HostProcessGroup& group)
-      : group_(group), transport_(*group.transport_), mailbox_(mailbox_of(transport_)) {}
+  explicit HostPointToPoint(HostProcessGroup& group)
+      : group_(group), transport_(*group.transport_), matcher_(matcher_of(transport_)) {}
 
   Work exchange(Collective collective) override {
     const bool async = collective.options.async;
-    auto letter = std::make_shared<LetterJob>(std::move(collective));
-    letter->frame.job = group_.options_.job;
-    letter->timeout = group_.timeout_of(letter->collective);
-    letter->guarded =
-        letter->outgoing && needs_checksum(group_.options_.checksums,
-                                           transport_.streams().channel(letter->peer).kind());
-    mailbox_.post(letter);
+    auto request = std::make_shared<PendingRequest>(std::move(collective));
+    request->frame.job = group_.options_.job;
+    request->timeout = group_.timeout_of(request->collective);
+    request->guarded =
+        request->outgoing && needs_checksum(group_.options_.checksums,
+                                            transport_.streams().channel(request->peer).kind());
+    matcher_.post(request);
     if (std::unique_lock lock(group_.transport_mutex_, std::defer_lock); !async && lock.try_lock())
-      move_until(/*spinning=*/true, [&] { return letter->done(); });
+      move_until(/*spinning=*/true, [&] { return request->done(); });
     if (under_way()) {
       group_.wake();
       transport_.ring();
     }
-    if (!async) letter->wait();
-    return Work(std::move(letter));
+    if (!async) request->wait();
+    return Work(std::move(request));
   }
 
-  bool under_way() const override { return mailbox_.under_way() > 0; }
+  bool under_way() const override { return matcher_.under_way() > 0; }
   void move() override {
     move_until(/*spinning=*/false, [this] { return !under_way(); });
   }
   void ring() noexcept override {
     if (moving_) transport_.ring();
   }
-  void fail_all(std::exception_ptr error) noexcept override { mailbox_.fail_all(error); }
+  void fail_all(std::exception_ptr error) noexcept override { matcher_.fail_all(error); }
 
  private:
-  struct LetterJob final : Letter, PendingWork {
-    explicit LetterJob(Collective c) : collective(std::move(c)) {
+  struct PendingRequest final : PointToPointRequest, PendingWork {
+    explicit PendingRequest(Collective c) : collective(std::move(c)) {
       outgoing = collective.input.defined();
       peer = collective.root;
       frame = frame_of(collective);
@@ -75,26 +75,26 @@ class HostLetters final : public PointToPoint {
     try {
       if (group_.failure_) throw_failure(*group_.failure_);
       transport_.set_spinning(spinning);
-      move_letters_until(transport_, [&] { return group_.demand_ > 0 || group_.stop_ || done(); });
+      move_messages_until(transport_, [&] { return group_.demand_ > 0 || group_.stop_ || done(); });
     } catch (const std::exception&) {
       if (group_.failure_)
         fail_all(std::current_exception());
       else
-        group_.give_up(mailbox_.describe_first());
+        group_.give_up(matcher_.describe_first());
     }
     moving_ = false;
   }
 
   HostProcessGroup& group_;
   Transport& transport_;
-  Mailbox& mailbox_;
-  // Somebody holds the transport for letters, and leaves it as soon as a collective wants it.
+  MessageMatcher& matcher_;
+  // Somebody holds the transport for messages, and leaves it as soon as a collective wants it.
   std::atomic<bool> moving_ = false;
 };
 
 BEFORE_MAIN(
-    host_letters, make_point_to_point = [](HostProcessGroup& group) {
-      return std::unique_ptr<PointToPoint>(std::make_unique<HostLetters>(group));
+    host_point_to_point, make_point_to_point = [](HostProcessGroup& group) {
+      return std::unique_ptr<PointToPoint>(std::make_unique<HostPointToPoint>(group));
     });
 
 // -- the calls ------------------------------------------------------------------------------------

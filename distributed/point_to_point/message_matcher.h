@@ -1,10 +1,10 @@
-// Mailbox: sorts the messages that come from other ranks where some of them are letters.
+// MessageMatcher: sorts the messages that come from other ranks where some of them are messages.
 //
-// A letter, which send() and recv() exchange, may come at
+// A message, which send() and recv() exchange, may come at
 // any time: in the middle of a collective, from any rank, and before anybody has asked for it.
-// Streams keep the order of what they carry, so while a letter is under way everything that arrives
-// is read: what nobody has asked for yet is kept in memory. So no message waits behind another, and
-// ranks may both receive before they send, or both send before they receive.
+// Streams keep the order of what they carry, so while a message is under way everything that
+// arrives is read: what nobody has asked for yet is kept in memory. So no message waits behind
+// another, and ranks may both receive before they send, or both send before they receive.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@
 namespace ringgrad {
 
 // One send or receive. Its owner keeps the payload until it is told of the end, by the thread that
-// moves the bytes: once, when the letter is under way no more, so that the owner may leave the
+// moves the bytes: once, when the message is under way no more, so that the owner may leave the
 // group then.
-class Letter {
+class PointToPointRequest {
  public:
-  virtual ~Letter() = default;
+  virtual ~PointToPointRequest() = default;
   virtual void arrive(int sender) noexcept = 0;  // for a send: the bytes have left
   virtual void fail(std::exception_ptr error) noexcept = 0;
 
@@ -40,17 +40,17 @@ class Letter {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a wait in which nothing moves
 
  private:
-  friend class Mailbox;
-  uint64_t number = 0;             // of the sender's letters to this rank; 0: nothing has come
+  friend class MessageMatcher;
+  uint64_t number = 0;             // of the sender's messages to this rank; 0: nothing has come
   size_t received = 0;             // bytes
   std::deque<FrameBytes> headers;  // must live until they are sent
   Transfer last;
 };
 
 // Thread-safety: post() and under_way() are for all threads, the rest for the one that moves bytes.
-class Mailbox final : public Sorter {
+class MessageMatcher final : public Sorter {
  public:
-  explicit Mailbox(Transport& transport)
+  explicit MessageMatcher(Transport& transport)
       : transport_(transport),
         streams_(transport.streams()),
         rank_(transport.rank()),
@@ -59,8 +59,8 @@ class Mailbox final : public Sorter {
     streams_.set_expected([this](int peer) { return expected(peer); });
   }
 
-  void post(std::shared_ptr<Letter> letter);
-  // Letters that have been posted and have not ended.
+  void post(std::shared_ptr<PointToPointRequest> request);
+  // Messages that have been posted and have not ended.
   int under_way() const { return under_way_.load(); }
   std::string describe_first();  // "send/recv of 10 float32"
   void fail_all(std::exception_ptr error) noexcept;
@@ -69,13 +69,13 @@ class Mailbox final : public Sorter {
   void want(int peer) override { wanted_ = peer; }
   const Frame* message(int peer) const override;
   bool take(int peer, std::span<std::byte> payload) override;
-  // They throw OutOfStepError, too, for a letter that is not what its receiver expects.
+  // They throw OutOfStepError, too, for a message that is not what its receiver expects.
   bool progress() override;
   bool read_from(int peer) override;
   bool may_end(int peer) override;
 
  private:
-  struct Message {  // that has come before somebody asked for it
+  struct EarlyMessage {  // that has come before somebody asked for it
     int peer;
     Frame frame;
     std::unique_ptr<std::byte[]> payload;
@@ -84,15 +84,15 @@ class Mailbox final : public Sorter {
   };
   struct Peer {
     FrameBytes header;
-    size_t header_bytes = 0;         // of it that have come
-    Frame frame;                     // of the message that is coming
-    bool offered = false;            // to the collective: its payload is still in the stream
-    bool in_payload = false;         // the payload is being read,
-    std::span<std::byte> rest;       // of which this has not come yet,
-    std::shared_ptr<Letter> letter;  // for this letter,
-    Message* message = nullptr;      // or to be kept
-    std::deque<Message> kept;        // for collectives
-    uint64_t letters_sent = 0;
+    size_t header_bytes = 0;    // of it that have come
+    Frame frame;                // of the message that is coming
+    bool offered = false;       // to the collective: its payload is still in the stream
+    bool in_payload = false;    // the payload is being read,
+    std::span<std::byte> rest;  // of which this has not come yet,
+    std::shared_ptr<PointToPointRequest> request;  // for this message,
+    EarlyMessage* early = nullptr;                 // or to be kept
+    std::deque<EarlyMessage> kept;                 // for collectives
+    uint64_t sends_begun = 0;
     bool gone = false;  // in good order
   };
 
@@ -100,13 +100,13 @@ class Mailbox final : public Sorter {
   void finish_payload(int peer);
   bool begin_posted();  // false: there was nothing new
   bool end_sent();      // false: none has ended
-  void send(Letter& letter);
-  using Letters = std::list<std::shared_ptr<Letter>>;
-  void end(Letters& letters, std::shared_ptr<Letter> letter, int sender);
-  bool fits(const Letter& letter, int peer, const Frame& frame) const;
-  std::span<std::byte> place_in(Letter& letter, int peer, const Frame& frame) const;
-  void add_to(const std::shared_ptr<Letter>& letter, size_t bytes);
-  void deliver_strays();
+  void send(PointToPointRequest& request);
+  using Requests = std::list<std::shared_ptr<PointToPointRequest>>;
+  void end(Requests& requests, std::shared_ptr<PointToPointRequest> request, int sender);
+  bool fits(const PointToPointRequest& request, int peer, const Frame& frame) const;
+  std::span<std::byte> place_in(PointToPointRequest& request, int peer, const Frame& frame) const;
+  void add_to(const std::shared_ptr<PointToPointRequest>& request, size_t bytes);
+  void match_unexpected();
   Expect expected(int peer) const;
 
   Transport& transport_;
@@ -114,22 +114,22 @@ class Mailbox final : public Sorter {
   const int rank_;
   std::vector<Peer> peers_;  // by rank
   int wanted_ = -1;
-  // A letter is in one of these or posted until its end, whatever is thrown: fail_all() finds it.
+  // A message is in one of these or posted until its end, whatever is thrown: fail_all() finds it.
   // in the order in which they were posted
-  Letters receives_;
-  Letters sends_;
-  std::list<Message> strays_;  // letters that nobody has asked for yet
+  Requests receives_;
+  Requests sends_;
+  std::list<EarlyMessage> unexpected_;  // messages that nobody has asked for yet
 
   std::atomic<int> under_way_ = 0;
   std::atomic<bool> some_posted_ = false;
   std::mutex posted_mutex_;
-  Letters posted_;
+  Requests posted_;
 };
 
-// REQUIRES: the transport was made by a program with letters.
-Mailbox& mailbox_of(Transport& transport);
-// Letters travel while some thread waits in a collective or here. Each is told of its end, unless
+// REQUIRES: the transport was made by a program with messages.
+MessageMatcher& matcher_of(Transport& transport);
+// Messages travel while some thread waits in a collective or here. Each is told of its end, unless
 // an exception ends them all: who catches it calls fail_all(). Throws as Transport::wait().
-void move_letters_until(Transport& transport, const std::function<bool()>& done);
+void move_messages_until(Transport& transport, const std::function<bool()>& done);
 
 }  // namespace ringgrad

@@ -33,7 +33,7 @@ void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options);
 
 // As a command line asks for it, with the values that leave a question open; settled, every one
 // says what is done.
-struct Division {
+struct ParallelConfig {
   std::string parallel = "";         // none, dp or ddp; "" : ddp where there are two cores
   int ranks = 0;                     // 0: two where there are two cores; dp: replicas
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
@@ -55,16 +55,16 @@ struct Division {
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
   // Devices of this process; 1: no DataParallel.
   int replicas() const { return parallel == "dp" ? ranks : 1; }
-  bool operator==(const Division&) const = default;
+  bool operator==(const ParallelConfig&) const = default;
 };
 
-// An option is declared in two places: in Division, and as a row of this table. The command line
-// and its help, config.json, what a run that goes on keeps, as_words() and the comparison of
+// An option is declared in two places: in ParallelConfig, and as a row of this table. The command
+// line and its help, config.json, what a run that goes on keeps, as_words() and the comparison of
 // launched ranks go by the table.
-struct DivisionField {
+struct ParallelConfigField {
   // An optional is a flag, and the number with a point the buckets' cap.
-  using Member = std::variant<int Division::*, double Division::*, std::optional<bool> Division::*,
-                              std::string Division::*>;
+  using Member = std::variant<int ParallelConfig::*, double ParallelConfig::*,
+                              std::optional<bool> ParallelConfig::*, std::string ParallelConfig::*>;
   enum Trait : unsigned {
     kForRanks = 1,  // one process may not be told it
     kSame = 2,      // of all ranks, whoever has launched them
@@ -78,44 +78,47 @@ struct DivisionField {
   unsigned traits;
   std::string help = {};  // "" : that of other commands (add_device_option)
 
-  std::string option() const;                         // "--bucket-mb"
-  std::string words(const Division& division) const;  // "--bucket-mb auto"; "" : it is left open
-  void copy(const Division& from, Division& to) const;
+  std::string option() const;  // "--bucket-mb"
+  std::string words(
+      const ParallelConfig& parallel_config) const;  // "--bucket-mb auto"; "" : it is left open
+  void copy(const ParallelConfig& from, ParallelConfig& to) const;
 };
-const std::vector<DivisionField>& division_fields();
-const DivisionField& division_field(const std::string& name);  // REQUIRES: there is one
+const std::vector<ParallelConfigField>& parallel_config_fields();
+const ParallelConfigField& parallel_config_field(
+    const std::string& name);  // REQUIRES: there is one
 
 // Fills in what is left open from `before`: how the run that is continued was divided when it
 // began, if it is one and has said so. A launcher that has started this process (`launched`)
 // decides about ranks instead.
-Division complete(Division asked, const std::optional<Division>& before, bool launched);
+ParallelConfig complete(ParallelConfig asked, const std::optional<ParallelConfig>& before,
+                        bool launched);
 // Throws UsageError for what cannot be, or contradicts itself.
-void check_division(const Division& complete);
+void check_parallel_config(const ParallelConfig& complete);
 // How many ranks train. Without a word about it: two, where there are two cores and the batch can
 // be halved.
-int ranks_for(const Division& complete, int64_t batch);
+int ranks_for(const ParallelConfig& complete, int64_t batch);
 // Throws UsageError unless it is MIN:MAX, or "" for a job that is not elastic, and the ranks are so
 // many.
-ElasticRange elastic_range(const Division& division, int ranks);
+ElasticRange elastic_range(const ParallelConfig& parallel_config, int ranks);
 // Bytes for the tensors of a process, where blocks are recomputed only as far as that needs; 0: all
 // are, or none. Throws UsageError unless it is one of these words.
-int64_t recompute_budget(const Division& division);
+int64_t recompute_budget(const ParallelConfig& parallel_config);
 // What it comes to on so many ranks.
-Division settle(const Division& complete, int ranks);
+ParallelConfig settle(const ParallelConfig& complete, int ranks);
 
 // "--parallel ddp --ranks 2 … --device cpu --backend ring".
-std::string as_words(const Division& settled);
+std::string as_words(const ParallelConfig& settled);
 // "DDP, 2 ranks (shared memory) · cpu, 1 thread per rank"
-std::string describe(const Division& settled, const ProcessGroup* group);
+std::string describe(const ParallelConfig& settled, const ProcessGroup* group);
 
 // Throws UsageError, with the nearest values that do, unless the batch divides by the ranks.
 void check_divisible(int64_t batch, int ranks);
 // Throws UsageError unless each of so many ranks gets an image of every batch, all of them equally
 // many; with --shards, each rank a shard, and each shard an image.
-void check_parts(const Division& settled, const Recipe& recipe, int ranks);
+void check_parts(const ParallelConfig& settled, const Recipe& recipe, int ranks);
 // Throws UsageError where --sync-bn would leave a rank or shard without an image in the last batch
 // of an epoch: it cannot take part in the layers' sums.
-void check_sync_bn(const Division& settled, int64_t images, int64_t batch);
+void check_sync_bn(const ParallelConfig& settled, int64_t images, int64_t batch);
 
 // Throws UsageError on a --backend that there is not, or that does not go with --device.
 void check_backend(const std::string& backend, const std::string& device);

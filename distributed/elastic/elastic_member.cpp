@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/elastic/own_seat.h"
+#include "ringgrad/distributed/elastic/elastic_member.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,14 +31,14 @@ std::string joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-OwnSeat::OwnSeat()
+ElasticMember::ElasticMember()
     : membership_(Membership::open(parse_number<int>(variable(kMembersDescriptor)).value_or(-1))),
       index_(parse_number<int>(variable("LOCAL_RANK")).value_or(-1)) {
-  CHECK_AS(DistributedError, index_ >= 0 && index_ < membership_.seats(), "elastic: LOCAL_RANK is ",
-           variable("LOCAL_RANK"), ", and the job has ", membership_.seats(), " seats");
+  CHECK_AS(DistributedError, index_ >= 0 && index_ < membership_.slots(), "elastic: LOCAL_RANK is ",
+           variable("LOCAL_RANK"), ", and the job has ", membership_.slots(), " slots");
 }
 
-void OwnSeat::check_fit(const std::vector<std::string>& work) const {
+void ElasticMember::check_fit(const std::vector<std::string>& work) const {
   const MembershipPage& page = membership_.page();
   if (page.generation == 0) return;
   while (page.work_bytes == 0 && !page.finished) std::this_thread::sleep_for(kLook);
@@ -58,7 +58,7 @@ void OwnSeat::check_fit(const std::vector<std::string>& work) const {
       our_line, " there, ", their_line, " in the job"));
 }
 
-void OwnSeat::say_work(const std::vector<std::string>& work) const {
+void ElasticMember::publish_work(const std::vector<std::string>& work) const {
   MembershipPage& page = membership_.page();
   const std::string text = joined(work);
   if (page.work_bytes != 0) return;
@@ -66,26 +66,26 @@ void OwnSeat::say_work(const std::vector<std::string>& work) const {
   page.work_bytes = static_cast<uint32_t>(text.size());
 }
 
-std::optional<Place> OwnSeat::await_generation(bool timed_out) {
-  Seat& seat = own();
+std::optional<Place> ElasticMember::await_generation(bool timed_out) {
+  MemberSlot& slot = own();
   const MembershipPage& page = membership_.page();
-  seat.timed_out = timed_out;
-  for (Standing before = seat.standing; before != Standing::Out;)
-    if (seat.standing.compare_exchange_weak(before, Standing::AtDoor)) break;
+  slot.timed_out = timed_out;
+  for (MemberState before = slot.state; before != MemberState::Removed;)
+    if (slot.state.compare_exchange_weak(before, MemberState::Waiting)) break;
   for (;; std::this_thread::sleep_for(kLook)) {
     if (page.finished) return {};
-    const Standing standing = seat.standing;
-    if (standing == Standing::Out) throw_left_behind();
-    if (standing == Standing::AtDoor || seat.member_of == seen_) continue;
+    const MemberState state = slot.state;
+    if (state == MemberState::Removed) throw_left_behind();
+    if (state == MemberState::Waiting || slot.member_of == seen_) continue;
     // All that is read here stands until this rank comes to the door again, or is left behind.
-    seen_ = seat.member_of;
-    return Place{seen_, seat.rank, page.size, page.last};
+    seen_ = slot.member_of;
+    return Place{seen_, slot.rank, page.size, page.last};
   }
 }
 
-std::vector<std::string> OwnSeat::exchange(const Place& place, const std::string& address,
-                                           std::chrono::milliseconds timeout) const {
-  ASSERT(address.size() <= Seat::kMaxAddress);
+std::vector<std::string> ElasticMember::exchange(const Place& place, const std::string& address,
+                                                 std::chrono::milliseconds timeout) const {
+  ASSERT(address.size() <= MemberSlot::kMaxAddress);
   std::memcpy(own().address, address.data(), address.size());
   own().address_bytes = static_cast<uint32_t>(address.size());
   own().address_of = place.generation;
@@ -94,10 +94,10 @@ std::vector<std::string> OwnSeat::exchange(const Place& place, const std::string
     check(place);
     std::vector<std::string> addresses(static_cast<size_t>(place.size));
     int come = 0;
-    for (int s = 0; s < membership_.seats(); ++s) {
-      const Seat& seat = membership_.seat(s);
-      if (seat.member_of != place.generation || seat.address_of != place.generation) continue;
-      addresses[static_cast<size_t>(seat.rank)] = std::string(seat.address, seat.address_bytes);
+    for (int s = 0; s < membership_.slots(); ++s) {
+      const MemberSlot& slot = membership_.slot(s);
+      if (slot.member_of != place.generation || slot.address_of != place.generation) continue;
+      addresses[static_cast<size_t>(slot.rank)] = std::string(slot.address, slot.address_bytes);
       ++come;
     }
     if (come == place.size) return addresses;
@@ -107,16 +107,16 @@ std::vector<std::string> OwnSeat::exchange(const Place& place, const std::string
   }
 }
 
-void OwnSeat::check(const Place& place) const {
+void ElasticMember::check(const Place& place) const {
   if (membership_.page().over >= place.generation)
     throw GroupChanged(str("elastic: generation ", place.generation, " is over"));
 }
 
-OwnSeat::WritePermit::WritePermit(const OwnSeat& seat) : seat_(seat.own()) {
+ElasticMember::WritePermit::WritePermit(const ElasticMember& member) : slot_(member.own()) {
   // Then the look: the launcher does both in the other order, so one of the two sees the other.
-  seat_.writing = true;
-  if (seat_.standing != Standing::Out) return;
-  seat_.writing = false;
+  slot_.writing = true;
+  if (slot_.state != MemberState::Removed) return;
+  slot_.writing = false;
   throw_left_behind();
 }
 

@@ -1,4 +1,4 @@
-#include "ringgrad/program/run/division.h"
+#include "ringgrad/program/run/parallel_config.h"
 
 #include <algorithm>
 #include <charconv>
@@ -62,10 +62,10 @@ void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options) {
         std::max<int64_t>(1, static_cast<int64_t>(mb * 1e6));
 }
 
-const std::vector<DivisionField>& division_fields() {
-  using D = Division;
-  using enum DivisionField::Trait;
-  static const std::vector<DivisionField> fields = {
+const std::vector<ParallelConfigField>& parallel_config_fields() {
+  using D = ParallelConfig;
+  using enum ParallelConfigField::Trait;
+  static const std::vector<ParallelConfigField> fields = {
       {"bucket_mb", &D::bucket_mb, kForRanks | kSame | kKept | kLater,
        "ddp: the buckets' cap, or auto: by a measurement (default: 25, the first one 1)"},
       {"parallel", &D::parallel, 0, "none, dp or ddp (default: ddp where there are two cores)"},
@@ -90,20 +90,20 @@ const std::vector<DivisionField>& division_fields() {
   return fields;
 }
 
-const DivisionField& division_field(const std::string& name) {
-  const auto& fields = division_fields();
+const ParallelConfigField& parallel_config_field(const std::string& name) {
+  const auto& fields = parallel_config_fields();
   return *std::find_if(fields.begin(), fields.end(),
-                       [&](const DivisionField& field) { return field.name == name; });
+                       [&](const ParallelConfigField& field) { return field.name == name; });
 }
 
-std::string DivisionField::option() const { return option_of(name); }
+std::string ParallelConfigField::option() const { return option_of(name); }
 
-std::string DivisionField::words(const Division& d) const {
-  const auto of = [&]<class T>(T Division::*m) -> std::string {
+std::string ParallelConfigField::words(const ParallelConfig& d) const {
+  const auto of = [&]<class T>(T ParallelConfig::*m) -> std::string {
     const T& value = d.*m;
     if constexpr (std::is_same_v<T, std::optional<bool>>)
       return value.value_or(false) ? option() : "";
-    else if (value == Division{}.*m)
+    else if (value == ParallelConfig{}.*m)
       return "";
     else if constexpr (std::is_same_v<T, double>)
       return option() + ' ' + bucket_words(value);
@@ -113,11 +113,12 @@ std::string DivisionField::words(const Division& d) const {
   return std::visit(of, member);
 }
 
-void DivisionField::copy(const Division& from, Division& to) const {
+void ParallelConfigField::copy(const ParallelConfig& from, ParallelConfig& to) const {
   std::visit([&](auto m) { to.*m = from.*m; }, member);
 }
 
-Division complete(Division d, const std::optional<Division>& before, bool launched) {
+ParallelConfig complete(ParallelConfig d, const std::optional<ParallelConfig>& before,
+                        bool launched) {
   if (before) {
     if (!before->elastic.empty() && d.elastic.empty() && d.parallel.empty() && d.ranks == 0) {
       d.elastic = before->elastic;
@@ -128,9 +129,9 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
       if (silent || (d.parallel.empty() && before->parallel == "dp")) d.parallel = before->parallel;
       if (d.ranks == 0 && d.parallel == before->parallel) d.ranks = before->ranks;
     }
-    for (const DivisionField& field : division_fields())
-      if ((field.traits & DivisionField::kKept) && field.words(d).empty() &&
-          !(d.one_process() && (field.traits & DivisionField::kForRanks)))
+    for (const ParallelConfigField& field : parallel_config_fields())
+      if ((field.traits & ParallelConfigField::kKept) && field.words(d).empty() &&
+          !(d.one_process() && (field.traits & ParallelConfigField::kForRanks)))
         field.copy(*before, d);
     if (!d.sync_bn && (!d.one_process() || d.shards > 0)) d.sync_bn = before->sync_bn;
   }
@@ -155,7 +156,7 @@ Division complete(Division d, const std::optional<Division>& before, bool launch
   return d;
 }
 
-void check_division(const Division& d) {
+void check_parallel_config(const ParallelConfig& d) {
   const bool dp = d.parallel == "dp";
   if (!d.parallel.empty())
     check_name("--parallel", d.parallel, {"none", "dp", "ddp"}, "none, dp or ddp");
@@ -182,8 +183,9 @@ void check_division(const Division& d) {
         "--zero {} and --elastic exclude each other: a lost rank takes its part of the "
         "optimizer's state along; leave one of them out",
         d.zero);
-  for (const DivisionField& field : division_fields())
-    if ((field.traits & DivisionField::kForRanks) && d.one_process() && !field.words(d).empty())
+  for (const ParallelConfigField& field : parallel_config_fields())
+    if ((field.traits & ParallelConfigField::kForRanks) && d.one_process() &&
+        !field.words(d).empty())
       throw UsageError("{} is for ranks, and --parallel {} is one process; leave one of them out",
                        field.option(), d.parallel);
   if (!d.elastic.empty() &&
@@ -194,7 +196,7 @@ void check_division(const Division& d) {
   if (!d.elastic.empty()) (void)elastic_range(d, d.ranks > 0 ? d.ranks : ranks_for(d, 0));
 }
 
-int64_t recompute_budget(const Division& d) {
+int64_t recompute_budget(const ParallelConfig& d) {
   if (d.recompute.empty() || d.recompute == "blocks") return 0;
   const std::string_view words = d.recompute;
   double mb = 0;
@@ -207,7 +209,7 @@ int64_t recompute_budget(const Division& d) {
                    words);
 }
 
-ElasticRange elastic_range(const Division& d, int ranks) {
+ElasticRange elastic_range(const ParallelConfig& d, int ranks) {
   if (d.elastic.empty()) return {};
   const ElasticRange range = parse_elastic(d.elastic);
   if (ranks < range.min || ranks > range.max)
@@ -217,7 +219,7 @@ ElasticRange elastic_range(const Division& d, int ranks) {
   return range;
 }
 
-int ranks_for(const Division& d, int64_t batch) {
+int ranks_for(const ParallelConfig& d, int64_t batch) {
   const Device device(d.device);
   if (d.ranks == 0 && !d.elastic.empty()) {
     const ElasticRange range = parse_elastic(d.elastic);
@@ -236,27 +238,27 @@ int ranks_for(const Division& d, int64_t batch) {
   return d.ranks > 0 ? d.ranks : 2;
 }
 
-Division settle(const Division& asked, int ranks) {
-  Division d = asked;
+ParallelConfig settle(const ParallelConfig& asked, int ranks) {
+  ParallelConfig d = asked;
   const bool dp = ranks == 1 && d.replicas() > 1;
   const bool alone = ranks == 1 && d.elastic.empty() && !dp;
-  for (const DivisionField& field : division_fields())
-    if ((field.traits & DivisionField::kForRanks) && (dp || alone)) field.copy({}, d);
+  for (const ParallelConfigField& field : parallel_config_fields())
+    if ((field.traits & ParallelConfigField::kForRanks) && (dp || alone)) field.copy({}, d);
   d.parallel = dp ? "dp" : alone ? "none" : "ddp";
   if (!dp) d.ranks = ranks;
   d.sync_bn = d.sync_bn.value_or(false) && !dp && (!alone || d.shards > 0);
   return d;
 }
 
-std::string as_words(const Division& d) {
+std::string as_words(const ParallelConfig& d) {
   std::string all;
-  for (const DivisionField& field : division_fields())
+  for (const ParallelConfigField& field : parallel_config_fields())
     if (const std::string words = field.words(d); !words.empty())
       all += (all.empty() ? "" : " ") + words;
   return all;
 }
 
-std::string describe(const Division& d, const ProcessGroup* group) {
+std::string describe(const ParallelConfig& d, const ProcessGroup* group) {
   const Device wanted(d.device);
   const std::string device =
       wanted.is_cpu()
@@ -281,7 +283,7 @@ void check_divisible(int64_t batch, int ranks) {
                    ranks, below > 0 ? fmt::format("{} or ", below) : "", above);
 }
 
-void check_parts(const Division& d, const Recipe& recipe, int now) {
+void check_parts(const ParallelConfig& d, const Recipe& recipe, int now) {
   const int ranks = std::max(now, elastic_range(d, now).max);  // that there may be
   // Without --shards an elastic job has as many as it has ranks.
   const std::string parts =
@@ -310,7 +312,7 @@ void check_parts(const Division& d, const Recipe& recipe, int now) {
         recipe.accumulate, d.shards, recipe.step_batch());
 }
 
-void check_sync_bn(const Division& d, int64_t images, int64_t batch) {
+void check_sync_bn(const ParallelConfig& d, int64_t images, int64_t batch) {
   const int64_t last = images % batch;
   const int64_t parts = d.shards > 0 ? d.shards : std::max(d.ranks, elastic_range(d, d.ranks).max);
   const char* part = d.shards > 0 ? "shard" : "rank";

@@ -19,13 +19,13 @@ namespace ringgrad::program {
 
 // A resumed run counts its steps from 0 again. keep_earlier() keeps what was measured before. Not
 // thread-safe.
-class Course {
+class RunMetrics {
  public:
   // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there
   // is one process. Throws UsageError where --trace-steps cannot be.
-  Course(const TrainOptions& options, const RunConfig& config, const Data& data, Training& training,
-         const RunDirectory* run, ProcessGroup* group);
-  ~Course();
+  RunMetrics(const TrainOptions& options, const RunConfig& config, const Data& data,
+             Training& training, const RunDirectory* run, ProcessGroup* group);
+  ~RunMetrics();
 
   void begin_epoch();
   // Collective behind the last step that is traced. `stops`: no step follows.

@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/elastic/registrar.h"
+#include "ringgrad/distributed/elastic/coordinator.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,23 +12,23 @@
 namespace ringgrad {
 namespace {
 
-constexpr int kMostRestarts = 100;  // of a job: what kills its ranks again and again is no accident
-constexpr int kMostFruitless = 5;
+constexpr int kMaxRestarts = 100;  // of a job: what kills its ranks again and again is no accident
+constexpr int kMaxFalseAlarms = 5;
 // In timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too).
-constexpr int kLongPatience = 10;
+constexpr int kLongTimeouts = 10;
 // Members who are not at the door so long after another one came that had missed them are the ones
 // it missed.
 constexpr std::chrono::milliseconds kGrace{2000};
 
 std::unique_ptr<JobMembers> make(ElasticRange range, int founders,
                                  std::chrono::milliseconds timeout) {
-  return std::make_unique<Registrar>(range, founders, timeout);
+  return std::make_unique<Coordinator>(range, founders, timeout);
 }
-BEFORE_MAIN(registrar, job_members_maker = make);
+BEFORE_MAIN(coordinator, job_members_maker = make);
 
 }  // namespace
 
-Registrar::Registrar(ElasticRange range, int founders, std::chrono::milliseconds timeout)
+Coordinator::Coordinator(ElasticRange range, int founders, std::chrono::milliseconds timeout)
     : range_(range),
       founders_(founders),
       timeout_(timeout),
@@ -39,55 +39,56 @@ Registrar::Registrar(ElasticRange range, int founders, std::chrono::milliseconds
         ", expected a number between");
 }
 
-bool Registrar::is_veteran(int index) const {
-  const Standing standing = seat(index).standing;
-  return founded() && entries_[index].process > 0 && seat(index).member_of == page().generation &&
-         (standing == Standing::Member || standing == Standing::AtDoor);
+bool Coordinator::is_member(int index) const {
+  const MemberState state = slot(index).state;
+  return founded() && entries_[index].process > 0 && slot(index).member_of == page().generation &&
+         (state == MemberState::Member || state == MemberState::Waiting);
 }
 
-bool Registrar::over() const {
+bool Coordinator::over() const {
   if (!founded()) return !verdict_.empty();
   for (int s = 0; s < range_.max; ++s)
-    if (is_veteran(s)) return false;
+    if (is_member(s)) return false;
   return true;
 }
 
 // -- processes ------------------------------------------------------------------------------------
 
-void Registrar::starting(int index) {
+void Coordinator::starting(int index) {
   entries_[index] = {};
-  Seat& own = seat(index);
+  MemberSlot& own = slot(index);
   own.member_of = own.address_of = 0;
   own.writing = own.timed_out = false;
-  own.standing = Standing::Coming;
+  own.state = MemberState::Starting;
 }
 
-void Registrar::not_started(int index) {
-  seat(index).standing = Standing::Absent;
-  if (++restarts_ <= kMostRestarts) due_.push_back(index);
+void Coordinator::not_started(int index) {
+  slot(index).state = MemberState::Empty;
+  if (++restarts_ <= kMaxRestarts) due_.push_back(index);
 }
 
-bool Registrar::ended(int index, int wait_status, const std::string& its_words, std::string& what) {
+bool Coordinator::ended(int index, int wait_status, const std::string& its_words,
+                        std::string& what) {
   const bool killed = WIFSIGNALED(wait_status);
-  const bool veteran = is_veteran(index);
+  const bool was_member = is_member(index);
   const bool joined = entries_[index].joined;
-  const bool left_behind = seat(index).standing == Standing::Out;
+  const bool left_behind = slot(index).state == MemberState::Removed;
   const int signal = killed ? WTERMSIG(wait_status) : 0;
   const int code = killed ? 0 : WEXITSTATUS(wait_status);
   entries_[index].process = 0;
-  seat(index).standing = Standing::Absent;
+  slot(index).state = MemberState::Empty;
   if (page().finished) return killed;
   if (page().last || !verdict_.empty()) return false;
   // What kills every rank that starts is no accident.
   if (!founded() && (!killed || signal == SIGTERM || restarts_ >= founders_)) return false;
-  if (veteran) {
+  if (was_member) {
     // It has failed by itself, and so would the others.
     if (!killed && code != kRankDied) return false;
     lost_one_ = true;
     if (over()) return false;  // it was the last one, and has taken the state with it
   }
   const bool again = (killed && signal != SIGTERM) || left_behind || (joined && code == kRankDied);
-  if (again && ++restarts_ <= kMostRestarts) due_.push_back(index);
+  if (again && ++restarts_ <= kMaxRestarts) due_.push_back(index);
   if (killed)
     what = str("was killed by signal ", signal, " (", strsignal(signal),
                "); the job goes on without it");
@@ -97,7 +98,7 @@ bool Registrar::ended(int index, int wait_status, const std::string& its_words, 
   return true;
 }
 
-std::optional<int> Registrar::due() {
+std::optional<int> Coordinator::due() {
   if (page().finished || page().last || !verdict_.empty()) return {};
   if (founded() && due_.empty() && asked_for_ > 0)
     for (int s = 0; s < range_.max; ++s)
@@ -114,18 +115,18 @@ std::optional<int> Registrar::due() {
 
 // -- generations ----------------------------------------------------------------------------------
 
-std::string Registrar::look() {
+std::string Coordinator::look() {
   std::vector<int> present;
   std::vector<int> absent;
   std::vector<int> newcomers;
   int on_their_way = static_cast<int>(due_.size());
   for (int s = 0; s < range_.max; ++s) {
-    const Standing standing = seat(s).standing;
-    if (is_veteran(s))
-      (standing == Standing::AtDoor ? present : absent).push_back(s);
-    else if (entries_[s].process > 0 && standing == Standing::AtDoor)
+    const MemberState state = slot(s).state;
+    if (is_member(s))
+      (state == MemberState::Waiting ? present : absent).push_back(s);
+    else if (entries_[s].process > 0 && state == MemberState::Waiting)
       newcomers.push_back(s);
-    else if (entries_[s].process > 0 && standing == Standing::Coming)
+    else if (entries_[s].process > 0 && state == MemberState::Starting)
       ++on_their_way;
   }
   if (!founded()) return look_at_founders(newcomers);
@@ -137,20 +138,20 @@ std::string Registrar::look() {
   page().over = page().generation.load();
   if (!broken) return "";
   const bool missed =
-      std::any_of(present.begin(), present.end(), [&](int s) { return seat(s).timed_out.load(); });
-  if (!patience_) {
-    patience_ = Deadline::after(timeout_);
-    long_patience_ = Deadline::after(kLongPatience * timeout_);
+      std::any_of(present.begin(), present.end(), [&](int s) { return slot(s).timed_out.load(); });
+  if (!deadline_) {
+    deadline_ = Deadline::after(timeout_);
+    long_deadline_ = Deadline::after(kLongTimeouts * timeout_);
   }
-  if (missed) patience_ = patience_->but_at_most(kGrace);
+  if (missed) deadline_ = deadline_->but_at_most(kGrace);
   const bool writes =
-      std::any_of(absent.begin(), absent.end(), [&](int s) { return seat(s).writing.load(); });
+      std::any_of(absent.begin(), absent.end(), [&](int s) { return slot(s).writing.load(); });
   const bool may_take_long = present.empty() || (writes && !missed);
-  if (!absent.empty() && !(may_take_long ? long_patience_ : patience_)->passed()) return "";
+  if (!absent.empty() && !(may_take_long ? long_deadline_ : deadline_)->passed()) return "";
   std::string said;
   for (const int s : absent) {
     if (leave_behind(s)) ++on_their_way;
-    if (seat(s).standing != Standing::Out) return said;  // it came just now
+    if (slot(s).state != MemberState::Removed) return said;  // it came just now
     said += str("[rank ", s, "] does not come, and is left behind\n");
   }
   if (present.empty()) {
@@ -158,49 +159,49 @@ std::string Registrar::look() {
     return said;
   }
   if (static_cast<int>(present.size() + newcomers.size()) < range_.min && on_their_way > 0) {
-    if (!reinforcements_) reinforcements_ = Deadline::after(timeout_);
-    if (!reinforcements_->passed()) return said;
+    if (!starting_deadline_) starting_deadline_ = Deadline::after(timeout_);
+    if (!starting_deadline_->passed()) return said;
   }
-  fruitless_ = missed && absent.empty() && !lost_one_ ? fruitless_ + 1 : 0;
-  if (fruitless_ < kMostFruitless) return said + form(std::move(present), newcomers);
+  false_alarms_ = missed && absent.empty() && !lost_one_ ? false_alarms_ + 1 : 0;
+  if (false_alarms_ < kMaxFalseAlarms) return said + form(std::move(present), newcomers);
   // One of them saves what there is: alone it misses nobody.
   page().last = true;
   verdict_ = "the ranks miss each other again and again, and yet all of them live\n";
   const int saves = *std::min_element(present.begin(), present.end(),
-                                      [&](int a, int b) { return seat(a).rank < seat(b).rank; });
+                                      [&](int a, int b) { return slot(a).rank < slot(b).rank; });
   for (const int s : present)
-    if (s != saves) seat(s).standing = Standing::Out;
+    if (s != saves) slot(s).state = MemberState::Removed;
   return said + form({saves}, {});
 }
 
 // Who has not come in time may join later; without enough ranks there is nothing to join.
-std::string Registrar::look_at_founders(const std::vector<int>& come) {
+std::string Coordinator::look_at_founders(const std::vector<int>& come) {
   const int count = static_cast<int>(come.size());
   if (count == 0 || !verdict_.empty()) return "";
-  if (!patience_) patience_ = Deadline::after(kLongPatience * timeout_);
-  if (count < founders_ && !patience_->passed()) return "";
+  if (!deadline_) deadline_ = Deadline::after(kLongTimeouts * timeout_);
+  if (count < founders_ && !deadline_->passed()) return "";
   if (count >= range_.min)
     return (count < founders_ ? str("the job begins with ", count, " of ", founders_, " ranks\n")
                               : "") +
            form({}, come);
   verdict_ = str("only ", count, " of ", founders_, " ranks have come within ",
-                 std::chrono::duration<double>(kLongPatience * timeout_).count(),
+                 std::chrono::duration<double>(kLongTimeouts * timeout_).count(),
                  " s, and the job needs ", range_.min, "\n");
   return "";
 }
 
 // True: its process is killed, and will be started again. A rank that is writing what outlives the
 // job, a checkpoint say, cannot be left to go on with that when it wakes.
-bool Registrar::leave_behind(int index) {
-  Standing member = Standing::Member;
-  const bool out = seat(index).standing.compare_exchange_strong(member, Standing::Out);
-  return out && seat(index).writing && kill(entries_[index].process, SIGKILL) == 0;
+bool Coordinator::leave_behind(int index) {
+  MemberState member = MemberState::Member;
+  const bool out = slot(index).state.compare_exchange_strong(member, MemberState::Removed);
+  return out && slot(index).writing && kill(entries_[index].process, SIGKILL) == 0;
 }
 
 // Those who have the state come first, in their order, so that one of them writes what there is to
 // write.
-std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newcomers) {
-  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return seat(a).rank < seat(b).rank; });
+std::string Coordinator::form(std::vector<int> ranks, const std::vector<int>& newcomers) {
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return slot(a).rank < slot(b).rank; });
   ranks.insert(ranks.end(), newcomers.begin(), newcomers.end());
   const uint64_t generation = page().generation + 1;
   page().size = static_cast<int>(ranks.size());
@@ -211,17 +212,17 @@ std::string Registrar::form(std::vector<int> ranks, const std::vector<int>& newc
   }
   std::string names;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    seat(ranks[r]).rank = static_cast<int32_t>(r);
-    seat(ranks[r]).member_of = generation;
+    slot(ranks[r]).rank = static_cast<int32_t>(r);
+    slot(ranks[r]).member_of = generation;
     entries_[ranks[r]].joined = true;
     names += str(r == 0 ? "" : ", ", ranks[r]);
   }
   page().generation = generation;
   // Last: with this the rank reads the rest.
-  for (const int s : ranks) seat(s).standing = Standing::Member;
+  for (const int s : ranks) slot(s).state = MemberState::Member;
   lost_one_ = false;
-  patience_.reset();
-  reinforcements_.reset();
+  deadline_.reset();
+  starting_deadline_.reset();
   return generation == 1 ? "" : str("generation ", generation, ": ranks ", names, "\n");
 }
 

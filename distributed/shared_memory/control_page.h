@@ -17,7 +17,7 @@ namespace ringgrad {
 
 // The first page of what each rank shows to the others. Everything in it is written by its owner
 // alone, except `sleeping`. In memory the owner's staging area and its outgoing queues follow.
-struct Board {
+struct ControlPage {
   uint32_t magic;
   int32_t rank;
   int32_t size;
@@ -40,10 +40,11 @@ struct Board {
   // To tell how two fingerprints differ.
   alignas(64) std::array<std::atomic<uint64_t>, kFrameBytes / 8> frame;
 };
-inline constexpr size_t kBoardBytes = 4096;
-static_assert(sizeof(Board) <= kBoardBytes && std::atomic<uint64_t>::is_always_lock_free);
+inline constexpr size_t kControlPageBytes = 4096;
+static_assert(sizeof(ControlPage) <= kControlPageBytes &&
+              std::atomic<uint64_t>::is_always_lock_free);
 
-// Room beside each rank's board for data that does not lie in a shared segment.
+// Room beside each rank's control page for data that does not lie in a shared segment.
 inline constexpr size_t kStagingBytes = 1 << 20;
 
 // Memory of which every rank has contributed a part of the same size.

@@ -19,46 +19,46 @@ struct Place {
 };
 
 // Thread-safety: none.
-class OwnSeat {
+class ElasticMember {
  public:
   // Throws DistributedError where what the launcher has passed makes no sense.
-  OwnSeat();
+  ElasticMember();
 
   // Who joins later must be fit for it before it comes to the door, so that the others are not
   // disturbed: throws OutOfStepError, naming the first line that differs from the job's. Founders,
   // who come before there is a job, pass.
   void check_fit(const std::vector<std::string>& work) const;
   // By rank 0 of each generation: only the first one's word counts.
-  void say_work(const std::vector<std::string>& work) const;
+  void publish_work(const std::vector<std::string>& work) const;
 
   // Comes to the door, and waits there for the next generation, for as long as the launcher does
   // (with whom this process would end). Nothing: the job has ended. `timed_out`: it comes because
   // it has missed another rank. Throws LeftBehindError.
   std::optional<Place> await_generation(bool timed_out);
-  // Collective over the generation: all ranks' addresses, of at most Seat::kMaxAddress bytes, by
-  // rank. Throws GroupChanged, TimeoutError.
+  // Collective over the generation: all ranks' addresses, of at most MemberSlot::kMaxAddress bytes,
+  // by rank. Throws GroupChanged, TimeoutError.
   std::vector<std::string> exchange(const Place& place, const std::string& address,
                                     std::chrono::milliseconds timeout) const;
 
   // Throws GroupChanged where the generation is to be left.
   void check(const Place& place) const;
-  void say_finished() const { membership_.page().finished = true; }
+  void mark_finished() const { membership_.page().finished = true; }
 
   // While it lives, this rank may write what outlives the job, such as a checkpoint: the launcher
   // kills a rank that it has to leave behind meanwhile, instead of waiting until it wakes. The
   // constructor throws LeftBehindError where that has happened.
   class WritePermit {
    public:
-    explicit WritePermit(const OwnSeat& seat);
-    ~WritePermit() { seat_.writing = false; }
+    explicit WritePermit(const ElasticMember& member);
+    ~WritePermit() { slot_.writing = false; }
     WritePermit(const WritePermit&) = delete;
 
    private:
-    Seat& seat_;
+    MemberSlot& slot_;
   };
 
  private:
-  Seat& own() const { return membership_.seat(index_); }
+  MemberSlot& own() const { return membership_.slot(index_); }
 
   const Membership membership_;
   const int index_;

@@ -17,19 +17,19 @@
 
 namespace ringgrad {
 
-class Registrar final : public JobMembers {
+class Coordinator final : public JobMembers {
  public:
   // See make_job_members().
-  Registrar(ElasticRange range, int founders, std::chrono::milliseconds timeout);
+  Coordinator(ElasticRange range, int founders, std::chrono::milliseconds timeout);
 
   int descriptor() const override { return membership_.descriptor(); }
 
-  void starting(int seat) override;
-  void started(int seat, pid_t process) override {
-    entries_[static_cast<size_t>(seat)].process = process;
+  void starting(int slot) override;
+  void started(int slot, pid_t process) override {
+    entries_[static_cast<size_t>(slot)].process = process;
   }
-  void not_started(int seat) override;
-  bool ended(int seat, int wait_status, const std::string& its_words, std::string& what) override;
+  void not_started(int slot) override;
+  bool ended(int slot, int wait_status, const std::string& its_words, std::string& what) override;
   std::string look() override;
   void ask_for_one_more() override { ++asked_for_; }
   std::optional<int> due() override;
@@ -45,17 +45,17 @@ class Registrar final : public JobMembers {
   };
 
   MembershipPage& page() const { return membership_.page(); }
-  Seat& seat(int index) const { return membership_.seat(index); }
-  bool is_veteran(int index) const;
+  MemberSlot& slot(int index) const { return membership_.slot(index); }
+  bool is_member(int index) const;
   std::string look_at_founders(const std::vector<int>& come);
   bool leave_behind(int index);
-  std::string form(std::vector<int> veterans, const std::vector<int>& newcomers);
+  std::string form(std::vector<int> members, const std::vector<int>& newcomers);
 
   const ElasticRange range_;
   const int founders_;
   const std::chrono::milliseconds timeout_;
   const Membership membership_;
-  // By seat.
+  // By slot.
   std::vector<Entry> entries_;
   std::deque<int> due_;
   int asked_for_ = 0;
@@ -63,13 +63,13 @@ class Registrar final : public JobMembers {
   // This generation has lost one.
   bool lost_one_ = false;
   // Patience with founders, then members, who have not come to the door.
-  std::optional<Deadline> patience_;
+  std::optional<Deadline> deadline_;
   // Patience with those whom nobody waits for, or who have a good reason.
-  std::optional<Deadline> long_patience_;
+  std::optional<Deadline> long_deadline_;
   // Too few wait until then for ranks that are on their way.
-  std::optional<Deadline> reinforcements_;
+  std::optional<Deadline> starting_deadline_;
   // Generations in a row from which a rank came back because it missed another, who came, too.
-  int fruitless_ = 0;
+  int false_alarms_ = 0;
   std::string verdict_;
 };
 
