@@ -42,7 +42,8 @@ bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {
       check_same_lines(*group, "elastic", "work", work_);
       if (group->is_main_process()) member_.publish_work(work_);
       body(*group);
-      // Until then any rank may have to do the rest again. The one that writes may take its time.
+      // Before this barrier any rank may have to repeat the end of the job. The rank that writes
+      // may take long.
       group->barrier({.timeout = 10 * options_.timeout}).wait();
       member_.mark_finished();
       return true;

@@ -10,24 +10,23 @@
 //     job.run([&](ProcessGroup& group) {  // once for each generation of ranks
 //       NamedTensors state = model.state_dict();
 //       for (const auto& entry : optimizer.state_dict()) state.push_back(entry);
-//       step = hand_over(group, {step, state}).step;  // who is behind, or new, catches up
+//       step = hand_over(group, {step, state}).step;  // ranks that are behind, or new, catch up
 //
-//       // Not before: it begins with rank 0's weights.
+//       // After hand_over(): the constructor copies rank 0's weights to all.
 //       VirtualRanks ranks(model, group, {.shards = 8});
 //       while (step < 1000) {
 //         ranks.set_step(step);
-//         // Throws where a rank has died: then the body begins again, with those who are left.
+//         // Throws if a rank has died: the body begins again with the ranks that are left.
 //         ranks.step(…);
 //         optimizer.step();  // with this the step counts
 //         ++step;
-//         job.check();  // throws GroupChanged where a rank waits to join
+//         job.check();  // throws GroupChanged if a rank waits to join
 //       }
 //     });
 //   }
 //
-// The body must be able to begin wherever a step has ended: what it has done counts up to the last
-// optimizer step, and nothing of the step under way does. elastic/README.md says how the ranks
-// agree on who they are.
+// The body must be able to begin after any step. Everything up to the last optimizer step counts,
+// and nothing of an unfinished step does. elastic/README.md says how ranks agree on the members.
 #pragma once
 
 #include <functional>
@@ -43,26 +42,27 @@ namespace ringgrad {
 
 class ElasticJob {
  public:
-  // Of a rank that a launcher has started for an elastic job. `work`: lines that describe what all
-  // ranks must have in common, such as model, seed, version and data; a rank that joins with
-  // another one is refused, with an OutOfStepError here that names the line, while the job goes on.
-  // Groups are rings of CPU ranks. Throws DistributedError where this is no rank of an elastic job.
+  // For a rank that a launcher has started for an elastic job. `work` has lines that describe what
+  // all ranks must have in common, such as model, seed, version and data. A rank with other lines
+  // cannot join: it throws an OutOfStepError here that names the line, while the job goes on.
+  // Groups are rings of CPU ranks. Throws DistributedError if this process is no rank of an elastic
+  // job.
   explicit ElasticJob(std::vector<std::string> work = {}, const InitOptions& options = {});
 
-  // Calls body with the group of every generation in which this rank is, until it returns, on all
-  // ranks together: then the job is done. A DistributedError of the body, other than an
-  // OutOfStepError, is such a loss, and the next generation begins; any other error ends this rank,
-  // and so the job. Throws LeftBehindError where the others have gone on without this rank. Returns
-  // false where the job was done before this rank was a member.
+  // Calls `body` with the group of every generation to which this rank belongs. The job is done
+  // when the body has returned on all ranks together. If the body throws a DistributedError other
+  // than an OutOfStepError, a rank was lost and the next generation begins; any other error ends
+  // this rank, and so the job. Throws LeftBehindError if the others have gone on without this rank.
+  // Returns false if the job was done before this rank was a member.
   bool run(const std::function<void(ProcessGroup& group)>& body);
 
-  // In the body, after a step: throws GroupChanged where the group is to be formed anew.
+  // Call it in the body, after a step. Throws GroupChanged if the group must be formed anew.
   void check() const { member_.check(place_); }
-  // In the body: too few ranks are left, which are to save their state, and to return.
+  // In the body: returns true if too few ranks are left. They must save their state and return.
   bool is_last() const { return place_.last; }
-  // Counted from 1 on.
+  // The first generation is 1.
   uint64_t generation() const { return place_.generation; }
-  // For who writes what outlives the job, which is rank 0 of the group: ElasticMember::WritePermit
+  // Gives rank 0 of the group permission to write what outlives the job: ElasticMember::WritePermit
   // permit(job.member()).
   const ElasticMember& member() const { return member_; }
 

@@ -12,12 +12,12 @@
 namespace ringgrad {
 namespace {
 
-constexpr int kMaxRestarts = 100;  // of a job: what kills its ranks again and again is no accident
+constexpr int kMaxRestarts = 100;  // per job; a job whose ranks are killed more often has a fault
 constexpr int kMaxFalseAlarms = 5;
-// In timeouts: a slow disk is no reason to give anybody up (train's ranks say so, too).
+// Counted in timeouts. A slow disk is no reason to give a rank up (train's ranks do the same).
 constexpr int kLongTimeouts = 10;
-// Members who are not at the door so long after another one came that had missed them are the ones
-// it missed.
+// Once a member has reported a timeout, members still absent after this grace period are taken to
+// be the missing ones.
 constexpr std::chrono::milliseconds kGrace{2000};
 
 std::unique_ptr<JobMembers> make(ElasticRange range, int founders,
@@ -79,13 +79,13 @@ bool Coordinator::ended(int index, int wait_status, const std::string& its_words
   slot(index).state = MemberState::Empty;
   if (page().finished) return killed;
   if (page().last || !verdict_.empty()) return false;
-  // What kills every rank that starts is no accident.
+  // A founder that was killed is started again, at most as often as there are founders.
   if (!founded() && (!killed || signal == SIGTERM || restarts_ >= founders_)) return false;
   if (was_member) {
-    // It has failed by itself, and so would the others.
+    // The member failed by itself, and the others would fail in the same way.
     if (!killed && code != kRankDied) return false;
     lost_one_ = true;
-    if (over()) return false;  // it was the last one, and has taken the state with it
+    if (over()) return false;  // the last member has died, and the state with it
   }
   const bool again = (killed && signal != SIGTERM) || left_behind || (joined && code == kRankDied);
   if (again && ++restarts_ <= kMaxRestarts) due_.push_back(index);
@@ -134,7 +134,7 @@ std::string Coordinator::look() {
 
   const bool broken = lost_one_ || !present.empty();
   if (!broken && newcomers.empty()) return "";
-  // Members come to the door, at the latest when their step is done.
+  // Asks all members to come. A member comes when its step is done, at the latest.
   page().over = page().generation.load();
   if (!broken) return "";
   const bool missed =
@@ -151,7 +151,7 @@ std::string Coordinator::look() {
   std::string said;
   for (const int s : absent) {
     if (leave_behind(s)) ++on_their_way;
-    if (slot(s).state != MemberState::Removed) return said;  // it came just now
+    if (slot(s).state != MemberState::Removed) return said;  // the rank has just come
     said += str("[rank ", s, "] does not come, and is left behind\n");
   }
   if (present.empty()) {
@@ -164,7 +164,7 @@ std::string Coordinator::look() {
   }
   false_alarms_ = missed && absent.empty() && !lost_one_ ? false_alarms_ + 1 : 0;
   if (false_alarms_ < kMaxFalseAlarms) return said + form(std::move(present), newcomers);
-  // One of them saves what there is: alone it misses nobody.
+  // One member saves the state. Alone it can miss no other rank.
   page().last = true;
   verdict_ = "the ranks miss each other again and again, and yet all of them live\n";
   const int saves = *std::min_element(present.begin(), present.end(),
@@ -174,7 +174,8 @@ std::string Coordinator::look() {
   return said + form({saves}, {});
 }
 
-// Who has not come in time may join later; without enough ranks there is nothing to join.
+// Forms generation 1 when all founders wait, or when time is up and enough do. A founder that comes
+// later joins later.
 std::string Coordinator::look_at_founders(const std::vector<int>& come) {
   const int count = static_cast<int>(come.size());
   if (count == 0 || !verdict_.empty()) return "";
@@ -190,16 +191,16 @@ std::string Coordinator::look_at_founders(const std::vector<int>& come) {
   return "";
 }
 
-// True: its process is killed, and will be started again. A rank that is writing what outlives the
-// job, a checkpoint say, cannot be left to go on with that when it wakes.
+// Returns true if the rank's process was killed and will be started again. A rank that is writing
+// (a checkpoint, say) must be killed: it would go on writing when it wakes.
 bool Coordinator::leave_behind(int index) {
   MemberState member = MemberState::Member;
   const bool out = slot(index).state.compare_exchange_strong(member, MemberState::Removed);
   return out && slot(index).writing && kill(entries_[index].process, SIGKILL) == 0;
 }
 
-// Those who have the state come first, in their order, so that one of them writes what there is to
-// write.
+// Forms a generation. Members come first, in their order, so rank 0 has the state and writes the
+// files.
 std::string Coordinator::form(std::vector<int> ranks, const std::vector<int>& newcomers) {
   std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return slot(a).rank < slot(b).rank; });
   ranks.insert(ranks.end(), newcomers.begin(), newcomers.end());
@@ -218,7 +219,7 @@ std::string Coordinator::form(std::vector<int> ranks, const std::vector<int>& ne
     names += str(r == 0 ? "" : ", ", ranks[r]);
   }
   page().generation = generation;
-  // Last: with this the rank reads the rest.
+  // This comes last: a rank reads the rest once it sees this state.
   for (const int s : ranks) slot(s).state = MemberState::Member;
   lost_one_ = false;
   deadline_.reset();

@@ -1,8 +1,9 @@
-// The launcher's side of the membership: who belongs to an elastic job, and when the next
-// generation is formed.
+// Coordinator: the launcher's side of the membership. It decides which ranks belong to an elastic
+// job, and when the next generation is formed.
 //
-// It alone decides who is alive: a rank that has ended is not, as the kernel says, nor one that
-// does not come to the door in time after others have. README.md has the whole protocol.
+// It alone decides which ranks are alive. A rank whose process has ended is not alive. Neither is a
+// member that does not wait for the next generation in time after others do. README.md has the
+// whole protocol.
 #pragma once
 
 #include <chrono>
@@ -40,8 +41,8 @@ class Coordinator final : public JobMembers {
 
  private:
   struct Entry {
-    pid_t process = 0;    // 0: none
-    bool joined = false;  // it has been a member
+    pid_t process = 0;    // 0: no process
+    bool joined = false;  // the process has been a member
   };
 
   MembershipPage& page() const { return membership_.page(); }
@@ -55,20 +56,21 @@ class Coordinator final : public JobMembers {
   const int founders_;
   const std::chrono::milliseconds timeout_;
   const Membership membership_;
-  // By slot.
+  // One entry for each slot.
   std::vector<Entry> entries_;
   std::deque<int> due_;
   int asked_for_ = 0;
   int restarts_ = 0;
-  // This generation has lost one.
+  // A process of this generation has ended.
   bool lost_one_ = false;
-  // Patience with founders, then members, who have not come to the door.
+  // The time until which founders, and later members, may take to come.
   std::optional<Deadline> deadline_;
-  // Patience with those whom nobody waits for, or who have a good reason.
+  // The same where no member waits for the absent ones, or an absent one is writing.
   std::optional<Deadline> long_deadline_;
-  // Too few wait until then for ranks that are on their way.
+  // With too few ranks waiting, the time until which ranks that are being started may take to come.
   std::optional<Deadline> starting_deadline_;
-  // Generations in a row from which a rank came back because it missed another, who came, too.
+  // The number of generations in a row that broke because a member timed out, although all members
+  // came to the next one.
   int false_alarms_ = 0;
   std::string verdict_;
 };

@@ -15,10 +15,10 @@
 namespace ringgrad {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{1};  // between looks at the page
+constexpr std::chrono::milliseconds kLook{1};  // the interval between two reads of the page
 
 std::string joined(const std::vector<std::string>& lines) {
-  std::string text = "elastic 1\n";  // what the page means; and so it is never empty
+  std::string text = "elastic 1\n";  // the version of this text, which is thus never empty
   for (const std::string& line : lines) text += line + '\n';
   return text.substr(0, MembershipPage::kMaxWork);
 }
@@ -77,7 +77,7 @@ std::optional<Place> ElasticMember::await_generation(bool timed_out) {
     const MemberState state = slot.state;
     if (state == MemberState::Removed) throw_left_behind();
     if (state == MemberState::Waiting || slot.member_of == seen_) continue;
-    // All that is read here stands until this rank comes to the door again, or is left behind.
+    // These values stay as they are until this rank waits again, or is left behind.
     seen_ = slot.member_of;
     return Place{seen_, slot.rank, page.size, page.last};
   }
@@ -113,7 +113,8 @@ void ElasticMember::check(const Place& place) const {
 }
 
 ElasticMember::WritePermit::WritePermit(const ElasticMember& member) : slot_(member.own()) {
-  // Then the look: the launcher does both in the other order, so one of the two sees the other.
+  // The rank first says that it writes, then checks whether it was left behind. The launcher does
+  // both in the opposite order, so at least one of them sees the other.
   slot_.writing = true;
   if (slot_.state != MemberState::Removed) return;
   slot_.writing = false;

@@ -1,4 +1,5 @@
-// A rank's side of the membership: it comes to the door, is told its place, and finds the others.
+// ElasticMember: a rank's side of the membership. It waits for the next generation, receives its
+// rank, and exchanges addresses with the others.
 #pragma once
 
 #include <chrono>
@@ -10,43 +11,43 @@
 
 namespace ringgrad {
 
-// Where a rank stands in a generation.
+// A rank's place in a generation.
 struct Place {
   uint64_t generation = 0;
   int rank = 0;
   int size = 1;
-  bool last = false;  // the ranks are to save, and to end
+  bool last = false;  // the ranks must save and end
 };
 
 // Thread-safety: none.
 class ElasticMember {
  public:
-  // Throws DistributedError where what the launcher has passed makes no sense.
+  // Throws DistributedError if the launcher has passed no valid descriptor or rank.
   ElasticMember();
 
-  // Who joins later must be fit for it before it comes to the door, so that the others are not
-  // disturbed: throws OutOfStepError, naming the first line that differs from the job's. Founders,
-  // who come before there is a job, pass.
+  // Checks, before this rank asks to join, that it does the job's work, so that it disturbs no
+  // other rank. Throws OutOfStepError, which names the first line that differs. Founders pass,
+  // because they come before any work is known.
   void check_fit(const std::vector<std::string>& work) const;
-  // By rank 0 of each generation: only the first one's word counts.
+  // Called by rank 0 of each generation. Only the first call of the job has an effect.
   void publish_work(const std::vector<std::string>& work) const;
 
-  // Comes to the door, and waits there for the next generation, for as long as the launcher does
-  // (with whom this process would end). Nothing: the job has ended. `timed_out`: it comes because
-  // it has missed another rank. Throws LeftBehindError.
+  // Asks to join the next generation, and waits until the launcher forms it. Returns nothing if the
+  // job has ended. `timed_out` says that this rank comes because it has missed another one. Throws
+  // LeftBehindError. This process dies with its launcher, so the wait needs no timeout.
   std::optional<Place> await_generation(bool timed_out);
-  // Collective over the generation: all ranks' addresses, of at most MemberSlot::kMaxAddress bytes,
-  // by rank. Throws GroupChanged, TimeoutError.
+  // Collective over the generation: returns the addresses of all ranks, by rank. An address has at
+  // most MemberSlot::kMaxAddress bytes. Throws GroupChanged, TimeoutError.
   std::vector<std::string> exchange(const Place& place, const std::string& address,
                                     std::chrono::milliseconds timeout) const;
 
-  // Throws GroupChanged where the generation is to be left.
+  // Throws GroupChanged if this generation is over.
   void check(const Place& place) const;
   void mark_finished() const { membership_.page().finished = true; }
 
-  // While it lives, this rank may write what outlives the job, such as a checkpoint: the launcher
-  // kills a rank that it has to leave behind meanwhile, instead of waiting until it wakes. The
-  // constructor throws LeftBehindError where that has happened.
+  // While a permit lives, this rank may write what outlives the job, such as a checkpoint. If the
+  // launcher has to leave the rank behind meanwhile, it kills the rank instead of waiting until it
+  // wakes. The constructor throws LeftBehindError if this rank was left behind already.
   class WritePermit {
    public:
     explicit WritePermit(const ElasticMember& member);
@@ -62,7 +63,7 @@ class ElasticMember {
 
   const Membership membership_;
   const int index_;
-  uint64_t seen_ = 0;  // the last generation that this rank was told of
+  uint64_t seen_ = 0;  // the last generation that this rank has received
 };
 
 }  // namespace ringgrad

@@ -1,5 +1,5 @@
-// The page on which the membership of an elastic job stands: memory that the launcher shares with
-// the ranks it starts. README.md says who writes what when.
+// MembershipPage: the membership of an elastic job, in memory that the launcher shares with the
+// ranks it starts. README.md says which side writes what, and when.
 #pragma once
 
 #include <atomic>
@@ -12,12 +12,12 @@
 
 namespace ringgrad {
 
-// The group is to be formed anew: a rank has gone, or one waits to join.
+// The group must be formed anew: a rank has ended, or one waits to join.
 struct GroupChanged : DistributedError {
   using DistributedError::DistributedError;
 };
 
-// The launcher has struck this rank off the list: nothing that it does counts any more.
+// The launcher has removed this rank from the job: nothing that it does counts any more.
 struct LeftBehindError : DistributedError {
   using DistributedError::DistributedError;
 };
@@ -30,19 +30,19 @@ enum class MemberState : uint32_t {
   Removed,   // the process was left behind; it may still run
 };
 
-// One for each rank that there may be. A rank writes into its own only, and turns Coming or Member
-// into AtDoor; all other turns are the launcher's.
+// One slot for each rank that the job may have. A rank writes into its own slot only, and changes
+// its state only from Starting or Member to Waiting. The launcher makes all other changes.
 struct MemberSlot {
   static constexpr size_t kMaxAddress = 1024;
 
   std::atomic<MemberState> state;
-  // The last generation that it was in; 0: none yet.
+  // The last generation to which this rank has belonged; 0: none yet.
   std::atomic<uint64_t> member_of;
-  // The rank in that generation.
+  // The rank's number in that generation.
   std::atomic<int32_t> rank;
-  // It came to the door because it has missed another one for the timeout.
+  // This rank waits because it has missed another one for the timeout.
   std::atomic<bool> timed_out;
-  // Holds a WritePermit.
+  // The rank holds a WritePermit.
   std::atomic<bool> writing;
   // The generation for which `address` is complete.
   std::atomic<uint64_t> address_of;
@@ -53,29 +53,29 @@ struct MemberSlot {
 struct MembershipPage {
   static constexpr size_t kMaxWork = 16 << 10;
 
-  // 0: the founders have not all come.
+  // The generation that counts; 0: the founders have not all come.
   std::atomic<uint64_t> generation;
-  // This generation, and those before, are to be left after the step under way.
+  // Ranks must leave this generation, and all before it, after the step under way.
   std::atomic<uint64_t> over;
   // The number of ranks in the generation.
   std::atomic<int32_t> size;
-  // Too few ranks are left: save, and end.
+  // Too few ranks are left: they must save and end.
   std::atomic<bool> last;
   // The work is done.
   std::atomic<bool> finished;
-  // 0: not written yet.
+  // The size of `work`; 0: nothing is written yet.
   std::atomic<uint32_t> work_bytes;
-  // The lines that every rank must have in common, by the first generation's rank 0.
+  // The lines that all ranks must have in common. Rank 0 of the first generation writes them.
   char work[kMaxWork];
   int32_t slots;
-  // As many as `slots` says.
+  // There are `slots` of these.
   MemberSlot slot[1];
 };
 
 class Membership {
  public:
-  static Membership create(int slots);     // the launcher's. Throws OutOfMemoryError, LimitError.
-  static Membership open(int descriptor);  // a rank's. Throws DistributedError.
+  static Membership create(int slots);     // for the launcher. Throws OutOfMemoryError, LimitError.
+  static Membership open(int descriptor);  // for a rank. Throws DistributedError.
 
   int descriptor() const { return memory_->descriptor(); }
   MembershipPage& page() const { return *page_; }

@@ -1,7 +1,9 @@
-// Who belongs to a job whose ranks go and come (an elastic job), as the launcher sees it.
+// JobMembers: the membership of an elastic job (a job whose ranks go and come), as the launcher
+// sees it.
 //
-// The launcher starts and reaps processes; JobMembers decides who is a member. Its implementation
-// registers itself (elastic/coordinator.h), so a launcher without it runs jobs of fixed ranks.
+// The launcher starts and reaps processes; JobMembers decides which ranks are members. Its
+// implementation registers itself (elastic/coordinator.h), so a launcher without it runs jobs of
+// fixed ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +17,7 @@ namespace ringgrad {
 
 // As torchrun's --nnodes MIN:MAX, of ranks.
 struct ElasticRange {
-  // With fewer ranks than min the job saves and ends; max 0: the job is not elastic.
+  // With fewer ranks than min the job saves and ends. If max is 0 the job is not elastic.
   int min = 0;
   int max = 0;
   explicit operator bool() const { return max > 0; }
@@ -33,37 +35,40 @@ class JobMembers {
   // The file descriptor that ranks inherit.
   virtual int descriptor() const = 0;
 
-  // A process is to be started for this slot, and then: it has been. It may come to the door in
-  // between.
+  // The launcher calls starting() before it starts a process for this slot, and started() after.
+  // The process may ask to join in between.
   virtual void starting(int slot) = 0;
   virtual void started(int slot, pid_t process) = 0;
-  // Or it could not be: the slot is due again, some time.
+  // Called instead of started() if the start failed. The slot becomes due again.
   virtual void not_started(int slot) = 0;
-  // The slot's process has ended, as waitpid() says. True: the job goes on without it, as `what`
-  // says, unless it is empty; the slot's next process is due where the end was none of its own
-  // will.
+  // The slot's process has ended with this status of waitpid(). Returns true if the job goes on
+  // without it; `what` is then a message for the user, or empty. The slot becomes due again if the
+  // process did not end by its own decision.
   virtual bool ended(int slot, int wait_status, const std::string& its_words,
                      std::string& what) = 0;
-  // Forms the next generation as soon as all have come that are to come. Returns what there is to
-  // say, mostly nothing.
+  // Forms the next generation if all ranks that it needs have come. Returns a message for the
+  // user, mostly an empty one.
   virtual std::string look() = 0;
 
-  // Somebody wants another rank: it is started once there is a slot.
+  // Asks for one more rank. It is started once there is a slot.
   virtual void ask_for_one_more() = 0;
-  virtual std::optional<int> due() = 0;  // a slot for which a process is to be started now
+  // Returns a slot for which the launcher must start a process now, if there is one.
+  virtual std::optional<int> due() = 0;
 
-  // Whoever is left needs no waiting for: the work is done, or lost, or saved by too few.
+  // Returns true if the launcher need not wait for the ranks that are left: the work is done, or
+  // lost, or saved because too few ranks were left.
   virtual bool over() const = 0;
-  // Too few are left, or none: why the job ends.
+  // Says why the job ends early; "" if it does not.
   virtual const std::string& verdict() const = 0;
 };
 
-// `timeout`: how long a rank may take to come to the door.
+// `timeout` is the time that a rank may take to wait for the next generation.
 using MakeJobMembers = std::unique_ptr<JobMembers> (*)(ElasticRange range, int founders,
                                                        std::chrono::milliseconds timeout);
 // Set before main by elastic/coordinator.cpp; nullptr in a program without.
 inline constinit MakeJobMembers job_members_maker = nullptr;
-// Throws Error where the range does not fit the founders, or this program has no elastic jobs.
+// Throws Error if the number of founders (the first ranks) is outside the range, or this program
+// has no elastic jobs.
 std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,
                                              std::chrono::milliseconds timeout);
 

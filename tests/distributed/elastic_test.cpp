@@ -271,8 +271,8 @@ struct TwoMembers : Members {
     while (!coordinator.founded()) coordinator.look();
   }
 
-  // The first one comes to the door, and the second one does not. Returns the first one's new
-  // place.
+  // The first member waits for the next generation, and the second one does not. Returns the first
+  // one's new place.
   Place second_one_hangs() {
     Place place;
     std::jthread first([&] { place = place_of(0); });
@@ -282,7 +282,7 @@ struct TwoMembers : Members {
   }
 };
 
-TEST_CASE("a rank that was left behind is out, and may not write", "[elastic][quick][threads]") {
+TEST_CASE("a rank that was left behind may not write", "[elastic][quick][threads]") {
   TwoMembers job(getpid());
   { const ElasticMember::WritePermit member(job.members[1]); }
   job.second_one_hangs();
