@@ -1,5 +1,5 @@
-// Sends and receives of ranks on CPUs: messages, which travel beside the collectives, moved by
-// whoever waits for something; by a thread of the group where nobody does.
+// Sends and receives between ranks on CPUs. Their messages travel beside the collectives. Any
+// thread that waits for something moves them; if none waits, the group's thread does.
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/point_to_point/message_matcher.h"

@@ -11,7 +11,7 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kPiece = 4 << 20;  // of a message, which travels in messages of so many bytes
+constexpr size_t kPiece = 4 << 20;  // a larger request travels as several messages
 
 }  // namespace
 

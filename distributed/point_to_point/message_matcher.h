@@ -1,10 +1,11 @@
-// MessageMatcher: sorts the messages that come from other ranks where some of them are messages.
+// MessageMatcher: gives each message of another rank to the receive, or to the collective, that it
+// is for.
 //
-// A message, which send() and recv() exchange, may come at
-// any time: in the middle of a collective, from any rank, and before anybody has asked for it.
-// Streams keep the order of what they carry, so while a message is under way everything that
-// arrives is read: what nobody has asked for yet is kept in memory. So no message waits behind
-// another, and ranks may both receive before they send, or both send before they receive.
+// A point-to-point message goes from a send() to a recv(). It may arrive at any time: during a
+// collective, from any rank, and before a receive is posted. A stream keeps the order of its bytes.
+// So while any request is under way, everything that arrives is read, and a message without a
+// receive is kept in memory. No message blocks another one, and ranks may all receive before they
+// send, or all send before they receive.
 #pragma once
 
 #include <atomic>
@@ -23,31 +24,34 @@
 
 namespace ringgrad {
 
-// One send or receive. Its owner keeps the payload until it is told of the end, by the thread that
-// moves the bytes: once, when the message is under way no more, so that the owner may leave the
-// group then.
+// One posted send or receive. Its owner keeps the payload alive until arrive() or fail() is called:
+// exactly once, by the thread that moves the bytes, after the request has stopped being counted as
+// under way. The owner may then leave the group.
 class PointToPointRequest {
  public:
   virtual ~PointToPointRequest() = default;
-  virtual void arrive(int sender) noexcept = 0;  // for a send: the bytes have left
+  virtual void arrive(int sender) noexcept = 0;  // a send arrives when its bytes have left
   virtual void fail(std::exception_ptr error) noexcept = 0;
 
   bool outgoing = false;
-  bool guarded = false;  // carries checksums
+  bool guarded = false;  // its messages carry checksums
   int peer = kAnyRank;
-  Frame frame;  // what both sides must agree on; its tag says which receive it is for
+  Frame frame;  // both sides must have the same; the tag says which receive a send is for
   std::span<std::byte> payload;
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a wait in which nothing moves
+  // how long a wait may last in which nothing moves
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
 
  private:
   friend class MessageMatcher;
-  uint64_t number = 0;             // of the sender's messages to this rank; 0: nothing has come
-  size_t received = 0;             // bytes
-  std::deque<FrameBytes> headers;  // must live until they are sent
+  uint64_t number =
+      0;  // the position among the sender's sends to this rank; 0: nothing has arrived
+  size_t received = 0;             // in bytes
+  std::deque<FrameBytes> headers;  // they must live until they are sent
   Transfer last;
 };
 
-// Thread-safety: post() and under_way() are for all threads, the rest for the one that moves bytes.
+// Thread-safety: any thread may call post() and under_way(); only the thread that moves bytes may
+// call the rest.
 class MessageMatcher final : public Sorter {
  public:
   explicit MessageMatcher(Transport& transport)
@@ -60,7 +64,7 @@ class MessageMatcher final : public Sorter {
   }
 
   void post(std::shared_ptr<PointToPointRequest> request);
-  // Messages that have been posted and have not ended.
+  // Returns the number of requests that were posted and have not ended.
   int under_way() const { return under_way_.load(); }
   std::string describe_first();  // "send/recv of 10 float32"
   void fail_all(std::exception_ptr error) noexcept;
@@ -69,13 +73,13 @@ class MessageMatcher final : public Sorter {
   void want(int peer) override { wanted_ = peer; }
   const Frame* message(int peer) const override;
   bool take(int peer, std::span<std::byte> payload) override;
-  // They throw OutOfStepError, too, for a message that is not what its receiver expects.
+  // These also throw OutOfStepError if a message is not what its receive expects.
   bool progress() override;
   bool read_from(int peer) override;
   bool may_end(int peer) override;
 
  private:
-  struct EarlyMessage {  // that has come before somebody asked for it
+  struct EarlyMessage {  // a message that arrived before it was asked for
     int peer;
     Frame frame;
     std::unique_ptr<std::byte[]> payload;
@@ -84,22 +88,22 @@ class MessageMatcher final : public Sorter {
   };
   struct Peer {
     FrameBytes header;
-    size_t header_bytes = 0;    // of it that have come
-    Frame frame;                // of the message that is coming
-    bool offered = false;       // to the collective: its payload is still in the stream
-    bool in_payload = false;    // the payload is being read,
-    std::span<std::byte> rest;  // of which this has not come yet,
-    std::shared_ptr<PointToPointRequest> request;  // for this message,
-    EarlyMessage* early = nullptr;                 // or to be kept
-    std::deque<EarlyMessage> kept;                 // for collectives
+    size_t header_bytes = 0;    // the number of header bytes that have arrived
+    Frame frame;                // of the message that is arriving
+    bool offered = false;       // to a collective; the payload is still in the stream
+    bool in_payload = false;    // the payload is being read
+    std::span<std::byte> rest;  // the part of the payload that has not arrived
+    std::shared_ptr<PointToPointRequest> request;  // the receive that takes the payload; or
+    EarlyMessage* early = nullptr;                 // the message that keeps it
+    std::deque<EarlyMessage> kept;                 // complete or partial messages for collectives
     uint64_t sends_begun = 0;
-    bool gone = false;  // in good order
+    bool gone = false;  // the peer has left in good order
   };
 
   void route(int peer);
   void finish_payload(int peer);
-  bool begin_posted();  // false: there was nothing new
-  bool end_sent();      // false: none has ended
+  bool begin_posted();  // false: no request was posted
+  bool end_sent();      // false: no send has ended
   void send(PointToPointRequest& request);
   using Requests = std::list<std::shared_ptr<PointToPointRequest>>;
   void end(Requests& requests, std::shared_ptr<PointToPointRequest> request, int sender);
@@ -114,11 +118,11 @@ class MessageMatcher final : public Sorter {
   const int rank_;
   std::vector<Peer> peers_;  // by rank
   int wanted_ = -1;
-  // A message is in one of these or posted until its end, whatever is thrown: fail_all() finds it.
-  // in the order in which they were posted
+  // Every request is in one of these lists, or in posted_, until it ends, even if something throws.
+  // So fail_all() finds it. Receives are in the order in which they were posted.
   Requests receives_;
   Requests sends_;
-  std::list<EarlyMessage> unexpected_;  // messages that nobody has asked for yet
+  std::list<EarlyMessage> unexpected_;  // no receive asks for them yet
 
   std::atomic<int> under_way_ = 0;
   std::atomic<bool> some_posted_ = false;
@@ -126,7 +130,7 @@ class MessageMatcher final : public Sorter {
   Requests posted_;
 };
 
-// REQUIRES: the transport was made by a program with messages.
+// REQUIRES: the program is linked with point-to-point messages, so the transport has a matcher.
 MessageMatcher& matcher_of(Transport& transport);
 // Messages travel while some thread waits in a collective or here. Each is told of its end, unless
 // an exception ends them all: who catches it calls fail_all(). Throws as Transport::wait().

@@ -12,7 +12,7 @@
 namespace ringgrad {
 namespace {
 
-// Binds or connects a new socket to the name, which returns as they do.
+// Binds or connects a new socket to the name. Returns what bind() or connect() returns.
 template <class Call>
 int with_address(FileDescriptor& socket, const std::string& name, Call call) {
   socket = FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -21,7 +21,7 @@ int with_address(FileDescriptor& socket, const std::string& name, Call call) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   ASSERT(name.size() + 1 < sizeof address.sun_path);
-  // The leading zero byte makes it abstract.
+  // The leading zero byte puts the name into the abstract namespace.
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   return call(socket.get(), reinterpret_cast<const sockaddr*>(&address),
               static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));

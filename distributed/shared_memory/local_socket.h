@@ -8,9 +8,9 @@
 
 namespace ringgrad {
 
-// Throws DistributedError where the name is taken.
+// Throws DistributedError if the name is taken.
 FileDescriptor listen_local(const std::string& name);
-// Throws TimeoutError at the deadline, DistributedError where nobody listens.
+// Throws TimeoutError at the deadline, DistributedError if no socket listens.
 FileDescriptor connect_local(const std::string& name, Deadline deadline);
 
 }  // namespace ringgrad

@@ -1,17 +1,17 @@
-// All-reduce between ranks that see each other's memory: nothing is sent.
+// SharedAllReduce: all-reduce between ranks that share memory. Nothing is sent.
 //
 // Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and
-// stores the result into all of them. All ranks meet twice: when every buffer is complete, and when
-// every slice is stored. n ranks move 2 n · bytes(x) in all, which is the least possible: each byte
-// of each buffer is read once and written once. All ranks hold the same bits, because each element
-// is computed by one of them, in the order of ranks.
+// stores the result into all of them. There are two barriers: when every buffer is complete, and
+// when every slice is stored. Together n ranks move 2 n · bytes(x), which is the least possible:
+// each byte of each buffer is read once and written once. All ranks get the same bits, because one
+// rank computes each element, in the order of ranks.
 //
-// That is for buffers in memory from allocate(). Others go through staging areas beside the control
-// pages, piece by piece, which costs two more copies, in the cache.
+// This works for buffers from allocate(). Other buffers go through staging areas beside the control
+// pages, piece by piece. That costs two more copies, which stay in the cache.
 //
-// Where several machines have several ranks each, the owner of a slice adds only what its machine
-// has; then the owners of that slice, one on each machine, add their sums in a ring, and each
-// brings the result to its machine.
+// With several machines of several ranks each, the owner of a slice adds only its own machine's
+// buffers. Then the owners of that slice on all machines add their sums in a ring, and each stores
+// the result on its machine.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -28,8 +28,8 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kCacheLine = 64;  // slices begin at cache lines of the buffer
-// The next piece is staged while others still read the last one.
+constexpr size_t kCacheLine = 64;  // slices begin at cache lines
+// Half of a staging area: one piece is staged while other ranks still read the one before.
 constexpr size_t kPieceBytes = kStagingBytes / 2;
 
 Range slice_of(size_t count, int size, int rank, size_t item_bytes) {
@@ -42,9 +42,9 @@ Range slice_of(size_t count, int size, int rank, size_t item_bytes) {
 
 class SharedAllReduce final : public GroupMemory {
  public:
-  // `here`: the ranks that share this one's memory, and this one, in order. `across`: the ranks
-  // that own the same slices on other machines, and this one; empty: all are here. The transport
-  // and the options must outlive this.
+  // `here` are the ranks of this machine, in order, with this one. `across` are the ranks that own
+  // the same slice on the other machines, with this one; it is empty if all ranks are on this
+  // machine. The transport and the options must outlive this object.
   SharedAllReduce(Transport& transport, const HostOptions& options, std::vector<int> here,
                   std::vector<int> across)
       : transport_(transport),
@@ -104,7 +104,7 @@ class SharedAllReduce final : public GroupMemory {
       none_shared &= !shared;
     }
     if (count == 0)
-      meet();  // no rank goes on before all have seen what the others are in
+      meet();  // a barrier: no rank goes on before all have compared their frames
     else if (all_shared)
       reduce_in_place(count, reduction, across);
     else
@@ -113,11 +113,12 @@ class SharedAllReduce final : public GroupMemory {
   }
 
  private:
-  struct Place {  // of a buffer; segment 0: not in shared memory
+  struct Place {  // the place of a buffer; segment 0: not in shared memory
     uint64_t segment = 0;
     uint64_t offset = 0;
   };
-  struct Segments {  // shared with the storages, which may outlive this, and die in any thread
+  struct Segments {  // shared with the storages, which may outlive this object and die in any
+                     // thread
     std::mutex mutex;
     std::vector<SharedSegment> list;
   };
@@ -132,7 +133,7 @@ class SharedAllReduce final : public GroupMemory {
     return {};
   }
 
-  // Where `rank` has its buffer of so many bytes, after all ranks have entered.
+  // Returns the address of `rank`'s buffer of so many bytes. REQUIRES: all ranks have entered.
   std::byte* address(int rank, size_t bytes) const {
     const ControlPage& page = memory_.control_page(here_[rank]);
     const uint64_t id = page.segment.load(std::memory_order_relaxed);
@@ -174,8 +175,8 @@ class SharedAllReduce final : public GroupMemory {
       std::memcpy(static_cast<std::byte*>(results[r]) + begin * item, first, count * item);
   }
 
-  // Between machines in the same pieces as below, because another machine's ranks may have staged
-  // theirs.
+  // With several machines it uses the same pieces as reduce_staged(), because another machine's
+  // ranks may have staged their buffers.
   void reduce_in_place(size_t count, const ReduceFunctions& reduction, Messenger* across) {
     std::vector<void*> buffers(static_cast<size_t>(size_));
     for (int r = 0; r < size_; ++r) buffers[r] = address(r, count * reduction.item_bytes);
@@ -188,10 +189,10 @@ class SharedAllReduce final : public GroupMemory {
     meet();
   }
 
-  // Each piece: every rank stages it, reduces its slice into its own staging area, and collects all
-  // slices. Two areas take turns, also from one collective to the next: a rank that stages a piece
-  // need not wait for those who still collect the one before, and all have collected the one before
-  // that, or they would not have met for the last.
+  // For each piece, every rank stages it, reduces its slice into its own staging area, and collects
+  // all slices. Two staging areas alternate, also from one collective to the next. So a rank that
+  // stages a piece need not wait for ranks that still collect the previous one. All ranks have
+  // collected the piece before that, because the last barrier comes after it.
   void reduce_staged(std::byte* x, size_t count, const ReduceFunctions& reduction,
                      Messenger* across, bool first_is_staged) {
     const size_t item = reduction.item_bytes;
@@ -220,7 +221,7 @@ class SharedAllReduce final : public GroupMemory {
   SharedMemoryPeers& memory_;
   const std::vector<int> here_;
   const std::vector<int> across_;
-  // among those here
+  // Among the ranks in here_.
   const int rank_;
   const int size_;
   std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
@@ -228,8 +229,9 @@ class SharedAllReduce final : public GroupMemory {
   size_t turn_ = 0;  // which of the two staging areas the next piece uses
 };
 
-// Sums go through shared memory where all ranks have it; and where each of several machines has
-// equally many ranks, so that each of a machine's has a partner on every other.
+// Returns an all-reduce through shared memory if all ranks share it. With several machines, each
+// must have the same number of ranks, so that each rank has a partner on every other machine. Else
+// returns nullptr.
 std::unique_ptr<GroupMemory> find_sums(Transport& transport, const HostOptions& options) {
   const int size = transport.size();
   const int rank = transport.rank();

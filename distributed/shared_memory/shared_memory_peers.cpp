@@ -18,13 +18,15 @@
 
 namespace ringgrad {
 
-// The transport "shm": two queues in memory that both ranks see, and a Unix socket that hands it
-// over. The bell of the other one is rung when there are bytes for it, or there is room again.
+// The transport "shm": two queues in memory that both ranks share, and a Unix socket over which
+// that memory was handed over. A rank rings the other one's doorbell when there are new bytes, or
+// new room.
 class SharedMemoryChannel final : public Channel {
  public:
   explicit SharedMemoryChannel(FileDescriptor socket) : socket_(std::move(socket)) {}
 
-  // Never waits: false, with errno, where one cannot be sent now. It is borrowed.
+  // Sends a descriptor, which stays the caller's. Never waits: returns false, with errno set, if it
+  // cannot send now.
   bool send_descriptor(int descriptor) const {
     Envelope envelope;
     cmsghdr* ancillary = CMSG_FIRSTHDR(&envelope.message);
@@ -34,7 +36,8 @@ class SharedMemoryChannel final : public Channel {
     std::memcpy(CMSG_DATA(ancillary), &descriptor, sizeof(int));
     return sendmsg(socket_.get(), &envelope.message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
   }
-  // Nothing: none has come. An empty one: this process may have no more of them.
+  // Returns nothing if no descriptor has arrived, and an empty one if this process may open no more
+  // files.
   std::optional<FileDescriptor> receive_descriptor() const {
     Envelope envelope;
     if (recvmsg(socket_.get(), &envelope.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0) return {};
@@ -72,7 +75,7 @@ class SharedMemoryChannel final : public Channel {
   int socket() const { return socket_.get(); }
 
  private:
-  struct Envelope {  // of one byte, with a descriptor
+  struct Envelope {  // a message of one byte, with a descriptor
     char byte = 0;
     iovec piece{&byte, 1};
     alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
@@ -92,7 +95,8 @@ constexpr uint32_t kBoardMagic = 0x64424752;
 // Two segments of the ring; a few such queues lie in a second-level cache.
 constexpr size_t kQueueBytes = 512 << 10;
 
-// One rank's memory: its control page, its staging area, then one queue to every rank.
+// The layout of one rank's memory: its control page, its staging area, then one queue to every
+// rank.
 size_t queue_offset(int peer) {
   return kControlPageBytes + kStagingBytes +
          ByteQueue::footprint(kQueueBytes) * static_cast<size_t>(peer);
@@ -126,8 +130,7 @@ SharedMemoryPeers::SharedMemoryPeers(FailureDetector& ranks, PeerStreams& stream
   memory_->close_descriptor();
 }
 
-// Descriptors that nobody has taken yet count against a limit of the user, so this rank takes its
-// own between attempts.
+// A user's descriptors in flight are limited. So this rank receives its own between attempts.
 void SharedMemoryPeers::hand_over(int peer, int descriptor, Deadline deadline) {
   while (!channels_[peer]->send_descriptor(descriptor) && !ranks_.has_left(peer)) {
     const int reason = errno;
@@ -210,7 +213,7 @@ SharedSegment SharedMemoryPeers::share(Transport& transport, size_t bytes) {
   segment.parts[rank_]->close_descriptor();
   for (int r = 0; r < size_; ++r) {
     if (!opened(r)) continue;
-    // A rank that has given its part may leave.
+    // A rank that has handed over its part may leave.
     std::optional<FileDescriptor> part;
     const auto has_come = [&] { return part || (part = received_from(r)); };
     transport.wait_until([&] { return has_come() || ranks_.has_left(r); });
@@ -257,8 +260,8 @@ void SharedMemoryPeers::wait_for_all(Transport& transport,
   needs_all_ = false;
 }
 
-// What a rank wrote before it left, in good order, is in memory by then. (Over TCP it may still be
-// under way, and the stream's end tells.)
+// A rank that has left in good order wrote everything to memory before. (Over TCP its last bytes
+// may still be under way, and the end of the stream tells.)
 void SharedMemoryPeers::check() {
   const uint64_t mine = ranks_.position().frame.sequence;
   for (int r = 0; r < size_; ++r)
@@ -284,9 +287,9 @@ void SharedMemoryPeers::show_position() {
   ring_if_complete(&ControlPage::entered, frame.sequence);
 }
 
-// Throws unless the frame that `rank` shows for its collective number `sequence` agrees with this
-// rank's. Where it has gone on to the next one meanwhile, there is nothing to compare. It may be
-// writing that one's words right now: a mixture of two frames has the fingerprint of neither.
+// Throws unless the frame that `rank` shows for collective number `sequence` agrees with this
+// rank's. There is nothing to compare if `rank` has gone on to the next collective. `rank` may be
+// writing its next frame right now; a mixture of two frames has the fingerprint of neither.
 void SharedMemoryPeers::compare_control_page(int rank, uint64_t sequence) {
   const ControlPage& theirs = control_page(rank);
   uint64_t words[kFrameBytes / 8];
@@ -314,7 +317,8 @@ void SharedMemoryPeers::check_entered() {
 namespace {
 
 ChannelOffer offer_shm(const std::string& /*host*/) {
-  std::random_device random;  // only to be no other socket's: the handshake keeps strangers away
+  std::random_device
+      random;  // the name must only be unique; the handshake keeps other programs out
   std::string name = str("ringgrad-", random(), '-', random(), '-', random(), '-', random());
   FileDescriptor listener = listen_local(name);
   return {std::move(name), std::move(listener)};
@@ -335,7 +339,7 @@ std::unique_ptr<LocalPeers> find_peers(FailureDetector& ranks, PeerStreams& stre
   std::vector<SharedMemoryChannel*> channels(static_cast<size_t>(ranks.size()));
   for (int r = 0; r < ranks.size(); ++r)
     if (r != ranks.rank()) channels[r] = dynamic_cast<SharedMemoryChannel*>(&streams.channel(r));
-  // A rank that is alone has its own memory.
+  // A rank that is alone still needs memory of its own.
   if (std::count(channels.begin(), channels.end(), nullptr) == std::max(2, ranks.size())) return {};
   return std::make_unique<SharedMemoryPeers>(ranks, streams, doorbell, std::move(channels),
                                              deadline);

@@ -1,14 +1,14 @@
-// SharedMemoryPeers: what the ranks of one machine see of each other. Each contributes one piece of
-// memory: a control page, a staging area and its outgoing queues (control page.h); further segments
-// on request. And each has a doorbell, an eventfd, which the others ring after they have changed
-// something while it sleeps.
+// SharedMemoryPeers: the memory that the ranks of one machine share. Each rank contributes one
+// piece of memory (control_page.h): a control page, a staging area and its outgoing queues. More
+// segments follow on request. Each rank also has a doorbell, an eventfd, which other ranks ring
+// when they change something while it sleeps.
 //
 // Note [Sleeping without missing the bell]
-// A waiter sets its control page's `sleeping`, looks once more, and sleeps. A peer changes the
+// A waiter sets `sleeping` on its control page, looks once more, and sleeps. A peer changes the
 // shared memory, then reads `sleeping`, and rings the bell if it is set. All four accesses are
 // sequentially consistent, so at least one of the two sees the other's write (Dekker's argument):
-// the waiter finds the change, or the peer finds the sleeper. Rings that nobody needed any more
-// only cost the waiter one turn of its loop.
+// the waiter finds the change, or the peer finds the sleeper. A ring that comes too late costs the
+// waiter one more turn of its loop.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,13 @@ class SharedMemoryChannel;
 
 class SharedMemoryPeers final : public LocalPeers {
  public:
-  // Creates this rank's memory and hands it and its doorbell to those with which it is connected by
-  // the transport "shm", channels[r]. All but the last must outlive this.
+  // Creates this rank's memory, and hands it and this rank's doorbell to the ranks with which it is
+  // connected by the transport "shm". channels[r] leads to rank r, or is nullptr. All arguments but
+  // the last must outlive this object.
   SharedMemoryPeers(FailureDetector& ranks, PeerStreams& streams, const FileDescriptor& doorbell,
                     std::vector<SharedMemoryChannel*> channels, Deadline deadline);
 
-  void complete(Deadline deadline) override;  // receives theirs
+  void complete(Deadline deadline) override;  // receives the other ranks' memory
   void add_cores(cpu_set_t& cores) const override;
   // Shows the others that this rank has entered the collective of ranks.position().
   void show_position() override;
@@ -40,24 +41,24 @@ class SharedMemoryPeers final : public LocalPeers {
   void check() override;
 
   bool opened(int peer) const { return peers_[peer].memory != nullptr; }
-  bool all_opened() const;  // all ranks share this one's memory
+  bool all_opened() const;  // true if all ranks share this one's memory
   void ring_bell(int peer);
-  // After this rank has raised its count: wakes all who sleep if that was what they waited for, the
-  // last rank to come to `value`. Were each arrival to wake everybody, n ranks on few cores would
-  // wake n² times at each meeting.
+  // Called after this rank has raised its count. Wakes all sleeping ranks if this rank was the last
+  // one to reach `value`. If each arrival woke all ranks, n ranks on few cores would wake n² times
+  // at each barrier.
   void ring_if_complete(std::atomic<uint64_t> ControlPage::*count, uint64_t value);
-  // Returns when all ranks whose memory is open have come so far. Throws as transport.wait().
+  // Returns when all ranks whose memory is open have reached `value`. Throws as transport.wait().
   void wait_for_all(Transport& transport, std::atomic<uint64_t> ControlPage::*count,
                     uint64_t value);
 
-  // What follows REQUIRES that the rank shares this one's memory, or is this one.
+  // These functions REQUIRE that the rank shares this one's memory, or is this one.
   ControlPage& control_page(int rank) const;
   std::byte* staging(int rank) const { return memory_of(rank) + kControlPageBytes; }
-  // Throws OutOfStepError unless every such rank has entered the same collective as this one, with
-  // the same frame.
+  // Throws OutOfStepError unless every rank whose memory is open has entered the same collective as
+  // this one, with the same frame.
   void check_entered();
-  // Collective of these ranks: a new segment, to which each contributes `bytes` zeros. Throws as
-  // transport.wait().
+  // Collective of these ranks: returns a new segment to which each rank contributes `bytes` zeros.
+  // Throws as transport.wait().
   SharedSegment share(Transport& transport, size_t bytes);
 
  private:
@@ -81,10 +82,10 @@ class SharedMemoryPeers final : public LocalPeers {
   std::vector<Peer> peers_;  // by rank
   std::shared_ptr<SharedMemory> memory_;
   uint64_t segments_ = 0;
-  bool needs_all_ = false;  // for what it waits
+  bool needs_all_ = false;  // the current wait needs all ranks
 };
 
-// REQUIRES: the transport has them: a rank shares its memory, or is alone.
+// REQUIRES: the transport has local peers: a rank shares its memory, or this one is alone.
 SharedMemoryPeers& memory_of(Transport& transport);
 
 }  // namespace ringgrad

@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-std::vector<const ChannelKind*>& registered() {  // made at first use, which is before main
+std::vector<const ChannelKind*>& registered() {  // created at its first use, which is before main
   static auto& kinds = *new std::vector<const ChannelKind*>;
   return kinds;
 }

@@ -1,9 +1,8 @@
-// Channel: one end of a stream of bytes between two ranks. It takes what fits, gives what is there,
-// and never waits. A Transport makes whole messages and waiting out of it.
+// Channel: one end of a stream of bytes between two ranks. It takes the bytes that fit, gives the
+// bytes that have arrived, and never waits. Transport builds whole messages, and waiting, on top.
 //
-// ChannelKind: a transport, as its own file registers it. Everything else goes through the list of
-// them: connecting, what --transport may say, what errors call a link, whether messages carry
-// checksums.
+// ChannelKind: a transport. Its own file registers it, and everything else uses the list:
+// connecting, the values of --transport, the name of a link in errors, and the choice of checksums.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,42 +21,42 @@ namespace ringgrad {
 
 class Channel;
 
-// What two ranks must have in common to be connected so.
+// The scope that two ranks must share to be connected in this way.
 enum class Reach : uint8_t {
-  // Memory that both see.
+  // Both see the same memory.
   Memory,
-  // The machine.
+  // Both run on the same machine.
   Machine,
-  // Nothing. The network may flip bits, so Checksums::Auto adds a CRC to what goes this way.
+  // They share nothing but a network. It may flip bits, so Checksums::Auto adds a CRC.
   Network,
 };
 
-// How other ranks come to this one.
+// The way in which other ranks reach this one.
 struct ChannelOffer {
-  std::string address;      // what dial() needs: one line of at most 300 bytes
+  std::string address;      // the argument of dial(): one line of at most 300 bytes
   FileDescriptor listener;  // a stream socket that accepts what dial() connects
 };
 
 struct ChannelKind {
-  const char* name;  // "tcp": for people, --transport and errors
+  const char* name;  // "tcp": its name for users, in --transport and errors
   Reach reach;
-  int preference;  // `auto` takes the largest that a pair of ranks has; 0: taken by name only
+  int preference;  // `auto` takes the largest that a pair of ranks has; 0: used only by name
 
-  // `host`: where other machines reach this rank. Throws DistributedError where this machine lacks
-  // the transport.
+  // `host` is the address under which other machines reach this rank. Throws DistributedError if
+  // this machine lacks the transport.
   ChannelOffer (*offer)(const std::string& host);
-  // A connected stream socket. It serves the handshake first, and then as a control connection or
-  // for open(). Throws TimeoutError or DistributedError.
+  // Returns a connected stream socket. It first serves the handshake, and then becomes a control
+  // connection or the argument of open(). Throws TimeoutError or DistributedError.
   FileDescriptor (*dial)(const std::string& address, Deadline deadline);
-  // Both ends call it on the connection that dial() made and the listener accepted.
+  // Both ends call it, on the connection that dial() has made and the listener has accepted.
   std::unique_ptr<Channel> (*open)(FileDescriptor connection);
 };
 
-// Called before main by the file that implements the kind, which must outlive the program's ranks.
+// The file that implements the kind calls it before main. `kind` must outlive the program's ranks.
 void register_channel(const ChannelKind& kind);
-// Those that this program has, the ones that `auto` prefers first, then by name.
+// Returns the kinds that this program has, first those that `auto` prefers, then by name.
 const std::vector<const ChannelKind*>& channel_kinds();
-// nullptr where this program has none of that name.
+// Returns nullptr if this program has no kind of that name.
 const ChannelKind* find_channel_kind(const std::string& name);
 
 // The stream has ended or broken; `how` says which.
@@ -70,15 +69,15 @@ class Channel {
   virtual ~Channel() = default;
   virtual const ChannelKind& kind() const = 0;
 
-  // Takes bytes from the pieces, in order, and returns how many; 0 when the stream is full. Bytes
-  // that are taken arrive without another call. The next call begins with the first byte that was
-  // not taken, and offers at least what this one did. Throws ChannelClosed.
+  // Takes bytes from the pieces, in order, and returns their number; 0 if the stream is full. Bytes
+  // that were taken arrive without another call. The next call must begin with the first byte that
+  // was not taken, and offer at least the bytes that this call offered. Throws ChannelClosed.
   virtual size_t write(std::span<const iovec> pieces) = 0;
-  // Fills the front of `bytes`, and returns how much; 0 when nothing has arrived. Throws
+  // Fills the front of `bytes`, and returns the number of bytes; 0 if none has arrived. Throws
   // ChannelClosed.
   virtual size_t read(std::span<std::byte> bytes) = 0;
 
-  // What to poll for readiness, or -1 where the peer rings a doorbell instead.
+  // Returns the descriptor to poll, or -1 if the peer rings a doorbell instead.
   virtual int descriptor() const = 0;
 };
 

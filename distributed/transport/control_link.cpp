@@ -39,7 +39,7 @@ bool ControlLink::send(const ControlMessage& message) noexcept {
 
   const size_t size = sizeof header + length;
   const ssize_t sent = ::send(socket_.get(), bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-  // Half a message would turn all later ones into nonsense; the peer is better served by an end.
+  // After half a message all later ones would be unreadable. The connection is closed instead.
   if (sent >= 0 && static_cast<size_t>(sent) < size) shutdown(socket_.get(), SHUT_WR);
   return sent >= 0;
 }

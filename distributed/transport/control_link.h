@@ -1,9 +1,9 @@
-// The control connection that every pair of ranks has beside the way of its data.
+// The control connection, which every pair of ranks has beside its data channel.
 //
-// Data streams may be full, or stuck in the middle of a message, when something goes wrong. The
-// control connection carries only a few short messages, so it is free whenever a rank has to say
-// why it gives up; and the kernel closes it when a process dies, however it dies, which wakes every
-// rank that polls it.
+// When something goes wrong, data streams may be full, or stop in the middle of a message. The
+// control connection carries only a few short messages, so a rank can always say on it why it gives
+// up. If a process dies, however it dies, the kernel closes the connection, which wakes every rank
+// that polls it.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ namespace ringgrad {
 enum class ControlKind : uint8_t {
   // The sender leaves in good order.
   Goodbye,
-  // The sender gives the group up; failure and text say why.
+  // The sender gives the group up. `failure` and `text` say why.
   Failed,
-  // The question: where are you? With a text: and who answers you?
+  // Asks for the receiver's position. If it has a text, it also asks which ranks answer the
+  // receiver.
   Query,
-  // The answer. text: the frame of the collective that the sender has entered last, the ranks that
-  // have not answered it, a line end, then words.
+  // The answer to Query. Its text is the frame of the collective that the sender has entered last,
+  // the ranks that have not answered the sender, a line end, then words for the collective.
   Position,
 };
 
@@ -40,14 +41,15 @@ class ControlLink {
   // REQUIRES: a connected stream socket.
   explicit ControlLink(FileDescriptor socket);
 
-  // Never waits: false, with errno, where the socket's buffer has no room (the peer has been
-  // stopped for long). A broken connection is noticed when receiving. Longer texts are cut.
+  // Never waits. Returns false, with errno set, if the socket's buffer is full because the peer has
+  // been stopped for long. A broken connection shows only in receive(). Long texts are cut.
   bool send(const ControlMessage& message) noexcept;
 
-  // The next message that has arrived whole. Nonsense counts as a closed connection.
+  // Returns the next message that has arrived completely. An invalid message counts as a closed
+  // connection.
   std::optional<ControlMessage> receive();
 
-  bool closed() const { return closed_; }  // by the peer, or by its death; nothing more will arrive
+  bool closed() const { return closed_; }  // the peer closed it or died; nothing more will arrive
   int descriptor() const { return socket_.get(); }
 
  private:
@@ -58,7 +60,7 @@ class ControlLink {
   bool closed_ = false;
 };
 
-// Whether what has arrived on a TCP connection, and nobody has read yet, ends with a goodbye.
+// Returns true if the unread bytes of a TCP connection end with a goodbye.
 bool ends_with_goodbye(const FileDescriptor& socket);
 
 }  // namespace ringgrad

@@ -12,7 +12,8 @@
 namespace ringgrad {
 namespace {
 
-// A rank that closes its streams has said why before.
+// A rank says why it fails before it closes its data streams, so this rank waits so long for the
+// reason.
 constexpr std::chrono::milliseconds kExplanation{100};
 constexpr std::chrono::milliseconds kRollCall{300};
 
@@ -74,10 +75,10 @@ void FailureDetector::check_interrupt() {
 }
 
 void FailureDetector::say_goodbye() noexcept {
-  if (interrupted_) abort(*interruption_);  // nobody has waited since
+  if (interrupted_) abort(*interruption_);  // no wait has followed that would do it
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
-  // After a failure that would be an end in good order to a rank that still connects, and waits for
+  // After a failure a goodbye would look like an end in good order to a rank that still connects to
   // this one.
   if (!failure_) tell_all({ControlKind::Goodbye});
 }
@@ -127,8 +128,8 @@ void FailureDetector::compare(const Frame& theirs, int rank) {
   }
 }
 
-// What ranks say comes first, and only then whose connection is closed: a rank that gives up closes
-// its connections, too, and its words name the culprit.
+// Messages are read before closed connections are noticed. A rank that gives up also closes its
+// connections, and its message names the culprit.
 void FailureDetector::attend() {
   check_interrupt();
   for (int r = 0; r < size(); ++r)
@@ -144,7 +145,7 @@ void FailureDetector::fail_because_left(int rank) {
         str("rank ", rank, " has left the group, and rank ", rank_, " still needs it")});
 }
 
-// A data stream has ended. That may be a consequence only, so the control connections get a moment
+// A data stream has ended, perhaps only as a consequence. So the control connections get a moment
 // to tell the cause.
 void FailureDetector::fail_because_broken(int rank, const std::string& how) {
   const auto deadline = Deadline::after(kExplanation);
@@ -188,9 +189,10 @@ void FailureDetector::call_roll(const Sleep& sleep) {
     sleep(std::chrono::milliseconds(deadline.poll_timeout()));
 }
 
-// A rank that is waited for mostly waits for another one itself, so every rank is asked where it
-// is: the one to blame has not come to this collective, or does not answer at all. One that does
-// not answer may be out of this rank's reach alone: by a second call the others have asked, too.
+// The rank that is waited for mostly waits for another one itself. So every rank is asked for its
+// position. The one to blame has not entered this collective, or does not answer at all. A rank
+// that does not answer may be unreachable from this rank alone: by the second round the others have
+// asked, too.
 std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sleep& sleep) {
   const auto asked_around = Deadline::after(kRollCall);
   call_roll(sleep);

@@ -1,10 +1,10 @@
-// FailureDetector: who has left, who has failed, who is missed, and who is to blame. It listens and
-// speaks on this rank's control connections (control_link.h), one to every other rank.
+// FailureDetector: knows which ranks have left, failed or are missing, and which one is to blame.
+// It uses this rank's control connections (control_link.h), one to every other rank.
 //
-// A group fails as a whole. The rank that notices first tells all others, and each throws the same
-// words; so the first cause reaches every rank, and not what follows from it. A process that dies
-// says nothing: the kernel closes its connections, and an end without a goodbye is a death. Silence
-// alone is no failure, until the deadline: then every rank is asked where it is.
+// A group fails as a whole. The rank that notices first tells all others, and all throw the same
+// words. So every rank reports the first cause, and not a consequence. A process that dies says
+// nothing: the kernel closes its connections, and an end without a goodbye means death. Silence is
+// no failure until the deadline; then every rank is asked for its position.
 #pragma once
 
 #include <poll.h>
@@ -25,18 +25,18 @@
 
 namespace ringgrad {
 
-// What a rank is doing, for other ranks that miss it.
+// A rank's position: the collective that it is in. Ranks that miss this one ask for it.
 struct Position {
-  // The frame of the collective it has entered last; its sequence is 0 before the first one.
+  // The frame of the collective that it has entered last. The sequence is 0 before the first one.
   Frame frame;
-  // It is in that collective still.
+  // The rank is still in that collective.
   bool inside = false;
-  // Words for the collective: names of parameters.
+  // Words for the collective, such as names of parameters.
   std::shared_ptr<const std::string> about;
 };
 std::string describe(const Position& position);
 
-// Thread-safety: as Transport's, whose part it is; interrupt() is for all threads.
+// Thread-safety: as Transport, which owns it. Any thread may call interrupt().
 class FailureDetector {
  public:
   // controls[r] leads to rank r; this rank's own entry is unused.
@@ -48,41 +48,42 @@ class FailureDetector {
   void set_position(Position position) { position_ = std::move(position); }
   void leave_collective() { position_.inside = false; }
 
-  // Gives the group up: tells all ranks why. Only the first failure counts.
+  // Gives the group up, and tells all ranks why. Only the first failure counts.
   void abort(const Failure& failure) noexcept;
-  // The same, and throws the first failure.
+  // Does the same, and throws the first failure.
   [[noreturn]] void fail(Failure failure);
-  // The same from any thread: this rank's next check_interrupt() does it. The caller wakes this
-  // rank.
+  // Does the same from any thread: this rank's next check_interrupt() gives the group up. The
+  // caller must wake this rank.
   void interrupt(const Failure& failure) noexcept;
   const std::optional<Failure>& failure() const { return failure_; }
-  void check_failure() const;  // throws it, if there is one
-  void check_interrupt();      // and what interrupt() has asked for
-  // Leaves the group, in good order unless it was interrupted or an exception is what ends the
-  // transport.
+  void check_failure() const;  // throws the failure, if there is one
+  void check_interrupt();      // does what interrupt() has asked for
+  // Leaves the group. It does so in good order, unless the group was interrupted or an exception
+  // ends the transport.
   void say_goodbye() noexcept;
 
-  // Hears what has arrived, and answers ranks that ask for this one. Throws when the group has
-  // failed.
+  // Reads messages that have arrived, and answers ranks that ask for this one. Throws if the group
+  // has failed.
   void attend();
-  // Adds what to poll for attend().
+  // Adds the descriptors to poll for attend().
   void watch(std::vector<pollfd>& descriptors) const;
 
   bool has_left(int rank) const { return peers_[rank].left; }
   [[noreturn]] void fail_because_left(int rank);
-  // The data stream to `rank` has ended: throws for the reason that the control connections tell,
-  // or for that alone.
+  // Handles the end of the data stream to `rank`. Throws the reason that the control connections
+  // give, or else the end itself.
   [[noreturn]] void fail_because_broken(int rank, const std::string& how);
-  // Throws OutOfStepError unless `rank`'s frame of the collective in which both are agrees with
-  // this rank's.
+  // Throws OutOfStepError unless this rank's frame agrees with `rank`'s frame of the same
+  // collective.
   void compare(const Frame& theirs, int rank);
 
-  // Nothing has moved for long. Sleep: waits so many milliseconds at most, and attends.
+  // These are called when nothing has moved for long. Sleep waits at most so many milliseconds, and
+  // attends.
   using Sleep = std::function<void(std::chrono::milliseconds)>;
   void ask_for_positions();
-  // Whether a rank of this machine could have run since then, and had no core for most of the time:
-  // it is late, and not to blame. What is not known to the kernel as a process of this machine
-  // counts as not starved.
+  // Returns true if a rank of this machine was ready to run but had no core for most of the time
+  // since then. Such a rank is late, and not to blame. A rank that the kernel does not know as a
+  // process of this machine counts as not starved.
   bool is_one_starved() const;
   std::string who_is_missing(const PeerStreams& streams, const Sleep& sleep);
   [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams,
@@ -93,13 +94,14 @@ class FailureDetector {
   struct Peer {
     explicit Peer(FileDescriptor socket);
     ControlLink control;
-    pid_t process = 0;                        // 0: not known, as over TCP; or this one
-    std::chrono::nanoseconds without_core{};  // of the process, when it was asked for its position
-    bool left = false;                        // said goodbye
-    std::optional<std::string> position;      // its answer to the last query
-    std::optional<uint64_t> entered;          // the same: which collective
-    std::string misses;                       // the same: " 1 3 " have not answered it
-    bool missed = false;                      // it was asked, and has not answered
+    pid_t process = 0;  // 0: unknown, as over TCP, or this process
+    // the process's state when it was asked for its position
+    std::chrono::nanoseconds without_core{};
+    bool left = false;                    // it has said goodbye
+    std::optional<std::string> position;  // the frame in its answer to the last query
+    std::optional<uint64_t> entered;      // the words for the collective in that answer
+    std::string misses;                   // the ranks that have not answered it: " 1 3 "
+    bool missed = false;                  // it was asked, and has not answered
   };
 
   void tell_all(const ControlMessage& message) noexcept;
@@ -114,13 +116,13 @@ class FailureDetector {
   std::mutex interrupt_mutex_;
   std::optional<Failure> interruption_;
   std::atomic<bool> interrupted_ = false;
-  std::chrono::steady_clock::time_point asked_;  // for positions
+  std::chrono::steady_clock::time_point asked_;  // for the answers to queries
   const int exceptions_at_birth_;
 };
 
-// Pairs of ranks that do not reach each other, while a third one reaches both: "; rank 1 and rank 2
-// do not reach each other; both reach rank 0". Set before main by blame/pairs_apart.cpp; nullptr in
-// a program without.
+// Returns the pairs of ranks that do not reach each other, while a third one reaches both: "; rank
+// 1 and rank 2 do not reach each other; both reach rank 0". blame/pairs_apart.cpp sets it before
+// main; it is nullptr in a program without that file.
 using FindPairs = std::string (*)(const FailureDetector& ranks);
 inline constinit FindPairs pairs_apart = nullptr;
 

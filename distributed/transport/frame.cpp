@@ -25,7 +25,8 @@ bool reduces(Operation operation) {
 
 namespace {
 
-constexpr size_t kAgreed = offsetof(Frame, part);  // bytes that all ranks have alike
+// the leading bytes, which all ranks must have alike
+constexpr size_t kAgreed = offsetof(Frame, part);
 
 }  // namespace
 
@@ -85,7 +86,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
   return frame;
 }
 
-// 9 words for what has one dimension, so this is ~10 ns.
+// A one-dimensional tensor needs 9 words, so this takes about 10 ns.
 uint64_t fingerprint(const Frame& frame) {
   return hash_of(
       &frame, offsetof(Frame, shape) + std::min<size_t>(frame.dims, kFrameDims) * sizeof(int64_t));

@@ -1,10 +1,10 @@
-// The header of every message between ranks.
+// Frame: the header of every message between ranks.
 //
-// It says what the sender is doing: which collective of which step, on what. The receiver compares
-// that with what it is doing itself before it looks at the payload. So ranks that disagree are
-// found out in the collective in which they do, at the price of 152 bytes and no extra round trip,
-// and the error names both sides. (PyTorch finds this out with TORCH_DISTRIBUTED_DEBUG=DETAIL, at
-// an extra collective each time; otherwise it averages step i with step i+1.)
+// It says what the sender is doing: which collective of which step, and on what data. The receiver
+// compares it with its own frame before it reads the payload. So ranks that disagree find out in
+// the first collective in which they do, and the error names both sides. The price is 152 bytes and
+// no extra round trip. (PyTorch detects this with TORCH_DISTRIBUTED_DEBUG=DETAIL, at the price of
+// an extra collective each time. Otherwise it averages step i with step i+1.)
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ enum class Operation : uint8_t {
   SendRecv,
   Barrier,
   AllocateShared,
-  // A replay of what was recorded, with the collectives in it; `count` is the recording's number in
-  // its group.
+  // A replay of a recorded step with its collectives. `count` is the recording's number in its
+  // group.
   Replay,
 };
 
@@ -39,7 +39,7 @@ const char* name(Operation operation);  // "all_reduce"
 
 bool reduces(Operation operation);  // all_reduce, reduce, reduce_scatter
 
-inline constexpr int kAnyRank = -1;  // as the peer of a receive
+inline constexpr int kAnyRank = -1;  // a receive takes a message of any rank
 
 inline constexpr uint32_t kFrameMagic = 0x64724752;  // "RGrd" in memory
 inline constexpr uint16_t kFrameVersion = 4;
@@ -52,22 +52,22 @@ struct Frame {
   uint16_t version = kFrameVersion;
   Operation operation = Operation::Barrier;
   DType dtype = DType::UInt8;
-  uint64_t job = 0;       // the same on all ranks of one group, different for every group
-  uint64_t sequence = 0;  // number of the collective in its group, from 1
+  uint64_t job = 0;       // the same on all ranks of a group, different for every group
+  uint64_t sequence = 0;  // the number of the collective in its group, from 1
   int64_t step = -1;      // the training step, -1 outside of training
-  uint64_t count = 0;     // elements
-  uint64_t layout = 0;    // a hash of what lies where in the buffer, 0 if unknown
+  uint64_t count = 0;     // the number of elements
+  uint64_t layout = 0;    // a hash of the buffer's layout, 0 if unknown
   int32_t bucket = -1;    // -1: not a bucket
   int32_t root = -1;      // -1: no root
   ReduceOp reduce_op = ReduceOp::Sum;
   uint8_t algorithm = 0;  // `AllReduceAlgorithm` (process_group.h)
-  uint8_t dims = 0;       // of the tensor that is as large on every rank
+  uint8_t dims = 0;       // the number of `shape`'s entries in use
   uint8_t reserved = 0;
-  int32_t tag = 0;                          // of a send or receive
-  std::array<int64_t, kFrameDims> shape{};  // its sizes, then zeros
-  // Above: what all ranks must agree on. Below: this message.
-  uint32_t part = 0;         // which message of the collective between these two ranks
-  uint32_t payload_crc = 0;  // payload_checksum of it, or 0: not computed
+  int32_t tag = 0;                          // the tag of a send or receive
+  std::array<int64_t, kFrameDims> shape{};  // the tensor's sizes, then zeros
+  // All ranks must agree on the fields above. The fields below belong to this message.
+  uint32_t part = 0;         // the message's number in the collective between these two ranks
+  uint32_t payload_crc = 0;  // payload_checksum of the payload, or 0: not computed
   uint64_t payload_bytes = 0;
   uint64_t hash = 0;  // hash_of() everything above
 };
@@ -75,28 +75,27 @@ inline constexpr size_t kFrameBytes = 152;
 static_assert(sizeof(Frame) == kFrameBytes);
 using FrameBytes = std::array<std::byte, kFrameBytes>;
 
-// And the count. At most kFrameDims sizes.
+// Sets the dimensions and the count. REQUIRES: at most kFrameDims sizes.
 void set_shape(Frame& frame, std::span<const int64_t> sizes);
 
-// Fills in the hash.
+// Also fills in the hash.
 FrameBytes encode(const Frame& frame);
 
-// Throws DistributedError unless the bytes are exactly what encode() makes of a sensible frame:
-// magic, version, hash, known enumerators, a payload of at most kMaxPayload, zeros where nothing
-// is.
+// Throws DistributedError unless the bytes are exactly encode()'s output for a valid frame: magic,
+// version, hash, known enumerators, a payload of at most kMaxPayload, zeros in unused fields.
 Frame decode(std::span<const std::byte, kFrameBytes> bytes);
 
-// 64 bits of any bytes, the same on every machine: each 8-byte word is mixed in with a
-// multiplication and a shift, as in wyhash. What differs in one word alone has another hash. Not
-// for use against an adversary.
+// Returns 64 bits that are the same on every machine. Each 8-byte word is mixed in with a
+// multiplication and a shift, as in wyhash. Inputs that differ in one word only have different
+// hashes. It does not resist an adversary.
 uint64_t hash_of(const void* data, size_t bytes);
 
-// A checksum of payloads, for links that may flip bits. Its implementation puts itself here before
-// main (checksums/crc32c.cpp); nullptr in a program without it.
+// A checksum of payloads, for links that may flip bits. checksums/crc32c.cpp sets it before main;
+// it is nullptr in a program without that file.
 using Checksum = uint32_t (*)(const void* data, size_t bytes);
 inline constinit Checksum payload_checksum = nullptr;
 
-// A hash of all that ranks must agree on.
+// Returns a hash of all fields on which ranks must agree.
 uint64_t fingerprint(const Frame& frame);
 
 // "all_reduce (average) of 1000 float32, step 12, bucket 1"; "broadcast of [2, 3] float32, root 0"

@@ -1,5 +1,6 @@
-// LocalPeers: what a rank has with others beside their streams, such as memory that they share
-// (shared_memory/shared_memory_peers.h). A transport whose channels are more than streams makes it.
+// LocalPeers: what the ranks of one machine share beside their streams, such as memory
+// (shared_memory/shared_memory_peers.h). A transport whose channels are more than streams creates
+// it.
 #pragma once
 
 #include <sched.h>
@@ -15,26 +16,27 @@ class LocalPeers {
  public:
   virtual ~LocalPeers() = default;
 
-  // Called once on every rank, when all ranks have made theirs. Errors are those of the failure
-  // detector, as everywhere here.
+  // Called once on every rank, after all ranks have created theirs. Throws the failure detector's
+  // errors, as all functions here.
   virtual void complete(Deadline deadline) = 0;
-  // Adds the cores on which they run.
+  // Adds the cores on which those ranks run.
   virtual void add_cores(cpu_set_t& cores) const = 0;
-  // This rank has entered the collective of ranks.position().
+  // Tells them that this rank has entered the collective of ranks.position().
   virtual void show_position() = 0;
-  // Before this rank sleeps: from then on they wake it by its doorbell. Then it looks once more
-  // whether anything is to be done; and after it.
+  // Called with true before this rank sleeps: from then on the others wake it by its doorbell. The
+  // rank then looks once more for work before it sleeps. Called with false after it has woken.
   virtual void set_sleeping(bool sleeping) = 0;
-  // Nothing is to be done: throws where that is because of one that has left, or is in another
-  // collective.
+  // Called when there is nothing to do. Throws if the reason is a rank that has left, or is in
+  // another collective.
   virtual void check() = 0;
 };
 
-// `doorbell`: an eventfd that wakes this rank. nullptr: it has none. All arguments must outlive it.
+// `doorbell` is an eventfd that wakes this rank. Returns nullptr if the rank has no local peers.
+// All arguments must outlive the result.
 using FindLocalPeers = std::unique_ptr<LocalPeers> (*)(FailureDetector& ranks, PeerStreams& streams,
                                                        const FileDescriptor& doorbell,
                                                        Deadline deadline);
-// Set before main by the file that implements it; nullptr in a program without.
+// The file that implements it sets it before main; it is nullptr in a program without that file.
 inline constinit FindLocalPeers find_local_peers = nullptr;
 
 }  // namespace ringgrad

@@ -5,7 +5,7 @@
 namespace ringgrad {
 namespace {
 
-// A header and its payload, of several messages, leave in one system call.
+// Several messages, each a header and a payload, leave in one system call.
 constexpr size_t kPiecesAtOnce = 8;
 
 }  // namespace
@@ -27,9 +27,8 @@ bool PeerStreams::done(const Transfer& transfer) const {
   return (transfer.outgoing ? peer.sends : peer.recvs).done >= transfer.number;
 }
 
-// A queue keeps the order of its transfers, so `done >= number` speaks of a transfer and of all
-// before it. What leaves in one system call may end in the middle of a message, and goes on there
-// next time.
+// A queue keeps the order of its transfers, so `done >= number` holds for a transfer and all before
+// it. One system call may end in the middle of a message; the next one goes on there.
 bool PeerStreams::push(int peer) {
   Queue& queue = peers_[peer].sends;
   iovec pieces[kPiecesAtOnce];
@@ -45,7 +44,7 @@ bool PeerStreams::push(int peer) {
     front.left -= n;
     taken -= n;
     if (front.left > 0) break;
-    queue.pending.pop_front();  // also a transfer of no bytes, which needs no room
+    queue.pending.pop_front();  // a transfer of no bytes needs no room
     ++queue.done;
   }
   return moved;

@@ -1,5 +1,5 @@
 // PeerStreams: the bytes between this rank and all others, as queues of transfers over one Channel
-// to each. Moves what can be moved, and never waits; Transport makes waiting out of it.
+// to each rank. It moves the bytes that can be moved, and never waits. Transport adds waiting.
 #pragma once
 
 #include <poll.h>
@@ -16,18 +16,18 @@
 
 namespace ringgrad {
 
-// A send or a receive under way.
+// A queued send or receive.
 struct Transfer {
   int peer = -1;
   bool outgoing = false;
-  uint64_t number = 0;  // among those of this peer and direction, from 1 on
+  uint64_t number = 0;  // the number among transfers of this peer and direction, from 1 on
 };
 
-// What a rank hopes to read from a peer, beside the receives that it has queued.
+// What this rank expects from a peer beside the receives that it has queued.
 enum class Expect : uint8_t {
   Nothing,
-  Anything,  // it reads whatever comes, and misses nothing
-  Message,   // it waits for one
+  Anything,  // it reads any message, and misses none
+  Message,   // it waits for a message
 };
 
 class PeerStreams {
@@ -39,8 +39,8 @@ class PeerStreams {
 
   Channel& channel(int peer) const { return *peers_[peer].channel; }
 
-  // Queues bytes, which must stay as they are until the transfer is done; or room for exactly so
-  // many.
+  // Queue a send of bytes, which must not change until the transfer is done, or a receive of
+  // exactly so many bytes.
   Transfer send(int peer, std::span<const std::byte> bytes);
   Transfer recv(int peer, std::span<std::byte> bytes);
   bool done(const Transfer& transfer) const;
@@ -50,17 +50,19 @@ class PeerStreams {
   bool receiving(int peer) const {
     return transfers_from(peer) || expected(peer) == Expect::Message;
   }
-  // Move bytes of queued transfers; false: the channel took or gave nothing. Throw ChannelClosed.
+  // Move bytes of queued transfers. Return false if the channel took or gave nothing. Throw
+  // ChannelClosed.
   bool push(int peer);
   bool pull(int peer);
-  // Fills the front of `bytes`, and returns how much. REQUIRES: no receive is queued. Throws
-  // ChannelClosed.
+  // Fills the front of `bytes`, and returns the number of bytes. REQUIRES: no receive is queued.
+  // Throws ChannelClosed.
   size_t read(int peer, std::span<std::byte> bytes) { return peers_[peer].channel->read(bytes); }
-  // Who reads beside the receives that are queued says from whom, while it lives.
+  // Sets a function that says what this rank expects from each peer beside its queued receives. It
+  // must be valid as long as this object.
   void set_expected(std::function<Expect(int peer)> expected) { expected_ = std::move(expected); }
 
-  // Adds what to poll for the transfers that are queued, and for what is expected. Channels in
-  // shared memory have nothing: their peers ring.
+  // Adds the descriptors to poll for queued transfers and expected messages. Channels in shared
+  // memory have none: their peers ring the doorbell.
   void watch(std::vector<pollfd>& descriptors) const;
 
  private:
@@ -68,7 +70,7 @@ class PeerStreams {
     std::byte* data;
     size_t left;
   };
-  struct Queue {  // transfers of one peer and direction, in order
+  struct Queue {  // the transfers of one peer and direction, in order
     std::deque<Pending> pending;
     uint64_t issued = 0;
     uint64_t done = 0;

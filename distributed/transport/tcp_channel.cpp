@@ -32,8 +32,8 @@ class TcpChannel final : public Channel {
   size_t receive(std::byte* to, size_t capacity);
 
   FileDescriptor socket_;
-  // A header and a small payload arrive together: reading ahead saves the second system call. Large
-  // reads bypass it.
+  // A header and a small payload arrive together, so reading ahead saves the second system call.
+  // Large reads bypass this buffer.
   std::vector<std::byte> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
@@ -72,7 +72,7 @@ size_t TcpChannel::read(std::span<std::byte> bytes) {
 ChannelOffer offer_tcp(const std::string& host) {
   FileDescriptor listener = listen_tcp({host, 0}, IfForeign::ListenOnAll);
   const auto port = local_address(listener).port;
-  // A scope (fe80::1%eth0) is a name of this machine's own.
+  // The scope of an address (fe80::1%eth0) means something on this machine only.
   return {str(host.substr(0, host.find('%')), ' ', port), std::move(listener)};
 }
 

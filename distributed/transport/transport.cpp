@@ -12,17 +12,17 @@
 namespace ringgrad {
 namespace {
 
-// How long a wait burns its core before it sleeps: a little longer than waking a sleeper takes.
-// Less, and one late rank turns every following meeting into a sleep and a waking, on each rank in
-// turn (measured on two cores with other work on them: 73 us for an all-reduce of 1 KiB, instead of
-// 0.4).
+// The time for which a wait spins before it sleeps: a little longer than it takes to wake a
+// sleeper. With less, one late rank turns every following barrier into a sleep and a wake-up, on
+// each rank in turn. (Measured on two busy cores: 73 us for an all-reduce of 1 KiB, instead of
+// 0.4.)
 constexpr std::chrono::microseconds kSpin{100};
-constexpr int kSpinsBetweenLooks = 128;  // at the clock
-// After so much silence a rank asks where everybody is. Later where many share a core.
+constexpr int kSpinsBetweenLooks = 128;  // the number of turns between two looks at the clock
+// After so much silence a rank asks for the others' positions; later if many ranks share a core.
 constexpr std::chrono::milliseconds kAskAfter{500};
 constexpr std::chrono::milliseconds kSayAfter{5000};
-constexpr int kMostPatience = 10;       // timeouts, with ranks that have no core
-constexpr std::chrono::hours kNap{24};  // poll() counts milliseconds in an int
+constexpr int kMostPatience = 10;       // in timeouts, if some rank gets no core
+constexpr std::chrono::hours kNap{24};  // poll() takes its milliseconds as an int
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -152,7 +152,7 @@ bool Transport::progress() {
       if (sorter_) moved |= sorter_->read_from(r);
     } catch (const ChannelClosed& closed) {
       if (!sorter_ || !sorter_->may_end(r)) ranks_.fail_because_broken(r, closed.how);
-      moved = true;  // what came before the end may be what was waited for
+      moved = true;  // the wait may be for bytes that came before the end
     }
   }
   return moved;
@@ -160,9 +160,9 @@ bool Transport::progress() {
 
 // -- waiting --------------------------------------------------------------------------------------
 
-// First spins, unless that kept away the rank it waits for; then sleeps, each time after one more
-// look, and after a while of silence asks around. See Note [Sleeping without missing the bell] in
-// shared_memory_peers.h.
+// First spins, unless spinning would keep the awaited rank off its core. Then sleeps, each time
+// after one more look, and asks the other ranks after a while of silence. See Note [Sleeping
+// without missing the bell] in shared_memory_peers.h.
 template <class Done>
 void Transport::block_until(const Done& done, const Timeout& timeout) {
   const bool may_spin = spinning_ && crowding_ == 1;
@@ -188,7 +188,7 @@ void Transport::block_until(const Done& done, const Timeout& timeout) {
     }
     if (silent >= patience) {
       patience = grow_impatient(silent, timeout ? timeout() : timeout_);
-      continue;  // what was missing may have come meanwhile
+      continue;  // the missing bytes may have arrived meanwhile
     }
     set_sleeping(true);
     const bool moved = progress();
@@ -199,14 +199,15 @@ void Transport::block_until(const Done& done, const Timeout& timeout) {
     }
     if (local_) local_->check();
     silent += sleep(patience - silent);
-    // What came before the news may complete this wait, even if the news is that its sender died.
+    // Bytes that arrived before the message may complete this wait, even if the message says that
+    // their sender died.
     if (progress()) silent = patience = {};
     if (!done()) attend();
   }
 }
 
-// Nothing has moved for so long: asks around, says so, gives up at last. Returns when to do the
-// next of these.
+// Nothing has moved for `silent`. Asks the other ranks, reports the wait, and at last gives up.
+// Returns the time until the next of these is due.
 std::chrono::milliseconds Transport::grow_impatient(std::chrono::nanoseconds silent,
                                                     std::chrono::milliseconds timeout) {
   const auto ask = std::min(kAskAfter * crowding_, timeout / 2);
@@ -237,8 +238,8 @@ void Transport::set_sleeping(bool sleeping) {
   if (local_) local_->set_sleeping(sleeping);
 }
 
-// Returns how long it was, and no more than it was meant to be: time in which this rank was
-// stopped, or had no core, is none in which it missed another.
+// Returns the time slept, and never more than `longest`. Time in which this rank was stopped, or
+// had no core, is no time in which it missed another rank.
 std::chrono::nanoseconds Transport::sleep(std::chrono::nanoseconds longest) {
   ranks_.check_interrupt();
   polled_.clear();
