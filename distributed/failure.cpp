@@ -14,8 +14,8 @@
 namespace ringgrad {
 namespace {
 
-// How many bytes the UTF-8 character at the beginning has; 0: it is none, or one that steers
-// terminals.
+// Returns the number of bytes of the UTF-8 character at the beginning; 0 if there is none, or if it
+// controls terminals.
 size_t printable_character(std::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -30,7 +30,7 @@ size_t printable_character(std::string_view text) {
   return steers ? 0 : size;
 }
 
-// Somebody's argument of a megabyte would hide what is said about it.
+// An argument of a megabyte would hide the message about it.
 std::string with_short_words(const std::string& text) {
   constexpr size_t kLongest = 300;
   constexpr size_t kKept = 100;

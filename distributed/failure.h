@@ -1,6 +1,6 @@
-// Why a group of ranks cannot go on. A group fails as a whole: the rank that notices first tells
-// the others, and each of them throws the same words, so that every rank's message names the
-// culprit and none names a victim.
+// Failure: the reason why a group of ranks cannot go on. A group fails as a whole. The rank that
+// notices first tells the others, and all of them throw the same words. So every rank's message
+// names the culprit, and none names a victim.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct GivenUpError : Error {
 // Failed: the program itself gave up; all ranks throw an Error.
 enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 
-// How a process ends: the same for the program `ringgrad` and for what launch() runs.
+// The exit codes of the program `ringgrad` and of functions that launch() runs.
 enum ExitCode : int {
   kOk = 0,
   // The loss became NaN, or an unexpected error.
@@ -47,7 +47,7 @@ enum ExitCode : int {
   kInterrupted = 130,
 };
 
-// The code for an exception that nobody has caught.
+// Returns the exit code for an exception that was not caught.
 int exit_code_of(std::exception_ptr error);
 
 struct Failure {

@@ -6,7 +6,7 @@
 
 namespace ringgrad {
 
-// What ranks have said at this one's last roll call.
+// The answers that this rank got at its last roll call.
 struct PairsApart {
   const FailureDetector& ranks;
 

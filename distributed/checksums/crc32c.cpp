@@ -44,8 +44,8 @@ uint32_t update_by_table(uint32_t crc, const unsigned char* at, size_t bytes) {
 // in turn, and their remainders put together.
 constexpr size_t kLane = 1360;
 
-// What kLane zero bytes make of a remainder. That is linear, so the four bytes of it are looked up
-// one by one.
+// Returns the remainder after kLane more zero bytes. The map is linear, so its four bytes are
+// looked up one by one.
 struct SkipLane {
   std::array<Table, 4> of_byte{};
   SkipLane() {

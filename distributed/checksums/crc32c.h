@@ -7,7 +7,7 @@
 
 namespace ringgrad {
 
-// Of any bytes, as iSCSI has it (RFC 3720, B.4): the CRC of "123456789" is 0xe3069283.
+// Returns the CRC-32C of the bytes, as in iSCSI (RFC 3720, B.4): that of "123456789" is 0xe3069283.
 uint32_t crc32c(const void* data, size_t bytes);
 
 // The same from a table, which every machine can do.

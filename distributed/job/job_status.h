@@ -1,6 +1,6 @@
-// What each rank of this machine is doing, where its launcher can read it: in shared memory, so
-// that it is known even of a rank that was killed. Without a launcher the same words go to memory
-// of the process's own.
+// JobStatus: what each rank of this machine is doing, in shared memory that its launcher reads. So
+// the launcher knows it even after a rank was killed. Without a launcher the same words go to the
+// process's own memory.
 #pragma once
 
 #include <atomic>
@@ -60,11 +60,11 @@ void set_step(int64_t step);
 void report_failure(const Failure& failure, bool noticed) noexcept;
 // The failure was overcome: this rank goes on in another group.
 void forget_failure() noexcept;
-// This rank has been waiting for long, and for whom: something for the launcher to say.
+// Says which rank this one has been waiting for, and for how long. The launcher prints it.
 void report_waiting(const std::string& text) noexcept;
-// This process is a rank that a launcher has started, and has told it of its failure: the launcher
-// prints the first one of the job, so that this process need not print its own. False in what a
-// rank starts: whether the rank fails when that fails, and so the launcher speaks, is not known.
+// Returns true if a launcher has started this process as a rank and knows its failure. The launcher
+// prints the job's first failure, so this process need not print its own. Returns false in a
+// process that a rank has started: its failure need not be the rank's failure.
 bool launcher_knows_failure();
 
 // The launcher's side: the statuses of its ranks.

@@ -23,7 +23,7 @@ struct RankEnvironment {
   // Among the ranks of this machine.
   int local_rank = 0;
   int local_size = 1;
-  // The ranks meet there, on rank 0's machine; the host is "" where nobody says.
+  // The address at which the ranks meet, on rank 0's machine; the host is "" if nothing names it.
   Address address;
   // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own.
   std::string reached_at;
@@ -33,10 +33,10 @@ struct RankEnvironment {
   std::string source;
 };
 
-// How long ranks wait for each other unless told otherwise: RINGGRAD_TIMEOUT seconds, else 60; and
-// until all have come, which may take longer where machines start one after the other:
-// RINGGRAD_RENDEZVOUS_TIMEOUT, else the same. Throw EnvironmentError for a value that makes no
-// sense.
+// Return the time that ranks wait for each other by default. default_timeout() is RINGGRAD_TIMEOUT
+// seconds, or 60. default_rendezvous_timeout() holds until all ranks have come, which takes longer
+// if machines start one after the other: RINGGRAD_RENDEZVOUS_TIMEOUT seconds, or the former. Both
+// throw EnvironmentError for an invalid value.
 std::chrono::milliseconds default_timeout();
 std::chrono::milliseconds default_rendezvous_timeout();
 
@@ -58,8 +58,9 @@ struct Starter {
 // program without.
 struct OtherStarters {
   std::span<const Starter> all;
-  // The rank's starter has not said how many ranks are on this machine: says so, with the host of
-  // the job's first rank, and the rank's own number here unless it is known.
+  // Called if the rank's starter has not said how many ranks are on this machine. Fills that in,
+  // with the host of the job's first rank, and the rank's number on this machine if
+  // `find_local_rank`.
   void (*place)(const Environment& environment, bool find_local_rank, RankEnvironment& rank);
   // The port that belongs to this job alone; nothing: it has no number.
   std::optional<uint16_t> (*port)(const Environment& environment);

@@ -28,11 +28,11 @@
 namespace ringgrad {
 namespace {
 
-// While nobody listens yet; and at most, or while a name is not known yet, as those of Kubernetes'
-// pods are late.
+// The first pause between attempts while no process listens yet, and the longest one. The longest
+// one also follows a name that is not known yet (Kubernetes announces names of pods late).
 constexpr std::chrono::milliseconds kRetry{1};
 constexpr std::chrono::milliseconds kLongestRetry{50};
-// For those who give no deadline.
+// Used if the caller gives no deadline.
 constexpr std::chrono::seconds kLookUp{20};
 // An address that does not answer is not waited for before the next one is tried (RFC 8305), nor
 // before it is tried again, since a segment may be lost. They all go on, side by side.
@@ -119,7 +119,8 @@ class Attempts {
   }
 
   bool under_way() const { return !sockets_.empty(); }
-  int error() const { return under_way() ? ETIMEDOUT : error_; }  // of the last that has failed
+  // the error of the last attempt that failed
+  int error() const { return under_way() ? ETIMEDOUT : error_; }
 
  private:
   void begin(int family, const sockaddr* address, socklen_t length) {

@@ -52,7 +52,8 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
 
 namespace {
 
-// What the child needs between fork and exec, prepared before: there, only system calls are safe.
+// The child's data between fork and exec, prepared before the fork. After it only system calls are
+// safe.
 struct Plan {
   const char* program;
   char* const* arguments;
@@ -112,7 +113,8 @@ ChildProcess start_child(const ChildOptions& options) {
            "; there may be too many (ulimit -u), or too little memory");
   if (child.pid == 0) become(plan);
 
-  setpgid(child.pid, options.process_group);  // as the child does itself: whoever is first
+  // the child does the same, so it does not matter which one is first
+  setpgid(child.pid, options.process_group);
   failure.write.reset();
   int reason = 0;
   // Else exec has closed it.
@@ -136,8 +138,8 @@ ChildProcess start_child(const ChildOptions& options) {
   return child;
 }
 
-// Nobody ever writes to this pipe: it only ends when the last descriptor for writing is closed,
-// which the launcher has.
+// No process ever writes to this pipe. It ends when its last writing descriptor is closed, which
+// the launcher holds.
 LauncherPipe::LauncherPipe() {
   int ends[2];
   check_opened<IoError>(pipe2(ends, O_CLOEXEC) == 0, "launch: a pipe");
@@ -154,7 +156,7 @@ void die_with_launcher() {
   static const int own =
       open(("/proc/self/fd/" + number).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat status {};
-  // Somebody in between has closed it.
+  // The descriptor was closed by a process between the launcher and this one.
   if (own < 0 || fstat(own, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
   fcntl(own, F_SETOWN, getpid());
   fcntl(own, F_SETSIG, SIGKILL);

@@ -54,17 +54,17 @@ void check_opened(bool opened, const What&... what) {
   throw E(text);
 }
 
-// Where a program was started without standard input, output or error, the next file it opens would
-// become that one, and get what is meant for it. /dev/null takes the place.
+// Opens /dev/null for standard input, output or error if the program was started without it.
+// Otherwise the next file that it opens would take that number, and receive its output.
 inline void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0)
       (void)!open("/dev/null", O_RDWR);  // the lowest number that is free: this one
 }
 
-// Lets this process and its children have as many as it may: each rank needs four for every other
-// one on its machine, and the usual 1024 also bound what all of a user's processes have handed to
-// each other and not taken yet.
+// Raises the limit of open descriptors of this process and its children to the maximum. A rank
+// needs four for every other rank on its machine. The usual 1024 also limits how many descriptors
+// of a user are in flight between processes.
 inline void raise_descriptor_limit() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

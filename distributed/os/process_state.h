@@ -1,5 +1,5 @@
-// What the kernel tells of a process of this machine, for those who miss it: does it run, wait for
-// a core, or stand still?
+// ProcessState: what the kernel says of a process of this machine: it runs, waits for a core, or is
+// stopped. Ranks that miss it ask for this.
 #pragma once
 
 #include <sys/types.h>

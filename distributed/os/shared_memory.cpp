@@ -84,7 +84,8 @@ std::shared_ptr<SharedMemory> SharedMemory::map(const FileDescriptor& descriptor
 uint64_t machine_id() {
   std::string boot;
   Classic<std::ifstream>("/proc/sys/kernel/random/boot_id") >> boot;
-  if (boot.empty()) return std::random_device()();  // unknown: shares memory with nobody
+  // unknown, so that it shares memory with no other machine
+  if (boot.empty()) return std::random_device()();
   struct stat network {};
   stat("/proc/self/ns/net", &network);
   return std::hash<std::string>()(str(boot, network.st_ino));

@@ -27,9 +27,9 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // Of memory that was created here, until close_descriptor(), when all who are to open it have it;
-  // else none. The mapping stays; a descriptor for each group and segment would use up what a
-  // process may have open.
+  // The descriptor of memory that was created here, to be passed to the ranks that open it.
+  // close_descriptor() closes it and keeps the mapping. A descriptor for each group and segment
+  // would exhaust the limit of open files.
   int descriptor() const { return descriptor_.get(); }
   void close_descriptor() { descriptor_.reset(); }
 

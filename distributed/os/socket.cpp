@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr std::chrono::milliseconds kRetry{1};  // while the listener is not there yet
-// Seconds of silence after which the kernel asks whether the other end is there: firewalls forget a
-// connection on which nothing comes. It goes on asking for longer than anybody waits.
+// After so many seconds of silence the kernel probes the other end, because firewalls forget silent
+// connections. It goes on probing for longer than any timeout.
 constexpr int kSilence = 5;
 constexpr int kMostQuestions = 127;
 
@@ -122,8 +122,8 @@ FileDescriptor new_tcp_socket(int family, int flags) {
   return socket;
 }
 
-// A client that tries a free port of the ephemeral range again and again may be given that very
-// port as its own, and is then connected with itself (TCP's simultaneous open).
+// A client that tries a free port of the ephemeral range again and again may get that very port as
+// its own. Then it is connected with itself (TCP's simultaneous open).
 bool connected_with_itself(const FileDescriptor& socket) {
   const auto other = address_of(getpeername, socket);
   return other && to_string(*other) == to_string(local_address(socket));

@@ -47,21 +47,21 @@ Address local_address(const FileDescriptor& socket);
 std::string host_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
 
-// Connects, to the first of the host's addresses that answers: tries them side by side, and again
-// while one does not answer, nobody listens yet, unless somebody is known to have listened before
-// (`Fail`), or the name is not known.
-// Throws TimeoutError at the deadline, NetworkError where the name is still not known then,
-// DistributedError when it fails otherwise; all name the address and the cause.
+// Connects to the first of the host's addresses that answers. It tries them side by side, and tries
+// again if one does not answer, if no process listens yet (unless `Fail` says that one has listened
+// before), or if the name is not known. Throws TimeoutError at the deadline, NetworkError if the
+// name is still unknown then, DistributedError for other failures. All of them name the address and
+// the cause.
 enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline,
                            IfRefused refused = IfRefused::TryAgain);
 
-// Where nothing is heard of the other end for so long, a TCP connection counts as broken.
+// Makes a TCP connection count as broken after so much silence from the other end.
 void give_up_after(const FileDescriptor& socket, std::chrono::milliseconds silence);
 
-// What other machines are needed for: names, hosts of several addresses, networks that lose what
-// they carry. Set before main by networks/networks.cpp; nullptr in a program without, whose ranks
-// meet at an address of their one machine.
+// Functions that only jobs on several machines need: names, hosts with several addresses, networks
+// that lose bytes. networks/networks.cpp sets them before main. They are nullptr in a program
+// without that file, whose ranks meet at an address of their one machine.
 struct Networks {
   FileDescriptor (*connect)(const Address& address, Deadline deadline, IfRefused refused);
   // On none where the host has one address, or none of this machine's.
@@ -79,10 +79,10 @@ struct Networks {
 };
 inline constinit const Networks* networks = nullptr;
 
-// What connections are made of. A socket that asks, when it hears nothing for long, whether the
-// other end is there, and waits for no more bytes (Nagle): messages are written whole. What a
-// listener admits inherits that. Nothing where the machine lacks the family; throws where the
-// process has no file to spare.
+// Returns the socket from which every connection is made. It probes the other end after a long
+// silence, and sends at once without waiting for more bytes (no Nagle), because messages are
+// written whole. Connections that a listener accepts inherit this. Returns an empty descriptor if
+// the machine lacks the address family. Throws if the process may open no more files.
 FileDescriptor new_tcp_socket(int family, int flags = 0);
 bool connected_with_itself(const FileDescriptor& socket);
 
@@ -90,22 +90,23 @@ struct ConnectionLostError : DistributedError {  // the other end closed it, or 
   using DistributedError::DistributedError;
 };
 
-// Writes or reads exactly so many bytes. Throws TimeoutError or ConnectionLostError, which call the
+// Write or read exactly so many bytes. Throw TimeoutError or ConnectionLostError, which call the
 // other end `peer`.
 void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes, Deadline deadline,
                const char* peer);
 void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline,
               const char* peer);
 
-// What the system tells of other processes' sockets. Set before main by
-// processes/socket_owners.cpp; nullptr in a program without.
+// Questions about other processes' sockets. processes/socket_owners.cpp sets them before main; they
+// are nullptr in a program without that file.
 
-// The user whose process holds the other end of a TCP connection within this machine, or who has
-// connected a Unix socket; nothing where none does any more, or the system does not tell.
+// Returns the user whose process holds the other end of a TCP connection within this machine, or
+// has connected a Unix socket. Returns nothing if no process does any more, or the system does not
+// tell.
 using AskForUser = std::optional<uid_t> (*)(const FileDescriptor& socket);
 inline constinit AskForUser user_at_other_end = nullptr;
-// Who listens on a port of this machine, for the error that says it is taken: "python3 (process
-// 4711)"; "another program" where the system does not tell, as for other users' processes.
+// Returns the owner of a port of this machine, for the error that the port is taken: "python3
+// (process 4711)"; "another program" if the system does not tell, as for other users' processes.
 using AskForOwner = std::string (*)(int port);
 inline constinit AskForOwner port_owner = nullptr;
 

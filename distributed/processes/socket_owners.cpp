@@ -1,4 +1,4 @@
-// Who holds the sockets of this machine, by the kernel's tables.
+// Finds the owners of this machine's sockets in the kernel's tables.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -60,7 +60,8 @@ std::string as_in_table(const sockaddr_storage& address) {
   return text + word;
 }
 
-// What the links of /proc/PID/fd to the sockets that listen on a port read: "socket:[12345]".
+// Returns the text of the links /proc/PID/fd/N to the sockets that listen on a port:
+// "socket:[12345]".
 std::set<std::string> listening_sockets(int port) {
   std::set<std::string> sockets;
   for (const char* path : {kTcpTable, kTcp6Table})
@@ -99,7 +100,7 @@ std::optional<uid_t> user_of_peer(const FileDescriptor& socket) {
   const std::string there = as_in_table(other);
   for (const TcpSocket& row : tcp_sockets(own.ss_family == AF_INET6 ? kTcp6Table : kTcpTable))
     if (row.local == there && row.remote == here && row.inode != "0")
-      return row.user;  // 0: nobody holds it any more
+      return row.user;  // 0: no process holds it any more
   return {};
 }
 

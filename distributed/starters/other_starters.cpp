@@ -27,7 +27,7 @@ constexpr Starter kStarters[] = {
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", kStepTasks, "SLURM_LOCALID", nullptr, true},
 };
-// What one job's ranks have in common, and other jobs on the machine have not.
+// Variables whose value all ranks of a job share, and other jobs on the machine do not.
 constexpr const char* kJobIds[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
                                    "SLURM_JOB_ID"};
 

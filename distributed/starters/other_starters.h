@@ -1,4 +1,4 @@
-// What mpirun and srun tell the processes that they start.
+// Reads the variables that mpirun and srun set for the processes that they start.
 #pragma once
 
 #include <string>
