@@ -15,8 +15,8 @@
 namespace ringgrad {
 namespace {
 
-// For devices without a clock of their own: the host's, between moments when the stream has nothing
-// to do.
+// Times devices that have no clock of their own. It reads the host's clock at moments when the
+// stream has finished all its work.
 class HostTimer final : public DeviceTimer {
  public:
   explicit HostTimer(Stream stream) : stream_(stream) {
@@ -55,7 +55,7 @@ constinit Allocator allocator = {allocate_from_system, deallocate_to_system};
 thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
 
 Stream& guarded(Device device) {
-  // Which throws.
+  // check_device() throws here, because no such device exists.
   if (device.index < 0 || device.index >= kMaxDevices) check_device("device", device);
   return guarded_streams[static_cast<int>(device.type)][device.index];
 }

@@ -19,11 +19,11 @@ struct Device {
   int8_t index = 0;
 
   Device() = default;
-  // An index that does not fit, and that no device has, becomes -1.
+  // An index that does not fit becomes -1, which is the index of no device.
   Device(DeviceType type, int index = 0)
       : type(type), index(static_cast<int8_t>(index >= 0 && index <= INT8_MAX ? index : -1)) {}
-  // Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws DeviceError on anything else; does not ask
-  // whether it exists.
+  // Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws DeviceError on anything else. It does not check
+  // that the device exists.
   Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}
 
@@ -35,37 +35,39 @@ struct Device {
 const char* name(DeviceType type);  // "cpu"
 std::ostream& operator<<(std::ostream& out, Device device);
 
-// How many devices of a type exist now. Thread-safe.
+// Returns the number of devices of a type that exist now. Thread-safe.
 int device_count(DeviceType type);
 
-// Why there is no device of a type, for people: "CUDA driver version is insufficient for CUDA
-// runtime version". REQUIRES: device_count(type) == 0.
+// Returns a message for the user that says why there is no device of a type, for example "CUDA
+// driver version is insufficient for CUDA runtime version". REQUIRES: device_count(type) == 0.
 std::string why_no_device(DeviceType type);
 
-// Throws DeviceError, naming what exists, unless `device` does.
+// Throws DeviceError unless `device` exists. The message names the devices that do.
 void check_device(const char* operation, Device device);
 
-// The number of CPU cores this process may use (its affinity mask, or RINGGRAD_THREADS where set).
+// Returns the number of CPU cores that this process may use: RINGGRAD_THREADS if set, otherwise the
+// size of its affinity mask.
 int cpu_cores();
 
-// A stream is the ordered queue on which a device executes kernels, and every kernel receives the
-// one it must use. On CUDA the handle is a cudaStream_t; on the CPU it is the logical device's
-// ThreadPool and work runs at once.
+// A stream is the ordered queue on which a device executes kernels. Every kernel receives the
+// stream that it must use. On CUDA the handle is a cudaStream_t. On the CPU it is the logical
+// device's ThreadPool, and work runs at once.
 struct Stream {
   Device device;
   void* handle = nullptr;
   bool operator==(const Stream&) const = default;
 };
 
-// The stream on which this thread's operations on `device` run: the device's default stream, or the
-// innermost StreamGuard's. Throws DeviceError when the device does not exist.
+// Returns the stream on which this thread's operations on `device` run. This is the innermost
+// StreamGuard's stream, or else the device's default stream. Throws DeviceError if the device does
+// not exist.
 Stream current_stream(Device device);
 
-// Blocks until everything queued on the stream is done. item<T>() and copies to the host are built
-// on it.
+// Blocks until everything queued on the stream is done. item<T>() and copies to the host rely on
+// it.
 void synchronize(Stream stream);
 
-// Makes `stream` the current one of its device for this thread, for the guard's lifetime.
+// Makes `stream` the current stream of its device in this thread while the guard lives.
 class StreamGuard {
  public:
   explicit StreamGuard(Stream stream);

@@ -1,5 +1,5 @@
-// Element types: the two 16-bit floating ones as storage, the names of all of them, and the one way
-// to go from a DType at run time to a C++ type at compile time.
+// Element types: float16 and bfloat16 as storage types, the names of all dtypes, and the visitors
+// that turn a DType at run time into a C++ type at compile time.
 #pragma once
 
 #include <bit>
@@ -16,8 +16,8 @@
 namespace ringgrad {
 
 // ---- float16 and bfloat16 -----------------------------------------------------------------------
-// Kernels load them as float, compute in float and store back. Bit layouts equal CUDA's __half and
-// __nv_bfloat16. Conversions round to nearest, ties to even; NaN stays NaN.
+// Kernels load these types as float, compute in float and store the result back. Their bit layouts
+// equal CUDA's __half and __nv_bfloat16. Conversions round to nearest, ties to even; NaN stays NaN.
 
 // IEEE 754 binary16: 5 exponent bits, 10 of mantissa. Largest finite value 65504.
 struct float16 {
@@ -39,7 +39,7 @@ struct bfloat16 {
 
   static uint16_t from_float(float value) {
     const uint32_t x = std::bit_cast<uint32_t>(value);
-    // Quiet the NaN.
+    // Makes the NaN quiet. Otherwise dropping its lower bits could turn it into infinity.
     if ((x & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((x >> 16) | 0x40u);
     return static_cast<uint16_t>((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
   }
@@ -80,8 +80,8 @@ enum class DType : uint8_t { Float32, Float64, BFloat16, Float16, Int64, Int32, 
 size_t itemsize(DType dtype);   // bytes of one element
 const char* name(DType dtype);  // "float32"
 bool is_floating(DType dtype);  // float32, float64, bfloat16, float16
-// The dtype in which 16-bit floats are summed and per-channel values are kept: float32, or float64
-// for float64.
+// Returns the dtype in which 16-bit floats are summed and per-channel values are kept. It is
+// float64 for float64 and float32 for all others.
 DType accumulator_dtype(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 [[noreturn]] void throw_unsupported_dtype(const char* operation, DType dtype, const char* expected);
@@ -112,13 +112,14 @@ inline constexpr DType dtype_of = [] {
 template <class T>
 inline constexpr bool kIs16Bit = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 
-// The type in which values of T are computed and summed: 16-bit floats use float, bool uses int64.
+// Accumulator<T> is the type in which values of T are computed and summed. 16-bit floats use float,
+// and bool uses int64.
 template <class T>
 using Accumulator =
     std::conditional_t<kIs16Bit<T>, float, std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
 
-// Calls body.operator()<T>() with the C++ type of `dtype`. Throws DTypeError in the name of
-// `operation` for others.
+// Calls body.operator()<T>() with the C++ type of a floating `dtype`. Throws DTypeError in the name
+// of `operation` for any other dtype.
 //   visit_floating("softmax", x.dtype(), [&]<class T>() { ... });
 template <class Body>
 decltype(auto) visit_floating(const char* operation, DType dtype, Body&& body) {
@@ -142,7 +143,7 @@ decltype(auto) visit_dtype(const char* operation, DType dtype, Body&& body) {
   }
 }
 
-// The same for every dtype but bool.
+// Does the same for every dtype except bool.
 template <class Body>
 decltype(auto) visit_number(const char* operation, DType dtype, Body&& body) {
   if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");

@@ -1,9 +1,9 @@
-// Errors are values with names: one exception type per kind of mistake, and a message that says
-// `operation: what is wrong, the values, what was expected`. Nothing in the library exits; it
-// prints warnings only.
+// Error types. Each kind of mistake has its own exception type. A message has the form `operation:
+// what is wrong, the values, what was expected`. Nothing in the library exits, and it prints only
+// warnings.
 //
-// The macros CHECK and ASSERT live in core/base/check.h, which no header includes, so that a
-// program using the library keeps its own macros of that name.
+// The macros CHECK and ASSERT are in core/base/check.h, which no header includes. A program that
+// uses the library therefore keeps its own macros of those names.
 #pragma once
 
 #include <stdexcept>
@@ -43,24 +43,24 @@ struct NotImplementedError : Error {  // the kernel has no implementation on thi
 struct IoError : Error {  // a file is missing, unreadable, or the disk is full
   using Error::Error;
 };
-struct DataError : IoError {  // a file was read, and what it holds is damaged or hostile
+struct DataError : IoError {  // a file was read, and its content is damaged or hostile
   using IoError::IoError;
 };
-// A host is not known, does not answer, or has not what was asked for.
+// A host is unknown, does not answer, or does not have what was requested.
 struct NetworkError : IoError {
   using IoError::IoError;
 };
-// The system gives this process no more of something; names the limit to raise.
+// The system refuses this process more of a resource. The message names the limit to raise.
 struct LimitError : Error {
   using Error::Error;
 };
 struct CudaError : Error {  // a call of the CUDA runtime or of a library on top of it failed
   using Error::Error;
 };
-struct OutOfMemoryError : Error {  // names the operation, the bytes asked for and what holds memory
+struct OutOfMemoryError : Error {  // names the operation, the bytes requested and what holds memory
   using Error::Error;
 };
-// A peer died, disagreed or sent nonsense; names rank and operation.
+// A peer died, disagreed or sent invalid data. The message names the rank and the operation.
 struct DistributedError : Error {
   using Error::Error;
 };
@@ -68,8 +68,8 @@ struct TimeoutError : DistributedError {  // a wait outlasted its deadline; name
   using DistributedError::DistributedError;
 };
 
-// Names the operation its thread is in, for messages raised far below it (out of memory, a stale
-// saved tensor). Costs two stores to thread-local memory.
+// Names the operation that this thread runs. Errors raised far below it (out of memory, a stale
+// saved tensor) use the name. Costs two stores to thread-local memory.
 class OpScope {
  public:
   explicit OpScope(const char* name) : previous_(current) { current = name; }

@@ -17,8 +17,8 @@ Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DT
   return Tensor(std::move(storage), shape, strides, 0, dtype, channel_blocked);
 }
 
-// x = value. The channels beyond C of the channel-blocked layout must stay zero, which a copy sees
-// to.
+// Sets x to the value. In the channel-blocked layout the channels beyond C must stay zero. A copy
+// keeps them zero, so those tensors are filled by a copy.
 void fill(const Tensor& x, Scalar value) {
   if (!x.is_channel_blocked() || value.to<double>() == 0) {
     kernels::fill(x, value);
@@ -46,8 +46,8 @@ bool overlap_partly(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
-  // The number of bytes must fit: a hostile or mistaken shape is an error here, not a small
-  // allocation.
+  // The number of bytes must fit into its type. Otherwise a hostile or mistaken shape would become
+  // a small allocation instead of an error.
   int64_t elements = 1;
   for (int64_t size : shape) {
     CHECK_AS(ShapeError, size >= 0, "empty: shape ", shape, " has a negative size");
@@ -176,8 +176,8 @@ void copy_(const Tensor& destination, const Tensor& source) {
         " have memory in common, expected none: some elements would be overwritten before they are "
         "read; copy from another copy of the source");
   begin_write("copy_", destination);
-  // A kernel runs where its first tensor lives. From a device to the host the device's kernel must
-  // do the work, so the source's slot is asked for by running on the source's side.
+  // A kernel runs on the device of its first tensor. When a device copies to the host, that
+  // device's kernel must do the work. copy_to_host therefore takes the source first.
   if (destination.device().is_cpu() && !source.device().is_cpu())
     kernels::copy_to_host(source, destination);
   else

@@ -1,4 +1,5 @@
-// New tensors. None of these is part of the autograd graph; mark a leaf with set_requires_grad().
+// Creates tensors. None of these is part of the autograd graph; mark a leaf with
+// set_requires_grad().
 #pragma once
 
 #include <vector>
@@ -7,10 +8,10 @@
 
 namespace ringgrad {
 
-// Uninitialised. Throws ShapeError on a negative size or a layout of images for other than 4
-// dimensions, DeviceError, OutOfMemoryError.
+// The elements are uninitialised. Throws ShapeError if a size is negative or if an image layout is
+// given for other than 4 dimensions, DeviceError, OutOfMemoryError.
 Tensor empty(const Shape& shape, TensorOptions options = {});
-// Same shape, dtype, device; same order in memory where x is dense.
+// Takes shape, dtype and device from x, and also the order in memory if x is dense.
 Tensor empty_like(const Tensor& x);
 Tensor empty_like(const Tensor& x, DType dtype);
 
@@ -31,13 +32,13 @@ Tensor arange(Scalar begin, Scalar end, Scalar step = 1);
 Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options = {});
 Tensor eye(Int64 rows, Int64 columns, TensorOptions options = {});  // ones on the diagonal
 inline Tensor eye(Int64 n, TensorOptions options = {}) { return eye(n, n, options); }
-// A view of memory that stays the caller's, contiguous, on the CPU; `release` runs when the last
+// Returns a contiguous CPU tensor over memory that the caller keeps. `release` runs when the last
 // handle is gone.
 Tensor from_blob(
     void* data, const Shape& shape, DType dtype = DType::Float32,
     std::function<void()> release = [] {});
 
-// A copy of host values, row-major; throws ShapeError unless there are shape.numel() of them.
+// Copies host values in row-major order. Throws ShapeError unless there are shape.numel() values.
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = {});
 template <class T>
@@ -51,22 +52,23 @@ Tensor tensor(const std::vector<T>& values, Device device = {}) {  // 1-D
 template <class T>
 std::vector<T> to_vector(const Tensor& x);
 
-// In place, without history; see begin_write() in core/tensor.h. The source may not overlap the
-// destination.
+// Writes in place, without history; see begin_write() in core/tensor.h.
 void fill_(const Tensor& x, Scalar value);
-// Same shape; converts dtype, crosses devices, reorders. A copy to the host is there on return.
+// The shapes are equal. The tensors do not overlap, unless each element lies exactly on its
+// counterpart. Converts the dtype, crosses devices and reorders elements. A copy to the host is
+// complete on return.
 void copy_(const Tensor& destination, const Tensor& source);
 
-// The same elements, contiguous, with another dtype, device or layout; without history.
+// Returns a contiguous copy with another dtype, device or layout, without history.
 Tensor copy_of(const Tensor& x, TensorOptions options);
 
-// x itself where it is on the device, else a copy there; without history.
+// Returns x if it is on the device, and otherwise a copy there, without history.
 Tensor on_device(const Tensor& x, Device device);
 
-// A contiguous strided copy of x, or x itself where it is one already; without history.
+// Returns x if it is contiguous and strided, and otherwise such a copy, without history.
 Tensor as_contiguous(const Tensor& x);
 
-// x itself where it has the dtype, or is undefined, else a contiguous copy; without history.
+// Returns x if it has the dtype or is undefined, and otherwise a contiguous copy, without history.
 Tensor in_dtype(const Tensor& x, DType dtype);
 
 }  // namespace ringgrad

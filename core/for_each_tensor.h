@@ -1,7 +1,7 @@
-// The tensors inside a value, for wrappers of functions that take and return more than one: a
-// Tensor; a tuple, pair, array, vector or optional of such; a struct of up to eight public members.
-// Numbers, enumerations and strings are passed over; other types do not compile, because their
-// tensors would be overlooked.
+// Visits the tensors inside a value. Wrappers of functions that take and return several tensors use
+// it. A value may be a Tensor; a tuple, pair, array, vector or optional of values; or a struct of
+// up to eight public members. Numbers, enumerations and strings are skipped. Other types do not
+// compile, because their tensors would be overlooked.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ constexpr size_t count_members() {
     return count_members<T, N - 1>();
 }
 
-// f(member, …) of a struct.
+// Calls f(member, …) with all members of a struct.
 template <class T, class F>
 void with_members(T& value, const F& f) {
   constexpr size_t n = count_members<std::remove_const_t<T>>();
@@ -81,8 +81,8 @@ inline constexpr bool is_optional<std::optional<T>> = true;
 
 }  // namespace detail
 
-// f(tensor) for each of them, in order; where `value` is not const it may assign to them. Undefined
-// ones are visited.
+// Calls f(tensor) for each tensor, in order. If `value` is not const, f may assign to it. Undefined
+// tensors are visited, too.
 template <class T, class F>
 void for_each_tensor(T& value, const F& f) {
   using Value = std::remove_const_t<T>;

@@ -1,6 +1,6 @@
-// Random numbers of its own for a part of a computation: while a scope lives, default_generator()
-// of the generator's device is this generator, in this thread. So parts that run beside each other,
-// or one after the other, draw what they would draw alone.
+// Gives part of a computation its own random numbers. While a scope lives, default_generator() in
+// this thread returns the scope's generator for that generator's device. Parts that run side by
+// side or one after the other therefore draw the same numbers as each would draw alone.
 #pragma once
 
 #include "ringgrad/core/random.h"
@@ -9,14 +9,14 @@ namespace ringgrad {
 
 class GeneratorScope {
  public:
-  // The generator must outlive the scope. Scopes of a thread end in the reverse of their order.
+  // The generator must outlive the scope. Scopes of a thread must end in reverse order.
   explicit GeneratorScope(Generator& generator) : before_(innermost_), generator_(generator) {
     innermost_ = this;
   }
   ~GeneratorScope() { innermost_ = before_; }
   GeneratorScope(const GeneratorScope&) = delete;
 
-  // This thread's for the device; nullptr: none.
+  // Returns this thread's generator for the device, or nullptr if no scope sets one.
   static Generator* find(Device device) {
     for (const GeneratorScope* scope = innermost_; scope; scope = scope->before_)
       if (scope->generator_.state().device() == device) return &scope->generator_;

@@ -1,4 +1,4 @@
-// Kernels that every device makes of others.
+// Kernels that are composed of other kernels and so run on every device.
 #include "ringgrad/core/kernels/classifier_kernels.h"
 
 #include <atomic>

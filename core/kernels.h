@@ -1,26 +1,28 @@
 // THE CONTRACT: every primitive that a device must provide, with its formula, shapes and
-// requirements. Those that train a convolutional classifier are in kernels/classifier_kernels.h.
+// requirements. kernels/classifier_kernels.h has the primitives that train a convolutional
+// classifier.
 //
-// Rules that hold for all of them
-//   * Outputs come first and are allocated by the caller. All tensors are on one device (copies
-//     excepted).
-//   * Shapes in brackets. "Row-wise" kernels see [N, C] contiguous; the caller has brought the
+// Rules for all kernels
+//   * Outputs come first and are allocated by the caller. All tensors are on one device, except in
+//     copies.
+//   * Shapes are in brackets. "Row-wise" kernels take contiguous [N, C]; the caller has moved the
 //     dimension to the end.
-//   * Elementwise kernels: every tensor has the same shape (the caller expands: stride 0) and dtype
-//     unless said otherwise, any strides; or all are channel-blocked. An output may be the very
-//     same array as an input.
-//   * 16-bit floating types are computed and accumulated in float32 (except in pooling's backward:
-//     where windows overlap, a pixel's gradients are added one by one in the 16-bit type, rounded
-//     after each); float32 sums use float32 partial sums of at most a few thousand terms, combined
-//     in a fixed order that does not depend on the number of threads. (Products of matrices and
-//     convolutions combine theirs in float32 again, and on some devices add all terms of an output
-//     one by one, as index_add and scatter_add do.)
-//   * kVendorToo: a vendor's library may do it as well. No output is among the inputs or read, so
-//     that both may be run to see which is faster; an argument for which that does not hold says
-//     what takes its place then: when_timed(). (Not max pooling: libraries remember where the
-//     maximum was in ways of their own.)
-//   * Zero elements are fine everywhere. Callers (autograd/ops) have validated shapes and dtypes:
-//     kernels ASSERT, and throw DTypeError where they have nothing for a dtype.
+//   * In elementwise kernels every tensor has the same shape (the caller expands it: stride 0). It
+//     also has the same dtype unless the kernel says otherwise. Either strides are arbitrary, or
+//     all tensors are channel-blocked. An output may be the same array as an input.
+//   * 16-bit floating types are computed and accumulated in float32. Pooling's backward is the
+//     exception: where windows overlap, a pixel's gradients are added one by one in the 16-bit
+//     type, rounded after each.
+//   * float32 sums use float32 partial sums of at most a few thousand terms. They are combined in a
+//     fixed order that does not depend on the number of threads. Matrix products and convolutions
+//     combine their partial sums in float32, too. On some devices they add all terms of an output
+//     one by one, as index_add and scatter_add do.
+//   * kVendorToo marks kernels that a vendor's library may implement as well. Autotuning runs both
+//     implementations to see which is faster. So no output may be an input or be read. If an
+//     argument breaks this rule, when_timed() gives its replacement. Max pooling is not marked,
+//     because libraries store the maximum's position in their own formats.
+//   * Tensors without elements are allowed everywhere. The callers (autograd/ops) have validated
+//     shapes and dtypes. Kernels only ASSERT, and throw DTypeError if they do not support a dtype.
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 
@@ -28,26 +30,26 @@
 
 namespace ringgrad::kernels {
 
-// As in classifier_kernels.h.
+// KERNEL is defined as in classifier_kernels.h.
 #define KERNEL(name, arguments, ...) \
   inline constinit Kernel<void arguments __VA_OPT__(, ) __VA_ARGS__> name { #name }
 
 // ---- elementwise arithmetic: any dtype but bool -------------------------------------------------
 KERNEL(sub, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(mul, (const Tensor& y, const Tensor& a, const Tensor& b));
-// -dy a / b².
+// db = -dy a / b².
 KERNEL(div_backward, (const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
-// NaN wins.
+// If one argument is NaN, the result is NaN.
 KERNEL(maximum, (const Tensor& y, const Tensor& a, const Tensor& b));
-// da = 0 where a < b, dy/2 where equal, else (a > b, or one of them is NaN) dy; db the other way
-// round.
+// da = 0 where a < b, dy / 2 where a == b, and dy where a > b or either is NaN. db is the mirror
+// image.
 KERNEL(maximum_backward,
        (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
-// NaN wins, here too.
+// If one argument is NaN, the result is NaN.
 KERNEL(minimum, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(minimum_backward,
        (const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a, const Tensor& b));
-// x > 0 ? x : w x.
+// y = x > 0 ? x : w x.
 KERNEL(prelu, (const Tensor& y, const Tensor& x, const Tensor& w));
 KERNEL(prelu_backward,
        (const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& w));
@@ -55,80 +57,80 @@ KERNEL(prelu_backward,
 // ---- comparisons, and the choice they make: any dtype -------------------------------------------
 KERNEL(less, (const Tensor& y, const Tensor& a, const Tensor& b));
 KERNEL(less_equal, (const Tensor& y, const Tensor& a, const Tensor& b));
-// c != 0 ? a : b, c of their dtype.
+// y = c != 0 ? a : b. c has the same dtype as a and b.
 KERNEL(where, (const Tensor& y, const Tensor& c, const Tensor& a, const Tensor& b));
 
 // ---- elementwise functions: floating dtypes -----------------------------------------------------
 KERNEL(exp, (const Tensor& y, const Tensor& x));
 KERNEL(log, (const Tensor& y, const Tensor& x));
-// log(1 + x).
+// y = log(1 + x).
 KERNEL(log1p, (const Tensor& y, const Tensor& x));
-// dy / (1 + x).
+// dx = dy / (1 + x).
 KERNEL(log1p_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(sin, (const Tensor& y, const Tensor& x));
 KERNEL(sin_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(cos, (const Tensor& y, const Tensor& x));
 KERNEL(cos_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(sqrt, (const Tensor& y, const Tensor& x));
-// dy / (2 y).
+// dx = dy / (2 y).
 KERNEL(sqrt_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 KERNEL(abs, (const Tensor& y, const Tensor& x));
-// dy sign(x); 0 at 0, NaN at NaN.
+// dx = dy sign(x); 0 at 0, NaN at NaN.
 KERNEL(abs_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
 KERNEL(pow, (const Tensor& y, const Tensor& x, double exponent));
-// dy exponent x^(exponent - 1); 0 where exponent is 0.
+// dx = dy exponent x^(exponent - 1), and 0 if the exponent is 0.
 KERNEL(pow_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double exponent));
 // NaN stays NaN.
 KERNEL(clamp, (const Tensor& y, const Tensor& x, double low, double high));
-// dy where low < x < high, else 0.
+// dx = dy where low < x < high, else 0.
 KERNEL(clamp_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& x, double low, double high));
-// x > 0 ? x : slope x.
+// y = x > 0 ? x : slope x.
 KERNEL(leaky_relu, (const Tensor& y, const Tensor& x, double slope));
 KERNEL(leaky_relu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double slope));
-// x > 0 ? x : alpha (e^x - 1).
+// y = x > 0 ? x : alpha (e^x - 1).
 KERNEL(elu, (const Tensor& y, const Tensor& x, double alpha));
 KERNEL(elu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double alpha));
-// log(1 + e^(beta x)) / beta, without overflow.
+// y = log(1 + e^(beta x)) / beta, without overflow.
 KERNEL(softplus, (const Tensor& y, const Tensor& x, double beta));
 KERNEL(softplus_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, double beta));
-// 1 / (1 + e^-x), without overflow.
+// y = 1 / (1 + e^-x), without overflow.
 KERNEL(sigmoid, (const Tensor& y, const Tensor& x));
-// dy y (1 - y).
+// dx = dy y (1 - y).
 KERNEL(sigmoid_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 KERNEL(tanh, (const Tensor& y, const Tensor& x));
-// dy (1 - y²).
+// dx = dy (1 - y²).
 KERNEL(tanh_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
-// x Φ(x), exact (Hendrycks & Gimpel 2016).
+// y = x Φ(x), exact (Hendrycks & Gimpel 2016).
 KERNEL(gelu, (const Tensor& y, const Tensor& x));
 KERNEL(gelu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// x sigmoid(x).
+// y = x sigmoid(x).
 KERNEL(silu, (const Tensor& y, const Tensor& x));
 KERNEL(silu_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// x tanh(log(1 + e^x)), without overflow (Misra 2019).
+// y = x tanh(log(1 + e^x)), without overflow (Misra 2019).
 KERNEL(mish, (const Tensor& y, const Tensor& x));
 KERNEL(mish_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// x Φ(x) with Φ(x) = sigmoid(2 √(2/π) (x + 0.044715 x³)).
+// y = x Φ(x) with Φ(x) = sigmoid(2 √(2/π) (x + 0.044715 x³)).
 KERNEL(gelu_tanh, (const Tensor& y, const Tensor& x));
 KERNEL(gelu_tanh_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// x clamp(x + 3, 0, 6) / 6; dx = 0 up to -3, dy from 3 on, else dy (x / 3 + 1/2).
+// y = x clamp(x + 3, 0, 6) / 6. dx = 0 for x <= -3, dy for x >= 3, and dy (x / 3 + 1/2) between.
 KERNEL(hardswish, (const Tensor& y, const Tensor& x));
 KERNEL(hardswish_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x));
-// Whole numbers; round: of halves the even one.
+// These give whole numbers. round() takes halves to the even number.
 KERNEL(floor, (const Tensor& y, const Tensor& x));
 KERNEL(ceil, (const Tensor& y, const Tensor& x));
 KERNEL(round, (const Tensor& y, const Tensor& x));
 KERNEL(trunc, (const Tensor& y, const Tensor& x));
-// -1, 0 or 1; 0 of NaN.
+// y = -1, 0 or 1; 0 if x is NaN.
 KERNEL(sign, (const Tensor& y, const Tensor& x));
-// Huber's loss (1964) / scale: x²/2 where |x| <= delta, else delta (|x| - delta/2).
-// dx = dy x / scale, x not beyond ±delta. The scale is 1 or delta, and nothing overflows but the
-// result.
+// Huber's loss (1964) / scale: x²/2 where |x| <= delta, else delta (|x| - delta/2). dx = dy x /
+// scale, with x clamped to ±delta. The scale is 1 or delta. Nothing overflows unless the result
+// does.
 KERNEL(huber, (const Tensor& y, const Tensor& x, double delta, double scale));
 KERNEL(huber_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& x, double delta, double scale));
-// Binary cross entropy of probabilities x and targets t, both in [0, 1], logarithms below -100
-// being -100. 1e-12F is PyTorch's float32 number, for float64, too:
+// Binary cross entropy of probabilities x and targets t, both in [0, 1]. Logarithms below -100
+// count as -100. 1e-12F is PyTorch's float32 constant, also used for float64.
 //   -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12F)
 KERNEL(bce, (const Tensor& y, const Tensor& x, const Tensor& t));
 KERNEL(bce_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
@@ -139,72 +141,72 @@ KERNEL(bce_with_logits_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t));
 
 // ---- reductions ---------------------------------------------------------------------------------
-// y = Σ (x - mean)² over these dimensions, in double. x floating, any strides; y and mean float64,
-// of one shape and contiguous; an undefined mean is 0.
+// y = Σ (x - mean)² over these dimensions, in double. x is floating and has any strides. y and mean
+// are float64, contiguous and of one shape. An undefined mean is 0.
 KERNEL(squared_deviations, (const Tensor& y, const Tensor& x, const Tensor& mean));
-// y[] = sum of x², x floating and contiguous; y float32 (float64 for float64 x).
+// y[] = Σ x². x is floating and contiguous. y is float64 for float64 x, and float32 otherwise.
 KERNEL(sum_squares, (const Tensor& y, const Tensor& x));
-// record[] = min(record, base + i) over the i for which x[i] is NaN or infinite. record int64, x
-// floating, contiguous.
+// record[] = min(record, base + i) over all i for which x[i] is NaN or infinite. record is int64. x
+// is floating and contiguous.
 KERNEL(find_not_finite, (const Tensor& record, const Tensor& x, int64_t base));
-// x [O, N, I], y and index (int64) [O, I], all contiguous: the largest (smallest) over N and where
-// it is, the first of equals; a NaN wins. REQUIRES: N >= 1.
+// x [O, N, I], y and index (int64) [O, I], all contiguous. y is the largest (smallest) element
+// along N, and index its position, the first of equals. NaN wins. REQUIRES: N >= 1.
 KERNEL(max, (const Tensor& y, const Tensor& index, const Tensor& x));
 KERNEL(min, (const Tensor& y, const Tensor& index, const Tensor& x));
-// x and y [O, N, I] contiguous: y[n] = x[0] + … + x[n], with `reverse` x[n] + … + x[N - 1]. Any
-// dtype but bool.
+// x and y [O, N, I], contiguous. y[n] = x[0] + … + x[n]; with `reverse`, y[n] = x[n] + … + x[N -
+// 1]. Any dtype except bool.
 KERNEL(cumsum, (const Tensor& y, const Tensor& x, bool reverse));
-// x [O, N, I] and index (int64) [O, K, I] contiguous: x[index[0]], x[index[1]], … along N are the
-// first K of its sorted elements, equals in the order in which they were; a NaN counts as larger
-// than all others. K = N; on the CPU K <= N.
+// x [O, N, I] and index (int64) [O, K, I], contiguous. x[index[0]], x[index[1]], … are the first K
+// sorted elements along N. The sort is stable, and NaN counts as larger than all numbers. K = N;
+// the CPU also takes K < N.
 KERNEL(argsort, (const Tensor& index, const Tensor& x, bool descending));
 
 // ---- batch normalisation and max pooling in one pass --------------------------------------------
-// y [N, C, H / window, W / window] = the largest of batch_norm_apply's in each square of `window`
-// pixels side by side, in one pass over images as LayoutPolicy::pool2d says. index: where that is,
-// the first of equals, before they are rectified and rounded, as max_pool2d's;  winners: x there.
-// Backward's sums are batch_norm_backward_reduce of dy, winners and y.
+// Batch normalisation and max pooling in one pass. y [N, C, H / window, W / window] is the largest
+// batch_norm_apply() value in each square of `window` pixels. The squares do not overlap, and the
+// images have the layout that LayoutPolicy::pool2d gives. index has that pixel's position, the
+// first of equals before rectifying and rounding, in max_pool2d's format. winners has x at that
+// position. batch_norm_backward_reduce of dy, winners and y gives the sums for backward.
 KERNEL(batch_norm_max_pool,
        (const Tensor& y, const Tensor& winners, const Tensor& index, const Tensor& x,
         const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias, double eps,
         bool relu, int64_t window));
-// dx as batch_norm_backward_apply's, for the g that max_pool2d_backward makes of dy where y > 0
-// (without relu, where y is undefined: of all of dy).
+// dx is batch_norm_backward_apply()'s for the g that max_pool2d_backward makes of dy where y > 0.
+// Without relu y is undefined, and g is made of all of dy.
 KERNEL(batch_norm_max_pool_backward,
        (const Tensor& dx, const Tensor& dy, const Tensor& index, const Tensor& x, const Tensor& y,
         const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& sum_dy,
         const Tensor& sum_dy_xhat, double eps, double count, int64_t window));
 
 // ---- row-wise: x, y [N, C] contiguous, C >= 1 ---------------------------------------------------
-// Layer normalisation (Ba et al. 2016): y = weight (x - mean) rstd + bias; mean, rstd [N]; weight,
-// bias [M] or undefined. weight and bias have `groups` parts of equal size, and row n uses part n
-// mod groups. Each number of a part serves the same number of neighbouring columns: with M = C one
-// column each, or all pixels of a channel (Wu & He 2018). All four, dweight and dbias are in the
-// accumulation type.
+// Layer normalisation (Ba et al. 2016): y = weight (x - mean) rstd + bias. mean, rstd [N]; weight,
+// bias [M] or undefined. weight and bias have `groups` parts of equal size; row n uses part n mod
+// groups. Each number of a part serves the same number of neighbouring columns. With M = C that is
+// one column each; in group normalisation (Wu & He 2018) it is all pixels of a channel. These four,
+// dweight and dbias have the accumulation dtype.
 KERNEL(layer_norm, (const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                     const Tensor& weight, const Tensor& bias, int64_t groups, double eps));
 KERNEL(layer_norm_backward, (const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                              const Tensor& dy, const Tensor& x, const Tensor& mean,
                              const Tensor& rstd, const Tensor& weight, int64_t groups));
-// y = e^(x - m) / sum_c e^(x - m), m = max_c x.
-// log_softmax is its logarithm, computed as x - m - log(sum).
+// y = e^(x - m) / Σ_c e^(x - m), m = max_c x. log_softmax is its logarithm, computed as x - m -
+// log(Σ_c e^(x - m)).
 KERNEL(softmax, (const Tensor& y, const Tensor& x));
-// y (dy - Σ dy y).
+// dx = y (dy - Σ dy y).
 KERNEL(softmax_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 KERNEL(log_softmax, (const Tensor& y, const Tensor& x));
-// dy - e^y Σ dy.
+// dx = dy - e^y Σ dy.
 KERNEL(log_softmax_backward, (const Tensor& dx, const Tensor& dy, const Tensor& y));
 
-// cross_entropy for x that already holds log-probabilities, without smoothing: loss[n] = -u[t] x[n,
-// t].
+// Cross entropy of log-probabilities x, without smoothing: loss[n] = -u[t] x[n, t].
 KERNEL(nll_loss, (const Tensor& loss, const Tensor& weight, const Tensor& x, const Tensor& t,
                   const Tensor& class_weight, int64_t ignore_index));
 KERNEL(nll_loss_backward, (const Tensor& dx, const Tensor& scale, const Tensor& t,
                            const Tensor& class_weight, int64_t ignore_index));
 
 // ---- indexing: index is int64 with values in [0, N), all contiguous, any dtype ------------------
-// Values outside are never read or written: what they would give stays as it was (the operations
-// refuse them earlier).
+// A value outside is never used to read or write memory; the element that it would produce keeps
+// its old content. The operations refuse such values earlier.
 // x [O, N, I], index [M], y [O, M, I]:  y[o, j, i] = x[o, index[j], i].
 KERNEL(index_select, (const Tensor& y, const Tensor& x, const Tensor& index));
 // dx[o, index[j], i] += dy[o, j, i], in the order of j.
@@ -215,16 +217,16 @@ KERNEL(gather, (const Tensor& y, const Tensor& x, const Tensor& index));
 KERNEL(scatter_add, (const Tensor& dx, const Tensor& dy, const Tensor& index));
 
 // ---- random numbers: Philox4x32-10 (Salmon et al. 2011), see core/random.h for the exact stream -
-// x int64, contiguous: element i is low + a number in [0, range), each with the same probability.
-// REQUIRES: range >= 1.
+// x is int64 and contiguous. Element i is low plus a uniform number in [0, range). REQUIRES: range
+// >= 1.
 KERNEL(randint, (const Tensor& x, const Tensor& state, int64_t low, uint64_t range));
-// y = x / (1 - p) where element i's 32 random bits are >= p 2^32, else 0. The same call with dy
-// gives dx: no mask is kept.
+// y = x / (1 - p) where element i's 32 random bits are >= p 2^32, else 0. No mask is kept: the same
+// call with dy gives dx.
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
 
 // ---- optimizers, over flat arrays [n] -----------------------------------------------------------
-// lr and step are as sgd_step's. The three below take their weight decay from the gradient, g +=
-// weight_decay param, as Adam does, and an undefined array where an option makes it needless.
+// lr and step are as in sgd_step. The three kernels below apply weight decay to the gradient as
+// Adam does: g += weight_decay param. An array that the options make needless is undefined.
 struct RmspropStepOptions {
   double alpha = 0.99;
   double eps = 1e-8;

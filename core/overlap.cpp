@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-// Bounds the places of elements, counted from the first element in memory.
+// First and last offset of a tensor's elements, counted from its first element in memory.
 struct Extent {
   int64_t first = 0;
   int64_t last = 0;
@@ -22,7 +22,7 @@ Extent extent(const Tensor& x) {
   return e;
 }
 
-// Calls place(p) for the place of each element until it returns false.
+// Calls place(p) with the offset of each element until place returns false.
 template <class Place>
 bool for_each_place(const Tensor& x, const Place& place) {
   if (x.is_channel_blocked()) {
@@ -91,8 +91,8 @@ bool have_memory_in_common(const Tensor& a, const Tensor& b) {
   if (begin_a >= end_b || begin_b >= end_a) return false;
   if (a.flat_numel() > 0 && b.flat_numel() > 0) return true;
 
-  // Both are counted from the first address on, in units of which the size of each element is a
-  // multiple.
+  // Places are counted from the lower address, in a unit that divides both element sizes and the
+  // distance between the tensors.
   const int64_t begin = std::min(begin_a, begin_b);
   const int64_t unit = std::gcd(std::gcd(size_a, size_b), at_a - at_b);
   std::vector<bool> taken(static_cast<size_t>((std::max(end_a, end_b) - begin) / unit));

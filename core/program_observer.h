@@ -1,6 +1,6 @@
-// What a program does with the library, for whoever watches it (distributed/lint/): where mistakes
-// of training on several ranks are made, the library tells. Nobody watches unless RINGGRAD_LINT is
-// set, and telling is then a look at a pointer.
+// Tells an observer (distributed/lint/) what a program does with the library. The library calls it
+// at the points where mistakes in training on several ranks happen. There is no observer unless
+// RINGGRAD_LINT is set, and then each point costs one test of a pointer.
 #pragma once
 
 #include <span>
@@ -9,29 +9,29 @@
 
 namespace ringgrad {
 
-// Calls may come from several threads at once.
+// Several threads may call at once.
 class ProgramObserver {
  public:
-  // A sampler begins a pass over these samples, the last `repeated` of which some rank has used
-  // already.
+  // A sampler begins a pass over these samples. Some rank has already used the last `repeated` of
+  // them.
   virtual void pass(const void* sampler, std::span<const int64_t> samples, int64_t repeated) = 0;
-  // "batch_norm" or "dropout", which compute something else in training.
+  // The operation is "batch_norm" or "dropout", whose result depends on whether the module trains.
   virtual void mode(const char* operation, bool training) = 0;
   virtual void backward() = 0;
   virtual void read(const Tensor& value) = 0;  // item()
-  // An optimizer moves the parameters of one of its groups.
+  // An optimizer updates the parameters of one of its groups.
   virtual void step(const void* optimizer, int group, const NamedTensors& parameters,
                     double lr) = 0;
-  // These parameters' gradients are averaged over the ranks from now on.
+  // The gradients of these parameters are averaged over the ranks from now on.
   virtual void averaged(const NamedTensors& parameters) = 0;
-  virtual void batch(int64_t samples) = 0;  // of a forward whose gradients are to be averaged
-  virtual void collective() = 0;            // that the program itself asked for
+  virtual void batch(int64_t samples) = 0;  // in a forward pass whose gradients will be averaged
+  virtual void collective() = 0;            // one that the program itself requested
 
  protected:
   ~ProgramObserver() = default;
 };
 
-// Set before main() begins, and left alone.
+// It is set before main() begins and never changes afterwards.
 inline constinit ProgramObserver* program_observer = nullptr;
 
 }  // namespace ringgrad

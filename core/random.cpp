@@ -19,7 +19,7 @@ std::mutex generators_mutex;
 BEFORE_MAIN(generators, hold_over_fork(generators_mutex));
 uint64_t default_seed = 0;
 std::vector<std::unique_ptr<Generator>>& generators(DeviceType type) {
-  // Never destroyed: holds tensors.
+  // Never destroyed, because it holds tensors.
   static auto* all = new std::vector<std::unique_ptr<Generator>>[kDeviceTypes];
   return all[static_cast<int>(type)];
 }
@@ -28,7 +28,7 @@ int64_t words_of(DType dtype) {
   return visit_dtype("random", dtype, []<class T>() -> int64_t { return kWordsOf<T>; });
 }
 
-// The numbers go to the elements in row-major order, whatever their order in memory.
+// The numbers go to the elements in row-major order, whatever the strides.
 template <class Draw>
 void draw_into(const char* operation, const Tensor& x, const Draw& draw) {
   begin_write(operation, x);
@@ -83,8 +83,8 @@ void uniform_(const Tensor& x, Real low, Real high) {
 void normal_(const Tensor& x, Real mean, Real std) {
   CHECK(std::isfinite(mean) && std::isfinite(std) && std >= 0, "normal_: the mean is ", mean,
         " and the deviation ", std, ", expected finite numbers and a deviation of at least 0");
-  // Box and Muller (1958) turn two uniform numbers into two normal ones: as many offsets as for
-  // uniform.
+  // Box and Muller (1958) turn two uniform numbers into two normal ones. The draw therefore takes
+  // as many offsets as a uniform one.
   draw_into("normal_", x,
             [=](const Tensor& y, const Tensor& state) { kernels::normal(y, state, mean, std); });
 }

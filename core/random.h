@@ -1,12 +1,12 @@
-// Random numbers that are the same on every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw
-// 2011), a function of (seed, offset, index) without state, so element i of a tensor gets the same
-// number whatever thread computes it. Tensors draw from a device's Generator; everything else that
-// is random has a RandomSequence, named by what it is for.
+// Random numbers that are the same on every device. They come from Philox4x32-10 (Salmon, Moraes,
+// Dror & Shaw 2011), a stateless function of (seed, offset, index). Element i of a tensor gets the
+// same number whichever thread computes it. Tensors draw from a device's Generator. Everything else
+// that is random uses a RandomSequence, which is named by its purpose.
 //
-// A stream of numbers is named by a state: an int64 tensor [seed, offset]. Element i of a draw uses
-// the Philox block with key = seed and counter = (offset + i / 4, 0), word i % 4; a draw of n
-// numbers takes ⌈n / 4⌉ offsets. In float64 and int64 an element has 64 bits: words 2 (i % 2) and
-// the next of block offset + i / 2; the draw takes ⌈n / 2⌉ offsets.
+// A state names a stream of numbers: an int64 tensor [seed, offset]. Element i of a draw uses word
+// i % 4 of the Philox block with key = seed and counter = (offset + i / 4, 0). A draw of n numbers
+// takes ⌈n / 4⌉ offsets. An element of float64 or int64 has 64 bits: words 2 (i % 2) and 2 (i % 2)
+// + 1 of the block at offset + i / 2. That draw takes ⌈n / 2⌉ offsets.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// The 128-bit output for a 64-bit key and a 64-bit counter (the upper half of the 128-bit counter
-// is `lane`).
+// Returns the 128-bit output for a 64-bit key and a 64-bit counter. `lane` is the upper half of the
+// 128-bit counter.
 RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, uint64_t lane = 0) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
@@ -46,13 +46,13 @@ RINGGRAD_HOST_DEVICE inline PhiloxBlock philox(uint64_t key, uint64_t counter, u
   return {{c0, c1, c2, c3}};
 }
 
-// Joins the words 2 i and 2 i + 1 to 64 bits.
+// Joins words 2 i and 2 i + 1 into 64 bits.
 RINGGRAD_HOST_DEVICE inline uint64_t wide_word(const uint32_t* words, int64_t i) {
   return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
 }
 
-// A uniform number in [0, 1) with this many bits, exact in float32. More than a type's precision
-// would round up to 1.
+// Returns a uniform number in [0, 1) with this many bits, exact in float32. More bits than a type's
+// precision would round up to 1.
 RINGGRAD_HOST_DEVICE inline float uniform_from(uint32_t word, int bits = 24) {
   return static_cast<float>(word >> (32 - bits)) / static_cast<float>(1 << bits);
 }
@@ -60,11 +60,11 @@ template <class T>
 inline constexpr int kUniformBits = std::is_same_v<T, bfloat16>  ? 8
                                     : std::is_same_v<T, float16> ? 11
                                                                  : 24;
-// The number of words that make one number of type T. A float64 takes two, so that all its 53 bits
-// are random.
+// The number of words that make one number of type T. A float64 takes two words, so that all its 53
+// bits are random.
 template <class T>
 inline constexpr int kWordsOf = std::is_same_v<T, double> || std::is_same_v<T, int64_t> ? 2 : 1;
-// Returns number i, in [0, 1), of those that these words make for type T.
+// Returns the i-th number in [0, 1) that these words make for type T.
 template <class T>
 RINGGRAD_HOST_DEVICE auto uniform_number(const uint32_t* words, int64_t i) {
   if constexpr (std::is_same_v<T, double>)
@@ -102,16 +102,16 @@ RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, ui
 }
 
 // Returns the threshold for dropout: an element is dropped, with probability p, if its 32 random
-// bits are below it. So p is not rounded to 24 bits.
+// bits are below it. This keeps p from being rounded to 24 bits.
 inline uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 0x1p32 + 0.5); }
 
-// The state of a device's random numbers; each operation that draws advances it and keeps a
+// The state of a device's random numbers. Each operation that draws advances it and keeps a
 // snapshot.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0, Device device = {});
-  // A snapshot [seed, offset] for a draw of `count` numbers; advances the state on the device,
-  // without waiting for it.
+  // Returns a snapshot [seed, offset] for a draw of `count` numbers. Advances the state on the
+  // device, without waiting for it.
   Tensor draw(int64_t count);
   const Tensor& state() const { return state_; }  // int64 [2]: saved in checkpoints
   void set_state(uint64_t seed, uint64_t offset);
@@ -120,13 +120,13 @@ class Generator {
   Tensor state_;
 };
 
-// The generator of a device that dropout and initialisation use. Not thread-safe per device.
+// Returns the device's generator that dropout and initialisation use. Not thread-safe per device.
 Generator& default_generator(Device device = {});
 void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
-// Uniform in [0, 1), from the default generator.
+// Draws uniform numbers in [0, 1) from the default generator.
 Tensor rand(const Shape& shape, TensorOptions options = {});
-// Standard normal.
+// Draws standard normal numbers from the default generator.
 Tensor randn(const Shape& shape, TensorOptions options = {});
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
@@ -134,7 +134,7 @@ Tensor randn_like(const Tensor& x);
 // not hold all of them exactly: float32 holds those up to 2^24.
 Tensor randint(Int64 low, Int64 high, const Shape& shape,
                TensorOptions options = {.dtype = DType::Int64});
-// In place, floating dtypes, any strides.
+// These write in place. They take floating dtypes and any strides.
 void uniform_(const Tensor& x, Real low, Real high);
 void normal_(const Tensor& x, Real mean, Real std);
 
@@ -147,9 +147,9 @@ enum class Purpose : uint64_t {
   Episode = 0x657069736f646500u,
 };
 
-// A sequence of random numbers named by what it is for: (seed, purpose, stream, substream), for
-// example the crop of image 17 in epoch 3. Whoever asks gets the same numbers, on any machine,
-// rank, worker thread or device, in any order.
+// A sequence of random numbers named by (seed, purpose, stream, substream), for example the crop of
+// image 17 in epoch 3. Every caller gets the same numbers, on any machine, rank, worker thread or
+// device, and in any order.
 class RandomSequence {
  public:
   // Each substream has 2^25 numbers of its own. REQUIRES: substream < 2^40.
@@ -173,7 +173,7 @@ class RandomSequence {
     return uniform_below(n, [this] { return next(); });
   }
 
-  // Uniform in [low, high], both included.
+  // Returns a uniform integer in [low, high], both included.
   RINGGRAD_HOST_DEVICE int32_t between(int32_t low, int32_t high) {
     return low + static_cast<int32_t>(below(static_cast<uint64_t>(int64_t{high} - low) + 1));
   }

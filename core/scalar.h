@@ -1,5 +1,5 @@
-// A number beside a tensor, as in ids == 3 or x * 0.5. It stays an integer or a double until an
-// operation knows the dtype to which it is converted, because a double does not hold all integers
+// A number that is used beside a tensor, as in ids == 3 or x * 0.5. It stays an integer or a double
+// until the operation knows the dtype to convert it to, because a double does not hold all integers
 // beyond 2^53.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace ringgrad {
 
 class Scalar {
  public:
-  // A bool is 0 or 1. An unsigned integer above INT64_MAX, which no dtype holds, is the nearest
-  // double.
+  // A bool becomes 0 or 1. An unsigned integer above INT64_MAX fits no dtype and becomes the
+  // nearest double.
   template <class T>
   requires(kIsNumber<T> || kIs16Bit<T> || std::is_same_v<T, bool>) constexpr Scalar(T value) {
     if constexpr (std::is_integral_v<T>)
@@ -35,14 +35,14 @@ class Scalar {
   constexpr bool is_integer() const { return is_integer_; }
   bool is_whole() const { return is_integer_ || real_ == std::trunc(real_); }
 
-  // Converts the number to T: it is rounded, or loses its fraction. number() says what happens
+  // Converts the number to T, which may round it or drop its fraction. number() defines the result
   // beyond T's range.
   template <class T>
   T to() const {
     return is_integer_ ? number<T>(integer_) : number<T>(real_);
   }
 
-  friend bool operator<(Scalar a, Scalar b);  // exact, whatever the kinds; false beside NaN
+  friend bool operator<(Scalar a, Scalar b);  // exact for all kinds; false if either is NaN
   friend std::ostream& operator<<(std::ostream& out, Scalar number);
 
  private:
@@ -54,8 +54,8 @@ class Scalar {
 };
 
 // Returns true if the number, without its fraction, can become an element. Floating dtypes and bool
-// take any number. Integers take those of their range, and uint8 those from -255 on, of which a
-// negative one wraps.
+// take any number. Integer dtypes take the numbers in their range. uint8 also takes -255 to -1,
+// which wrap.
 bool holds(DType dtype, Scalar number);
 // Throws DTypeError in the name of `operation` unless the dtype holds the number.
 void check_holds(const char* operation, DType dtype, Scalar number);

@@ -51,7 +51,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = shape;
-  uint64_t step = 1;  // may wrap around where there are no elements: [0, 2^62, 4]
+  uint64_t step = 1;  // may wrap if there are no elements: [0, 2^62, 4]
   for (int d = shape.dim() - 1; d >= 0; --d) {
     strides[d] = static_cast<int64_t>(step);
     step *= static_cast<uint64_t>(std::max<int64_t>(shape[d], 1));
@@ -85,7 +85,7 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
 }
 
 DimOrder memory_order(const Shape& shape, const Strides& strides) {
-  DimOrder order;  // by insertion, which keeps equal strides in their order
+  DimOrder order;  // insertion sort keeps equal strides in their order
   for (int d = 0; d < shape.dim(); ++d) {
     if (shape[d] == 1) continue;
     int at = order.count++;

@@ -15,11 +15,11 @@ namespace ringgrad {
 
 inline constexpr int kMaxDims = 8;
 
-// The sizes of a tensor's dimensions, outermost first; also used for strides (counted in elements).
-// Prints as [2, 3].
+// The sizes of a tensor's dimensions, outermost first. The same class holds strides, counted in
+// elements. It prints as [2, 3].
 class Shape {
  public:
-  Shape() = default;  // zero dimensions: one element
+  Shape() = default;  // no dimensions: one element
   Shape(std::initializer_list<Int64> sizes);
   Shape(const std::vector<int64_t>& sizes) : Shape(std::span<const int64_t>(sizes)) {}
   explicit Shape(std::span<const int64_t> sizes);  // throws ShapeError above kMaxDims dimensions
@@ -48,7 +48,7 @@ using Strides = Shape;
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-// Dimensions by their numbers: one, sum(x, 1), or several, sum(x, {0, 2}); negative ones count from
+// A list of dimensions: one in sum(x, 1), several in sum(x, {0, 2}). Negative numbers count from
 // the end.
 struct Dims : std::vector<int> {
   Dims() = default;
@@ -60,14 +60,14 @@ struct Dims : std::vector<int> {
 };
 
 Strides contiguous_strides(const Shape& shape);    // row-major: the last dimension has stride 1
-Strides channels_last_strides(const Shape& nchw);  // of a 4-D NCHW shape stored as NHWC
+Strides channels_last_strides(const Shape& nchw);  // for a 4-D NCHW shape stored as NHWC
 
-// The common shape of an elementwise operation (NumPy's rule: align right; sizes agree or one of
-// them is 1). Throws ShapeError in the name of `operation`.
+// Returns the common shape of an elementwise operation by NumPy's rule: shapes are aligned right,
+// and sizes agree or one of them is 1. Throws ShapeError in the name of `operation`.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
 
-// The dimensions whose size is not 1, by falling stride (equal strides keep their order): how the
-// elements are walked in the order of memory.
+// The dimensions whose size is not 1, by falling stride; equal strides keep their order. Walking
+// them in this order visits the elements in the order of memory.
 struct DimOrder {
   int count = 0;
   std::array<int, kMaxDims> dim{};

@@ -65,7 +65,8 @@ int64_t Tensor::flat_numel() const {
     return shape()[0] * blocks * kChannelBlock * shape()[2] * shape()[3];
   }
   if (is_contiguous()) return numel();
-  // Dense in another order of dimensions: each stride is the product of the sizes inside it.
+  // The tensor is dense in another order of dimensions if each stride is the product of the sizes
+  // inside it.
   const DimOrder order = memory_order(shape(), strides());
   int64_t expected = 1;
   for (int i = order.count - 1; i >= 0; --i) {

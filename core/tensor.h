@@ -1,16 +1,16 @@
 // Tensor: a handle to a strided (or channel-blocked) array of one element type on one device.
 //
-// Copying a Tensor copies the handle: both name the same array, and the same place in the autograd
-// graph. Operations are the free functions of autograd/ops.h; a method that has the name of one
-// calls it, so there is no second, untracked API to fall into. These, and the members under
-// "autograd", are declared here, because that is where people look for them, and defined in
-// autograd/, which alone knows what AutogradMeta is.
+// Copying a Tensor copies the handle. Both handles name the same array and the same place in the
+// autograd graph. Operations are the free functions of autograd/ops.h. A method with the name of an
+// operation calls it, so there is no second API without gradients. These methods and the members
+// under "autograd" are declared here, where people look for them. They are defined in autograd/,
+// the only folder that knows AutogradMeta.
 //
-// An undefined tensor (Tensor(), the gradient of a leaf before backward) names no array: asking it
-// for more than whether it is defined throws Error.
+// An undefined tensor names no array; examples are Tensor() and a leaf's gradient before backward.
+// Every member except defined() throws Error on it.
 //
-// Thread-safety: like std::shared_ptr and the array behind it. Different handles may be used by
-// different threads; writing to elements that another thread reads needs synchronisation.
+// Thread-safety: as for std::shared_ptr and the array behind it. Different threads may use
+// different handles. Writing to elements that another thread reads needs synchronisation.
 #pragma once
 
 #include <atomic>
@@ -34,10 +34,10 @@ namespace ringgrad {
 // Storage.
 class Storage {
  public:
-  // Uninitialised bytes from the caching allocator, for work on the device's current stream.
+  // Takes uninitialised bytes from the caching allocator, for work on the device's current stream.
   Storage(size_t nbytes, Device device);
-  // Bytes owned by somebody else (a mapped file, shared memory); `release` runs when the last view
-  // is gone.
+  // Wraps bytes that the caller owns (a mapped file, shared memory). `release` runs when the last
+  // view is gone.
   Storage(void* data, size_t nbytes, Device device, std::function<void()> release);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -46,8 +46,8 @@ class Storage {
   size_t nbytes() const { return nbytes_; }
   Device device() const { return stream_.device; }
 
-  // Counts in-place modifications. A tensor saved for backward compares it on use, and throws when
-  // it changed.
+  // Counts in-place modifications. A tensor saved for backward compares the counter when it is
+  // used, and throws if it changed.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -66,14 +66,13 @@ struct ValuesAndIndices;
 class Mask;
 class GradHookHandle;
 
-// How the elements of a tensor lie in its storage.
+// The arrangement of a tensor's elements in its storage.
 enum class Layout : uint8_t {
-  // Element (i, j, …) at offset + i * stride[0] + j * stride[1] + …; a new tensor is contiguous.
+  // Element (i, j, …) is at offset + i * stride[0] + j * stride[1] + …. New tensors are contiguous.
   Strided,
-  // The strided case of images as NHWC without gaps: 4-D only.
+  // 4-D only: strided images stored as NHWC without gaps.
   ChannelsLast,
-  // 4-D only: [N, ⌈C/16⌉, H, W, 16], contiguous; the channels of the last block beyond C hold
-  // zeros.
+  // 4-D only: contiguous [N, ⌈C/16⌉, H, W, 16]. In the last block the channels beyond C hold zeros.
   ChannelBlocked,
 };
 const char* name(Layout layout);              // "channels-last"
@@ -88,49 +87,50 @@ struct TensorOptions {
 class Tensor {
  public:
   Tensor() = default;  // undefined: names no array
-  // A view of `storage`. REQUIRES: every element lies inside the storage.
+  // Makes a view of `storage`. REQUIRES: every element lies inside the storage.
   Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, Int64 offset,
          DType dtype, Flag channel_blocked = false);
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) = default;
   Tensor& operator=(const Tensor&) & = default;  // the handle names another array from now on
   Tensor& operator=(Tensor&&) & = default;
-  // To what has no name, such as a part x[0] = v, or x.index({Slice(), 1}) = v: writes the values
-  // there, as copy_().
+  // Assignment to a temporary, such as x[0] = v or x.index({Slice(), 1}) = v, writes the values
+  // into its elements like copy_().
   void operator=(const Tensor& values) &&;
   void operator=(Scalar value) &&;
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
 
-  // The logical shape, NCHW for images in every layout.
+  // The logical shape. For images it is NCHW in every layout.
   const Shape& shape() const { return impl("shape").shape; }
-  // The name in libtorch.
+  // sizes() is the name in libtorch.
   const Shape& sizes() const { return shape(); }
   // d may be negative.
   int64_t size(Int d) const;
   int dim() const { return impl("dim").shape.dim(); }
   int64_t numel() const { return impl("numel").shape.numel(); }
-  // Strides mean nothing when channel-blocked.
+  // Strides have no meaning when the tensor is channel-blocked.
   const Strides& strides() const { return impl("strides").strides; }
   int64_t stride(Int d) const;
   DType dtype() const { return impl("dtype").dtype; }
   Device device() const { return impl("device").storage->device(); }
-  // ChannelsLast is what the strides say; images that are contiguous, too (one channel, or one
-  // pixel), are Strided.
+  // Returns ChannelsLast if the strides say so. Images that are contiguous as well (one channel, or
+  // one pixel) are Strided.
   Layout layout() const;
   bool is_channel_blocked() const { return impl("layout").channel_blocked; }
   TensorOptions options() const { return {dtype(), device(), layout()}; }
 
   bool is_contiguous() const;     // strided, row-major, without gaps
   bool is_channels_last() const;  // strided, 4-D, stored as NHWC without gaps
-  // Elements from the first to the last in storage when all of it is used exactly once (contiguous,
-  // any permutation of that, or channel-blocked, whose padding counts); else 0. Two tensors with
-  // equal shape, strides and layout for which this holds can be walked as flat arrays.
+  // Returns the number of elements in storage order if the tensor uses all of that range exactly
+  // once, and otherwise 0. This holds for contiguous tensors, for their permutations, and for
+  // channel-blocked tensors, whose padding counts. Two such tensors of equal shape, strides and
+  // layout can be walked as flat arrays.
   int64_t flat_numel() const;
 
-  // The first element. Throws DTypeError when T is not the tensor's dtype. On CUDA it is a device
-  // address.
+  // Returns the address of the first element; on CUDA it is a device address. Throws DTypeError if
+  // T is not the tensor's dtype.
   template <class T>
   T* data() const {
     if (impl("data").dtype != dtype_of<T>) throw_wrong_dtype(dtype_of<T>);
@@ -149,38 +149,41 @@ class Tensor {
   T item() const;
 
   const std::shared_ptr<Storage>& storage() const { return impl("storage").storage; }
-  // In elements.
+  // The offset is counted in elements.
   int64_t storage_offset() const { return impl("storage_offset").offset; }
-  // True when nobody else can see these elements: no other handle, no view. Then they may be
+  // Returns true if no other handle and no view can see these elements, so that they may be
   // overwritten.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
-  // Says whether the two are handles of one tensor.
+  // Returns true if both are handles of one tensor.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   bool shares_memory_with(const Tensor& other) const { return storage() == other.storage(); }
 
-  // Same array, no history: what backward closures save, and what libtorch calls detach().
+  // Returns the same array without history. Backward closures save such tensors. The name is
+  // libtorch's.
   Tensor detach() const;
-  // Same storage seen through other sizes; no history. REQUIRES: as the constructor.
+  // Returns a view of the same storage with other sizes and no history. REQUIRES: as the
+  // constructor.
   Tensor as_strided(const Shape& shape, const Strides& strides, Int64 offset) const;
-  // Makes every handle of this tensor name `other`'s array from now on; the shape must agree, dtype
-  // and device may change, except that a gradient stays valid: the tensor keeps its own, which must
-  // have that dtype and device (clear it before, give it back after), and one that requires a
-  // gradient stays floating. Its history stays, too. Used to move and convert parameters, and to
-  // lay them into an arena.
+  // Makes every handle of this tensor name `other`'s array from now on. The shape must agree; dtype
+  // and device may change. The tensor keeps its history and its gradient. So if it has a gradient,
+  // dtype and device must stay those of the gradient (clear it before and set it again afterwards).
+  // A tensor that requires a gradient must stay floating. Used to move and convert parameters, and
+  // to place them in an arena.
   void set_data(const Tensor& other) const;
 
   // -- autograd; defined in autograd/graph.cpp and engine.cpp -------------------------------------
-  // True for leaves marked so, and for everything computed from them.
+  // Returns true for leaves marked with set_requires_grad(), and for all tensors computed from
+  // them.
   bool requires_grad() const;
-  // Throws unless a floating leaf.
+  // Throws unless this is a floating leaf.
   const Tensor& set_requires_grad(Flag value = true) const;
   bool is_leaf() const;
-  // Undefined until backward has reached this leaf.
+  // Returns an undefined tensor until backward has reached this leaf.
   Tensor grad() const;
-  // Shape, dtype and device must be the tensor's; undefined clears it.
+  // The gradient must have this tensor's shape, dtype and device. An undefined one clears it.
   void set_grad(const Tensor& grad) const;
-  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without argument this must have one
-  // element. The graph is freed on the way, unless it is to be retained for another pass.
+  // Accumulates d(this)/d(leaf) into the grad of every leaf. Without an argument this tensor must
+  // have one element. Frees the graph on the way, unless retain_graph keeps it for another pass.
   void backward(const Tensor& grad_output = {}, Flag retain_graph = false) const;
   const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const {
@@ -188,12 +191,12 @@ class Tensor {
   }
   const Tensor& requires_grad_(Flag value = true) const { return set_requires_grad(value); }
   std::shared_ptr<Node> grad_fn() const;  // the node that made this; null for a leaf
-  // Backward leaves the gradient of this tensor, which is no leaf, in its grad(), too, as its hooks
-  // have made it.
+  // Makes backward store the gradient of this tensor, which is not a leaf, in its grad(). Its hooks
+  // have run on that gradient.
   const Tensor& retain_grad() const;
-  // hook(gradient) runs when the gradient of this tensor is complete, before it goes on; the tensor
-  // that it returns, if any, takes its place. It stays until the handle's remove() or the end of
-  // the graph (autograd/grad_hooks.h).
+  // hook(gradient) runs when this tensor's gradient is complete, before it is passed on. If the
+  // hook returns a tensor, that tensor replaces the gradient. The hook stays until remove() is
+  // called on the handle or the graph is gone (autograd/grad_hooks.h).
   GradHookHandle register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
 
   // -- operations: each is the free function of its name in autograd/ops.h, where its contract stan
@@ -271,14 +274,15 @@ class Tensor {
   Tensor repeat(const Shape& times) const;
   Tensor flip(const Dims& dims) const;
   Tensor roll(const std::vector<int64_t>& shifts, const Dims& dims = {}) const;
-  // [..., n, …] → [..., (n - size) / step + 1, …, size]: neighbours of `size` elements, a copy.
+  // Returns sliding windows of `size` elements as a copy: [..., n, …] → [..., (n - size) / step +
+  // 1, …, size].
   Tensor unfold(Int dim, Int64 size, Int64 step) const;
-  // view(), reshape() and expand() to the other's shape, and to() its dtype and device.
+  // These are view(), reshape() and expand() to the other's shape, and to() its dtype and device.
   Tensor view_as(const Tensor& other) const;
   Tensor reshape_as(const Tensor& other) const;
   Tensor expand_as(const Tensor& other) const;
   Tensor type_as(const Tensor& other) const;
-  // New tensors of this one's dtype, on its device.
+  // These create tensors with this tensor's dtype and device.
   Tensor new_zeros(const Shape& shape) const;
   Tensor new_ones(const Shape& shape) const;
   Tensor new_full(const Shape& shape, Scalar value) const;
@@ -300,10 +304,11 @@ class Tensor {
   Tensor clone() const;
 
   // -- in place: autograd/composed/in_place.cpp ---------------------------------------------------
-  // The tensor, whatever names it, has the new value. Where a gradient is tracked its history
-  // follows, as in PyTorch; Error where a leaf that requires a gradient would be overwritten (do
-  // that under a NoGradGuard), or where others see the elements, too, whose history would be wrong:
-  // a base, a view, a node that saved them. x = x + y does then.
+  // The tensor has the new value under every handle. If a gradient is tracked, the write becomes
+  // part of its history, as in PyTorch. Throws Error if the tensor is a leaf that requires a
+  // gradient; write to such a leaf under a NoGradGuard. Also throws Error if a base, a view or a
+  // node that saved the elements sees them, because its history would be wrong; write x = x + y
+  // then.
   const Tensor& operator+=(const Tensor& other) const;
   const Tensor& operator-=(const Tensor& other) const;
   const Tensor& operator*=(const Tensor& other) const;
@@ -360,7 +365,7 @@ class Tensor {
     DType dtype;
     bool channel_blocked;
   };
-  // What the tensor consists of, for the member `asked`. Throws Error where the tensor is
+  // Returns the tensor's fields on behalf of the member `asked`. Throws Error if the tensor is
   // undefined.
   Impl& impl(const char* asked) const {
     if (!impl_) [[unlikely]]
@@ -373,31 +378,31 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// A tensor of truth values, which is no condition: `if (x == y)` would ask whether there is a
-// tensor, not what it holds. item<bool>() of one element asks that: if ((x ==
-// y).all().item<bool>()).
+// A tensor of truth values that is not a condition. `if (x == y)` would test whether the tensor is
+// defined, not what it holds. Write if ((x == y).all().item<bool>()) instead.
 class Mask : public Tensor {
  public:
   Mask(Tensor values) : Tensor(std::move(values)) {}
   explicit operator bool() const = delete;
 };
 
-// What a module lists, an optimizer keeps, a checkpoint holds and ranks compare.
+// Tensors with names, as modules list them, optimizers keep them, checkpoints hold them and ranks
+// compare them.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// The elements, abbreviated above 1000 of them, then [2, 3] float32 cpu:0.
+// Prints the elements, abbreviated if there are more than 1000, and then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-// ---- writing to a tensor that exists already, instead of making a new one -----------------------
+// ---- writing to an existing tensor --------------------------------------------------------------
 
-// True when several elements lie in one place: a dimension longer than 1 with stride 0, as expand()
-// gives. (Of strides that overlap otherwise, which only as_strided() can give, nothing is said.)
+// Returns true if several elements share one place, as after expand(). The answer is exact for all
+// strides.
 bool has_internal_overlap(const Tensor& x);
 
-// Every write to the elements of x begins here: raises its version, so that a graph that has saved
-// x finds out. Throws Error in the name of `operation` where several elements lie in one place, of
-// which only the last would be kept, and where x was computed from leaves that want a gradient: the
-// write is no part of the graph, which would be wrong then.
+// Every write to the elements of x begins here. Raises x's version, so that a graph that saved x
+// notices. Throws Error in the name of `operation` in two cases. If several elements share one
+// place, only the last value would be kept. If x was computed from leaves that require a gradient,
+// the graph would not know of the write and would be wrong.
 void begin_write(const char* operation, const Tensor& x);
 
 }  // namespace ringgrad
