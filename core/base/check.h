@@ -1,6 +1,5 @@
-// CHECK is for the caller's mistake, ASSERT for ours ("assuming no bugs in this library, always
-// true"). Both throw. Included by .cpp and .cu files only, never by a header: the names are common
-// ones.
+// CHECK tests for the caller's mistakes. ASSERT tests for mistakes in this library. Both throw.
+// Only .cpp and .cu files include this file, because the names of the macros are common ones.
 #pragma once
 
 #include "ringgrad/core/error.h"
@@ -22,9 +21,9 @@
                                               __FILE__, ":", __LINE__));                       \
   } while (0)
 
-// ASAN_POISON_MEMORY_REGION(data, bytes) forbids a region under AddressSanitizer,
-// ASAN_UNPOISON_MEMORY_REGION allows it again; nothing in other builds. For memory that is kept,
-// not freed: a free block of a cache, what lies behind an array.
+// Under AddressSanitizer, ASAN_POISON_MEMORY_REGION(data, bytes) forbids access to a region and
+// ASAN_UNPOISON_MEMORY_REGION allows it again. In other builds both do nothing. They guard memory
+// that is kept instead of freed, such as a cached block or the bytes beyond an array.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #else

@@ -1,4 +1,4 @@
-// Times as seconds, by a clock that nobody sets.
+// Times in seconds, from a clock that is never adjusted.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,17 @@ inline double seconds_since(std::chrono::steady_clock::time_point from) {
   return seconds_between(from, std::chrono::steady_clock::now());
 }
 
-// A moment after which waiting is an error. Nothing in this folder waits without one.
+// A moment after which waiting is an error. Every wait in this library has one.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Deadline() = default;  // has passed
+  Deadline() = default;  // it has already passed
   static Deadline after(Clock::duration timeout) { return Deadline(Clock::now() + timeout); }
 
   bool passed() const { return Clock::now() >= at_; }
-  // What poll() takes: milliseconds left, rounded up; 0 once the deadline has passed.
+  // Returns the timeout for poll(): the milliseconds left, rounded up, or 0 once the deadline has
+  // passed.
   int poll_timeout() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));

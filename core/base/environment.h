@@ -1,5 +1,5 @@
-// Environment variables. One that is empty counts as not set, everywhere. Which there are is in
-// program/commands/environment_table.cpp, and `ringgrad doctor` prints it.
+// Environment variables. An empty variable counts as not set everywhere.
+// program/commands/environment_table.cpp lists all of them, and `ringgrad doctor` prints the list.
 #pragma once
 
 #include <mutex>
@@ -9,26 +9,26 @@
 
 namespace ringgrad {
 
-// A variable holds what it cannot; names it, and what was expected.
+// A variable has an invalid value. The message names the variable and what was expected.
 struct EnvironmentError : Error {
   using Error::Error;
 };
 
-// The variable's value, or `otherwise` where it is not set or empty.
+// Returns the variable's value, or `otherwise` if it is not set or empty.
 std::string variable(const char* name, const char* otherwise = "");
 
-// The same for a number. Throws EnvironmentError unless it is a whole number from low to high.
+// Does the same for a number. Throws EnvironmentError unless it is a whole number from low to high.
 int number_from_environment(const char* name, int low, int high, int otherwise);
 
-// A number of this process that never changes once it is in use: what set() has said, else what the
-// variable says. Thread-safe.
+// A number of this process that cannot change once it is in use. It comes from set() if that was
+// called, and otherwise from the variable. Thread-safe.
 class ProcessNumber {
  public:
   constexpr ProcessNumber(const char* variable, int low, int high)
       : variable_(variable), low_(low), high_(high) {}
   // Throws EnvironmentError as number_from_environment() does.
   int get(int otherwise);
-  // Throws Error unless n is from low to high, and where get() has returned another number.
+  // Throws Error unless n is from low to high, or if get() has already returned another number.
   void set(int n);
 
  private:

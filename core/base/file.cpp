@@ -33,7 +33,7 @@ void check_limit(int descriptor, const fs::path& file) {
 }  // namespace
 
 InputFile::InputFile(const fs::path& path)
-    // Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+    // Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   check_limit(descriptor_, path);
   CHECK_AS(IoError, descriptor_ >= 0, "read: ", path.string(), ": ", std::strerror(errno));
@@ -82,12 +82,12 @@ fs::path directory_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// What the names of this machine's parts of a file begin with. A process number means nothing on
-// another machine that shares the directory.
+// Returns the common prefix of this machine's temporary parts of a file. The host's name is in it
+// because a process number means nothing on another machine that shares the directory.
 std::string prefix_of(const fs::path& file) {
   char host[HOST_NAME_MAX + 1] = {};
   ::gethostname(host, HOST_NAME_MAX);
-  // Bytes of the file's own name, so that the part's is not too long where it is not.
+  // The file's name is cut so that the part's name is not too long.
   constexpr size_t kMost = 160;
   return str(file.filename().string().substr(0, kMost), ".", host, ".");
 }
@@ -138,7 +138,7 @@ bool write_all(int descriptor, std::span<const uint8_t> bytes) {
   return true;
 }
 
-// Errors are ignored: nothing depends on it.
+// Errors are ignored, because nothing depends on this clean-up.
 void remove_parts_of_the_dead(const fs::path& file) {
   const std::string prefix = prefix_of(file);
   std::error_code ignored;
@@ -252,7 +252,8 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   end_ = std::max(end_, offset);
 }
 
-// Keeps SIGPIPE from ending this process: a reader that has gone is an error of the write.
+// Blocks SIGPIPE, so that a reader that has gone makes the write fail and does not end this
+// process.
 void AtomicFile::write_to_target() {
   sigset_t pipe;
   sigset_t before;
@@ -284,7 +285,7 @@ void AtomicFile::commit() {
   }
   if (::fdatasync(descriptor_) != 0) fail("cannot be flushed to the disk");
   if (nameless_) {
-    ::unlink(part_.c_str());  // of a process of the same number, long ago
+    ::unlink(part_.c_str());  // left by an earlier process with the same number
     if (::linkat(AT_FDCWD, link_to(descriptor_).c_str(), AT_FDCWD, part_.c_str(),
                  AT_SYMLINK_FOLLOW) != 0)
       fail("cannot be named");

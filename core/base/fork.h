@@ -25,7 +25,7 @@ template <class T>
 std::shared_ptr<T> of_this_process(std::shared_ptr<T> owner) {
   T* const object = owner.get();
   return {object, [owner = std::move(owner), born_after = forks](T*) mutable {
-            if (born_after != forks) new std::shared_ptr<T>(std::move(owner));  // never given up
+            if (born_after != forks) new std::shared_ptr<T>(std::move(owner));  // never destroyed
           }};
 }
 

@@ -1,10 +1,11 @@
-// Numbers as other types, and sums of integers: the same on every processor, and never undefined.
+// Conversions of numbers and sums of integers. They give the same result on every processor and are
+// never undefined.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-// For functions that kernels call, too.
+// Kernels call such functions, too.
 #ifdef __CUDACC__
 #define RINGGRAD_HOST_DEVICE __host__ __device__
 #else
@@ -13,8 +14,9 @@
 
 namespace ringgrad {
 
-// A number as an integer of type A. It loses its fraction; beyond int64 it is int64's nearest, and
-// of that A keeps the lowest bits, so that a negative one wraps where there is no sign; NaN is 0.
+// Converts a number to an integer type A. The fraction is dropped. Values outside int64 become the
+// nearest int64, and NaN becomes 0. The result keeps the int64's lowest bits, so a negative value
+// wraps if A is unsigned.
 template <class A, class F>
 RINGGRAD_HOST_DEVICE A integer(F value) {
   if constexpr (std::is_floating_point_v<F>) {
@@ -27,7 +29,7 @@ RINGGRAD_HOST_DEVICE A integer(F value) {
   }
 }
 
-// A number as an A, whatever A is.
+// Converts a number to any type A.
 template <class A, class F>
 A number(F value) {
   if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>)
@@ -36,7 +38,8 @@ A number(F value) {
     return static_cast<A>(value);
 }
 
-// The type to add, subtract and multiply numbers of type A in: integers that do not fit wrap.
+// The type in which numbers of type A are added, subtracted and multiplied. Integers use an
+// unsigned type, so that results that do not fit wrap.
 template <class A>
 using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>,
                                              std::type_identity<A>>::type;

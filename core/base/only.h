@@ -1,7 +1,7 @@
-// Parameters that accept only arguments of their own kind. C++ would silently convert a bool to a
-// dimension, a number to a flag, a letter to a number and a fraction to a count: x.sum(false),
-// sort(x, 0, -1), x.topk(2.5). With these types such calls do not compile. An integer that is too
-// large for its parameter is an error when it is passed.
+// Parameter types that accept only arguments of their own kind. C++ would silently convert a bool
+// to a dimension, a number to a flag, a character to a number and a fraction to a count:
+// x.sum(false), sort(x, 0, -1), x.topk(2.5). With these types such calls do not compile. An integer
+// that is too large for its parameter throws when it is passed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ringgrad {
 
-// Character types are no numbers, although C++ computes with them.
+// True for character types, which are not numbers although C++ computes with them.
 template <class A>
 inline constexpr bool kIsLetter =
     std::is_same_v<A, char> || std::is_same_v<A, wchar_t> || std::is_same_v<A, char8_t> ||
@@ -21,8 +21,8 @@ template <class A>
 inline constexpr bool kIsNumber =
     std::is_arithmetic_v<A> && !kIsLetter<A> && !std::is_same_v<A, bool>;
 
-// True if an argument of type A may be passed for a T: bool for bool, integers for integers, any
-// number for a floating type.
+// True if an argument of type A may be passed for a T: bool for bool, integers for integers, and
+// any number for a floating type.
 template <class A, class T>
 inline constexpr bool kIsOfKind = std::is_same_v<T, bool>
                                       ? std::is_same_v<A, bool>
@@ -36,13 +36,13 @@ inline constexpr bool kIsOnly = false;
 template <class T>
 inline constexpr bool kIsOnly<Only<T>> = true;
 
-// True for a class that converts to T by its author's choice, such as a JSON value or an atomic
-// number.
+// True for a class that converts to T because its author chose so, such as a JSON value or an
+// atomic number.
 template <class A, class T>
 inline constexpr bool kStandsFor =
     std::is_class_v<A> && !kIsOnly<A> && std::is_convertible_v<const A&, T>;
 
-[[noreturn]] void throw_out_of_range(const std::string& number, size_t bytes);  // IndexError
+[[noreturn]] void throw_out_of_range(const std::string& number, size_t bytes);  // throws IndexError
 
 template <class T>
 class Only {

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) of bytes that arrive in pieces, by OpenSSL's libcrypto: 1.5 GB/s on one
-// core.
+// SHA-256 (FIPS 180-4) of bytes that arrive in pieces. OpenSSL's libcrypto computes it at 1.5 GB/s
+// on one core.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Sha256 {
  public:
   Sha256();
   void update(std::span<const uint8_t> bytes);
-  // The digest as 64 lower-case hexadecimal digits. To be called once, at the end.
+  // Returns the digest as 64 lower-case hexadecimal digits. REQUIRES: called once, at the end.
   std::string hex();
 
  private:
@@ -29,7 +29,7 @@ class Sha256 {
 
 std::string sha256_hex(std::span<const uint8_t> bytes);
 std::string sha256_hex(std::string_view text);
-// Of the file's bytes as they lie on the disk. Throws what InputFile throws.
+// Returns the digest of the file's bytes on disk. Throws what InputFile throws.
 std::string sha256_file(const std::filesystem::path& file);
 
 }  // namespace ringgrad

@@ -1,4 +1,4 @@
-// Text that is the same in every locale. The process's locale belongs to the program: after
+// Text that is the same in every locale. The process's locale belongs to the program. After
 // std::locale::global("de_DE") a stream writes 1.000 for a thousand, and after setlocale() strtod()
 // stops at a decimal point. The library therefore writes and reads numbers only with these
 // functions, with std::to_string() of integers, or with std::to_chars().
@@ -25,8 +25,8 @@ class Classic : public Stream {
     this->imbue(std::locale::classic());
   }
 };
-// Instantiated once: compilers differ in the tables that they make of such a class in each file,
-// and those of two cannot be linked together.
+// It is instantiated once. Compilers emit different tables for such a class in each file, and
+// tables from two compilers cannot be linked together.
 extern template class Classic<std::ostringstream>;
 extern template class Classic<std::istringstream>;
 extern template class Classic<std::ifstream>;
@@ -34,8 +34,8 @@ extern template class Classic<std::ofstream>;
 using TextOutput = Classic<std::ostringstream>;
 using TextInput = Classic<std::istringstream>;
 
-// Returns the number that the whole text represents. Returns nothing if the text is no number, if
-// something follows the number, or if T cannot hold it.
+// Returns the number that the whole text represents. Returns nothing if the text is not a number,
+// if more text follows the number, or if T cannot hold it.
 template <class T>
 std::optional<T> parse_number(std::string_view text, auto... base) {
   T number{};
