@@ -1,9 +1,9 @@
-// The caching allocator. A training step asks for the same sizes in the same order every time, so a
-// freed block is kept in a list of its size class, and the next step takes nothing from the system.
+// The caching allocator. Every training step requests the same sizes in the same order. So a freed
+// block is kept in a list of its size class, and the next step takes nothing from the system.
 //
-// Lists belong to a stream, and that makes freeing safe without waiting: a kernel may still be
-// using a block when its tensor is gone, but whoever gets the block next queues its work behind
-// that kernel.
+// Each list belongs to a stream, so that a block can be freed without waiting. A kernel may still
+// use a block when its tensor is gone. But the block's next owner queues its work on the same
+// stream, behind that kernel.
 #include "ringgrad/core/device/allocator.h"
 
 #include <bit>
@@ -18,8 +18,9 @@
 namespace ringgrad {
 namespace {
 
-// Block sizes are 64 bytes times {4,5,6,7} * 2^k / 4 …: four steps per power of two, so at most 25
-// % (on average 10 %) is wasted, and a size class is computed without a search.
+// Block sizes are 64, 128 and 192 bytes, and then {4, 5, 6, 7} * 2^k * 64 bytes. With four steps
+// per power of two a size class is computed without a search, and larger blocks waste 10 % on
+// average and 25 % at most.
 struct SizeClass {
   int index;
   size_t bytes;
@@ -62,7 +63,7 @@ class DeviceAccount {
       data = from_system(size.bytes, bytes);
       forbid(data, size.bytes);
     }
-    allow(data, bytes);  // and not the rest of the block
+    allow(data, bytes);  // the rest of the block stays forbidden
     stats_.live_bytes += size.bytes;
     if (stats_.live_bytes > stats_.peak_bytes) stats_.peak_bytes = stats_.live_bytes;
     return data;
@@ -90,8 +91,8 @@ class DeviceAccount {
   }
 
  private:
-  // What AddressSanitizer may see used. The CPU's blocks only: a device's streams use theirs after
-  // their owner is gone.
+  // Forbids an address range under AddressSanitizer. Only the CPU's blocks are marked: the streams
+  // of other devices still use a block after its owner is gone.
   void forbid([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
     if (device_.type == DeviceType::CPU) ASAN_POISON_MEMORY_REGION(data, bytes);
   }
@@ -99,7 +100,7 @@ class DeviceAccount {
     if (device_.type == DeviceType::CPU) ASAN_UNPOISON_MEMORY_REGION(data, bytes);
   }
 
-  FreeLists& lists(Stream stream) {  // almost always the same stream as last time
+  FreeLists& lists(Stream stream) {  // the stream is almost always that of the last call
     if (stream.handle != last_handle_ || !last_) {
       last_handle_ = stream.handle;
       last_ = &lists_[stream.handle];
@@ -128,7 +129,7 @@ class DeviceAccount {
   // progress.
   void release_cached() {
     for (auto& [handle, lists] : lists_) {
-      // The blocks' last users may still be running.
+      // The last kernels that use the blocks may still run.
       if (!backend_.settle({device_, handle})) continue;
       for (int index = 0; index < kClasses; ++index) {
         const size_t bytes = bytes_of_class(index);

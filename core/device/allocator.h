@@ -1,6 +1,7 @@
-// The caching allocator: freed blocks are kept in free lists by size and handed out again, so that
-// a training step in its steady state asks the system for nothing. One account per device. It
-// registers itself as the Allocator; a program that lacks it asks the system each time.
+// The caching allocator. It keeps freed blocks in free lists by size and hands them out again, so
+// that a training step in its steady state takes nothing from the system. Each device has one
+// account. The allocator registers itself as the Allocator; without it every allocation goes to the
+// system.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace ringgrad {
 
 struct MemoryStats {
   int64_t live_bytes = 0;      // in tensors now (rounded up to the block sizes)
-  int64_t peak_bytes = 0;      // the largest live_bytes since start or reset_peak_memory
+  int64_t peak_bytes = 0;      // largest live_bytes since the start or reset_peak_memory()
   int64_t reserved_bytes = 0;  // taken from the system: live plus cached
   int64_t allocations = 0;     // calls of allocate
   int64_t cache_misses = 0;    // calls that went to the system
@@ -20,8 +21,8 @@ struct MemoryStats {
 
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
-// Gives cached blocks back to the system, except those that a recorded step uses again when it is
-// replayed. Gives back none while a thread records a step on that device.
+// Returns cached blocks to the system, except those that a replay of a recorded step uses. Does
+// nothing while a thread records a step on that device.
 void empty_cache(Device device);
 
 }  // namespace ringgrad

@@ -6,8 +6,8 @@
 namespace ringgrad {
 namespace {
 
-// Enough for everything that is made at first use and lives on: gradients, the optimizer's state,
-// tuned algorithms.
+// After this many runs everything that is made at first use exists: gradients, the optimizer's
+// state, tuned algorithms.
 constexpr int kRunsBefore = 2;
 
 }  // namespace
@@ -22,7 +22,7 @@ CapturedStep::CapturedStep(Device device, std::function<void()> step)
 void CapturedStep::operator()() {
   if (!graph_ && runs_++ < kRunsBefore) return step_();
   if (!graph_) {
-    // The graph takes memory of its own, as much as the runs before have left.
+    // The graph needs as much memory of its own as the earlier runs have left in the cache.
     empty_cache(device_);
     graph_ = device_backend(device_.type).capture(device_.index, step_);
   }

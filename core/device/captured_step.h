@@ -13,11 +13,11 @@
 //     step();
 //   }
 //
-// A replay runs the same kernels on the same addresses in the same order: the same bits as the step
-// itself. What the step does on the host, it does while it is recorded, and not again. Collectives
-// over NCCL are recorded with it, and what they must do on the host at each replay comes with the
-// graph (nccl_process_group.h). Where a replay throws because the ranks' group has failed, let this
-// go, and make another one with a new group.
+// A replay runs the same kernels on the same addresses in the same order, so it gives the same bits
+// as the step itself. The step's work on the host happens while it is recorded and not in replays.
+// Collectives over NCCL are recorded, too. Their work on the host belongs to the graph, and each
+// replay does it (nccl_process_group.h). If a replay throws because the ranks' group has failed,
+// destroy this object and make another one with a new group.
 #pragma once
 
 #include <functional>
@@ -29,17 +29,17 @@ namespace ringgrad {
 
 class CapturedStep {
  public:
-  // Whether a device's steps can be recorded: those of CUDA can, unless RINGGRAD_CUDA_GRAPHS=0, for
-  // looking at one operation after the other.
+  // Returns true if steps of the device can be recorded. This holds for CUDA unless
+  // RINGGRAD_CUDA_GRAPHS=0, which helps to look at one operation after the other.
   static bool possible(Device device);
 
-  // `step` queues work on the device's current stream. REQUIRES: the same work each time, on
-  // tensors that live as long as this does; it neither waits for the device (item(), to_vector())
-  // nor reads the host's memory, for which the device gives CudaError (900,
+  // `step` queues work on the device's current stream. REQUIRES: the step does the same work each
+  // time, on tensors that outlive this object. It neither waits for the device (item(),
+  // to_vector()) nor reads the host's memory. A step that does throws CudaError (900,
   // cudaErrorStreamCaptureUnsupported) when it is recorded.
   CapturedStep(Device device, std::function<void()> step);
 
-  // Runs the step once: its work is queued when this returns.
+  // Runs the step once. All its work is queued on return.
   void operator()();
 
  private:

@@ -1,15 +1,15 @@
-// How much of the processor this process takes, for programs that have options for it. Where they
-// do not say, RINGGRAD_THREADS and RINGGRAD_CPU_DEVICES do.
+// Sets how much of the processor this process uses, for programs that have options for it. Without
+// these calls RINGGRAD_THREADS and RINGGRAD_CPU_DEVICES decide.
 #pragma once
 
 namespace ringgrad {
 
-// cpu_cores() from then on. Thread-safe. Throws Error unless n is from 1 to 1024, and where another
-// number is in use already.
+// Sets the number that cpu_cores() returns. Thread-safe. Throws Error unless n is from 1 to 1024,
+// or if another number is already in use.
 void set_cpu_cores(int n);
 
-// device_count(DeviceType::CPU) from then on. Thread-safe. Throws Error unless n is from 1 to 64,
-// and where another number is in use already.
+// Sets the number that device_count(DeviceType::CPU) returns. Thread-safe. Throws Error unless n is
+// from 1 to 64, or if another number is already in use.
 void set_cpu_devices(int n);
 
 }  // namespace ringgrad

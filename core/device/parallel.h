@@ -1,13 +1,13 @@
-// parallel_for: the one way in which CPU kernels use several threads.
+// parallel_for: the only way in which CPU kernels use several threads.
 //
-// Each logical CPU device has threads of its own; a kernel passes on the stream it was given, whose
-// handle they are. Work is split by index alone: the range is cut into units of
-// `grain` indices whatever the number of threads, so results (sums included, when a kernel keeps
-// one partial result per unit) do not depend on it.
+// Each logical CPU device has its own threads. A kernel passes on the stream that it received,
+// whose handle names those threads. Work is split by index alone: the range is cut into units of
+// `grain` indices, whatever the number of threads. Results therefore do not depend on that number.
+// This includes sums, if a kernel keeps one partial result per unit.
 //
-// Why not OpenMP: its runtime is opaque to ThreadSanitizer, has one pool for all logical devices,
-// and spins against the other ranks of an oversubscribed machine. Ours is core/cpu/thread_pool.cpp;
-// a program that lacks it has the caller's thread.
+// OpenMP is not used: its runtime is opaque to ThreadSanitizer, has one pool for all logical
+// devices, and spins against the other ranks of an oversubscribed machine. core/cpu/thread_pool.cpp
+// has our threads. A program without that file uses the caller's thread only.
 #pragma once
 
 #include <algorithm>
@@ -18,27 +18,29 @@
 
 namespace ringgrad {
 
-// How many threads parallel_for uses on this stream, the caller included.
+// Returns the number of threads that parallel_for uses on this stream, the caller included.
 int thread_count(Stream stream);
 
 namespace detail {
-// Runs body(context, unit) for unit in [0, units), each exactly once, and returns when all are
-// done. The first exception thrown by a unit is rethrown here. Called while the pool is busy, or
-// from inside it: runs inline.
+// Runs body(context, unit) once for each unit in [0, units), and returns when all are done.
+// Rethrows the first exception that a unit throws. Runs inline if the pool is busy or if the call
+// comes from inside it.
 void run_units(Stream stream, int64_t units, void (*body)(void* context, int64_t unit),
                void* context);
 }  // namespace detail
 
-// What the CPU's devices take for threads; the pools of core/cpu/thread_pool.cpp register as such.
+// The functions that give CPU devices their threads. The pools of core/cpu/thread_pool.cpp register
+// here.
 struct CpuThreads {
-  void* (*make)(int threads);  // of one device, for as long as the program lives; never null
+  void* (*make)(int threads);  // for one device, for the rest of the program; never null
   void (*run_units)(void* made, int64_t units, void (*body)(void* context, int64_t unit),
                     void* context);
 };
 void register_cpu_threads(CpuThreads threads);
 
-// body(begin, end) for consecutive pieces of [0, n), each a unit of `grain` indices (the last one
-// shorter). REQUIRES: grain >= 1, chosen so that a unit is worth a few microseconds.
+// Calls body(begin, end) for consecutive pieces of [0, n). Each piece is a unit of `grain` indices;
+// the last one may be shorter. REQUIRES: grain >= 1, chosen so that a unit takes a few
+// microseconds.
 template <class Body>
 void parallel_for(Stream stream, int64_t n, int64_t grain, Body&& body) {
   if (n <= grain) {
