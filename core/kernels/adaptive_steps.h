@@ -1,9 +1,9 @@
-// RMSprop's, Adagrad's and Adadelta's steps of core/kernels.h, written once for all devices.
+// The steps of RMSprop, Adagrad and Adadelta from core/kernels.h, written once for all devices.
 //
-// A device's Backend brings descend<T>(stream, param, a, b, c, grad, lr, step, lr_decay,
-// weight_decay, f), which is
+// A device's Backend provides descend<T>(stream, param, a, b, c, grad, lr, step, lr_decay,
+// weight_decay, f). It computes
 //   param[i] -= lr / (1 + step lr_decay) f(grad[i] + weight_decay param[i], a[i], b[i], c[i])
-// for arrays a, b, c that f changes, where they are defined; nothing where lr is NaN.
+// f also updates the arrays a, b, c that are defined. If lr is NaN, nothing changes.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ struct AdaptiveSteps {
       v = alpha * v + fresh * g * g;
       if (centered) m = alpha * m + fresh * g;
       // The variance of equal gradients is 0. Rounding of v or m may make the difference negative,
-      // which has no root. NaN stays.
+      // which has no root. NaN stays NaN.
       const A variance = centered ? v - m * m : v;
       const A direction = g / (std::sqrt(variance < 0 ? A{0} : variance) + eps);
       if (momentum == 0) return direction;
@@ -90,7 +90,7 @@ struct AdaptiveSteps {
   }
 };
 
-// REGISTER(name, Steps) for each of these kernels.
+// Calls REGISTER(name, Steps) for each of these kernels.
 #define RINGGRAD_ADAPTIVE_STEP_KERNELS(REGISTER) \
   REGISTER(rmsprop_step, Steps)                  \
   REGISTER(adagrad_step, Steps)                  \

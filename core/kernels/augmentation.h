@@ -1,7 +1,8 @@
-// Random augmentation of a training image: what is drawn for it, the same on every device.
+// Draws the random augmentation of a training image, the same on every device.
 //
-// It is a pure function of (seed, epoch, index of the image), so it does not depend on which rank,
-// worker thread or device meets the image, on the batch size, or on where training was resumed.
+// It is a pure function of (seed, epoch, index of the image). So it does not depend on the rank,
+// worker thread or device that handles the image, on the batch size, or on where training was
+// resumed.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +12,29 @@
 namespace ringgrad {
 
 struct AugmentOptions {
-  // Pad by so many black pixels on each side, then crop back at a random place.
+  // Pads with this many black pixels on each side, then crops at a random place.
   int crop_padding = 0;
-  // Pad with the image, mirrored at its border, instead of black.
+  // Pads with the image mirrored at its border instead of black.
   bool reflect = false;
-  // Mirror left and right, every other time.
+  // Mirrors left and right with probability 1/2.
   bool flip = false;
-  // With flip: each image in every other epoch, instead of by chance (Jordan 2024).
+  // With flip: mirrors each image in every other epoch, instead of at random (Jordan 2024).
   bool alternate = false;
-  // Set a square of this side, at a random place, to 0 (DeVries and Taylor 2017).
+  // Sets a square of this side at a random place to 0 (DeVries and Taylor 2017).
   int cutout = 0;
   uint64_t seed = 0;
 };
 
-// The pixel of a row, or the row of an image, that lies at i where there are `size`, mirrored at
-// the border: -1 is 1.
+// Returns the pixel of a row, or the row of an image, that lies at position i of `size` if the
+// border mirrors: -1 gives 1.
 RINGGRAD_HOST_DEVICE inline int reflected(int i, int size) {
   const int inside = i < 0 ? -i : i < size ? i : 2 * (size - 1) - i;
-  // Padded by more than there is to mirror.
+  // The padding may exceed what there is to mirror.
   return inside < 0 ? 0 : inside < size ? inside : size - 1;
 }
 
-// What is done to one image: crop by (dy, dx), then mirror, then clear the rows and columns of the
-// cut.
+// The changes to one image: it is cropped by (dy, dx), then mirrored, then the rows and columns of
+// the cut are cleared.
 struct Augmentation {
   int dy = 0;
   int dx = 0;
@@ -49,19 +50,18 @@ RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions&
                                                            int64_t index) {
   Augmentation a;
   if (o.crop_padding == 0 && !o.flip && o.cutout == 0) return a;
-  // All numbers are always drawn, so that switching one augmentation on leaves the others as they
-  // were.
+  // All numbers are always drawn. So switching one augmentation on does not change the others.
   RandomSequence random(o.seed, Purpose::Augmentation, static_cast<uint64_t>(epoch),
                         static_cast<uint64_t>(index));
   a.dy = random.between(-o.crop_padding, o.crop_padding);
   a.dx = random.between(-o.crop_padding, o.crop_padding);
   a.flip = random.between(0, 1) == 1 && o.flip;
-  if (o.flip && o.alternate) {  // the image's own chance in all epochs, and then in turn
+  if (o.flip && o.alternate) {  // random in epoch 0, then alternating
     RandomSequence own(o.seed, Purpose::Augmentation, ~uint64_t{0}, static_cast<uint64_t>(index));
     a.flip = (own.between(0, 1) + epoch) % 2 == 1;
   }
-  // The square's centre is anywhere in the image, so it may stick out: DeVries and Taylor found
-  // that this matters.
+  // The square's centre is anywhere in the image, so the square may reach beyond it. DeVries and
+  // Taylor found that this matters.
   const int top = random.between(0, height - 1) - o.cutout / 2;
   const int left = random.between(0, width - 1) - o.cutout / 2;
   a.cut_top = top > 0 ? top : 0;

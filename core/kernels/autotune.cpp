@@ -24,14 +24,14 @@ namespace {
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// Microseconds of each way to run a call: the native kernel and the vendor's, or the vendor's
-// plans.
+// The microseconds of each way to run a call. The ways are the native kernel and the vendor's, or
+// the vendor's plans.
 using Times = std::vector<double>;
 using Ways = std::vector<std::function<bool(Stream)>>;
-constexpr const char* kPlansOf = "plans of ";  // what the vendor's begin with
+constexpr const char* kPlansOf = "plans of ";  // the prefix of entries for a vendor's plans
 
-// Several runs, to be measured together. On CUDA they are a graph, as the steps of a training are:
-// what the host takes to queue a kernel is no part of its time.
+// Several runs that are measured together. On CUDA they form a graph, like a captured training
+// step, so the host's time for queueing a kernel does not count.
 class Runs {
  public:
   Runs(Stream stream, int count, const std::function<void(Stream)>& run)
@@ -42,7 +42,7 @@ class Runs {
     if (stream.device.is_cpu()) return;
     graph_ = backend().capture(stream.device.index, [&] { all_(current_stream(stream.device)); });
   }
-  // Of one run.
+  // Returns the microseconds of one run.
   double microseconds() const {
     const auto timer = backend().start_timer(stream_);
     if (graph_)
@@ -62,13 +62,13 @@ class Runs {
   std::unique_ptr<DeviceGraph> graph_;
 };
 
-// Of each way to run a call, the least of three alternating samples, after one that warms up: what
-// disturbs the machine only ever adds. Infinity for a way that says that it has no kernel, or
-// fails.
+// Measures each way to run a call. The result is the least of three alternating samples, after a
+// warm-up, because disturbances only ever add time. It is infinity for a way that reports that it
+// has no kernel, or that fails.
 Times measure(Stream stream, const Ways& ways) {
-  // Microseconds, so that starting and waiting do not count.
+  // In microseconds: long enough that the time to start and to wait does not matter.
   constexpr double kSample = 300;
-  // Kernels inside of any way are not part of this question.
+  // Kernels that a way calls in turn are not to be measured here.
   const ProviderGuard guard(Provider::Native);
   std::vector<std::optional<Runs>> runs(ways.size());
   int count = 0;
@@ -84,7 +84,7 @@ Times measure(Stream stream, const Ways& ways) {
       synchronize(stream);
     } catch (const Error&) {
       runs[i].reset();
-      synchronize(stream);  // which throws where it is the device that fails
+      synchronize(stream);  // throws if the device itself has failed
     }
   }
   Times least(ways.size(), kForever);
@@ -94,8 +94,9 @@ Times measure(Stream stream, const Ways& ways) {
   return least;
 }
 
-// Where the vendor has no kernel, that is for this process to remember and not for the file: its
-// library may change. The names of calls with plans have its version.
+// The measurements of one file. "The vendor has no kernel" is remembered by this process but not
+// written to the file, because the vendor's library may change. For plans it is written, because
+// their key contains the library's version.
 class Table {
  public:
   explicit Table(const std::filesystem::path& file) : file_(file) { read(); }
@@ -107,7 +108,7 @@ class Table {
   const std::map<std::string, Times>& calls() const { return calls_; }
 
   void add(const std::string& call, Times times) {
-    read();  // what other processes have measured meanwhile
+    read();  // adds what other processes have measured meanwhile
     calls_[call] = times;
     if (!is_kept(call, times)) return;
     TextOutput text;
@@ -123,7 +124,7 @@ class Table {
       std::error_code ignored;
       std::filesystem::create_directories(file_.parent_path(), ignored);
       write_text(file_, bytes);
-    } catch (const IoError&) {  // it costs a measurement in the next process
+    } catch (const IoError&) {  // the next process has to measure again
     }
   }
 
@@ -136,8 +137,8 @@ class Table {
            std::find(times.begin(), times.end(), kForever) == times.end();
   }
 
-  // Adds what the file knows and this process does not. A line that does not parse ends it: it will
-  // be measured anew.
+  // Adds the measurements of the file that this process lacks. Stops at a line that does not parse;
+  // those calls are measured again.
   void read() {
     Classic<std::ifstream> in(file_);
     std::string line;
@@ -161,9 +162,9 @@ class Table {
   std::map<std::string, Times> calls_;
 };
 
-std::recursive_mutex mutex;  // a vendor that is timed may ask for its own fastest plan
+std::recursive_mutex mutex;  // recursive: a vendor kernel that is timed may call fastest_plan()
 
-// One for all devices of a name. Under the mutex.
+// Devices with the same name share a table. REQUIRES: the mutex is held.
 Table& table_of(Device device) {
   static auto* const of_device = new std::map<std::pair<DeviceType, int>, std::shared_ptr<Table>>;
   static auto* const of_file = new std::map<std::string, std::shared_ptr<Table>>;
@@ -175,7 +176,7 @@ Table& table_of(Device device) {
   return *(table = shared);
 }
 
-// What a call's speed depends on besides its arguments.
+// Adds the settings on which a call's speed depends besides its arguments.
 std::string with_settings(Stream stream, const std::string& call) {
   if (!stream.device.is_cpu()) {
     const bool tf32 = allows_tf32() && call.find("float32") != std::string::npos;
@@ -187,13 +188,13 @@ std::string with_settings(Stream stream, const std::string& call) {
 }
 
 // The first way is taken if it takes at most this many times the fastest one's time. Measured times
-// vary by a percent or two, and the ways differ in the last bits of their results: noise should not
-// choose between them.
+// vary by a percent or two, and the ways differ in the last bits of their results. So noise should
+// not choose between them.
 constexpr double kNotWorthIt = 1.03;
 
 // Returns the first of the ways that are as good as the fastest, or nullopt if no way runs.
 std::optional<size_t> fastest(Stream stream, const std::string& key, const Ways& ways) {
-  // Measured under the lock: two measurements at once would disturb each other.
+  // The lock is held while measuring, because two measurements at once would disturb each other.
   std::lock_guard lock(mutex);
   Table& table = table_of(stream.device);
   const Times* known = table.find(key);

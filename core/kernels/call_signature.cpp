@@ -5,15 +5,14 @@
 namespace ringgrad {
 namespace {
 
-// Not a stream: a call that is chosen by its signature should cost no more than the launch of a
-// kernel.
+// No stream is used, because building a signature should cost no more than launching a kernel.
 template <class Number>
 void append(std::string& text, Number value) {
   char digits[32];
   text.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-// "[64,3,32,32]" for a shape, "(3072,1024,32,1)" for strides.
+// Appends "[64,3,32,32]" for a shape or "(3072,1024,32,1)" for strides.
 template <class Numbers>
 void append_list(std::string& text, char open, const Numbers& numbers, int count, char close) {
   text += open;
@@ -30,8 +29,8 @@ void append(std::string& text, Pair value) {
   append(text, int64_t{value.w});
 }
 
-// How a tensor lies in memory decides the speed as much as its shape; row-major order, the usual
-// one, is not spelled out.
+// A tensor's layout affects the speed as much as its shape. Row-major order is the usual one and is
+// not written out.
 void append(std::string& text, const Tensor* x) {
   if (!*x) {
     text += '-';
@@ -71,7 +70,7 @@ void append(std::string&, std::monostate) {}
 
 std::string call_signature(const char* kernel, std::span<const CallArgument> arguments) {
   std::string text;
-  // More than a convolution of three tensors needs: one allocation, whatever follows.
+  // This is more than a convolution of three tensors needs, so there is only one allocation.
   text.reserve(256);
   text += kernel;
   for (const CallArgument& argument : arguments) {

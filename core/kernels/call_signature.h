@@ -1,5 +1,6 @@
-// A kernel call in words: everything that its speed depends on, and nothing else. The key under
-// which autotune remembers which provider is faster, and vendor libraries' primitives are kept.
+// A kernel call as text that contains everything its speed depends on, and nothing else. Autotune
+// uses it as a key to remember the faster provider, and vendor libraries' primitives are cached
+// under it.
 #pragma once
 
 #include <string>
@@ -8,12 +9,12 @@
 
 namespace ringgrad {
 
-// "conv2d float32[64,16,32,32] float32[64,3,32,32] float32[16,3,3,3] - 1x1 1x1 1x1 1": of a tensor
-// dtype, shape and, where it is not contiguous, how it lies; "-" for an undefined one; numbers and
-// options as they are.
+// Returns for example "conv2d float32[64,16,32,32] float32[64,3,32,32] float32[16,3,3,3] - 1x1 1x1
+// 1x1 1". A tensor gives its dtype, its shape and, unless it is contiguous, its layout. An
+// undefined tensor gives "-". Numbers and options follow as they are.
 std::string call_signature(const char* kernel, std::span<const CallArgument> arguments);
 
-// Of arguments that are no call's: tensors, numbers and options.
+// Does the same for tensors, numbers and options that do not come from a call.
 template <class... Args>
 std::string call_signature(const char* kernel, const Args&... args) {
   const CallArgument arguments[] = {as_argument(args)...};

@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-// A device that registers nothing gets strided images, as the reference kernels read them.
+// A device that registers no policy gets strided images, which the reference kernels read.
 constexpr LayoutPolicy kStrided{
     .conv2d = [](const ConvProblem&) { return ConvPlan(); },
     .conv2d_filters = [](const Tensor&, const Tensor& w) { return w; },

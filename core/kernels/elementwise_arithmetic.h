@@ -1,8 +1,8 @@
 // The elementwise arithmetic of core/kernels.h, written once for all devices.
 //
-// A device's Backend brings map<T>(stream, y, f, x…), which is y[i] = f(x[i]…) with its own loops
-// or threads, and map_to<Out, T>, where y has another type. f gets and returns Accumulator<T>:
-// float for the 16-bit types.
+// A device's Backend provides map<T>(stream, y, f, x…), which computes y[i] = f(x[i]…) with its own
+// loops or threads. map_to<Out, T> does the same for a y of another type. f takes and returns
+// Accumulator<T>, which is float for the 16-bit types.
 #pragma once
 
 #include "ringgrad/core/base/number.h"
@@ -12,7 +12,7 @@ namespace ringgrad {
 
 template <class Backend>
 struct ElementwiseArithmetic {
-  // Integers that do not fit wrap, so sums and products are taken in an unsigned type.
+  // Sums and products use an unsigned type, so that integers that do not fit wrap.
   template <class A>
   struct Affine {
     Wrapping<A> scale;
@@ -99,8 +99,8 @@ struct ElementwiseArithmetic {
     });
   }
 
-  // Computes the gradient of a / b with respect to b. 1 / b or a / b may leave float32's range
-  // although the gradient is within it.
+  // Computes the gradient of a / b with respect to b. It is computed in double for float32, because
+  // 1 / b or a / b may leave float32's range although the gradient is within it.
   template <class A>
   struct QuotientSlope {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A a, A b) const {
@@ -120,7 +120,8 @@ struct ElementwiseArithmetic {
     });
   }
 
-  // The part of dy that goes to `mine`, of which the larger (or smaller) counts.
+  // Returns the part of dy that goes to `mine`: all of it if `mine` is the larger (kLarger) or the
+  // smaller of the two, half if they are equal.
   template <class A, bool kLarger>
   struct Share {
     RINGGRAD_HOST_DEVICE A operator()(A dy, A mine, A other) const {
@@ -140,7 +141,7 @@ struct ElementwiseArithmetic {
 #undef SHARES
 
   template <class A>
-  struct Leaky {  // y = x, and dx of dy, by the sign of x
+  struct Leaky {  // y = x or w x by x's sign; dx likewise from dy
     RINGGRAD_HOST_DEVICE A operator()(A value, A x, A w) const { return x > 0 ? value : w * value; }
   };
   template <class A>
@@ -187,8 +188,8 @@ struct ElementwiseArithmetic {
   }
 };
 
-// REGISTER(name, Arithmetic) for each of these kernels: how a device registers its
-// ElementwiseArithmetic.
+// Calls REGISTER(name, Arithmetic) for each of these kernels. A device registers its
+// ElementwiseArithmetic with it.
 #define RINGGRAD_ARITHMETIC_KERNELS(REGISTER) \
   REGISTER(affine, Arithmetic)                \
   REGISTER(axpby, Arithmetic)                 \

@@ -1,6 +1,6 @@
-// The elementwise functions of core/kernels.h and their derivatives, written once for all devices:
-// see core/kernels/elementwise_arithmetic.h for what a device's Backend brings. Here it brings
-// Math, too: those functions that a device may compute in its own way.
+// The elementwise functions of core/kernels.h and their derivatives, written once for all devices.
+// core/kernels/elementwise_arithmetic.h says what a device's Backend provides. Here it also
+// provides Math, the functions that a device may compute in its own way.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace ringgrad {
 
-// Φ(x), the part of the normal distribution below x, and its density φ(x) = e^(-x²/2) / √(2π),
-// which is Φ's derivative.
+// Φ(x), the part of the normal distribution below x, and its derivative, the density φ(x) =
+// e^(-x²/2) / √(2π).
 template <class A>
 struct Normal {
   A below;
@@ -20,7 +20,7 @@ struct Normal {
 inline constexpr double kSqrtHalf = 0.70710678118654752440;          // 1 / √2
 inline constexpr double kInverseSqrtTwoPi = 0.39894228040143267794;  // 1 / √(2π)
 
-// The functions of <cmath>, for a device that has no others.
+// The functions of <cmath>, for a device that provides no others.
 struct StandardMath {
 #define FUNCTION(NAME)                      \
   template <class A>                        \
@@ -44,16 +44,16 @@ struct StandardMath {
 template <class Backend>
 struct ElementwiseFunctions {
   using Math = typename Backend::Math;
-  // Takes the exponential of -|x| only: that of a large positive number overflows although the
-  // result is finite.
+  // Takes the exponential of -|x|. The exponential of a large positive x would overflow although
+  // the result is finite.
   template <class A>
   static RINGGRAD_HOST_DEVICE A logistic(A x) {
     const A power = Math::exp(-std::abs(x));
     return (x < 0 ? power : A(1)) / (1 + power);
   }
 
-  // tanh(log(1 + e^x)) = ((1 + e^x)² - 1) / ((1 + e^x)² + 1), and what it lacks to 1, each without
-  // a difference, by the exponential of -|x|.
+  // tanh(log(1 + e^x)) = ((1 + e^x)² - 1) / ((1 + e^x)² + 1). mish_rest() is 1 minus that. Both are
+  // computed without a subtraction, from the exponential of -|x|.
   template <class A>
   static RINGGRAD_HOST_DEVICE A mish_part(A x) {
     const A e = Math::exp(-std::abs(x));
@@ -64,8 +64,8 @@ struct ElementwiseFunctions {
     const A e = Math::exp(-std::abs(x));
     return x > 0 ? 2 * e * e / (1 + 2 * e * (1 + e)) : 2 / (2 + e * (2 + e));
   }
-  // The logistic function of gelu_tanh() is of this, and its slope times x is the second.
-  // Beyond 20 it makes no difference, and x² could overflow.
+  // gelu_tanh() is x times the logistic function of this argument. tanh_slope_by_x() is x times the
+  // argument's derivative. Beyond |x| = 20 that does not affect the result, and x² could overflow.
   template <class A>
   static RINGGRAD_HOST_DEVICE A tanh_argument(A x) {
     return A(1.5957691216057308) * x * (1 + A(0.044715) * x * x);
@@ -76,8 +76,9 @@ struct ElementwiseFunctions {
     return A(1.5957691216057308) * near * (1 + A(0.134145) * near * near);
   }
 
-// Defines NAME(y, x, numbers…) and NAME(dx, dy, saved, numbers…), the two shapes that nearly all of
-// these kernels have, with their formula and the names of up to two numbers in it.
+// FORWARD defines NAME(y, x, numbers…) and BACKWARD defines NAME(dx, dy, saved, numbers…). Nearly
+// all of these kernels have one of these two forms. The arguments are the formula and the names of
+// up to two numbers in it.
 #define DOUBLES(FIRST, ...) double FIRST __VA_OPT__(, double __VA_ARGS__)
 #define NARROWED(FIRST, ...) static_cast<A>(FIRST) __VA_OPT__(, static_cast<A>(__VA_ARGS__))
 #define FORWARD(NAME, EXPRESSION, ...)                                                          \
@@ -157,7 +158,8 @@ struct ElementwiseFunctions {
   FORWARD(softplus,
           (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta, beta)
   BACKWARD(softplus_backward, x, dy * logistic(x * beta), beta)
-  // Every factor is divided before it is multiplied, so that nothing overflows but the result.
+  // Every factor is divided before it is multiplied, so that nothing overflows unless the result
+  // does.
   FORWARD(huber, std::abs(x) > delta ? delta / scale * (std::abs(x) - delta / 2)
                                      : x / 2 * (x / scale), delta, scale)
   BACKWARD(huber_backward, x, dy * ((x > delta ? delta : x < -delta ? -delta : x) / scale), delta,
@@ -171,9 +173,9 @@ struct ElementwiseFunctions {
   // ---- powers -----------------------------------------------------------------------------------
 
   // Squares, cubes and their gradients are so common (a variance, a squared error) that they do not
-  // go through pow(). The gradients multiply dy by one factor after the other, and by the constant
-  // last. So every intermediate product lies between dy and the result, and overflows only if the
-  // result does.
+  // use pow(). The gradients multiply dy by one factor after the other, and by the constant last.
+  // So every intermediate product lies between dy and the result, and overflows only if the result
+  // does.
   template <class A>
   struct Square {
     RINGGRAD_HOST_DEVICE A operator()(A x) const { return x * x; }
@@ -227,7 +229,7 @@ struct ElementwiseFunctions {
                            double exponent) {
     visit_floating("pow", x.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      if (exponent == 0)  // pow(0, -1) is infinite, and 0 times that no number
+      if (exponent == 0)  // pow(0, -1) is infinite, and 0 · ∞ is NaN
         Backend::template map<T>(stream, dx, Nothing<A>{}, dy, x);
       else if (exponent == 2)
         Backend::template map<T>(stream, dx, SquareBackward<A>{}, dy, x);
@@ -242,11 +244,11 @@ struct ElementwiseFunctions {
     });
   }
 
-  // Binary cross entropies, of x and a target.
+  // Binary cross entropies of x and a target.
   template <class A>
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
-      // 0 · ∞ is 0 here: to be sure of what is true costs nothing.
+      // 0 · ∞ is 0 here: certainty about the right answer costs nothing.
       const A part = x > 0 ? 1 - t : -t;
       return (part == 0 ? A(0) : part * x) + Math::log1p(Math::exp(-std::abs(x)));
     }
@@ -262,7 +264,7 @@ struct ElementwiseFunctions {
     }
     RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const {
       const A slope = x * (1 - x);
-      const A least = 1e-12F;  // PyTorch's, a float32
+      const A least = 1e-12F;  // PyTorch's float32 constant
       return dy * (x - t) / (slope < least ? least : slope);
     }
   };
@@ -283,7 +285,8 @@ struct ElementwiseFunctions {
 #undef WITH_TARGET
 };
 
-// REGISTER(name, Functions) for each of these kernels but pow, of which a device may have its own.
+// Calls REGISTER(name, Functions) for each of these kernels except pow, which a device may define
+// itself.
 #define RINGGRAD_FUNCTION_KERNELS(REGISTER) \
   REGISTER(exp, Functions)                  \
   REGISTER(log, Functions)                  \

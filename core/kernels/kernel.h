@@ -1,22 +1,22 @@
 // Kernel<void(Args...)>: one named primitive with a slot for each device type and provider.
 //
-// A kernel is declared in core/kernels.h, where its contract stands, and filled by REGISTER_KERNEL
-// from the file that implements it, so this layer never names CUDA or a vendor library:
+// core/kernels.h declares a kernel and states its contract. The file that implements it fills the
+// slot with REGISTER_KERNEL, so this layer never names CUDA or a vendor library:
 //
 //   static void exp_cpu(Stream stream, const Tensor& y, const Tensor& x) { ... }
 //   REGISTER_KERNEL(exp, CPU, Native, exp_cpu);
 //
-// A call names no device and no stream: kernels::exp(y, x) runs where its first tensor lives, on
-// that device's current stream, which the implementation receives as its first argument. The tables
-// are constinit, and registration comes before a program's own initialisers, so that its global
-// tensors find every kernel.
+// A call names no device and no stream. kernels::exp(y, x) runs on the device of its first tensor,
+// on that device's current stream, which the implementation receives as its first argument. The
+// tables are constinit, and registration comes before a program's own initialisers, so that its
+// global tensors find every kernel.
 //
-// A vendor's implementation stands beside a native one and returns whether its library has a kernel
-// for the call; if it returns false, the native one runs and overwrites its outputs. Because both
-// may be run to see which is faster, only kernels that overwrite their outputs, read nothing of
-// them and allow no output among the inputs may have one; their contracts say kVendorToo. An
-// argument that both runs may not share has a member when_timed(), whose result replaces it while
-// the kernels are timed.
+// A vendor's implementation stands beside a native one. It returns true if its library has a kernel
+// for the call; otherwise the native one runs and overwrites its outputs. Autotuning runs both to
+// see which is faster. So a kernel may have a vendor's implementation only if it overwrites its
+// outputs, does not read them and allows no output among its inputs. The contracts of such kernels
+// say kVendorToo. An argument that both runs may not share has a member when_timed(), whose result
+// replaces it while the kernels are timed.
 #pragma once
 
 #include <array>
@@ -35,25 +35,25 @@
 namespace ringgrad {
 
 enum class Provider : uint8_t {
-  // Ours, written for speed.
+  // This library's kernels, written for speed.
   Native,
   // oneDNN on the CPU, cuBLAS and cuDNN on CUDA.
   Vendor,
-  // The definition, on the CPU: each formula as the loops that it says (core/reference/).
+  // The definition, on the CPU: loops that follow each formula literally (core/reference/).
   Reference,
-  // A choice, not an implementation: of the first two, the one measured to be faster (autotune.h).
+  // Not an implementation: autotune.h chooses the faster of the first two by measurement.
   Fastest,
 };
-inline constexpr int kProviders = 3;  // that implement kernels
+inline constexpr int kProviders = 3;  // Fastest is not one of them
 const char* name(Provider provider);
 
-// Which provider kernels use where there are several, on every thread; nullopt for the default,
-// which is native on the CPU and the fastest on CUDA. A kernel without a vendor's implementation is
-// native then, too; a native one that is missing is the reference. Reference takes no other's
-// place: where it has none, a call throws NotImplementedError. A setting of the process.
+// Sets the provider that kernels use on every thread if they have several. nullopt restores the
+// default: Native on the CPU and Fastest on CUDA. A kernel without a vendor's implementation uses
+// the native one, and without a native one the reference. Nothing replaces the reference: if it is
+// chosen and missing, a call throws NotImplementedError. The setting holds for the process.
 void set_provider(std::optional<Provider> provider);
 
-// The same for this thread alone and the guard's lifetime; none: as if it had no guard.
+// Does the same for this thread only, while the guard lives. nullopt cancels an outer guard.
 class ProviderGuard {
  public:
   explicit ProviderGuard(std::optional<Provider> provider);
@@ -64,23 +64,24 @@ class ProviderGuard {
   std::optional<Provider> previous_;
 };
 
-std::optional<Provider> provider_of_thread();  // that a guard has set
+std::optional<Provider> provider_of_thread();  // set by a guard; nullopt: none
 
-// What holds for this thread's kernels on a type of device.
+// Returns the provider that applies to this thread's kernels on a type of device.
 Provider preferred_provider(DeviceType device);
 
-// The libraries behind the vendor implementations of this build, for people: "oneDNN 2.6.3". The
-// files that use one say so before main.
+// The vendor libraries of this build, for the user: "oneDNN 2.6.3". The files that use one add it
+// before main.
 bool add_vendor_library(DeviceType device, const std::string& library);
 const std::vector<std::string>& vendor_libraries(DeviceType device);
 
-// The part of a kernel that does not depend on its signature: what `doctor` and the completeness
-// test look at.
+// The part of a kernel that does not depend on its signature. `doctor` and the completeness test
+// read it.
 class KernelBase {
  public:
   const char* name() const { return name_; }
   bool has(DeviceType device, Provider provider) const { return slot(device, provider) != nullptr; }
-  // The next kernel that has any implementation; nullptr at the end. Start at first_kernel().
+  // Returns the next kernel that has any implementation, or nullptr at the end. Begin with
+  // first_kernel().
   const KernelBase* next() const { return next_; }
 
  protected:
@@ -90,8 +91,8 @@ class KernelBase {
     return slots_[static_cast<int>(device)][static_cast<int>(provider)];
   }
   bool set_slot(DeviceType device, Provider provider, AnyFunction function);
-  // The reference where this thread prefers it or there is no native implementation, else the
-  // native one. Throws NotImplementedError naming the kernel when there is none.
+  // Returns the reference if this thread prefers it or if there is no native implementation, and
+  // otherwise the native one. Throws NotImplementedError that names the kernel if there is neither.
   AnyFunction own_slot(DeviceType device) const;
 
  private:
@@ -101,8 +102,8 @@ class KernelBase {
 };
 const KernelBase* first_kernel();
 
-// An argument of a call, for who looks at calls of all kernels; monostate: of another type, on
-// which no speed depends.
+// An argument of a call, for observers of all kernels. monostate stands for other types; the speed
+// does not depend on them.
 using CallArgument = std::variant<std::monostate, const Tensor*, int64_t, double, bool, Pair,
                                   const Conv2dOptions*, const Pool2dOptions*>;
 template <class T>
@@ -114,49 +115,49 @@ CallArgument as_argument(const T& value) {
   else
     return {};
 }
-// Valid while the call lasts.
+// It is valid while the call lasts.
 struct ObservedCall {
   const KernelBase& kernel;
   Stream stream;
   std::span<const CallArgument> arguments;
 
-  // nullptr where argument i is none, or undefined.
+  // Returns nullptr if argument i is not a tensor, or is undefined.
   const Tensor* tensor(size_t i) const {
     const auto* tensor = std::get_if<const Tensor*>(&arguments[i]);
     return tensor && **tensor ? *tensor : nullptr;
   }
 };
 
-// Chooses between a kernel's two providers for Provider::Fastest: true for the vendor's. autotune.h
-// says what the functions are, and registers itself; without it the native one is chosen.
+// Chooses between a kernel's two providers for Provider::Fastest. True means the vendor's.
+// autotune.h describes the two functions and registers itself here. Without it the native one is
+// chosen.
 using VendorChoice = bool (*)(const ObservedCall& call, const std::function<void(Stream)>& native,
                               const std::function<bool(Stream)>& vendor);
 bool register_vendor_choice(VendorChoice choice);
 bool is_vendor_chosen(const ObservedCall& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor);
 
-// Throws where this machine cannot run the CPU's kernels, as the registered check says
-// (core/cpu/isa.cpp).
+// Throws if this machine cannot run the CPU's kernels. The registered check (core/cpu/isa.cpp)
+// decides.
 void check_cpu_kernels();
 using CpuCheck = void (*)();
 bool register_cpu_check(CpuCheck check);
 
-// Stands between its thread and the kernels that it calls, to measure them:
-// core/kernels/kernel_profile.h.
+// Is called around every kernel of its thread, to measure it: core/kernels/kernel_profile.h.
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
   // Calls run(), which is the kernel's implementation, once.
   virtual void call(const ObservedCall& call, const std::function<void()>& run) = 0;
 
-  static KernelObserver* current() { return current_; }  // this thread's; null: none
+  static KernelObserver* current() { return current_; }  // this thread's observer, or null
   static void set_current(KernelObserver* observer) { current_ = observer; }
 
  private:
   static inline constinit thread_local KernelObserver* current_ = nullptr;
 };
 
-// Of a contract that a vendor's library may fill as well: Kernel<void(...), kVendorToo>.
+// Marks a contract that a vendor's library may implement as well: Kernel<void(...), kVendorToo>.
 inline constexpr bool kVendorToo = true;
 
 template <class Signature, bool kVendor = false>
@@ -198,7 +199,7 @@ class Kernel<void(Args...), kVendor> : public KernelBase {
     own(stream, args...);
   }
 
-  // Runs the vendor's implementation if that is wanted, and says whether that has done it.
+  // Runs the vendor's implementation if it is wanted. Returns true if that has done the work.
   bool by_vendor(Vendor vendor, Own native, Stream stream,
                  std::type_identity_t<Args>... args) const {
     const Provider wanted = preferred_provider(stream.device.type);

@@ -12,7 +12,7 @@ namespace ringgrad {
 namespace {
 
 double bytes_of(const Tensor& t) {
-  int64_t elements = t.flat_numel();  // with the padding of a channel-blocked tensor
+  int64_t elements = t.flat_numel();  // includes the padding of a channel-blocked tensor
   if (elements == 0 && t.numel() > 0) {
     elements = 1;  // an expanded dimension repeats the same elements
     for (int d = 0; d < t.dim(); ++d) elements *= t.stride(d) == 0 ? 1 : t.size(d);
@@ -20,8 +20,8 @@ double bytes_of(const Tensor& t) {
   return static_cast<double>(elements) * static_cast<double>(itemsize(t.dtype()));
 }
 
-// Each element of y [N, K, P, Q] is a sum of as many products as a filter of w [K, C, R, S] has
-// weights.
+// Each element of y [N, K, P, Q] is a sum of products, one for each weight of a filter of w [K, C,
+// R, S].
 double convolution_operations(const Tensor& y, const Tensor& w) {
   return w.numel() == 0
              ? 0
@@ -78,8 +78,8 @@ void KernelProfile::call(const ObservedCall& observed, const std::function<void(
     timer->stop();
     ms = timer->milliseconds();
   }
-  // What it called may have read and written more than its own arguments: it has nothing left to do
-  // then.
+  // Its inner kernels may have read and written more than its own arguments. Then nothing remains
+  // for the call itself.
   const Sum whole{ms, std::max(call.operations, inner_.operations),
                   std::max(call.bytes, inner_.bytes)};
   call.milliseconds = ms - inner_.milliseconds;

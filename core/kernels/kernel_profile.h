@@ -1,4 +1,4 @@
-// What the kernels of a thread do, and how long they take: the kernel table's torch.profiler.
+// Records what a thread's kernels do and how long they take, like torch.profiler.
 #pragma once
 
 #include <string>
@@ -8,30 +8,29 @@
 
 namespace ringgrad {
 
-// The numbers are without those of the kernels that it called itself, so that sums count nothing
-// twice.
+// The numbers exclude those of the kernels that this one called, so that sums count nothing twice.
 struct KernelCall {
   const char* kernel;
-  DType dtype;  // of its first tensor
+  DType dtype;  // its first tensor's dtype
   double milliseconds;
-  // Multiplications and additions by the definition, whatever the algorithm; 0 except for
+  // Multiplications and additions by the definition, whatever the algorithm. It is 0 except for
   // convolutions and matrix products.
   double operations;
-  double bytes;  // of its tensor arguments: what must be read or written at least once
-  // A convolution's algorithm, for people, where ours is the one that runs: "Winograd F(4, 3)".
+  double bytes;  // the size of its tensors: the least that must be read or written
+  // The algorithm of a convolution of ours, for the user: "Winograd F(4, 3)".
   std::string plan = {};
 };
 
 // Records every kernel that this thread calls while it exists. On CUDA each call then waits for its
-// end, so kernels no longer overlap with anything; their times are the device's, and 0 where a step
-// is being captured, which runs nothing. REQUIRES: destroyed by its own thread, the newest first.
+// end, so kernels no longer overlap; their times are the device's. While a step is being captured
+// nothing runs, and the times are 0. REQUIRES: destroyed by its own thread, the newest first.
 class KernelProfile : private KernelObserver {
  public:
   KernelProfile();
   ~KernelProfile() override;
   KernelProfile(const KernelProfile&) = delete;
 
-  // In the order in which they ended.
+  // Returns the calls in the order in which they ended.
   const std::vector<KernelCall>& calls() const { return calls_; }
 
  private:
@@ -43,7 +42,7 @@ class KernelProfile : private KernelObserver {
     double operations = 0;
     double bytes = 0;
   };
-  Sum inner_;  // of the kernels that the running one has called
+  Sum inner_;  // kernels called by the running one
   std::vector<KernelCall> calls_;
 };
 

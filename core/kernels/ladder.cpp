@@ -30,7 +30,7 @@ double seconds_per_call(Device device, const std::function<void(Stream)>& call) 
     timer->stop();
     return timer->milliseconds() * 1e-3 / count;
   };
-  mean(2);  // to warm up
+  mean(2);  // warms up
   return mean(static_cast<int>(std::clamp(0.3 / mean(1), 2.0, 20.0)));
 }
 

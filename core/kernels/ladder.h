@@ -1,9 +1,9 @@
-// A ladder: the ways of computing one kernel, from the obvious to the fast, so that each can be run
-// alone and compared with the one before it. `ringgrad bench kernel`, bench/cuda_ladders.cpp and
-// the tests climb them.
+// A ladder is a series of implementations of one kernel, from the obvious to the fast. Each can be
+// run alone and compared with the one before it. `ringgrad bench kernel`, bench/cuda_ladders.cpp
+// and the tests run them.
 //
-// A ladder registers itself from the file that has its kernels, with a line for each step, as
-// kernels do; so a program without a device type's kernels has none of its ladders.
+// The file with its kernels registers a ladder, with one line for each step. So a program without
+// the kernels of a device type has none of its ladders.
 #pragma once
 
 #include <functional>
@@ -17,21 +17,21 @@ namespace ringgrad {
 
 struct LadderStep {
   const char* name;
-  const char* idea;  // what it does, or does better than the step before: a line for people
+  const char* idea;  // one line for the user: what it does, or improves on the step before
 };
 
-// What the steps of a ladder compute, at one size: operands of noise on a device, and the least
-// that computing takes.
+// The task of a ladder's steps at one size: operands of noise on a device, and the least work that
+// the task takes.
 struct LadderProblem {
-  // For people.
+  // A description for the user.
   std::string shapes;
   // Multiplications and additions by the definition, whatever a step does.
   double operations;
-  // The bytes of the operands, each read or written once.
+  // The size of the operands, each read or written once.
   double bytes;
-  // In the order of the formula that Ladder::computes is.
+  // The inputs, in the order of the formula Ladder::computes.
   std::vector<Tensor> inputs;
-  // Likewise; each step overwrites all of them.
+  // The results, in the same order. Each step overwrites all of them.
   std::vector<Tensor> results;
   std::function<bool(int step)> supports;
   // REQUIRES: supports(step), and a stream of the operands' device.
@@ -41,26 +41,26 @@ struct LadderProblem {
 struct Ladder {
   const char* kernel;              // its name: "matmul"
   const char* computes;            // a formula with shapes
-  std::vector<LadderStep> steps;   // the slowest first; people count them from 1
-  std::vector<const char*> sizes;  // the names of the numbers that say how large a problem is
-  // worth measuring on a GPU; enough to count by emulation
+  std::vector<LadderStep> steps;   // the slowest first; shown to users from 1
+  std::vector<const char*> sizes;  // names of the numbers that define a problem's size
+  // `large` is worth measuring on a GPU. `small` is enough for counting by emulation.
   std::vector<int64_t> large;
   std::vector<int64_t> small;
-  // Throws ShapeError where the steps want other sizes. REQUIRES: as many numbers as `sizes`, all
+  // Throws ShapeError if the steps need other sizes. REQUIRES: as many numbers as `sizes`, all
   // positive; float32, float16 or bfloat16.
   LadderProblem (*problem)(Device device, DType dtype, const std::vector<int64_t>& size);
 };
 
-// Those of the program, in the order of their kernels' names.
+// Returns the program's ladders, sorted by the names of their kernels.
 const std::vector<Ladder>& ladders();
-const Ladder* find_ladder(std::string_view kernel);  // nullptr where there is none
+const Ladder* find_ladder(std::string_view kernel);  // nullptr if there is none
 
-// Seconds that a call takes on a device, by its own clock: the mean over up to 20 calls within
-// about 0.3 s, behind two that warm up.
+// Returns the seconds that a call takes by the device's own clock: the mean of up to 20 calls
+// within about 0.3 s, after two that warm up.
 double seconds_per_call(Device device, const std::function<void(Stream)>& call);
 
-// Called before main, by the file that has the kernels: static const bool registered =
-// register_ladder({…}).
+// Registers a ladder. The file with its kernels calls it before main: static const bool registered
+// = register_ladder({…}).
 bool register_ladder(Ladder ladder);
 
 }  // namespace ringgrad

@@ -5,8 +5,8 @@
 namespace ringgrad {
 namespace {
 
-// True when all operands have the very same dense order of elements: one flat loop, decided without
-// sorting.
+// Returns true if all operands have the same dense order of elements. Then one flat loop suffices,
+// and no sorting is needed.
 bool same_dense_order(std::initializer_list<const Tensor*> operands) {
   const Tensor& first = **operands.begin();
   for (const Tensor* t : operands) {
@@ -31,9 +31,9 @@ LoopPlan plan_loops(std::initializer_list<const Tensor*> operands) {
   }
   plan.numel = first.numel();
 
-  // Outermost first, each dimension either continues the one before it, for every operand (its
-  // stride there is the size times the stride here, as if they were one longer dimension), or
-  // begins a loop of its own.
+  // Dimensions are visited outermost first. A dimension is merged into the one before if every
+  // operand's stride there equals size times stride here, as in one longer dimension. Otherwise it
+  // begins a new loop.
   const DimOrder order = memory_order(first.shape(), first.strides());
   for (int i = 0; i < order.count; ++i) {
     const int d = order.dim[i];

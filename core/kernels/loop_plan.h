@@ -1,6 +1,6 @@
-// How to walk several strided tensors of one shape together: dimensions are ordered by the first
-// operand's strides and merged wherever every operand can walk two of them as one, so most calls
-// end with a single loop. Shared by the CPU and the CUDA kernels.
+// Plans a walk over several strided tensors of one shape. Dimensions are ordered by the first
+// operand's strides. Two dimensions are merged if every operand can walk them as one, so most calls
+// need a single loop. The CPU's and the CUDA kernels share it.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace ringgrad {
 inline constexpr int kMaxOperands = 5;
 
 struct LoopPlan {
-  // 0 when there is nothing to do; at least 1 otherwise.
+  // 0 if there are no elements, otherwise at least 1.
   int dims = 0;
   int operands = 0;
   int64_t numel = 0;
-  // Outermost first.
+  // The loops' lengths, outermost first.
   std::array<int64_t, kMaxDims> sizes{};
   // The strides of each operand, in its elements.
   std::array<std::array<int64_t, kMaxDims>, kMaxOperands> strides{};
@@ -27,12 +27,12 @@ struct LoopPlan {
   int64_t inner_size() const { return sizes[dims - 1]; }
   int64_t inner_stride(int operand) const { return strides[operand][dims - 1]; }
 
-  // The offset of each operand's element number `index`, counted in the order of the loops.
+  // Returns each operand's offset of element number `index`, counted in the order of the loops.
   std::array<int64_t, kMaxOperands> offsets(int64_t index) const;
 
-  // body(offsets, n) for each run of n elements along the innermost loop in the elements [begin,
-  // end). Divides for the first one only, and keeps the offsets of kOperands operands, which is
-  // all, in registers: runs may be short.
+  // Calls body(offsets, n) for each run of n elements along the innermost loop within elements
+  // [begin, end). Only the first run takes divisions. The offsets of all kOperands operands stay in
+  // registers, because runs may be short.
   template <int kOperands, class Body>
   void for_each_run(int64_t begin, int64_t end, Body&& body) const {
     std::array<int64_t, kOperands> offset;
@@ -55,8 +55,8 @@ struct LoopPlan {
   }
 };
 
-// REQUIRES: all operands have the same shape, and either all are strided or all channel-blocked
-// (then one flat loop over the padding too).
+// REQUIRES: all operands have the same shape. Either all are strided, or all are channel-blocked;
+// the latter are one flat loop that includes the padding.
 LoopPlan plan_loops(std::initializer_list<const Tensor*> operands);
 
 }  // namespace ringgrad

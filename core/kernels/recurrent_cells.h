@@ -1,7 +1,7 @@
 // The cells of core/kernels/recurrent_kernels.h, written once for all devices. A device's Backend
-// brings Math (elementwise_functions.h), Memory<T>, through which numbers are read and written as
-// the accumulation type, and for_each(stream, rows, columns, f), which calls f(row, column) for
-// each.
+// provides Math (elementwise_functions.h). It provides Memory<T>, which reads and writes numbers in
+// the accumulation type. It also provides for_each(stream, rows, columns, f), which calls f(row,
+// column) for each pair.
 #pragma once
 
 #include <cmath>
@@ -168,7 +168,7 @@ struct RecurrentCells {
   }
 };
 
-// REGISTER(name, Cells) for each of these kernels.
+// Calls REGISTER(name, Cells) for each of these kernels.
 #define RINGGRAD_RECURRENT_KERNELS(REGISTER) \
   REGISTER(lstm_cell, Cells)                 \
   REGISTER(lstm_cell_backward, Cells)        \

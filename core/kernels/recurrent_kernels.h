@@ -1,5 +1,5 @@
-// THE CONTRACT of recurrent networks: what a step does with its gates, after the products of
-// matrices. As in core/kernels.h.
+// THE CONTRACT of recurrent networks: the work on a step's gates after the matrix products. The
+// rules are those of core/kernels.h.
 #pragma once
 
 #include "ringgrad/core/kernels/kernel.h"
@@ -12,24 +12,24 @@ namespace ringgrad::kernels {
 
 // All arrays are contiguous; their rows are the samples.
 //
-// Hochreiter & Schmidhuber 1997, as PyTorch has it: x and r [N, 4 H] are the parts of the gates i,
-// f, g, o that come from the input and from the state before, biases included.
+// LSTM (Hochreiter & Schmidhuber 1997), as in PyTorch. x and r [N, 4 H] are the parts of the gates
+// i, f, g, o that come from the input and from the previous state, biases included.
 //   i, f, o = sigmoid(x + r);  g = tanh(x + r);  c = f c_before + i g;  h = o tanh(c)
-// gates [N, 4 H]: i, f, g and o, for backward. h, c, c_before [N, H].
+// gates [N, 4 H] keeps i, f, g and o for backward. h, c, c_before [N, H].
 KERNEL(lstm_cell, (const Tensor& h, const Tensor& c, const Tensor& gates, const Tensor& x,
                    const Tensor& r, const Tensor& c_before));
-// dx [N, 4 H], which is r's gradient, too; dc_before [N, H]. dc is what comes from the step behind,
-// and may be dc_before's array.
+// dx [N, 4 H] is also the gradient of r; dc_before [N, H]. dc comes from the following step, and
+// may be dc_before's array.
 KERNEL(lstm_cell_backward,
        (const Tensor& dx, const Tensor& dc_before, const Tensor& dh, const Tensor& dc,
         const Tensor& gates, const Tensor& c_before, const Tensor& c));
 
-// Cho et al. 2014, as PyTorch has it: x and r [N, 3 H] are the parts of the gates r, z, n.
+// GRU (Cho et al. 2014), as in PyTorch. x and r [N, 3 H] are the parts of the gates r, z, n.
 //   r, z = sigmoid(x + r);  n = tanh(x + r · r's part of n);  h = (1 - z) n + z h_before
-// gates [N, 4 H]: r, z, n, and r's part of n.
+// gates [N, 4 H] keeps r, z, n, and r's part of n.
 KERNEL(gru_cell, (const Tensor& h, const Tensor& gates, const Tensor& x, const Tensor& r,
                   const Tensor& h_before));
-// dx and dr [N, 3 H]; dh_before [N, H]: what comes past the gates.
+// dx and dr [N, 3 H]. dh_before [N, H] is the part that bypasses the gates.
 KERNEL(gru_cell_backward, (const Tensor& dx, const Tensor& dr, const Tensor& dh_before,
                            const Tensor& dh, const Tensor& gates, const Tensor& h_before));
 

@@ -27,7 +27,7 @@ ReduceOp on_bool(ReduceOp op) {
 }
 
 const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op) {
-  if (in_use == nullptr) check_cpu_kernels();  // says why there are no kernels
+  if (in_use == nullptr) check_cpu_kernels();  // throws the reason why there are no kernels
   const ReduceFunctions* found = in_use(dtype, op);
   if (found == nullptr)
     throw_unsupported_dtype(

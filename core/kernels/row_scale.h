@@ -11,18 +11,18 @@ namespace ringgrad {
 
 template <class A>
 struct RowScale {
-  // A variance beyond this, or below its inverse.
+  // A variance above this, or below its inverse, needs scaling.
   static constexpr A kHuge = sizeof(A) == 4 ? A(0x1p100) : A(0x1p900);
   static constexpr A kShrink = sizeof(A) == 4 ? A(0x1p-80) : A(0x1p-600);
   static constexpr A kGrow = sizeof(A) == 4 ? A(0x1p90) : A(0x1p650);
 
-  // The variance includes eps; where it is NaN, the result does not matter.
+  // `variance` includes eps. If it is NaN, the result does not matter.
   static RINGGRAD_HOST_DEVICE A for_variance(A variance) {
     return variance < 1 / kHuge ? kGrow : variance < kHuge ? A(1) : kShrink;
   }
-  // 1 / sqrt(variance + eps) of the row before it was scaled, from the variance after that. A row
-  // of equal numbers may be shrunk because its sum overflows: times the square of the scale eps
-  // would be 0.
+  // Returns 1 / sqrt(variance + eps) of the unscaled row, given the variance of the scaled row. A
+  // row of equal numbers may be scaled down because its sum overflows. Then eps times the square of
+  // the scale would be 0, so the variance is scaled back first.
   static RINGGRAD_HOST_DEVICE A rstd(A variance, A eps, A scale) {
     const A own = variance / scale / scale + eps;
     return scale < 1 && std::isfinite(own) ? 1 / std::sqrt(own)
