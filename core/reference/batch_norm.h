@@ -1,4 +1,4 @@
-// What the kernels of batch normalisation share.
+// Code that the batch normalisation kernels share.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace ringgrad::reference {
 
-// The bits of batch_norm_positive(): 16 for the channels of a block's pixel.
+// The bits of batch_norm_positive(). Each pixel of a block has 16, one for each channel.
 class Bits {
  public:
   Bits(const Tensor& bits, const Shape& x) : bits_(bits), shape_(x) {}
@@ -29,8 +29,8 @@ class Bits {
   Shape shape_;
 };
 
-// g, the part of dy that counts: all of it without y, which is an output or the bits of one, else
-// where that is > 0.
+// g, the part of dy that counts. It is dy where y > 0, or all of dy if y is undefined. y is an
+// output, or the bits of one.
 class Rectified {
  public:
   Rectified(const Tensor& dy, const Tensor& y)
@@ -47,7 +47,7 @@ class Rectified {
   bool has_bits_;
 };
 
-// xhat of element i, and the output before it is rectified.
+// Computes xhat of element i, and the output before relu.
 struct Normalization {
   Elements<double> x;
   Elements<double> mean;
@@ -61,8 +61,8 @@ struct Normalization {
 
 inline double relu_of(double v) { return v > 0 || std::isnan(v) ? v : 0; }
 
-// dx from g, with sums over `count` elements of a channel; from g alone if those are infinitely
-// many.
+// Computes dx from g and the sums over `count` elements of a channel. If count is infinite, dx
+// depends on g alone.
 struct Gradient {
   Normalization of;
   Elements<double> weight;

@@ -32,8 +32,8 @@ void cross_entropy(Stream, const Tensor& loss_out, const Tensor& weight_out,
   }
 }
 
-// d log p[c] / dx[j] = (c == j) - p[j], so that each class c adds (p[j] - (c == j)) times its
-// weight in the loss.
+// d log p[c] / dx[j] = (c == j) - p[j]. So each class c adds (p[j] - (c == j)) times its weight in
+// the loss.
 void cross_entropy_backward(Stream, const Tensor& dx_out, const Tensor& scale_in,
                             const Tensor& x_in, const Tensor& log_sum_exp_in, const Tensor& t,
                             const Tensor& class_weight,

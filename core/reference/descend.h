@@ -1,4 +1,4 @@
-// What the steps of all optimizers share.
+// Code that the steps of all optimizers share.
 #pragma once
 
 #include <cmath>
@@ -7,11 +7,11 @@
 
 namespace ringgrad::reference {
 
-// The element of a tensor of one element.
+// Returns the only element of a tensor.
 inline double number_in(const Tensor& x) { return Elements<double>(flat(x))(0); }
 
-// param -= rate direction(i, grad + weight_decay param) for every element i; nothing where the rate
-// is NaN.
+// param -= rate direction(i, grad + weight_decay param) for every element i. If the rate is NaN,
+// nothing changes.
 template <class Direction>
 void descend(const Tensor& param, const Tensor& grad, double rate, double weight_decay,
              const Direction& direction) {

@@ -1,9 +1,9 @@
-// The elements of a tensor, whatever its dtype and its layout, as plain numbers: how every
-// reference kernel reads and writes. Numbers are double where elements are floating, and 64-bit
-// integers where they are whole. So a kernel is written once, its sums are wide, and a result is
-// rounded once, when it is stored.
+// Reads and writes the elements of a tensor as plain numbers, whatever its dtype and layout. All
+// reference kernels use it. Numbers are double for floating dtypes, and 64-bit integers for the
+// others. So a kernel is written once, its sums are wide, and a result is rounded once, when it is
+// stored.
 //
-// Nothing here is fast: each access computes a place in memory and asks for the dtype.
+// Nothing here is fast: each access computes an address and looks up the dtype.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 #include "ringgrad/core/base/number.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
 
-// Registers a function of a kernel's name as its reference.
+// Registers a function with a kernel's name as that kernel's reference.
 #define REFERENCE(kernel) REGISTER_KERNEL(kernel, CPU, Reference, kernel)
 
 namespace ringgrad::reference {
 
-// x(n, c, h, w) reads an element of a tensor x as an A, and x(n, c, h, w) = value converts the
-// value to x's dtype and writes it. An index may be a Shape, too. REQUIRES: as many numbers as the
+// x(n, c, h, w) reads an element of a tensor x as an A. x(n, c, h, w) = value converts the value to
+// x's dtype and writes it. A Shape may serve as the index, too. REQUIRES: as many numbers as the
 // tensor has dimensions, each in its range.
 template <class A>
 class Elements {
@@ -52,7 +52,7 @@ class Elements {
     std::byte* place_;
   };
 
-  // An undefined tensor has no elements: only value_or() may be asked then.
+  // An undefined tensor has no elements; only value_or() may be called then.
   explicit Elements(const Tensor& x) {
     if (!x.defined()) return;
     data_ = static_cast<std::byte*>(x.raw_data());
@@ -98,7 +98,8 @@ class Elements {
   Strides strides_;
 };
 
-// A result of a kernel. The channels beyond the last in its last block, where it has blocks, are 0.
+// A result of a kernel. If the layout has blocks, the channels beyond the last in its last block
+// are set to 0.
 template <class A>
 class Results : public Elements<A> {
  public:
@@ -113,7 +114,7 @@ class Results : public Elements<A> {
   }
 };
 
-// Wide sums, 0 at first: sums(n, c) += value.
+// Wide sums that begin with 0: sums(n, c) += value.
 class Sums {
  public:
   explicit Sums(const Shape& shape) : strides_(contiguous_strides(shape)), values_(shape.numel()) {}
@@ -132,7 +133,7 @@ class Sums {
   std::vector<double> values_;
 };
 
-// body(index) for every index of a shape, the last dimension fastest.
+// Calls body(index) for every index of a shape, the last dimension fastest.
 template <class Body>
 void for_each_index(const Shape& shape, const Body& body) {
   Shape index = shape;
@@ -143,8 +144,8 @@ void for_each_index(const Shape& shape, const Body& body) {
   }
 }
 
-// body(index in x) for each element that meets at index `at` of y, whose summed dimensions have
-// size 1.
+// Calls body(index in x) for each element of x that is summed into the element at index `at` of y.
+// The summed dimensions of y have size 1.
 template <class Body>
 void for_each_meeting(const Shape& at, const Shape& y, const Shape& x, const Body& body) {
   Shape summed = x;
@@ -156,7 +157,7 @@ void for_each_meeting(const Shape& at, const Shape& y, const Shape& x, const Bod
   });
 }
 
-// The elements of x in row-major order.
+// Returns the elements of x in row-major order.
 inline std::vector<double> wide(const Tensor& x) {
   const Elements<double> elements(x);
   std::vector<double> all;
@@ -164,7 +165,7 @@ inline std::vector<double> wide(const Tensor& x) {
   for_each_index(x.shape(), [&](const Shape& i) { all.push_back(elements(i)); });
   return all;
 }
-// y[i] = finish(value, i), for values in row-major order.
+// y[i] = finish(value, i), with the values in row-major order.
 template <class Finish>
 void store(const Tensor& y, const std::vector<double>& values, const Finish& finish) {
   const Results<double> to(y);
@@ -172,7 +173,8 @@ void store(const Tensor& y, const std::vector<double>& values, const Finish& fin
   for_each_index(y.shape(), [&](const Shape& i) { to(i) = finish(values[place++], i); });
 }
 
-// body.operator()<A>() with the type in which elements of `dtype` are computed: double, or Integer.
+// Calls body.operator()<A>() with the type in which elements of `dtype` are computed: double, or
+// Integer.
 template <class Integer, class Body>
 void with_numbers(DType dtype, const Body& body) {
   if (is_floating(dtype))
@@ -181,7 +183,7 @@ void with_numbers(DType dtype, const Body& body) {
     body.template operator()<Integer>();
 }
 
-// y[i] = f(x[i]…) for every index i; y and x have one shape.
+// y[i] = f(x[i]…) for every index i. y and x have the same shape.
 template <class Integer = int64_t, class F, class First, class... Rest>
 void map(const Tensor& y, const F& f, const First& first, const Rest&... rest) {
   with_numbers<Integer>(first.dtype(), [&]<class A>() {
@@ -192,8 +194,8 @@ void map(const Tensor& y, const F& f, const First& first, const Rest&... rest) {
   });
 }
 
-// The same for numbers, of which integers wrap, and for floating ones alone. Throw DTypeError in
-// the name of `operation` for others.
+// map_numbers accepts all numbers, of which integers wrap; map_floating accepts floating dtypes
+// only. Both throw DTypeError in the name of `operation` for other dtypes.
 template <class F, class First, class... Rest>
 void map_numbers(const char* operation, const Tensor& y, const F& f, const First& first,
                  const Rest&... rest) {
@@ -208,7 +210,7 @@ void map_floating(const char* operation, const Tensor& y, const F& f, const Firs
   map(y, f, first, rest...);
 }
 
-// All elements of a contiguous tensor, as one dimension.
+// Returns all elements of a contiguous tensor as one dimension.
 inline Tensor flat(const Tensor& x) {
   return x.defined() ? x.as_strided({x.numel()}, {1}, x.storage_offset()) : x;
 }

@@ -1,4 +1,4 @@
-// Reference: pooling, by the windows of pixels that each output sees.
+// Reference: pooling. Each output is computed from its window of pixels.
 #include <algorithm>
 #include <cmath>
 
@@ -13,12 +13,13 @@ struct Range {
   int64_t end;
 };
 
-// The window of output i along an axis of `size` pixels, without what lies in the padding.
+// Returns the window of output i along an axis of `size` pixels, without the part in the padding.
 Range window(int64_t i, int64_t kernel, int64_t stride, int64_t padding, int64_t size) {
   const int64_t first = i * stride - padding;
   return {std::max<int64_t>(first, 0), std::min(first + kernel, size)};
 }
-// Window i of `count` that cover an axis evenly: ⌊i size / count⌋ … ⌈(i + 1) size / count⌉ - 1
+// Returns window i of `count` windows that cover an axis evenly: ⌊i size / count⌋ … ⌈(i + 1) size /
+// count⌉ - 1.
 Range even_window(int64_t i, int64_t count, int64_t size) {
   return {i * size / count, ((i + 1) * size + count - 1) / count};
 }
@@ -61,7 +62,7 @@ void max_pool2d_backward(Stream, const Tensor& dx_out, const Tensor& dy_in, cons
   for_each_index(dx.shape(), [&](const Shape& i) { dx(i) = sums(i); });
 }
 
-// body(window's rows, its columns, the number by which it divides) for output i.
+// Calls body(rows, columns, divisor) with the window of output i.
 template <class Body>
 void average(const Shape& i, const Shape& x, const Pool2dOptions& o, const Body& body) {
   const Range rows = window(i[2], o.kernel.h, o.stride.h, o.padding.h, x[2]);
@@ -76,7 +77,7 @@ void even_average(const Shape& i, const Shape& x, const Shape& y, const Body& bo
   body(rows, columns, static_cast<double>((rows.end - rows.begin) * (columns.end - columns.begin)));
 }
 
-// y = the mean of each window; windows(i, body) says which.
+// y = the mean of each window. windows(i, body) calls body with the window of output i.
 template <class Windows>
 void averages(const Tensor& y_out, const Tensor& x_in, const Windows& windows) {
   const Elements<double> x(x_in);
@@ -90,7 +91,7 @@ void averages(const Tensor& y_out, const Tensor& x_in, const Windows& windows) {
     });
   });
 }
-// Each dx = the sum of dy / divisor over the windows that see it.
+// Each dx is the sum of dy / divisor over the windows that contain it.
 template <class Windows>
 void averages_backward(const Tensor& dx_out, const Tensor& dy_in, const Windows& windows) {
   const Elements<double> dy(dy_in);

@@ -1,4 +1,4 @@
-// Reference: products of matrices, and convolutions with both of their gradients.
+// Reference: matrix products, and convolutions with both gradients.
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
@@ -23,10 +23,10 @@ void matmul(Stream, const Tensor& c_out, const Tensor& a_in, const Tensor& b_in,
   });
 }
 
-// body(out, in, weight) for each product x[in] w[weight] that a convolution adds up for y[out]: its
-// definition, with places in row-major order. In the forward pass such products are added for each
-// y, in the gradient of x for each x, and in that of w for each w. Pixels in the padding are 0, and
-// add nothing.
+// Calls body(out, in, weight) for each product x[in] w[weight] that a convolution adds up for
+// y[out]. This is its definition; positions are in row-major order. The forward pass adds such
+// products for each y, the gradient of x for each x, and that of w for each w. Pixels in the
+// padding are 0 and contribute nothing.
 template <class Body>
 void for_each_product(const Shape& y, const Shape& x, const Shape& w, const Conv2dOptions& o,
                       const Body& body) {

@@ -1,5 +1,5 @@
-// Reference: the random numbers that core/random.h defines, one element after the other, and what
-// uses them.
+// Reference: the random numbers that core/random.h defines, one element after the other, and the
+// kernels that use them.
 #include <cmath>
 #include <numbers>
 
@@ -8,7 +8,7 @@
 namespace ringgrad::reference {
 namespace {
 
-// Number i, in [0, 1), of a draw of elements of type T.
+// Returns the i-th number in [0, 1) of a draw of elements of type T.
 template <class T>
 double uniform_at(const RandomState& state, int64_t i) {
   return uniform_number<T>(state.block(i, kWordsOf<T>).word, i % (4 / kWordsOf<T>));
@@ -30,8 +30,9 @@ void uniform(Stream, const Tensor& x_out, const Tensor& state_in, double low, do
   });
 }
 
-// Box & Muller (1958): two uniform numbers make the elements 2 i and 2 i + 1. The cosine of an
-// angle that is rounded to double would be wrong in its last digits near 0.
+// Box & Muller (1958): two uniform numbers make elements 2 i and 2 i + 1. The angle is a long
+// double, because the cosine of an angle rounded to double would be wrong in its last digits near
+// 0.
 void normal(Stream, const Tensor& x_out, const Tensor& state_in, double mean, double std) {
   const RandomState state(state_in);
   const Results<double> x(flat(x_out));

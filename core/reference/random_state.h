@@ -1,4 +1,4 @@
-// The state of a generator as kernels read it.
+// A generator's state, as kernels read it.
 #pragma once
 
 #include "ringgrad/core/reference/elements.h"
@@ -13,7 +13,8 @@ struct RandomState {
     seed = static_cast<uint64_t>(int64_t{at(0)});
     offset = static_cast<uint64_t>(int64_t{at(1)});
   }
-  // The block with the words of element i, where each element takes `words` of its four.
+  // Returns the block that has the words of element i, if each element takes `words` of its four
+  // words.
   PhiloxBlock block(int64_t i, int64_t words) const {
     return philox(seed, offset + static_cast<uint64_t>(i / (4 / words)));
   }

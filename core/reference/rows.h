@@ -1,4 +1,4 @@
-// Rows x [N, C] of logits, and the class of each.
+// Rows x [N, C] of logits, and the class of each row.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ringgrad::reference {
 
-// m = max_c x and log Σ e^(x - m) of row n.
+// max_c x and log Σ e^(x - max) of row n.
 struct LogSumExp {
   double largest;
   double log_sum;
@@ -22,7 +22,7 @@ struct LogSumExp {
   }
 };
 
-// The weights of classes, 1 where none are given, and what a target asks for.
+// The target of each row, and the weights of the classes, which are 1 if none are given.
 struct Classes {
   Elements<int64_t> target;
   Elements<double> weight;
@@ -33,7 +33,7 @@ struct Classes {
   bool has(int64_t n) const {
     return target(n) != ignore_index && target(n) >= 0 && target(n) < count;
   }
-  // In the place of a result.
+  // The result of a row without a valid target: 0 if the target is ignored, else NaN.
   double otherwise(int64_t n) const {
     return target(n) == ignore_index ? 0 : std::numeric_limits<double>::quiet_NaN();
   }

@@ -1,4 +1,4 @@
-// Reference: batch normalisation with the max pooling behind it.
+// Reference: batch normalisation followed by max pooling.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/batch_norm.h"
 

@@ -32,7 +32,8 @@ void minimum(Stream, const Tensor& y, const Tensor& left, const Tensor& right) {
       y, [](auto a, auto b) { return a < b || a != a ? a : b; }, left, right);
 }
 
-// `mine` receives nothing of dy if the other one wins, half if both do, else all.
+// `mine` receives nothing of dy if the other number wins, half if both are equal, and otherwise
+// all.
 void maximum_backward(Stream, const Tensor& da, const Tensor& db, const Tensor& dy, const Tensor& a,
                       const Tensor& b) {
   const auto share = [](double g, double mine, double other) {

@@ -1,5 +1,5 @@
-// Reference: the elementwise functions of floating numbers and their derivatives, a line with its
-// formula for each. (relu's are in elementwise.cpp.)
+// Reference: the elementwise functions of floating numbers and their derivatives, one line with its
+// formula for each. (elementwise.cpp has relu.)
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -11,9 +11,9 @@ namespace ringgrad::reference {
 namespace {
 
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
-// Φ(x).
+// Returns Φ(x).
 double normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
-// Φ'(x).
+// Returns Φ'(x).
 double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 double softplus_of(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 double gelu_argument(double x) {
@@ -21,7 +21,7 @@ double gelu_argument(double x) {
 }
 double limited_log(double x) { return std::log(x) < -100 ? -100 : std::log(x); }
 
-// NAME(y, x, numbers…) and NAME(dx, dy, saved, numbers…).
+// FUNCTION defines NAME(y, x, numbers…). DERIVATIVE defines NAME(dx, dy, saved, numbers…).
 #define FUNCTION(NAME, FORMULA, ...)                                                   \
   void NAME(Stream, const Tensor& y, const Tensor& input __VA_OPT__(, ) __VA_ARGS__) { \
     map_floating(                                                                      \
@@ -48,7 +48,7 @@ DERIVATIVE(cos_backward, x, -dy * std::sin(x))
 FUNCTION(sqrt, std::sqrt(x))
 DERIVATIVE(sqrt_backward, y, dy / (2 * y))
 FUNCTION(abs, std::abs(x))
-DERIVATIVE(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : x)  // x is 0 or NaN at the end
+DERIVATIVE(abs_backward, x, x > 0 ? dy : x < 0 ? -dy : x)  // at the end x is 0 or NaN
 FUNCTION(sigmoid, logistic(x))
 DERIVATIVE(sigmoid_backward, y, dy * y * (1 - y))
 FUNCTION(tanh, std::tanh(x))
@@ -100,15 +100,15 @@ void bce(Stream, const Tensor& y, const Tensor& input, const Tensor& target) {
 }
 void bce_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input,
                   const Tensor& target) {
-  static constexpr double kLeast = 1e-12F;  // PyTorch's, a float32
+  static constexpr double kLeast = 1e-12F;  // PyTorch's float32 constant
   const auto slope = [](double dy, double x, double t) {
     return dy * (x - t) / std::max(x * (1 - x), kLeast);
   };
   map_floating("bce_backward", dx, slope, grad, input, target);
 }
 
-// max(x, 0) - x t is x (1 - t) or -x t; 0 · ∞ is 0 here, because to be sure of what is true costs
-// nothing.
+// max(x, 0) - x t is x (1 - t) or -x t. 0 · ∞ is 0 here, because certainty about the right answer
+// costs nothing.
 void bce_with_logits(Stream, const Tensor& y, const Tensor& input, const Tensor& target) {
   const auto loss = [](double x, double t) {
     const double part = x > 0 ? 1 - t : -t;

@@ -1,12 +1,12 @@
-// Reference: elements chosen by an index, and their adjoints. An index outside is skipped.
+// Reference: selection of elements by an index, and the gradients. An index outside is skipped.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {
 namespace {
 
-// body(o, j, i, n) for each element [o, j, i] of an array of shape `chosen` and the place n that
-// `at(o, j, i)` names.
+// Calls body(o, j, i, n) for each element [o, j, i] of an array of shape `chosen`, with the
+// position n = at(o, j, i) if n is in [0, places).
 template <class At, class Body>
 void for_each_named(const Shape& chosen, int64_t places, const At& at, const Body& body) {
   for_each_index(chosen, [&](const Shape& index) {
@@ -25,7 +25,7 @@ void pick(const Tensor& y_out, const Tensor& x_in, const At& at) {
   });
 }
 
-// dx += the sums of dy, in the order of j.
+// Adds each dy to the dx that it was selected from, in the order of j.
 template <class At>
 void add_each(const Tensor& dx_out, const Tensor& dy_in, const At& at) {
   with_numbers<uint64_t>(dx_out.dtype(), [&]<class A>() {

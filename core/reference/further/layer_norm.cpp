@@ -10,12 +10,12 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The number of weight and bias that serves column c of row n.
+// Gives the position in weight and bias that serves column c of row n.
 struct Parameters {
   int64_t rows;
   int64_t groups;
   int64_t columns;
-  int64_t count;  // `count` numbers for a row of `columns`
+  int64_t count;  // numbers per group, for a row of `columns`
   Parameters(const Tensor& x, int64_t groups, std::initializer_list<Tensor> parameters)
       : rows(x.size(0)), groups(groups), columns(x.size(1)), count(1) {
     for (const Tensor& parameter : parameters)
@@ -53,7 +53,7 @@ void layer_norm(Stream, const Tensor& y_out, const Tensor& mean_out, const Tenso
   }
 }
 
-// With g = weight dy: dx = rstd (g - the mean of g - xhat times the mean of g xhat).
+// With g = weight dy: dx = rstd (g - mean(g) - xhat mean(g xhat)).
 void layer_norm_backward(Stream, const Tensor& dx_out, const Tensor& dweight_out,
                          const Tensor& dbias_out, const Tensor& dy_in, const Tensor& x_in,
                          const Tensor& mean_in, const Tensor& rstd_in, const Tensor& weight_in,

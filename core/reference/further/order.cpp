@@ -1,4 +1,4 @@
-// Reference: running sums, and the order of the elements along a dimension.
+// Reference: running sums, and the sorted order of the elements along a dimension.
 #include <algorithm>
 
 #include "ringgrad/core/kernels.h"
@@ -31,7 +31,7 @@ void argsort(Stream, const Tensor& index_out, const Tensor& x_in, bool descendin
     for_each_index({x.shape()[0], x.shape()[2]}, [&](const Shape& i) {
       std::vector<int64_t> order(x.shape()[1]);
       std::iota(order.begin(), order.end(), 0);
-      // A NaN is the largest.
+      // NaN is the largest.
       const auto is_less = [](A a, A b) { return a < b || (a == a && b != b); };
       std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
         const A first = x(i[0], a, i[1]);

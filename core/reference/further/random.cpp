@@ -1,4 +1,4 @@
-// Reference: whole random numbers, and dropout.
+// Reference: random integers, and dropout.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/reference/random_state.h"
 

@@ -7,7 +7,7 @@
 namespace ringgrad::reference {
 namespace {
 
-// How far a gate is open.
+// The logistic function: 0 is a closed gate, 1 an open one.
 double open_part(double x) { return 1 / (1 + std::exp(-x)); }
 
 void lstm_cell(Stream, const Tensor& h_out, const Tensor& c_out, const Tensor& gates_out,

@@ -1,4 +1,4 @@
-// Reference: what is made of all elements along some dimensions, and is no plain sum.
+// Reference: reductions along some dimensions other than plain sums.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,7 @@ void find_not_finite(Stream, const Tensor& record_out, const Tensor& x_in, int64
     if (!std::isfinite(double{x(i)})) record(0) = std::min<int64_t>(record(0), base + i);
 }
 
-// The first element along N that no other one beats; a NaN is beaten by none.
+// Finds the first element along N that no other one beats. A NaN is never beaten.
 template <class Beats>
 void extreme(const Tensor& y_out, const Tensor& index_out, const Tensor& x_in, const Beats& beats) {
   with_numbers<int64_t>(x_in.dtype(), [&]<class A>() {

@@ -7,7 +7,7 @@
 namespace ringgrad::reference {
 namespace {
 
-// y = result(log p) for each element, p = softmax of its row.
+// y = result(log p) for each element, where p is the softmax of its row.
 template <class Result>
 void of_log_softmax(const Tensor& y_out, const Tensor& x_in, const Result& result) {
   const Elements<double> x(x_in);
