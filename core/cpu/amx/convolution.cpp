@@ -1,16 +1,16 @@
-// Forward pass and data gradient on tiles. A unit of work (some images, some output rows) first
-// copies the part of x that it needs into a window, in which up to 32 channels of a pixel lie side
-// by side: a row of a left tile. The 16 rows of such a tile are either 16 pixels of an output row,
-// or the same pixel of 16 images, whichever gives the fuller tile:
+// Forward pass and data gradient on tiles. A unit of work is some output rows of some images. It
+// first copies the part of x that it needs into a window, in which up to 32 channels of a pixel lie
+// side by side: a row of a left tile. The 16 rows of such a tile are either 16 pixels of an output
+// row or the same pixel of 16 images, whichever fills the tile better:
 //
 //   pixels   window [group of channels][row][column][channel], with columns of zeros for the border
 //   images   window [group of channels][row][column][image][channel]; a tap outside of the image is
 //            left out
 //
-// Right tiles are filters: 32 channels of x by 16 of y. Two left and two right ones are multiplied
-// at a time into four tiles of sums, over all channels and taps. (Measured on an Emerald Rapids:
-// half of what the processor can do, with all tiles in the first-level cache; at most every second
-// may come from the second level.)
+// Right tiles are filters: 32 channels of x by 16 of y. Two left and two right tiles are multiplied
+// at a time into four tiles of sums, over all channels and taps. On an Emerald Rapids this reaches
+// half of the processor's peak if all tiles are in the first-level cache, where at most every
+// second tile may come from the second level.
 #include "ringgrad/core/cpu/amx/convolution.h"
 
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -20,7 +20,7 @@ namespace {
 
 using namespace conv;
 
-constexpr int64_t kWindowBytes = 640 << 10;  // of a second-level cache of one or two megabytes
+constexpr int64_t kWindowBytes = 640 << 10;  // for a second-level cache of one or two megabytes
 constexpr int64_t kLeastUnits = 8;
 constexpr int64_t kTileFloats = kTileBytes / 4;
 
@@ -77,12 +77,12 @@ class Convolution {
   }
 
  private:
-  // Where a left tile's outputs lie, and which taps it has.
+  // The position of a left tile's outputs, and its taps.
   struct Tile {
-    // of the first output, in y
+    // the first output, in y
     int64_t row;
     int64_t column;
-    // the input of the first tap: it may be outside
+    // the input of the first tap, which may be outside
     int64_t top;
     int64_t left;
     int64_t first_row_tap;
@@ -96,7 +96,7 @@ class Convolution {
     int64_t panel = 0;
   };
 
-  // Of those phases that have outputs.
+  // Returns the least number of pixels among the phases that have outputs.
   int64_t least_pixels() const {
     int64_t least = kTileRows;
     for (int64_t i = 0; i < p_.columns.out_step(); ++i)
@@ -107,8 +107,8 @@ class Convolution {
   int64_t panels() const { return (out_.blocks + 1) / 2; }
   int64_t panel_bytes() const { return groups_ * p_.filters.taps * 2 * tile_step_; }
 
-  // A band is so many output rows of each phase that the window fits; fewer where units would be
-  // too few to share.
+  // A band has as many output rows of each phase as fit into the window, or fewer if there would
+  // not be enough units for the threads.
   void plan_bands() {
     const int64_t outputs = p_.rows.phase(0).outputs;
     const int64_t taps = p_.rows.end() - p_.rows.begin();
@@ -151,7 +151,7 @@ class Convolution {
     });
   }
 
-  // 16 rows of 16 numbers as 8 rows of pairs.
+  // Stores 16 rows of 16 numbers as 8 rows of pairs.
   static void store_pairs(const float* from, int64_t stride, char* tile) {
     for (int64_t i = 0; i < kChannelBlock; i += 2, tile += kTileRowBytes)
       for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
@@ -165,8 +165,8 @@ class Convolution {
     const int64_t top = std::max<int64_t>(0, first * step_ + p_.rows.begin());
     const int64_t bottom = std::min(in_.h, (first + band_ - 1) * step_ + p_.rows.end());
     fill_window(image, top, bottom, window);
-    // A pair is written after the products of the next one have been issued: its sums are there by
-    // then.
+    // A pair is written after the products of the next pair have been issued, because its sums are
+    // complete by then.
     Pair last;
     for (int64_t panel = 0; panel < panels(); ++panel)
       for_each_phase(p_, [&](const Phase& phase) {
@@ -213,7 +213,7 @@ class Convolution {
             by_pixels_ ? phase.columns.taps : std::min(phase.columns.taps, in_.w - left)};
   }
 
-  // Rows [top, bottom) of `images_` images, and a tile of zeros behind all groups.
+  // Copies rows [top, bottom) of `images_` images. A tile of zeros follows all groups.
   void fill_window(int64_t image, int64_t top, int64_t bottom, char* window) const {
     const int64_t images = std::min(images_, p_.n - image);
     for (int64_t group = 0; group < groups_; ++group)
@@ -248,8 +248,8 @@ class Convolution {
     clear(end, columns_ - end);
   }
 
-  // The sums of two tiles of outputs and up to 32 channels. Where only one of the two has a tap,
-  // the other one multiplies zeros.
+  // Computes the sums of two tiles of outputs for up to 32 channels. If only one of the two has a
+  // tap, the other one multiplies zeros.
   void multiply(const Phase& phase, const Pair& pair, const char* window, int64_t top) const {
     const bool wide = 2 * pair.panel + 1 < out_.blocks;
     const Tile& a = pair.tiles[0];
@@ -329,27 +329,27 @@ class Convolution {
   BlockedShape in_;
   BlockedShape out_;
   int64_t step_;  // inputs from output to output
-  // Channels in a row of a left tile; how many such groups there are.
+  // channels in a row of a left tile; number of such groups
   int64_t depth_;
   int64_t groups_;
   // images of a unit
   int64_t image_groups_;
   int64_t images_;
-  // pixels that a tile could have, rows of a left tile
+  // pixels that a tile could have; rows of a left tile
   int64_t pixels_;
   int64_t rows_;
   bool by_pixels_;     // rows are pixels, not images
   int64_t tile_step_;  // bytes of a right tile
-  // bytes of a pixel of the window, between rows of a left tile
+  // bytes of a pixel of the window; bytes between rows of a left tile
   int64_t pixel_bytes_;
   int64_t row_stride_;
-  // of the window
+  // the window's columns
   int64_t first_column_;
   int64_t columns_;
-  // output rows of a phase in a unit
+  // output rows of a phase in a unit; number of such bands
   int64_t band_;
   int64_t bands_;
-  // bytes of a group of the window, of its tile of zeros
+  // bytes of a group of the window; position of its tile of zeros
   int64_t plane_;
   int64_t zeros_;
   Workspace<float> filters_;

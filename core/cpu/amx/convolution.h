@@ -1,14 +1,14 @@
 // Direct convolutions of bfloat16 images as products of tiles (tile_unit.h), for every filter size,
-// stride, padding and number of channels. The same contract as their namesakes in conv/direct.h;
-// products are exact, sums are float32. REQUIRES: amx::tiles() is not None. Results depend neither
-// on the number of threads nor on whose tiles they are.
+// stride, padding and number of channels. The contract is that of the functions of the same name in
+// conv/direct.h. Products are exact, and sums are float32. REQUIRES: amx::tiles() is not None.
+// Results do not depend on the number of threads, nor on whether the tiles are emulated.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/direct.h"
 
 namespace ringgrad::amx {
 
-// Forward pass or data gradient. REQUIRES: blocked images.
+// Computes the forward pass or the data gradient. REQUIRES: blocked images.
 void convolution(const conv::DirectProblem& problem, const bfloat16* x, const float* w,
                  const float* bias, const bfloat16* addend, bfloat16* y);
 

@@ -1,11 +1,11 @@
-// Both operands are copied first, tile by tile as the processor reads them, with zeros behind their
+// Both operands are first copied tile by tile, as the processor reads them, with zeros beyond their
 // ends:
 //
 //   left    [batch][16 rows][32 terms]       a tile: row, term
 //   right   [batch][16 columns][32 terms]    a tile: pair of terms, column, term of the pair
 //
-// A unit of work is a block of up to 128 × 128 elements of c, whose sums stay in the second-level
-// cache while the terms go by, 1,024 at a time. Two left and two right tiles are multiplied at a
+// A unit of work is a block of up to 128 × 128 elements of c. Its sums stay in the second-level
+// cache while the terms are read, 1,024 at a time. Two left and two right tiles are multiplied at a
 // time into four tiles of sums.
 #include "ringgrad/core/cpu/amx/matmul.h"
 
@@ -21,16 +21,16 @@ namespace {
 
 using cpu::ceil_div;
 
-// A tile's rows, terms, numbers.
+// A tile's rows, and terms in a row.
 constexpr int64_t kSide = kTileRows;
 constexpr int64_t kDepth = kTileRowBytes / 2;
 constexpr int64_t kTile = kSide * kDepth;
 constexpr int64_t kSums = kSide * kSide;
-constexpr int64_t kDepthBlock = 32;  // tiles, of a row or a column, that go by together
-constexpr int64_t kMostPairs = 4;    // of tiles, in a block's rows and in its columns
+constexpr int64_t kDepthBlock = 32;  // tiles of a row or column that are processed together
+constexpr int64_t kMostPairs = 4;    // pairs of tiles in a block's rows, and in its columns
 constexpr int64_t kLeastUnits = 16;
 
-// A matrix of a batch: element (i, j) lies at i · row + j · column.
+// A matrix of a batch: element (i, j) is at i · row + j · column.
 struct Strided {
   const bfloat16* data;
   int64_t row;
@@ -57,10 +57,11 @@ void pack_right(const Strided& b, int64_t columns, int64_t terms, bfloat16* tile
       for (int64_t k = 0; k < terms; ++k) *at(k, j) = b.data[k * b.row + j * b.column];
 }
 
-// All tiles of one operand: of each batch, or of the one that is repeated.
+// All tiles of one operand, for each batch or for the one that is repeated.
 class Packed {
  public:
-  // pack(matrix, terms first…, first row or column, its tile) for each of `sides` × `depth` tiles.
+  // Calls pack(matrix, first term, first row or column, its tile) for each of `sides` × `depth`
+  // tiles.
   Packed(Stream stream, const Tensor& x, int64_t across, int64_t along, int64_t length,
          int64_t terms, auto pack)
       : sides_(ceil_div(length, 2 * kSide) * 2),
@@ -109,7 +110,7 @@ class Product {
     const int64_t row_pairs = ceil_div(m_, 2 * kSide);
     const int64_t column_pairs = ceil_div(n_, 2 * kSide);
     int64_t rows = kMostPairs;
-    int64_t columns = kMostPairs;  // of a block, in pairs
+    int64_t columns = kMostPairs;  // in pairs, for one block
     const auto units = [&] {
       return batches_ * ceil_div(row_pairs, rows) * ceil_div(column_pairs, columns);
     };
@@ -145,8 +146,8 @@ class Product {
     }
   }
 
-  // Four tiles of sums over so many tiles of terms. Where c ends in the first column of tiles, two
-  // stay as they are.
+  // Computes four tiles of sums over `count` tiles of terms. If c ends in the first column of
+  // tiles, two of them are not computed.
   void multiply(const bfloat16* left, const bfloat16* right, bool wide, bool first, int64_t count,
                 float* sums) const {
     const int64_t next = left_.depth() * kTile;

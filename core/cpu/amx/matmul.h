@@ -5,10 +5,10 @@
 
 namespace ringgrad::amx {
 
-// c [B, M, N] = a [B, M, K] · b [B, K, N] + bias [N], where there is one, of any floating dtype; c
-// is contiguous, a and b have any strides. Products are exact, sums are float32 and rounded once.
-// REQUIRES: bfloat16; tiles() is not None. The result depends neither on the number of threads nor
-// on whose tiles they are.
+// c [B, M, N] = a [B, M, K] · b [B, K, N] + bias [N]. The bias may be undefined and has any
+// floating dtype. c is contiguous; a and b have any strides. Products are exact; sums are float32
+// and rounded once. REQUIRES: bfloat16; tiles() is not None. The result does not depend on the
+// number of threads, nor on whether the tiles are emulated.
 void matmul(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);
 
 }  // namespace ringgrad::amx

@@ -13,9 +13,9 @@ namespace ringgrad::amx {
 namespace {
 
 #if defined(__x86_64__) && defined(__linux__)
-// Three must agree: the processor, the kernel, which must save tiles when it switches threads, and
-// this process, which asks once for the memory that this takes (threads and children inherit the
-// permission).
+// Three must agree: the processor, the kernel (which must save tiles when it switches threads), and
+// this process. The process asks once for the memory that saving takes; threads and children
+// inherit the permission.
 std::string obstacle() {
   constexpr unsigned kAmxBf16 = 1u << 22;
   constexpr unsigned kAmxTile = 1u << 24;
@@ -42,8 +42,8 @@ std::string obstacle() {
 std::string obstacle() { return "the processor has none"; }
 #endif
 
-// Asked when the program starts: a signal stack that somebody installs later may be too small for
-// it to be granted.
+// This is asked when the program starts, because a signal stack installed later may be too small
+// for the permission to be granted.
 const std::string why_not = obstacle();
 std::atomic<Tiles> in_use{why_not.empty() ? Tiles::Hardware : Tiles::None};
 

@@ -1,6 +1,6 @@
-// AMX: eight tiles of 16 rows of 64 bytes, and an instruction that multiplies two of them. Here
-// from C++, as the processor does it, and emulated, so that kernels made of tiles can be tested
-// everywhere, bit for bit.
+// AMX has eight tiles of 16 rows of 64 bytes, and an instruction that multiplies two of them. This
+// file makes them available in C++, both the processor's and an emulation. So kernels made of tiles
+// can be tested everywhere, bit for bit.
 //
 // (Intel Architecture Instruction Set Extensions Programming Reference, chapter 3.)
 #pragma once
@@ -17,16 +17,16 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 inline constexpr int kTileBytes = kTileRows * kTileRowBytes;
 
-// Which tiles products of bfloat16 numbers use: the processor's where it has some and the kernel
-// lets us, else none.
+// The tiles that products of bfloat16 numbers use. The default is the processor's if it has tiles
+// and the kernel permits them, otherwise none.
 enum class Tiles : uint8_t { None, Hardware, Emulated };
 Tiles tiles();
 void use_tiles(Tiles tiles);  // REQUIRES: Hardware only where why_no_tiles() is empty.
-// Why this process cannot use the processor's tiles, for people: "the processor has none"; empty
-// where it can.
+// Returns the reason for the user why this process cannot use the processor's tiles, such as "the
+// processor has none". Returns "" if it can.
 const std::string& why_no_tiles();
 
-// What ldtilecfg reads: palette 1, then bytes per row and rows of each tile.
+// The operand of ldtilecfg: palette 1, then bytes per row and rows of each tile.
 struct alignas(64) TileShapes {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -41,11 +41,11 @@ struct alignas(64) TileShapes {
 };
 
 // The state of tiles belongs to a thread. A unit of work begins with configure() and ends with
-// release(): a thread whose tiles are in use is switched more slowly.
+// release(), because a thread with tiles in use is switched more slowly.
 //
-// Inline assembly, since g++ 12's _tile_loadd neither says that it reads memory nor takes a tile's
-// number from a template; so no compiler flag is needed either, and who calls must know that
-// tiles() is Hardware.
+// Inline assembly is used because g++ 12's _tile_loadd does not say that it reads memory and does
+// not take a tile's number from a template. So no compiler flag is needed, but callers must know
+// that tiles() is Hardware.
 #if defined(__x86_64__)
 struct HardwareTiles {
   static void configure(const TileShapes& shapes) {
@@ -65,8 +65,8 @@ struct HardwareTiles {
   static void store(void* to, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(T) : "memory");
   }
-  // C[m][n] += sum over k of A[m][2k] B[k][2n] + A[m][2k+1] B[k][2n+1]; A and B of bfloat16, C of
-  // float32 numbers.
+  // C[m][n] += Σ_k A[m][2k] B[k][2n] + A[m][2k+1] B[k][2n+1]. A and B hold bfloat16 numbers, C
+  // float32.
   template <int C, int A, int B>
   static void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
@@ -74,10 +74,10 @@ struct HardwareTiles {
 };
 #endif
 
-// The same bits. Even and odd terms have sums of their own, which begin at zero in each
-// instruction, are added to each other and then to C; every operation is one of float32, rounded to
-// nearest even, with denormal operands and results taken as zero. (Measured: equal to an Emerald
-// Rapids in 3 million random numbers; only payloads of NaN differ.)
+// Computes the same bits as the hardware. Even and odd terms have separate sums, which begin at
+// zero in each instruction and are added to each other and then to C. Every operation is one of
+// float32, rounded to nearest even; denormal operands and results count as zero. Measured: equal to
+// an Emerald Rapids for 3 million random numbers, except for the payloads of NaN.
 struct EmulatedTiles {
   static inline thread_local TileShapes shapes;
   static inline thread_local uint32_t words[8][kTileRows][kTileRowBytes / 4];
@@ -122,14 +122,14 @@ struct EmulatedTiles {
 
  private:
   static float flush(float v) { return std::fabs(v) < 0x1p-126f ? std::copysign(0.0f, v) : v; }
-  // The product of two bfloat16 numbers is exact unless it is denormal: only there would a
-  // multiplication differ.
+  // The product of two bfloat16 numbers is exact unless it is denormal. So only then would a
+  // separate multiplication differ from fma.
   static float fused(float a, float b, float sum) {
     return flush(std::fma(flush(a), flush(b), sum));
   }
 };
 
-// body.operator()<Unit>() with the tiles in use. REQUIRES: there are some.
+// Calls body.operator()<Unit>() with the tiles in use. REQUIRES: tiles() is not None.
 template <class Body>
 void visit_tiles(Body&& body) {
 #if defined(__x86_64__)

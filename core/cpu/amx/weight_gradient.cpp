@@ -1,17 +1,19 @@
-// Weight gradient on tiles: dw[tap] = sum over pixels and images of x(the tap's pixel)ᵀ dy, reduced
-// over the same pixel of 32 images. A left tile is 16 channels of x by 32 images, a right one 16
-// pairs of images by 16 channels of dy, so a tap is an address: no shift breaks a pair, strides
+// Weight gradient on tiles: dw[tap] = Σ over pixels and images of x(the tap's pixel)ᵀ dy, reduced
+// over the same pixel of 32 images. A left tile is 16 channels of x by 32 images, and a right one
+// 16 pairs of images by 16 channels of dy. So a tap is an address: no shift breaks a pair, strides
 // cost nothing, and rows outside of the image are left out. Copying images into tiles takes 15 to
-// 35 % of the time, so three taps and 32 channels of dy share what they load: six tiles of sums.
+// 35 % of the time. Therefore three taps and 32 channels of dy share what they load, in six tiles
+// of sums.
 //
 //   x    [block of channels][row of a ring][column with borders of zeros][channel][image]
 //   dy   [block of channels][row of a band][column][pair of images][channel][2]
 //   sums [block of x][panel of 32 channels of dy][tap][block of the panel]
 //        [channel of x][channel of dy]
 //
-// A part of the images has sums of its own, which are added in the order of parts, so the result
-// does not depend on the number of threads. A part is 32 images, band by band of rows; or all of
-// them at once where sums are so much larger than images that reading and writing them would cost
+// Each part of the images has its own sums, which are added in the order of the parts. So the
+// result does not depend on the number of threads. A part is 32 images, processed in bands of rows.
+// It is all images at once if the sums are so much larger than the images that reading and writing
+// them would cost more.
 // more.
 #include "ringgrad/core/cpu/amx/convolution.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -23,7 +25,7 @@ using namespace conv;
 
 constexpr int64_t kImages = 32;
 constexpr int64_t kTileFloats = kTileBytes / 4;
-constexpr int64_t kBandBytes = 1280 << 10;  // of a second-level cache of two megabytes
+constexpr int64_t kBandBytes = 1280 << 10;  // for a second-level cache of two megabytes
 
 template <class Unit>
 class WeightGradient {
@@ -46,7 +48,7 @@ class WeightGradient {
   }
 
   void run() {
-    // Threads beyond one for each part share its panels, and copy x once more for it.
+    // With more threads than parts several threads share a part's panels, and each copies x again.
     const int64_t splits = std::clamp<int64_t>(thread_count(p_.stream) / parts_, 1, panels_);
     const int64_t finish_floats = p_.filters.taps * kChannelBlock * kChannelBlock;
     const Workspace<float> sums(p_.stream, parts_ * sums_floats_);
@@ -73,19 +75,19 @@ class WeightGradient {
   void set_band(int64_t rows) {
     band_ = rows;
     ring_ = (rows - 1) * p_.rows.stride + p_.rows.filter;
-    // Not all planes in the same sets of a cache.
+    // The extra row keeps the planes from sharing the same sets of a cache.
     x_plane_ = ring_ * columns_ * kTileBytes + kTileRowBytes;
     dy_plane_ = band_ * out_.w * kTileBytes + kTileRowBytes;
   }
   int64_t window_bytes() const { return in_.blocks * x_plane_ + out_.blocks * dy_plane_; }
 
-  // A part's groups of images lie one behind the other.
+  // Runs a part, whose groups of images follow each other.
   void run_part(int64_t part, int64_t first_panel, int64_t end_panel, float* scratch,
                 float* sums) const {
     const int64_t groups = groups_ / parts_;
     char* const windows = reinterpret_cast<char*>(scratch + kTileFloats);
     for (int64_t g = 0; g < groups; ++g) clear_borders(windows + g * window_bytes());
-    int64_t next = 0;  // the row of x to be copied
+    int64_t next = 0;  // the next row of x to copy
     for (int64_t first = 0; first < out_.h; first += band_) {
       const int64_t last = std::min(out_.h, first + band_);
       const int64_t end =
@@ -123,7 +125,7 @@ class WeightGradient {
       }
   }
 
-  // A row of a block of channels, of 32 images; those beyond the last one are zeros.
+  // Copies a row of a block of channels of 32 images. Images beyond the last are zeros.
   template <bool kTransposed>
   void copy_row(const bfloat16* images, const BlockedShape& shape, int64_t group, int64_t block,
                 int64_t row, char* to, float* scratch) const {
@@ -185,8 +187,8 @@ class WeightGradient {
     (body.template operator()<I>(), ...);
   }
 
-  // kTaps neighbouring taps times kBlocks blocks of channels of dy: sums [tap][block] in the first
-  // tiles.
+  // Multiplies kTaps neighbouring taps with kBlocks blocks of channels of dy. The first tiles hold
+  // the sums [tap][block].
   template <int kTaps, int kBlocks>
   void multiply(const Band& band, int64_t x, int64_t dy, int64_t r, float* sums) const {
     constexpr auto taps = std::make_integer_sequence<int, kTaps>{};
@@ -210,7 +212,7 @@ class WeightGradient {
             if constexpr (kBlocks == 1) {
               Unit::template load<kTaps + Tap>(left + Tap * kTileBytes, kTileRowBytes);
               Unit::template dot<Tap, kTaps + Tap, 6>();
-            } else {  // of each tap's two products the first one takes the right tile that is there
+            } else {  // the first product of each tap takes the right tile that is loaded
               constexpr int kThere = Tap % 2;
               Unit::template load<7>(left + Tap * kTileBytes, kTileRowBytes);
               Unit::template dot<2 * Tap + kThere, 7, 6>();
@@ -223,7 +225,7 @@ class WeightGradient {
     each(all, [&]<int I>() { Unit::template store<I>(place(I), kTileRowBytes); });
   }
 
-  // Adds the parts in their order and writes 16 x 16 filters, by way of block [channel of
+  // Adds the parts in their order and writes 16 × 16 filters through `block`, [channel of
   // x][tap][channel of dy].
   void finish(int64_t c_block, int64_t k_block, const float* sums, float* block) const {
     const int64_t taps = p_.filters.taps;
@@ -248,7 +250,7 @@ class WeightGradient {
   int64_t groups_;
   int64_t parts_;
   int64_t sums_floats_;
-  int64_t columns_;  // of x, with borders
+  int64_t columns_;  // of x, including the borders
   int64_t band_;
   int64_t ring_;
   // bytes
