@@ -33,11 +33,11 @@ Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64
 
 namespace {
 
-constexpr int64_t kUnitPixels = 256;  // pixels of a block per unit of work: 16 KiB on either side
+constexpr int64_t kUnitPixels = 256;  // pixels of a block per unit of work: 16 KiB on each side
 
-// body(plane, channels, first, last, padded) for pieces of the pixels of each block of channels:
-// `plane` is where the first of its `channels` channels lies, `padded` points to pixel 0 in the
-// blocked image.
+// Calls body(plane, channels, first, last, padded) for pieces [first, last) of the pixels of each
+// block of channels. `plane` points to the first of the block's `channels` channels, and `padded`
+// to pixel 0 in the blocked image.
 template <class T, class Blocked, class Body>
 void for_each_piece(Stream stream, const Planes& p, T* nchw, Blocked* blocked, Body body) {
   const int64_t blocks = channel_blocks(p.c);

@@ -1,9 +1,9 @@
-// The sizes of a two-dimensional convolution, and how its images lie in memory.
+// The sizes of a two-dimensional convolution, and the layout of its images.
 //
-// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16], float32 or bfloat16, so that a vector register
-// holds neighbouring channels of one pixel, whatever the size and stride of the window. The lanes
-// of the last block beyond C hold zeros; every kernel of this folder relies on that and keeps it so
-// (for finite inputs). Filters are plain [K, C, R, S].
+// Images are channel-blocked: [N, ⌈C/16⌉, H, W, 16], float32 or bfloat16. So a vector register
+// holds neighbouring channels of one pixel, whatever the size and stride of the window. In the last
+// block the lanes beyond C hold zeros. Every kernel of this folder relies on that and preserves it
+// for finite inputs. Filters are plain [K, C, R, S].
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline int64_t channel_blocks(int64_t channels) {
   return (channels + kChannelBlock - 1) / kChannelBlock;
 }
 
-// y[n,k,p,q] = sum_{c,r,s} x[n, c, p stride + r - padding, q stride + s - padding] w[k,c,r,s]
+// y[n,k,p,q] = Σ_{c,r,s} x[n, c, p stride + r - padding, q stride + s - padding] w[k,c,r,s]
 struct Conv2dGeometry {
   // x [n, c, h, w]
   int64_t n;
@@ -35,7 +35,7 @@ struct Conv2dGeometry {
   bool operator==(const Conv2dGeometry&) const = default;
 };
 
-// Computes oh and ow. Throws ShapeError where a size is not positive (n may be 0), the padding is
+// Computes oh and ow. Throws ShapeError if a size is not positive (n may be 0), the padding is
 // negative, or a filter does not fit into the padded image.
 Conv2dGeometry conv2d_geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, int64_t r,
                                int64_t s, int64_t stride, int64_t padding);
@@ -46,7 +46,7 @@ struct BlockedShape {
   int64_t blocks;
   int64_t h;
   int64_t w;
-  int64_t plane() const { return h * w * kChannelBlock; }  // numbers of one block of one image
+  int64_t plane() const { return h * w * kChannelBlock; }  // elements of one block of one image
   int64_t numel() const { return n * blocks * plane(); }
   int64_t channels() const { return blocks * kChannelBlock; }  // padding included
 };
@@ -57,8 +57,8 @@ inline BlockedShape output_shape(const Conv2dGeometry& g) {
   return {g.n, channel_blocks(g.k), g.oh, g.ow};
 }
 
-// Images [n, c, pixels] of contiguous planes, as parts of others have them: from an image, and from
-// a channel, to the next are so many numbers.
+// Images [n, c, pixels] of contiguous planes that may be part of other images. The strides from
+// image to image and from channel to channel are given.
 struct Planes {
   int64_t n;
   int64_t c;
@@ -66,8 +66,8 @@ struct Planes {
   int64_t image;
   int64_t channel;
 };
-// Between them and channel-blocked images; T is float, or uint16_t for the bits of 16-bit numbers.
-// The first puts zeros into the padding.
+// These convert between planes and channel-blocked images. T is float, or uint16_t for the bits of
+// 16-bit numbers. nchw_to_blocked() writes zeros into the padding.
 template <class T>
 void nchw_to_blocked(Stream stream, const Planes& planes, const T* nchw, T* blocked);
 template <class T>

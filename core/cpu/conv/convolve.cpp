@@ -8,8 +8,8 @@
 namespace ringgrad::conv {
 namespace {
 
-// Calls body.operator()<Scheme>() with the scheme of a forward pass. Its weight gradient has the
-// same.
+// Calls body.operator()<Scheme>() with the scheme of a forward pass. The weight gradient uses the
+// same scheme.
 template <class Body>
 void visit_forward_scheme(ConvMethod method, Body body) {
   if (method == ConvMethod::WinogradStride2)

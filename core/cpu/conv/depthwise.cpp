@@ -1,5 +1,5 @@
-// Depthwise convolutions and the gradients of their images, plane by plane. Of 16 images of 64
-// channels at 28 × 28 with windows of 3 × 3 a tile of 7 × 8 sums takes 9 loads for each column of
+// Depthwise convolutions and the gradients of their images, plane by plane. For 16 images of 64
+// channels at 28 × 28 and windows of 3 × 3, a tile of 7 × 8 sums takes 9 loads for each column of
 // the window and multiplies 21 vectors.
 #include "ringgrad/core/cpu/conv/depthwise.h"
 
@@ -11,8 +11,8 @@ namespace {
 using cpu::ConvShape;
 using cpu::Workspace;
 
-// to[i · to_pitch + j · to_step] = start + the sum over the taps of weight · from[i · pitch +
-// offset + j]; start is what `addend` (may be null) has in the same place, else `bias`.
+// to[i · to_pitch + j · to_step] = start + Σ over the taps of weight · from[i · pitch + offset +
+// j]. start is `addend` (may be null) at the same place, else `bias`.
 template <class T>
 struct Sums {
   const Taps<T>& taps;
@@ -25,7 +25,7 @@ struct Sums {
   int64_t rows;
   int64_t columns;
 
-  // The last vector of a row ends with the row, and repeats some of the sums before it.
+  // The last vector of a row ends where the row ends, and repeats some of the sums before it.
   void run() const {
     for_blocks_of_rows(rows, [this]<int kRows>(int64_t row) {
       const bool whole = to_step == 1 && columns >= kWidth;
@@ -68,7 +68,7 @@ struct Sums {
         to[place + j * to_step] = sums[j] + (addend ? addend[place + j * to_step] : bias);
   }
 
-  // Runs of one count are a loop that keeps the sums in registers.
+  // Adds all runs of one length in a loop that keeps the sums in registers.
   template <int kRows>
   [[gnu::always_inline]] void add_taps(Lanes<T>* sums, const T* seen) const {
     for (const Run<T>* run = taps.begin(); run != taps.end();)
@@ -146,7 +146,7 @@ namespace {
 
 int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -cpu::ceil_div(-a, b); }
 
-// What a piece of dx receives from dy, for one filter after the other.
+// Returns the part of dy from which a piece of dx receives, for one filter after the other.
 PaddedPlane sources_of(const ConvShape& shape, const Piece& piece) {
   const auto first = [](int64_t place, int64_t padding, int64_t taps, int64_t dilation,
                         int64_t stride) {
@@ -162,8 +162,8 @@ PaddedPlane sources_of(const ConvShape& shape, const Piece& piece) {
       .columns = (piece.column + piece.columns - 1 + shape.padding.w) / shape.stride.w - left + 1};
 }
 
-// The taps through which pixel (row, column) of the image has been seen, the last first: their
-// windows are in order.
+// Adds the taps through which pixel (row, column) of the image was seen. The last tap comes first,
+// so that their windows are in order.
 template <class T>
 void add_seers(Taps<T>& taps, const ConvShape& shape, const PaddedPlane& sources, int64_t row,
                int64_t column, const T* w, int64_t before) {

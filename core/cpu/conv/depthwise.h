@@ -1,9 +1,9 @@
-// Convolutions whose groups have one channel each: there is no sum over channels, and so no product
-// of matrices. Every tap is a multiple of a shifted plane (one channel of one image), and sums stay
-// in registers.
+// Convolutions whose groups have one channel each. There is no sum over channels, and so no matrix
+// product. Every tap is a multiple of a shifted plane (one channel of one image), and sums stay in
+// registers.
 //
-// Contiguous images, T float or double; a window of any size, stride, padding and dilation, any
-// number of filters in a group. Results do not depend on the number of threads.
+// Images are contiguous; T is float or double. Windows have any size, stride, padding and dilation,
+// and groups any number of filters. Results do not depend on the number of threads.
 #pragma once
 
 #include "ringgrad/core/cpu/im2col.h"
@@ -11,11 +11,12 @@
 
 namespace ringgrad::conv {
 
-// Whether these kernels are for it: not where windows reach, or jump, so far that pieces of planes
-// (padded_plane.h) would mostly be copies of what others copy, or of what nobody sees.
+// Returns true if these kernels suit the convolution. They do not if windows reach or step so far
+// that pieces of planes (padded_plane.h) would mostly copy pixels that other pieces copy too, or
+// that no output uses.
 bool is_depthwise(const cpu::ConvShape& shape);
 
-// `bias` (null: none) [groups · k]; `addend` (null: none) is an image like dx that is added to it.
+// `bias` [groups · k] and `addend` may be null. `addend` is an image like dx that is added to it.
 template <class T>
 void depthwise(Stream stream, const cpu::ConvShape& shape, const T* x, const T* w, const T* bias,
                T* y);

@@ -1,6 +1,7 @@
-// Rows of a block of channels are copied between zeros as float, so that loops over a window's taps
-// know no border and widen a bfloat16 number once. The copy stays in the cache: an image is read
-// once and written once. One file, because forward and both gradients walk the same copy.
+// Rows of a block of channels are copied as float with zeros around them. So loops over a window's
+// taps need no border case, and a bfloat16 number is widened once. The copy stays in the cache: an
+// image is read once and written once. One file, because forward and both gradients walk the same
+// copy.
 #include "ringgrad/core/cpu/conv/depthwise_blocked.h"
 
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -14,13 +15,13 @@ using cpu::ThreadWorkspaces;
 using cpu::Workspace;
 
 constexpr int64_t kBlock = kChannelBlock;
-// Numbers of a copy: half of a second-level cache of 512 KiB.
+// The numbers of a copy: half of a second-level cache of 512 KiB.
 constexpr int64_t kCopied = 1 << 16;
 
 int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -cpu::ceil_div(-a, b); }
 
-// One axis of the outputs (of y, or of dx) and of the images that they are computed from. Output i
-// sees inputs from first(i) to last(i); some lie outside.
+// One axis of the outputs (y, or dx) and of the images from which they are computed. Output i uses
+// the inputs first(i) to last(i), of which some lie outside.
 struct Reach {
   int64_t outputs;
   int64_t inputs;
@@ -36,11 +37,11 @@ struct Reach {
   int64_t last(int64_t i) const {
     return forward ? first(i) + (taps - 1) * dilation : floor_div(i + padding, stride);
   }
-  // Outputs that see through the same taps are so far apart,
+  // Outputs that use the same taps are this far apart.
   int64_t phases() const { return forward ? 1 : stride; }
-  // and what they see is.
+  // The inputs of two such outputs are this far apart.
   int64_t step() const { return forward ? stride : 1; }
-  // The input that output i sees through this tap; none where it jumps over this output.
+  // Sets `input` to the input of output i at this tap. Returns false if the tap skips this output.
   bool sees(int64_t i, int64_t tap, int64_t& input) const {
     if (forward) return input = i * stride - padding + tap * dilation, true;
     const int64_t place = i + padding - tap * dilation;
@@ -59,10 +60,10 @@ struct Axes {
                 s.padding.w,         s.dilation.w,        forward} {}
 };
 
-// Some rows of outputs, and the copy of what they see.
+// Some rows of outputs, and the copy of their inputs.
 struct Window {
   const Axes& axes;
-  // `strip`: rows of outputs, at most; whole phases
+  // `strip` is the largest number of output rows; strips are whole phases.
   int64_t left;
   int64_t width;
   int64_t strip;
@@ -83,7 +84,8 @@ struct Window {
   int64_t pitch() const { return width * kBlock; }
   int64_t size() const { return (axes.rows.last(strip - 1) - axes.rows.first(0) + 1) * pitch(); }
 
-  // What strip i sees of a plane of the image. REQUIRES: `to` is zeros, or was filled by this.
+  // Copies the inputs of strip i from a plane of the image. REQUIRES: `to` is zeros, or was filled
+  // by this function.
   template <class T>
   void copy(const T* plane, int64_t i, float* to) const {
     const int64_t first = std::max<int64_t>(0, left);
@@ -105,9 +107,9 @@ struct Window {
 constexpr int kInRun = 3;
 constexpr int kMostInTile = 8;
 
-// The taps through which outputs (row + i phases, column + j phases) see: runs of three that see
-// neighbours, and the others, from place `first` of all taps on. Its `outputs` of a row are made in
-// `tiles` tiles, almost all alike: 9 of them are 5 and 4.
+// The taps of the outputs (row + i phases, column + j phases): runs of three whose inputs are
+// neighbours, and single taps, from place `first` of all taps on. A row's `outputs` are computed in
+// `tiles` tiles of almost equal size: 9 outputs are 5 and 4.
 struct Phase {
   int64_t row;
   int64_t column;
@@ -119,7 +121,8 @@ struct Phase {
   int64_t in_tile;
 };
 
-// All taps, by phases, some of which may have no outputs, and there in the order of what they see.
+// All taps by phases, some of which may have no outputs. Within a phase they are in the order of
+// their inputs.
 class Taps {
  public:
   Taps(Stream stream, const Window& window)
@@ -149,7 +152,7 @@ class Taps {
                  outputs / std::max<int64_t>(1, tiles)};
       }
   }
-  // Loops over runs know steps of 1 and 2.
+  // Loops over runs exist for steps of 1 and 2.
   bool has_runs() const {
     const Reach& columns = window_.axes.columns;
     return columns.dilation == 1 && columns.phases() == 1 && columns.step() <= 2;
@@ -157,13 +160,13 @@ class Taps {
   const Phase* begin() const { return phases_.data(); }
   const Phase* end() const { return phases_.data() + phase_count_; }
   int64_t count() const { return count_; }
-  // Where the first output of a strip sees through it.
+  // The position of each tap's input for the first output of a strip.
   const int64_t* offsets() const { return offsets_.data(); }
-  // [r, s] as one number.
+  // Returns the tap [r, s] as one number.
   int64_t tap(int64_t place) const { return order_[place]; }
 
  private:
-  // The taps [begin, end) of each row of the window, counted as they see.
+  // Adds the taps [begin, end) of each row of the window, in the order of their inputs.
   int64_t add(int64_t row, int64_t column, int64_t begin, int64_t end, int64_t place) {
     const auto& [rows, columns] = window_.axes;
     int64_t i = 0;
@@ -186,7 +189,7 @@ class Taps {
   Workspace<int64_t> order_;
 };
 
-// w [C, R, S] as [⌈C/16⌉, taps in their order, 16].
+// Packs w [C, R, S] as [⌈C/16⌉, taps in their order, 16].
 void pack(int64_t channels, const Taps& taps, const float* w, float* packed) {
   for (int64_t first = 0; first < channels; first += kBlock)
     for (int64_t place = 0; place < taps.count(); ++place, packed += kBlock)
@@ -196,19 +199,20 @@ void pack(int64_t channels, const Taps& taps, const float* w, float* packed) {
       }
 }
 
-// Outputs of a row of one phase, `to_step` numbers apart, and what they see, `step` apart.
+// A row's outputs of one phase, `to_step` numbers apart, and their inputs, `step` apart.
 template <class T>
 struct Row {
   const Phase& phase;
-  const int64_t* offsets;  // and weights: of the phase's taps
+  const int64_t* offsets;  // offsets and weights of the phase's taps
   const float* weights;
   const float* from;
   int64_t step;
   int64_t to_step;
   bool streams;
 
-  // sums += the products of `runs` runs. A vector of pixels is loaded once for all taps of a run
-  // that see it. kStep: outputs see pixels so far apart; 0: `step` numbers, for single taps.
+  // Adds the products of `runs` runs to the sums. A vector of pixels is loaded once for all taps of
+  // a run that use it. kStep is the distance between the outputs' pixels; 0 means `step` numbers,
+  // for single taps.
   template <int kCount, int kStep, int kTaps>
   [[gnu::always_inline]] void add(Vector* sums, int64_t runs, const int64_t* offset,
                                   const float* weight, const float* seen) const {
@@ -254,7 +258,8 @@ struct Row {
   }
   template <int kStep>
   void run(Vector start, const T* addend, T* to, int64_t lane) const {
-    int64_t more = phase.outputs - phase.tiles * phase.in_tile;  // tiles of one more
+    int64_t more =
+        phase.outputs - phase.tiles * phase.in_tile;  // the number of tiles with one output more
     for (int64_t column = 0; column < phase.outputs;) {
       const int64_t count = phase.in_tile + (more > 0);
       if (count == 8)
@@ -279,8 +284,8 @@ struct Row {
   }
 };
 
-// Both the convolution and the gradient of its images. A unit is a strip of one block of channels
-// of one image.
+// Computes both the convolution and the gradient of its images. A unit is a strip of one block of
+// channels of one image.
 template <class T>
 void convolve_blocks(Stream stream, const ConvShape& shape, bool forward, const T* x,
                      const float* w, const float* bias, const T* addend, T* y) {
@@ -338,19 +343,19 @@ void convolve_blocks(Stream stream, const ConvShape& shape, bool forward, const 
                });
 }
 
-// Rows of dy, and what they saw in the copy of x.
+// Rows of dy, and their inputs in the copy of x.
 template <class T>
 struct Products {
   const float* from;
   const T* dy;
   int64_t rows;
   int64_t outputs;
-  // from what a row, and an output, sees to what the next one does
+  // distance between the inputs of a row and of the next; the same for outputs
   int64_t pitch;
   int64_t step;
 
-  // sums[tap] += what the outputs saw through it: of kRuns runs of three taps, or of kRuns taps.
-  // kStep as above.
+  // sums[tap] += the products of outputs and inputs at that tap, for kRuns runs of three taps or
+  // for kRuns single taps. kStep is as above.
   template <int kRuns, int kTaps, int kStep>
   [[gnu::noinline]] void add(const int64_t* offsets, int64_t lane, float* sums) const {
     constexpr int kTile = 4;
@@ -434,7 +439,7 @@ void depthwise_blocked_backward_input(Stream stream, const ConvShape& shape, con
   convolve_blocks<T>(stream, shape, false, dy, w, nullptr, addend, dx);
 }
 
-// Units are blocks of channels × parts of the images. Each has sums of its own, which are added in
+// Units are blocks of channels × parts of the images. Each has its own sums, which are added in
 // order.
 template <class T>
 void depthwise_blocked_backward_weight(Stream stream, const ConvShape& shape, const T* x,

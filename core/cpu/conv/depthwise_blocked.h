@@ -1,10 +1,10 @@
-// Depthwise convolutions of channel-blocked images: a vector holds neighbouring channels of a
-// pixel, so a tap is a vector that is multiplied by a vector, and no border, stride or size of an
-// image leaves lanes empty.
+// Depthwise convolutions of channel-blocked images. A vector holds neighbouring channels of a
+// pixel, so a tap is a product of two vectors. No border, stride or size of an image leaves lanes
+// empty.
 //
-// x [N, ⌈C/16⌉, H, W, 16] and y and dy [N, ⌈C/16⌉, P, Q, 16] are float or bfloat16, w, dw [C, R, S]
-// and bias [C] float. A window of any size, stride, padding and dilation; one filter in a group.
-// Results do not depend on the number of threads.
+// x [N, ⌈C/16⌉, H, W, 16] and y and dy [N, ⌈C/16⌉, P, Q, 16] are float or bfloat16. w, dw [C, R, S]
+// and bias [C] are float. Windows have any size, stride, padding and dilation; a group has one
+// filter. Results do not depend on the number of threads.
 #pragma once
 
 #include "ringgrad/core/cpu/im2col.h"
@@ -12,8 +12,8 @@
 
 namespace ringgrad::conv {
 
-// `bias` may be null; `addend` (null: none) is an image like dx that is added to it before it is
-// rounded.
+// `bias` and `addend` may be null. `addend` is an image like dx that is added to it before
+// rounding.
 template <class T>
 void depthwise_blocked(Stream stream, const cpu::ConvShape& shape, const T* x, const float* w,
                        const float* bias, T* y);

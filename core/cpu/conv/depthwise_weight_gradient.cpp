@@ -1,5 +1,5 @@
-// The weight gradients of depthwise convolutions. Tiles of dy stay in registers, and every tap's
-// sum takes what it saw.
+// The weight gradients of depthwise convolutions. Tiles of dy stay in registers while they are
+// multiplied with the inputs of every tap.
 #include "ringgrad/core/cpu/conv/depthwise.h"
 #include "ringgrad/core/cpu/conv/taps.h"
 
@@ -29,7 +29,7 @@ struct Products {
  private:
   static constexpr int kWidth = kLanesOf<T>;
 
-  // Lanes beyond the row are made zero in both factors: zero times infinity is not.
+  // Lanes beyond the row are zeroed in both factors, because zero times infinity is NaN.
   template <int kRows, bool kWhole>
   [[gnu::noinline]] void tile(int64_t row, int64_t column) const {
     const int64_t count = std::min<int64_t>(kWidth, piece.columns - column);
@@ -90,7 +90,7 @@ void fold(const ConvShape& shape, const Taps<T>& taps, Lanes<T>* lanes, double* 
 
 }  // namespace
 
-// Units are groups × parts of their planes' pieces. Each has sums of its own, which are added in
+// Units are groups × parts of their planes' pieces. Each has its own sums, which are added in
 // order.
 template <class T>
 void depthwise_backward_weight(Stream stream, const ConvShape& shape, const T* x, const T* dy,

@@ -1,7 +1,7 @@
-// Forward pass and data gradient of direct convolutions. Per unit (some output rows of an image):
-// the window is copied into the second-level cache, then for each panel of 32 output channels one
-// matrix product per output row, straight from the window: its rows are pixels, its reduction runs
-// over channels and taps.
+// Forward pass and data gradient of direct convolutions. A unit is some output rows of an image.
+// Its window is copied into the second-level cache. Then each panel of 32 output channels takes one
+// matrix product per output row, straight from the window: the matrix's rows are pixels, and the
+// reduction runs over channels and taps.
 #include <algorithm>
 #include <type_traits>
 
@@ -27,8 +27,8 @@ class DirectConvolution {
         addend_(addend),
         y_(y),
         out_(p_.out()),
-        // Pixels of bfloat16 are half a cache line: phases would write halves of lines, each of
-        // which travels alone.
+        // A pixel of bfloat16 is half a cache line. With several phases each would write half
+        // lines, and each half travels alone.
         streams_(should_stream(y, out_.numel()) &&
                  (sizeof(Y) == sizeof(float) || p_.phases() == 1)),
         neighbours_(Product::kTerms > 1 && p_.layout == InputLayout::Contiguous),
@@ -64,10 +64,11 @@ class DirectConvolution {
     return segments_.data() + p_.groups() * phase.taps_before * segments_of_tap();
   }
 
-  // The inputs of a tap row are neighbours in the window: one segment for each group of channels
-  // and tap row. Words of neighbours overlap, and each is a segment: where their numbers are odd,
-  // the last word begins at the last but one, which is multiplied by zero there. What lies behind
-  // the row is not: it may be infinite, and times zero a NaN.
+  // The inputs of a row of taps are neighbours in the window, so there is one segment for each
+  // group of channels and row of taps. Words of neighbours overlap, and each word is a segment. If
+  // the number of inputs is odd, the last word begins at the last but one, whose other number is
+  // multiplied by zero there. It cannot begin at the last, because the number beyond the row may be
+  // infinite, and zero times infinity is NaN.
   void fill_segments() {
     for_each_phase(p_, [&](const Phase& phase) {
       int64_t* next = segments(phase);
@@ -105,7 +106,7 @@ class DirectConvolution {
     } while (done < all);
   }
 
-  // 32 (or 16) output channels of a unit, in all phases.
+  // Computes 32 (or 16) output channels of a unit, in all phases.
   void make_panel(int64_t unit, int64_t panel, const float* window, float* products) const {
     const int64_t width = panel_width(panel, out_.blocks);
     const RightMatrix packed =
@@ -135,7 +136,7 @@ class DirectConvolution {
     });
   }
 
-  // Some lanes of a block of output channels, from the products into the image.
+  // Writes some lanes of a block of output channels from the products into the image.
   void write(int64_t unit, const Phase& phase, int64_t first, int64_t count, int64_t block,
              int64_t lane, const float* products, int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);
@@ -160,11 +161,11 @@ class DirectConvolution {
   Y* y_;
   BlockedShape out_;
   bool streams_;
-  // Few channels: words hold two numbers of a row that follow each other, and overlap.
+  // True for few channels: words then hold two successive numbers of a row, and overlap.
   bool neighbours_;
   DirectWindow window_;
   Workspace<int64_t> segments_;
-  int64_t words_;  // of a column of filters
+  int64_t words_;  // per column of filters
   Workspace<float> filters_;
   Bias bias_;
 };
@@ -174,7 +175,7 @@ class DirectConvolution {
 template <class X, class Y>
 void direct_convolution(const DirectProblem& p, const X* x, const float* w, const float* bias,
                         const Y* addend, Y* y) {
-  // A row of one number has no neighbour that is multiplied, too.
+  // In a row of one number, the number has no neighbour to share a word with.
   if constexpr (!std::is_same_v<X, Y>) {
     bool single = false;
     for_each_phase(p, [&](const Phase& phase) { single |= phase.columns.taps * p.group() == 1; });

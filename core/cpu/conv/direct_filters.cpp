@@ -1,4 +1,4 @@
-// Direct convolutions: which taps meet which outputs, and the filters as right matrices.
+// Direct convolutions: which taps contribute to which outputs, and the filters as right matrices.
 #include <algorithm>
 
 #include "ringgrad/core/cpu/conv/direct.h"
@@ -7,8 +7,8 @@
 namespace ringgrad::conv {
 namespace {
 
-// A row of 16 columns: row `index` of the right matrix, or half a row of words, whose other half
-// stays.
+// Copies a row of 16 columns. It becomes row `index` of the right matrix, or half of a row of
+// words, whose other half is unchanged.
 template <class Product>
 void copy_row(const float* row, int64_t index, float* to, int64_t to_stride) {
   to += index / Product::kTerms * to_stride;
@@ -29,8 +29,9 @@ void copy_row(const float* row, int64_t index, float* to, int64_t to_stride) {
 
 AxisPhase Axis::phase(int64_t index) const {
   if (direction == Direction::Forward) return {output, filter, -padding, 0, 1};
-  // Input o meets output i stride + index through tap r where i stride + index + padding = o stride
-  // + r. So the taps are least, least + stride, …, and o falls as r rises.
+  // Tap r takes output o of the convolution to output i stride + index of the gradient if i stride
+  // + index + padding = o stride + r. So the taps are least, least + stride, …, and o falls as r
+  // rises.
   const int64_t least = (index + padding) % stride;
   const int64_t taps = least < filter ? (filter - 1 - least) / stride + 1 : 0;
   const int64_t outputs = index < output ? (output - 1 - index) / stride + 1 : 0;
@@ -80,13 +81,13 @@ void prepare_direct_filters(const DirectProblem& p, const float* w, float* prepa
     for (int64_t row_block = 0; row_block < channel_blocks(rows); ++row_block) {
       load_filter_block(w, p.filters, p.direction, row_block, column_block, slice.data(), block);
       const int64_t channels = std::min(kChannelBlock, rows - row_block * kChannelBlock);
-      // where the block's rows lie among those of its group
+      // position of the block's rows in their group
       const int64_t group = row_block * kChannelBlock / p.group();
       const int64_t first = row_block * kChannelBlock % p.group();
       int64_t before = 0;  // words of the phases before this one
       for_each_phase(p, [&](const Phase& phase) {
         const int64_t row_words = tap_row_words<Product>(p, phase.columns.taps);
-        // An odd one's last: see DirectConvolution's segments.
+        // The last number of an odd row: see DirectConvolution's segments.
         const int64_t numbers = phase.columns.taps * p.group();
         const int64_t last =
             Product::kTerms > 1 && p.layout == InputLayout::Contiguous && numbers % 2 ? numbers - 1

@@ -1,8 +1,8 @@
-// Weight gradient of direct convolutions. Per unit (some output rows of an image) the window of x
-// is copied; then for each group of channels and tap row one matrix product per panel of 32 output
-// channels: its rows are the channels of all taps of the row, which are neighbours in the window,
-// and its reduction runs over pixels, or pairs of neighbours in a row. dy is the right matrix, in
-// float32 as it lies there.
+// Weight gradient of direct convolutions. A unit is some output rows of an image, whose window of x
+// is copied. Each group of channels and row of taps then takes one matrix product per panel of 32
+// output channels. The matrix's rows are the channels of all taps of the row, which are neighbours
+// in the window. The reduction runs over pixels, or over pairs of neighbours in a row. dy is the
+// right matrix; in float32 it is read in place.
 #include <algorithm>
 #include <type_traits>
 
@@ -13,9 +13,9 @@ namespace ringgrad::conv {
 namespace {
 
 constexpr int64_t kUnitPixels = 256;
-// Private sums, see Note [Who sums a weight gradient]; but a part keeps its accumulators, which are
-// its gradient.
-constexpr int64_t kPartsBytes = 10 << 20;  // of all parts
+// The sums are private, see Note [Who sums a weight gradient]. But a part keeps its accumulators,
+// which are its gradient.
+constexpr int64_t kPartsBytes = 10 << 20;  // for all parts together
 constexpr int64_t kMaxParts = 16;
 
 template <class X, class Y>
@@ -63,7 +63,7 @@ class DirectWeightGradient {
   }
 
  private:
-  // Accumulators: [panel of k][group][tap row][tap column, channel][k].
+  // Returns the position in the accumulators: [panel of k][group][tap row][tap column, channel][k].
   int64_t offset(int64_t panel, int64_t group, int64_t tap_row) const {
     return panel * p_.groups() * p_.rows.filter * rows_ * kPanel +
            (group * p_.rows.filter + tap_row) * rows_ * panel_width(panel, out_.blocks);
@@ -94,7 +94,7 @@ class DirectWeightGradient {
     }
   }
 
-  // `rows` rows of dy: as they lie in the image, or as words in scratch.
+  // Returns `rows` rows of dy: in place in the image, or as words in scratch.
   RightMatrix right_matrix(const Y* dy, int64_t rows, int64_t width, float* scratch) const {
     if constexpr (std::is_same_v<Y, float>) {
       return {dy, kChannelBlock, out_.plane()};
@@ -116,7 +116,7 @@ class DirectWeightGradient {
     }
   }
 
-  // Adds the parts and writes a block of output channels into dw, by way of `block`, [c][tap][k].
+  // Adds the parts and writes a block of output channels into dw through `block`, [c][tap][k].
   void finish(int64_t k_block, float* block) const {
     const int64_t panel = k_block / 2;
     const int64_t width = panel_width(panel, out_.blocks);
@@ -146,9 +146,9 @@ class DirectWeightGradient {
   float* dw_;
   BlockedShape out_;
   DirectWindow window_;
-  int64_t steps_;  // of a row of outputs
+  int64_t steps_;  // per row of outputs
   int64_t units_;
-  int64_t rows_;  // accumulator rows of a tap row, a multiple of 4, see multiply()
+  int64_t rows_;  // accumulator rows of a row of taps, a multiple of 4, see multiply()
   int64_t part_floats_;
   int64_t parts_;
   Workspace<int64_t> segments_;  // the output rows of a unit

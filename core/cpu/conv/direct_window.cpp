@@ -77,8 +77,8 @@ void DirectWindow::load_contiguous_row(const float* from, int64_t channel_stride
       to[j * problem_.group() + c] = from[c * channel_stride + j * source_step_];
 }
 
-// The words of a row, in place of its numbers. Behind it are zeros: what lies there is loaded
-// later, or never read.
+// Writes the words of a row over its numbers. Zeros follow, because numbers beyond the row are
+// either loaded later or never used.
 void DirectWindow::pair_numbers(float* row) const {
   std::fill_n(row + pitch(), apart_, 0.0f);
   int64_t i = 0;

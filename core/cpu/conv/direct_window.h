@@ -1,6 +1,6 @@
 // The part of an image that a unit of work of a direct convolution needs, copied into scratch
-// memory: the border's zeros are there, and pixels between those a 1 x 1 filter of stride 2 visits
-// are left out.
+// memory. It includes the border's zeros, and leaves out pixels that a 1 x 1 filter of stride 2
+// skips.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/direct.h"
@@ -9,20 +9,20 @@ namespace ringgrad::conv {
 
 // A word of a window (see product.h) holds one number, or the two bfloat16 numbers that the
 // reduction takes together. If a row has an odd number of outputs, the second number of the last
-// word is multiplied by zero. If that number is infinite, the weight gradient is NaN, although the
-// tap does not see it.
+// word is multiplied by zero. If that number is infinite, the weight gradient is NaN, although no
+// output of the tap uses it.
 enum class Pairs {
   None,
   Channels,    // two channels of a pixel
-  Neighbours,  // each number, and the next one of its row
-  Outputs,     // each number, and the same channel where the next output sees it
+  Neighbours,  // each number, and the next one in its row
+  Outputs,     // each number, and the same channel of the next output's pixel
 };
 
 // A unit computes output rows [first, first + rows) of every phase of an image. The window is
 // [group][row][column][channel] in words.
 class DirectWindow {
  public:
-  // `pixels`: how many outputs of a phase a unit should have about.
+  // `pixels` is about the number of outputs of a phase that a unit should have.
   DirectWindow(const DirectProblem& problem, Pairs pairs, int64_t pixels);
 
   int64_t rows() const { return rows_; }  // output rows of a unit
@@ -31,15 +31,15 @@ class DirectWindow {
   int64_t pixel() const { return pixel_; }             // words of a pixel
   int64_t pitch() const { return columns_ * pixel_; }  // words from row to row
   int64_t plane() const { return plane_; }             // words from group to group
-  // Room for the window and for what multiply() reads beyond it.
+  // The size of the window, including what multiply() reads beyond it.
   int64_t floats() const { return problem_.groups() * plane_ + 4 * in_step_ * pixel(); }
-  // Where the first tap of a phase lies in the window, for the unit's first output.
+  // Returns the position of a phase's first tap in the window, for the unit's first output.
   int64_t offset(const AxisPhase& row, const AxisPhase& column) const {
     return (row.offset - problem_.rows.begin()) * pitch() +
            (column.offset - problem_.columns.begin()) * pixel();
   }
-  // Whether a phase's outputs of all rows follow each other in the window (filters of one column,
-  // such as 1 x 1).
+  // Returns true if a phase's outputs of all rows follow each other in the window, as for filters
+  // of one column such as 1 x 1.
   bool joins_rows(const AxisPhase& column) const {
     return in_step_ == 1 && columns_ == column.outputs;
   }
@@ -59,17 +59,18 @@ class DirectWindow {
   int64_t pixel_;
   int64_t rows_;
   int64_t units_;
-  // Steps from output to output in the window, from window pixel to image pixel.
+  // The step from output to output in the window, and the step in the image from one window pixel
+  // to the next.
   int64_t in_step_;
   int64_t source_step_;
-  // The window's.
+  // The window's size.
   int64_t height_;
   int64_t columns_;
-  // The columns of the window, from first to before last, that lie in the image.
+  // The window's columns [first_inside_, last_inside_) lie in the image.
   int64_t first_inside_;
   int64_t last_inside_;
   int64_t plane_;
-  // For Neighbours and Outputs: a number's distance from the one that shares its word.
+  // For Neighbours and Outputs: the distance between the two numbers of a word.
   int64_t apart_;
 };
 

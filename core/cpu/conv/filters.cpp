@@ -3,8 +3,8 @@
 namespace ringgrad::conv {
 namespace {
 
-// to[j][i] = from[i][j] for i < rows <= 16, j < columns; to has 16 floats per row. Whole blocks go
-// through registers.
+// to[j][i] = from[i][j] for i < rows <= 16, j < columns. `to` has 16 floats per row. Whole blocks
+// are transposed in registers.
 void transpose_in(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
                   float* to) {
   const int64_t whole = rows == kChannelBlock ? columns / kChannelBlock * kChannelBlock : 0;

@@ -5,24 +5,23 @@
 namespace ringgrad::conv {
 namespace {
 
-// Note [Register tiles]
-// A tile of rows x vectors accumulators stays in registers for the whole reduction. Each step loads
-// `vectors` vectors of the right matrix and broadcasts one number per row. With 32 registers 12 x 2
-// leaves room for the operands, and 24 independent sums hide the latency of the multiply-add (4
-// cycles, two per cycle). With 16 registers 6 x 2. A narrow tile is 16 x 1: its broadcasts, one for
-// each multiply-add, just keep up.
+// Note [Register tiles] A tile of rows x vectors accumulators stays in registers for the whole
+// reduction. Each step loads `vectors` vectors of the right matrix and broadcasts one number per
+// row. With 32 registers a tile of 12 x 2 leaves room for the operands, and 24 independent sums
+// hide the latency of the multiply-add (4 cycles, two per cycle). With 16 registers it is 6 x 2. A
+// narrow tile is 16 x 1: its broadcasts, one for each multiply-add, just keep up.
 constexpr int kWideRows = kRegisters == 32 ? 12 : 6;
 constexpr int kNarrowRows = kRegisters == 32 ? 16 : 8;
 
-// The right matrix comes from the third-level cache for the first tile of its columns, and the
-// processor does not fetch beyond a page on its own. Measured on Cascade Lake, 256 x 256 factors:
-// 12 rows +35 %, 48 rows +15 %. A narrow tile's factors are few, and its loads as many as it can
-// do.
+// For the first tile of its columns the right matrix comes from the third-level cache, and the
+// processor does not prefetch beyond a page on its own. Measured on Cascade Lake with 256 x 256
+// factors: 12 rows +35 %, 48 rows +15 %. A narrow tile does not prefetch: its factors are few, and
+// it already issues as many loads as it can.
 constexpr int64_t kFetchAhead = 1024;  // floats
 
-// The rows from `row` on, and the columns from `column` on, which lie in the right matrix at `at`.
-// A function of its own: inlined, it shares the general registers with the loops around it
-// (products of 16 channels +8 %).
+// Computes the rows from `row` on and the columns from `column` on, whose right matrix begins at
+// `at`. It is a function of its own, because inlined it would share the general registers with the
+// loops around it (products of 16 channels +8 %).
 template <class Product, int kRows, int kVectors, bool kAccumulate>
 [[gnu::noinline]] void tile(const LeftMatrix& left, int64_t row, const RightMatrix& right,
                             int64_t column, const int64_t* at, float* c, int64_t c_stride) {
@@ -35,11 +34,11 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   const float* b = right.data + at[0];
   c += row * c_stride + column;
 
-  if constexpr (kAccumulate)  // wanted in the end
+  if constexpr (kAccumulate)  // needed at the end
     for (int i = 0; i < kRows; ++i) prefetch(c + i * c_stride);
 
-  // Rows are addressed in groups of four, from one pointer each: eleven multiples of the stride
-  // would not fit into the general registers.
+  // Rows are addressed in groups of four, from one pointer each, because eleven multiples of the
+  // stride would not fit into the general registers.
   constexpr int kGroups = (kRows + 3) / 4;
   const int64_t row_stride = left.row_stride;
   const int64_t step_stride = left.step_stride;
@@ -56,7 +55,7 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
       if constexpr (kVectors > 1) {
         factor[1] = in_register(load(b + b_next));
         prefetch(b + kFetchAhead);
-        // Else in the same cache line.
+        // Otherwise it is in the same cache line.
         if constexpr (kLanes == kChannelBlock) prefetch(b + b_next + kFetchAhead);
       }
       RINGGRAD_UNROLL
@@ -77,14 +76,14 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
     else
       total = sum[i][j];
     float* const to = c + i * c_stride + j * kLanes;
-    // A sum of sums: less error than one long one.
+    // A sum of partial sums has a smaller error than one long sum.
     store(to, kAccumulate ? load(to) + total : total);
   }
 }
 
-// How many rows the next tile takes: as many as fit, but 16 as 8 + 8 rather than 12 + 4, and 8 as 4
-// + 4, not 6 + 2. Five are the taps of a row where filters of 5 x 5 see one channel, nine of 3 x 3
-// and three channels.
+// Returns how many rows the next tile takes. It is as many as fit, but 16 are split into 8 + 8
+// rather than 12 + 4, and 8 into 4 + 4 rather than 6 + 2. Five rows are the taps of a row of 5 x 5
+// filters on one channel, and nine those of 3 x 3 filters on three channels.
 template <int kMaxRows>
 int64_t next_rows(int64_t left) {
   if (kMaxRows == 12 && left > 12 && left <= 16) return 8;
@@ -119,7 +118,7 @@ template <class Product, bool kAccumulate>
 void multiply_panel(const LeftMatrix& left, int64_t rows, const RightMatrix& right, int64_t width,
                     float* c, int64_t c_stride) {
   for (int64_t j = 0; j < width;) {
-    // where the strip's vectors begin in a row of the right matrix
+    // position of the strip's vectors in a row of the right matrix
     const auto offset = [&](int64_t at) {
       return at / kChannelBlock * right.block_stride + at % kChannelBlock;
     };

@@ -1,12 +1,12 @@
 // Columns of float32 numbers as columns of 16-bit integers, whose products are summed exactly.
 //
-// Note [Products of 16-bit integers]
-// A processor that multiplies pairs of 16-bit numbers does twice the products of float32. As
-// bfloat16 such a number has 8 bits; as an integer it has 15, if its scale is right. The numbers of
-// a column share one, which makes the sum of their squares kNorm²: so by the inequality of Cauchy
-// and Schwarz no sum of products of two columns, nor any part of it, exceeds kNorm², and 32 bits
-// hold it whatever the numbers are. Rounding moves a number by 0.3 (rms), where the column's root
-// mean square is kNorm / √n: by 1e-4 of that for n = 100.
+// Note [Products of 16-bit integers] A processor that multiplies pairs of 16-bit numbers does twice
+// as many products as in float32. A bfloat16 number has 8 significant bits; a 16-bit integer has
+// 15, if its scale is right. The numbers of a column share one scale, which makes the sum of their
+// squares kNorm². By the inequality of Cauchy and Schwarz, no sum of products of two columns
+// exceeds kNorm², nor does any part of it. So 32 bits hold it whatever the numbers are. Rounding
+// changes a number by 0.3 (rms), while the column's root mean square is kNorm / √n. For n = 100
+// that is a relative error of 1e-4.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ inline Vector root(Vector v) {
   return load(lanes);
 }
 
-// The Euclidean norm of a column of `count` vectors, lane by lane. Where numbers are not finite, it
-// is not.
+// Returns the Euclidean norm of a column of `count` vectors, lane by lane. It is not finite if a
+// number is not.
 inline Vector column_norm(const float* column, int64_t count) {
   const auto reduce = [&](auto step) {
     Vector sum[4] = {};
@@ -37,7 +37,7 @@ inline Vector column_norm(const float* column, int64_t count) {
   };
   const auto squares = reduce([](Vector sum, Vector v) { return sum + v * v; });
   const Vector sum = (squares[0] + squares[1]) + (squares[2] + squares[3]);
-  // No square has left the range of float32.
+  // This holds if no square has left the range of float32.
   if (all((sum > 1e-30f) & (sum < 1e30f))) return root(sum);
   const auto larger = [](Vector a, Vector b) { return a < b ? b : a; };
   const auto part = reduce([&](Vector most, Vector v) { return larger(most, larger(v, -v)); });

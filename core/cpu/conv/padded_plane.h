@@ -1,5 +1,5 @@
 // Pieces of a plane (one channel of one image) with zeros around it, so that loops over a window's
-// taps know no border. Private to core/cpu/conv.
+// taps need no border case. Private to core/cpu/conv.
 #pragma once
 
 #include <cstring>
@@ -32,9 +32,9 @@ void store_lanes(T* p, Lanes<T> v) {
 }
 template <class T>
 Lanes<T> broadcast(T value) {
-  return value - Lanes<T>{};  // a sum would turn -0 into 0, and so be one
+  return value - Lanes<T>{};  // a sum would turn -0 into 0 and so do work
 }
-// The first `count` of them, and zeros. Where it is no part of another function, it is one masked
+// Loads the first `count` numbers, followed by zeros. As a separate function it is one masked
 // instruction.
 template <class T>
 [[gnu::noinline]] Lanes<T> load_lanes(const T* p, int count) {
@@ -43,7 +43,7 @@ template <class T>
   return load_lanes(v);
 }
 
-// Which lanes are the first `count`.
+// Returns a mask of the first `count` lanes.
 template <class T>
 auto are_first(int64_t count) {
   Lanes<T> lane;
@@ -57,7 +57,7 @@ struct Piece {
   int64_t rows;
   int64_t columns;
 };
-// How a plane is cut into pieces of about 4096 elements, all alike: by its size alone.
+// Cuts a plane into equal pieces of about 4096 elements. The cut depends on its size alone.
 struct Pieces {
   int64_t height;
   int64_t width;
@@ -81,9 +81,9 @@ struct Pieces {
   }
 };
 
-// The rows of a plane from `top` on and its columns from `left` on, zeros where it has none.
-// Columns lie in as many phases as a window steps over: what neighbouring windows see through one
-// tap is side by side, whatever the stride.
+// The rows of a plane from `top` on and its columns from `left` on, with zeros outside of the
+// plane. Columns are grouped into as many phases as the horizontal stride. So the pixels that
+// neighbouring windows read through one tap are side by side, whatever the stride.
 struct PaddedPlane {
   // columns of each phase
   int64_t top;
@@ -93,17 +93,18 @@ struct PaddedPlane {
   int64_t phases = 1;
 
   int64_t row_size() const { return phases * columns; }
-  // Where a column counted from `left` on lies, as are the rows from `top` on.
+  // Returns the position of a row and a column, counted from `top` and `left`.
   int64_t at(int64_t row, int64_t column) const {
     return row * row_size() + column % phases * columns + column / phases;
   }
-  // With a row more, to be cut into phases, and a vector, for who reads whole ones.
+  // The size includes one row more, to be cut into phases, and one vector, for readers of whole
+  // vectors.
   template <class T>
   int64_t size() const {
     return (rows + 1) * row_size() + kLanesOf<T>;
   }
 
-  // REQUIRES: `to` is zeros, or has been filled by a plane of the same size from the same place on.
+  // REQUIRES: `to` is zeros, or was filled by a plane of the same size from the same position.
   template <class T>
   void copy(T* to, const T* plane, int64_t h, int64_t w) const {
     const int64_t first = std::clamp<int64_t>(-top, 0, rows);
@@ -121,8 +122,8 @@ struct PaddedPlane {
   }
 
  private:
-  // Rows are copied from the first to the last: zeros that one of few columns writes beyond its end
-  // are overwritten.
+  // Rows are copied from first to last. A row of few columns may write zeros beyond its end; the
+  // next row overwrites them.
   template <class T>
   static void copy_row(T* to, const T* from, int64_t n) {
     constexpr int kWidth = kLanesOf<T>;

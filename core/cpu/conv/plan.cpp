@@ -16,9 +16,9 @@ bool is_square(Pair pair) { return pair.h == pair.w; }
 
 bool for_vectors(DType dtype) { return dtype == DType::Float32 || dtype == DType::BFloat16; }
 
-// With dilation an image becomes sub-images. That pays where Winograd's algorithm makes their
-// outputs and most of its tiles are full: 3 x 3 then takes 0.3 to 0.8 of the time. Direct, filters
-// of 2 x 2 and 7 x 7 take up to three times as long.
+// With dilation an image becomes sub-images. This pays if Winograd's algorithm computes their
+// outputs and most of its tiles are full: 3 x 3 then takes 0.3 to 0.8 of the time. With direct
+// products, filters of 2 x 2 and 7 x 7 take up to three times as long.
 bool sub_images_pay(const ConvProblem& p) {
   const auto fills_tiles = [](int64_t outputs, int64_t dilation) {
     constexpr int64_t kTile = 4;
@@ -56,25 +56,26 @@ cpu::ConvShape shape_of(const ConvProblem& p) {
           .dilation = o.dilation};
 }
 
-// A filter for each channel: 16 of them are a vector.
+// Returns true if each channel has one filter. 16 such filters are a vector.
 bool fits_blocked_depthwise(const ConvProblem& p) {
   return for_vectors(p.dtype) && p.w[1] == 1 && p.w[0] == p.options.groups &&
          p.x[1] >= kChannelBlock && is_depthwise(shape_of(p));
 }
-// Blocked images take 0.05 to 0.5 of the time that they would take by way of contiguous ones. Those
-// that are contiguous stay so where their rows are vectors: then two transpositions cost more.
+// Blocked images take 0.05 to 0.5 of the time that a detour over contiguous ones would take.
+// Contiguous images stay contiguous if their rows fill vectors, because two transpositions would
+// cost more.
 bool blocked_depthwise_pays(const ConvProblem& p) {
   return p.x_layout == Layout::ChannelBlocked || p.options.stride.w > 1 ||
          p.output().w < kChannelBlock;
 }
 
-// Contiguous images; those of 16 bits are computed as float32.
+// Chooses for contiguous images. Those of 16 bits are computed as float32.
 ConvMethod contiguous_method(const ConvProblem& p) {
   if (is_depthwise(shape_of(p))) return ConvMethod::Depthwise;
   return p.dtype == DType::Float64 ? ConvMethod::Im2col : ConvMethod::Planes;
 }
 
-// F(4, 5) makes half as many products as F(2, 5), where its tiles are not mostly empty.
+// F(4, 5) takes half as many products as F(2, 5), unless its tiles are mostly empty.
 ConvMethod winograd_scheme(const ConvProblem& p) {
   if (p.options.stride.h == 2) return ConvMethod::WinogradStride2;
   if (p.w[2] == 3) return ConvMethod::WinogradF43;
@@ -90,8 +91,9 @@ bool winograd_pays(const ConvProblem& p) {
          (std::min(p.x[1], p.w[0]) >= kChannelBlock && std::min(p.output().h, p.output().w) > 2);
 }
 
-// Channel-blocked images without dilation. Tiles are ten times as fast as vectors: what Winograd
-// leaves out does not make up for them. A weight gradient fills them with 32 images.
+// Chooses for channel-blocked images without dilation. Tiles are ten times as fast as vectors,
+// which outweighs the products that Winograd saves. A weight gradient fills the tiles with 32
+// images.
 ConvMethod blocked_method(const ConvProblem& p, bool tiles) {
   const bool on_tiles = tiles && (p.pass != ConvPass::BackwardWeight || p.x[0] >= 8);
   const bool fastest = p.wanted == ConvAlgorithm::Auto && !on_tiles && winograd_pays(p);
@@ -100,7 +102,7 @@ ConvMethod blocked_method(const ConvProblem& p, bool tiles) {
   return on_tiles ? ConvMethod::Tiles : ConvMethod::Direct;
 }
 
-// The same of the sub-images, each of which is padded already.
+// Returns the problem of the sub-images, which already contain their padding.
 ConvProblem of_sub_images(const ConvProblem& p) {
   const auto blocked = [](int64_t n, int64_t channels, Pair size) {
     return BlockedShape{n, channel_blocks(channels), size.h, size.w};
@@ -144,8 +146,9 @@ ConvPlan plan(const ConvProblem& p, bool tiles) {
     parts.sub_images = true;
     return parts;
   }
-  // A first layer's few channels stay where they are for vectors: they would fill a block of 16
-  // with 13 zeros. Tiles multiply 16 channels at a time, and take fewer cycles even so.
+  // With vectors, a first layer's few channels stay contiguous, because a block of 16 would be
+  // padded with up to 15 zero channels. Tiles multiply 16 channels at a time and take fewer cycles
+  // even so.
   const bool few = p.x[1] < kChannelBlock && p.x_layout != Layout::ChannelBlocked;
   const bool bfloat16_tiles = tiles && p.dtype == DType::BFloat16;
   ConvPlan chosen{.layout = Layout::ChannelBlocked,
@@ -172,7 +175,7 @@ Layout batch_norm_layout(const Tensor& x) {
   return x.is_channel_blocked() ? x.layout() : Layout::Strided;
 }
 
-// As the layout has its numbers: 16 bits for the channels of a block's pixel.
+// The layout's bits: 16 for the channels of each pixel of a block.
 Tensor batch_norm_positive(const Tensor& x) {
   const bool ours = preferred_provider(DeviceType::CPU) == Provider::Native;
   if (!ours || !for_vectors(x.dtype()) || !x.is_channel_blocked()) return {};

@@ -22,14 +22,14 @@ std::vector<Sight> adjoint_sights(int64_t taps, int64_t stride, int64_t padding,
   return sights;
 }
 
-// Filters as right matrices: [group][panel of channels out][piece of channels in][tap][channel
-// in][channel out].
+// Filters as right matrices: [group][panel of output channels][piece of input channels][tap] [input
+// channel][output channel].
 struct Filters {
   const float* data;
   // channels of a group
   int64_t in;
   int64_t out;
-  // of `data`
+  // strides in `data`
   int64_t group_stride;
   int64_t in_stride;
   int64_t out_stride;
@@ -53,8 +53,8 @@ struct Filters {
   }
 };
 
-// to[channel][pixel] = from[pixel][channel] + bias[channel] or addend[channel][pixel]; pixels of
-// `to` lie `step` apart. Reads blocks of 16 pixels and channels, beyond the last of them too.
+// to[channel][pixel] = from[pixel][channel] + bias[channel] or addend[channel][pixel]. Pixels of
+// `to` are `step` apart. Reads blocks of 16 pixels and channels, including beyond the last of them.
 void store_pixels(const float* from, int64_t width, int64_t pixels, int64_t channels,
                   const float* bias, const float* addend, float* to, int64_t plane, int64_t step) {
   constexpr int64_t kBlock = kChannelBlock;
@@ -123,7 +123,7 @@ void convolve_sights(Stream stream, const Images& in, const Images& out, const S
             const int64_t width = filters.width(panel);
             const int64_t channel = panel * kPanel;
             if (depth == 0) std::fill_n(sums, rows * q.count * width, 0.0f);
-            // Row by row: the next one writes over what is too much.
+            // Goes row by row, so that the next row overwrites what this one writes beyond its end.
             for (int64_t i = 0; i < rows; ++i)
               for (int64_t c = 0; c < in.channels; c += piece)
                 for (int64_t tap = 0; tap < count; tap += taps_at_once) {

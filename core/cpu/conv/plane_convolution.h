@@ -1,8 +1,8 @@
-// Convolutions of contiguous images by the register tiles of gemm.h, float32, with groups and any
-// window: what a tap sees of a padded plane are its pixels from some offset on, so nothing is
-// copied once for each tap as im2col does. Pixels are the rows of the left matrix, channels and
-// taps the steps of the reduction, filters the columns. Sums have at most 128 terms, and are then
-// added. Private to core/cpu.
+// Convolutions of contiguous images by the register tiles of gemm.h, in float32, with groups and
+// any window. A tap reads the pixels of a padded plane from some offset on. So nothing is copied
+// once for each tap, as im2col does. Pixels are the rows of the left matrix, channels and taps the
+// steps of the reduction, and filters the columns. Sums have at most 128 terms, and are then added.
+// Private to core/cpu.
 #pragma once
 
 #include "ringgrad/core/cpu/im2col.h"
@@ -10,11 +10,11 @@
 
 namespace ringgrad::conv {
 
-// y [n, groups k, p, q] = x [n, groups c, h, w] * w [groups k, c, r, s] + bias [groups k], if there
-// is one.
+// y [n, groups k, p, q] = x [n, groups c, h, w] * w [groups k, c, r, s] + bias [groups k]. The bias
+// may be null.
 void convolve_planes(Stream stream, const cpu::ConvShape& shape, const float* x, const float* w,
                      const float* bias, float* y);
-// dx = the gradient + addend, if there is one.
+// dx = the gradient + addend. The addend may be null.
 void convolve_planes_backward(Stream stream, const cpu::ConvShape& shape, const float* dy,
                               const float* w, const float* addend, float* dx);
 void plane_weight_gradient(Stream stream, const cpu::ConvShape& shape, const float* x,

@@ -1,5 +1,5 @@
-// How a convolution of contiguous images is cut: into strips of padded planes, in which a tap sees
-// what it sees from some offset on. Private to core/cpu/conv.
+// Cuts a convolution of contiguous images into strips of padded planes. In a strip each tap reads
+// its pixels from one offset on. Private to core/cpu/conv.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,14 @@ namespace ringgrad::conv {
 using cpu::ceil_div;
 using cpu::ConvShape;
 
-// The terms of one sum.
+// The most terms of one sum.
 inline constexpr int64_t kTerms = 128;
-// A strip's inputs, and its outputs: half a second-level cache.
+// The floats of a strip's inputs, and of its outputs: half a second-level cache.
 inline constexpr int64_t kStripFloats = 65536;
 
-// Along one dimension: output first + i step, for i below count, sees input offsets[t] + i stride
-// through taps[t]. A convolution is one such sight; in its adjoint neighbouring outputs see through
-// different taps, so there are as many as the stride.
+// The windows along one dimension: output first + i step, for i < count, reads input offsets[t] + i
+// stride through taps[t]. A convolution has one such pattern. In its gradient neighbouring outputs
+// use different taps, so there are as many patterns as the stride.
 struct Sight {
   int64_t first;
   int64_t step;
@@ -34,7 +34,7 @@ struct Sight {
   int64_t most() const {
     return offsets.empty() ? 0 : *std::max_element(offsets.begin(), offsets.end());
   }
-  // Inputs they see.
+  // The number of inputs that `outputs` outputs read.
   int64_t extent(int64_t outputs) const { return (outputs - 1) * stride + most() - least() + 1; }
 };
 inline Sight sight_of(int64_t taps, int64_t stride, int64_t padding, int64_t dilation,
@@ -47,7 +47,7 @@ inline Sight sight_of(int64_t taps, int64_t stride, int64_t padding, int64_t dil
   return sight;
 }
 
-// The images of one side of a convolution.
+// The images on one side of a convolution.
 struct Images {
   // channels of a group
   int64_t n;
@@ -61,14 +61,14 @@ struct Images {
   }
 };
 
-// Outputs are cut into strips of whole rows. The inputs that one of them sees are copied plane by
-// plane, zeros around them: so what neighbouring outputs see through a tap lies equally far apart
+// Cuts the outputs into strips of whole rows. The inputs of a strip are copied plane by plane with
+// zeros around them. So the inputs of neighbouring outputs at one tap are equally far apart
 // everywhere.
 struct PlaneStrips {
   // rows of outputs; strips of an image
   int64_t outputs;
   int64_t count;
-  // what the first strip sees of a plane
+  // the first input of the first strip in a plane
   int64_t top;
   int64_t left;
   int64_t rows;
@@ -77,7 +77,8 @@ struct PlaneStrips {
 
   PlaneStrips(const Images& in, const Sight& p, const Sight& q)
       : top(p.least()), left(q.least()), columns(q.extent(q.count)) {
-    const int64_t seen = kStripFloats / (std::max<int64_t>(1, in.channels) * columns);  // rows
+    const int64_t seen =
+        kStripFloats / (std::max<int64_t>(1, in.channels) * columns);  // rows of inputs
     const int64_t most =
         std::min((seen - p.extent(1)) / p.stride + 1, kStripFloats / (q.count * kPanel));
     count = ceil_div(p.count, std::clamp<int64_t>(most, 1, p.count));
@@ -86,7 +87,7 @@ struct PlaneStrips {
     rows = p.extent(outputs);
     plane = (ceil_div(rows * columns, kChannelBlock) | 1) * kChannelBlock;
   }
-  // Register tiles read up to three rows of a left matrix too many: pixels, or planes.
+  // Register tiles read up to three rows of a left matrix too many. Its rows are pixels, or planes.
   int64_t floats(const Images& in, const Sight& q) const {
     return (in.channels + 3) * plane + 3 * q.stride + kChannelBlock;
   }
@@ -97,7 +98,7 @@ struct PlaneStrips {
     for (int64_t c = 0; c < in.channels; ++c)
       cpu::unfold_plane(one_tap, 0, 0, 0, rows, planes + c * plane, group + c * in.plane());
   }
-  // Where the taps of p x q see an output's first input.
+  // Returns the offsets of the taps of p × q from an output's first input.
   std::vector<int64_t> offsets(const Sight& p, const Sight& q) const {
     std::vector<int64_t> offsets;
     for (const int64_t i : p.offsets)

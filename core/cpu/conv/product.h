@@ -1,8 +1,9 @@
-// The three kinds of products a matrix product can be made of. Matrices consist of 32-bit words: a
-// word of a float32 product is one number, a word of the others holds two that are neighbours in
-// the reduction, and a multiplication is a dot product of two such pairs: of bfloat16 numbers,
-// summed in float32, or of 16-bit integers, summed exactly and scaled at the end (see Note
-// [Products of 16-bit integers]). Everything else, the layout of all buffers included, is the same.
+// The three kinds of products that a matrix product can be made of. Matrices consist of 32-bit
+// words. A word of a float32 product is one number. A word of the other kinds holds two numbers
+// that are neighbours in the reduction, and a multiplication is a dot product of two such pairs.
+// They are bfloat16 numbers summed in float32, or 16-bit integers summed exactly and scaled at the
+// end (see Note [Products of 16-bit integers]). Everything else, including the layout of all
+// buffers, is the same.
 #pragma once
 
 #include <type_traits>
@@ -16,7 +17,7 @@ struct Float32Product {
   static constexpr bool kScaled = false;
   static constexpr int kTerms = 1;  // numbers in a word
   static Vector multiply_add(Vector sum, const float* a, Vector b) { return sum + *a * b; }
-  // Numbers that are neighbours in the reduction, as words.
+  // Returns numbers that are neighbours in the reduction as words.
   static float* neighbours(float* words) { return words; }
 };
 
@@ -39,9 +40,9 @@ struct Int16Product {
   }
 };
 
-// In which images of type T are multiplied. A processor without products of pairs widens bfloat16
-// numbers: they take half the memory, and as many operations. Winograd's algorithm may choose
-// otherwise: WinogradProduct.
+// The product for images of type T. A processor without products of pairs widens bfloat16 numbers:
+// they take half the memory, but as many operations as float32. Winograd's algorithm may choose
+// differently: WinogradProduct.
 template <class T>
 using ProductOf = std::conditional_t<kMultipliesPairs && std::is_same_v<T, bfloat16>,
                                      BFloat16Product, Float32Product>;

@@ -8,8 +8,8 @@
 namespace ringgrad::conv {
 namespace {
 
-// Those of a sub-image's places along one axis that lie in the image: [first, last), and where the
-// first of them lies.
+// The places [first, last) of a sub-image along one axis that lie in the image, and the position of
+// the first.
 struct Inside {
   int64_t first;
   int64_t last;
@@ -22,9 +22,9 @@ Inside inside(int64_t part, int64_t dilation, int64_t padding, int64_t places, i
   return {std::min(first, last), last, first * dilation + offset};
 }
 
-// body(rows, columns, plane, part) for each block of channels of each image and each of its
-// sub-images: `plane` and `part` are where their numbers begin. All sub-images of a plane are one
-// thread's: they share its cache lines.
+// Calls body(rows, columns, plane, part) for each block of channels of each image and each of its
+// sub-images. `plane` and `part` point to their numbers. One thread handles all sub-images of a
+// plane, because they share its cache lines.
 template <class Body>
 void for_each_part(Stream stream, const SubImages& sub, Body body) {
   const BlockedShape& image = sub.image;
@@ -42,7 +42,7 @@ void for_each_part(Stream stream, const SubImages& sub, Body body) {
       });
 }
 
-// body(place in the image, place in the sub-image) for each pixel that both have.
+// Calls body(place in the image, place in the sub-image) for each pixel that both have.
 template <class Body>
 void for_each_pixel(const SubImages& sub, const Inside& rows, const Inside& columns, Body body) {
   const int64_t step = sub.dilation.w * kChannelBlock;

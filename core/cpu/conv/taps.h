@@ -6,19 +6,19 @@
 
 namespace ringgrad::conv {
 
-// Taps of one column of a window, each one row of windows below the last: row i sees through the
-// second tap what row i + 1 sees through the first, and one load serves both.
+// Taps of one column of a window, each one row of windows below the last. Row i reads through the
+// second tap what row i + 1 reads through the first, so one load serves both.
 inline constexpr int kMostInRun = 4;
 template <class T>
 struct Run {
-  // from the window's place to the first tap's
+  // from the window's position to the first tap's
   int64_t offset;
   int64_t count;
   T weight[kMostInRun];
 };
 
-// body.operator()<height>(row) for blocks of at most 8 rows, about equally high: as many sums in
-// registers as hide the latency of one.
+// Calls body.operator()<height>(row) for blocks of at most 8 rows of about equal height. That is as
+// many sums in registers as hide the latency of one.
 template <int kMost = 8, class Body>
 void for_block_of_rows(int64_t row, int64_t height, Body&& body) {
   if constexpr (kMost > 1)
@@ -37,7 +37,7 @@ void for_blocks_of_rows(int64_t rows, Body&& body) {
 template <class T>
 class Taps {
  public:
-  // `pitch`: from row to row of windows.
+  // `pitch` is the distance from one row of windows to the next.
   Taps(Stream stream, int64_t most, int64_t pitch) : runs_(stream, most), pitch_(pitch) {}
   void clear() { size_ = 0; }
   void add(int64_t offset, T weight) {
@@ -57,8 +57,8 @@ class Taps {
   int64_t size_ = 0;
 };
 
-// What the windows of a piece of y see of x, in rows as long as the largest piece needs; and their
-// taps.
+// Returns the part of x that the windows of a piece of y read. Its rows are as long as the largest
+// piece needs.
 inline PaddedPlane seen_by(const cpu::ConvShape& shape, const Piece& piece, int64_t largest) {
   const int64_t columns = largest + (shape.s - 1) * shape.dilation.w / shape.stride.w;
   return {.top = piece.row * shape.stride.h - shape.padding.h,
@@ -67,8 +67,8 @@ inline PaddedPlane seen_by(const cpu::ConvShape& shape, const Piece& piece, int6
           .columns = shape.stride.w == 1 ? columns : cpu::ceil_div(columns, kLanes) * kLanes,
           .phases = shape.stride.w};
 }
-// body(r, s): windows in bands of as many rows as a run has, column by column, so that runs alike
-// are neighbours.
+// Calls body(r, s) for windows in bands of as many rows as a run has, column by column, so that
+// equal runs are neighbours.
 template <class Body>
 void for_each_tap(const cpu::ConvShape& shape, Body&& body) {
   constexpr int64_t kBand = kMostInRun;
@@ -76,7 +76,7 @@ void for_each_tap(const cpu::ConvShape& shape, Body&& body) {
     for (int64_t s = 0; s < shape.s; ++s)
       for (int64_t r = band; r < std::min(shape.r, band + kBand); ++r) body(r, s);
 }
-// `w` [r, s] may be null, where weights are of no interest.
+// `w` [r, s] may be null if the weights do not matter.
 template <class T>
 void add_window(Taps<T>& taps, const cpu::ConvShape& shape, const PaddedPlane& seen, const T* w) {
   for_each_tap(shape, [&](int64_t r, int64_t s) {

@@ -1,5 +1,5 @@
-// The tiles of a Winograd convolution: where they lie in an image, how they are read (zeros beyond
-// the border), written (clipped at the border) and fetched ahead.
+// The tiles of a Winograd convolution: their position in an image, and how they are read (zeros
+// beyond the border), written (clipped at the border) and prefetched.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace ringgrad::conv {
 
-// The tiles of all images in row order: the unit of blocking is a range of them.
+// The tiles of all images in row order. Blocks of work are ranges of them.
 struct TileGrid {
   int64_t images;
   int64_t rows;
@@ -45,10 +45,10 @@ class TileCursor {
 
 inline constexpr int64_t kMaxUnitTiles = 256;
 
-// The tiles of a unit, in an order that makes those which need one of the scheme's products a
-// range. In the last column or row of an image tiles may be ragged, with fewer outputs, which not
-// all products reach: 7 x 7 pixels are 4 tiles of 4 x 4, of which two do without 6 of F(4,3)'s 36
-// products, and the one in the corner without 11.
+// The tiles of a unit, in an order in which the tiles that need one of the scheme's products are a
+// range. In the last column or row of an image tiles may be ragged: they have fewer outputs, which
+// not all products reach. For example, 7 x 7 pixels are 4 tiles of 4 x 4. Two of them do not need 6
+// of F(4,3)'s 36 products, and the one in the corner does not need 11.
 template <class Scheme>
 class TileOrder {
  public:
@@ -62,7 +62,7 @@ class TileOrder {
     int64_t end;
   };
 
-  // Tiles first … first + count of the grid, at most kMaxUnitTiles, whose images have height x
+  // The tiles [first, first + count) of the grid, at most kMaxUnitTiles. Their images have height x
   // width outputs.
   TileOrder(const TileGrid& grid, int64_t first, int64_t count, int64_t height, int64_t width)
       : last_row_((height - 1) % Scheme::kOutputStep),
@@ -87,7 +87,7 @@ class TileOrder {
   int64_t count() const { return start_[kKinds]; }
   const Tile& operator[](int64_t i) const { return tiles_[i]; }
 
-  // The tiles that have an output which this of the kEdge x kEdge products reaches.
+  // Returns the tiles that have an output which this product of the kEdge x kEdge reaches.
   Range needing(int product) const {
     const bool reaches_last_row = Scheme::first_output(product / Scheme::kEdge) <= last_row_;
     const bool reaches_last_column = Scheme::first_output(product % Scheme::kEdge) <= last_column_;
@@ -99,15 +99,15 @@ class TileOrder {
  private:
   enum Kind { kRight, kWhole, kBelow, kCorner, kKinds };  // in this order
 
-  // the last output of a tile there
+  // the position of the last output in such a tile
   int64_t last_row_;
   int64_t last_column_;
-  std::array<int64_t, kKinds + 1> start_ = {};  // of each kind
+  std::array<int64_t, kKinds + 1> start_ = {};  // for each kind
   std::array<Tile, kMaxUnitTiles> tiles_;
 };
 
-// The transform F of the square of F::kIn pixels whose first one is (top, left) of an image; pixels
-// outside are zero. `plane` points to the first of the lanes in question of pixel (0, 0).
+// Applies the transform F to the square of F::kIn pixels whose first is (top, left) of an image.
+// Pixels outside are zero. `plane` points to the first lane of pixel (0, 0).
 template <class F, class T, class Put>
 [[gnu::always_inline]] inline void transform_square(const T* plane, int64_t h, int64_t w,
                                                     int64_t top, int64_t left, const Put& put) {
@@ -131,8 +131,8 @@ template <class F, class T, class Put>
       [&](int i, int j) { return load_if(column_inside[j], row[i] + j * kChannelBlock); }, put);
 }
 
-// The inverse: the transform F of vectors that get(i, j) yields, of which put(offset, v) takes the
-// pixels inside the image; offset is in numbers from the first pixel (top, left), which is inside.
+// The inverse: applies the transform F to the vectors get(i, j). put(offset, v) receives the pixels
+// inside the image; offset counts numbers from the first pixel (top, left), which is inside.
 template <class F, class Get, class Put>
 [[gnu::always_inline]] inline void transform_clipped(int64_t h, int64_t w, int64_t top,
                                                      int64_t left, const Get& get, const Put& put) {
@@ -152,8 +152,8 @@ template <class F, class Get, class Put>
     for (int64_t j = 0; j < columns; ++j) put((i * w + j) * kChannelBlock, square[i][j]);
 }
 
-// Fetches 16 channels of a tile's own pixels, `step` x `step`: to be read, or, where T is not
-// const, to be written.
+// Prefetches 16 channels of a tile's own pixels, `step` x `step`. They are fetched for reading, or
+// for writing if T is not const.
 template <class T>
 [[gnu::always_inline]] inline void fetch_tile(T* x, const BlockedShape& shape, int64_t step,
                                               int64_t image, int64_t block, int64_t row,
@@ -173,18 +173,18 @@ template <class T>
     }
 }
 
-// Note [What is fetched when]
-// While matrix products leave the memory idle, what the next block of tiles will read is fetched
-// into the second-level cache, and what this one will write: a few lines at a time, since a core
-// has few fetches under way, and the product waits for what exceeds them. Measured on Zen 4: a
-// prefetch for writing, which fills the first level as well, costs float32 up to 15 %; for
-// bfloat16, half as many lines, it is better by up to 8 % where it makes a difference. Where a
-// block's products read more than that cache holds, its pixels have left it by the time they are
-// wanted, and come from the third level: they are fetched again, 16 tiles ahead of the transform
-// (64 to 256 channels: weight gradient -4 to -8 %; smaller layers gain nothing).
+// Note [What is fetched when] Matrix products leave the memory idle. Meanwhile the pixels that the
+// next block of tiles reads are prefetched into the second-level cache, and those that this block
+// writes. They are fetched a few lines at a time, because a core can have few fetches under way,
+// and the product waits for the rest. Measured on Zen 4: a prefetch for writing, which also fills
+// the first level, costs float32 up to 15 %. For bfloat16, with half as many lines, it gains up to
+// 8 % if it makes a difference. If a block's products read more than that cache holds, its pixels
+// have been evicted when they are needed, and come from the third level. So they are prefetched
+// again, 16 tiles ahead of the transform (64 to 256 channels: weight gradient -4 to -8 %; smaller
+// layers gain nothing).
 
-// The pixels of `count` tiles from `first` on, in all channels, in `parts` calls of fetch(). T:
-// float or bfloat16, const or not; x may be null, for nothing.
+// Prefetches the pixels of `count` tiles from `first` on, in all channels, in `parts` calls of
+// fetch(). T is float or bfloat16, const or not. If x is null, nothing is fetched.
 template <class T>
 class TilePrefetcher {
  public:
@@ -220,11 +220,11 @@ class TilePrefetcher {
   int64_t quota_;
   int64_t block_ = 0;
   int64_t done_ = 0;
-  TileCursor tile_;  // number first_ + done_
+  TileCursor tile_;  // tile number first_ + done_
 };
 
-// Fetches 16 channels of the tile that lies 16 behind number i of `tiles`; behind the last one, of
-// the next channels.
+// Prefetches 16 channels of the tile that is 16 after number i of `tiles`. After the last tile it
+// fetches from the next channels.
 template <class Scheme, class T>
 [[gnu::always_inline]] inline void fetch_ahead(const T* x, const BlockedShape& shape, int64_t step,
                                                const TileOrder<Scheme>& tiles, int64_t i,

@@ -10,11 +10,12 @@
 // depends on the points alone, so F(4,3) and F(2,5) share it: six products. In two dimensions each
 // map is applied to rows and columns.
 //
-// Each map has kIn and kOut vectors; group(i) is equal for outputs that share sums (see
-// transform()).
+// Each map has kIn inputs and kOut outputs, which are vectors. group(i) is equal for outputs that
+// share sums (see transform()).
 //
-// Six points are 0, ±1/√2, ±√2, ∞: rounding errors are half of those with the usual 0, ±1, ±2, ∞,
-// at the same cost. Eight are 0, ±1/2, ±1, ±2, ∞, whose errors are four times those of six.
+// The six points are 0, ±1/√2, ±√2, ∞. Their rounding errors are half of those of the usual 0, ±1,
+// ±2, ∞, at the same cost. The eight points are 0, ±1/2, ±1, ±2, ∞; their errors are four times
+// those of the six.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ inline constexpr double kQ = 1.41421356237309505;
 inline constexpr double kP2 = kP * kP;
 inline constexpr double kQ2 = kQ * kQ;
 
-// The positive ones among so many pairs of points.
+// The positive point of each pair, for this number of pairs.
 template <int pairs>
 inline constexpr std::array<double, pairs> kPoints = {};
 template <>
@@ -36,8 +37,8 @@ inline constexpr std::array<double, 2> kPoints<2> = {kP, kQ};
 template <>
 inline constexpr std::array<double, 3> kPoints<3> = {0.5, 1, 2};
 
-// The coefficients of the polynomial Π (z - x²) over the pairs' points x, of which number `without`
-// is left out.
+// Returns the coefficients of the polynomial Π (z - x²) over the pairs' points x, without pair
+// number `without`.
 template <int pairs>
 constexpr std::array<double, pairs + 1> product_of_squares(int without) {
   std::array<double, pairs + 1> c = {1};
@@ -50,7 +51,7 @@ constexpr std::array<double, pairs + 1> product_of_squares(int without) {
   }
   return c;
 }
-// [i]: without pair i; the last: of all.
+// Element i leaves out pair i; the last one includes all pairs.
 template <int pairs>
 inline constexpr auto kProducts = [] {
   std::array<std::array<double, pairs + 1>, pairs + 1> products = {};
@@ -58,7 +59,7 @@ inline constexpr auto kProducts = [] {
   return products;
 }();
 
-// 1 / Π (x - x') over all other finite points x': [i] for x in pair i, the last for x = 0.
+// 1 / Π (x - x') over all other finite points x': element i for x in pair i, the last for x = 0.
 template <int pairs>
 inline constexpr auto kScales = [] {
   std::array<double, pairs + 1> scales = {};
@@ -72,8 +73,8 @@ inline constexpr auto kScales = [] {
   return scales;
 }();
 
-// c[first] + c[first + 2] x² + c[first + 4] x⁴ …, the even or odd part of a polynomial of n
-// coefficients
+// Returns c[first] + c[first + 2] x² + c[first + 4] x⁴ …, the even or odd part of a polynomial of n
+// coefficients.
 template <int n, int first>
 inline Vector half_polynomial(const Vector* c, double x2) {
   constexpr int last = n - 1 - (n - 1 - first) % 2;
@@ -83,8 +84,8 @@ inline Vector half_polynomial(const Vector* c, double x2) {
   return sum;
 }
 
-// Values at the points of the polynomial with n coefficients: A. Scaled, as the filter's transform
-// wants it: G.
+// A: evaluates the polynomial with n coefficients at the points. Scaled it is G, the filter's
+// transform.
 template <int n, int pairs, bool kScaled = false>
 struct Evaluate {
   static constexpr int kIn = n;
@@ -108,7 +109,7 @@ struct Evaluate {
   }
 };
 
-// The adjoint of Evaluate, n sums over the points: Aᵀ, and scaled Gᵀ.
+// The adjoint of Evaluate, n sums over the points: Aᵀ, or scaled Gᵀ.
 template <int n, int pairs, bool kScaled = false>
 struct Moments {
   static constexpr int kIn = 2 * pairs + 2;
@@ -119,7 +120,7 @@ struct Moments {
   [[gnu::always_inline]] static void apply(const Vector* v, Vector* c) {
     Vector sum[pairs];
     Vector diff[pairs];
-    double at[pairs];  // a pair's scale times its point to the power i
+    double at[pairs];  // scale · point^i for each pair
     RINGGRAD_UNROLL
     for (int k = 0; k < pairs; ++k) {
       sum[k] = v[1 + 2 * k] + v[2 + 2 * k];
@@ -152,7 +153,7 @@ struct Interpolate {
   static constexpr int kOut = kIn;
   static constexpr int group(int i) { return (i + 1) / 2; }
 
-  // Σ c[k] d[first + 2 k] with the coefficients c, the last of which, number `degree`, is 1
+  // Returns Σ c[k] d[first + 2 k]. The last coefficient of c, number `degree`, is 1.
   [[gnu::always_inline]] static Vector sum(const std::array<double, pairs + 1>& c, int degree,
                                            const Vector* d) {
     Vector total = d[2 * degree];
@@ -175,20 +176,20 @@ struct Interpolate {
   }
 };
 
-// X -> F X Fᵀ: get(i, j) yields a vector, put(i, row) takes a row of them. Always inlined: a
-// closure passed in memory would wait for the dozens of stores of the tile before it (measured: 340
-// cycles).
+// X -> F X Fᵀ. get(i, j) returns a vector, and put(i, row) takes a row of them. It is always
+// inlined: a closure passed in memory would wait for the dozens of stores of the previous tile
+// (measured: 340 cycles).
 //
-// F X, 36 vectors for F(4,3), may be more than the registers hold; what does not fit is stored and
-// loaded again, and a store takes as long as two loads. So its rows are made in groups, of those
-// that share sums, and X is read again for each: no vector is stored but the results (Zen 4: 150
-// cycles instead of 185). Unless reading is more than a load.
+// F X, 36 vectors for F(4,3), may exceed the registers. The excess would be stored and loaded
+// again, and a store takes as long as two loads. So its rows are computed in groups that share
+// sums, and X is read again for each group: only the results are stored (Zen 4: 150 cycles instead
+// of 185). This is not done if reading costs more than a load.
 template <class F, bool kCheapGet = true, class Get, class Put>
 [[gnu::always_inline]] inline void transform(const Get& get, const Put& put) {
   constexpr bool kInGroups = kCheapGet && F::kIn * F::kOut > kRegisters * 3 / 4;
   constexpr auto group = [](int i) { return kInGroups ? F::group(i) : 0; };
   RINGGRAD_UNROLL
-  for (int g = 0; g < F::kOut; ++g) {  // a group without rows is no code
+  for (int g = 0; g < F::kOut; ++g) {  // a group without rows generates no code
     Vector half[F::kOut][F::kIn];
     RINGGRAD_UNROLL
     for (int j = 0; j < F::kIn; ++j) {
@@ -212,7 +213,7 @@ template <class F, bool kCheapGet = true, class Get, class Put>
 }
 
 // A scheme: its transforms, the edge of a tile's products, and the steps between tiles of the input
-// and the output. first_output: the first of a tile's outputs, in one dimension, that a product
+// and the output. first_output is the first output of a tile, in one dimension, that a product
 // reaches.
 template <int kFilter, int pairs>
 struct Stride1 {
@@ -231,7 +232,7 @@ using F43 = Stride1<3, 2>;  // 36 products for 16 outputs of a 3 x 3 filter: 2.2
 using F25 = Stride1<5, 2>;  // 36 products for 4 outputs of a 5 x 5 filter: 9 instead of 25 each
 using F45 = Stride1<5, 3>;  // 64 products for 16 outputs of a 5 x 5 filter: 4 instead of 25 each
 
-// Factors form a square. Where a scheme has more products (stride 2: 9 x 9 and 6 x 6 factors),
+// Factors form a square. If a scheme has more products (stride 2: 9 x 9 products, 6 x 6 factors),
 // those with a coordinate beyond the last share its factors.
 template <class Scheme>
 inline constexpr int kFactorEdge = Scheme::Filter::kOut;

@@ -1,10 +1,10 @@
 // The Winograd scheme for 3 x 3 filters with stride 2 and padding 1.
 //
-// In one dimension, output p = w0 x[2p-1] + w1 x[2p] + w2 x[2p+1]: the odd columns of x meet the
-// outer taps, a stride-1 convolution of two taps, F(4,2), whose five products use the points ±1/√2,
-// ±√2, ∞; the even columns meet the middle tap, four products. So 4 outputs take 9 products instead
-// of 12, and 4 x 4 take 81 instead of 144. The four products with the middle tap share its factor:
-// factors form a square of 6 x 6 as in the schemes for stride 1.
+// In one dimension, output p = w0 x[2p-1] + w1 x[2p] + w2 x[2p+1]. The outer taps multiply the odd
+// columns of x: a stride-1 convolution of two taps, F(4,2), whose five products use the points
+// ±1/√2, ±√2, ∞. The middle tap multiplies the even columns, in four products. So 4 outputs take 9
+// products instead of 12, and 4 x 4 take 81 instead of 144. The four products with the middle tap
+// share its factor, so factors form a square of 6 x 6 as in the schemes for stride 1.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/transforms.h"
@@ -143,8 +143,8 @@ struct Stride2 {
   }
 };
 
-// The data gradient: dx at even columns is w1 dy, at odd columns an F(4,2) of dy with the outer
-// taps (turned: the filters come so, see Direction).
+// The data gradient: dx at even columns is w1 dy. At odd columns it is an F(4,2) of dy with the
+// outer taps, which are already turned (see Direction).
 struct OutputStride2Backward {  // products -> dx, columns 2p … 2p + 7
   static constexpr int kIn = 9;
   static constexpr int kOut = 8;

@@ -1,7 +1,7 @@
-// Vectors of the width the compiler's target has, by GCC's vector extensions: one source for
-// AVX-512, AVX2, SSE2 and NEON. A block of 16 channels is 16 / kLanes vectors. What else kernels do
-// in another way for other instructions is a constant here; no other kernel asks the compiler what
-// it compiles for.
+// Vectors of the width of the compiler's target, by GCC's vector extensions: one source for
+// AVX-512, AVX2, SSE2 and NEON. A block of 16 channels is 16 / kLanes vectors. All other
+// differences between instruction sets are constants here. No other kernel asks the compiler for
+// its target.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace ringgrad::conv {
 
-// kIsa: the instructions by name, as RINGGRAD_ISA has them.
+// kIsa is the name of the instruction set, as in RINGGRAD_ISA.
 #if defined(__AVX512BF16__)
 inline constexpr const char* kIsa = "v4_bf16";
 #elif defined(__AVX512F__)
@@ -47,13 +47,14 @@ using UnalignedVector =
     float __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4)));
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
 
-// Loops over the registers of a tile must vanish before register allocation.
+// Loops over the registers of a tile must be unrolled before register allocation.
 #define RINGGRAD_UNROLL _Pragma("GCC unroll 16")
 
 inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-// Loaded once, though used several times: g++ 12 would rather load it again each time than spend a
-// register, and a core that multiplies twice in a cycle loads two or three times.
+// Forces a value that is used several times to be loaded once. g++ 12 prefers to load it again each
+// time rather than to spend a register. But a core that multiplies twice in a cycle loads only two
+// or three times.
 template <class V>
 inline V in_register(V v) {
 #if defined(__x86_64__)
@@ -63,8 +64,8 @@ inline V in_register(V v) {
 }
 inline Vector relu(Vector v) { return v < 0.0f ? Vector{} : v; }  // NaN stays NaN
 
-// A bit for each lane that is positive, the lowest for the first; and v where its bit is set, 0
-// elsewhere.
+// positive_lanes() returns a bit for each positive lane, the lowest for the first. keep_lanes()
+// returns v in lanes whose bit is set, and 0 elsewhere.
 inline uint32_t positive_lanes(Vector v) {
 #if defined(__AVX512F__)
   return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(v), _mm512_setzero_ps(), _CMP_GT_OQ);
@@ -93,8 +94,8 @@ inline Vector keep_lanes(uint32_t bits, Vector v) {
 using Halves =
     uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
 using TwoHalves = uint16_t __attribute__((vector_size(2 * kLanes * sizeof(uint16_t)), may_alias));
-// (g++ 12 would widen each half of a register alone, and warns of what intrinsics without a mask
-// leave undefined.)
+// Intrinsics are used because g++ 12 would widen each half of a register alone. They have a mask,
+// because g++ warns of the undefined value in those without.
 inline Words widen(Halves v) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(v)));
@@ -102,7 +103,7 @@ inline Words widen(Halves v) {
   return __builtin_convertvector(v, Words);
 #endif
 }
-// Processors that multiply bfloat16 numbers move any halves of words to any place in one
+// Processors that multiply bfloat16 numbers can move any halves of words to any place in one
 // instruction.
 inline Vector as_upper_halves(Halves v) {
 #if defined(__AVX512BF16__)
@@ -119,8 +120,8 @@ inline Vector load(const bfloat16* p) {
   return as_upper_halves(*reinterpret_cast<const Halves*>(p));
 }
 
-// load(p), or zeros where it is not wanted: then nothing is read. With masks, no branch, at the
-// cost of load().
+// load(p), or zeros if it is not wanted; nothing is read then. With masks this needs no branch and
+// costs as much as load().
 #if defined(__AVX512F__)
 inline constexpr bool kLoadsByMask = true;
 inline Vector load_if(bool wanted, const float* p) {
@@ -144,8 +145,8 @@ inline Halves round_exactly(Vector v) {
   const Words quiet = (bits >> 16) | 0x40;
   return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
 }
-// In one instruction, where there is such a one; it takes numbers below 2^-126 for zeros, as
-// products of pairs do.
+// Rounds in one instruction if there is one. Like products of pairs, it treats numbers below 2^-126
+// as zeros.
 inline Halves round_to_bfloat16(Vector v) {
 #if defined(__AVX512BF16__)
   return reinterpret_cast<Halves>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(v)));
@@ -154,7 +155,7 @@ inline Halves round_to_bfloat16(Vector v) {
 #endif
 }
 inline void store(bfloat16* p, Vector v) { *reinterpret_cast<Halves*>(p) = round_to_bfloat16(v); }
-// Two of them: rounded at the cost of one, where there is that instruction.
+// Stores two vectors. If there is such an instruction, both are rounded at the cost of one.
 inline void store_two(float* p, Vector v, float* q, Vector w) { store(p, v), store(q, w); }
 #if defined(__AVX512BF16__)
 inline TwoHalves round_two(Vector first, Vector second) {
@@ -197,8 +198,8 @@ inline void store(float16* p, Vector v) {
 #endif
 }
 
-// y = x, n numbers, of which one type is float and the other has 16 bits. The same numbers on every
-// processor.
+// y = x for n numbers, where one type is float and the other has 16 bits. The result is the same on
+// every processor.
 template <class Y, class X>
 void convert(Y* y, const X* x, int64_t n) {
   int64_t i = 0;
@@ -212,8 +213,8 @@ void convert(Y* y, const X* x, int64_t n) {
   for (; i < n; ++i) y[i] = static_cast<Y>(static_cast<float>(x[i]));
 }
 
-// Words of pairs (first[i], second[i]) of bfloat16 numbers: neighbours in a reduction, where the
-// processor multiplies two at a time.
+// Words of pairs (first[i], second[i]) of bfloat16 numbers. They are neighbours in a reduction, and
+// the processor multiplies two at a time.
 inline Vector pair_of(Halves first, Halves second) {
   return reinterpret_cast<Vector>(widen(first) | widen(second) << 16);
 }
@@ -229,16 +230,16 @@ inline Vector pair_of(Vector first, Vector second) {
 #endif
 }
 
-// Whether the processor multiplies them so. RINGGRAD_EMULATE_BFLOAT16: for measuring on any
-// processor what products of bfloat16 numbers do to accuracy.
+// True if the processor multiplies pairs. RINGGRAD_EMULATE_BFLOAT16 serves to measure on any
+// processor how products of bfloat16 numbers affect accuracy.
 #if defined(__AVX512BF16__) || defined(RINGGRAD_EMULATE_BFLOAT16)
 inline constexpr bool kMultipliesPairs = true;
 #else
 inline constexpr bool kMultipliesPairs = false;
 #endif
-// sum + the dot products of the pairs at `a` (one pair, for all lanes) and in b. The instruction
-// broadcasts the pair itself; g++ 12 would do it beforehand, which Zen 4 can do three times in four
-// cycles only: matrices of 16 columns take 1.3 times as long then.
+// Returns sum + the dot products of the pair at `a`, which serves all lanes, with the pairs in b.
+// The instruction broadcasts the pair itself. g++ 12 would broadcast it separately, which Zen 4 can
+// do only three times in four cycles: matrices of 16 columns would take 1.3 times as long.
 inline Vector add_pair_products(Vector sum, const float* a, Vector b) {
 #if defined(__AVX512BF16__)
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*a));
@@ -253,9 +254,9 @@ inline Vector add_pair_products(Vector sum, const float* a, Vector b) {
 #endif
 }
 
-// 16-bit integers in pairs: multiplied as fast, and summed exactly.
+// Pairs of 16-bit integers are multiplied as fast, and summed exactly.
 using Integers = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias));
-// Whether a comparison holds in every lane.
+// Returns true if a comparison holds in every lane.
 inline bool all(Integers compared) {
 #if defined(__AVX512F__)
   const __m512i lanes = reinterpret_cast<__m512i>(compared);
@@ -266,10 +267,10 @@ inline bool all(Integers compared) {
   return every != 0;
 #endif
 }
-// Words of pairs (first[i] scale[i], second[i] scale[i]), rounded to integers. REQUIRES: they are
-// below 2^15.
+// Returns words of pairs (first[i] scale[i], second[i] scale[i]), rounded to integers. REQUIRES:
+// they are below 2^15.
 inline Vector integer_pair_of(Vector first, Vector second, Vector scale) {
-  // Added to a number, it leaves the nearest integer in the lowest bits.
+  // Adding this to a number leaves the nearest integer in the lowest bits.
   constexpr float kRound = 3 << 22;
   const Words low = reinterpret_cast<Words>(first * scale + kRound);
   const Words high = reinterpret_cast<Words>(second * scale + kRound);
@@ -287,12 +288,12 @@ inline Integers add_pair_products(Integers sum, const float* a, Vector b) {
 #endif
 }
 
-// A store that bypasses the caches, for outputs that will not be there anyway when they are read
-// (from two million numbers on: -5 % for convolutions of 64 channels at 32 x 32; from one million
-// on a step of the MNIST network takes 3 % longer). Only where a pixel is one vector: of shorter
-// ones a kernel writes all first halves, then all second ones, and each half of a cache line would
-// travel alone (AVX2, ResNet-20: steps took 1 to 10 % longer). REQUIRES: p is aligned to a cache
-// line; a stream_fence() by the same thread before others read.
+// A store that bypasses the caches, for outputs that will not be in the caches when they are read.
+// It pays from two million numbers on (-5 % for convolutions of 64 channels at 32 x 32); from one
+// million on, a step of the MNIST network takes 3 % longer. It is used only if a pixel is one
+// vector. With shorter vectors a kernel writes all first halves, then all second ones, and each
+// half of a cache line would travel alone (AVX2, ResNet-20: steps took 1 to 10 % longer). REQUIRES:
+// p is aligned to a cache line; the same thread calls stream_fence() before others read.
 template <class T>
 bool should_stream(const T* p, int64_t count) {
   return kLanes == kChannelBlock && count >= (2 << 20) && reinterpret_cast<uintptr_t>(p) % 64 == 0;
@@ -325,9 +326,8 @@ inline void stream_fence() {
 #endif
 }
 
-// Brings a cache line into the first-level cache, or into the second for later, or there to be
-// written. (g++ 12 deletes
-// __builtin_prefetch in loops it believes empty.)
+// Prefetches a cache line into the first-level cache, into the second level for later use, or for
+// writing. (g++ 12 deletes __builtin_prefetch in loops that it considers empty.)
 #if defined(__x86_64__)
 #define RINGGRAD_PREFETCH(instruction, write, level) \
   asm volatile(instruction " %0" : : "m"(*static_cast<const char*>(p)))
@@ -358,7 +358,7 @@ inline void transpose_stage(Vector* rows) {
   }
 }
 
-// Numbers of 32 or 16 bits in registers as they lie in memory, not as what they mean.
+// Loads and stores 32-bit or 16-bit numbers as bits, without conversion.
 inline Vector load_bits(const float* p) { return load(p); }
 inline void store_bits(float* p, Vector v) { store(p, v); }
 inline Vector load_bits(const uint16_t* p) {

@@ -1,5 +1,5 @@
-// Winograd convolutions: the forward pass and data gradient (one routine), the weight gradient, and
-// filters in the Winograd domain.
+// Winograd convolutions: the forward pass and the data gradient (one routine), the weight gradient,
+// and filters in the Winograd domain.
 #pragma once
 
 #include "ringgrad/core/cpu/conv/filters.h"
@@ -8,26 +8,26 @@
 
 namespace ringgrad::conv {
 
-// In which a scheme multiplies the transforms of images of T. F45's error is four times F25's, too
-// large for products of bfloat16 pairs; but it makes 4 products for each output where F25 makes 9
-// (where tiles are half empty, as many).
+// The product in which a scheme multiplies the transforms of images of T. F45's error is four times
+// F25's, too large for products of bfloat16 pairs. But it takes 4 products for each output where
+// F25 takes 9 (as many, if half of its tiles are empty).
 template <class Scheme, class T>
 using WinogradProduct =
     std::conditional_t<std::is_same_v<Scheme, F45>, Float32Product, ProductOf<T>>;
 
-// A convolution as the routine sees it: the forward pass, or the data gradient with x and y
+// A convolution as the routine computes it: the forward pass, or the data gradient with x and y
 // exchanged.
 struct WinogradProblem {
   Stream stream;
   BlockedShape in;
   BlockedShape out;
-  int64_t offset;  // output tile (0, 0) begins to read `offset` rows and columns outside the input
+  int64_t offset;  // the first tile reads from `offset` rows and columns outside the input
   FilterShape filters;
   Direction direction;
 };
 
 // y = the convolution of x with w [K, C, R, S], plus bias[channel of y] and an image `addend` like
-// y (null: none). T: float or bfloat16.
+// y (null: none). T is float or bfloat16.
 template <class Scheme, class T>
 void winograd_convolution(const WinogradProblem& problem, const T* x, const float* w,
                           const float* bias, const T* addend, T* y);
@@ -37,13 +37,13 @@ void winograd_convolution(const WinogradProblem& problem, const T* x, const floa
 template <class Scheme, class T>
 void winograd_weight_gradient(const WinogradProblem& problem, const T* x, const T* dy, float* dw);
 
-// Transformed filters lie as [panel][factor][row][column of the panel], in words (see product.h):
-// for each panel of 32 (the last may have 16) columns, 36 or 64 right matrices. Between the
-// matrices lies one cache line: they would all start in the same cache set if their distance were a
-// power of two.
+// Transformed filters are stored as [panel][factor][row][column of the panel], in words (see
+// product.h). Each panel of 32 columns (the last may have 16) has 36 or 64 right matrices. One
+// cache line separates the matrices. If their distance were a power of two, they would all start in
+// the same cache set.
 struct FactorLayout {
   int64_t factors;
-  int64_t rows;    // channels that are summed over, padding included, over the terms of a word
+  int64_t rows;    // channels summed over, with padding, divided by the terms of a word
   int64_t blocks;  // column blocks
 
   FactorLayout(int factor_edge, FilterShape shape, Direction d, int terms)
@@ -57,7 +57,8 @@ struct FactorLayout {
   int64_t floats() const { return offset(panel_count() - 1) + factors * plane(panel_count() - 1); }
 };
 
-// Transforms one panel to `factors`; `scratch` has kFilterScratch floats. Scheme: see transforms.h.
+// Transforms one panel into `factors`. `scratch` has kFilterScratch floats. Scheme: see
+// transforms.h.
 inline constexpr int64_t kFilterScratch = 2 * 25 * kChannelBlock * kChannelBlock;
 template <class Scheme, class Product>
 void transform_filter_panel(const float* w, FilterShape shape, Direction direction, int64_t panel,

@@ -1,6 +1,6 @@
-// Forward pass and data gradient. Per block of tiles: input transform (say from 6 x 6 pixels of 16
-// channels in registers to 36 planes), as many matrix products with the transformed filters, output
-// transform.
+// Forward pass and data gradient. Each block of tiles takes the input transform (for example from 6
+// x 6 pixels of 16 channels in registers to 36 planes), as many matrix products with the
+// transformed filters, and the output transform.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
@@ -9,15 +9,14 @@
 namespace ringgrad::conv {
 namespace {
 
-// Note [Private and shared blocks]
-// Private: a thread takes a block of 12 to 48 tiles through all three stages. Its transforms, half
-// a MiB, stay in the second-level cache, and the filters' factors, made beforehand, stream from the
-// third level. Shared: where the factors are larger than the caches (512 channels; the images are
-// small there), all threads work on one large block. They divide the channels of the input
-// transform, then the panels of outputs; and each panel of filters is transformed just before its
-// use, so that 38 MB of factors never reach memory.
+// Note [Private and shared blocks] Private: a thread takes a block of 12 to 48 tiles through all
+// three stages. Its transforms, half a MiB, stay in the second-level cache. The filters' factors
+// are computed beforehand and stream from the third level. Shared: this is used if the factors are
+// larger than the caches (512 channels; the images are small there). All threads work on one large
+// block. They divide the channels of the input transform, then the panels of outputs. Each panel of
+// filters is transformed just before its use, so that 38 MB of factors never reach memory.
 struct Blocking {
-  int64_t tiles;  // of a block; a multiple of 4
+  int64_t tiles;  // in a block; a multiple of 4
   bool shared;
 };
 constexpr int64_t kPrivateFloats = 128 << 10;  // both transforms of a block: half a MiB
@@ -83,7 +82,7 @@ class Convolution {
         return TilePrefetcher(image, shape, grid_, step, from, blocking_.tiles, calls);
       };
       auto next = prefetcher(x_, p_.in, Scheme::kInputStep, first + blocking_.tiles);
-      // what bypasses the caches is not fetched
+      // outputs that bypass the caches are not prefetched
       auto written = prefetcher(streams_ ? nullptr : y_, p_.out, Scheme::kOutputStep, first);
       auto added = prefetcher(addend_, p_.out, Scheme::kOutputStep, first);
       for (int64_t panel = 0; panel < layout_.panel_count(); ++panel)
@@ -130,7 +129,7 @@ class Convolution {
                  p_.out.w);
   }
 
-  // 16 channels of all tiles of a unit: inputs[product][tile][channel].
+  // Transforms 16 channels of all tiles of a unit: inputs[product][tile][channel].
   void transform_inputs(const Tiles& tiles, int64_t block, float* inputs) const {
     constexpr int kEdge = Scheme::kEdge;
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes) {
@@ -153,8 +152,8 @@ class Convolution {
     }
   }
 
-  // One panel of output channels for all tiles of a unit. between() is called between the matrix
-  // products.
+  // Computes one panel of output channels for all tiles of a unit. between() is called between the
+  // matrix products.
   template <class Between>
   void make_panel(const Tiles& tiles, int64_t panel, const float* inputs, const float* factors,
                   float* products, Between between) const {
@@ -163,7 +162,7 @@ class Convolution {
     for (int product = 0; product < kProducts; ++product) {
       between();
       const auto [begin, end] = tiles.needing(product);
-      // So that multiply()'s last group of four ends within blocking_.tiles.
+      // Rounded down, so that multiply()'s last group of four ends within blocking_.tiles.
       const int64_t first = begin / 4 * 4;
       const LeftMatrix left{inputs + product * input_plane_ + first * layout_.rows,
                             layout_.rows,
@@ -182,7 +181,7 @@ class Convolution {
         transform_outputs(tiles, block, lane, products + block % 2 * kChannelBlock + lane, width);
   }
 
-  // What no tile needs is what memory held before: it reaches no output inside the image.
+  // A product that no tile needs holds old memory, but it reaches no output inside the image.
   void transform_outputs(const Tiles& tiles, int64_t block, int64_t lane, const float* from,
                          int64_t width) const {
     const Vector bias = bias_.load(block * kChannelBlock + lane);

@@ -1,8 +1,8 @@
-// Weight gradient: dw = sum over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Per block of tiles both
-// transforms, then for each of the planes a matrix product over the tiles, added to accumulators
-// [c][k]; Gᵀ … G at the end. Where convolutions of bfloat16 images multiply pairs
-// (WinogradProduct), integers are multiplied here, which costs 0.05 % of a gradient: transforms
-// rounded to bfloat16 again would cost 1 %. All else is in float32.
+// Weight gradient: dw = Σ over tiles of Gᵀ [ (Bᵀ x B) ⊙ (A dy Aᵀ) ] G. Each block of tiles takes
+// both transforms. Then each plane takes a matrix product over the tiles, which is added to
+// accumulators [c][k]. Gᵀ … G comes at the end. If convolutions of bfloat16 images multiply pairs
+// (WinogradProduct), this file multiplies integers, with an error of 0.05 % of a gradient;
+// transforms rounded to bfloat16 again would have 1 %. All else is in float32.
 #include <bit>
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -14,30 +14,29 @@
 namespace ringgrad::conv {
 namespace {
 
-// Note [Who sums a weight gradient]
-// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of
-// threads. A thread sums a part in accumulators of its own, which stay in its cache from part to
-// part, and transforms them back: the parts' gradients, of a fourth of the numbers, are added in
-// order at the end. Shared: where the accumulators are larger than the caches (from 256 channels
-// on), all threads work on one large block, dividing first the channels of the transforms and then
-// chunks of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache of
-// its thread.
+// Note [Who sums a weight gradient] Private: the blocks of tiles are dealt to a fixed number of
+// parts, whatever the number of threads. A thread sums a part in its own accumulators, which stay
+// in its cache from part to part, and transforms them back. The parts' gradients have a fourth of
+// the numbers and are added in order at the end. Shared: this is used if the accumulators are
+// larger than the caches (from 256 channels on). All threads work on one large block. They divide
+// first the channels of the transforms and then chunks of 32 x 32 accumulators. If that block is
+// the only one, a chunk never leaves the cache of its thread.
 struct Blocking {
-  int64_t tiles;  // of a block
+  int64_t tiles;  // in a block
   int64_t parts;  // 0: shared
 };
 constexpr int64_t kLargestAccumulators = 4 << 20;  // bytes; more than this: shared
-// More than this: see Note [What is fetched when].
+// With more than this, pixels are prefetched again: see Note [What is fetched when].
 constexpr int64_t kNearAccumulators = 512 << 10;
 constexpr int64_t kMinParts = 4;
 constexpr int64_t kMaxParts = 16;
 constexpr int64_t kMinTiles = 48;
-// Tiles of both operands that stay cached while a chunk's register tiles read them.
+// The number of tiles of both operands that stay cached while a chunk's register tiles read them.
 constexpr int64_t kGroup = 64;
 
 // The transforms of one operand: [panel of channels][product][row][channel of the panel]. A row is
-// a tile; or two, as a word of integers, and before the words of each group of tiles is a row of
-// their scales. Planes have an odd number of cache lines, which keeps them out of one cache set.
+// one tile; as words of integers it is two tiles, and a row of their scales precedes each group of
+// tiles. Planes have an odd number of cache lines, which keeps them out of one cache set.
 struct Panels {
   int64_t blocks;
   int64_t rows;
@@ -86,9 +85,8 @@ class WeightGradient {
     return kFactors * p_.in.channels() * p_.out.channels() * int64_t{sizeof(float)};
   }
 
-  // A block of T tiles reads and writes as many accumulators as there are factors, C K of each, and
-  // T (C + K) of each product: T makes them equally many, or half as many, where the accumulators
-  // are in a thread's cache.
+  // A block of T tiles reads and writes C K accumulators for each factor, and T (C + K) numbers for
+  // each product. T makes these equal, or half as many if the accumulators are in a thread's cache.
   Blocking choose_blocking() const {
     const int64_t tiles = grid_.count();
     const int64_t c = p_.in.channels();
@@ -100,7 +98,7 @@ class WeightGradient {
         std::clamp(shared ? equally_many : equally_many / 2, least, kMaxUnitTiles);
     const int64_t blocks = cpu::ceil_div(tiles, wanted);
     if (shared) return {cpu::ceil_div(tiles, blocks), 0};
-    // Two blocks or more to a part, of all parts equally many.
+    // Each part has two blocks or more, and all parts have equally many.
     const auto pairs = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(blocks) / 2));
     const int64_t parts = std::clamp(pairs, std::min(blocks, kMinParts), kMaxParts);
     const int64_t even = cpu::ceil_div(tiles, cpu::ceil_div(blocks, parts) * parts);
@@ -214,7 +212,8 @@ class WeightGradient {
                  p_.out.w);
   }
 
-  // 16 channels of all tiles of a unit; integers by way of `scratch`, [product][tile][lane].
+  // Transforms 16 channels of all tiles of a unit. Integers are made in `scratch`,
+  // [product][tile][lane].
   void transform_x(const Tiles& tiles, int64_t block, float* panels, float* scratch) const {
     for (int64_t lane = 0; lane < kChannelBlock; lane += kLanes)
       transform_operand<typename Scheme::Input>(x_, p_.in, x_panels_, Scheme::kInputStep, p_.offset,
@@ -256,8 +255,8 @@ class WeightGradient {
     }
   }
 
-  // One product of a chunk: sums += over the tiles of a unit, but for those where dy's transform is
-  // 0.
+  // Computes one product of a chunk: sums += over the tiles of a unit, except those where dy's
+  // transform is 0.
   void accumulate(const Tiles& tiles, int product, const Chunk& chunk, const float* x,
                   const float* dy, float* sums, bool first) const {
     const float* left =
@@ -265,7 +264,7 @@ class WeightGradient {
     const float* right =
         dy + dy_panels_.offset(chunk.column_panel) + product * dy_panels_.plane(chunk.column_panel);
     const int64_t whole = 0;
-    // several products may share a factor: the first of them starts its sum
+    // several products may share a factor; the first of them begins its sum
     constexpr int kEdge = Scheme::kEdge;
     bool starts =
         first && product / kEdge < kFactorEdge<Scheme> && product % kEdge < kFactorEdge<Scheme>;
@@ -289,7 +288,7 @@ class WeightGradient {
     if (starts) std::fill_n(to, chunk.rows * chunk.columns, 0.0f);
   }
 
-  // Calls body(c_block, k_block, offset) for each 16 x 16 filters of a chunk, whose accumulators
+  // Calls body(c_block, k_block, offset) for each 16 x 16 filters of a chunk. Their accumulators
   // begin at `offset`.
   template <class Body>
   static void for_each_filter_block(const Chunk& chunk, const Body& body) {
