@@ -6,8 +6,8 @@
 namespace ringgrad::onednn {
 namespace {
 
-// The descriptors of both passes take the same window; 3.x has a dilation as well, which counts
-// from 0.
+// The descriptors of both passes take the same window. 3.x also has a dilation, which counts from
+// 0.
 struct Window {
   dnnl::algorithm algorithm;
   memory::dims strides;

@@ -1,6 +1,6 @@
-// oneDNN's batch normalisation in training. Its fused ReLU serves the forward pass; the mask that
-// it would keep for the backward pass is not ours (we take it from y), so dy is rectified before
-// that, into dresidual where that is wanted.
+// oneDNN's batch normalisation in training. The forward pass uses its fused ReLU. The backward pass
+// does not use oneDNN's mask, because we derive it from y. So dy is rectified first, into dresidual
+// if that is wanted.
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/kernels.h"
@@ -85,7 +85,7 @@ bool batch_norm_backward_onednn(Stream stream, const Tensor& sum_dy, const Tenso
            {DNNL_ARG_VARIANCE, as_memory(var)},
            {DNNL_ARG_DIFF_DST, as_memory(g)},
            {DNNL_ARG_SCALE, as_memory(weight)},
-           {DNNL_ARG_SHIFT, as_memory(weight)},  // 2.x asks for it and does not look at it
+           {DNNL_ARG_SHIFT, as_memory(weight)},  // 2.x requires it, but does not read it
            {DNNL_ARG_DIFF_SRC, as_memory(dx)},
            {DNNL_ARG_DIFF_SCALE, as_memory(sum_dy_xhat)},
            {DNNL_ARG_DIFF_SHIFT, as_memory(sum_dy)}});

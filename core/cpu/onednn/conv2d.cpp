@@ -1,5 +1,4 @@
-// oneDNN's convolutions. Channel-blocked images are its nChw16c, so nothing is reordered but the
-// filters.
+// oneDNN's convolutions. Channel-blocked images are its nChw16c, so only the filters are reordered.
 #include "ringgrad/core/cpu/onednn/primitive.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/factory.h"
@@ -21,8 +20,8 @@ struct Call {
   const Conv2dOptions& o;
 };
 
-// The filters as the tensor holds them, and as the primitive may choose to have them: gradients are
-// summed in float32 whatever the images' dtype.
+// The filters' sizes in the tensor, and the format that the primitive may choose. Gradients are
+// summed in float32, whatever the images' dtype.
 memory::dims filter_sizes(const Call& c) {
   const Shape& s = c.w.shape();
   if (c.o.groups == 1) return {s[0], s[1], s[2], s[3]};
@@ -121,11 +120,12 @@ bool conv2d_backward_input_onednn(Stream stream, const Tensor& dx, const Tensor&
   if (addend) kernels::add(dx, dx, addend);
   return true;
 }
-// Whether each of the kernel's numbers meets the image in some window, and not only the padding.
+// Returns true if each position of the kernel meets the image in some window, and not only the
+// padding.
 bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride, int64_t padding,
                  int64_t dilation) {
   for (int64_t r = 0; r < kernel; ++r) {
-    // The image's begin, seen from the first window.
+    // The image's begin, counted from the first window.
     const int64_t before = padding - r * dilation;
     const int64_t first = before > 0 ? (before + stride - 1) / stride : 0;
     if (first >= windows || first * stride >= before + image) return false;
@@ -134,7 +134,7 @@ bool meets_image(int64_t image, int64_t windows, int64_t kernel, int64_t stride,
 }
 bool conv2d_backward_weight_onednn(Stream stream, const Tensor& dw, const Tensor& dy,
                                    const Tensor& x, const Conv2dOptions& o) {
-  // Its bfloat16 kernels leave the gradient of what meets only padding uninitialised.
+  // oneDNN's bfloat16 kernels leave the gradient of weights that meet only padding uninitialised.
   const Shape& image = x.shape();
   const Shape& kernel = dw.shape();
   const Shape& windows = dy.shape();

@@ -9,7 +9,8 @@
 namespace ringgrad::onednn {
 namespace {
 
-// A matrix of each batch; one that all batches share is a batch of one, which oneDNN repeats.
+// Returns a matrix of each batch. If all batches share one matrix, it is a batch of one, which
+// oneDNN repeats.
 Tensor operand(const Tensor& x) {
   if (x.strides()[0] != 0 || x.size(0) == 1) return x;
   return x.as_strided({1, x.size(1), x.size(2)}, x.strides(), x.storage_offset());
@@ -19,7 +20,7 @@ bool matmul_onednn(Stream stream, const Tensor& c, const Tensor& a_, const Tenso
                    const Tensor& bias_) {
   const Tensor a = operand(a_);
   const Tensor b = operand(b_);
-  // Both repeat, which it refuses.
+  // oneDNN refuses if both repeat.
   if (a.size(0) < c.size(0) && b.size(0) < c.size(0)) return false;
   if (!supports(c) || a.numel() == 0 || has_internal_overlap(a) || has_internal_overlap(b))
     return false;

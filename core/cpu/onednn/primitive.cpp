@@ -15,8 +15,8 @@
 namespace ringgrad::onednn {
 namespace {
 
-// While it lives, OpenMP gives this thread as many threads as the stream has: primitives are made
-// for a number of threads, and run with as many.
+// Sets OpenMP's number of threads for this thread to that of the stream while it lives. Primitives
+// are created for a number of threads, and run with as many.
 class Threads {
  public:
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
@@ -56,7 +56,7 @@ memory::data_type data_type(DType dtype) {
 memory::desc description(const Tensor& x) {
   if (x.layout() == Layout::ChannelBlocked)
     return {dims(x.shape()), data_type(x.dtype()), memory::format_tag::nChw16c};
-  // The stride of a dimension of size 1 means nothing to us, and something to oneDNN.
+  // The stride of a dimension of size 1 has no meaning here, but oneDNN reads it.
   return {dims(x.shape()), data_type(x.dtype()),
           dims(x.is_contiguous() ? contiguous_strides(x.shape()) : x.strides())};
 }
@@ -72,7 +72,7 @@ std::shared_ptr<const Primitive> find(Stream stream, const std::string& call,
   std::lock_guard lock(mutex);
   if (const auto at = made->find(key); at != made->end()) return at->second;
   const Threads threads(stream);
-  std::shared_ptr<const Primitive> primitive;  // null: oneDNN has none, which is remembered, too
+  std::shared_ptr<const Primitive> primitive;  // null: oneDNN has none for this call
   try {
     primitive = std::make_shared<Primitive>(make());
   } catch (const dnnl::error& error) {

@@ -1,5 +1,5 @@
-// What oneDNN's kernels share: tensors as its memory, primitives kept for calls of their kind, and
-// the difference between its 2.x (Debian 12 has 2.6.3) and 3.x. Private to this folder.
+// Code that oneDNN's kernels share: tensors as its memory, a cache of primitives, and the
+// differences between 2.x (Debian 12 has 2.6.3) and 3.x. Private to this folder.
 #pragma once
 
 #include <functional>
@@ -18,38 +18,38 @@ using dnnl::memory;
 
 const dnnl::engine& engine();
 
-// Where oneDNN is asked for anything at all: float32 and bfloat16 with elements.
+// Returns true for tensors that are passed to oneDNN at all: float32 and bfloat16 with elements.
 bool supports(const Tensor& x);
 
 memory::data_type data_type(DType dtype);
-// A tensor's sizes and how it lies: channel-blocked images are nChw16c, everything else has
+// Describes a tensor's sizes and layout. Channel-blocked images are nChw16c; everything else has
 // strides.
 memory::desc description(const Tensor& x);
 memory as_memory(const Tensor& x);
 
-// A primitive for one kind of call, and what it wants besides the arguments.
+// A primitive for one kind of call, and what it needs besides the arguments.
 struct Primitive {
   dnnl::primitive run;
   memory::desc scratch;
-  memory::desc extra = {};  // filters as it wants to have them, or a mask that it writes
+  memory::desc extra = {};  // filters in its own format, or a mask that it writes
 };
 
-// The primitive for a call, made at the first of its kind; nullptr where oneDNN has none for it.
-// Thread-safe. Throws Error, naming the call, on any other complaint of oneDNN's.
+// Returns the primitive for a call, which the first call of its kind creates, or nullptr if oneDNN
+// has none. Thread-safe. Throws Error that names the call for any other failure of oneDNN.
 std::shared_ptr<const Primitive> find(Stream stream, const std::string& call,
                                       const std::function<Primitive()>& make);
 
 using Arguments = std::unordered_map<int, memory>;
-// With the threads of the stream, and to the end: the arguments may be freed then. Throws Error
-// where oneDNN complains.
+// Runs with the threads of the stream and waits for the end, so that the arguments may be freed on
+// return. Throws Error if oneDNN fails.
 void execute(Stream stream, const Primitive& primitive, Arguments arguments);
 void reorder(Stream stream, memory from, memory to);
 
-// Scratch memory is ours, from the caching allocator.
+// Makes the scratch memory come from the caching allocator.
 dnnl::primitive_attr attributes();
 
-// The descriptor of a primitive: 3.x takes the arguments directly, 2.x by way of an operation
-// descriptor. `hint` holds the descriptor of the forward pass for a backward one.
+// Creates the descriptor of a primitive. 3.x takes the arguments directly, 2.x through an operation
+// descriptor. `hint` holds the forward pass's descriptor for a backward one.
 template <class Operation, class... Hint, class... Parts>
 typename Operation::primitive_desc describe(std::tuple<Hint...> hint, const Parts&... parts) {
   return std::apply(
