@@ -1,5 +1,5 @@
-// Adaptive average pooling on the CPU: windows that divide a plane into P × Q parts, overlapping
-// where it does not divide evenly. P = Q = 1 is the global average at the end of a ResNet.
+// Adaptive average pooling on the CPU. Windows divide a plane into P × Q parts, and overlap if it
+// does not divide evenly. P = Q = 1 is the global average at the end of a ResNet.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/pool2d_blocked.h"
@@ -17,7 +17,7 @@ struct Part {
       : begin(i * size / parts), end(ceil_div((i + 1) * size, parts)) {}
 };
 
-// body(plane offset in x, offset in y, rows, columns) for every output element.
+// Calls body(plane offset in x, offset in y, rows, columns) for every output element.
 template <class Body>
 void for_each_part(Stream stream, const Tensor& x, const Tensor& y, Body&& body) {
   ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape()[0] == y.shape()[0] &&
@@ -42,7 +42,7 @@ void adaptive_avg_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& x) {
     const T* const from = x.data<T>();
     T* const to = y.data<T>();
     for_each_part(stream, x, y, [&](int64_t plane, int64_t at, Part rows, Part columns) {
-      // A window as wide as the plane is one run.
+      // A window as wide as the plane is one contiguous run.
       const bool whole = columns.end - columns.begin == width;
       const int64_t runs = whole ? 1 : rows.end - rows.begin;
       const int64_t n = whole ? (rows.end - rows.begin) * width : columns.end - columns.begin;

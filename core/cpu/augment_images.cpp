@@ -1,5 +1,5 @@
-// Batches of augmented images on the CPU: gather, crop, flip, normalisation and cutout in one pass
-// over the bytes.
+// Batches of augmented images on the CPU. One pass over the bytes gathers, crops, flips, normalises
+// and cuts out.
 #include <algorithm>
 
 #include "ringgrad/core/base/check.h"
@@ -8,9 +8,9 @@
 namespace ringgrad::cpu {
 namespace {
 
-// One row of the output: pixels [first, last) of the input, black around them, mirrored or not.
-// Without __restrict each of these short loops starts with a check for overlap, since bytes may
-// alias anything.
+// Writes one row of the output: pixels [first, last) of the input with black around them, mirrored
+// or not. __restrict is needed because bytes may alias anything: without it each of these short
+// loops would begin with a check for overlap.
 template <class T>
 void write_row(const uint8_t* __restrict pixels, int first, int last, int width, float scale,
                float black, bool mirror, T* __restrict out) {
@@ -31,7 +31,7 @@ void write_row(const uint8_t* __restrict pixels, int first, int last, int width,
   }
 }
 
-// What write_row has left black, from the whole input row instead.
+// Fills from the whole input row what write_row left black.
 template <class T>
 void reflect_borders(const uint8_t* row, const Augmentation& a, int first, int last, int width,
                      float scale, float shift, T* out) {
@@ -67,7 +67,7 @@ void write_image(const Augmentation& a, bool reflect, const uint8_t* image, int 
   }
 }
 
-// On the calling thread alone: the loader's workers call it, and must not take the training's
+// Runs on the calling thread alone. The loader's workers call it and must not take the training's
 // threads.
 void augment_images_cpu(Stream, const Tensor& y, const Tensor& images, const Tensor& index,
                         const Tensor& epoch, const Tensor& scale, const Tensor& shift,

@@ -1,5 +1,5 @@
-// Batch normalisation on the CPU, forward: statistics, then one pass that normalises, adds and
-// rectifies.
+// Batch normalisation on the CPU, forward: first statistics, then one pass that normalises, adds
+// and rectifies.
 #include "ringgrad/core/cpu/batch_norm_pieces.h"
 
 #include "ringgrad/core/base/check.h"
@@ -8,10 +8,10 @@
 namespace ringgrad::cpu {
 namespace {
 
-// Mean and squared deviations of each piece in two looks at the first-level cache, then merged as
-// in Chan, Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is large against
-// the deviation, and so would sums of x: a channel of equal numbers has the variance zero, whatever
-// they are.
+// Each piece gives its mean and squared deviations in two passes over the first-level cache. The
+// pieces are merged as in Chan, Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel if the
+// mean is large against the deviation, and so would sums of x: the variance of a channel of equal
+// numbers is zero, whatever they are.
 template <class T, int kWidth, class Step>
 void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean, const Tensor& var,
            const T* x) {
@@ -33,7 +33,7 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
   const auto size = [&](int64_t partial) {
     return partial % pieces == pieces - 1 ? last : static_cast<double>(rows.piece() / kWidth);
   };
-  // A power of two below 1 / count: times that the sum of float64 means does not overflow.
+  // A power of two below 1 / count. A sum of float64 means times this cannot overflow.
   const double unit = std::exp2(-1 - std::ilogb(count));
   const Workspace<double> means(stream, channels);
   A* const mean_out = mean.data<A>() + rows.first;
@@ -56,7 +56,7 @@ void stats(Stream stream, const ChannelRows& rows, Step step, const Tensor& mean
         const double n = size(partial);
         const double rest = rests[at];
         const double apart = piece_means[at] + rest / n - means[c];
-        // An infinite sum of squares stays so, though rest² may overflow as well.
+        // An infinite sum of squares stays infinite, although rest² may overflow as well.
         const double own =
             std::isinf(squares[at]) ? squares[at] : std::max(0.0, squares[at] - rest * rest / n);
         return own + n * apart * apart;

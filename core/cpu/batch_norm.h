@@ -1,6 +1,6 @@
-// What the batch normalisation kernels share: how the elements of each channel lie in memory, and
-// sums per channel that read memory once and do not depend on the number of threads. Private to
-// core/cpu.
+// Code that the batch normalisation kernels share: the position of each channel's elements in
+// memory, and sums per channel that read memory once and do not depend on the number of threads.
+// Private to core/cpu.
 #pragma once
 
 #include <cmath>
@@ -14,13 +14,15 @@
 
 namespace ringgrad::cpu {
 
-// Some channels of x [N, C, …] as rows of memory: `rows` of them per image, each of `length`
-// elements in which `width` channels alternate; `step` elements lie from one pixel to the next.
+// Some channels of x [N, C, …] as rows of memory. Each image has `rows` rows of `length` elements,
+// in which `width` channels alternate. `step` is the distance from one pixel to the next, in
+// elements.
 //
 //   channel-blocked      one row per block, width 16; channels beyond C hold zeros
 //   contiguous           one row per channel, width 1
-//   contiguous [N, C]    all images are one: 16 channels each, whose pixels lie C elements apart,
-//                        and then one by one
+//   contiguous [N, C]    all images are one row: 16 channels each, whose pixels are C elements
+//   apart,
+//                        and then the remaining channels one by one
 struct ChannelRows {
   int64_t first;  // channel
   int64_t images;
@@ -32,11 +34,11 @@ struct ChannelRows {
 
   int64_t channels() const { return rows * width; }
   int64_t count() const { return images * length / width; }  // elements of one channel
-  bool interleaved() const { return step != width; }         // with other rows
+  bool interleaved() const { return step != width; }         // its pixels alternate with other rows
 
-  // A row is walked in pieces that stay in the first-level cache, so that a second look at one
-  // costs little. A piece gives one partial sum per channel. (Where pixels lie apart, few of them
-  // share the cache's places.)
+  // A row is processed in pieces that stay in the first-level cache, so that a second pass costs
+  // little. Each piece gives one partial sum per channel. Interleaved rows have shorter pieces,
+  // because pixels that are far apart compete for the same sets of the cache.
   int64_t piece() const { return interleaved() ? 512 : 2048; }
   int64_t pieces() const { return ceil_div(length, piece()); }
 };
@@ -53,18 +55,18 @@ inline std::vector<ChannelRows> channel_rows(const Tensor& x) {
   return {{0, 1, blocks, b, n * b, b, c}, {rest, 1, c - rest, 1, n, 1, c}};
 }
 
-// Room for the values of every channel, and of the padding of a last block.
+// The number of channels including the padding of the last block.
 inline int64_t padded_channels(const Tensor& x) {
   return ceil_div(x.shape()[1], kChannelBlock) * kChannelBlock;
 }
 
-// `from`, and zeros up to so many channels.
+// Copies `from` into `to`, followed by zeros up to `channels` values.
 template <class A>
 void load_channels(const Workspace<A>& to, int64_t channels, const Tensor& from) {
   std::fill(std::copy_n(from.data<A>(), from.numel(), to.data()), to.data() + channels, A{0});
 }
 
-// y = scale (x - mean) + shift. Padding channels have zeros everywhere, so that zeros stay zeros.
+// y = scale (x - mean) + shift. Padding channels have zeros in all three, so that zeros stay zeros.
 template <class A>
 struct Normalization {
   // [padded_channels]
@@ -82,7 +84,7 @@ struct Normalization {
       std::fill_n(coefficient->data(), padded_channels(x), A{0});
     for (int64_t c = 0; c < x.shape()[1]; ++c) {
       const double rstd = 1 / std::sqrt(static_cast<double>(var.data<A>()[c]) + eps);
-      // x - mean may overflow, and 0 ∞ is no number.
+      // x - mean may overflow, and 0 · ∞ is NaN.
       if (rstd == 0 && std::isfinite(mean[c])) mean[c] = 0;
       scale[c] = static_cast<A>(weight.defined() ? weight.data<A>()[c] * rstd : rstd);
       shift[c] = bias.defined() ? bias.data<A>()[c] : A{0};
@@ -90,9 +92,9 @@ struct Normalization {
   }
 };
 
-// dx = scale (g - mean_g - slope (x - mean)), where slope = 0 without (x - mean), which may be
-// infinite; 0 for padding channels. What is subtracted may nearly cancel, so the scale comes last:
-// its rounding errors then grow with the result alone.
+// dx = scale (g - mean_g - slope (x - mean)). If slope = 0, the product with (x - mean) is left
+// out, because that may be infinite. Padding channels give 0. The terms may nearly cancel, so the
+// scale is applied last: its rounding error then stays relative to the result.
 template <class A>
 struct NormalizationGradient {
   // [padded_channels]
@@ -121,14 +123,14 @@ struct NormalizationGradient {
   }
 };
 
-// Whether t can be walked in step with x: every tensor of a call lies in memory the same way.
+// Returns true if t has x's shape, dtype and layout, so that both can be walked together.
 inline bool lies_like(const Tensor& t, const Tensor& x) {
   return t.shape() == x.shape() && t.dtype() == x.dtype() && t.layout() == x.layout() &&
          (t.is_channel_blocked() || t.is_contiguous());
 }
 
-// Calls run.operator()<width>(step) so that the inner loops know how many channels alternate, and
-// that neighbours are neighbours.
+// Calls run.operator()<width>(step). Both are constants where possible, so that the inner loops
+// know how many channels alternate and that pixels are adjacent.
 template <class Run>
 void visit_rows(const ChannelRows& rows, Run&& run) {
   if (rows.width != 1) return run.template operator()<kChannelBlock>(rows.step);
@@ -136,10 +138,10 @@ void visit_rows(const ChannelRows& rows, Run&& run) {
   run.template operator()<1>(std::integral_constant<int64_t, 1>());
 }
 
-// body(offset, n, channel, partial) for every piece of every row: n elements from `offset` on, the
-// first of them of `channel`, counted from x.first; `partial` numbers the pieces of one row over
-// all images. Rows that are interleaved are walked side by side: together they are memory in its
-// order.
+// Calls body(offset, n, channel, partial) for every piece of every row. The piece has n elements
+// from `offset` on, the first of them of `channel`, counted from x.first. `partial` numbers the
+// pieces of one row over all images. Interleaved rows are walked side by side, so that memory is
+// read in order.
 template <class Body>
 void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
   const int64_t pieces = x.pieces();
@@ -158,7 +160,7 @@ void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
 }
 inline int64_t partial_count(const ChannelRows& x) { return x.images * x.pieces(); }
 
-// Σ term(i) over i < n. Term i is added in lane i % 32; lanes are folded in halves.
+// Returns Σ term(i) over i < n. Term i is added to lane i % 32, and the lanes are folded in halves.
 template <class A, class Term>
 A sum_piece(int64_t n, Term&& term) {
   constexpr int kPieceLanes = 32;
@@ -172,7 +174,7 @@ A sum_piece(int64_t n, Term&& term) {
   return lanes[0];
 }
 
-// write(c, Σ term(partial, c)), in double and in the order of the partial sums.
+// Calls write(c, Σ term(partial, c)). The sum is in double, in the order of the partial sums.
 template <class Term, class Write>
 void sum_partials(Stream stream, const ChannelRows& x, Term&& term, Write&& write) {
   constexpr int64_t kTile = 64;

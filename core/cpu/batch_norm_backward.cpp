@@ -2,9 +2,9 @@
 //
 // As in layer_norm.cpp, dx = weight rstd (g - mean(g) - xhat mean(g xhat)), with means over all
 // pixels of a channel in the whole batch. So dx can begin only after all of dy has been read once
-// for the two sums: between the two steps ranks can add theirs, which is SyncBatchNorm. Written as
-// scale (g - mean_g - slope (x - mean)), with three numbers per channel, the second pass is two
-// multiplications for each number and never forms xhat.
+// for the two sums. Between the two steps ranks can add their sums, which is SyncBatchNorm. The
+// second pass computes scale (g - mean_g - slope (x - mean)) with three numbers per channel. It
+// takes two multiplications per element and never forms xhat.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/batch_norm_pieces.h"
 #include "ringgrad/core/kernels.h"
@@ -12,7 +12,7 @@
 namespace ringgrad::cpu {
 namespace {
 
-// Whether y can be walked in step with x, as an output, or as its bits.
+// Returns true if y is undefined, or can be walked together with x as an output or as its bits.
 bool gates(const Tensor& y, const Tensor& x) {
   return !y.defined() || lies_like(y, x) || (y.dtype() == DType::UInt8 && x.is_channel_blocked());
 }

@@ -1,7 +1,6 @@
-// Batch normalisation and max pooling on the CPU in one pass: what is normalised and not the
+// Batch normalisation and max pooling on the CPU in one pass. A normalised value that is not the
 // maximum of its window is never written, forward or backward. x is read once for its statistics,
-// once for y, and once for dx, which is written; everything else is smaller by the size of a
-// window.
+// once for y and once for dx. All other arrays except dx are smaller by the size of a window.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/batch_norm.h"
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -10,8 +9,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// The channels of one pixel that are handled together, and where the next pixel's are: a vector of
-// a block's 16, or one channel of any type.
+// The channels of one pixel that are handled together, and the distance to the next pixel's. They
+// are a vector of a block's 16 channels, or one channel of any type.
 template <class T>
 struct BlockedChannels {
   using Value = conv::Vector;
@@ -34,9 +33,9 @@ struct OneChannel {
   static void store(T* to, Value value) { *to = static_cast<T>(value); }
 };
 
-// body(in, out, row, channel) for each row of windows and the channels that are handled together:
-// the offset of the first pixel of their plane in x and of the row in y, the number of the row, and
-// the first channel.
+// Calls body(in, out, row, channel) for each row of windows and each group of channels handled
+// together. `in` is the offset of their plane's first pixel in x, `out` the row's offset in y,
+// `row` the row's number, and `channel` the first channel.
 template <class Channels, class Body>
 void for_each_row(Stream stream, const Tensor& x, const Tensor& y, const Body& body) {
   const int64_t step = Channels::kStep;
@@ -53,8 +52,8 @@ void for_each_row(Stream stream, const Tensor& x, const Tensor& y, const Body& b
                });
 }
 
-// Calls run.operator()<Channels, T>(window) for x's type and layout; the side of the usual windows
-// is a constant.
+// Calls run.operator()<Channels, T>(window) for x's type and layout. For the usual size of windows
+// `window` is a constant.
 template <class Run>
 void visit_channels(const Tensor& x, int64_t window, Run&& run) {
   const auto sized = [&]<class Channels, class T>() {
@@ -68,7 +67,7 @@ void visit_channels(const Tensor& x, int64_t window, Run&& run) {
                    [&]<class T>() { sized.template operator()<OneChannel<T>, T>(); });
 }
 
-// Whether t has a number for each window of x.
+// Returns true if t has one element for each window of x.
 bool has_windows(const Tensor& t, const Tensor& x, int64_t window) {
   const Shape& small = t.shape();
   const Shape& large = x.shape();
@@ -109,7 +108,7 @@ void batch_norm_max_pool_cpu(Stream stream, const Tensor& y, const Tensor& winne
                 const int64_t pixel = first + h * width + w;
                 const Value v = Channels::load(from + pixel * Channels::kStep);
                 const Value normal = (v - mean_of) * scale + shift;
-                // Larger, or the first NaN.
+                // Takes the value if it is larger, or the first NaN.
                 const auto better = ((normal <= best) == 0) & (best == best);
                 best = better ? normal : best;
                 winner = better ? v : winner;
@@ -167,7 +166,8 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
                 write(pixel, place == static_cast<int32_t>(pixel) ? g : Value{});
               }
           }
-          for (int64_t h = 0; h < size; ++h)  // beyond the last window, and below the last row
+          for (int64_t h = 0; h < size;
+               ++h)  // pixels beyond the last window, and below the last row
             for (int64_t w = windows * size; w < width; ++w) write(first + h * width + w, Value{});
           if (row == rows - 1)
             for (int64_t pixel = rows * size * width; pixel < height * width; ++pixel)

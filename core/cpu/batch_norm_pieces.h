@@ -1,7 +1,7 @@
-// The four loops of batch normalisation over one piece of memory: n elements, in each pixel those
-// of kWidth channels; from one pixel to the next it is `step` elements. Each stands here twice:
-// with a vector for the 16 channels of a pixel, which is what training runs, and for one channel of
-// any type. Private to core/cpu.
+// The four loops of batch normalisation over one piece of memory. A piece has n elements: kWidth
+// channels in each pixel, and `step` elements from one pixel to the next. Each loop is written
+// twice. One uses a vector for the 16 channels of a pixel, which is what training runs. The other
+// handles one channel of any type. Private to core/cpu.
 //
 // Per-channel arguments point to the piece's first channel. Results depend on n alone.
 #pragma once
@@ -19,16 +19,16 @@ inline constexpr bool kHasVectors = kWidth == kChannelBlock &&
 
 using conv::load, conv::store, conv::store_or_stream, conv::Vector;
 
-// Whether an output of the loops below bypasses the caches: large, and its pixels whole cache lines
-// in memory's order.
+// Returns true if an output of the loops below bypasses the caches: it is large, and its pixels are
+// whole cache lines in memory order.
 template <class T>
 bool should_stream(const T* y, const ChannelRows& rows) {
   return std::is_same_v<T, float> && rows.width == kChannelBlock && !rows.interleaved() &&
          conv::should_stream(y, rows.images * rows.rows * rows.length);
 }
 
-// sum = Σ term(i) over the offsets i of a piece's pixels; two sums, so that an addition need not
-// wait for the last one.
+// sum = Σ term(i) over the offsets i of a piece's pixels. Two running sums keep an addition from
+// waiting for the previous one.
 template <class Term>
 [[gnu::always_inline]] inline void sum_pixels(int64_t pixels, int64_t step, Vector& sum,
                                               const Term& term) {
@@ -43,9 +43,9 @@ template <class Term>
   sum = even + odd;
 }
 
-// Numbers near the end of the range: their sum and those of their deviations may overflow, although
-// the mean is a number. Then the mean is that of their shares, and the rest, which would correct
-// its last digit, is 0. The squares are infinite.
+// Handles numbers near the end of the range. Their sum and the sum of their deviations may
+// overflow, although the mean is finite. The mean is then the sum of x / count. `rest`, which would
+// correct its last digit, is 0, and the squares are infinite.
 template <class A, class Number>
 void mend_overflow(int64_t count, const Number& number, A& mean, A& rest, A& squares) {
   if (std::isfinite(mean) && std::isfinite(rest)) return;
@@ -54,8 +54,8 @@ void mend_overflow(int64_t count, const Number& number, A& mean, A& rest, A& squ
   squares = std::numeric_limits<A>::infinity();
 }
 
-// mean ≈ the mean of x, rest = Σ (x - mean), what its rounding left over, and squares = Σ (x -
-// mean)², for each of the kWidth channels.
+// Computes for each of the kWidth channels: mean ≈ the mean of x; rest = Σ (x - mean), the part
+// that rounding of the mean left over; squares = Σ (x - mean)².
 template <class T, int kWidth, class Step, class A = Accumulator<T>>
 void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squares) {
   if constexpr (kHasVectors<T, kWidth>) {
@@ -96,8 +96,8 @@ void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squ
   }
 }
 
-// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream. positive: a word for
-// each pixel of 16 channels, with the bits of those where y > 0; null: not wanted.
+// y = act(scale (x - mean) + shift + residual). `streams`: see should_stream. If `positive` is not
+// null, it receives a word for each pixel of 16 channels, with a bit for each y > 0.
 template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A = Accumulator<T>>
 void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, const A* mean,
                      const A* scale, const A* shift, [[maybe_unused]] bool streams,
@@ -133,9 +133,9 @@ void normalize_piece(int64_t n, Step step, T* y, const T* x, const T* residual, 
   }
 }
 
-// g, the part of dy that counts: all of it, or where the rectified output was positive, as that
-// itself tells or a bit for each of its numbers (see normalize_piece). A piece has these from its
-// own first number on: from(its offset).
+// g, the part of dy that counts: all of it, or the part where the rectified output was positive.
+// Either the output or its bits (see normalize_piece) tell which. from(offset) gives the part that
+// begins at a piece's offset.
 struct All {
   All from(int64_t) const { return {}; }
   template <class A, class T>
@@ -168,7 +168,7 @@ struct WhereBitIsSet {
   }
 };
 
-// Calls body(g) with the one of them that `y` stands for: undefined, an output, or its bits.
+// Calls body(g) with the kind that `y` stands for: undefined, an output, or its bits.
 template <class T, int kWidth, class Body>
 void visit_gradient(const Tensor& y, Body&& body) {
   if (!y.defined()) return body(All{});
@@ -178,7 +178,7 @@ void visit_gradient(const Tensor& y, Body&& body) {
   body(WherePositive<T>{y.data<T>()});
 }
 
-// sum_g = Σ g and sum_centered = Σ g (x - mean)
+// sum_g = Σ g and sum_centered = Σ g (x - mean).
 template <class T, int kWidth, class Step, class Gradient, class A = Accumulator<T>>
 void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, const A* mean,
                    A* sum_g, A* sum_centered) {
@@ -207,8 +207,8 @@ void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, co
   }
 }
 
-// dx = scale (g - mean_g - slope (x - mean)), where slope = 0 without (x - mean), which may be
-// infinite;  dresidual = g
+// dx = scale (g - mean_g - slope (x - mean)) and dresidual = g. If slope = 0, the product with (x -
+// mean) is left out, because that may be infinite.
 template <class T, int kWidth, bool kResidual, class Step, class Gradient, class A = Accumulator<T>>
 void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, const T* x, Gradient g,
                     const A* mean, const A* scale, const A* mean_g, const A* slope,
@@ -237,8 +237,8 @@ void gradient_piece(int64_t n, Step step, T* dx, T* dresidual, const T* dy, cons
         const A apart = c == 0 ? A{0} : static_cast<A>(x[i]) - m;
         dx[i] = static_cast<T>(a * (g.template number<A>(dy, i) - b - c * apart));
       }
-      // A second loop over what is in the first-level cache by now: g++ vectorises loops with one
-      // store.
+      // This second loop reads what is now in the first-level cache. g++ only vectorises loops with
+      // one store.
       if constexpr (kResidual)
         for (int64_t i = w; i < end; i += step)
           dresidual[i] = static_cast<T>(g.template number<A>(dy, i));

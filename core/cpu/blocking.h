@@ -1,11 +1,11 @@
-// How CPU kernels cut their work: into units for parallel_for, and into lanes for the vector
+// Divides the work of CPU kernels into units for parallel_for and into lanes for the vector
 // registers.
 //
-// A compiler that may not reorder additions cannot vectorise a sum, and one that may makes the
-// result depend on the machine. So the order is written down: term i goes to lane i % 64 (of
-// doubles i % 32), what is left to lane i % 16, and the lanes are folded in halves. The loop over
-// the lanes becomes four vector additions or more, none of which waits for another, and the result
-// is the same for any number of threads.
+// A compiler that may not reorder additions cannot vectorise a sum. One that may makes the result
+// depend on the machine. So the order is fixed here: term i goes to lane i % 64 (for double i %
+// 32), the remaining terms to lane i % 16, and the lanes are folded in halves. The loop over the
+// lanes becomes four or more vector additions that do not wait for each other. The result is the
+// same for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -20,20 +20,21 @@
 namespace ringgrad::cpu {
 
 inline constexpr int kLanes = 16;
-// The terms of one partial sum in the type of the terms; beyond it in double.
+// The most terms that one partial sum adds in the type of the terms. Partial sums are added in
+// double.
 inline constexpr int64_t kMaxTerms = 4096;
-// The elements of a unit of parallel_for, for kernels bound by memory: ~10 µs.
+// The elements of a unit of parallel_for in kernels bound by memory: ~10 µs.
 inline constexpr int64_t kUnitElements = 32768;
 
-// The grain for parallel_for whose index stands for `elements` elements.
+// Returns the grain for a parallel_for in which each index stands for `elements` elements.
 inline int64_t grain(int64_t elements) {
   return std::max<int64_t>(1, kUnitElements / std::max<int64_t>(1, elements));
 }
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A vector register of A, and the index of as many neighbours: a term that takes `auto i` and reads
-// with at() is a number for a number, and a vector for Neighbours.
+// A vector register of A, and the index of as many neighbours. A term that takes `auto i` and reads
+// with at() gives a number for an integer index, and a vector for Neighbours.
 template <class A>
 using Register
     __attribute__((vector_size(conv::kLanes * sizeof(float)), aligned(alignof(A)), may_alias)) = A;
@@ -42,7 +43,7 @@ struct Neighbours {
   int64_t first;
 };
 
-// x[i] in A.
+// Returns x[i] converted to A.
 template <class A, class T>
 A at(const T* x, int64_t i) {
   return static_cast<A>(static_cast<Accumulator<T>>(x[i]));
@@ -63,8 +64,8 @@ template <class A, class T>
   }
 }
 
-// A row of n numbers as A: where it lies, or of 16-bit numbers a copy in `scratch`. (Loops over
-// them make no vectors.)
+// Returns a row of n numbers as A: the row itself, or for 16-bit numbers a converted copy in
+// `scratch`. (g++ does not vectorise loops over those.)
 template <class A, class T>
 const A* widened(const T* row, int64_t n, [[maybe_unused]] A* scratch) {
   if constexpr (std::is_same_v<A, T>)
@@ -72,7 +73,8 @@ const A* widened(const T* row, int64_t n, [[maybe_unused]] A* scratch) {
   else
     return conv::convert(scratch, row, n), scratch;
 }
-// The same for results: where to write them, and what brings them to their row in the end.
+// The same for results: wide_results() returns the array to write to, and narrow_results() converts
+// it into the row.
 template <class A, class T>
 A* wide_results(T* row, A* scratch) {
   if constexpr (std::is_same_v<A, T>) return row;
@@ -86,7 +88,7 @@ void narrow_results(T* row, const A* results, int64_t n) {
 template <class Term, class A>
 concept VectorTerm = std::floating_point<A> && std::invocable<Term, Neighbours<A>>;
 
-// Folds v in halves, until each lane has all.
+// Folds v in halves, until each lane has the combination of all lanes.
 template <int kHalf, class V, class Combine, int... I>
 [[gnu::always_inline]] inline void fold_register(V& v, const Combine& combine,
                                                  std::integer_sequence<int, I...> lanes) {
@@ -94,8 +96,8 @@ template <int kHalf, class V, class Combine, int... I>
   if constexpr (kHalf > 1) fold_register<kHalf / 2>(v, combine, lanes);
 }
 
-// term(i), term(i + 1), …, kCount of them at a time, combined in as many lanes, which are then
-// folded in halves. Moves i behind the last of them. REQUIRES: i + kCount <= last.
+// Combines term(i), term(i + 1), … up to `last`, kCount at a time in as many lanes, which are then
+// folded in halves. Advances i past the last term used. REQUIRES: i + kCount <= last.
 template <int kCount, class A, class Term, class Combine>
 [[gnu::always_inline]] inline A fold_lanes(int64_t& i, int64_t last, const Term& term,
                                            const Combine& combine) {
@@ -126,7 +128,7 @@ template <int kCount, class A, class Term, class Combine>
   }
 }
 
-// term(first) + … + term(last - 1) in A.
+// Returns term(first) + … + term(last - 1), added in A.
 template <class A, class Term>
 A sum_segment(int64_t first, int64_t last, const Term& term) {
   A total = 0;
@@ -139,11 +141,12 @@ A sum_segment(int64_t first, int64_t last, const Term& term) {
   return total;
 }
 
-// What partial sums of type A are added in.
+// The type in which partial sums of type A are added.
 template <class A>
 using WideSum = std::conditional_t<std::is_floating_point_v<A>, double, A>;
 
-// term(0) + … + term(n - 1): segments of kMaxTerms in A, which are added as WideSum<A>.
+// Returns term(0) + … + term(n - 1). Segments of kMaxTerms terms are added in A, and their sums in
+// WideSum<A>.
 template <class A, class Term>
 A sum_lanes(int64_t n, Term&& term) {
   WideSum<A> total = 0;
@@ -152,12 +155,12 @@ A sum_lanes(int64_t n, Term&& term) {
   return static_cast<A>(total);
 }
 
-// Loops over lanes that compare need more than 16 of them: g++ unrolls up to 16 iterations into
-// branches, and turns more into vector instructions.
+// Loops over lanes that compare need more than 16 lanes. g++ unrolls loops of up to 16 iterations
+// into branches, and turns longer ones into vector instructions.
 inline constexpr int kCompareLanes = 32;
 
-// The largest of term(0), …, term(n - 1), which is a NaN or passes over it where there is one.
-// REQUIRES: n >= 1.
+// Returns the largest of term(0), …, term(n - 1). If one of them is NaN, the result is NaN or
+// ignores it. REQUIRES: n >= 1.
 template <class A, class Term>
 A max_lanes(int64_t n, const Term& term) {
   const auto larger = [](auto a, auto b) { return b > a ? b : a; };

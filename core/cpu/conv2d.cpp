@@ -1,7 +1,7 @@
-// Convolution on the CPU, by the methods of conv/plan.h. Channel-blocked images go to the Winograd
-// and direct kernels of core/cpu/conv/, those with dilation as their sub-images; contiguous ones,
-// with any stride, dilation and group, to plane_convolution.h. Those of float64 are cut into strips
-// of im2col that fit the second-level cache, and multiplied by Eigen.
+// Convolution on the CPU, by the methods of conv/plan.h. Channel-blocked images use the Winograd
+// and direct kernels of core/cpu/conv/; with dilation they are split into sub-images first.
+// Contiguous images use plane_convolution.h, with any stride, dilation and group. Those of float64
+// are cut into strips of im2col that fit the second-level cache, and multiplied by Eigen.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
@@ -42,8 +42,8 @@ ConvShape conv_shape(const Tensor& x, const Tensor& w, const Tensor& y, const Co
   return shape_of(x, w, y, o);
 }
 
-// The pixels of one strip in y (or dy) [n, filters, p, q], for the filters of one group, as a
-// matrix [k, pixels].
+// Returns the pixels of one strip in y (or dy) [n, filters, p, q], for the filters of one group, as
+// a matrix [k, pixels].
 Matrix<double> strip_of_y(const ConvShape& shape, const Strip& strip, int64_t group, double* y) {
   double* const first =
       y + ((strip.image * shape.groups + group) * shape.k * shape.p + strip.row) * shape.q;
@@ -131,9 +131,9 @@ void conv2d_nchw_backward_input(Stream stream, const Tensor& dx, const Tensor& d
   });
 }
 
-// Units are groups × blocks of channels × parts of the strips. Every part sums into a weight
-// gradient of its own; their number follows from the shape, and they are added in order, so the
-// result does not depend on the number of threads.
+// Units are groups × blocks of channels × parts of the strips. Every part sums into its own weight
+// gradient. The number of parts follows from the shape, and they are added in order, so the result
+// does not depend on the number of threads.
 void conv2d_nchw_backward_weight(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                  const Conv2dOptions& options) {
   if (dw.numel() == 0) return;
@@ -207,7 +207,7 @@ Tensor blocked(const Tensor& x) {
   return images;
 }
 
-// ---- with dilation: the same of sub-images
+// ---- with dilation: sub-images
 
 bool is_dilated(const Conv2dOptions& options) { return options.dilation != Pair(1); }
 
@@ -222,7 +222,7 @@ conv::SubImages seen_in(const Tensor& x, const Tensor& y, const Tensor& w,
   return conv::sub_images_seen(blocked_shape(x), blocked_shape(y), {w.size(2), w.size(3)}, options);
 }
 
-// Room for the sub-images of such an image.
+// Returns an empty tensor for the sub-images of such an image.
 Tensor parts_like(const conv::SubImages& sub, const Tensor& image) {
   return empty({sub.parts().n, image.size(1), sub.h, sub.w},
                {image.dtype(), image.device(), Layout::ChannelBlocked});

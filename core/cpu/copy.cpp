@@ -14,7 +14,7 @@ namespace {
 
 template <class Y, class X>
 Y convert(X value) {
-  // A register of int64 has fewer of them.
+  // int32 is used because a register holds fewer int64.
   using A = std::conditional_t<sizeof(X) == 1, int32_t, Accumulator<X>>;
   if constexpr (std::is_same_v<Y, bool>)
     return static_cast<A>(value) != 0;
@@ -22,10 +22,10 @@ Y convert(X value) {
     return number<Y>(static_cast<A>(value));
 }
 
-// One run of n elements.
+// Copies one run of n elements.
 template <class Y, class X>
 void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
-  // g++ makes vectors of bytes, but not of bools.
+  // g++ vectorises loops over bytes, but not over bools.
   if constexpr (std::is_same_v<X, bool> && !std::is_same_v<Y, bool>)
     copy_run(y, y_stride, reinterpret_cast<const uint8_t*>(x), x_stride, n);
   else if (y_stride == 1 && x_stride == 0)  // the gradient of a sum
@@ -41,10 +41,10 @@ void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] = convert<Y>(x[i]);
 }
 
-constexpr int64_t kTile = kChannelBlock;  // of float32 a cache line
+constexpr int64_t kTile = kChannelBlock;  // one cache line of float32
 
-// Where neighbours in x are neighbours in y along another loop, `across`, those two are walked in
-// tiles, so that a cache line is read, and written, as a whole.
+// Used if neighbours in x are neighbours in y along another loop, `across`. Those two loops are
+// walked in tiles, so that a cache line is read, and written, as a whole.
 template <class Y, class X>
 void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, const X* x) {
   const int inner = plan.dims - 1;
@@ -56,7 +56,7 @@ void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, cons
   const int64_t x_row = plan.strides[1][across];
   const int64_t y_column = plan.strides[0][inner];
   const int64_t x_column = plan.strides[1][inner];
-  LoopPlan around = plan;  // without the two
+  LoopPlan around = plan;  // the loops around those two
   around.sizes[across] = around.sizes[inner] = 1;
   const auto copy_tile = [&](int64_t tile) {
     const int64_t column = tile % tile_columns * kTile;
@@ -100,8 +100,8 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   });
 }
 
-// Between a strided tensor (any strides) and a channel-blocked one of the same dtype. A unit is one
-// block of 16 channels of one image: 16 planes on the strided side.
+// Copies between a strided tensor (any strides) and a channel-blocked one of the same dtype. A unit
+// is one block of 16 channels of one image, which is 16 planes on the strided side.
 template <class T, bool kToBlocked>
 void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const auto& shape = strided.shape();
@@ -112,7 +112,7 @@ void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
   T* const plain = strided.data<T>();
   T* const packed = blocked.data<T>();
-  // As parts of images have them.
+  // Parts of images have whole planes, too.
   const bool whole_planes = (width == 1 || stride[3] == 1) && (height == 1 || stride[2] == width);
   if constexpr (sizeof(T) == sizeof(float) || sizeof(T) == sizeof(uint16_t))
     if (whole_planes) {  // by transposed registers: five times as fast

@@ -1,5 +1,5 @@
-// Logical CPU devices: memory from the C library (huge pages for large blocks), and threads for
-// each.
+// Logical CPU devices. Their memory comes from the C library (huge pages for large blocks), and
+// each device has its own threads.
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -20,7 +20,7 @@ namespace ringgrad {
 namespace {
 
 constexpr size_t kAlignment = 64;              // a cache line, and an AVX-512 register
-constexpr size_t kHugePage = size_t{2} << 20;  // blocks of at least two of them are aligned to them
+constexpr size_t kHugePage = size_t{2} << 20;  // blocks of at least two are aligned to it
 
 ProcessNumber cpu_devices("RINGGRAD_CPU_DEVICES", 1, 64);
 
@@ -49,7 +49,7 @@ class CpuBackend : public DeviceBackend {
   void* allocate(int, size_t bytes) override {
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
     void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    // Advice: it may be refused.
+    // This is advice; the system may refuse it.
     if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }

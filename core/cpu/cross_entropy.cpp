@@ -1,9 +1,9 @@
 // Cross entropy of logits, and negative log likelihood of log-probabilities, on the CPU.
 //
 // The forward pass keeps two numbers for each row, the maximum and log Σ e^(x - max), instead of
-// the probabilities: backward makes p = e^(x - max - log sum) again, which costs less than to write
-// and read an array as large as they. The loops over short rows go along many of them at once,
-// which makes vectors of 10 classes, too.
+// the probabilities. Backward computes p = e^(x - max - log sum) again, which costs less than
+// writing and reading an array of probabilities. The loops over short rows process many rows at
+// once, so that even rows of 10 classes fill vectors.
 #include <limits>
 
 #include "ringgrad/core/base/check.h"
@@ -19,8 +19,8 @@ namespace {
 template <class A>
 constexpr A kNaN = std::numeric_limits<A>::quiet_NaN();
 
-// The weights of the classes in the accumulation type, all 1 where undefined: a condition for each
-// element would keep the compiler from making vectors.
+// Returns the classes' weights in the accumulation type, all 1 if they are undefined. A condition
+// for each element would prevent vectorisation.
 template <class A>
 Tensor class_weights(const Tensor& weights, int64_t classes) {
   ASSERT(!weights.defined() || weights.is_contiguous());
@@ -28,14 +28,14 @@ Tensor class_weights(const Tensor& weights, int64_t classes) {
                            : full({classes}, 1, {.dtype = dtype_of<A>});
 }
 
-// What a row's target asks for: a class, nothing, or something that does not exist.
+// The kind of a row's target: a class, one to ignore, or one that does not exist.
 enum class Target { Class, Ignored, Outside };
 Target kind_of(int64_t target, int64_t classes, int64_t ignore_index) {
   if (target == ignore_index) return Target::Ignored;
   return target >= 0 && target < classes ? Target::Class : Target::Outside;
 }
 
-// body(row) for every row of x [N, C].
+// Calls body(row) for every row of x [N, C].
 template <class Body>
 void for_each_row(Stream stream, const Tensor& x, int64_t cost, Body&& body) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
@@ -44,7 +44,8 @@ void for_each_row(Stream stream, const Tensor& x, int64_t cost, Body&& body) {
   });
 }
 
-// exponents(row, to) for each row of a block, then body(row, powers) with the powers of e.
+// Calls exponents(row, to) for each row of a block, then body(row, powers) with e to those
+// exponents.
 template <class A, class Exponents, class Body>
 void with_powers(Stream stream, const Tensor& x, Exponents&& exponents, Body&& body) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
@@ -58,8 +59,8 @@ void with_powers(Stream stream, const Tensor& x, Exponents&& exponents, Body&& b
   });
 }
 
-// statistics[0] = the maximum of a row, statistics[1] = log Σ e^(x - max); `power` has room for as
-// many numbers.
+// statistics[0] = the maximum of a row, statistics[1] = log Σ e^(x - max). `power` has space for as
+// many numbers as the row.
 template <class T, class A>
 void row_statistics(const T* row, int64_t classes, A* power, A* statistics) {
   const A largest = max_lanes<A>(classes, [row](auto c) { return at<A>(row, c); });
@@ -68,7 +69,7 @@ void row_statistics(const T* row, int64_t classes, A* power, A* statistics) {
   statistics[1] = fast_log(sum_lanes<A>(classes, [power](auto c) { return at<A>(power, c); }));
 }
 
-// The same for rows shorter than kCompareLanes, kShortRows at most: each lane has a row.
+// The same for at most kShortRows rows shorter than kCompareLanes. Each lane has a row.
 constexpr int64_t kShortRows = 64;
 template <class T, class A>
 void short_row_statistics(const T* x, int64_t rows, int64_t classes, A* statistics) {
@@ -125,7 +126,7 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight,
       const T* const row = x.data<T>() + n * classes;
       const A largest = log_sum_exp.data<A>()[2 * n];
       const A log_sum = log_sum_exp.data<A>()[2 * n + 1];
-      // -log p[c].
+      // Returns -log p[c].
       const auto surprise = [=](auto c) { return log_sum - (at<A>(row, c) - largest); };
       A& row_loss = loss.data<A>()[n];
       A& row_weight = weight.data<A>()[n];
@@ -145,8 +146,8 @@ void cross_entropy_cpu(Stream stream, const Tensor& loss, const Tensor& weight,
   });
 }
 
-// With p = softmax(x): dx[c] = p[c] ((1 - s) u[t] + s/C Σ u) - s/C u[c], and (1 - s) u[t] less at c
-// = t.
+// With p = softmax(x): dx[c] = p[c] ((1 - s) u[t] + s/C Σ u) - s/C u[c], minus (1 - s) u[t] if c =
+// t.
 void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& scale,
                                 const Tensor& x, const Tensor& log_sum_exp, const Tensor& t,
                                 const Tensor& class_weight,
@@ -179,7 +180,8 @@ void cross_entropy_backward_cpu(Stream stream, const Tensor& dx, const Tensor& s
       const A spread = s * share;
       for (int64_t c = 0; c < classes; ++c)
         to[c] = static_cast<T>(factor * power[c] - spread * u[c]);
-      // Of one class alone all terms cancel: each difference is 0, not a product's rounding error.
+      // With a single class all terms cancel. Each difference is then exactly 0, not a product's
+      // rounding error.
       const A p = power[target];
       to[target] = static_cast<T>(s * (hit * (p - 1) + share * (all * p - u[target])));
     });

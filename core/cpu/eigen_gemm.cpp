@@ -21,9 +21,9 @@ auto map(const Matrix<T>& m) {
                                                     Eigen::OuterStride<>(m.stride));
 }
 
-// Eigen cuts a long reduction where its caches suggest, so its bits would depend on the machine.
-// Segments of at most so many terms it never cuts, with these caches; and sums of sums have a
-// smaller error than one long one (k = 2000: a quarter).
+// Eigen cuts a long reduction to suit the caches, so its bits would depend on the machine. With
+// these cache sizes it never cuts segments of up to this many terms. Sums of sums also have a
+// smaller error than one long sum (k = 2000: a quarter).
 constexpr int64_t kSegment = 128;
 [[maybe_unused]] const bool same_caches_everywhere =
     (Eigen::setCpuCacheSizes(32 << 10, 1 << 20, 32 << 20), true);

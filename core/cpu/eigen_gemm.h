@@ -1,11 +1,11 @@
-// The one place where matrices meet Eigen: c += a b on one thread. Private to core/cpu.
+// The only place that uses Eigen: c += a b on one thread. Private to core/cpu.
 #pragma once
 
 #include <cstdint>
 
 namespace ringgrad::cpu {
 
-// A matrix inside an array: rows (or, transposed, columns) are contiguous and `stride` elements
+// A matrix inside an array. Rows (or, if transposed, columns) are contiguous and `stride` elements
 // apart.
 template <class T>
 struct Matrix {
@@ -19,14 +19,14 @@ struct Matrix {
     return data + (is_transposed ? row + col * stride : row * stride + col);
   }
   Matrix transposed() const { return {data, cols, rows, stride, !is_transposed}; }
-  // The rows × cols part whose first element is (row, col).
+  // Returns the rows × cols part whose first element is (row, col).
   Matrix block(int64_t row, int64_t col, int64_t rows, int64_t cols) const {
     return {at(row, col), rows, cols, stride, is_transposed};
   }
 };
 
-// c [M, N] += a [M, K] b [K, N], float or double. REQUIRES: c is not transposed and overlaps
-// neither a nor b.
+// c [M, N] += a [M, K] b [K, N], float or double. REQUIRES: c is not transposed and does not
+// overlap a or b.
 template <class T>
 void add_product(const Matrix<T>& c, const Matrix<T>& a, const Matrix<T>& b);
 

@@ -12,18 +12,18 @@ namespace ringgrad::cpu {
 // Elements per unit: 64 KiB of float32, a few microseconds.
 inline constexpr int64_t kElementwiseGrain = 16384;
 
-// An operand that is not contiguous is brought through the first-level cache, so many elements at a
-// time: a loop with strides, and those for each way in which operands may be broadcast, would be
-// five times the code to compile.
+// An operand that is not contiguous is copied into the first-level cache, this many elements at a
+// time. Separate loops for strides, and for each way in which operands may be broadcast, would be
+// five times as much code to compile.
 inline constexpr int64_t kPiece = 256;
 
-// Numbers of 16 bits go through it as float: g++ makes no vectors of float16, and poor ones of
-// bfloat16.
+// 16-bit numbers are copied as float, because g++ does not vectorise float16 and vectorises
+// bfloat16 poorly.
 template <class T>
 using Piece = std::conditional_t<kIs16Bit<T>, float, T>;
 
-// Where the n elements from `first` on lie as neighbours: in x, or in `piece`, to which they are
-// brought; a number that is the same for all, with the first of them.
+// Returns a pointer to the n elements from `first` on as neighbours: in x, or in `piece`, into
+// which they are copied. If all elements are the same number, only the first is there.
 template <class T>
 [[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n,
                                              Piece<T>* piece) {
@@ -47,8 +47,8 @@ template <class T>
   for (int64_t i = 0; i < n; ++i) y[i * stride] = static_cast<T>(piece[i]);
 }
 
-// One run of n elements. (f is a copy, so that the compiler knows that no store changes what f
-// holds: else a condition in f would be a jump for each element.)
+// Computes one run of n elements. f is a copy, so that the compiler knows that no store changes it.
+// Otherwise a condition in f would be a jump for each element.
 template <class Out, class T, class F, size_t... I>
 void map_run(int64_t n, F f, Out* y, int64_t y_stride,
              [[maybe_unused]] const std::pair<const T*, int64_t>* x, std::index_sequence<I...>) {
@@ -92,13 +92,13 @@ template <class T, class F, class... Inputs>
 void map(Stream stream, const Tensor& y, F f, const Inputs&... x) {
   map_units<T, T>(stream, y, f, std::index_sequence_for<Inputs...>{}, x...);
 }
-// The same with an output of another type.
+// Does the same with an output of another type.
 template <class Out, class T, class F, class... Inputs>
 void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
   map_units<Out, T>(stream, y, f, std::index_sequence_for<Inputs...>{}, x...);
 }
 
-// How the formulas of core/kernels/elementwise_*.h find these loops.
+// Gives these loops to the formulas of core/kernels/elementwise_*.h.
 struct CpuMaps {
   template <class T, class F, class... Inputs>
   static void map(Stream stream, const Tensor& y, F f, const Inputs&... x) {

@@ -1,5 +1,5 @@
-// The elementwise arithmetic on the CPU: the formulas of core/kernels/elementwise_arithmetic.h in
-// the loops of elementwise.h.
+// Elementwise arithmetic on the CPU: the formulas of core/kernels/elementwise_arithmetic.h in the
+// loops of elementwise.h.
 #include "ringgrad/core/kernels/elementwise_arithmetic.h"
 
 #include "ringgrad/core/cpu/elementwise.h"

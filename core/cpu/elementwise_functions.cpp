@@ -1,4 +1,4 @@
-// The elementwise functions on the CPU: the formulas of core/kernels/elementwise_functions.h in the
+// Elementwise functions on the CPU: the formulas of core/kernels/elementwise_functions.h in the
 // loops of elementwise.h.
 #include "ringgrad/core/kernels/elementwise_functions.h"
 
@@ -16,8 +16,8 @@ struct Cpu : CpuMaps {
 };
 using Vectors = ElementwiseFunctions<Cpu>;
 
-// The same numbers where fast_sin and fast_cos serve, and the C library's beyond: a branch, which
-// is no vector.
+// The same numbers within the range of fast_sin and fast_cos, and the C library's beyond it. The
+// branch prevents vectorisation.
 struct MathOfAnyAngle : VectorMath {
   template <class A>
   static A sin(A x) {
@@ -33,7 +33,7 @@ struct CpuOfAnyAngle : CpuMaps {
 };
 using OfAnyAngle = ElementwiseFunctions<CpuOfAnyAngle>;
 
-// To know that there is no such angle takes a tenth of the time of the sines.
+// Checking for such an angle takes a tenth of the time of the sines.
 bool has_large_angle(Stream stream, const Tensor& x) {
   const LoopPlan plan = plan_loops({&x});
   std::atomic<bool> found = false;
@@ -67,8 +67,7 @@ struct Functions : Vectors {
 #undef OF_ANGLES
 };
 
-// c / x is made of x^-1: a division, which is a vector instruction and rounded once, where pow()
-// would be a call.
+// c / x uses x^-1. A division is a vector instruction and rounds once, while pow() would be a call.
 void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   if (exponent != -1) return Functions::pow(stream, y, x, exponent);
   visit_floating("pow", x.dtype(), [&]<class T>() {

@@ -1,5 +1,5 @@
-// Is there a NaN or an infinity, and where is the first one? Nearly always there is none, and that
-// is found out at the speed of reading memory.
+// Finds the first NaN or infinity. Nearly always there is none, and that is determined at the speed
+// of reading memory.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -10,9 +10,9 @@
 namespace ringgrad::cpu {
 namespace {
 
-// A float is NaN or infinite when all bits of its exponent are set: when, without the sign, it is
-// at least as large an integer as infinity. A maximum of integers has no order, so the compiler can
-// vectorise it.
+// A float is NaN or infinite if all bits of its exponent are set. Without the sign it is then, as
+// an integer, at least as large as infinity. A maximum of integers has no order of evaluation, so
+// the compiler can vectorise it.
 template <class Bits>
 void find(int64_t& record, const void* data, int64_t n, int64_t base, Bits infinity) {
   const Bits* bits = static_cast<const Bits*>(data);

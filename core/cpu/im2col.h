@@ -1,5 +1,6 @@
-// im2col and its adjoint: the pixels that each tap of a filter sees, as rows of a matrix, so that a
-// convolution becomes a matrix product (Chellapilla, Puri & Simard 2006). Private to core/cpu.
+// im2col and its adjoint. im2col copies the pixels that each tap of a filter reads into rows of a
+// matrix, so that a convolution becomes a matrix product (Chellapilla, Puri & Simard 2006). Private
+// to core/cpu.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace ringgrad::cpu {
 
-// The sizes of one convolution; c and k count the channels and filters of one group.
+// The sizes of one convolution. c and k count the channels and filters of one group.
 struct ConvShape {
   int64_t n;
   int64_t groups;
@@ -37,9 +38,9 @@ struct Strip {
   int64_t rows;
 };
 
-// How the pixels of a group are cut, by the shape alone: into strips of at least kPixels pixels
-// (fewer make a slow product, because the filters are packed anew for each) whose im2col matrix
-// has, where possible, at most kElements.
+// Cuts the pixels of a group into strips, by the shape alone. A strip has at least kPixels pixels,
+// because the filters are packed again for each strip. If possible, its im2col matrix has at most
+// kElements elements.
 struct Strips {
   static constexpr int64_t kElements = 65536;
   static constexpr int64_t kPixels = 96;
@@ -60,8 +61,8 @@ struct Strips {
   }
 };
 
-// Output row (or column) i sees input row i · stride + shift through this tap, for i from `begin`
-// to `end`; the other outputs see padding.
+// Output row (or column) i reads input row i · stride + shift through this tap, for i from `begin`
+// to `end`. The other outputs read padding.
 struct Visible {
   int64_t shift;
   int64_t begin;
@@ -72,7 +73,7 @@ struct Visible {
         end(std::clamp<int64_t>(shift < in ? (in - 1 - shift) / stride + 1 : 0, begin, out)) {}
 };
 
-// to[i] = from[i * stride]; loops whose stride is a constant become vector instructions.
+// to[i] = from[i * stride]. Loops with a constant stride are vectorised.
 template <class T>
 void copy_every(T* to, const T* from, int64_t n, int64_t stride) {
   if (stride == 1)
@@ -90,13 +91,13 @@ void add_every(T* to, const T* from, int64_t n, int64_t stride) {  // to[i * str
     for (int64_t i = 0; i < n; ++i) to[i * stride] += from[i];
 }
 
-// What one tap (r, s) sees of one plane [h, w], for the output rows [row, row + rows): col [rows,
-// q].
+// Copies the pixels that one tap (r, s) reads from one plane [h, w], for the output rows [row, row
+// + rows), into col [rows, q].
 //
-// Where the output is as wide as the input and the stride is 1, rows follow each other at the same
-// distance on both sides, so a whole plane is one run, whose first and last columns wrap around the
-// edges and are then overwritten. (Rows of 8 pixels, as in the last stage of a CIFAR ResNet, would
-// cost as much as the product that follows.)
+// If the output is as wide as the input and the stride is 1, rows have the same distance on both
+// sides. The whole plane is then one run, whose first and last columns wrap around the edges and
+// are overwritten afterwards. (Copying rows of 8 pixels one by one, as in the last stage of a CIFAR
+// ResNet, would cost as much as the product that follows.)
 template <class T>
 void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* col,
                   const T* plane, T outside = T{0}) {
@@ -130,8 +131,8 @@ void unfold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int
   std::fill(last, col + rows * q, outside);
 }
 
-// The adjoint: adds every element of col to the pixel it was copied from. Clears the elements that
-// saw padding.
+// The adjoint: adds every element of col to the pixel from which it was copied. Clears the elements
+// that stand for padding.
 template <class T>
 void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64_t rows, T* plane,
                 T* col) {
@@ -157,8 +158,9 @@ void fold_plane(const ConvShape& shape, int64_t r, int64_t s, int64_t row, int64
   }
 }
 
-// col [channels · r · s, pixels]: what the filters see of channels [first, first + channels) of x,
-// counted over all groups, in one strip. col2im is the adjoint: it adds to dx and spoils col.
+// im2col fills col [channels · r · s, pixels] with the inputs of the filters from channels [first,
+// first + channels) of x, counted over all groups, in one strip. col2im is the adjoint: it adds to
+// dx, and overwrites col.
 template <class T>
 void im2col(const ConvShape& shape, const Strip& strip, int64_t first, int64_t channels, T* col,
             const T* x) {

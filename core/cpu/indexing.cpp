@@ -1,4 +1,4 @@
-// Rows and elements chosen by an index, and their adjoints, on the CPU. An index outside is
+// Selection of rows and elements by an index, and the gradients, on the CPU. An index outside is
 // skipped.
 #include <cstring>
 #include <span>
@@ -12,7 +12,7 @@
 namespace ringgrad::cpu {
 namespace {
 
-// x [outer, n, inner] and y [outer, m, inner]; the index names a place in n for each place in m.
+// x [outer, n, inner] and y [outer, m, inner]. The index names a place in n for each place in m.
 struct Indexed {
   int64_t outer;
   int64_t n;
@@ -36,8 +36,8 @@ void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n,
       to[i] = from[at[i] * stride + i * step];
 }
 
-// Row after row, which is along i, or along j where there is but one i. `at` has a number for each
-// element, or is the same for all rows.
+// Selects row by row. A row is along i, or along j if there is only one i. `at` has a number for
+// each element, or is the same for all rows.
 void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, const int64_t* at,
           bool same_for_rows, const Indexed& s) {
   const bool along_j = s.inner == 1;
@@ -79,8 +79,8 @@ void gather_cpu(Stream stream, const Tensor& y, const Tensor& x, const Tensor& i
   pick(stream, "gather", y, x, index.data<int64_t>(), false, Indexed(x, y, index));
 }
 
-// As many of `all` columns as leave each thread two units: memory likes long rows. At least a cache
-// line of each, so that units do not share one.
+// Returns how many of `all` columns a unit has. Each thread gets two units, because memory prefers
+// long rows. A unit has at least a cache line, so that units do not share one.
 int64_t columns_of_unit(Stream stream, int64_t all) {
   return 64 * std::max<int64_t>(1, all / (128 * thread_count(stream)));
 }
@@ -91,7 +91,7 @@ T plus(T a, T b) {
   return static_cast<T>(static_cast<A>(a) + static_cast<A>(b));
 }
 
-// to[row[j, i], i] += from[j, i]. Where there is but one i, the inner loop is along j.
+// to[row[j, i], i] += from[j, i]. If there is only one i, the inner loop is along j.
 template <class T>
 void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_t first,
               int64_t last) {
@@ -107,9 +107,9 @@ void add_each(T* to, const T* from, const int64_t* row, const Indexed& s, int64_
     }
 }
 
-// The sums of both adjoints are formed in the order of j, on any number of threads. Here a unit
-// owns a range of columns i of one o, so that no two threads add to the same element. `at` has a
-// number for each element, or is the same for all o.
+// Both gradients add in the order of j, on any number of threads. In this function a unit owns a
+// range of columns i of one o, so that no two threads add to the same element. `at` has a number
+// for each element, or is the same for all o.
 void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy, const Indexed& s,
             const int64_t* at, bool same_for_all) {
   if (is_16_bit(dx)) {
@@ -136,7 +136,7 @@ void add_at(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
   });
 }
 
-// The places j that name a row of x, for all rows, each in the order of j.
+// For each row of x, the places j whose index names it, in the order of j.
 class Namings {
  public:
   Namings(Stream stream, const Indexed& s, const int64_t* at)
@@ -145,7 +145,7 @@ class Namings {
     for (int64_t j = 0; j < s.m; ++j)
       if (s.holds(at[j])) ++end_[at[j] + 1];
     for (int64_t row = 0; row < s.n; ++row) end_[row + 1] += end_[row];
-    for (int64_t j = 0; j < s.m; ++j)  // moves each row's beginning to its end
+    for (int64_t j = 0; j < s.m; ++j)  // moves each row's begin to its end
       if (s.holds(at[j])) places_[end_[at[j]]++] = j;
   }
   std::span<const int64_t> of(int64_t row) const {
@@ -169,7 +169,8 @@ void add_run(A* sums, const T* x, int64_t n) {
   for (; i < n; ++i) sums[i] = plus(sums[i], static_cast<A>(x[i]));
 }
 
-// Row by row of dx, and none of those that nothing names: of an embedding's, most.
+// Goes row by row of dx and skips the rows that no index names, which are most rows of an
+// embedding.
 void index_add_cpu(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& index) {
   const Indexed s(dx, dy, index);
   const int64_t* const at = index.data<int64_t>();

@@ -1,9 +1,9 @@
-// Chooses for which instructions the kernels in use are compiled.
+// Chooses the instruction set of the kernels in use.
 //
-// In a library that has them once they register before main, as any kernel does. In one that has
-// them several times (RINGGRAD_ISAS) no code of theirs may run before it is known that the machine
-// has its instructions: so each has its initialisers, which register its kernels, in a section of
-// its own (one_isa.cmake), and they are called from here.
+// If a library has the kernels once, they register before main like any kernel. If it has them
+// several times (RINGGRAD_ISAS), none of their code may run until it is known that the machine
+// supports its instructions. So one_isa.cmake puts the initialisers of each, which register its
+// kernels, into a separate section. This file calls them.
 #include "ringgrad/core/cpu/isa.h"
 
 #include <algorithm>
@@ -18,8 +18,7 @@
 #include "ringgrad/core/kernels/kernel.h"
 
 using Initialiser = void (*)();
-// The linker defines these two names for a section that there is; they are null for one that there
-// is not.
+// The linker defines these two names for a section that exists. Otherwise they are null.
 #define INITIALISERS(isa)                                                                          \
   extern "C"                                                                                       \
       [[gnu::weak, gnu::visibility("hidden")]] const Initialiser __start_ringgrad_kernels_##isa[]; \
@@ -41,7 +40,7 @@ struct Choice {
   const Initialiser* end;
 };
 
-// Of several; from the least to the best.
+// Returns the instruction sets if there are several, from the least to the best.
 std::vector<Choice> choices() {
   std::vector<Choice> all;
 #if defined(__x86_64__)
@@ -62,7 +61,7 @@ std::vector<Choice> choices() {
 
 void choose(const std::string& wanted) {
   const std::vector<Choice> all = choices();
-  if (all.empty()) {  // there is one alone, and it is in use
+  if (all.empty()) {  // there is only one, and it is in use
     CHECK_AS(EnvironmentError, wanted.empty() || wanted == in_use.name, "RINGGRAD_ISA is '", wanted,
              "', but this library's kernels are compiled for ", in_use.name,
              " alone; cmake -DRINGGRAD_ISAS=\"v2;v3;v4;v4_bf16\" builds all");
@@ -82,8 +81,8 @@ void choose(const std::string& wanted) {
   std::for_each(chosen->begin, chosen->end, [](Initialiser initialise) { initialise(); });
 }
 
-// Of several, before main, as any kernel registers. What is wrong is said when somebody wants a
-// kernel.
+// If there are several, chooses one before main, when kernels register. An error is reported later,
+// when a kernel is needed.
 constinit bool chosen_at_start = false;
 void choose_at_start() {
   try {

@@ -1,4 +1,4 @@
-// What the kernels for one set of instructions say of themselves when they register:
+// The properties that the kernels of one instruction set state when they register.
 // core/kernels/isa.h chooses among them. Private to core/cpu.
 #pragma once
 
@@ -9,11 +9,11 @@ namespace ringgrad::cpu {
 
 struct IsaKernels {
   const char* name;
-  bool multiplies_pairs;                                  // of bfloat16 numbers, by an instruction
+  bool multiplies_pairs;                                  // bfloat16 numbers, by an instruction
   double (*peak_operations)(Stream stream, DType dtype);  // see machine_peak.h
   double (*peak_bandwidth)(Stream stream);
 };
-// These are in use from now on. Returns true.
+// Puts these kernels in use. Returns true.
 bool register_isa(const IsaKernels& kernels);
 
 }  // namespace ringgrad::cpu

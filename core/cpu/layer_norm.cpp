@@ -1,13 +1,13 @@
 // Layer normalisation of rows [N, C] on the CPU: y = weight xhat + bias, xhat = (x - mean) rstd.
 //
-// The variance is taken in a second pass, from deviations: E[x²] - E[x]² would cancel where the
-// mean is large beside the deviations. A row stays in the first-level cache, so that the passes
-// over it cost no memory traffic.
+// The variance is computed in a second pass, from deviations: E[x²] - E[x]² would cancel if the
+// mean is large against the deviations. A row stays in the first-level cache, so its passes cost no
+// memory traffic.
 //
-// Backward. mean and rstd depend on every x of the row, so each dx gets, beside its own g = weight
-// dy, what its change does to all others through them: the derivative of xhat is rstd times the
-// projection that takes out of g its mean and its part along xhat. Hence dx = rstd (g - mean(g) -
-// xhat mean(g xhat)).
+// Backward: mean and rstd depend on every x of the row. So each dx consists of its own g = weight
+// dy and of its effect on all others through mean and rstd. The derivative of xhat is rstd times
+// the projection that removes from g its mean and its part along xhat. Hence dx = rstd (g - mean(g)
+// - xhat mean(g xhat)).
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -39,7 +39,7 @@ struct Parts {
   int64_t of_row(int64_t n) const { return n % groups * count; }
 };
 
-// weight (bias); `otherwise` everywhere where it is undefined.
+// Returns weight (or bias), or `otherwise` everywhere if it is undefined.
 template <class A>
 Tensor parameter(const Tensor& x, const Parts& parts, double otherwise) {
   ASSERT(!x.defined() || (x.is_contiguous() && x.numel() == parts.numel()));

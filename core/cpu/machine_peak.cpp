@@ -1,4 +1,4 @@
-// What the instructions in use can do at most, measured in some milliseconds.
+// Measures the peak performance of the instructions in use, in some milliseconds.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// The least seconds of many short runs: whatever else the machine does only adds to them, and
-// spares some of them.
+// Returns the least time of many short runs, in seconds. Other work on the machine only ever adds
+// time, and does not affect all runs.
 template <class Body>
 double least_seconds(int runs, Body&& body) {
   double least = INFINITY;
@@ -26,8 +26,8 @@ double least_seconds(int runs, Body&& body) {
   return least;
 }
 
-// The tile of a small matrix product, from numbers that the compiler cannot know: else it would
-// multiply only once.
+// Multiplies a tile of a small matrix product. Its numbers are unknown to the compiler, which would
+// otherwise multiply only once.
 template <class Product>
 double multiply_adds(Stream stream) {
   constexpr int64_t kSteps = 1 << 16;

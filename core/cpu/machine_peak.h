@@ -1,4 +1,4 @@
-// What this machine's CPU can do at most, measured in some milliseconds: the two numbers of a
+// The peak performance of this machine's CPU, measured in some milliseconds: the two numbers of a
 // roofline (Williams, Waterman & Patterson 2009). All threads of the stream take part.
 #pragma once
 
@@ -7,12 +7,11 @@
 
 namespace ringgrad::cpu {
 
-// Multiplications and additions per second of the instruction that the convolutions use for images
-// of a dtype, on registers alone.
+// Multiplications and additions per second, on registers alone, of the instruction that the
+// convolutions use for images of a dtype.
 double peak_operations(Stream stream, DType dtype);
 
-// Bytes per second that come from memory beyond the caches, or go there: the best of reading and
-// copying.
+// Bytes per second to or from memory beyond the caches: the better of reading and copying.
 double peak_bandwidth(Stream stream);
 
 }  // namespace ringgrad::cpu

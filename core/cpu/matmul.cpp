@@ -1,7 +1,7 @@
-// The matrix product on the CPU: tiles of bfloat16 where the processor has them; else pieces of c,
-// shared out by parallel_for and multiplied by one thread each: by our register tiles in float32,
-// and in bfloat16 where the processor multiplies pairs; by Eigen in float64 and where matrices are
-// thin.
+// The matrix product on the CPU. bfloat16 uses the processor's tiles if it has them. Otherwise c is
+// cut into pieces that parallel_for distributes, and one thread multiplies each. Register tiles
+// multiply float32, and bfloat16 if the processor multiplies pairs. Eigen multiplies float64 and
+// thin matrices.
 #include "ringgrad/core/cpu/amx/matmul.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
@@ -15,8 +15,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// x [B, R, C] whose rows, or columns, are contiguous. The stride of a dimension of size 1 means
-// nothing.
+// Returns true if the rows of x [B, R, C] are contiguous. The stride of a dimension of size 1 has
+// no meaning.
 bool has_contiguous_rows(const Tensor& x) {
   const int64_t rows = x.shape()[1];
   const int64_t cols = x.shape()[2];
@@ -27,8 +27,7 @@ bool has_contiguous_cols(const Tensor& x) {
   const int64_t cols = x.shape()[2];
   return (rows == 1 || x.strides()[1] == 1) && (cols == 1 || x.strides()[2] >= rows);
 }
-// x itself, or a copy where no stride is 1 (a slice with steps) or rows repeat (an expanded
-// vector).
+// Returns x, or a copy if no stride is 1 (a slice with steps) or rows repeat (an expanded vector).
 Tensor direct(const Tensor& x) {
   return has_contiguous_rows(x) || has_contiguous_cols(x) ? x : as_contiguous(x);
 }
@@ -47,10 +46,10 @@ struct Tiles {
   int64_t cols;
 };
 
-// How c [m, n] is cut: by the shape alone, so that each element is summed in the same order on any
-// number of threads. A tile is worth at least 20 µs of one core, and more where 15 others remain
-// for other cores, or 1/64 of a large product. It is high rather than wide, because each one packs
-// its columns of b anew, and most often not its rows of a.
+// Chooses how c [m, n] is cut. The cut depends on the shape alone, so that each element is summed
+// in the same order on any number of threads. A tile takes at least 20 µs of one core. It takes
+// more if 15 other tiles remain for other cores, or 1/64 of a large product. Tiles are high rather
+// than wide, because each one packs its columns of b again, but mostly not its rows of a.
 Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kLeast = int64_t{1} << 19;
   constexpr int64_t kMost = int64_t{1} << 25;
@@ -67,7 +66,7 @@ Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
   return tile;
 }
 
-// T: of the factors. Sums are float32 or float64, as c is.
+// T is the type of the factors. Sums are float32 or float64, like c.
 template <class T, class Sum = Accumulator<T>>
 void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
                   const Tensor& bias) {

@@ -1,4 +1,4 @@
-// The largest and the smallest element along one dimension, and where they are, on the CPU.
+// The largest and the smallest element along one dimension and their positions, on the CPU.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
@@ -7,15 +7,16 @@
 namespace ringgrad::cpu {
 namespace {
 
-// Whether v takes the place of `best`: strictly beyond it, or the first NaN. Integers compare equal
-// to themselves, so the second half costs them nothing. Of vectors: for each lane.
+// Returns true if v replaces `best`: it is strictly beyond it, or the first NaN. Integers always
+// equal themselves, so the second condition costs them nothing. For vectors it answers for each
+// lane.
 template <bool kMax, class V>
 auto beats(V v, V best) {
   return (kMax ? v > best : v < best) | ((v != v) & (best == best));
 }
 
-// The best of x [n] contiguous, with one comparison per lane: carrying its place along would double
-// the work.
+// Returns the best of x [n], contiguous, with one comparison per lane. Carrying the position along
+// would double the work.
 template <bool kMax, class T, class A = Accumulator<T>>
 A best_value(const T* x, int64_t n) {
   const auto better = [](auto best, auto v) { return beats<kMax>(v, best) ? v : best; };
@@ -26,8 +27,8 @@ A best_value(const T* x, int64_t n) {
   return best;
 }
 
-// Where it is first: in the first piece whose best is as good, which the first-level cache still
-// holds.
+// Returns the first position of the best: it is in the first piece whose best is as good. That
+// piece is still in the first-level cache.
 template <bool kMax, class T>
 int64_t best_in_row(const T* x, int64_t n) {
   constexpr int64_t kPiece = 1024;
@@ -45,7 +46,7 @@ int64_t best_in_row(const T* x, int64_t n) {
   return i;
 }
 
-// x [n, inner]: every column at once, for as many columns as stay in the first-level cache.
+// x [n, inner]: processes at once as many columns as fit into the first-level cache.
 template <bool kMax, class T>
 void best_in_columns(T* y, int64_t* index, const T* x, int64_t n, int64_t inner, int64_t columns) {
   using A = Accumulator<T>;
@@ -75,7 +76,7 @@ void extremum(const char* name, Stream stream, const Tensor& y, const Tensor& in
     T* const to = y.data<T>();
     int64_t* const at = index.data<int64_t>();
     if (inner == 1) {
-      const int64_t pieces = ceil_div(n, kUnitElements);  // of a row: threads share a long one
+      const int64_t pieces = ceil_div(n, kUnitElements);  // per row: threads share a long one
       const Workspace<int64_t> best(stream, outer * pieces);
       parallel_for(stream, outer * pieces, grain(std::min(n, kUnitElements)),
                    [&](int64_t begin, int64_t end) {

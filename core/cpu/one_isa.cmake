@@ -1,8 +1,9 @@
-# Makes one object of those that hold the kernels compiled for one set of instructions (ISA): `cmake -DLINKER= -DNM=
-# -DOBJCOPY= -DISA= -DOBJECTS= -DOUTPUT= -P one_isa.cmake`. The linker keeps one definition of a function that several
-# objects have, a template of the standard library say, whosever that is: code for AVX-512 would run on a machine
-# without. So all functions of this object become its own. Variables of ours stay everybody's: there is one table for
-# each kernel. And its initialisers go into a section that isa.cpp calls; nothing of the object runs unless it does.
+# Combines the objects that hold the kernels for one instruction set (ISA) into one object:
+#   cmake -DLINKER= -DNM= -DOBJCOPY= -DISA= -DOBJECTS= -DOUTPUT= -P one_isa.cmake
+# If several objects define a function, such as a template of the standard library, the linker keeps
+# one of them. Code for AVX-512 could then run on a machine without it. So all functions of this
+# object become local to it. Our variables stay global, because each kernel has one table. The
+# initialisers go into a section that isa.cpp calls; nothing of the object runs unless it does.
 execute_process(COMMAND ${LINKER} -r --force-group-allocation -o ${OUTPUT}.whole ${OBJECTS} COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${NM} --format=sysv --defined-only --extern-only ${OUTPUT}.whole OUTPUT_VARIABLE symbols
                 COMMAND_ERROR_IS_FATAL ANY)

@@ -9,7 +9,7 @@
 namespace ringgrad::cpu {
 namespace {
 
-// A flat array, which may be undefined.
+// Returns the data of a flat array, which may be undefined.
 template <class T>
 T* flat(const Tensor& x, const Tensor& param) {
   if (!x.defined()) return nullptr;
@@ -17,9 +17,8 @@ T* flat(const Tensor& x, const Tensor& param) {
   return x.data<T>();
 }
 
-// The loop is a function of its own, with everything passed by value: what a closure holds by
-// reference might, for all the compiler knows, be overwritten by the stores, and then nothing
-// becomes a vector instruction.
+// The loop is a separate function that takes everything by value. The compiler must assume that the
+// stores overwrite what a closure holds by reference, and would not vectorise.
 template <class T, class Update, class A = Accumulator<T>>
 void descend(T* p, const T* g, int64_t begin, int64_t end, A rate, A decay, Update update) {
   for (int64_t i = begin; i < end; ++i) {
@@ -43,8 +42,7 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
     const A fresh = static_cast<A>(1 - o.dampening);
     const int64_t n = param.numel();
     const bool first = *step.data<int64_t>() == 0;
-    // How a step uses its gradient is decided outside the loop: update(i, gradient) returns the
-    // direction.
+    // The variant of a step is chosen outside the loop. update(i, gradient) returns the direction.
     const auto run = [=](auto update) {
       parallel_for(stream, n, kUnitElements, [=](int64_t begin, int64_t end) {
         descend(p, g, begin, end, rate, decay, update);
@@ -68,7 +66,7 @@ void sgd_step_cpu(Stream stream, const Tensor& param, const Tensor& buffer, cons
           return velocity;
         });
     };
-    if (first)  // what the buffer holds is not read: it may be uninitialised
+    if (first)  // the buffer is not read: it may be uninitialised
       with_momentum([](int64_t, A gradient) { return gradient; });
     else
       with_momentum([=](int64_t i, A gradient) {
@@ -118,8 +116,8 @@ void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Te
         .beta2 = static_cast<A>(o.beta2),
         .fresh2 = static_cast<A>(1 - o.beta2),
         .eps = static_cast<A>(o.eps),
-        // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into
-        // one factor.
+        // The bias corrections are moved out of the loop: m / (1 - β1^t) into the rate, and v / (1
+        // - β2^t) into one factor.
         .rate = static_cast<A>(rate / (1 - std::pow(o.beta1, t))),
         .correction = static_cast<A>(1 / std::sqrt(1 - std::pow(o.beta2, t))),
         .decay = static_cast<A>(o.decoupled ? 0 : o.weight_decay),

@@ -1,9 +1,9 @@
-// The right factor is copied into panels in which what a register tile reads lies side by side,
-// [panel of 32 columns] [step][column]: a block of them, for one segment of steps, stays in the
-// second-level cache while the rows of the left factor pass. Of those a tile reads one word after
-// the other, so they stay where they are, 48 rows of a segment in the first-level cache; only a
-// transposed left factor is copied, as [step][row]. A step is a term of the sums; of bfloat16
-// numbers, which are multiplied in pairs, two.
+// The right factor is copied into panels in which the numbers that a register tile reads are side
+// by side, [panel of 32 columns] [step][column]. A block of panels, for one segment of steps, stays
+// in the second-level cache while the rows of the left factor pass. A tile reads one word of each
+// left row after the other, so the left factor is read in place, 48 rows of a segment in the
+// first-level cache. Only a transposed left factor is copied, as [step][row]. A step is a term of
+// the sums; for bfloat16 numbers, which are multiplied in pairs, it is two terms.
 #include "ringgrad/core/cpu/packed_product.h"
 
 #include "ringgrad/core/cpu/blocking.h"
@@ -12,22 +12,22 @@
 namespace ringgrad::cpu {
 namespace {
 
-// of a panel
+// the size of a panel
 constexpr int64_t kRows = 48;
 constexpr int64_t kColumns = conv::kPanel;
-// steps; panels of a block
+// steps of a segment; panels of a block
 constexpr int64_t kSegment = 128;
 constexpr int64_t kWide = 8;
-// Rows of `a` whole pages apart would share one set of the first-level cache, which holds 8 of the
-// 12 that a tile reads.
+// Rows of `a` that are whole pages apart would share one set of the first-level cache. It holds 8
+// of the 12 rows that a tile reads.
 constexpr int64_t kPage = 1024;  // words
 constexpr int64_t kLeft = kSegment * kRows, kRight = kSegment * kColumns * kWide,
                   kTile = (kRows + 3) * kColumns;
 
 template <class T>
-constexpr int64_t kTerms = sizeof(float) / sizeof(T);  // of a word
+constexpr int64_t kTerms = sizeof(float) / sizeof(T);  // per word
 
-// Whether the rows of x are words as they lie there.
+// Returns true if the rows of x already consist of words in memory.
 template <class T>
 bool consists_of_words(const Matrix<T>& x) {
   return !x.is_transposed && x.cols % kTerms<T> == 0 && x.stride % kTerms<T> == 0 &&
@@ -38,8 +38,8 @@ Matrix<float> words_of(const Matrix<T>& x) {
   return {reinterpret_cast<float*>(x.data), x.rows, x.cols / kTerms<T>, x.stride / kTerms<T>};
 }
 
-// The rows of `a` as a register tile reads them, up to three more than there are: from a copy where
-// those do not exist.
+// Returns the rows of `a` as a register tile reads them. That is up to three more than exist; a
+// copy is made if the memory beyond does not exist.
 template <class T>
 conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
   static constexpr int64_t kBegin = 0;
@@ -55,8 +55,8 @@ conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
   return {memory, 1, side, steps, &kBegin, 1};
 }
 
-// c (+)= left right. Through `scratch` where c ends amid a tile: those write whole vectors, and
-// rows by fours.
+// c (+)= left right. If c ends within a tile, the product goes through `scratch`, because tiles
+// write whole vectors and rows in groups of four.
 template <class Product>
 void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const float* right,
                      bool accumulate, float* scratch) {

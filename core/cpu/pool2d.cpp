@@ -1,7 +1,7 @@
 // Max and average pooling of contiguous NCHW on the CPU, plane by plane and one tap of the window
-// at a time: im2col brings what a tap sees into the order of the output, where short windows no
-// longer mean short loops (7 times faster for 2 × 2 windows on rows of 24 than window by window,
-// whose branches nobody can predict).
+// at a time. im2col copies the inputs of a tap in the order of the outputs, so short windows do not
+// mean short loops. For 2 × 2 windows on rows of 24 this is 7 times as fast as window by window,
+// whose branches are unpredictable.
 #include <limits>
 
 #include "ringgrad/core/base/check.h"
@@ -33,13 +33,13 @@ ConvShape pool_shape(const Tensor& x, const Tensor& y, const Pool2dOptions& o) {
           .dilation = 1};
 }
 
-// body(begin, end) for a range of planes, several to a unit where they are small.
+// Calls body(begin, end) for ranges of planes; a unit has several small planes.
 template <class Body>
 void for_planes(Stream stream, const ConvShape& shape, Body&& body) {
   parallel_for(stream, shape.n, grain(shape.h * shape.w), body);
 }
 
-// The pixel at the upper left of each window, and the first pixel of it that is not padding.
+// Computes the pixel at the upper left of each window, and the first pixel that is not padding.
 void window_corners(const ConvShape& shape, int32_t* corner, int32_t* first) {
   for (int64_t i = 0; i < shape.p; ++i)
     for (int64_t j = 0; j < shape.q; ++j) {
@@ -81,7 +81,7 @@ void max_pool2d_cpu(Stream stream, const Tensor& y, const Tensor& index, const T
           const int32_t distance = static_cast<int32_t>(r * shape.w + s);
           for (int64_t i = 0; i < outputs; ++i) {
             const T v = seen[i];
-            // Larger, or the first NaN.
+            // Takes the value if it is larger, or the first NaN.
             const bool better = (v > best[i]) | ((v != v) & (best[i] == best[i]));
             best[i] = better ? v : best[i];
             at[i] = better ? corner[i] + distance : at[i];
@@ -115,7 +115,7 @@ void max_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy, 
   });
 }
 
-// What the sum over each window is multiplied with: 1 / its area, with or without the padding.
+// Computes the factor of the sum over each window: 1 / its area, with or without the padding.
 template <class T>
 void window_scales(const ConvShape& shape, bool count_padding, T* scale) {
   const auto inside = [](int64_t start, int64_t kernel, int64_t size) {
@@ -176,7 +176,7 @@ void avg_pool2d_backward_cpu(Stream stream, const Tensor& dx, const Tensor& dy,
         const T* const from = dy.data<T>() + plane * outputs;
         std::fill_n(to, shape.h * shape.w, T{0});
         for (int64_t tap = 0; tap < shape.r * shape.s; ++tap) {
-          // Anew: folding spoils it.
+          // This is computed again each time, because folding overwrites it.
           for (int64_t i = 0; i < outputs; ++i) share[i] = from[i] * scale[i];
           fold_plane(shape, tap / shape.s, tap % shape.s, 0, shape.p, to, share.data());
         }

@@ -15,14 +15,14 @@ using conv::kLanes, conv::Vector, conv::load, conv::store;
 using Integers =
     int32_t __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias, aligned(4)));
 
-// The rows or columns of the image that output i of an axis sees.
+// The rows or columns of the image that output i of an axis reads.
 struct Range {
   int64_t begin;
   int64_t end;
   int64_t size() const { return end - begin; }
 };
 
-// Windows that slide: clipped at the border; `area` counts the padding too.
+// Sliding windows, clipped at the border. `area` counts the padding, too.
 struct SlidingAxis {
   int64_t size;
   int64_t kernel;
@@ -46,8 +46,9 @@ struct AdaptiveAxis {
   Range operator()(int64_t i) const { return {i * size / parts, ceil_div((i + 1) * size, parts)}; }
 };
 
-// body(x, y, rows, columns) for every vector of y: the offsets of its lanes in the first pixel of
-// the plane of x, and in y. start(x, n) is called before, for each plane of x and its n numbers.
+// Calls body(x, y, rows, columns) for every vector of y. x and y are the offsets of its lanes in
+// the first pixel of x's plane, and in y. start(x, n) is called first for each plane of x, which
+// has n numbers.
 template <class Axis, class Start, class Body>
 void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis& rows,
                      const Axis& columns, Start&& start, Body&& body) {
@@ -69,8 +70,8 @@ void for_each_window(Stream stream, const Tensor& x, const Tensor& y, const Axis
                });
 }
 
-// body(pixel, offset) for the pixels of a window, in row order; `width` is that of the image. 2 × 2
-// of them, the most common window, without loops: three quarters of the time.
+// Calls body(pixel, offset) for the pixels of a window, in row order. `width` is the image's. 2 × 2
+// pixels, the most common window, have no loops, which takes three quarters of the time.
 template <class Body>
 [[gnu::always_inline]] inline void for_each_pixel(Range rows, Range columns, int64_t width,
                                                   const Body& body) {
@@ -86,7 +87,7 @@ template <class Body>
       body(h * width + w, (h * width + w) * kChannelBlock);
 }
 
-// The reciprocal of what the sum over a window is divided by.
+// The reciprocal of the divisor of the sum over a window.
 struct WindowArea {
   bool count_padding;
   int64_t kernel;
@@ -104,7 +105,7 @@ void average(Stream stream, const Tensor& y, const Tensor& x, const Axis& rows, 
       stream, x, y, rows, columns, [](int64_t, int64_t) {},
       [=, width = x.shape()[3]](int64_t plane, int64_t at, Range r, Range c) {
         Vector sum{};
-        // Row by row: one chain of additions would be too long.
+        // The sum is taken row by row, because one chain of additions would be too long.
         for (int64_t h = r.begin; h < r.end; ++h) {
           Vector row{};
           for_each_pixel({h, h + 1}, c, width,
@@ -115,7 +116,7 @@ void average(Stream stream, const Tensor& y, const Tensor& x, const Axis& rows, 
       });
 }
 
-// In bfloat16 a pixel that several windows share is rounded after each of them.
+// In bfloat16, a pixel that several windows share is rounded after each of them.
 template <class T, class Axis>
 void spread(Stream stream, const Tensor& dx, const Tensor& dy, const Axis& rows,
             const Axis& columns, WindowArea scale) {
@@ -153,7 +154,7 @@ void max_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& index, con
           Integers place = Integers{} + static_cast<int32_t>(first);
           for_each_pixel(rows, columns, width, [&](int64_t pixel, int64_t offset) {
             const Vector v = load(from + plane + offset);
-            // Larger, or the first NaN.
+            // Takes the value if it is larger, or the first NaN.
             const auto better = (v > best) | ((v != v) & (best == best));
             best = better ? v : best;
             place = better ? Integers{} + static_cast<int32_t>(pixel) : place;
@@ -164,7 +165,7 @@ void max_pool2d_blocked(Stream stream, const Tensor& y, const Tensor& index, con
   });
 }
 
-// Every pixel of a window takes dy where it was the maximum: no scatter.
+// Every pixel of a window takes dy if it was the maximum. No scatter is needed.
 void max_pool2d_backward_blocked(Stream stream, const Tensor& dx, const Tensor& dy,
                                  const Tensor& index, const Pool2dOptions& options) {
   visit_blocked(dx, [&]<class T>() {

@@ -1,6 +1,6 @@
-// Pooling of channel-blocked float32 and bfloat16 images on the CPU: a vector is 16 channels of one
-// pixel, so windows of any shape and stride are plain loops. Arguments as for the kernels of these
-// names in core/kernels.h, every tensor channel-blocked. Private to core/cpu.
+// Pooling of channel-blocked float32 and bfloat16 images on the CPU. A vector is 16 channels of one
+// pixel, so windows of any shape and stride are plain loops. The arguments are those of the kernels
+// of the same name in core/kernels.h, with every tensor channel-blocked. Private to core/cpu.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"

@@ -22,7 +22,7 @@ struct RandomState {
   }
 };
 
-// Independent Philox blocks: more than 16, so that g++ makes vectors of them.
+// The number of independent Philox blocks. It is more than 16, so that g++ vectorises them.
 constexpr int64_t kBatchBlocks = 32;
 constexpr int64_t kBatch = 4 * kBatchBlocks;
 
@@ -102,8 +102,8 @@ struct Direction {
   double cosine;
   double sine;
 };
-// Of `turn` whole turns, in [0, 1]: an eighth of one to either side of the nearest axis, by
-// Taylor's series.
+// Returns the direction of `turn` whole turns, in [0, 1). It is computed from the nearest axis, at
+// most an eighth of a turn away, by Taylor's series.
 template <class F>
 Direction direction(F turn) {
   constexpr double kTwoPi = 6.283185307179586476925;
@@ -111,7 +111,7 @@ Direction direction(F turn) {
   const double t = kTwoPi * (turn - F(0.25) * static_cast<F>(axis));
   const double z = t * t;
   double even = 1;
-  double odd = 1;  // cos t, and sin t / t
+  double odd = 1;  // even: cos t, odd: sin t / t
   for (int n = 16; n > 0; n -= 2) {
     even = 1 - even * (z * (1.0 / (n * (n - 1))));
     odd = 1 - odd * (z * (1.0 / (n * (n + 1))));
@@ -133,7 +133,7 @@ void normal_cpu(Stream stream, const Tensor& x, const Tensor& state, double mean
                       [=, to = x.data<T>()](int64_t first, int64_t n, const uint32_t* words) {
                         double normals[kBatch];
                         for (int64_t i = 0; i < kBatch / kWordsOf<F>; i += 2) {
-                          // 1 - u lies in (0, 1]: its logarithm is finite.
+                          // 1 - u lies in (0, 1], so its logarithm is finite.
                           const double radius =
                               std::sqrt(-2 * wide_log(1 - uniform_number<F>(words, i)));
                           const Direction angle = direction(uniform_number<F>(words, i + 1));

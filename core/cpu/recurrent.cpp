@@ -1,5 +1,5 @@
-// The cells of recurrent networks on the CPU: the formulas of core/kernels/recurrent_cells.h, a
-// sample's units beside each other.
+// The cells of recurrent networks on the CPU: the formulas of core/kernels/recurrent_cells.h,
+// vectorised over the units of a sample.
 #include "ringgrad/core/kernels/recurrent_cells.h"
 
 #include "ringgrad/core/base/check.h"
@@ -11,9 +11,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// The loop is a function of its own, with what it needs passed by value: what a closure holds by
-// reference might, for all the compiler knows, be overwritten by the stores, and then nothing
-// becomes a vector instruction.
+// The loop is a separate function that takes everything by value. The compiler must assume that the
+// stores overwrite what a closure holds by reference, and would not vectorise.
 template <class F>
 [[gnu::noinline]] void each_column(F f, int64_t row, int64_t columns) {
 #pragma GCC ivdep

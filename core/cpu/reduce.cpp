@@ -1,13 +1,13 @@
 // Sums on the CPU, over any dimensions of a tensor with any strides.
 //
-// The dimensions become loops, ordered by the strides of x and merged where possible, so that few
+// The dimensions become loops, ordered by the strides of x and merged if possible, so that few
 // patterns remain:
-//   rows     the innermost loop is summed away: the sum of everything, of the last dimension, of
+//   rows     the innermost loop is summed away: the sum of everything, of the last dimension, or of
 //            all but the channels of NCHW
 //   columns  the innermost loop stays: the sum over the batch, or over all but the channels of NHWC
 //            or blocked memory
 // Both sum segments of at most kMaxTerms terms in the type of the terms, and add the segments in
-// double. A segment of float that overflows, although the sum of all may not, is summed again in
+// double. A segment of float that overflows, although the whole sum may not, is summed again in
 // double.
 #include <array>
 #include <cfloat>
@@ -47,8 +47,8 @@ struct LoopNest {
     }
     return count > 0 ? result + index * (loops[0].*stride) : result;
   }
-  // body(offset in x) for the indices [first, last); divides once per innermost loop, not once per
-  // index.
+  // Calls body(offset in x) for the indices [first, last). Divides once per innermost loop, not
+  // once per index.
   template <class Body>
   void walk(int64_t first, int64_t last, Body&& body) const {
     const Loop inner = count > 0 ? loops[count - 1] : Loop{};
@@ -75,7 +75,7 @@ SumPlan plan_sum(const Tensor& y, const Tensor& x) {
     if (x.shape()[d] != 1)
       all.loops[all.count++] = {x.shape()[d], x.strides()[d], y.strides()[d], y.shape()[d] == 1};
   }
-  // Insertion sort: at most 8 elements. An expanded dimension (stride 0) belongs outside.
+  // Insertion sort of at most 8 elements. An expanded dimension (stride 0) belongs outside.
   const auto before = [](const Loop& a, const Loop& b) {
     return a.x_stride == 0 ? b.x_stride != 0 : b.x_stride != 0 && a.x_stride > b.x_stride;
   };
@@ -107,7 +107,8 @@ using Term = Wrapping<std::conditional_t<std::is_integral_v<T>, int64_t, Accumul
 template <class A>
 using Total = WideSum<A>;
 template <class A>
-using Scaled = std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // a total with its sign
+using Scaled =
+    std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // signed type of a total
 
 // The term of a plain sum is x itself.
 template <class A>
@@ -131,7 +132,7 @@ struct SquaredDeviation {
   }
 };
 
-// The innermost loop in tiles of this many columns, whose running sums stay in the first-level
+// The innermost loop runs in tiles of this many columns, whose running sums stay in the first-level
 // cache.
 constexpr int64_t kColumns = 512;
 
@@ -178,8 +179,8 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
     });
 }
 
-// Rows that are added in the type of the terms before their sum goes on in double: as many as keep
-// the error that of a row's sum, whose 64 lanes of float have up to 64 terms.
+// The rows that are added in the type of the terms before their sum is added in double. With this
+// number the error equals that of a row's sum, whose 64 lanes of float have up to 64 terms each.
 constexpr int64_t kRunningRows = 64;
 
 // A segment is several short rows, or a piece of a long one.

@@ -1,4 +1,4 @@
-// The additions of all-reduce and its like: what core/kernels/reduction.h describes.
+// The arithmetic of all-reduce and similar collectives, which core/kernels/reduction.h describes.
 #include "ringgrad/core/kernels/reduction.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct Average : Sum {
       return sum * scale;
   }
 };
-// a is taken when it is NaN; b when it is, because no comparison with it holds.
+// Returns NaN if either is NaN: a by the test, and b because no comparison with it holds.
 struct Min : Unscaled {
   template <class A>
   static A apply(A a, A b) {
@@ -102,8 +102,8 @@ void finish(void* result_, const void* wide_, size_t n, int ranks) {
   for (size_t i = 0; i < n; ++i) result[i] = static_cast<T>(Op::finish(wide[i], scale));
 }
 
-// Two ranks are the common case and worth a loop without a block of partial results. Each place
-// converts for itself: g++ 12 makes no vectors of a loop that copies a bfloat16, and then takes 5
+// Two ranks are the common case and worth a loop without a block of partial results. Each result is
+// converted separately: g++ 12 does not vectorise a loop that copies a bfloat16, and would take 5
 // times as long.
 template <class T, class Op>
 void reduce_pair(T* x, T* y, const T* a, const T* b, size_t begin, size_t end) {
@@ -162,7 +162,7 @@ constexpr ReduceFunctions kReduction = {sizeof(T),
                                         &kReduction<Accumulator<T>, Summing<Op>>,
                                         reduce_all<T, Op>};
 
-// nullptr where T has no such operation.
+// Returns nullptr if T has no such operation.
 template <class T>
 const ReduceFunctions* for_op(ReduceOp op) {
   constexpr bool bits = std::is_integral_v<T>;

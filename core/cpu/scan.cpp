@@ -1,5 +1,4 @@
-// Along the middle dimension of x [O, N, I] on the CPU: running sums, and the order of the
-// elements.
+// Running sums and sorted order along the middle dimension of x [O, N, I], on the CPU.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -12,14 +11,14 @@
 namespace ringgrad::cpu {
 namespace {
 
-// y = the running sums of x [n, inner], for `columns` of them side by side: one, or at most
+// y = the running sums of x [n, inner], for `columns` columns side by side: one, or at most
 // kColumns.
 constexpr int64_t kColumns = 128;
 
 template <class T, class Columns>
 void running_sums(T* y, const T* x, int64_t n, int64_t inner, Columns columns, bool reverse) {
   using A = Accumulator<T>;
-  // No longer sum than this loses digits.
+  // This is wide enough that no sum loses digits.
   using Sum = std::conditional_t<std::is_integral_v<A>, Wrapping<A>, double>;
   Sum sum[kColumns] = {};
   for (int64_t i = 0; i < n; ++i) {
@@ -53,8 +52,8 @@ void cumsum_cpu(Stream stream, const Tensor& y, const Tensor& x, bool reverse) {
 
 // ---- order --------------------------------------------------------------------------------------
 
-// An element and its place: as unsigned integers, whose order is that of the elements, and equals
-// have equal keys.
+// An element and its position, packed into unsigned integers. Their order is that of the elements,
+// and equal elements have equal keys.
 template <class Key>
 struct Placed {
   Key key;
@@ -64,14 +63,14 @@ struct Placed {
   }
 };
 
-// A NaN is the largest; below it, numbers are ordered as their bits are, negative ones the other
-// way round.
+// NaN is the largest. Below it numbers are ordered as their bits; the order of negative bits is
+// reversed.
 template <class Key, class A>
 Key sort_key(A value) {
   if constexpr (std::is_floating_point_v<A>) {
     using Bits = std::conditional_t<sizeof(A) == 4, uint32_t, uint64_t>;
     constexpr Bits kSign = Bits{1} << (8 * sizeof(A) - 1);
-    const Bits bits = std::bit_cast<Bits>(value + 0);  // -0 is 0
+    const Bits bits = std::bit_cast<Bits>(value + 0);  // maps -0 to 0
     return value != value ? ~Bits{0} : bits & kSign ? ~bits : bits | kSign;
   } else {
     constexpr Key kLeast = static_cast<Key>(std::numeric_limits<A>::min());
@@ -79,16 +78,15 @@ Key sort_key(A value) {
   }
 }
 
-// Sorts n elements by one byte after the other, from the lowest: each pass keeps what those before
-// it did where its own bytes are equal. Returns where they are then: in `from`, or in `to`, which
-// it needs, too.
+// Sorts n elements byte by byte, from the lowest. Each pass is stable. Returns `from` or `to`,
+// whichever holds the result; both are used.
 template <class Key>
 Placed<Key>* sort_by_bytes(Placed<Key>* from, Placed<Key>* to, int64_t n) {
   for (unsigned shift = 0; shift < 8 * sizeof(Key); shift += 8) {
     const auto byte = [shift](const Placed<Key>& x) {
       return static_cast<uint8_t>(x.key >> shift);
     };
-    // The places where the elements of each byte begin, after those of the bytes below it.
+    // The position at which the elements with each byte begin, after those with lower bytes.
     int64_t next[257] = {};
     for (int64_t i = 0; i < n; ++i) ++next[byte(from[i]) + 1];
     if (next[byte(from[0]) + 1] == n) continue;  // all are equal
@@ -99,7 +97,7 @@ Placed<Key>* sort_by_bytes(Placed<Key>* from, Placed<Key>* to, int64_t n) {
   return from;
 }
 
-// index[j] = where the element is that is number j in the order, for the first k of n.
+// index[j] = the position of the j-th element in sorted order, for the first k of n.
 template <class Key, class T>
 void order_column(int64_t* index, int64_t k, const T* x, int64_t n, int64_t stride, bool descending,
                   Placed<Key>* elements) {
@@ -107,7 +105,7 @@ void order_column(int64_t* index, int64_t k, const T* x, int64_t n, int64_t stri
     const Key key = sort_key<Key>(static_cast<Accumulator<T>>(x[i * stride]));
     elements[i] = {descending ? static_cast<Key>(~key) : key, static_cast<Key>(i)};
   }
-  constexpr int64_t kFew = 128;  // for which counting bytes does not pay
+  constexpr int64_t kFew = 128;  // below this, counting bytes does not pay
   if (n < kFew || k < n / 8)
     std::partial_sort(elements, elements + k, elements + n);
   else

@@ -1,9 +1,9 @@
-// Softmax and its logarithm along rows [N, C] on the CPU. Rows are shifted by their maximum, so
+// Softmax and its logarithm along rows [N, C] on the CPU. The row's maximum is subtracted first, so
 // that nothing overflows.
 //
-// Backward, with p = softmax(x): dp[i]/dx[j] = p[i] ([i = j] - p[j]). The first part is
-// elementwise, the second the same for a whole row, so dx = p (dy - Σ dy p) needs one sum and no
-// Jacobian. For the logarithm, dx = dy - p Σ dy.
+// Backward, with p = softmax(x): dp[i]/dx[j] = p[i] ([i = j] - p[j]). The first term is
+// elementwise, and the second is the same for a whole row. So dx = p (dy - Σ dy p) needs one sum
+// and no Jacobian. For the logarithm, dx = dy - p Σ dy.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/vector_math.h"
@@ -13,8 +13,8 @@
 namespace ringgrad::cpu {
 namespace {
 
-// body(row, columns, scratch) for every row of x [N, C]; scratch has a row of the accumulation
-// type, and two more for numbers of 16 bits.
+// Calls body(row, columns, scratch) for every row of x [N, C]. scratch has a row of the
+// accumulation type, and two more rows for 16-bit numbers.
 template <class T, class Body>
 void for_each_row(Stream stream, const Tensor& x, Body&& body) {
   ASSERT(x.dim() == 2 && x.is_contiguous());
@@ -44,7 +44,7 @@ void forward(Stream stream, const char* name, const Tensor& y, const Tensor& x) 
   });
 }
 
-// From y, the probabilities or their logarithms.
+// Computes dx from y, the probabilities or their logarithms.
 template <bool kLog>
 void backward(Stream stream, const char* name, const Tensor& dx, const Tensor& dy,
               const Tensor& y) {

@@ -12,14 +12,14 @@ namespace {
 
 thread_local bool inside_pool = false;
 
-// Note [How a pool wakes and sleeps]
-// Kernels of a small CNN take 20 to 2000 µs and follow each other at once, so a worker that has
-// finished spins for a while before it sleeps on the generation counter (a futex): a spin costs
-// ~0.1 µs to leave, a futex ~5 µs and a system call on the caller's side. The spin is short (~20
-// µs) and yields in between, because ranks and logical devices may share the cores: whoever waits
-// must give way to whoever computes. Threads are not pinned to cores: on two cores that made no
-// difference in either direction (steps of three networks, 9 rounds in turn), and two jobs would
-// pin themselves to the same ones. Who wants it says `taskset`, whose mask a pool respects.
+// Note [How a pool wakes and sleeps] Kernels of a small CNN take 20 to 2000 µs and follow each
+// other at once. So a worker that has finished spins for a while before it sleeps on the generation
+// counter (a futex). Leaving a spin costs ~0.1 µs. Waking from a futex costs ~5 µs, and the caller
+// a system call. The spin is short (~20 µs) and yields in between, because ranks and logical
+// devices may share the cores, and a waiting thread must give way to a computing one. Threads are
+// not pinned to cores. On two cores pinning made no difference in either direction (steps of three
+// networks, 9 rounds in turn), and two jobs would pin themselves to the same cores. A user who
+// wants it calls `taskset`, whose mask a pool respects.
 constexpr int kSpins = 2000;
 
 inline void pause_briefly(int spin) {
@@ -54,7 +54,7 @@ void ThreadPool::start() {
     for (int i = 1; i < threads_; ++i) workers_.emplace_back([=, this] { worker(i, generation); });
   } catch (const std::system_error& error) {
     const size_t started = workers_.size();
-    stop();  // a pool is whole or not there: run() waits for all of its threads
+    stop();  // a pool is complete or absent, because run() waits for all of its threads
     throw Error(str("thread pool: the system started ", started, " of ", threads_ - 1, " threads (",
                     error.what(), "); RINGGRAD_THREADS asks for fewer"));
   }
@@ -82,9 +82,9 @@ void ThreadPool::worker(int index, uint32_t seen) {
   }
 }
 
-// A thread works through its own share first, in order, then helps the others: consecutive kernels
-// touch the same bytes on the same core, and a core that was taken away for a while does not hold
-// up the rest.
+// A thread works through its own share first, in order, and then helps the others. So consecutive
+// kernels use the same bytes on the same core, and a core that was taken away for a while does not
+// delay the rest.
 void ThreadPool::work(int index) {
   for (int offset = 0; offset < threads_; ++offset) {
     Share& share = shares_[(index + offset) % threads_];

@@ -22,12 +22,12 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  // body(context, unit) once for each unit in [0, units). Rethrows the first exception.
+  // Calls body(context, unit) once for each unit in [0, units). Rethrows the first exception.
   // Thread-safe: a second caller, or a call from inside a unit, runs its units on its own thread.
   void run(int64_t units, void (*body)(void*, int64_t), void* context);
 
  private:
-  struct alignas(64) Share {  // the units of one thread, claimed from the front by anybody
+  struct alignas(64) Share {  // the units of one thread; any thread claims them from the front
     std::atomic<int64_t> next{0};
     int64_t end = 0;
   };
@@ -35,11 +35,11 @@ class ThreadPool {
   void start();
   void stop();
   void begin_anew();
-  void worker(int index, uint32_t seen);  // seen: the generation that is over
+  void worker(int index, uint32_t seen);  // seen: the last finished generation
   void work(int index);
 
   const int threads_;
-  int forks_ = forks;  // as they were when the workers started
+  int forks_ = forks;  // the number when the workers started
   std::mutex busy_;    // held for a whole run
   std::vector<std::thread> workers_;
   std::vector<Share> shares_;
@@ -49,9 +49,9 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
 
-  // Counts the runs; a change is what workers wait for.
+  // Counts the runs. Workers wait for it to change.
   alignas(64) std::atomic<uint32_t> generation_{0};
-  // Workers still in the current run.
+  // The number of workers still in the current run.
   alignas(64) std::atomic<int> unfinished_{0};
   std::atomic<bool> stop_{false};
 };

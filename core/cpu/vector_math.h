@@ -1,6 +1,6 @@
-// Functions of <cmath> and the normal distribution in a form that the compiler turns into vector
-// instructions: no branches, no tables, no calls. Those of float32; float64 has the C library's.
-// Private to core/cpu.
+// Functions of <cmath> and the normal distribution in a form that the compiler vectorises: no
+// branches, no tables, no calls. They are for float32; float64 uses the C library's. Private to
+// core/cpu.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace ringgrad::cpu {
 
-// ln 2 in two: n times the first is exact.
+// ln 2 as a sum of two numbers; n times the first is exact.
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440e-4f;
 
@@ -22,7 +22,7 @@ struct ReducedExponent {
   float r;
 };
 inline ReducedExponent reduced(float x) {
-  // Adding it rounds to an integer, which then stands in the low mantissa bits.
+  // Adding this rounds to an integer, which is then in the low mantissa bits.
   constexpr float kRounder = 0x1.8p23f;
   const float shifted = x * 1.44269504f + kRounder;
   const float n = shifted - kRounder;
@@ -42,24 +42,24 @@ inline float expm1_near_0(float r) {
   return p * r * r + r;
 }
 
-// e^x = 2^n e^r. Within 1.1 units in the last place; overflows to infinity, underflows through the
-// subnormals to 0, NaN stays NaN. 8 times as fast as std::exp with AVX-512.
+// e^x = 2^n e^r. The error is below 1.1 units in the last place. Overflows to infinity, underflows
+// through the subnormals to 0; NaN stays NaN. 8 times as fast as std::exp with AVX-512.
 inline float fast_exp(float x) {
   const auto [n, r] = reduced(x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x);
-  const int32_t half = n >> 1;  // 2^n in two factors, because n reaches from -150 to 128
+  const int32_t half = n >> 1;  // 2^n in two factors, because n is between -150 and 128
   return (expm1_near_0(r) + 1.0f) * power_of_two(half) * power_of_two(n - half);
 }
 
-// e^x - 1 for x <= 88. Within 1.5 units in the last place; 20 times as fast as std::expm1 with
-// AVX2.
+// e^x - 1 for x <= 88. The error is below 1.5 units in the last place; 20 times as fast as
+// std::expm1 with AVX2.
 inline float fast_expm1(float x) {
   const auto [n, r] = reduced(x < -30.0f ? -30.0f : x > 88.0f ? 88.0f : x);
   return expm1_near_0(r) * power_of_two(n) + (power_of_two(n) - 1);
 }
 
-// log x = n ln 2 + log m, x = 2^n m, and with m in [√½, √2), f = m - 1, s = f / (2 + f):
-// log m = 2 artanh s = f - (f²/2 - s (f²/2 + s² (2/3 + s² 2/5 + …))), which keeps the digits of f
-// (fdlibm, 1993). Within 0.8 units in the last place; 4 times as fast as std::log with AVX2.
+// log x = n ln 2 + log m with x = 2^n m. With m in [√½, √2), f = m - 1 and s = f / (2 + f): log m =
+// 2 artanh s = f - (f²/2 - s (f²/2 + s² (2/3 + s² 2/5 + …))), which keeps the digits of f (fdlibm,
+// 1993). The error is below 0.8 units in the last place; 4 times as fast as std::log with AVX2.
 inline float fast_log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr uint32_t kSqrtHalfBits = 0x3f3504f3;
@@ -77,8 +77,8 @@ inline float fast_log(float x) {
   return x > 0 ? (x == kInfinity ? x : y) : outside;
 }
 
-// log(1 + x), and what 1 + x lost when it was rounded. Within 1.4 units in the last place; 8 times
-// as fast as std::log1p with AVX2.
+// log(1 + x), corrected by what 1 + x lost in rounding. The error is below 1.4 units in the last
+// place; 8 times as fast as std::log1p with AVX2.
 inline float fast_log1p(float x) {
   const float sum = 1 + x;
   const float lost = x - (sum - 1);
@@ -86,10 +86,10 @@ inline float fast_log1p(float x) {
   return sum > 0 && sum < std::numeric_limits<float>::infinity() ? y + lost / sum : y;
 }
 
-// tanh |x| = m / (m + 2) with m = e^(2|x|) - 1 in double, of which a float has room for half the
-// digits: rounded once, within 0.51 units in the last place, where the C library's is within 2.2. m
-// = 2^n e^r - 1 as above; its digits are kept near 0, where e^r - 1 is the polynomial without
-// its 1. 10 times as fast as std::tanh with AVX-512.
+// tanh |x| = m / (m + 2) with m = e^(2|x|) - 1, computed in double and rounded once to float. The
+// error is below 0.51 units in the last place, where the C library's is up to 2.2. m = 2^n e^r - 1
+// as above. Its digits are kept near 0, where e^r - 1 is the polynomial without its 1. 10 times as
+// fast as std::tanh with AVX-512.
 inline float fast_tanh(float x) {
   constexpr double kRounder = 0x1.8p52;
   constexpr double kLog2E = 1.4426950408889634;
@@ -100,7 +100,7 @@ inline float fast_tanh(float x) {
   const double shifted = t * kLog2E + kRounder;
   const double n = shifted - kRounder;
   const double r = t - n * kLn2;
-  double p = 1.0 / 40320;  // Taylor's, to r^8 / 8!: |r| <= ln 2 / 2
+  double p = 1.0 / 40320;  // Taylor series to r^8 / 8!: |r| <= ln 2 / 2
   p = p * r + 1.0 / 5040;
   p = p * r + 1.0 / 720;
   p = p * r + 1.0 / 120;
@@ -114,10 +114,10 @@ inline float fast_tanh(float x) {
   return std::copysign(static_cast<float>(m / (m + 2)), x);
 }
 
-// Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x|, q = (t - k) / (t + k): without its exponential, a
-// function that changes little from 0 to infinity, which q brings to [-1, 1) (Shepherd &
-// Laframboise 1981, for erfc). p is fitted to it for the least relative error, 8e-8, k = 3.5. 10
-// times as fast as std::erf and std::exp with AVX2.
+// Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x| and q = (t - k) / (t + k). Without the exponential
+// it is a function that changes little from 0 to infinity, and q maps that range to [-1, 1)
+// (Shepherd & Laframboise 1981, for erfc). p is fitted for the least relative error, 8e-8, with k =
+// 3.5. 10 times as fast as std::erf and std::exp with AVX2.
 inline Normal<float> fast_normal(float x) {
   constexpr float k = 3.5f;
   const float t = std::abs(x);
@@ -139,11 +139,12 @@ inline Normal<float> fast_normal(float x) {
   return {x > 0 ? 1 - beyond : beyond, power * static_cast<float>(kInverseSqrtTwoPi)};
 }
 
-// sin (x + shift π) for |x| <= kMostAngle, in double. x = turns π + r, where π's first part has so
-// few digits that its product with `turns` is exact, and |r| <= π / 2. sin r / r is a polynomial in
-// r², fitted for the least relative error, 2.4e-11: with the rounding to float, within 0.501 units
-// in the last place. 10 times as fast as std::sin with AVX2.
-inline constexpr float kMostAngle = 0x1p24f;  // from here on, neighbours among float32 lie 2 apart
+// sin (x + shift π) for |x| <= kMostAngle, in double. x = turns π + r with |r| <= π / 2; the first
+// part of π has so few digits that its product with `turns` is exact. sin r / r is a polynomial in
+// r², fitted for the least relative error, 2.4e-11. With the rounding to float the error is below
+// 0.501 units in the last place. 10 times as fast as std::sin with AVX2.
+inline constexpr float kMostAngle =
+    0x1p24f;  // from here on, neighbouring float32 numbers are 2 apart
 inline float sine_of_turned(float x, double shift) {
   constexpr double kRounder = 0x1.8p52;
   constexpr double kPiHigh = 0x1.921fb54p+1;
@@ -159,7 +160,7 @@ inline float sine_of_turned(float x, double shift) {
   p = p * z + 8.3333311085960607e-3;
   p = p * z - 0.16666666626149465;
   p = (p * z + 1) * r;  // -0 stays -0
-  // Each half of a circle changes the sign.
+  // Each half turn changes the sign.
   const uint64_t odd = std::bit_cast<uint64_t>(shifted) << 63;
   return static_cast<float>(std::bit_cast<double>(std::bit_cast<uint64_t>(p) ^ odd));
 }
@@ -178,7 +179,7 @@ FLOAT64(cos)
 #undef FLOAT64
 inline Normal<double> fast_normal(double x) { return StandardMath::normal(x); }
 
-// What core/kernels/elementwise_functions.h asks for.
+// The Math that core/kernels/elementwise_functions.h needs.
 struct VectorMath {
 #define FUNCTION(NAME)     \
   template <class A>       \

@@ -1,6 +1,6 @@
-// How kernels that add many numbers treat the 16-bit floating types: float32 copies go in, one
-// float32 result comes out and is rounded once. Only kernels that cannot hold their sums in
-// registers need it. Those for channel-blocked images can.
+// Kernels that add many numbers convert the 16-bit floating types: they read float32 copies and
+// write one float32 result, which is rounded once. Only kernels that cannot hold their sums in
+// registers need this. Those for channel-blocked images can.
 #pragma once
 
 #include "ringgrad/core/factory.h"
@@ -22,7 +22,7 @@ void narrow_into(const Tensor& y, Body&& body) {
   kernels::copy(y, wide);
 }
 
-// Calls run.operator()<T>() for the two types that remain.
+// Calls run.operator()<T>() for float and double, the two types that remain.
 template <class Run>
 void visit_wide(const char* operation, DType dtype, Run&& run) {
   if (dtype == DType::Float32) return run.template operator()<float>();
@@ -30,7 +30,7 @@ void visit_wide(const char* operation, DType dtype, Run&& run) {
   throw_unsupported_dtype(operation, dtype, "float32 or float64");
 }
 
-// The same for channel-blocked images, which are float32 or bfloat16.
+// Does the same for channel-blocked images, which are float32 or bfloat16.
 template <class Run>
 void visit_blocked(const Tensor& images, Run&& run) {
   images.dtype() == DType::BFloat16 ? run.template operator()<bfloat16>()

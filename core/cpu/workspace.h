@@ -1,5 +1,5 @@
-// Scratch memory of a kernel for its own duration, from the caching allocator: in a steady state it
-// costs two list operations and no system call. One array (Workspace), or one for each thread
+// Scratch memory for the duration of a kernel, from the caching allocator. In a steady state it
+// costs two list operations and no system call. It is one array (Workspace), or one for each thread
 // (ThreadWorkspaces).
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace ringgrad::cpu {
 
-// Kernels need scratch of sizes that shapes decide, many times a step: a std::vector would clear it
-// and go to malloc. `count` uninitialised elements, aligned to 64 bytes. T is trivial. Throws
-// OutOfMemoryError.
+// `count` uninitialised elements, aligned to 64 bytes. Kernels need scratch memory of sizes that
+// depend on shapes, many times a step; a std::vector would clear it and call malloc. T is trivial.
+// Throws OutOfMemoryError.
 template <class T>
 class Workspace {
  public:
@@ -34,9 +34,9 @@ class Workspace {
   T* data_;
 };
 
-// One slice of scratch for each thread that may be inside a parallel_for of this stream. They are
-// allocated together and up front: which thread runs which unit varies, what a step takes from the
-// allocator must not.
+// One slice of scratch memory for each thread that may be inside a parallel_for of this stream.
+// They are allocated together and in advance: which thread runs which unit varies, but what a step
+// takes from the allocator must not.
 class ThreadWorkspaces {
  public:
   ThreadWorkspaces(Stream stream, int64_t floats_per_thread)
@@ -48,10 +48,10 @@ class ThreadWorkspaces {
   }
   ThreadWorkspaces(const ThreadWorkspaces&) = delete;
 
-  // A slice of its own for the current unit.
+  // A slice that belongs to the current unit.
   class Slice {
    public:
-    // A thread mostly finds the slice it had before, which its cache still holds: those of the
+    // A thread mostly finds the slice that it had before, which its cache still holds, because the
     // others are taken.
     explicit Slice(ThreadWorkspaces& owner) {
       for (int64_t i = 0;; i = (i + 1) % owner.count_) {
@@ -72,14 +72,14 @@ class ThreadWorkspaces {
 
  private:
   static constexpr int64_t kLine = 16;  // floats of a cache line
-  // Whoever comes second to a slice takes the next; there are as many as threads, so one is always
-  // free. Slices start an odd number of cache lines apart, so that two threads on one core do not
-  // meet in the same sets.
+  // A thread that finds a slice taken tries the next. There are as many slices as threads, so one
+  // is always free. Slices start an odd number of cache lines apart, so that two threads on one
+  // core do not use the same sets.
   static int64_t slice_stride(int64_t floats) {
     return ((floats + kLine - 1) / kLine + 1) / 2 * 2 * kLine + kLine;
   }
 
-  // Floats from slice to slice; each begins with a cache line that holds its busy flag.
+  // The distance between slices, in floats. Each begins with a cache line for its busy flag.
   int64_t stride_;
   int64_t count_;
   Workspace<float> memory_;
