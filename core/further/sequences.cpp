@@ -1,4 +1,4 @@
-// Tensors that no training begins with: sequences, the identity, memory of others.
+// Tensors that training does not create: sequences, the identity, and views of the caller's memory.
 #include <algorithm>
 #include <cmath>
 
@@ -20,14 +20,14 @@ static Tensor sequence(const char* operation, int64_t n, std::pair<Scalar, Scala
     check_holds(operation, options.dtype, ends.first);
     check_holds(operation, options.dtype, ends.second);
   }
-  Tensor x = empty({n}, options);  // first: it refuses what does not fit into memory
+  Tensor x = empty({n}, options);  // comes first: throws if the result does not fit into memory
   std::vector<T> values(n);
   for (int64_t i = 0; i < n; ++i) values[i] = value(i);
   copy_(x, tensor(values));
   return x;
 }
 
-__extension__ using Wide = __int128;  // holds sums and products of integers that int64 does not
+__extension__ using Wide = __int128;  // holds sums and products of integers that exceed int64
 
 Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
   const auto lead_there = [&](bool do_lead) {
@@ -39,7 +39,8 @@ Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
     const Wide way = end.to<int64_t>() - first;
     const Wide stride = step.to<int64_t>();
     lead_there(stride != 0 && (way == 0 || (way < 0) == (stride < 0)));
-    const Wide count = (way + stride + (stride > 0 ? -1 : 1)) / stride;  // of steps that have begun
+    const Wide count = (way + stride + (stride > 0 ? -1 : 1)) /
+                       stride;  // the number of steps, including one that is not complete
     const auto n = static_cast<int64_t>(std::min<Wide>(count, INT64_MAX));
     const auto value = [&](int64_t i) { return static_cast<int64_t>(first + i * stride); };
     return sequence<int64_t>("arange", n, {begin, value(n - 1)}, options, value);
@@ -72,7 +73,7 @@ Tensor linspace(Scalar begin, Scalar end, Int64 steps, TensorOptions options) {
   const auto last = end.to<double>();
   const double step = steps > 1 ? (last - first) / static_cast<double>(gaps) : 0;
   return sequence<double>("linspace", steps, {begin, end}, options, [&](int64_t i) {
-    // From the nearer end: both are met.
+    // Counts from the nearer end, so that both ends are exact.
     return 2 * i < steps ? first + static_cast<double>(i) * step
                          : last - static_cast<double>(steps - 1 - i) * step;
   });

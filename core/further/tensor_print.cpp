@@ -6,7 +6,7 @@
 namespace ringgrad {
 namespace {
 
-// Tensors of more elements show the first and last three of each dimension.
+// Larger tensors show the first and last three elements of each dimension.
 constexpr int64_t kAbbreviateAbove = 1000;
 constexpr int64_t kEdge = 3;
 
