@@ -5,7 +5,6 @@
 #include <cstring>
 #include <set>
 #include <span>
-#include <tuple>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/sha256.h"
@@ -58,13 +57,10 @@ void check_data(const std::string& file, const SafetensorsEntry& entry,
 std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& tensors) {
   std::vector<std::pair<SafetensorsEntry, Tensor>> entries;
   for (const auto& [name, tensor] : tensors)
-    entries.push_back(
-        {{.name = name, .dtype = tensor.dtype(), .shape = tensor.shape(), .begin = 0, .end = 0},
-         tensor});
+    entries.push_back({{.name = name, .dtype = tensor.dtype(), .shape = tensor.shape()}, tensor});
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto key = [](const auto& entry) {
-      return std::tuple<size_t, const std::string&>(16 - itemsize(*entry.first.dtype),
-                                                    entry.first.name);
+      return std::pair(16 - itemsize(*entry.first.dtype), entry.first.name);
     };
     return key(a) < key(b);
   });

@@ -16,7 +16,7 @@ struct SafetensorsFile {
   NamedTensors tensors;  // on the CPU, in the order of the file
   std::map<std::string, std::string> metadata;
   // The names of tensors that were left out: ringgrad lacks their dtype (I8, I16, F8_E4M3, …).
-  std::vector<std::string> skipped = {};
+  std::vector<std::string> skipped;
 };
 
 // All of it, or an exception and nothing: IoError where the file cannot be read, DataError naming

@@ -40,8 +40,7 @@ class HeaderReader {
     if (depth_ == 2 || depth_ == 3) fail("a JSON object where ", expected(), " was expected");
     if (++depth_ == 2) {
       in_metadata_ = name_ == kMetadata;
-      if (!in_metadata_)
-        header_.entries.push_back({.name = name_, .dtype = {}, .shape = {}, .begin = 0, .end = 0});
+      if (!in_metadata_) header_.entries.push_back({.name = name_, .dtype = {}, .shape = {}});
       if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
       seen_.clear();
     }

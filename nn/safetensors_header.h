@@ -33,8 +33,8 @@ struct SafetensorsEntry {
   std::optional<DType> dtype;
   Shape shape;
   // bytes, from the beginning of the data
-  uint64_t begin;
-  uint64_t end;
+  uint64_t begin = 0;
+  uint64_t end = 0;
 
   bool operator==(const SafetensorsEntry&) const = default;
 };
