@@ -20,6 +20,7 @@
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/nn/safetensors.h"
 #include "ringgrad/program/bench/cost_model.h"
+#include "ringgrad/program/bench/ddp_advice.h"
 #include "ringgrad/program/bench/ddp_explanation.h"
 #include "ringgrad/program/bench/ddp_report.h"
 #include "ringgrad/program/bench/ddp_row.h"
@@ -174,9 +175,10 @@ void check_options(const BenchDdpOptions& options) {
         options.ranks, cpu_cores());
 }
 
-// Rounds of all rows, in turn, so that a slow minute hits all of them. What ddp_explanation.h
-// explains.
-json measure(const BenchDdpOptions& options) {
+}  // namespace
+
+json measure_rows(const BenchDdpOptions& options) {
+  check_options(options);
   const Device first(options.device);
   double load = 0;
   if (getloadavg(&load, 1) == 1 && load > 0.5)
@@ -226,6 +228,8 @@ json measure(const BenchDdpOptions& options) {
           {"max_difference", compare_results(rows.size() > 2, files)}};
 }
 
+namespace {
+
 void write_json(const fs::path& file, const json& document) {
   const std::string text = document.dump(1) + '\n';
   write_text(file, text);
@@ -234,7 +238,7 @@ void write_json(const fs::path& file, const json& document) {
 // The same, kept in a directory, which is made first: what is found there has cost minutes.
 json measure_into(const fs::path& run, const BenchDdpOptions& options) {
   try {
-    json measured = measure(options);
+    json measured = measure_rows(options);
     write_json(run / "measurements.json", measured);
     return measured;
   } catch (...) {
@@ -261,6 +265,7 @@ json explained(const json& measured, const BenchDdpOptions& options) {
   try {
     json document = explain_rounds(measured);
     predict_rows(document);
+    document["advice"] = advise({document});
     if (!options.predict.empty())
       document["prediction"] = predict_clusters(document, prediction_of(options));
     return document;
@@ -275,7 +280,6 @@ int bench_ddp(const BenchDdpOptions& options) {
   for (const std::string& words : options.buckets)
     if (words != "0") (void)bucket_mb_from(words);
   const bool measures = options.from.empty();
-  if (measures) check_options(options);
   const fs::path run =
       measures ? make_result_directory(options.out, "bench-ddp-" + options.model) : fs::path();
   const json measured = measures ? measure_into(run, options) : read_measurements(options.from);

@@ -58,4 +58,10 @@ inline constexpr int kComparedSteps = 10;
 nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
                            const std::filesystem::path& parameters_file);
 
+// Measures the rows of options.device and options.buckets, each in processes of its own: rounds of
+// all rows, in turn, so that a slow minute hits all of them. The document is what
+// explain_rounds() takes. Throws UsageError for options that are impossible, JobFailed for a row
+// that fails.
+nlohmann::json measure_rows(const BenchDdpOptions& options);
+
 }  // namespace ringgrad::program

@@ -14,6 +14,9 @@
 #include "ringgrad/data/datasets/download.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/distributed/vendor_groups/backend.h"
+#include "ringgrad/program/bench/ddp_advice.h"
+#include "ringgrad/program/bench/ddp_explanation.h"
+#include "ringgrad/program/bench/ddp_row.h"
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/commands/environment_table.h"
 #include "ringgrad/program/console/console.h"
@@ -116,9 +119,29 @@ void report_environment(nlohmann::json& report) {
   }
 }
 
-struct DoctorOptions {};
+// How to train options.model here: `bench ddp` for 2, 4, … ranks, and what the rounds of all of
+// them say.
+int advise_how_to_train(const BenchDdpOptions& wanted) {
+  const Device first(wanted.device);
+  const int most = first.is_cpu() ? cpu_cores() : device_count(first.type) - first.index;
+  std::vector<nlohmann::json> documents;
+  for (BenchDdpOptions o = wanted; o.ranks <= most && o.batch % o.ranks == 0; o.ranks *= 2)
+    documents.push_back(explain_rounds(measure_rows(o)));
+  if (documents.empty())
+    throw UsageError("doctor --advise: a batch of {} on {} cannot be divided by two", wanted.batch,
+                     counted(most, first.is_cpu() ? "core" : "device"));
+  const nlohmann::json advice = advise(documents);
+  for (const std::string& line : wrapped(advice.at("sentence"), line_width())) result(line);
+  print_json(advice);
+  return kOk;
+}
 
-int doctor(const DoctorOptions&) {
+struct DoctorOptions : BenchDdpOptions {
+  bool advise = false;
+};
+
+int doctor(const DoctorOptions& options) {
+  if (options.advise) return advise_how_to_train(options);
   const int native = kernels_with(DeviceType::CPU, Provider::Native);
   const int vendor = kernels_with(DeviceType::CPU, Provider::Vendor);
   const int reference = kernels_with(DeviceType::CPU, Provider::Reference);
@@ -193,7 +216,22 @@ int doctor(const DoctorOptions&) {
   return kOk;
 }
 
-const Command kDoctor(200, "doctor", "What machine and build have, what is off and why", doctor);
+void add_options(CLI::App* app, DoctorOptions& o) {
+  o.buckets = {"0", "auto"};
+  auto* advise = app->add_flag("--advise", o.advise,
+                               "measure instead: one process, DataParallel or DDP, and how");
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return app->add_option(name, value, help)->needs(advise)->capture_default_str();
+  };
+  add("--model", o.model, "as for train");
+  add("--device", o.device, "as for train");
+  add("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
+  add("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
+  add("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
+}
+
+const Command kDoctor(200, "doctor", "What machine and build have, what is off and why", doctor,
+                      add_options);
 
 }  // namespace
 }  // namespace ringgrad::program

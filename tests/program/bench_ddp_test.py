@@ -5,7 +5,7 @@ the literature, and a short run of it leaves what it promises.
     bench_ddp_test.py RINGGRAD
 """
 
-import json, math, pathlib, random, statistics, sys, unittest
+import json, math, os, pathlib, random, statistics, sys, unittest
 
 sys.dont_write_bytecode = True
 
@@ -103,6 +103,34 @@ class BenchDdp(ProgramCase):
             self.assertAlmostEqual(parts[part], ms)
         for part, ms in {"compute": 20.7, "copies": 0, "waiting": 0.2, "exposed": 0.1}.items():
             self.assertAlmostEqual(rows["ddp"]["parts_ms"][part], ms)
+
+    # ---- what to do ----------------------------------------------------------------------------------------------
+
+    def test_the_advice_follows_from_the_rounds(self):
+        fast = [round_of(20 + wobble, 18, 15, 12 + wobble, 20) for wobble in (0, 0.2, 0.1)]
+        slow = [round_of(20 + wobble, 24, 27, 25 + wobble, 20) for wobble in (0, 0.2, 0.1)]
+        near = [round_of(20 + wobble, 24, 27, 20 - wobble, 20) for wobble in (-1, 1, 0)]
+        for rounds, chosen, words in ((fast, ("ddp", 2, "train --parallel ddp --ranks 2"), "DDP with 2 ranks (train --parallel ddp --ranks 2), 1.66×"),
+                                      (slow, ("none", 1, "train --parallel none"), "the best division, DataParallel on 2 devices, is 0.84×"),
+                                      (near, ("none", 1, "train --parallel none"), "cannot tell it from DDP with 2 ranks, 1.00×"),
+                                      (fast[:1], ("none", 1, "train --parallel none"), "one round: no interval")):
+            document, _, text = self.explain(rounds)
+            advice = document["advice"]
+            self.assertEqual((advice["parallel"], advice["ranks"], advice["command"]), chosen)
+            self.assertTrue(advice["low"] <= advice["gain"] <= advice["high"])
+            self.assertEqual(advice["sure"], len(rounds) > 1 and not advice["low"] <= 1 <= advice["high"])
+            self.assertIn(words, " ".join(text.split()))
+
+    def test_doctor_advises(self):
+        words = ("--model", "lenet", "--batch", "8", "--seconds", "0.05", "--rounds", "2")
+        if os.cpu_count() < 2:
+            self.skipTest("one core")
+        advice = json.loads(self.run_program("doctor", "--advise", *words, "--json").stdout)
+        self.assertIn(advice["parallel"], ("none", "dp", "ddp"))
+        self.assertIn("For lenet with a batch of 8 on this machine:", advice["sentence"])
+        self.run_program(*advice["command"].split(), "--data", "digits", "--model", "lenet", "--max-steps", "1")
+        self.assertIn("cannot be divided by two", self.run_program("doctor", "--advise", "--batch", "7", code=2).stderr)
+        self.assertIn("--advise", self.run_program("doctor", "--model", "lenet", code=2).stderr)
 
     # ---- the model ------------------------------------------------------------------------------------------------
 
