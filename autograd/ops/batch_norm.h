@@ -1,12 +1,12 @@
-// Batch norm with its arguments as kernels take them. Private to autograd/ops.
+// Batch norm's arguments in the form that kernels take. Private to autograd/ops.
 #pragma once
 
 #include "ringgrad/autograd/ops/common.h"
 
 namespace ringgrad {
 
-// What batch norm's kernels take: everything per channel in one dtype, and where the statistics
-// are, or will be.
+// The arguments of batch norm's kernels. Everything per channel has one dtype. mean and var hold
+// the statistics, or will hold them.
 struct BatchNormArguments {
   Tensor x;
   Tensor weight;
@@ -26,14 +26,15 @@ struct BatchNormArguments {
   }
 };
 
-// Batch norm and the max pooling behind it in one pass: registered by what has it, else null.
+// Batch norm followed by max pooling in one pass. Null unless a file registers it.
 using BatchNormMaxPool = Tensor (*)(const BatchNormArguments& in,
                                     const kernels::RunningStatistics& running,
                                     const BatchNormOptions& options);
 extern constinit BatchNormMaxPool batch_norm_max_pool;
 
-// Batch norm once more, in a wider range, where a variance has left that of the dtype; undefined
-// where none has. Registered likewise. Without it such a channel's result is its bias.
+// Runs batch norm again in a wider range if a variance has left the dtype's range; returns an
+// undefined tensor if none has. Null unless a file registers it. Without it such a channel's result
+// is its bias.
 using BatchNormInRange = Tensor (*)(const BatchNormArguments& in, const Tensor& x,
                                     const Tensor& weight, const Tensor& bias,
                                     const Tensor& running_mean, const Tensor& running_var,

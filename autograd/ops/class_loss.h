@@ -8,7 +8,7 @@
 
 namespace ringgrad {
 
-// The loss of rows, reduced, and what backward needs to turn d(result) into d(result)/d(loss[n]).
+// The reduced loss of rows, and what backward needs to turn d(result) into d(result)/d(loss[n]).
 // Nothing here waits for the device: the sum of the weights stays there.
 struct ReducedRows {
   Tensor result;
@@ -23,7 +23,7 @@ struct ReducedRows {
   }
 };
 
-// d(result)/d(loss[n]) for each row. `weight_sum` is what a mean divides by, else undefined.
+// Returns d(result)/d(loss[n]) for each row. `weight_sum` is the divisor of a mean, else undefined.
 Tensor row_scale(const Tensor& dy, const Tensor& weight_sum, int64_t rows);
 
 // Calls loss_of_rows on [N, C] logits and [N] targets, whatever the number of dimensions.
@@ -32,7 +32,7 @@ using LossOfRows =
 Tensor over_class_rows(const char* operation, const Tensor& x, const Tensor& target,
                        const ClassLossOptions& options, const LossOfRows& loss_of_rows);
 
-// cross_entropy() for a floating target, in programs that have it (autograd/composed/losses.cpp).
+// cross_entropy() for a floating target, if the program contains it (autograd/composed/losses.cpp).
 inline Tensor (*cross_entropy_of_probabilities)(const Tensor& x, const Tensor& target,
                                                 const ClassLossOptions& options) = nullptr;
 

@@ -11,7 +11,7 @@
 namespace ringgrad {
 namespace {
 
-// So that no product of two overflows.
+// Sizes are limited so that the product of two does not overflow.
 constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -109,9 +109,9 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
         const Tensor dy = to_layout(dy_, layout);
         Tensor dx;
         Tensor dw;
-        if (w) {  // not for the first layer, whose input wants no gradient
+        if (w) {  // undefined for the first layer, whose input needs no gradient
           dx = empty(x_shape, dy.options());
-          w.get();  // which throws where it has been modified since
+          w.get();  // throws if it was modified since
           kernels::conv2d_backward_input(dx, dy, filters, take_waiting_gradient(0, dx), options);
           dx = to_layout(dx, x_layout);
         }

@@ -1,4 +1,4 @@
-// What convolutions share with their transposes. Private to autograd/ops.
+// Code that convolutions share with transposed ones. Private to autograd/ops.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
@@ -6,15 +6,17 @@
 
 namespace ringgrad {
 
-// `image` and `kernel` are the sizes of x and w [N, C, H, W].
+// `image` and `kernel` are the shapes of x and w [N, C, H, W].
 void check_conv_geometry(const char* operation, const Shape& image, const Shape& kernel,
                          Pair stride, Pair padding, Pair dilation, int64_t groups);
 
-// x [N, C, H, W], w [K, C/groups, R, S], b [channels] or undefined: kinds and dimensions.
+// Checks the dtypes, devices and dimensions of x [N, C, H, W], w [K, C/groups, R, S] and b
+// [channels] or undefined.
 void check_conv_operands(const char* operation, const Tensor& x, const Tensor& w, const Tensor& b,
                          int64_t channels);
 
-// A number for each channel of their memory, that of channel k at place k.
+// Returns an array with one number for each channel in the images' memory; channel k is at position
+// k.
 Tensor for_channels(const Tensor& images, DType dtype);
 
 // Sums dy [N, K, P, Q] over all but the channels. The result [K] has dy's dtype, or a wider one.

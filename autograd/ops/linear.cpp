@@ -5,7 +5,7 @@
 namespace ringgrad {
 namespace {
 
-// A 2-D matrix as a batch of B times the same one (stride 0); a 3-D tensor as it is.
+// Returns a 2-D matrix as a batch of B times the same one (stride 0), and a 3-D tensor unchanged.
 Tensor as_batch(const Tensor& x, int64_t batch) {
   return broadcast_view(x, {batch, x.size(-2), x.size(-1)});
 }
@@ -36,9 +36,9 @@ Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias) {
 
 namespace {
 
-// The gradients of y = x · wᵀ + b for dy [N, out]: dx, dw and db, each undefined where it is not
-// wanted. dx needs w, and dw needs x: each of the two is saved only where the other's gradient is
-// wanted.
+// The gradients of y = x · wᵀ + b for dy [N, out]: dx, dw and db, each undefined if it is not
+// needed. dx needs w, and dw needs x. Each of the two is saved only if the other's gradient is
+// needed.
 Gradients linear_backward(const Tensor& dy, const SavedTensor& x, const SavedTensor& w,
                           bool wants_db) {
   const Tensor dx = w ? matrix_product(dy, w.get()) : Tensor();

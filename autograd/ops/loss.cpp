@@ -30,8 +30,8 @@ void check_class_loss(const char* operation, const Tensor& x, const Tensor& targ
   }
 }
 
-// On the CPU the targets can be looked at; on CUDA that would stall the device, and a bad one makes
-// the loss NaN.
+// The targets are checked only on the CPU. On CUDA the check would stall the device; a bad target
+// makes the loss NaN there.
 void check_targets(const char* operation, const Tensor& target, int64_t classes,
                    int64_t ignore_index) {
   if (!target.device().is_cpu()) return;

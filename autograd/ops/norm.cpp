@@ -14,7 +14,7 @@ constinit BatchNormInRange batch_norm_in_range = nullptr;
 
 namespace {
 
-// A per-channel argument: [C], one of the dtypes, on x's device. Undefined is fine.
+// Checks a per-channel argument: [C], one of the dtypes, on x's device. It may be undefined.
 void check_per_channel(const char* operation, const char* argument, const Tensor& x,
                        const Tensor& value, bool running) {
   if (!value) return;
@@ -77,16 +77,15 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
   return {running_mean, running_var, options.batches, options.momentum};
 }
 
-// Note [Why batch norm is a pass of its own]
-// Tried: CPU convolutions that normalise and rectify what they read, and sum what they write, at no
-// cost that could be measured. A node "convolution of a normalised input" would use them where no
-// residual is added: y would never be written, and memory be crossed six times instead of eight.
-// But batch norm is 14 % of a step of ResNet-20 (less in larger networks), and half of its bytes
-// belong to layers with a residual: about 3 % of a step. Every network would have to be written in
-// terms of the pair, and y would not exist for hooks, `graph` or whoever looks at it. Nor do sums
-// alone pay that a convolution keeps beside its output: ResNet-20 gains 2 % in float32, nothing in
-// bfloat16, ResNet-18 1 %. What follows batch norm pixel by pixel (a residual, ReLU) or window by
-// window (max pooling) is another matter.
+// Note [Why batch norm is a pass of its own] This was tried: CPU convolutions that normalise and
+// rectify their input and sum their output, at no measurable cost. A node "convolution of a
+// normalised input" would use them if no residual is added: y would never be written, and memory
+// would be crossed six times instead of eight. But batch norm is 14 % of a step of ResNet-20 (less
+// in larger networks), and half of its bytes belong to layers with a residual. So the gain is about
+// 3 % of a step. Every network would have to be written in terms of the pair, and y would not exist
+// for hooks or `graph`. If a convolution only keeps the sums beside its output, ResNet-20 gains 2 %
+// in float32 and nothing in bfloat16, and ResNet-18 1 %. Fusing what follows batch norm does pay:
+// pixel by pixel (a residual, ReLU) or window by window (max pooling).
 const char* fused_into(const BatchNormOptions& options) {
   if (options.max_pool)
     return options.activation == Activation::Relu ? "+ relu + max_pool" : "+ max_pool";
@@ -106,7 +105,7 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     return max_pool2d(batch_norm(x_, weight_, bias_, running_mean, running_var, unpooled),
                       {.kernel = options.max_pool});
   }
-  if (x_.numel() == 0)  // the running statistics stay as they are
+  if (x_.numel() == 0)  // the running statistics do not change
     return normalized_nothing("batch_norm", {x_, weight_, bias_, options.residual});
   const int64_t channels = x_.size(1);
   const int64_t count = x_.numel() / channels;

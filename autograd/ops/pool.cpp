@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-// Checks x and the window, and gives the options with their stride and the shape of y.
+// Checks x and the window, sets the stride in the options, and returns the shape of y.
 Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& options) {
   check_floating(operation, x);
   check_dim(operation, "the input", x, 4);

@@ -8,9 +8,9 @@
 namespace ringgrad {
 namespace {
 
-// The strides that show x's elements, in row-major order, with `shape`; nothing where no strides
-// can. Dimensions of x that can be walked as one form a chunk, and each chunk must be the product
-// of consecutive new sizes.
+// Returns the strides that give x's elements, in row-major order, the new shape, or nothing if no
+// strides can. Dimensions of x that can be walked as one form a chunk, and each chunk must be the
+// product of consecutive new sizes.
 std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) {
   if (x.numel() == 0 || x.dim() == 0) return contiguous_strides(shape);
   Strides strides = shape;
@@ -34,7 +34,7 @@ std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) 
   return strides;
 }
 
-// `shape` with its -1 replaced by what is left of x's elements.
+// Returns `shape` with its -1 replaced by the size that x's number of elements requires.
 Shape resolve_shape(const Tensor& x, Shape shape) {
   int64_t known = 1;
   int unknown = -1;
@@ -43,7 +43,7 @@ Shape resolve_shape(const Tensor& x, Shape shape) {
              " has negative sizes, expected at most one -1 (what is left)");
     if (shape[d] < 0)
       unknown = d;
-    else  // a product that wraps around must not pass for x's number of elements
+    else  // a product that wraps must not equal x's number of elements
       CHECK_AS(ShapeError, !__builtin_mul_overflow(known, shape[d], &known), "reshape: shape ",
                shape, " has too many elements");
   }
@@ -150,7 +150,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
            " widths for shape ", x.shape(),
            ", expected a pair (before, after) for each of at most ", x.dim(), " dimensions");
   Shape shape = x.shape();
-  Shape common = shape;  // what y has, and what both have
+  Shape common = shape;  // the shape of y, and of the part that both have
   for (int i = 0; i < pairs; ++i)
     for (const int64_t width : {widths[2 * i], widths[2 * i + 1]}) {
       const int d = x.dim() - 1 - i;
@@ -160,7 +160,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
                widths[2 * i + 1], " behind in dimension ", d, ", expected 0 to ", INT64_MAX,
                " in all, and to remove no more than there are");
     }
-  // The common part of y, or with sign -1 of x.
+  // Returns the common part of y, or with sign -1 of x.
   const auto part = [common, widths, pairs](Tensor t, int sign) {
     for (int i = 0; i < pairs; ++i)
       t = part_of(t, t.dim() - 1 - i, std::max<int64_t>(sign * widths[2 * i], 0),

@@ -8,7 +8,7 @@
 
 namespace ringgrad {
 
-// Of functions that multiply by a number: 0 · inf is no zero.
+// For functions that multiply by a number: 0 · ∞ is not zero, so the padding could change.
 static Takes takes(double factor) {
   return std::isfinite(static_cast<float>(factor)) ? Takes::AnyLayout : Takes::Strided;
 }
@@ -59,7 +59,7 @@ namespace {
 using Forward = Kernel<void(const Tensor& y, const Tensor& x)>;
 using Backward = Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& y)>;
 
-// x [..., C] contiguous, seen as [N, C].
+// Returns x [..., C] contiguous as [N, C].
 Tensor rows(const Tensor& x) {
   const Shape shape = {x.numel() / x.size(-1), x.size(-1)};
   return x.as_strided(shape, contiguous_strides(shape), x.storage_offset());
@@ -98,7 +98,7 @@ Tensor dropout(const Tensor& x_, Real p, Flag training) {
   check_floating("dropout", x_);
   CHECK(p >= 0 && p <= 1, "dropout: the probability is ", p, ", expected a number in [0, 1]");
   if (!training || p == 0) return x_;
-  // Element i's number belongs to row-major index i, whatever the order in memory.
+  // The random number of element i belongs to row-major index i, whatever the order in memory.
   const Tensor x = strided_contiguous(x_);
   Tensor y = empty_like(x);
   const Tensor state = default_generator(x.device()).draw(x.numel());

@@ -9,7 +9,7 @@
 namespace ringgrad {
 namespace {
 
-// An integer tensor and a number that is none would give a truncated result.
+// Throws for an integer tensor with a fractional number, whose result would be truncated.
 void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_defined(operation, x);
   CHECK_AS(DTypeError, is_floating(x.dtype()) || c.is_whole(), operation, ": the tensor is ",
@@ -18,8 +18,8 @@ void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_holds(operation, x.dtype(), c);
 }
 
-// Returns c as a tensor [] and refuses a number that the dtype cannot hold: a wrapped one would be
-// larger or smaller.
+// Returns c as a tensor []. Throws if the dtype cannot hold the number, because a wrapped one would
+// be larger or smaller.
 Tensor exact_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_scalar(operation, x, c);
   CHECK_AS(DTypeError, holds_exactly(x.dtype(), c), operation, ": the tensor is ", x.dtype(),
@@ -27,8 +27,7 @@ Tensor exact_scalar(const char* operation, const Tensor& x, Scalar c) {
   return scalar(c, {x.dtype(), x.device()});
 }
 
-// Returns -c as x's dtype has it: among integers, INT64_MIN is its own negative, because integers
-// wrap.
+// Returns -c in x's dtype. Integers wrap, so INT64_MIN is its own negative.
 Scalar negative(const Tensor& x, Scalar c) {
   const bool is_least = c.is_integer() && c.to<int64_t>() == INT64_MIN;
   if (is_least && !is_floating(x.dtype())) return c;
@@ -44,8 +43,8 @@ Tensor divisor_gradient(const Tensor& dy, const Tensor& a, const Tensor& b) {
   return db;
 }
 
-// The two operands of a binary operation, seen with their common shape and in a common layout, and
-// a fresh output.
+// The two operands of a binary operation, broadcast to their common shape and in a common layout,
+// and a new output.
 struct Broadcast {
   Tensor a;
   Tensor b;
@@ -53,8 +52,8 @@ struct Broadcast {
   Shape a_shape;
   Shape b_shape;
 
-  // Sums and products take the channel-blocked layout, whose padding stays zero under them; a
-  // quotient's would not.
+  // Sums and products accept the channel-blocked layout, because they keep its padding zero. A
+  // quotient would not.
   Broadcast(const char* operation, const Tensor& a_, const Tensor& b_,
             Takes takes = Takes::AnyLayout) {
     check_same_kind(operation, a_, b_);
@@ -182,10 +181,10 @@ Tensor sub(const Tensor& x, Scalar c) {
 Tensor mul(const Tensor& x_, Scalar c) {
   OpScope scope("mul");
   check_scalar("mul", x_, c);
-  // 0 · inf is no zero for the padding.
+  // 0 · ∞ is NaN, so the padding would not stay zero.
   const Tensor x = std::isfinite(c.to<float>()) ? x_ : strided(x_);
   Tensor y = empty_like(x);
-  kernels::affine(y, x, c, -0.0);  // 0 would make a sum of +0 out of a product of -0
+  kernels::affine(y, x, c, -0.0);  // adding 0 instead would turn -0 into +0
   return differentiable("mul", {x}, y, [c](const Tensor& dy) -> Gradients { return {mul(dy, c)}; });
 }
 
@@ -202,7 +201,7 @@ Tensor div(const Tensor& x, Scalar c) {
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }
 
-// Multiplies repeated squares of x. The result wraps as x · x · … does.
+// Multiplies repeated squares of x. The result wraps just as x · x · … does.
 static Tensor integer_power(const Tensor& x, Scalar c) {
   check_scalar("pow", x, c);
   if (x.dtype() == DType::Bool)
@@ -256,7 +255,7 @@ Tensor abs(const Tensor& x) {
 Tensor operator/(Scalar c, const Tensor& x) {
   check_defined("div", x);
   const DType dtype = is_floating(x.dtype()) ? x.dtype() : DType::Float32;
-  const Tensor wide = to(x, accumulator_dtype(dtype));  // so that 16 bits are rounded once
+  const Tensor wide = to(x, accumulator_dtype(dtype));  // 16-bit results are rounded once
   return to(div(scalar_like(wide, c), wide), dtype);
 }
 Tensor clamp(const Tensor& x, std::optional<Scalar> lower, std::optional<Scalar> upper) {
@@ -276,7 +275,7 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> lower, std::optional<Scalar>
                      low.to<double>(), high.to<double>());
 }
 
-// A step function, whose slope is 0 wherever it has one.
+// A step function: its slope is 0 wherever it is defined.
 static Tensor stepped(const char* name, const Tensor& x,
                       const Kernel<void(const Tensor& y, const Tensor& x)>& kernel) {
   OpScope scope(name);

@@ -6,15 +6,16 @@
 
 namespace ringgrad {
 
-// With max pooling. Backward's sums need x only where it was a maximum: `winners` is a window's
-// share of x.
+// With max pooling. The sums of backward need x only at the maxima: `winners` has one element for
+// each window.
 static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningStatistics& running,
                           const BatchNormOptions& options) {
   const auto& [x, weight, bias, mean, var] = in;
   const bool relu = options.activation == Activation::Relu;
   const double eps = options.eps;
   const int64_t window = options.max_pool;
-  // The gradient's sums are divided by it: in evaluation mean and var are constants.
+  // The divisor of the gradient's sums. In evaluation mean and var are constants, so it is
+  // infinite.
   double count = INFINITY;
   if (options.training) {
     count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));

@@ -1,4 +1,4 @@
-// Batch norm of numbers whose variance the dtype does not hold, although the results need not be
+// Batch norm of numbers whose variance does not fit the dtype, although the results need not be
 // large.
 #include <cmath>
 
@@ -8,8 +8,8 @@
 namespace ringgrad {
 namespace {
 
-// Returns true if a variance leaves the dtype's range, or a weight divided by a deviation, although
-// the results need not. On the CPU alone, where looking costs nothing.
+// Returns true if a variance, or a weight divided by a deviation, leaves the dtype's range,
+// although the results need not. It checks only on the CPU, where looking costs nothing.
 template <class A>
 bool leaves_range(const BatchNormArguments& in, const BatchNormOptions& options) {
   for (int64_t c = 0; c < in.var.numel(); ++c) {
@@ -27,8 +27,8 @@ bool leaves_range(const BatchNormArguments& in, const BatchNormOptions& options)
                                           : leaves_range<double>(in, options);
 }
 
-// Beyond float64 there is no wider dtype. A power of two brings each channel whose variance is
-// infinite back into the range, where eps is no part of the deviation any more.
+// float64 has no wider dtype. So a power of two brings each channel of infinite variance back into
+// range; eps no longer affects the deviation there.
 Tensor scaled(const BatchNormArguments& in, const BatchNormOptions& options) {
   const Shape& shape = in.x.shape();
   const Dims dims = {0, 2};
@@ -46,7 +46,7 @@ Tensor scaled(const BatchNormArguments& in, const BatchNormOptions& options) {
   return options.max_pool ? max_pool2d(y, {.kernel = options.max_pool}) : y;
 }
 
-// Leaves the running statistics as they are.
+// Does not change the running statistics.
 Tensor in_range(const BatchNormArguments& in, const Tensor& x, const Tensor& weight,
                 const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
                 BatchNormOptions options) {

@@ -1,4 +1,4 @@
-// Comparisons, and what is done with the masks that they give.
+// Comparisons, and operations on the resulting masks.
 #include "ringgrad/autograd/ops.h"
 
 #include "ringgrad/autograd/ops/common.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Comparison = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
 
-// Without history: nothing here has a slope.
+// No history is needed, because nothing here has a slope.
 Tensor seen_as(const Tensor& x, const Shape& shape) {
   return broadcast_view(x.is_channel_blocked() ? as_contiguous(x) : x, shape);
 }

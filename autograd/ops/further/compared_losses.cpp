@@ -11,7 +11,7 @@
 namespace ringgrad {
 namespace {
 
-// scale Σ x², in one look at x. Its gradient is 2 scale x.
+// scale Σ x², in one pass over x. Its gradient is 2 scale x.
 Tensor sum_of_squares(const Tensor& x_, double scale) {
   const Tensor x = strided_contiguous(x_);
   const Tensor total = empty({}, {accumulator_dtype(x.dtype()), x.device()});
@@ -28,7 +28,7 @@ Tensor sum_of_squares(const Tensor& x_, double scale) {
 struct Compared {
   Tensor x;
   Tensor target;
-  DType result;  // of the loss
+  DType result;  // the loss's dtype
 
   Compared(const char* operation, const Tensor& x_, const Tensor& target_)
       : x(autocast_loss(x_)), target(autocast_loss(target_)) {

@@ -60,7 +60,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   const int64_t columns = conv.out_w(width, w_.size(3));
   const int64_t more_h = rows - x_.size(2);
   const int64_t more_w = columns - x_.size(3);
-  // An output padding of a stride or more: rows of x that are not there, as zeros.
+  // If the output padding is a stride or more, x is extended by rows of zeros.
   if (more_h > 0 || more_w > 0) {
     ConvTranspose2dOptions rest = options;
     rest.output_padding = {extra_h - more_h * options.stride.h,
@@ -89,7 +89,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   const Tensor b = b_ ? strided_contiguous(b_) : b_;
   Tensor y = empty(output, {x.dtype(), x.device(), layout});
   kernels::conv2d_backward_input(y, x, w, b ? images_of(b.detach(), y) : Tensor(), conv);
-  // Mostly zeros.
+  // Channel blocks would be mostly zeros.
   if (y.is_channel_blocked() && y.size(1) < kChannelBlock) y = to_layout(y, Layout::Strided);
   return differentiable(
       "conv_transpose2d", {x, w, b}, y,

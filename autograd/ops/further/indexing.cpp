@@ -10,7 +10,8 @@
 namespace ringgrad {
 namespace {
 
-// int64, on x's device, and within [0, size) where the host can look without waiting for a device.
+// Checks that the index is int64, on x's device, and, if the host can look without waiting, within
+// [0, size).
 void check_index(const char* operation, const Tensor& index, int64_t size) {
   check_defined(operation, index);
   CHECK_AS(DTypeError, index.dtype() == DType::Int64, operation, ": the index has dtype ",
@@ -19,7 +20,7 @@ void check_index(const char* operation, const Tensor& index, int64_t size) {
   const Tensor values = as_contiguous(index);
   const int64_t* value = values.data<int64_t>();
   const int64_t n = values.numel();
-  // Its sign says whether one is, which a loop without jumps finds.
+  // Its sign tells whether an index is outside; computing it takes a loop without branches.
   std::atomic<uint64_t> outside = 0;
   parallel_for(current_stream(index.device()), n, 32768, [&](int64_t begin, int64_t end) {
     uint64_t here = 0;
@@ -41,7 +42,7 @@ void check_devices(const char* operation, const Tensor& x, const Tensor& index) 
            ", the index on ", index.device(), ", expected one device; move with to(x, device)");
 }
 
-// That the index names elements of x along `dim`, which is returned without its sign.
+// Checks that the index selects elements of x along `dim`. Returns dim as a non-negative number.
 int check_elements(const char* operation, const Tensor& x, int dim, const Tensor& index) {
   check_devices(operation, x, index);
   dim = normalize_dim(operation, dim, x.dim());
@@ -195,7 +196,7 @@ Tensor nonzero(const Tensor& mask) {
   const Tensor places =
       empty({std::count(chosen, chosen + n, true), dims}, {.dtype = DType::Int64});
   int64_t* to = places.data<int64_t>();
-  constexpr int64_t kPiece = 1024;  // of a row, whose places are found without jumps
+  constexpr int64_t kPiece = 1024;  // elements of a row whose positions are found without branches
   int64_t in_row[kPiece + 1];
   Shape at = mask.shape();
   std::fill(at.begin(), at.end(), 0);

@@ -6,20 +6,20 @@
 namespace ringgrad {
 namespace {
 
-// [B, M, N] → [M, B N]: the batches side by side, so that a sum over them is part of one product,
-// and rounded once.
+// [B, M, N] → [M, B N]: places the batches side by side, so that a sum over them is part of one
+// product and rounded once.
 Tensor side_by_side(const Tensor& x) {
   return reshape(permute(x, {1, 0, 2}), {x.size(1), x.size(0) * x.size(2)});
 }
 
-// What stands before the matrices of both, broadcast; undefined dimensions count as 1.
+// Multiplies batches of matrices, whose leading dimensions are broadcast.
 Tensor of_batches(const Tensor& a, const Tensor& b) {
   const auto outer = [](const Tensor& x) {
     return Shape(std::span(x.shape().begin(), static_cast<size_t>(x.dim() - 2)));
   };
   Shape batch = broadcast_shapes("matmul", outer(a), outer(b));
   const int64_t count = batch.numel();
-  // One matrix is not repeated.
+  // A single matrix is not repeated.
   const auto matrices = [&](const Tensor& x) {
     const int64_t rows = x.size(-2);
     const int64_t columns = x.size(-1);
@@ -54,7 +54,7 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
            ", b is ", b_.shape(), ", expected a.size(-1) == b.size(-2)");
   const bool is_broadcast = a_.dim() == 3 && b_.dim() == 3 && a_.size(0) != b_.size(0);
   if (a_.dim() > 3 || b_.dim() > 3 || is_broadcast) return of_batches(a_, b_);
-  // One product of B·M rows, and its gradients need no sum over the batch.
+  // This is one product of B·M rows, and its gradients need no sum over the batch.
   if (a_.dim() == 3 && b_.dim() == 2)
     return reshape(matmul(flatten(a_, 0, 1), b_), {a_.size(0), a_.size(1), b_.size(1)});
 

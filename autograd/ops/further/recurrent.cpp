@@ -9,7 +9,7 @@
 namespace ringgrad {
 namespace {
 
-// Step t of x [T, …], contiguous, without history.
+// Returns step t of x [T, …], contiguous, without history.
 Tensor at_step(const Tensor& x, int64_t t) {
   Shape shape = x.shape();
   shape.erase(0);
@@ -21,7 +21,7 @@ struct Steps {
   int64_t count = 0;
   bool reverse = false;
 
-  // f(t, the place of the state before step t, and of the one behind it).
+  // Calls f(t, position of the state before step t, position of the state after it).
   template <class F>
   void forward(const F& f) const {
     for (int64_t i = 0; i < count; ++i) visit(i, f);
@@ -30,7 +30,7 @@ struct Steps {
   void backward(const F& f) const {
     for (int64_t i = count - 1; i >= 0; --i) visit(i, f);
   }
-  // Of an array with a place for the state before and behind each step.
+  // These select from an array that has a position for each state before and after a step.
   Tensor behind(const Tensor& all) const { return part_of(all, 0, reverse ? 0 : 1, count); }
   Tensor before(const Tensor& all) const { return part_of(all, 0, reverse ? 1 : 0, count); }
   int64_t first() const { return reverse ? count : 0; }
@@ -71,7 +71,7 @@ struct Layer {
              weight.device(), ", the input on ", x.device(), ", expected one device");
   }
 
-  // A state at first.
+  // Returns the given initial state, or zeros.
   Tensor state(const char* name, const Tensor& given) const {
     if (!given) return zeros({samples, size}, {x.dtype(), x.device()});
     CHECK_AS(ShapeError, given.shape() == Shape({samples, size}), name, ": the state has shape ",
@@ -81,7 +81,7 @@ struct Layer {
     return own;
   }
 
-  // An array with a place for the state before and behind each step.
+  // Allocates an array that has a position for each state before and after a step.
   Tensor states(const Tensor& first) const {
     const Tensor all = empty({steps.count + 1, samples, size}, {x.dtype(), x.device()});
     kernels::copy(at_step(all, steps.first()), first.detach());
@@ -92,7 +92,7 @@ struct Layer {
   }
 };
 
-// Σ over steps and samples of dᵀ before: the gradient of the weight.
+// The gradient of the weight: Σ over steps and samples of dᵀ before.
 Tensor weight_gradient(const Tensor& d, const Tensor& before) {
   const int64_t rows = d.size(0) * d.size(1);
   const Shape left = {rows, d.size(2)};
@@ -102,7 +102,7 @@ Tensor weight_gradient(const Tensor& d, const Tensor& before) {
       before.as_strided(right, contiguous_strides(right), before.storage_offset()));
 }
 
-// dh of a step: what y's gradient brings to it and what comes from the step behind.
+// Returns dh of a step: the sum of y's gradient and of what comes from the following step.
 Tensor arriving(const Tensor& dy, int64_t t, const Tensor& from_behind) {
   if (!dy) return from_behind;
   const Tensor sum = empty_like(from_behind);
@@ -110,7 +110,7 @@ Tensor arriving(const Tensor& dy, int64_t t, const Tensor& from_behind) {
   return sum;
 }
 
-// The gradient of an output, contiguous; undefined where the loss does not depend on it.
+// Returns the gradient of an output, contiguous, or undefined if the loss does not depend on it.
 Tensor contiguous_gradient(const Tensor& dy) { return dy ? strided_contiguous(dy) : dy; }
 Tensor gradient_or_zero(const Tensor& dy, const Tensor& like) {
   return dy ? strided_contiguous(dy) : zeros_like(like);

@@ -86,7 +86,7 @@ Tensor mean(const Tensor& x, const Dims& dims, Flag keepdim) {
   OpScope scope("mean");
   check_floating("mean", x);
   const Reduced reduced("mean", x.shape(), dims);
-  // 0 · ∞ = NaN when empty.
+  // An empty mean is 0 · ∞ = NaN.
   return scaled_sum("mean", x, reduced, 1.0 / static_cast<double>(reduced.count), keepdim);
 }
 

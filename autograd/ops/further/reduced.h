@@ -14,11 +14,11 @@ inline int reduced_dim(const char* operation, int d, int dim) {
   return normalize_dim(operation, d, std::max(dim, 1));
 }
 
-// x's shape with the reduced dimensions of size 1, and without them.
+// x's shape with the reduced dimensions at size 1, and without them.
 struct Reduced {
   Shape kept;
   Shape dropped;
-  int64_t count = 1;  // elements that become one
+  int64_t count = 1;  // elements that are reduced to one
 
   Reduced(const char* operation, const Shape& shape, const Dims& dims) : kept(shape) {
     std::array<bool, kMaxDims> reduced{};

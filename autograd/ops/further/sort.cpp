@@ -1,4 +1,4 @@
-// Along one dimension: running sums, and the order of the elements.
+// Running sums and the sorted order along one dimension.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
@@ -26,7 +26,7 @@ Tensor cumsum(const Tensor& x, Int dim) {
   return running_sum(x, normalize_dim("cumsum", dim, x.dim()), false);
 }
 
-// Where the first k along a dimension are.
+// Returns the positions of the first k elements in sorted order along a dimension.
 static Tensor first_in_order(const Tensor& x_, int64_t k, int dim, bool descending) {
   const Tensor x = as_contiguous(x_);
   Shape shape = x.shape();

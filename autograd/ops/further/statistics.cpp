@@ -1,4 +1,4 @@
-// Reductions that are no sum and no extreme: variance, standard deviation, norms, log Σ e^x.
+// Reductions other than sums and extremes: variance, standard deviation, norms, log Σ e^x.
 #include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
@@ -71,8 +71,8 @@ Tensor var(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   const Deviations of(x, reduced);
   Tensor y = mul(of.squares, 1 / std::max(freedom, 0.0));
   if (of.scale) y = div(div(y, of.scale), of.scale);
-  // Where no freedom is left the value is infinite, or 0/0; the slope is PyTorch's, which differs
-  // over given dimensions.
+  // Without degrees of freedom the value is infinite, or 0/0. The slope is PyTorch's, which differs
+  // if dimensions are given.
   const bool of_all_without = dims.empty() && freedom <= 0;
   return differentiable("var", {x}, finished(y, reduced, keepdim, x.dtype()),
                         [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
@@ -96,7 +96,7 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   const Deviations of(x, reduced);
   const Tensor scaled_y = sqrt(mul(of.squares, 1 / std::max(freedom, 0.0)));
   const Tensor y = of.scale ? div(scaled_y, of.scale) : scaled_y;
-  const bool of_all_without = dims.empty() && freedom <= 0;  // as var()
+  const bool of_all_without = dims.empty() && freedom <= 0;  // as in var()
   return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
                         [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
                           if (of_all_without) return {full_like(x.get(), NAN)};
@@ -107,7 +107,8 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
                         });
 }
 
-// Equals share the gradient, as in PyTorch (of max() along a dimension the first has all of it).
+// Equal elements share the gradient, as in PyTorch (max() along a dimension gives all of it to the
+// first).
 static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool keepdim) {
   const Tensor largest = clone(largest_of(abs(x.detach()), reduced));
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;

@@ -1,4 +1,4 @@
-// Views in another order of dimensions or of a part, and what is joined of several tensors.
+// Views in another order of dimensions or of a part, and joins of several tensors.
 #include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ Tensor expand(const Tensor& x_, const Shape& wanted) {
     CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, shape[d], &elements), "expand: shape ",
              wanted, " has too many elements");
   }
-  // detach(): expanding to its own shape gives a tensor of its own as well
+  // detach() makes a separate tensor even if the shape does not change
   return differentiable(
       "expand", {x}, broadcast_view(x, shape).detach(),
       [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
@@ -82,14 +82,14 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
   OpScope scope("cat");
   CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
   for (const Tensor& x : all) check_defined("cat", x);
-  // An empty tensor of shape [0] may stand in the list, whatever is joined to it.
+  // The list may contain empty tensors of shape [0], whatever the other shapes.
   const auto is_nothing = [](const Tensor& x) { return x.shape() == Shape{0}; };
   const auto found = std::find_if_not(all.begin(), all.end(), is_nothing);
   const Tensor& first = found == all.end() ? all[0] : *found;
   dim = normalize_dim("cat", dim, first.dim());
   Shape shape = first.shape();
   shape[dim] = 0;
-  bool blocked = dim == 1;  // all of them, each but the last with blocks that are full
+  bool blocked = dim == 1;  // true if all are blocked, and all but the last have full blocks
   for (const Tensor& x : all) {
     if (is_nothing(x)) continue;
     blocked = blocked && x.is_channel_blocked() && shape[1] % kChannelBlock == 0;
@@ -106,7 +106,7 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
   };
   const Layout layout = blocked ? Layout::ChannelBlocked : Layout::Strided;
   Tensor y = empty(shape, {first.dtype(), first.device(), layout});
-  Gradients of_nothing;  // by input: the gradient of one that is nothing
+  Gradients of_nothing;  // by input: the gradient of an empty one
   std::vector<int64_t> lengths;
   int64_t begin = 0;
   for (const Tensor& x : all) {
