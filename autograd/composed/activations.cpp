@@ -1,4 +1,4 @@
-// Nonlinearities that are made of others.
+// Nonlinearities composed of other operations.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
@@ -39,7 +39,8 @@ Tensor glu(const Tensor& x, Int dim) {
 Tensor gumbel_softmax(const Tensor& x, Real tau, Flag hard, Int dim) {
   check_floating("gumbel_softmax", x);
   CHECK(tau > 0, "gumbel_softmax: tau is ", tau, ", expected a number above 0");
-  // -log of a number that is exponentially distributed. 1 - u is never 0; its logarithm may be.
+  // Gumbel noise is -log of an exponentially distributed number. 1 - u is never 0, but its
+  // logarithm may be.
   const Tensor waits = neg(log1p(neg(rand(x.shape(), {DType::Float64, x.device()}))));
   const Tensor noise = to(neg(log(clamp_min(waits, 1e-300))), x.dtype());
   const Tensor soft = softmax(mul(add(x, noise), 1 / tau), dim);

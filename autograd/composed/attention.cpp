@@ -1,4 +1,4 @@
-// Attention: products of matrices around a softmax.
+// Attention: matrix products around a softmax.
 #include <cmath>
 
 #include "ringgrad/autograd/ops.h"

@@ -1,4 +1,5 @@
-// Borders that continue what they surround, and windows: elements picked along a dimension.
+// Padding that continues an image beyond its border, and windows. Both pick elements along a
+// dimension.
 #include <algorithm>
 #include <cmath>
 
@@ -9,14 +10,15 @@
 namespace ringgrad {
 namespace {
 
-// The place in 0 … n - 1 that stands at place i of an endless row.
+// Returns the index in 0 … n - 1 that appears at position i of the row continued without end.
 int64_t place_inside(int64_t i, int64_t n, PadMode mode) {
   if (mode == PadMode::Replicate) return std::clamp<int64_t>(i, 0, n - 1);
   if (mode == PadMode::Circular) return (i % n + n) % n;
   return i < 0 ? -i : i >= n ? 2 * (n - 1) - i : i;
 }
 
-// x [..., n, ...] at [..., count, size, ...]: element j of window i is at i stride + j dilation.
+// Returns windows of x [..., n, ...] as [..., count, size, ...]: element j of window i is at i
+// stride + j dilation.
 Tensor windows(const Tensor& x, int d, int64_t size, int64_t stride, int64_t dilation) {
   const int64_t count = (x.size(d) - dilation * (size - 1) - 1) / stride + 1;
   const Tensor begins = reshape(mul(arange(count), stride), {count, 1});
@@ -125,8 +127,8 @@ Tensor pixel_unshuffle(const Tensor& x, Int64 r) {
 
 namespace {
 
-// How many elements a window of ceil_mode may lack behind an input of n. The last one begins
-// inside the input or the padding before it.
+// Returns how many elements the last window of ceil_mode may extend beyond an input of n. That
+// window begins inside the input or the leading padding.
 int64_t lacking(int64_t n, int64_t kernel, int64_t stride, int64_t padding) {
   if (n + 2 * padding + stride <= kernel) return 0;  // none fits
   int64_t last = (n + 2 * padding - kernel + stride - 1) / stride * stride;
@@ -168,7 +170,7 @@ Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, Flag 
   if (below == 0 && right == 0) return avg_pool2d(x, options);
   CHECK(padding.h <= kernel.h / 2 && padding.w <= kernel.w / 2, "avg_pool2d: the padding is ",
         padding.h, "×", padding.w, ", expected at most half the kernel ", kernel.h, "×", kernel.w);
-  // Means over all of a window, divided by the part of it that counts.
+  // Averages whole windows, then divides by the part of each window that counts.
   const Pool2dOptions whole = {.kernel = kernel, .stride = stride};
   const auto means = [&](const Tensor& images, double around) {
     const Tensor padded = pad(images, {padding.w, padding.w, padding.h, padding.h}, around);

@@ -10,8 +10,8 @@
 namespace ringgrad {
 namespace {
 
-// x, whose dimensions are `letters`, with those of `wanted` alone, in their order: the others are
-// summed.
+// Returns x, whose dimensions are `letters`, with the dimensions `wanted` in that order. The others
+// are summed.
 Tensor arranged(Tensor x, std::string letters, const std::string& wanted) {
   Dims summed;
   for (size_t d = 0; d < letters.size(); ++d)

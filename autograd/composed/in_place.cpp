@@ -1,6 +1,6 @@
-// x += y and its like: the new value is computed as by x + y. Where no gradient is tracked it is
-// copied into x's elements, which all views share. Else x's handles name the result, with its
-// history, from now on; that is the same thing as long as nobody else sees the elements.
+// x += y and similar operators compute the new value as x + y does. If no gradient is tracked, it
+// is copied into x's elements, which all views share. Otherwise x's handles name the result, with
+// its history, from now on. The effect is the same as long as nothing else sees the elements.
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
@@ -16,9 +16,9 @@ void check_leaf(const char* name, const Tensor& x) {
       " is a leaf that requires a gradient, which would be lost; write to it under a NoGradGuard");
 }
 
-// Gives x the history of y. What belongs to the tensor itself stays: the gradient that it holds,
-// and whether it retains later gradients, which are those of its new value. Hooks stay with the
-// value that they were registered for.
+// Gives x the history of y. Properties of the tensor itself stay: the gradient that it holds, and
+// whether it retains gradients of its new value. Hooks stay with the value for which they were
+// registered.
 void take_place_of(const Tensor& x, const Tensor& y) {
   const Tensor grad = x.grad();
   const bool retains = stop_retaining_grad(x);
@@ -152,8 +152,8 @@ const Tensor& Tensor::normal_(Real mean, Real std) const {
   return *this;
 }
 
-// What is picked by a mask or by numbers is a copy: a value assigned to it would be lost without a
-// word.
+// An element picked by a mask or by numbers is a copy. A value assigned to it would be lost
+// silently.
 static void check_lasting(const Tensor& part) {
   CHECK(!part.is_sole_owner(), "operator=: the value goes to a copy of shape ", part.shape(),
         " that nobody sees, expected a part of a tensor, "

@@ -1,4 +1,4 @@
-// x.index({…}) and its inverse: parts of a tensor by places, slices and tensors of places.
+// x.index({…}) and its inverse: parts of a tensor selected by numbers, slices and tensors.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Index::Kind;
 
-// Places along one dimension that a tensor names.
+// The positions that a tensor selects along one dimension.
 struct Named {
   int dim;
   Tensor places;  // int64
@@ -22,7 +22,7 @@ bool is_mask(const Index& entry) {
   return entry.kind == Kind::Rows && entry.rows.dtype() == DType::Bool;
 }
 
-// How many dimensions the entries name.
+// Returns the number of dimensions that the entries treat.
 int named_dims(const std::vector<Index>& at) {
   int count = 0;
   for (const Index& entry : at)
@@ -31,7 +31,7 @@ int named_dims(const std::vector<Index>& at) {
   return count;
 }
 
-// A mask names places along each of its dimensions.
+// A mask selects positions along each of its dimensions.
 std::vector<Named> named_by_mask(const Tensor& x, int dim, const Tensor& mask) {
   bool fits = mask.dim() > 0;
   for (int d = 0; fits && d < mask.dim(); ++d) fits = mask.size(d) == x.size(dim + d);
@@ -43,7 +43,7 @@ std::vector<Named> named_by_mask(const Tensor& x, int dim, const Tensor& mask) {
   return named;
 }
 
-// Places from 0 on; on the CPU, where that waits for nothing, they are looked at.
+// Converts negative positions. On the CPU, where that does not wait, it also checks the range.
 Tensor checked(const Tensor& places, int64_t size, Device device) {
   CHECK_AS(DeviceError, places.device() == device, "index: a tensor of places is on ",
            places.device(), ", the tensor on ", device,
@@ -73,8 +73,8 @@ Tensor picked(const Tensor& x, const Named& named) {
   return reshape(index_select(x, named.dim, reshape(places, {places.numel()})), shape);
 }
 
-// The elements of x that several tensors name together: their dimensions become one, in front, of
-// which they name rows.
+// Returns the elements of x that several tensors select together. Their dimensions are joined into
+// one, in front, whose rows are selected.
 Tensor picked(const Tensor& x, const std::vector<Named>& named) {
   Shape among;
   Shape rest;  // the broadcast places, and x's other dimensions
@@ -104,7 +104,7 @@ Tensor picked(const Tensor& x, const std::vector<Named>& named) {
   const int first = named.front().dim;
   const int count = static_cast<int>(named.size());
   if (first == 0 || named.back().dim != first + count - 1) return y;
-  std::vector<int> back(y.dim());  // to where the tensors stood
+  std::vector<int> back(y.dim());  // moves the dimensions to where the tensors were
   std::iota(back.begin(), back.end(), 0);
   std::rotate(back.begin(), back.begin() + among.dim(), back.begin() + among.dim() + first);
   return permute(y, back);
@@ -146,7 +146,7 @@ Tensor index(const Tensor& x, const std::vector<Index>& at) {
 Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& values,
                  Flag accumulate) {
   check_same_kind("index_put", x, values);
-  // Whatever names the elements names their numbers, too.
+  // The same index applied to the elements' numbers gives the positions that it selects.
   const Tensor numbers = on_device(reshape(arange(x.numel()), x.shape()), x.device());
   const Tensor named = index(numbers, at);
   Tensor places = reshape(named, {named.numel()});
@@ -154,7 +154,7 @@ Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& va
   const Tensor flat = reshape(x, {x.numel()});
   if (accumulate || named.numel() == 0) return reshape(index_add(flat, 0, places, from), x.shape());
 
-  // In the order of places, of which equals keep theirs, the last one of each run stays.
+  // After a stable sort of the positions, the last value of each run of equal positions stays.
   const Tensor order = argsort(places);
   const Tensor sorted = index_select(places, 0, order);
   const Tensor last =
@@ -162,7 +162,7 @@ Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& va
   const Tensor kept = masked_select(order, last);
   places = index_select(places, 0, kept);
   from = index_select(from, 0, kept);
-  // For each element of x which of the values it becomes, from 1 on; 0: none.
+  // For each element of x the number of its new value, from 1 on; 0 means none.
   const Tensor which = index_add(zeros({x.numel()}, {DType::Int64, x.device()}), 0, places,
                                  on_device(arange(1, kept.numel() + 1), x.device()));
   return reshape(where(which > 0, index_select(from, 0, where(which > 0, which - 1, 0)), flat),

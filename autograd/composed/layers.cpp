@@ -1,5 +1,5 @@
-// Layers made of others: no kernel of their own, and their gradients are those of what they are
-// made of.
+// Layers composed of other operations. They have no kernel of their own, and their gradients follow
+// from those operations.
 #include <algorithm>
 #include <cmath>
 
@@ -9,14 +9,14 @@
 
 namespace ringgrad {
 
-// Ones of the sizes of the first `dims` dimensions, to be broadcast over the others.
+// Returns ones with the sizes of the first `dims` dimensions, to be broadcast over the others.
 static Tensor factors_like(const Tensor& x, int dims) {
   Shape shape = x.shape();
   for (int d = dims; d < x.dim(); ++d) shape[d] = 1;
   return ones(shape, {x.dtype(), x.device()});
 }
 
-// dropout() of one number for each channel, 0 or 1 / (1 - p), and their product.
+// Multiplies each channel by the dropout() of 1: 0 or 1 / (1 - p).
 Tensor dropout2d(const Tensor& x, Real p, Flag training) {
   check_floating("dropout2d", x);
   CHECK_AS(ShapeError, x.dim() >= 2, "dropout2d: the input has shape ", x.shape(),
@@ -31,8 +31,8 @@ Tensor drop_path(const Tensor& x, Real p, Flag training) {
   return training && p > 0 ? mul(x, dropout(factors_like(x, 1), p)) : x;
 }
 
-// An element that is dropped becomes the limit of selu() towards -∞; then all are moved and scaled
-// so that their mean and variance stay.
+// A dropped element becomes the limit of selu() towards -∞. Then all elements are shifted and
+// scaled so that mean and variance stay.
 Tensor alpha_dropout(const Tensor& x, Real p, Flag training) {
   check_floating("alpha_dropout", x);
   CHECK(p >= 0 && p < 1, "alpha_dropout: the probability is ", p, ", expected a number in [0, 1)");
@@ -50,7 +50,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   return group_norm(x, x.size(1), weight, bias, eps);
 }
 
-// An image of height 1.
+// conv2d() on images of height 1.
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& options) {
   check_defined("conv1d", x);
   if (x.dim() == 2) return squeeze(conv1d(unsqueeze(x, 0), w, b, options), 0);
@@ -63,7 +63,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOpt
   return squeeze(conv2d(unsqueeze(x, 2), unsqueeze(w, 2), b, image), 2);
 }
 
-// x at `places` along d, between whole places as far as they are from these.
+// Returns x at `places` along d. Between whole positions it interpolates linearly.
 static Tensor at_places(const Tensor& x, int d, const std::vector<double>& places) {
   const int64_t n = x.size(d);
   const int64_t last = n - 1;
@@ -75,7 +75,8 @@ static Tensor at_places(const Tensor& x, int d, const std::vector<double>& place
     upper.push_back(std::min(lower.back() + 1, last));
     fraction.push_back(std::clamp(place - static_cast<double>(lower.back()), 0.0, 1.0));
     if (fraction.back() > 0) continue;
-    // Two halves of one pixel: 0 times its neighbour, or times an infinite gradient, may be NaN.
+    // Both neighbours are the same pixel with weight 1/2. A weight of 0 could give NaN with an
+    // infinite neighbour or gradient.
     upper.back() = lower.back();
     fraction.back() = 0.5;
   }
@@ -94,7 +95,7 @@ static Tensor at_places(const Tensor& x, int d, const std::vector<double>& place
 Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& options) {
   check_floating("upsample", input);
   check_dim("upsample", "the input", input, 4);
-  // Rounded once, forward and backward.
+  // 16-bit numbers are rounded once, forward and backward.
   const Tensor x = to(input, accumulator_dtype(input.dtype()));
   CHECK_AS(ShapeError, output_size.h >= 1 && output_size.w >= 1 && x.size(2) >= 1 && x.size(3) >= 1,
            "upsample: from ", x.shape(), " to ", output_size.h, " x ", output_size.w,
@@ -114,8 +115,8 @@ Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& op
     }
     return all;
   };
-  // Columns are gathered as rows, which takes less time, the copies that turn them included, than
-  // to gather numbers.
+  // Columns are gathered as rows. Including the transposing copies this is faster than gathering
+  // single numbers.
   const Tensor wide =
       at_places(contiguous(permute(x, {3, 0, 1, 2})), 0, places(x.size(3), output_size.w));
   const Tensor y =

@@ -1,4 +1,4 @@
-// Losses and distances that are made of other operations.
+// Losses and distances composed of other operations.
 #include <cmath>
 
 #include "ringgrad/autograd/autocast.h"
@@ -11,13 +11,13 @@
 namespace ringgrad {
 namespace {
 
-// x as losses compute with it: 16 bits as float32.
+// Returns x in the dtype in which losses compute: float32 for 16 bits.
 Tensor for_loss(const char* name, const Tensor& x) {
   check_floating(name, x);
   return to(autocast_loss(x), accumulator_dtype(x.dtype()));
 }
 
-// The reduction of losses, in x's dtype.
+// Reduces the losses, in x's dtype.
 Tensor reduced(const Tensor& losses, Reduction reduction, const Tensor& x) {
   const Tensor y = reduction == Reduction::Mean  ? mean(losses)
                    : reduction == Reduction::Sum ? sum(losses)
@@ -126,13 +126,13 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
   const char* const name = "gaussian_nll_loss";
   CHECK(eps > 0, name, ": eps is ", eps, ", expected a number above 0");
   const Tensor wide = for_loss(name, var_);
-  // Below eps PyTorch's gradient is that of the variance itself.
+  // Below eps the gradient goes to the variance itself, as in PyTorch.
   const Tensor var = add(wide, sub(clamp_min(wide.detach(), double{eps}), wide.detach()));
   const Tensor squares = square(sub(for_loss(name, x), for_loss(name, target)));
   return reduced(mul(add(log(var), div(squares, var)), 0.5), reduction, x);
 }
 
-// Probabilities of the classes as the target: -Σ w t log softmax(x), over dimension 1.
+// Cross entropy for a target of class probabilities: -Σ w t log softmax(x), over dimension 1.
 static Tensor of_probabilities(const Tensor& x_, const Tensor& target,
                                const ClassLossOptions& options) {
   const char* const name = "cross_entropy";

@@ -1,5 +1,5 @@
-// Products of elements. They are made of products of pairs, whose gradients need no division: they
-// are exact where elements are 0, too.
+// Products of elements. They are composed of products of pairs, whose gradients need no division.
+// So gradients are exact even if elements are 0.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
@@ -7,7 +7,7 @@
 namespace ringgrad {
 namespace {
 
-// The dtype of a product; 16 bits are rounded once, at its end.
+// Returns the dtype in which a product is computed. 16-bit results are rounded once, at the end.
 DType dtype_of_product(const char* name, const Tensor& x) {
   check_defined(name, x);
   return is_floating(x.dtype()) ? x.dtype() : DType::Int64;
@@ -16,7 +16,7 @@ DType wide_dtype(DType dtype) { return is_floating(dtype) ? accumulator_dtype(dt
 
 }  // namespace
 
-// Half of the elements times the other half, until one is left.
+// Multiplies one half of the elements by the other half, until one is left.
 Tensor prod(const Tensor& x, Int dim, Flag keepdim) {
   OpScope scope("prod");
   const DType dtype = dtype_of_product("prod", x);
@@ -41,8 +41,8 @@ Tensor prod(const Tensor& x) {
   return prod(reshape(x, {x.numel()}), 0);
 }
 
-// After the step of length s each element is the product of the 2 s before and with it (Hillis &
-// Steele 1986).
+// After the step of length s each element is the product of the 2 s elements up to and including it
+// (Hillis & Steele 1986).
 Tensor cumprod(const Tensor& x, Int dim) {
   OpScope scope("cumprod");
   const DType dtype = dtype_of_product("cumprod", x);

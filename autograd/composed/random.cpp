@@ -51,14 +51,15 @@ Tensor multinomial(const Tensor& weights_, Int64 count, Flag replacement) {
           "or fewer above 0 than the draws take, ",
           replacement ? 1 : int64_t{count});
   }
-  const Tensor shares = weights / max(weights, 1, true).values;  // so that no sum overflows
-  // The first after waits that are exponentially distributed with these rates (Efraimidis 2006).
+  const Tensor shares = weights / max(weights, 1, true).values;  // avoids overflow of sums
+  // Takes the first positions after exponentially distributed waits with these rates (Efraimidis
+  // 2006).
   if (!replacement) {
     const Tensor waits = neg(log1p(neg(rand(weights.shape(), weights.options()))));
-    // NaN is behind all others.
+    // NaN sorts last.
     return topk(where(shares > 0, waits / shares, NAN), count, 1, false).indices;
   }
-  const Tensor sums = cumsum(shares, 1);  // the first that is above a uniform part of the whole
+  const Tensor sums = cumsum(shares, 1);  // the first sum above a uniform part of the total
   const Tensor part = rand({rows, count}, {DType::Float64, weights.device()});
   return places_of(part * slice(sums, 1, classes - 1), sums);
 }

@@ -1,4 +1,4 @@
-// Parts and arrangements that are made of slices.
+// Parts and arrangements composed of slices.
 #include <algorithm>
 #include <string>
 
@@ -103,7 +103,7 @@ Tensor roll(const Tensor& x, const std::vector<int64_t>& shifts, const Dims& dim
     const int d = normalize_dim("roll", dims[i], x.dim());
     const int64_t n = x.size(d);
     if (n == 0) continue;
-    const int64_t first = ((-shifts[i]) % n + n) % n;  // what comes to the front
+    const int64_t first = ((-shifts[i]) % n + n) % n;  // the element that moves to the front
     y = cat({slice(y, d, first), slice(y, d, 0, first)}, d);
   }
   return y;
@@ -131,12 +131,12 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, const char* ind
   return all;
 }
 
-// x up to the diagonal of each row or from there on, else 0.
+// Returns x with zeros after the diagonal of each row (lower), or before it.
 static Tensor triangle(const char* name, const Tensor& x, bool lower, int64_t diagonal) {
   check_defined(name, x);
   CHECK_AS(ShapeError, x.dim() >= 2, name, ": shape ", x.shape(),
            ", expected at least two dimensions");
-  // Within these bounds it has the same effect.
+  // Clamped to the range in which it has an effect.
   const int64_t beyond = std::clamp(diagonal, -x.size(-2), x.size(-1));
   const Tensor columns = on_device(arange(x.size(-1)), x.device());
   const Tensor ends = on_device(reshape(arange(x.size(-2)), {x.size(-2), 1}), x.device()) + beyond;

@@ -1,4 +1,4 @@
-// The methods of Tensor that are operations: each calls the free function of its name.
+// The methods of Tensor that are operations. Each calls the free function of its name.
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
