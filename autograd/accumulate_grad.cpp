@@ -8,7 +8,7 @@
 namespace ringgrad {
 namespace {
 
-// leaf.grad += g. The first gradient becomes the leaf's own, without a copy, where nobody else can
+// Adds g to leaf.grad. The first gradient becomes the leaf's own without a copy, if no one else can
 // see it; see Note [Who owns a gradient] in engine.cpp.
 void accumulate(const Tensor& leaf, const Tensor& g) {
   AutogradMeta& meta = *leaf.autograd_meta();
@@ -29,8 +29,8 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
   }
 }
 
-// Those that there are now, but for any that one of them removes; a hook may be the one that it
-// removes.
+// Runs the hooks that are registered now. A hook may remove any hook, including itself; a removed
+// hook does not run.
 void run_hooks(const Tensor& leaf) {
   const std::shared_ptr<AutogradMeta> meta = leaf.autograd_meta();
   auto& hooks = meta->post_accumulate_hooks;
@@ -50,10 +50,10 @@ std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   auto& grad_hooks = leaf.autograd_meta()->grad_hooks;
   if (!grad_hooks) grad_hooks = std::make_shared<GradHooks>();
   node->grad_hooks.emplace_back(0, grad_hooks);
-  // The closure keeps the leaf alive; the leaf refers to this node only weakly, so there is no
+  // The closure keeps the leaf alive. The leaf refers to this node only weakly, so there is no
   // cycle.
   node->backward = [leaf](std::span<const Tensor> grads) -> Gradients {
-    if (!leaf.requires_grad()) return {};  // it was frozen since the graph was made
+    if (!leaf.requires_grad()) return {};  // it was frozen after the graph was made
     if (!arrived_at_home(leaf, grads[0])) accumulate(leaf, grads[0]);
     run_hooks(leaf);
     return {};

@@ -1,5 +1,7 @@
-// AccumulateGrad: the sink at a leaf. It is the one place where param.grad changes during backward,
-// and it runs once per backward, when the leaf's gradient is complete: what "gradient ready" means.
+// AccumulateGrad: the sink at a leaf. It runs once per backward, when the leaf's gradient is
+// complete, and adds that gradient to leaf.grad(). It adds nothing if the gradient was written
+// there already (gradient_home.h). Then it runs the leaf's hooks: this is the moment "gradient
+// ready".
 #pragma once
 
 #include <functional>
@@ -10,14 +12,14 @@
 
 namespace ringgrad {
 
-// The sink node for a leaf; used by gradient_edge().
+// Makes the sink node for a leaf. gradient_edge() calls it.
 std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf);
 
-// hook(leaf) runs once per backward that reaches the leaf, on the engine's thread for the leaf's
-// device, after leaf.grad() has its final value. Hooks run in order of registration; an exception
-// from one ends backward() and is rethrown there. A hook may call queue_final_callback(), and add
-// and remove hooks of its leaf: from the next backward on the new ones run, too. REQUIRES: a leaf
-// that requires grad.
+// hook(leaf) runs once per backward that reaches the leaf, after leaf.grad() has its final value,
+// on the engine's thread for the leaf's device. Hooks run in order of registration. An exception
+// from one ends backward() and is rethrown there. A hook may call queue_final_callback(), and may
+// add and remove hooks of its leaf; added ones run from the next backward on. REQUIRES: a leaf that
+// requires grad.
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook);
 

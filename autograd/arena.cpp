@@ -22,12 +22,12 @@ Tensor shaped_view(const Tensor& array, int64_t begin, const Shape& shape) {
   return array.as_strided(shape, contiguous_strides(shape), begin);
 }
 
-// The layout is a property of the tensors: neighbours in an arena recognise each other by their
-// places. A parameter that was moved, converted or given another gradient stands alone, and the
-// next flatten_parameters() takes it back.
-//
-// `next` lies directly behind `previous`, at the place the arena's layout gives it, in values and
+// Returns true if `next` comes directly after `previous` in the arena's layout, in values and
 // gradients.
+//
+// The layout is a property of the tensors: neighbours in an arena recognise each other by their
+// addresses. A parameter that was moved, converted or given another gradient stands alone until the
+// next flatten_parameters().
 bool follows(const Tensor& previous, const Tensor& next) {
   const auto adjacent = [&](const Tensor& a, const Tensor& b) {
     return a.shares_memory_with(b) &&
@@ -46,8 +46,8 @@ bool lie_in_order(const std::vector<Tensor>& parameters) {
   return true;
 }
 
-// Of two parameters with elements in common, one would be left alone with a copy. Where one has
-// gaps, nobody looks.
+// Throws if two parameters share elements, because one of them would become a separate copy. A
+// parameter whose elements are not contiguous in memory is not checked.
 void check_no_overlap(const std::vector<Tensor>& parameters) {
   struct Place {
     const char* begin;
@@ -84,7 +84,7 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     if (!p.grad()) p.set_grad(zeros(p.shape(), {p.dtype(), p.device()}));
     if (!p.grad().is_contiguous()) p.set_grad(as_contiguous(p.grad()));
   }
-  // An empty tensor lies in front of what begins where it does.
+  // An empty tensor comes before the tensor that begins at the same address.
   std::ranges::sort(order, {}, [&](int i) {
     const Tensor& p = parameters[i];
     return std::tuple(p.storage()->data(), p.storage_offset(), p.numel());
@@ -101,8 +101,8 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     range.parameters.push_back(i);
     range.offsets.push_back(begin);
   }
-  // Not by address, which differs from rank to rank: sums over ranges must not. An arena's last
-  // parameter lies first.
+  // The order must not depend on addresses, because they differ between ranks and sums over ranges
+  // must not. In an arena the last parameter comes first.
   std::ranges::sort(ranges, std::ranges::greater(),
                     [](const ArenaRange& range) { return range.parameters.front(); });
   for (ArenaRange& range : ranges) {
@@ -126,7 +126,7 @@ void flatten_parameters(const std::vector<Tensor>& parameters, const AllocateGra
     int64_t numel = 0;
     for (const Tensor& p : members) numel += padded(p.numel());
     const TensorOptions options{members[0].dtype(), members[0].device()};
-    // So do a state_dict() and other holders of the values.
+    // If they stay, other holders of the values, such as a state_dict(), stay valid as well.
     const bool stay = lie_in_order(members);
     const Tensor values = stay ? Tensor() : zeros({numel}, options);
     const Tensor grads = allocate ? allocate(numel, options) : zeros({numel}, options);

@@ -1,14 +1,13 @@
-// AutocastGuard: matrix products and convolutions in 16 bits, while parameters, and with them
-// gradients and the optimizer, stay float32: what the program's --amp O1 does, for a loop of one's
-// own.
+// AutocastGuard runs matrix products and convolutions in 16 bits. Parameters stay float32, and so
+// do gradients and the optimizer. It does for a user's own loop what the program's --amp O1 does.
 //
 //   { AutocastGuard autocast;  loss = cross_entropy(model(images), labels); }
 //   loss.backward();
 //
-// While it lives, on this thread, linear, matmul, conv1d, conv2d and conv_transpose2d convert what
-// they get from float32 to `dtype`; what follows computes in the dtype that it gets, and losses
-// convert 16 bits back to float32. Unlike PyTorch's, arithmetic between a 16-bit and a float32
-// tensor stays a DTypeError: to(x, dtype) says which is meant. float16 wants a GradScaler
+// While it lives, on this thread, linear, matmul, conv1d, conv2d and conv_transpose2d convert
+// float32 inputs to `dtype`. Later operations compute in the dtype of their inputs, and losses
+// convert 16 bits back to float32. Unlike in PyTorch, arithmetic between a 16-bit and a float32
+// tensor remains a DTypeError: to(x, dtype) states which one is meant. float16 needs a GradScaler
 // (nn/optim/mixed_precision.h).
 #pragma once
 
@@ -20,7 +19,7 @@ namespace ringgrad {
 
 class AutocastGuard {
  public:
-  // Error unless it is a floating type of 16 bits, or none: then nothing is converted.
+  // Throws Error unless dtype is a floating type of 16 bits. nullopt converts nothing.
   explicit AutocastGuard(std::optional<DType> dtype = DType::BFloat16);
   ~AutocastGuard() { current_ = previous_; }
   AutocastGuard(const AutocastGuard&) = delete;
@@ -33,10 +32,11 @@ class AutocastGuard {
   std::optional<DType> previous_;
 };
 
-// This thread's; none: no guard.
+// Returns this thread's dtype, or nullopt without a guard.
 inline std::optional<DType> autocast_dtype() { return AutocastGuard::current_; }
 
-// For operations. Without a guard x itself; else x as a product wants it, or as a loss does.
+// Operations call these. Without a guard they return x; with one they convert it for a product, or
+// for a loss.
 Tensor autocast(const Tensor& x);
 Tensor autocast_loss(const Tensor& x);
 

@@ -5,18 +5,18 @@
 
 namespace ringgrad {
 
-// What a pass is asked for. Where gradients are to be captured they go here, and to no leaf.
+// The options of a pass. If `capture` is not empty, gradients go to `captured` and to no leaf.
 struct BackwardRequest {
   bool retain_graph = false;
   std::vector<Edge> capture = {};
-  std::vector<Tensor> captured = {};  // one for each of these
+  std::vector<Tensor> captured = {};  // one for each captured edge
 };
 
-// Throws Error in the name of `name` where this thread runs a backward pass.
+// Throws Error in the name of `name` if this thread runs a backward pass.
 void check_outside_pass(const char* name);
-// The gradient from which a pass begins at `output`.
+// Returns the gradient at `output` with which a pass begins.
 Tensor first_gradient(const char* name, const Tensor& output, const Tensor& given);
-// From `root`, whose gradient is `grad`, to the leaves.
+// Runs from `root`, whose gradient is `grad`, to the leaves.
 void run_backward_pass(const Edge& root, Tensor grad, BackwardRequest& request);
 
 }  // namespace ringgrad

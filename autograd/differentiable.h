@@ -8,9 +8,9 @@
 //     });
 //   }
 //
-// The closure receives d(loss)/dy and returns one gradient per input, in their order; it must
+// The closure receives d(loss)/dy and returns one gradient per input, in their order. It must
 // capture save(t), never a tensor with history. It runs without grad mode, at most once, on the
-// thread of the engine.
+// engine's thread.
 #pragma once
 
 #include <initializer_list>
@@ -21,15 +21,15 @@
 
 namespace ringgrad {
 
-// SavedTensor: what a backward closure keeps of a tensor, an alias without history, and a check
-// that nobody has modified it in place since.
+// SavedTensor: what a backward closure keeps of a tensor. It is an alias without history, with a
+// check that the tensor has not been modified in place since.
 class SavedTensor {
  public:
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& tensor);  // an undefined tensor may be saved
 
-  // The tensor. Throws Error, naming the current operation and both versions, if it was modified in
-  // place.
+  // Returns the tensor. Throws Error that names the current operation and both versions if it was
+  // modified in place.
   const Tensor& get() const;
   explicit operator bool() const { return tensor_.defined(); }
 
@@ -39,25 +39,25 @@ class SavedTensor {
 };
 
 inline SavedTensor save(const Tensor& tensor) { return SavedTensor(tensor); }
-// Nothing where only an input that wants no gradient would need it.
+// Saves nothing if only the gradient of an input that requires none would need it.
 inline SavedTensor save_if(bool needed, const Tensor& tensor) {
   return needed ? SavedTensor(tensor) : SavedTensor();
 }
 
-// True when a gradient for this input is wanted: closures skip the others.
+// Returns true if this input needs a gradient; closures skip the others.
 inline bool wants_grad(const Tensor& input) {
   return input && grad_enabled() && input.requires_grad();
 }
 
 namespace detail {
-// Says whether an operation on these inputs must be recorded.
+// Returns true if an operation on these inputs must be recorded.
 bool needs_grad(std::span<const Tensor> inputs);
 using Backward = std::function<Gradients(std::span<const Tensor>)>;
 void record(const char* name, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
             Backward backward);
 }  // namespace detail
 
-// y must be fresh: a tensor that only this operation has made. Returns y.
+// REQUIRES: y is fresh, that is, only this operation has made it. Returns y.
 template <class Closure>
 Tensor differentiable(const char* name, std::span<const Tensor> inputs, Tensor y,
                       Closure&& backward) {
@@ -75,12 +75,11 @@ Tensor differentiable(const char* name, std::initializer_list<Tensor> inputs, Te
                         std::forward<Closure>(backward));
 }
 
-// Notes in the graph what the operation that made y has done in the same pass (Node::fused).
-// Returns y.
+// Notes in the graph what was fused into the operation that made y (Node::fused). Returns y.
 Tensor with_fused(Tensor y, const char* what);
 
-// Several outputs: the closure receives all their gradients, undefined for those the loss does not
-// depend on.
+// The same for several outputs. The closure receives all their gradients; those of outputs that the
+// loss does not depend on are undefined.
 template <class Closure>
 std::vector<Tensor> differentiable(const char* name, std::span<const Tensor> inputs,
                                    std::vector<Tensor> outputs, Closure&& backward) {

@@ -1,12 +1,13 @@
 // The engine: walks the tape newest first, sums the gradients that meet at a node, and frees saved
 // tensors as it goes.
 //
-// One pass: count how many gradients each reachable node will receive; then, from the root, run
-// every node whose gradients are complete. Among the ready nodes of a device the newest runs first,
-// and leaves before all others, so a leaf's hook fires the moment its gradient is complete (that is
-// what lets communication overlap with the rest of backward). Each device of the graph has one
-// thread: the caller's for the root's device, workers for the others, so the replicas of
-// DataParallel run in parallel. Everything is iterative: graphs may be a million nodes deep.
+// A pass first counts how many gradients each reachable node will receive. Then, from the root, it
+// runs every node whose gradients are complete. Among the ready nodes of a device the newest runs
+// first, and leaves run before all others. So a leaf's hook fires the moment its gradient is
+// complete, which lets communication overlap with the rest of backward. Each device of the graph
+// has one thread: the caller's for the root's device, and workers for the others. So the replicas
+// of DataParallel run in parallel. Everything is iterative, because graphs may be a million nodes
+// deep.
 #include "ringgrad/autograd/engine.h"
 
 #include <algorithm>
@@ -27,21 +28,19 @@
 namespace ringgrad {
 namespace {
 
-// Note [Who owns a gradient]
-// A closure may return the same array for several inputs (add returns dy twice), a view of what it
-// received, or something a user still holds. So a gradient may be written to only when it is solely
-// owned; else a sum goes into fresh memory. Summing in place into a shared array would corrupt the
-// other receiver's gradient without a trace. The same goes for an array in which elements share a
-// place: the gradient of sum is dy seen with stride 0.
+// Note [Who owns a gradient] A closure may return the same array for several inputs (add returns dy
+// twice), a view of what it received, or an array that a user still holds. So a gradient may be
+// overwritten only if it is solely owned; otherwise a sum goes into fresh memory. Summing in place
+// into a shared array would silently corrupt the other receiver's gradient. The same holds for an
+// array in which elements share a place: the gradient of sum is dy with stride 0.
 bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
 
-// Note [Sums inside an operation]
-// Where an activation is used twice, as the input of a residual block is, the gradient that arrives
-// first waits. The operation that computes the second may take it, and begin its sums with it
-// (take_waiting_gradient): one tensor is read instead of two read and one written, and 16-bit sums
-// are rounded once. It is read, never written to, so it does not matter who else holds it. The
-// newest node that is ready runs first, so who finds what follows from the graph; but not where
-// several devices work on it, so there nothing is taken.
+// Note [Sums inside an operation] If an activation is used twice, like the input of a residual
+// block, the gradient that arrives first waits. The operation that computes the second may take it
+// and begin its sums with it (take_waiting_gradient). Then one tensor is read, instead of two read
+// and one written, and 16-bit sums are rounded once. The waiting gradient is only read, so it does
+// not matter who else holds it. Nodes run newest first, so the graph alone decides which gradient
+// is waiting. With several devices timing would decide, so nothing is taken.
 
 Tensor sum_of(Tensor a, Tensor b) {
   // One consumer used a channel-blocked layout, the other a strided one.
@@ -90,8 +89,8 @@ class BackwardPass {
   Gradients run_node(Node& node);
   void deliver(const Edge& edge, Tensor grad);
 
-  // Everything below is guarded by the mutex, as is the progress of the pass's nodes. It is never
-  // held while a kernel runs.
+  // The mutex guards everything below and the progress of the pass's nodes. It is never held while
+  // a kernel runs.
   BackwardRequest& request_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Queue>> queues_;
@@ -100,12 +99,12 @@ class BackwardPass {
   std::vector<std::function<void()>> final_callbacks_;
   uint64_t id_ = 0;
   std::unordered_map<const Node*, Node::Progress> leaves_;
-  // With captured gradients: the nodes that lie between them and the root.
+  // With captured gradients: the nodes between them and the root.
   std::unordered_set<const Node*> on_way_;
 };
 
 constinit thread_local BackwardPass* current_pass = nullptr;
-constinit thread_local const Node* current_node = nullptr;  // whose closure runs
+constinit thread_local const Node* current_node = nullptr;  // the node whose closure runs
 
 Device device_of(const Node& node) { return node.outputs[0].device; }
 
@@ -117,8 +116,8 @@ BackwardPass::Queue& BackwardPass::queue_of(Device device) {
   return *queues_.back();
 }
 
-// Other graphs may have the same leaves, and be in the middle of a pass of their own: the leaves'
-// notes are the pass's.
+// Leaves keep their progress in the pass, because several graphs may share a leaf and run at the
+// same time.
 Node::Progress& BackwardPass::progress_of(Node& node) {
   return node.sequence == kLeafSequence ? leaves_[&node] : node.progress;
 }
@@ -131,7 +130,7 @@ void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
   for (const Edge& edge : request_.capture) captured.insert(edge.node.get());
   struct Step {
     const Node* node;
-    size_t next = 0;  // the edge that is looked at next
+    size_t next = 0;  // the edge to visit next
   };
   std::vector<Step> path{{root.get()}};
   while (!path.empty()) {
@@ -192,7 +191,7 @@ void BackwardPass::run(const Edge& root, Tensor grad) {
   try {
     for (auto& queue : queues_)
       if (queue.get() != &own) workers.emplace_back([this, &queue] { work(*queue); });
-  } catch (...) {  // the system has no more threads: those that have started end at once
+  } catch (...) {  // the system has no more threads; those that have started end at once
     std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
     for (auto& queue : queues_) queue->not_empty.notify_one();
@@ -233,7 +232,7 @@ void BackwardPass::work(Queue& queue) {
   current_node = nullptr;
 }
 
-// Runs the closure and checks what it returns. Empty where no gradient reached the node.
+// Runs the closure and checks what it returns. Returns nothing if no gradient reached the node.
 Gradients BackwardPass::run_node(Node& node) {
   std::vector<Tensor> grad_outputs = std::move(progress_of(node).grad_outputs);
   for (const auto& [output, hooks] : node.grad_hooks)
@@ -253,7 +252,7 @@ Gradients BackwardPass::run_node(Node& node) {
         "or retain the graph: backward({}, true)");
   current_node = &node;
   Gradients grads = node.backward(grad_outputs);
-  // A leaf: its closure stays, for the next graph.
+  // The closure of a leaf stays for the next graph.
   if (node.next.empty()) return {};
   if (!request_.retain_graph) node.backward = nullptr;  // frees the saved tensors now
 
@@ -276,14 +275,14 @@ Gradients BackwardPass::run_node(Node& node) {
   return grads;
 }
 
-// Adds `grad` (undefined: nothing) to what the edge's node has received; queues the node when that
-// was the last.
+// Adds `grad`, unless it is undefined, to the gradients that the edge's node has received. Queues
+// the node if this was the last one.
 void BackwardPass::deliver(const Edge& edge, Tensor grad) {
   Node& node = *edge.node;
   std::unique_lock lock(mutex_);
   auto& [pass, dependencies, received] = progress_of(node);
   if (received.empty()) received.resize(node.outputs.size());
-  while (grad) {  // sum outside the lock; somebody else may have delivered meanwhile
+  while (grad) {  // sum outside the lock; another thread may deliver meanwhile
     Tensor other = std::move(received[edge.output]);
     if (!other) {
       received[edge.output] = std::move(grad);

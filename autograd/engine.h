@@ -1,7 +1,7 @@
-// How a program drives the tape: whether what a thread computes joins the graph (NoGradGuard), and
-// what happens at the end of a pass over it. The pass itself begins with Tensor::backward().
-// Several threads may call that at once for graphs that share nothing, leaves included; and for
-// graphs that share leaves where the threads take turns.
+// Controls the tape for a program: whether a thread's operations join the graph (NoGradGuard), and
+// what happens at the end of a pass over it. Tensor::backward() begins a pass. Several threads may
+// call it at once for graphs that share nothing, not even leaves. For graphs that share leaves the
+// threads must take turns.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace ringgrad {
 
-// While it lives, what this thread computes joins the graph, or does not.
+// Decides whether this thread's operations join the graph while it lives.
 class GradModeGuard {
  public:
   explicit GradModeGuard(bool enabled) : previous_(std::exchange(enabled_, enabled)) {}
@@ -25,44 +25,44 @@ class GradModeGuard {
   bool previous_;
 };
 
-// Nothing joins the graph: evaluation, optimizer steps, backward itself.
+// No operation joins the graph. For evaluation, optimizer steps and backward itself.
 class NoGradGuard : GradModeGuard {
  public:
   NoGradGuard() : GradModeGuard(false) {}
 };
 
-// Whether this thread's operations join the graph: not inside a NoGradGuard.
+// Returns true if this thread's operations join the graph, as they do outside a NoGradGuard.
 inline bool grad_enabled() { return GradModeGuard::enabled_; }
 
 // Runs `callback` on the thread that called backward(), after the last node and before backward()
-// returns. May be called only during a backward pass, from a hook or a closure; an exception from
-// it leaves backward(). Where the pass itself fails, the callbacks are dropped.
+// returns. May be called only during a backward pass, from a hook or a closure. backward() rethrows
+// its exceptions. If the pass itself fails, the callbacks are dropped.
 void queue_final_callback(std::function<void()> callback);
 
-// Whether this thread runs a backward pass that accumulates gradients in leaves: not that of
-// autograd::grad().
+// Returns true if this thread runs a backward pass that accumulates gradients in leaves. A pass of
+// autograd::grad() does not.
 bool pass_accumulates();
 
-// For a closure of the running pass: takes the gradient that others have given input number `input`
-// of its node so far, which the closure adds to its own and returns as one; the sum then costs no
-// pass over memory beyond its own. Undefined where there is none that lies in memory as `like`, or
-// whether it is there would be a matter of time: then the engine adds. Others may hold it, too:
-// REQUIRES that it is only read.
+// Takes the gradient that input number `input` of the running node has received from other nodes so
+// far. The node's closure adds it to its own gradient and returns the sum, which so costs no extra
+// pass over memory. Returns an undefined tensor, so that the engine adds, if there is none with the
+// layout and strides of `like`, or if timing would decide whether there is one. REQUIRES: called
+// from a closure; the gradient is only read, because others may hold it.
 Tensor take_waiting_gradient(size_t input, const Tensor& like);
 
 namespace autograd {
 
 struct GradOptions {
-  // One for each output; without, these have one element.
+  // One for each output. If it is empty, each output must have one element.
   std::vector<Tensor> grad_outputs = {};
   bool retain_graph = false;
-  // Not there: Error. The derivatives have no graph of their own.
+  // Not supported: true throws Error. The derivatives have no graph of their own.
   bool create_graph = false;
-  // An input that the outputs do not depend on gives an undefined tensor instead of Error.
+  // An input that the outputs do not depend on gives an undefined tensor instead of an Error.
   bool allow_unused = false;
 };
-// d(outputs)/d(input), one for each input, leaf or not, and nothing is accumulated in any leaf: as
-// torch.autograd.grad.
+// Returns d(outputs)/d(input) for each input, leaf or not, like torch.autograd.grad. Accumulates
+// nothing in any leaf.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});
 

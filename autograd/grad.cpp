@@ -18,7 +18,7 @@ std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
   CHECK(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
         "grad: ", options.grad_outputs.size(), " gradients for ", outputs.size(),
         " outputs, expected one for each");
-  // One node above all outputs, from which the pass begins.
+  // One node above all outputs, at which the pass begins.
   const auto root = std::make_shared<Node>("grad", next_sequence());
   Gradients first;
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -11,7 +11,7 @@ namespace ringgrad {
 
 Tensor GradHooks::run(Tensor grad) const {
   if (hooks.empty()) return grad;
-  const auto registered = hooks;  // one may remove itself
+  const auto registered = hooks;  // a copy, because a hook may remove itself
   for (const auto& [id, hook] : registered) {
     const Tensor replaced = hook(grad);
     if (!replaced) continue;
@@ -29,8 +29,8 @@ void GradHookHandle::remove() {
   if (const auto hooks = hooks_.lock()) hooks->hooks.erase(id_);
 }
 
-// The retaining hook runs last, whenever the others are registered, because it must see their
-// result. A fixed key makes it a single hook, however often it is asked for.
+// The retaining hook runs last, whenever the others were registered, because it must see their
+// result. A fixed key makes it a single hook, however often retain_grad() is called.
 static constexpr int kRetains = INT_MAX;
 
 static const std::shared_ptr<GradHooks>& hooks_of(const char* operation, const Tensor& tensor) {

@@ -1,6 +1,6 @@
-// Hooks on the gradients of tensors, leaves or not: they see a gradient when it is complete, and
-// may replace it. (register_post_accumulate_grad_hook(), in accumulate_grad.h, sees what a leaf has
-// after all.)
+// Hooks on the gradients of tensors, leaves or not. They receive a complete gradient and may
+// replace it. (register_post_accumulate_grad_hook() in accumulate_grad.h runs after a leaf's
+// gradient has been added to its grad.)
 #pragma once
 
 #include <functional>
@@ -11,18 +11,17 @@
 
 namespace ringgrad {
 
-// The hooks of one tensor, in order of registration; the tensor and the node that computes with its
-// gradient share them.
+// The hooks of one tensor, in order of registration. The tensor shares them with the node that
+// receives its gradient.
 struct GradHooks {
   std::map<int, std::function<Tensor(const Tensor& grad)>> hooks;
   int next = 0;
 
-  // What becomes of a complete gradient. Throws where a hook returns another shape, dtype or
-  // device.
+  // Returns the gradient after all hooks. Throws if a hook returns another shape, dtype or device.
   Tensor run(Tensor grad) const;
 };
 
-// Names a hook; that it goes out of scope means nothing, as in PyTorch.
+// Refers to a hook. The hook stays if the handle goes out of scope, as in PyTorch.
 class GradHookHandle {
  public:
   GradHookHandle() = default;

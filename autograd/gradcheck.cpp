@@ -12,7 +12,7 @@
 namespace ringgrad {
 namespace {
 
-// Weights v in ±[0.5, 1.5): none so small that an error could hide behind it.
+// Weights v in ±[0.5, 1.5). None is so small that it could hide an error.
 std::vector<double> random_weights(int64_t n) {
   std::vector<double> weights(n);
   for (int64_t i = 0; i < n; ++i) {
@@ -29,7 +29,7 @@ double weighted_sum(const std::vector<double>& weights, const Tensor& y) {
   return sum;
 }
 
-// Gives x its values back at the end.
+// Restores the values of x at the end.
 class ValuesAside {
  public:
   ValuesAside(const Tensor& x, const std::vector<double>& values)
@@ -42,7 +42,7 @@ class ValuesAside {
   const Tensor values_;
 };
 
-// Takes the gradients away from the inputs and gives them back at the end.
+// Clears the gradients of the inputs and restores them at the end.
 class GradientsAside {
  public:
   explicit GradientsAside(const std::vector<Tensor>& inputs) : inputs_(inputs) {

@@ -12,8 +12,8 @@ bool holds_zeros(const AutogradMeta& leaf) {
   return leaf.zeros && leaf.grad && *leaf.zeros == leaf.grad.storage()->version();
 }
 
-// A write that changes nothing of what is known of the neighbours in the arena: they share the
-// note.
+// Counts a write without losing "known to be zeros" for the neighbours in the arena, which share
+// the note.
 void write_among_zeros(AutogradMeta& leaf) {
   leaf.grad.storage()->bump_version();
   ++*leaf.zeros;
@@ -61,7 +61,7 @@ void begin_adding(const Tensor& leaf) {
 bool arrived_at_home(const Tensor& leaf, const Tensor& gradient) {
   AutogradMeta& meta = *leaf.autograd_meta();
   const Tensor claimed = std::exchange(meta.claimed, Tensor());
-  // set_grad() has been called meanwhile.
+  // set_grad() may have been called meanwhile.
   if (!claimed || !meta.grad || !claimed.is_same(meta.grad)) return false;
   if (!gradient.is_same(claimed)) {
     write_among_zeros(meta);

@@ -1,13 +1,13 @@
-// Where an operation writes the gradient of a parameter itself, so that nothing has to be added up
-// afterwards.
+// The preallocated gradient buffer of a parameter. An operation may write the gradient there
+// itself, so that nothing has to be added afterwards.
 //
 // After Optimizer::zero_grad() a parameter's gradient, a view of the arena, is known to be zeros.
-// The first operation whose backward wants to give that parameter a gradient may then write it
-// there, once, and return it: AccumulateGrad finds that it has arrived already. Whoever comes later
-// in the same pass returns a gradient of his own as ever, and the engine adds.
+// The first operation in a pass whose backward computes a gradient for that parameter may write it
+// there, once, and return it. AccumulateGrad then finds that the gradient has already arrived.
+// Later operations in the same pass return separate gradients as usual, and the engine adds.
 //
-// "Known to be zeros" is not a promise of whoever wrote last: zeros_known() notes the version of
-// the array, and any write that bumps it (core/tensor.h) ends what is known.
+// "Known to be zeros" does not rely on the callers: zeros_known() notes the version of the array,
+// and any write that bumps it (core/tensor.h) invalidates the note.
 #pragma once
 
 #include <memory>
@@ -17,32 +17,33 @@
 
 namespace ringgrad {
 
-// The operation's side: made with an input, asked in backward.
+// The operation's side. An operation constructs it from an input and calls it in backward.
 class GradientHome {
  public:
-  // May be undefined, or no leaf: then there is no home.
+  // If the input is undefined or not a leaf, there is no buffer.
   explicit GradientHome(const Tensor& input);
-  // The gradient's own array, zeros that are to be overwritten; undefined where it is not known to
-  // be zeros, is somebody else's already, or is not wanted: by a leaf that is frozen or has hooks,
-  // or in a pass that accumulates nothing. REQUIRES: a closure of the running backward pass, which
-  // then returns it as this input's gradient.
+  // Returns the leaf's grad for the operation to overwrite. Returns an undefined tensor if grad is
+  // not known to be zeros, if another operation has claimed it, if the leaf is frozen or has hooks,
+  // or if the pass accumulates nothing. REQUIRES: called from a closure of the running backward
+  // pass, which then returns the tensor as this input's gradient.
   Tensor claim() const;
-  // The same, or memory of its own like `like`.
+  // Does the same, but returns new memory like `like` instead of an undefined tensor.
   Tensor claim_or_empty(const Tensor& like) const;
 
  private:
   std::weak_ptr<AutogradMeta> leaf_;
 };
 
-// That the gradients of these leaves have just been filled with zeros. REQUIRES: they share one
-// storage.
+// Notes that the gradients of these leaves have just been filled with zeros. REQUIRES: they share
+// one storage.
 void zeros_known(const std::vector<Tensor>& leaves);
 
-// AccumulateGrad's side. Whether `gradient` has been written to where it belongs, or, where only a
-// part of it has, copies it there: then nothing is left to do.
+// AccumulateGrad's side. Returns true if an operation has claimed leaf.grad(); then there is
+// nothing to add. If `gradient` is another tensor, because it contains more than the claimed part,
+// it is copied there first.
 bool arrived_at_home(const Tensor& leaf, const Tensor& gradient);
-// begin_write() for adding to the leaf's gradient: its neighbours in the arena stay known to be
-// zeros, where they are.
+// Calls begin_write() for adding to the leaf's gradient. Neighbours in the arena that are known to
+// be zeros stay so.
 void begin_adding(const Tensor& leaf);
 
 }  // namespace ringgrad

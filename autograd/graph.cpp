@@ -13,19 +13,19 @@ namespace ringgrad {
 
 namespace {
 
-std::mutex accumulators_mutex;  // operations of several threads may use one leaf
+std::mutex accumulators_mutex;  // operations on several threads may use one leaf
 BEFORE_MAIN(accumulators, hold_over_fork(accumulators_mutex));
 
-// Lets go of a node, and of those that die with it in turn: neither recursively, as graphs are
-// deep, nor with memory for a list of them, as there may be none. The list is made of the dying
-// themselves: each one's last edge leads to the one before. Where two edges lead to one node, the
-// second to let go of it finds itself the last. A node here has no closure left to run: closures
-// hold saved tensors, which own no nodes.
+// Releases a node, and then the nodes that die with it. It uses no recursion, because graphs are
+// deep, and no memory for a list, because there may be none left. The list consists of the dying
+// nodes themselves: the last edge of each one leads to the previous one. If two edges lead to one
+// node, releasing the second finds it unowned. No closure remains to be destroyed with such a
+// node's edges: closures hold saved tensors, which own no nodes.
 void release(std::shared_ptr<Node> node) {
   std::shared_ptr<Node> dying;
   for (;;) {
     if (node && node.use_count() == 1 && !node->next.empty()) {
-      std::swap(node->next.back().node, dying);  // its last child is looked at next
+      std::swap(node->next.back().node, dying);  // its last child comes next
       std::swap(node, dying);
       continue;
     }
@@ -51,7 +51,7 @@ uint64_t next_sequence() {
   return counter.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The autograd members of Tensor that need AutogradMeta to be complete.
+// The members of Tensor that need the complete type AutogradMeta.
 
 AutogradMeta& autograd_meta(const Tensor& tensor) {
   if (!tensor.autograd_meta()) tensor.set_autograd_meta(std::make_shared<AutogradMeta>());
@@ -102,7 +102,7 @@ void Tensor::set_grad(const Tensor& grad) const {
     CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(),
              ", the tensor on ", device(), ", expected the same device");
   }
-  // Other gradients will be added to this one in place.
+  // Other gradients will be added to this one in place, so it is an array of its own.
   Tensor own = grad && !grad.is_leaf() ? grad.detach() : grad;
   if (own && (own.is_channel_blocked() || has_internal_overlap(own))) own = as_contiguous(own);
   ringgrad::autograd_meta(*this).grad = own;

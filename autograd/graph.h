@@ -1,13 +1,13 @@
-// The graph behind a tensor, which is the tape. A Node is one operation on it: it knows how to turn
+// The graph behind a tensor, which is the tape. A Node is one operation on it. It knows how to turn
 // the gradients of its outputs into those of its inputs, and which nodes receive them. AutogradMeta
-// is what a tensor knows of its place.
+// is what a tensor knows of its place in the graph.
 //
-// There is no list of nodes: the tape is the graph of those that a loss reaches, and `sequence` is
-// its order.
+// There is no list of nodes. The tape is the graph of the nodes that a loss reaches, and `sequence`
+// is its order.
 //
-// Ownership. A tensor owns the node that made it (grad_fn), and a node owns the nodes of its
-// inputs: the graph of a loss lives as long as the loss. A backward closure captures saved tensors,
-// which have no history, so it never owns the tensor that owns it: there are no cycles.
+// Ownership: a tensor owns the node that made it (grad_fn), and a node owns the nodes of its
+// inputs. So the graph of a loss lives as long as the loss. A backward closure captures saved
+// tensors, which have no history. It never owns the tensor that owns it, so there are no cycles.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@
 
 namespace ringgrad {
 
-// One per input of the operation; an undefined Tensor means "no gradient for this input".
+// One gradient per input of the operation. An undefined Tensor means "no gradient for this input".
 using Gradients = std::vector<Tensor>;
 
 struct Node;
 
-// Where the gradient of an input goes: output number `output` of `node`. A null node takes no
+// The receiver of an input's gradient: output number `output` of `node`. A null node takes no
 // gradient.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
 };
 
-// What a node remembers of an output, to check the gradient that arrives for it.
+// A node's record of an output, against which the arriving gradient is checked.
 struct OutputInfo {
   Shape shape;
   DType dtype;
@@ -41,35 +41,36 @@ struct OutputInfo {
 };
 
 struct Node {
-  // "conv2d": for messages, traces and graph printing.
+  // A name such as "conv2d" for messages, traces and graph printing.
   const char* name;
-  // Words for what was done in the same pass, for who looks at the graph: "+ residual + relu".
+  // A note for readers of the graph about fused operations: "+ residual + relu".
   const char* fused = "";
-  // The tape's order: backward runs the newest ready node first; leaves have the largest.
+  // The order of the tape: backward runs the newest ready node first. Leaves have the largest
+  // number.
   uint64_t sequence;
   // next[i] receives the gradient of input i.
   std::vector<Edge> next;
   std::vector<OutputInfo> outputs;
-  // grad_outputs[i] is undefined where output i did not contribute to the loss. Returns one
-  // gradient per input.
+  // Returns one gradient per input. grad_outputs[i] is undefined if output i did not contribute to
+  // the loss.
   std::function<Gradients(std::span<const Tensor> grad_outputs)> backward;
 
-  // By output: see grad_hooks.h.
+  // The hooks of each output; see grad_hooks.h.
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>> grad_hooks;
 
-  // By output, of what was made while a GraphValues lived (graph_print.h). Aliases without history:
-  // no cycle.
+  // The values of each output, kept while a GraphValues lives (graph_print.h). They are aliases
+  // without history, so there is no cycle.
   struct Seen {
     Tensor value;
     Tensor gradient;
   };
   std::vector<Seen> seen;
 
-  // The engine's notes during one backward pass; see engine.cpp.
+  // The engine's data for one backward pass; see engine.cpp.
   struct Progress {
-    uint64_t pass = 0;                 // which pass the rest belongs to
+    uint64_t pass = 0;                 // the pass to which the rest belongs
     int dependencies = 0;              // gradients still to arrive
-    std::vector<Tensor> grad_outputs;  // summed so far
+    std::vector<Tensor> grad_outputs;  // the sums so far
   } progress;
 
   Node(const char* name, uint64_t sequence) : name(name), sequence(sequence) {}
@@ -77,60 +78,62 @@ struct Node {
   Node(const Node&) = delete;
 };
 
-// AccumulateGrad nodes come before all else that is ready: a leaf's hooks run as soon as its
+// AccumulateGrad nodes run before all other ready nodes, so that a leaf's hooks run as soon as its
 // gradient is complete.
 inline constexpr uint64_t kLeafSequence = UINT64_MAX;
 
-// Looks on while operations of a thread are recorded.
+// Is notified of the operations that a thread records.
 class TapeObserver {
  public:
   virtual ~TapeObserver() = default;
   // An operation has been recorded, and its node is complete.
   virtual void recorded(Node& node, std::span<const Tensor> inputs,
                         std::span<const Tensor> outputs) = 0;
-  // Returns true where backward runs a part of the network again (nn/recompute.h): what should
-  // happen once, such as a step of running statistics, has happened.
+  // Returns true while backward runs a part of the network again (nn/recompute.h). Effects that
+  // must happen once, such as an update of running statistics, have then happened already.
   virtual bool runs_again() const { return false; }
-  // Returns f(), or there what it returned the first time: for what ranks do together.
+  // Returns f(). When backward runs the part again, it returns the first result instead. Operations
+  // that involve other ranks use it.
   using Once = std::function<std::vector<Tensor>()>;
   virtual std::vector<Tensor> once(const Once& f) { return f(); }
 };
 inline constinit thread_local TapeObserver* tape_observer = nullptr;
 
-// The next number of the tape; one counter for the process, so that graphs built by several threads
-// stay ordered.
+// Returns the next number of the tape. The process has one counter, so that graphs built by several
+// threads stay ordered.
 uint64_t next_sequence();
 
-// What a tensor knows about its place in the graph: core/tensor.h holds an opaque pointer to it.
+// A tensor's place in the graph. core/tensor.h holds an opaque pointer to it.
 struct AutogradMeta {
-  // A leaf that wants a gradient.
+  // True for a leaf that requires a gradient.
   bool requires_grad = false;
-  // A leaf's, once backward has reached it; another's after retain_grad().
+  // The gradient of a leaf once backward has reached it; of another tensor after retain_grad().
   Tensor grad;
-  // The node that made a non-leaf.
+  // The node that made this tensor; null for a leaf.
   std::shared_ptr<Node> grad_fn;
-  // The output of grad_fn that this tensor is.
+  // The number of this tensor among the outputs of grad_fn.
   int output = 0;
 
   std::shared_ptr<GradHooks> grad_hooks;  // shared with grad_fn, or with the accumulator
 
-  // See gradient_home.h. The version of grad's storage at which it held zeros, noted once for all
-  // of an arena; and grad, once an operation has taken it to write there.
+  // See gradient_home.h. `zeros` is the version of grad's storage at which it held zeros; all
+  // parameters of an arena share it. `claimed` is grad, once an operation has taken it to write
+  // there.
   std::shared_ptr<uint32_t> zeros;
   Tensor claimed;
 
-  // A leaf's AccumulateGrad node, shared by all uses in living graphs.
+  // A leaf's AccumulateGrad node. All uses in living graphs share it.
   std::weak_ptr<Node> accumulator;
-  // In order of registration.
+  // The hooks in order of registration.
   std::map<int, std::function<void(const Tensor&)>> post_accumulate_hooks;
   int next_hook = 0;
 };
 
-// The meta of `tensor`, made if need be.
+// Returns the meta of `tensor`, which is made if it does not exist.
 AutogradMeta& autograd_meta(const Tensor& tensor);
 
-// The edge that takes d(loss)/d(tensor): grad_fn, or the leaf's AccumulateGrad; null where no
-// gradient is wanted.
+// Returns the edge that receives d(loss)/d(tensor): grad_fn or the leaf's AccumulateGrad. It is
+// null if no gradient is required.
 Edge gradient_edge(const Tensor& tensor);
 
 }  // namespace ringgrad

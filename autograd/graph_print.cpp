@@ -15,12 +15,12 @@ namespace {
 bool is_leaf(const Node& node) { return node.sequence == kLeafSequence; }
 
 struct Graph {
-  Edge root;  // keeps the nodes
+  Edge root;  // keeps the nodes alive
   std::vector<const Node*> nodes;
 };
 
-// Every node that a gradient of `tensor` reaches, newest first, leaves last. Iterative, as graphs
-// may be deep.
+// Returns every node that a gradient of `tensor` reaches, newest first, leaves last. Iterative,
+// because graphs may be deep.
 Graph graph_of(const char* operation, const Tensor& tensor) {
   CHECK(tensor.defined() && tensor.requires_grad(), operation,
         ": the tensor has no graph: it does not depend on any leaf that requires grad");
@@ -39,7 +39,7 @@ Graph graph_of(const char* operation, const Tensor& tensor) {
   return graph;
 }
 
-// "24.7", "1 -2 0.5", "0.0012 ± 0.027"
+// Formats elements or statistics: "24.7", "1 -2 0.5", "0.0012 ± 0.027".
 std::string numbers(const Tensor& x) {
   const Tensor doubles = copy_of(x, {.dtype = DType::Float64});
   const std::span<const double> values(doubles.data<double>(), static_cast<size_t>(x.numel()));
@@ -58,8 +58,7 @@ std::string numbers(const Tensor& x) {
          short_form(std::sqrt(squares / static_cast<double>(values.size())));
 }
 
-// What is said of a node: an operation has its own name, a leaf the one that the caller knows it
-// by.
+// The label of a node. An operation has its own name, and a leaf the caller's name for it.
 class Labels {
  public:
   explicit Labels(const LeafNames& leaves) : leaves_(leaves) {
@@ -74,8 +73,7 @@ class Labels {
     if (is_leaf(node)) return "leaf";
     return *node.fused ? str(node.name, ' ', node.fused) : node.name;
   }
-  // The values of its outputs, where they were kept: first what forward has made, then the
-  // gradients, or "".
+  // Returns the node's output values and their gradients, each "" if it was not kept.
   std::pair<std::string, std::string> values(const Node& node) const {
     std::string value;
     std::string gradient;
@@ -96,7 +94,7 @@ class Labels {
 
  private:
   const LeafNames& leaves_;
-  std::vector<Edge> edges_;  // keep the nodes, whose addresses are the keys
+  std::vector<Edge> edges_;  // keep the nodes alive, whose addresses are the keys
   std::unordered_map<const Node*, size_t> number_;
 };
 
@@ -105,7 +103,7 @@ bool has_values(const Graph& graph) {
                      [](const Node* node) { return !node->seen.empty(); });
 }
 
-// "[64, 10] [64]"
+// Returns the output shapes: "[64, 10] [64]".
 std::string shapes(const Node& node) {
   std::string text;
   for (const OutputInfo& output : node.outputs) text += str(text.empty() ? "" : " ", output.shape);
@@ -119,7 +117,7 @@ void GraphValues::recorded(Node& node, std::span<const Tensor> inputs,
   for (const Tensor& output : outputs) {
     const size_t i = node.seen.size();
     node.seen.push_back({copy_of(output, {output.dtype(), output.device()}), {}});
-    // The hook belongs to the node, so it may know it by its address.
+    // The hook belongs to the node, so it may hold the node's address.
     output.register_hook([seen = &node.seen, i](const Tensor& gradient) {
       (*seen)[i].gradient = copy_of(gradient, {gradient.dtype(), gradient.device()});
       return Tensor();
@@ -133,7 +131,7 @@ void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leave
   const Graph graph = graph_of("print_graph", tensor);
   const bool valued = has_values(graph);
   for (const Node* node : graph.nodes) {
-    // Shown where they are reached.
+    // Leaves are printed where operations refer to them.
     if (is_leaf(*node) && (!valued || labels.values(*node).first.empty())) continue;
     if (!is_leaf(*node)) out << '#' << std::to_string(node->sequence) << ' ';
     out << labels.name(*node) << ' ' << shapes(*node);

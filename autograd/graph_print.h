@@ -1,4 +1,4 @@
-// The graph behind a tensor, to look at: as text for a terminal, and in Graphviz's DOT.
+// Prints the graph behind a tensor, as text for a terminal or in Graphviz's DOT.
 #pragma once
 
 #include <iosfwd>
@@ -10,11 +10,11 @@
 
 namespace ringgrad {
 
-// Leaves with the names they are known by, such as a module's named_parameters().
+// Leaves and their names, such as a module's named_parameters().
 using LeafNames = std::vector<std::pair<std::string, Tensor>>;
 
-// While one lives, operations of this thread keep what they compute, and backward what gradients
-// arrive, for the two functions below. It costs a copy of everything.
+// While one lives, this thread's operations keep their results, and backward keeps the gradients,
+// for the two functions below. It copies everything.
 class GraphValues : public TapeObserver {
  public:
   GraphValues() : before_(std::exchange(tape_observer, this)) {}
@@ -27,23 +27,24 @@ class GraphValues : public TapeObserver {
   TapeObserver* before_;
 };
 
-// One line per node, newest first: #sequence name [output shapes] <- the nodes that receive its
-// gradients; "freed" where backward has run and the saved tensors are gone. What was fused into an
-// operation stands beside its name. A leaf without a name is a "leaf".
+// Prints one line per node, newest first: #sequence name [output shapes] <- the nodes that receive
+// its gradients. "freed" means that backward has run and the saved tensors are gone. Operations
+// that were fused into another are printed beside its name. A leaf without a name is printed as
+// "leaf".
 //
 //   #12 cross_entropy [] <- #11
 //   #11 linear [64, 10] <- #10, fc.weight [10, 512], fc.bias [10]
 //   #10 batch_norm + relu [64, 512] <- #9, bn.weight [512], bn.bias [512]
 //
-// Where values were kept, they follow the shapes, up to four numbers, or else their mean ± standard
-// deviation, and named leaves have lines of their own at the end:
+// If values were kept, they follow the shapes: up to four numbers, or else their mean ± standard
+// deviation. Named leaves then have lines of their own at the end:
 //
 //   #12 cross_entropy [] = 2.31, gradient 1 <- #11
 //   fc.bias [10] = 0.0012 ± 0.027, gradient -1.1e-10 ± 0.041
 void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& names = {});
 
-// The same as `digraph`, for `dot -Tsvg`: operations are boxes, leaves ellipses, arrows point where
-// gradients go.
+// Prints the same as a `digraph` for `dot -Tsvg`. Operations are boxes, leaves are ellipses, and
+// arrows point in the direction of the gradients.
 void print_graph_dot(std::ostream& out, const Tensor& tensor, const LeafNames& names = {});
 
 }  // namespace ringgrad

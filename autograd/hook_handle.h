@@ -1,4 +1,4 @@
-// What registering a hook gives: its removal.
+// The handle that registering a hook returns, with which the hook can be removed.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace ringgrad {
 
-// Names a hook, to remove it. The hook stays without its handle, as long as what it was registered
-// on.
+// Refers to a hook in order to remove it. Without the handle the hook stays as long as the object
+// on which it was registered.
 class HookHandle {
  public:
   HookHandle() = default;
@@ -20,7 +20,8 @@ class HookHandle {
   std::function<void()> remove_;
 };
 
-// Removes its hook when destroyed, for a hook that refers to what may go before.
+// Removes its hook when destroyed. For a hook that refers to an object which may be destroyed
+// before the tensor.
 class ScopedHook {
  public:
   explicit ScopedHook(HookHandle handle) : handle_(std::move(handle)) {}

@@ -1,11 +1,11 @@
-// Recurrent layers: all steps of one layer in one direction, as one node of the tape. The products
-// of the inputs and their weights, which do not wait for one another, are the caller's: one
+// Recurrent layers: all steps of one layer in one direction are one node of the tape. The products
+// of the inputs and their weights do not depend on each other. The caller computes them by one
 // linear() for all steps. nn/recurrent.h has the modules.
 //
-// x [T, N, G H] are the inputs' parts of the gates, with their biases, of T steps and N samples; h
-// and c [N, H] the state at first, or undefined, which is 0; weight [G H, H], bias [G H] or
+// x [T, N, G H] holds the inputs' parts of the gates, with their biases, for T steps and N samples.
+// h and c [N, H] are the initial state; undefined means 0. weight is [G H, H], bias [G H] or
 // undefined. With `reverse` the steps go from the last to the first. The result is y [T, N, H] and
-// the last state. Autocast decides x's dtype, in which all of it is computed. Throws ShapeError,
+// the last state. Autocast decides x's dtype, in which everything is computed. Throws ShapeError,
 // DTypeError, DeviceError.
 #pragma once
 
@@ -16,13 +16,14 @@ namespace ringgrad {
 struct RecurrentResult {
   Tensor y;
   Tensor h;
-  Tensor c;  // of lstm_layer()
+  Tensor c;  // for lstm_layer() only
 };
 
-// G = 4: i, f, g, o (Hochreiter & Schmidhuber 1997).
+// G = 4: gates i, f, g, o (Hochreiter & Schmidhuber 1997).
 RecurrentResult lstm_layer(const Tensor& x, const Tensor& h, const Tensor& c, const Tensor& weight,
                            Flag reverse = false);
-// G = 3: r, z, n (Cho et al. 2014). The bias is the state's, whose part of n is multiplied by r.
+// G = 3: gates r, z, n (Cho et al. 2014). The bias is that of the state; r multiplies its part of
+// n.
 RecurrentResult gru_layer(const Tensor& x, const Tensor& h, const Tensor& weight,
                           const Tensor& bias = {}, Flag reverse = false);
 // G = 1: h = tanh(x + h weightᵀ), or relu (Elman 1990).

@@ -1,4 +1,4 @@
-// ThreadModes: what the guards of a thread say, for other threads that do a part of its work, such
+// ThreadModes: the state of a thread's guards, for other threads that do a part of its work, such
 // as replicas.
 #pragma once
 
@@ -12,11 +12,11 @@ namespace ringgrad {
 
 class ThreadModes {
  public:
-  // Those of this thread, as they are now.
+  // Copies this thread's present modes.
   ThreadModes()
       : grad_(grad_enabled()), autocast_(autocast_dtype()), provider_(provider_of_thread()) {}
 
-  // While it lives, its thread has them.
+  // Applies the modes to its thread while it lives.
   class Scope {
    public:
     explicit Scope(const ThreadModes& modes)
