@@ -14,7 +14,6 @@
 // result does not depend on the number of threads. A part is 32 images, processed in bands of rows.
 // It is all images at once if the sums are so much larger than the images that reading and writing
 // them would cost more.
-// more.
 #include "ringgrad/core/cpu/amx/convolution.h"
 #include "ringgrad/core/cpu/amx/tile_unit.h"
 
