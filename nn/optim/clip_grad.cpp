@@ -8,7 +8,7 @@
 
 namespace ringgrad::optim {
 
-// The gradients there are: those that no backward has reached get none here.
+// Returns the existing gradients. Parameters that no backward has reached do not get one here.
 static std::vector<ArenaRange> gradient_ranges(const char* name,
                                                const std::vector<Tensor>& parameters) {
   CHECK(!parameters.empty(), name, ": there are no parameters");
@@ -40,7 +40,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm) {
   }
   const Tensor norm = sqrt(total);
   const Tensor factor = clamp(max_norm / (norm + 1e-6), 0, 1);
-  // NaN becomes 0: times NaN, the gaps would be zeros no more.
+  // NaN becomes 0, because the gaps of the arena must stay zeros, and 0 times NaN is NaN.
   kernels::clamp_backward(factor, factor, factor, -1, 2);
   for (const ArenaRange& range : ranges) {
     const Tensor everywhere =

@@ -15,7 +15,7 @@ namespace {
 double dot(const Tensor& a, const Tensor& b) { return sum(mul(a, b)).item<double>(); }
 double largest(const Tensor& x) { return max(abs(x)).item<double>(); }
 
-// The lowest point, between two bounds, of the cubic with these values and slopes at two places.
+// Returns the minimum, between two bounds, of the cubic with these values and slopes at two points.
 double cubic_minimum(double x1, double f1, double g1, double x2, double f2, double g2, double low,
                      double high) {
   const double d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2);
@@ -80,7 +80,8 @@ LBFGS::Point LBFGS::at(const std::function<Tensor()>& closure, const Tensor& fro
   return {t, loss, there, dot(there, direction_)};
 }
 
-// The next direction: the gradient, bent by the curvature that the last steps have met.
+// Computes the next direction from the gradient and the curvature that the last steps have
+// measured.
 void LBFGS::turn(const Tensor& gradient) {
   if (!previous_gradient_) {
     direction_ = neg(gradient);
@@ -107,8 +108,9 @@ void LBFGS::turn(const Tensor& gradient) {
   }
 }
 
-// A place where the loss has fallen by c1 of what its slope at the start promises, and the slope to
-// c2 of that: first a bracket that has one, then smaller ones. At most so many looks.
+// Finds a point at which the loss has fallen by at least c1 of what its initial slope predicts, and
+// the slope's magnitude to c2 of the initial one. It first finds a bracket that contains such a
+// point, and then shrinks it. Evaluates at most `most` points.
 LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double t)>& at, const Point& start,
                                  double t, int most) const {
   constexpr double c1 = 1e-4;
@@ -139,7 +141,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double t)>& at, const
     const double left = std::min(low.t, high.t);
     const double right = std::max(low.t, high.t);
     if ((right - left) * reach < options_.tolerance_change) break;
-    // The cubic takes them in the order in which PyTorch's bracket has them; it is the same curve.
+    // The points are passed in the order of PyTorch's bracket, which gives the same curve.
     double next =
         cubic_minimum(low.t, low.loss, low.slope, high.t, high.loss, high.slope, left, right);
     const double margin = 0.1 * (right - left);

@@ -1,5 +1,5 @@
-// L-BFGS: steps along directions that the last gradients' differences bend (Liu & Nocedal 1989),
-// for smooth functions without noise. As torch.optim.LBFGS.
+// L-BFGS: steps along directions that the differences of the last gradients correct (Liu & Nocedal
+// 1989), for smooth functions without noise. It follows torch.optim.LBFGS.
 //
 //   optim::LBFGS optimizer(net.named_parameters(), {.line_search = LineSearch::StrongWolfe});
 //   optimizer.step([&] {
@@ -18,8 +18,8 @@
 
 namespace ringgrad::optim {
 
-// None: the whole step. StrongWolfe: one after which the loss and its slope have fallen enough
-// (Nocedal & Wright 2006, algorithms 3.5 and 3.6).
+// None takes the whole step. StrongWolfe searches for a step after which the loss and its slope
+// have fallen enough (Nocedal & Wright 2006, algorithms 3.5 and 3.6).
 enum class LineSearch : uint8_t { None, StrongWolfe };
 
 struct LBFGSOptions {
@@ -32,19 +32,22 @@ struct LBFGSOptions {
   LineSearch line_search = LineSearch::None;
 };
 
-// No Optimizer: a step computes the loss several times. Waits for the device in every iteration.
+// Not an Optimizer, because a step computes the loss several times. Waits for the device in every
+// iteration.
 class LBFGS {
  public:
-  // Throws Error on an undefined parameter, none, or several devices or dtypes.
+  // Throws Error if a parameter is undefined, if there are none, or if they have several devices or
+  // dtypes.
   explicit LBFGS(const ParameterList& parameters, LBFGSOptions options = {});
 
   void zero_grad();
-  // The closure computes the loss, whose gradients it leaves in the parameters. Returns the loss
+  // The closure computes the loss and leaves its gradients in the parameters. Returns the loss
   // before the step.
   double step(const std::function<Tensor()>& closure);
 
  private:
-  // A place along the direction: the loss there, the gradient, and its part along the direction.
+  // A point along the direction: the loss, the gradient, and the gradient's component along the
+  // direction.
   struct Point {
     double t;
     double loss;
@@ -53,11 +56,11 @@ class LBFGS {
   };
   struct Curvature {
     Tensor y;
-    Tensor s;    // differences: of the gradient, and of the parameters
+    Tensor s;    // difference of the parameters; y: of the gradient
     double rho;  // 1 / (y · s)
   };
-  Tensor gradient() const;  // [n], of all parameters
-  // The parameters become `from` + t direction.
+  Tensor gradient() const;  // [n], for all parameters
+  // Sets the parameters to `from` + t direction.
   void move(const Tensor& from, double t);
   Point at(const std::function<Tensor()>& closure, const Tensor& from, double t);
   void turn(const Tensor& gradient);

@@ -10,7 +10,7 @@
 namespace ringgrad::optim {
 namespace {
 
-// From a at 0 to b at 1 along half a cosine.
+// Returns half a cosine from a at 0 to b at 1.
 double cosine_between(double a, double b, double fraction) {
   return b + (a - b) * (1 + std::cos(std::numbers::pi * fraction)) / 2;
 }
@@ -94,8 +94,8 @@ double OneCycleLR::operator()(double, int64_t step) const {
         total_steps, ", pct_start ", pct_start, ", expected at least 2 and a value in [0, 1]");
   const double first = max_lr / div_factor;
   const double last = first / final_div_factor;
-  // The steps are total_steps points: the peak is the one before pct_start of them, the end the
-  // last one.
+  // The schedule has total_steps points. The peak is the point before pct_start of them, and the
+  // end is the last one.
   const double peak = pct_start * static_cast<double>(total_steps) - 1;
   const double end = static_cast<double>(total_steps - 1);
   const double t = std::min(static_cast<double>(step), end);
@@ -135,7 +135,7 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
 }
 
 void ReduceLROnPlateau::step(Real measure) {
-  const double sign = options_.maximize ? 1 : -1;  // of the way to what is better
+  const double sign = options_.maximize ? 1 : -1;  // the sign of an improvement
   const double to_beat = options_.relative ? best_ * (1 + sign * options_.threshold)
                                            : best_ + sign * options_.threshold;
   if (options_.maximize ? measure > to_beat : measure < to_beat) {

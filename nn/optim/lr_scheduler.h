@@ -6,8 +6,8 @@
 //       .milestones = {5}});
 //   for (…) { …; optimizer.step(); scheduler.step(); }
 //
-// To resume, only the step is needed: scheduler.set_last_step(n). The rates that
-// optimizer.load_state_dict() brings are not the first ones: make the scheduler before.
+// To resume, only the step is needed: scheduler.set_last_step(n). Construct the scheduler before
+// optimizer.load_state_dict(), because the rates that it loads are not the initial ones.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,18 @@
 
 namespace ringgrad::optim {
 
-// The rate after `step` steps of the scheduler (0: at first) of a group whose rate was base_lr at
-// first.
+// Returns the rate after `step` steps of the scheduler (0: initially) for a group whose initial
+// rate is base_lr.
 using Schedule = std::function<double(double base_lr, int64_t step)>;
 
-// base_lr gamma^⌊step / step_size⌋
+// base_lr gamma^⌊step / step_size⌋.
 struct StepLR {
   int64_t step_size = 30;
   double gamma = 0.1;
   double operator()(double base_lr, int64_t step) const;
 };
 
-// base_lr gamma^(the number of milestones reached)
+// base_lr gamma^(number of milestones reached).
 struct MultiStepLR {
   std::vector<int64_t> milestones;  // ascending
   double gamma = 0.1;
@@ -36,14 +36,14 @@ struct MultiStepLR {
 };
 
 // eta_min + (base_lr - eta_min) (1 + cos(π step / t_max)) / 2: half a wave down to eta_min, and up
-// again beyond t_max (Loshchilov & Hutter 2017, without restarts).
+// again after t_max (Loshchilov & Hutter 2017, without restarts).
 struct CosineAnnealingLR {
   int64_t t_max = 100;
   double eta_min = 0;
   double operator()(double base_lr, int64_t step) const;
 };
 
-// base_lr gamma^step
+// base_lr gamma^step.
 struct ExponentialLR {
   double gamma = 0.1;
   double operator()(double base_lr, int64_t step) const;
@@ -63,8 +63,8 @@ struct PolynomialLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// Half a cosine from base_lr to eta_min in t_0 steps, and again, each time t_mult times as long
-// (Loshchilov & Hutter 2017).
+// Half a cosine from base_lr to eta_min in t_0 steps. It then restarts, each time t_mult times as
+// long (Loshchilov & Hutter 2017).
 struct CosineAnnealingWarmRestarts {
   int64_t t_0 = 10;
   int64_t t_mult = 1;
@@ -72,9 +72,10 @@ struct CosineAnnealingWarmRestarts {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// From base_lr, the lower end, up to max_lr in step_size_up steps and down again in step_size_down
-// (0: as many), for ever (Smith 2017). Each cycle's height is half the one before (Triangular2), or
-// gamma^step of the first (ExpRange). Leaves the momentum alone (PyTorch: cycle_momentum=False).
+// Rises from base_lr, the lower end, to max_lr in step_size_up steps and falls again in
+// step_size_down (0: as many), repeatedly (Smith 2017). With Triangular2 each cycle has half the
+// height of the one before. With ExpRange the height is multiplied by gamma^step. The momentum does
+// not change (PyTorch: cycle_momentum=False).
 enum class CyclicMode : uint8_t { Triangular, Triangular2, ExpRange };
 struct CyclicLR {
   double max_lr = 0.1;
@@ -91,14 +92,14 @@ struct MultiplicativeLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// base_lr times what the function says.
+// base_lr times the function's result.
 struct LambdaLR {
   std::function<double(int64_t step)> factor;
   double operator()(double base_lr, int64_t step) const { return base_lr * factor(step); }
 };
 
-// base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays:
-// a warm-up.
+// base_lr times a factor that goes from start_factor to end_factor in total_iters steps and then
+// stays: a warm-up.
 struct LinearLR {
   double start_factor = 1.0 / 3;
   double end_factor = 1;
@@ -106,9 +107,10 @@ struct LinearLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to the
-// first rate divided by final_div_factor, both along half a cosine (Smith & Topin 2019), and stays
-// there. Ignores base_lr, and leaves the momentum alone (PyTorch: cycle_momentum=False).
+// Rises from max_lr / div_factor to max_lr in the first pct_start of total_steps, then falls to the
+// first rate divided by final_div_factor and stays there. Both parts are half a cosine (Smith &
+// Topin 2019). base_lr is ignored, and the momentum does not change (PyTorch:
+// cycle_momentum=False).
 struct OneCycleLR {
   double max_lr = 0.1;
   int64_t total_steps = 100;
@@ -118,16 +120,16 @@ struct OneCycleLR {
   double operator()(double base_lr, int64_t step) const;
 };
 
-// Schedule i from milestones[i - 1] on, each counting from its own beginning. One milestone less
-// than schedules.
+// Schedule i applies from milestones[i - 1] on and counts from its own beginning. There is one
+// milestone less than schedules.
 struct SequentialLR {
   std::vector<Schedule> schedules;
   std::vector<int64_t> milestones;  // ascending
   double operator()(double base_lr, int64_t step) const;
 };
 
-// Sets the rates of an optimizer's groups; their rates at construction are the base rates. step()
-// is called after each optimizer step or each epoch, whichever the schedule counts. Keeps a
+// Sets the rates of an optimizer's groups. Their rates at construction are the base rates. Call
+// step() after each optimizer step or after each epoch, whichever the schedule counts. Keeps a
 // reference to the optimizer.
 class LRScheduler {
  public:
@@ -143,11 +145,11 @@ class LRScheduler {
   int64_t last_step_ = 0;
 };
 
-// Multiplies the rates by `factor` where a measure has not become better for more than `patience`
-// steps: no function of the number of steps, and so no Schedule. Better: less than best (1 -
-// threshold), or with `maximize` more than best (1 + threshold); or less than best - threshold,
-// more than best + threshold. Of a negative best the first two are worse than the best itself, as
-// in PyTorch.
+// Multiplies the rates by `factor` if a measure has not improved for more than `patience` steps. It
+// is not a Schedule, because it does not depend on the number of steps alone. An improvement is
+// less than best (1 - threshold), or with `maximize` more than best (1 + threshold). If not
+// `relative`, it is less than best - threshold or more than best + threshold. For a negative best
+// the relative limits are worse than the best itself, as in PyTorch.
 struct ReduceLROnPlateauOptions {
   bool maximize = false;  // PyTorch's mode="max": an accuracy
   double factor = 0.1;
@@ -155,7 +157,7 @@ struct ReduceLROnPlateauOptions {
   double threshold = 1e-4;
   bool relative = true;  // PyTorch's threshold_mode="rel"
   int64_t cooldown = 0;  // steps after a reduction that do not count
-  // a change of a rate by eps or less is not made
+  // a rate is not changed by eps or less
   double min_lr = 0;
   double eps = 1e-8;
 };
@@ -163,8 +165,8 @@ class ReduceLROnPlateau {
  public:
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
   void step(Real measure);
-  // best, and how many steps have not been better or are left of the cooldown: float64 [3], to
-  // resume.
+  // The state for resuming, float64 [3]: the best measure, the number of steps without improvement,
+  // and the steps left of the cooldown.
   Tensor state() const;
   void set_state(const Tensor& state);
 

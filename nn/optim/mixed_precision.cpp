@@ -22,10 +22,10 @@ Tensor scalar64(double value, Device device) {
   return full({}, value, {.dtype = DType::Float64, .device = device});
 }
 
-// x in every element of a flat array of n, without memory.
+// Returns x repeated as a flat array of n elements, without using memory.
 Tensor spread(const Tensor& x, int64_t n) { return x.as_strided({n}, {0}, x.storage_offset()); }
 
-// 1 where a equals b, else 0 (float64 []); NaN equals nothing.
+// Returns 1 if a equals b, else 0 (float64 []). NaN equals nothing.
 Tensor is_equal(const Tensor& a, const Tensor& b) {
   const Tensor same = empty({}, {DType::Bool, a.device()});
   const Tensor number = scalar64(0, a.device());
@@ -57,7 +57,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
   NoGradGuard no_grad;
   if (met_.contains(&optimizer)) return;
   const Tensor zero = full({}, 0, {.dtype = DType::Int64, .device = scale_.device()});
-  // Counted from the end, so that every place is below zero.
+  // Positions are counted from the end, so that all of them are below zero.
   const Tensor first_not_finite = zeros_like(zero);
   const Tensor inverse = empty_like(scale_);
   kernels::div(inverse, scalar64(1, scale_.device()), scale_);
@@ -85,13 +85,13 @@ void GradScaler::step(Optimizer& optimizer) {
   optimizer.step(met.guard);
 }
 
-// Without a branch, since only the device knows: with good and grown 0 or 1,
+// Has no branch, because only the device knows the values. With good and grown 0 or 1:
 //   steps = good (steps + 1);  grown = steps is the interval;  steps = (1 - grown) steps
 //   scale *= backoff + good (1 - backoff) + grown (growth - 1)
 void GradScaler::update() {
   NoGradGuard no_grad;
   CHECK(!met_.empty(), "GradScaler: update() without a step() since the last one");
-  const Tensor guard = scalar64(0, scale_.device());  // NaN where any is
+  const Tensor guard = scalar64(0, scale_.device());  // NaN if any of them is
   for (const auto& [optimizer, met] : met_) kernels::add(guard, guard, met.guard);
   met_.clear();
   const Tensor good = is_equal(guard, guard);

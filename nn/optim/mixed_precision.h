@@ -1,14 +1,15 @@
-// GradScaler: dynamic loss scaling (Micikevicius et al. 2018, "Mixed Precision Training"), for
-// float16, whose smallest number is 6e-8: the loss is multiplied by a large scale, so that small
-// gradients do not vanish, and the gradients are divided by it before the step. A step in which a
-// gradient is infinite or NaN is skipped and halves the scale; after enough good ones it doubles.
+// GradScaler: dynamic loss scaling (Micikevicius et al. 2018, "Mixed Precision Training"). It is
+// for float16, whose smallest number is 6e-8. The loss is multiplied by a large scale, so that
+// small gradients do not vanish. The gradients are divided by it before the step. A step in which a
+// gradient is infinite or NaN is skipped and halves the scale; after enough good steps the scale
+// doubles.
 //
 //   scaler.scale(loss).backward();
-//   scaler.step(optimizer);  // of each optimizer, where there are several
+//   scaler.step(optimizer);  // for each optimizer, if there are several
 //   scaler.update();
 //
-// Scale, verdict and counter live on the device, so nothing here waits for it and a step can be
-// captured.
+// The scale, the test result and the counter live on the device. So nothing here waits for it, and
+// a step can be captured.
 #pragma once
 
 #include <map>
@@ -28,17 +29,17 @@ class GradScaler {
  public:
   explicit GradScaler(Device device = {}, GradScalerOptions options = {});
 
-  // loss · scale, on the scaler's device, with history; in float32 (float64 for float64): 16 bits
-  // may not hold it.
+  // Returns loss · scale, on the scaler's device, with history. It is float32 (float64 for
+  // float64), because 16 bits may not hold it.
   Tensor scale(const Tensor& loss) const;
-  // Divides the optimizer's gradients by the scale. step() does it where it has not been done since
-  // the last update(): call it yourself to clip the gradients in between.
+  // Divides the optimizer's gradients by the scale. step() calls it unless it was called since the
+  // last update(). Call it yourself to clip the gradients in between.
   void unscale(Optimizer& optimizer);
-  // The optimizer's step, or nothing where one of its gradients is not finite. Once between two
-  // updates: throws Error.
+  // Runs the optimizer's step, or does nothing if one of its gradients is not finite. Throws Error
+  // on a second call between two updates.
   void step(Optimizer& optimizer);
-  // Adapts the scale to what the steps since the last update have met: once, after all of them.
-  // Error without any.
+  // Adapts the scale to the results of the steps since the last update. Call it once, after all of
+  // them. Throws Error if there was none.
   void update();
 
   double current_scale() const { return scale_.item<double>(); }  // waits for the device
@@ -46,12 +47,12 @@ class GradScaler {
 
  private:
   GradScalerOptions options_;
-  // float64 []
+  // both are float64 []
   Tensor scale_;
   Tensor good_steps_;
-  // An optimizer that was unscaled since the last update.
+  // The state of an optimizer that was unscaled since the last update.
   struct Met {
-    Tensor guard;  // float64 [], 0, or NaN where a gradient is not finite
+    Tensor guard;  // float64 []: 0, or NaN if a gradient is not finite
     bool stepped = false;
   };
   std::map<const Optimizer*, Met> met_;
@@ -74,13 +75,13 @@ class MasterWeights {
   // REQUIRES: leaves that require a gradient.
   explicit MasterWeights(nn::NamedTensors parameters);
 
-  // The float32 leaves, under the model's names.
+  // Returns the float32 leaves, under the model's names.
   const nn::NamedTensors& parameters() const { return masters_; }
   // Sets the gradients of the model's parameters to zero.
   void zero_grad();
-  // The model's gradients, in float32, become the copies'.
+  // Converts the model's gradients to float32 and stores them in the copies.
   void take_gradients();
-  // The copies' values, rounded, become the model's.
+  // Rounds the copies' values and stores them in the model.
   void publish();
 
  private:

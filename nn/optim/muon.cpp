@@ -36,7 +36,7 @@ std::vector<Spec> specs(const MuonGroups& groups) {
 Tensor orthogonalized(const Tensor& x, int steps) {
   CHECK_AS(ShapeError, x.defined() && x.dim() == 2, "orthogonalized: shape ", x.shape(),
            ", expected a matrix");
-  // a x + b x³ + c x⁵ rises fastest at 0: Jordan et al. 2024.
+  // With these coefficients a x + b x³ + c x⁵ rises fastest at 0 (Jordan et al. 2024).
   constexpr double kA = 3.4445;
   constexpr double kB = -4.775;
   constexpr double kC = 2.0315;
@@ -60,7 +60,7 @@ Muon::Muon(MuonGroups groups) : Optimizer("Muon", specs<GroupSpec>(groups)) {
 
 void Muon::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
   const MuonOptions& o = options_[group];
-  // NaN: nothing is to change.
+  // A rate of NaN means that nothing may change.
   const Tensor lr = to(guarded_lr(group), DType::Float32);
   const Tensor taken = eq(lr, lr);
   const Tensor& buffer = state[0];

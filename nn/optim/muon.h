@@ -1,5 +1,5 @@
-// Muon: momentum whose direction is made orthogonal, so that a step turns all of a matrix' singular
-// directions by the same amount (Jordan, Jin, Boza, You, Cesista, Newhouse & Bernstein 2024,
+// Muon: momentum whose direction is orthogonalised, so that a step changes all singular directions
+// of a matrix by the same amount (Jordan, Jin, Boza, You, Cesista, Newhouse & Bernstein 2024,
 // kellerjordan.github.io/posts/muon).
 #pragma once
 
@@ -9,27 +9,27 @@
 
 namespace ringgrad::optim {
 
-// U Vᵀ of a matrix' singular value decomposition U S Vᵀ, roughly: `steps` of a quintic of Newton's
-// and Schulz's kind bring singular values that are not tiny to between 0.7 and 1.2. x [rows,
-// columns], float32; zero stays zero.
+// Returns approximately U Vᵀ of the singular value decomposition U S Vᵀ of x [rows, columns],
+// float32. `steps` of a quintic Newton-Schulz iteration bring singular values that are not tiny to
+// between 0.7 and 1.2. Zero stays zero.
 Tensor orthogonalized(const Tensor& x, int steps = 5);
 
 struct MuonOptions {
   double lr = 1e-3;
-  // Decoupled, as AdamW's.
+  // Decoupled, as in AdamW.
   double weight_decay = 0.1;
   double momentum = 0.95;
   bool nesterov = true;
-  // The steps of orthogonalized().
+  // The number of steps of orthogonalized().
   int steps = 5;
-  // The step times sqrt(max(1, rows / columns)), as PyTorch's "original".
+  // Multiplies the step by sqrt(max(1, rows / columns)), like PyTorch's "original".
   bool scale_by_shape = true;
 };
 
-// For weight matrices and filters: one of more than two dimensions counts as [size(0), the rest].
-// Biases, norms, embeddings and last layers want another optimizer. Formulas as torch.optim.Muon,
-// which takes matrices only, and rounds each direction to bfloat16. Throws on parameters of fewer
-// dimensions, or another dtype than float32.
+// For weight matrices and filters; more than two dimensions count as [size(0), the rest]. Biases,
+// norms, embeddings and last layers need another optimizer. The formulas are those of
+// torch.optim.Muon, which accepts only matrices and rounds each direction to bfloat16. Throws if a
+// parameter has fewer dimensions or is not float32.
 class Muon : public Optimizer {
  public:
   explicit Muon(ParameterList parameters, MuonOptions options = {});

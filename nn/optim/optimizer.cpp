@@ -100,7 +100,7 @@ void Optimizer::step(const Tensor& guard) {
     if (program_observer) program_observer->step(this, g, groups_[g].named, groups_[g].lr);
     const std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
-    if (guard) {  // the kernels take a learning rate of NaN for "do nothing"
+    if (guard) {  // the kernels do nothing if the learning rate is NaN
       groups_[g].guarded_lr = empty_like(guard);
       kernels::add(groups_[g].guarded_lr, groups_[g].lr_tensor, guard);
     }
@@ -118,8 +118,8 @@ void Optimizer::step(const Tensor& guard) {
   kernels::add(step_, step_, count);
 }
 
-// A parameter may have been frozen since: of each run of neighbours that still require a gradient,
-// this process' part is updated.
+// A parameter may have been frozen since. Of each run of neighbours that still require a gradient,
+// this process's share is updated.
 void Optimizer::update_range(int group, const ArenaRange& range, const StateRange& state) {
   const auto parameter = [&](size_t i) -> const Tensor& {
     return groups_[group].parameters[range.parameters[i]];
@@ -168,7 +168,7 @@ void Optimizer::set_lr(Int group, Real lr) {
   fill_(groups_[group].lr_tensor, lr);
 }
 
-// Where the parameters are now. A group may have none.
+// Returns the present device of the parameters. A group may have no parameters.
 Device Optimizer::device() const {
   const auto group = std::find_if(groups_.begin(), groups_.end(),
                                   [](const Group& g) { return !g.parameters.empty(); });
@@ -197,8 +197,8 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
   return ranges;
 }
 
-// The parameters may have been laid anew since the last step (by DistributedDataParallel, or
-// Module::to): their state is copied to where it belongs now.
+// The parameters may have moved since the last step (by DistributedDataParallel or Module::to).
+// Their state is copied into arrays of the new layout.
 void Optimizer::lay_state(Group& group, const std::vector<ArenaRange>& ranges) {
   std::map<std::string, Tensor> old;
   for (const auto& [name, tensor] : state_of(group, whole_state(group))) old[name] = tensor;
@@ -278,7 +278,7 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   std::vector<std::vector<StateRange>> whole;
   const nn::NamedTensors own = whole_state_dict(whole);
   nn::check_by_name(operation, own, state, true);
-  // Refuses what set_lr() would refuse, before anything is loaded.
+  // Throws what set_lr() would throw, before anything is loaded.
   for (const auto& [name, tensor] : state) {
     const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
     if (bare != "step" && !bare.starts_with("lr.")) continue;

@@ -1,21 +1,20 @@
-// Optimizer: what all of them share. A step is one kernel for each contiguous range of a group's
-// parameters, which is one kernel in all where the parameters lie in an arena (autograd/arena.h);
-// zero_grad is one fill for each.
+// Optimizer: the base of all optimizers. A step is one kernel for each contiguous range of a
+// group's parameters, and zero_grad is one fill for each. If the parameters lie in an arena
+// (autograd/arena.h), that is one in all.
 //
-// Learning rates and the number of steps live on the parameters' device, so that a step that was
-// captured in a CUDA graph follows a schedule without being captured anew.
+// Learning rates and the number of steps live on the parameters' device. So a step that was
+// captured in a CUDA graph follows a schedule without a new capture.
 //
-// The constructor moves the parameters into an arena, if they do not lie in one. Handles follow; a
+// The constructor moves the parameters into an arena unless they lie in one. Handles follow. A
 // state_dict(), a view or a detach()ed tensor taken before no longer shares memory with them.
 // (DistributedDataParallel does the same.)
 //
-// A parameter that is frozen when the optimizer is made costs nothing. It gets its place (state,
-// and a gradient of its own) with the first call after it was unfrozen, and state_dict() has it
-// from then on.
+// A parameter that is frozen at construction costs nothing. It gets its state and its gradient with
+// the first call after it was unfrozen, and state_dict() contains it from then on.
 //
-// Parameters may move afterwards, to another arena, device or dtype: their state follows. But
-// Module::to gives each a place of its own, so that a step becomes one kernel per parameter: move
-// the model first.
+// Parameters may move afterwards to another arena, device or dtype; their state follows. But
+// Module::to places each parameter separately, so that a step becomes one kernel per parameter.
+// Move the model first.
 #pragma once
 
 #include <string>
@@ -26,7 +25,7 @@
 
 namespace ringgrad::optim {
 
-// model.named_parameters(), or just tensors: those are called "0", "1", … in state_dict().
+// model.named_parameters(), or a list of tensors, which state_dict() calls "0", "1", ….
 struct ParameterList {
   ParameterList(nn::NamedTensors named) : named(std::move(named)) {}
   ParameterList(const std::vector<Tensor>& tensors) {
@@ -35,21 +34,21 @@ struct ParameterList {
   nn::NamedTensors named;
 };
 
-// Some parameters, and how they are to be treated.
+// Some parameters and their options.
 template <class Options>
 struct ParamGroup {
   ParameterList parameters;
   Options options;
 };
 
-// Who steps which part of the parameters, where several processes share that work
+// Divides the parameters among several processes that share the steps
 // (distributed/sharded_optimizer.h).
 class StepShare {
  public:
   virtual ~StepShare() = default;
-  // The elements [begin, end) of a flat range of so many that this process steps.
+  // Returns the elements [begin, end) of a flat range of `numel` that this process steps.
   virtual std::pair<int64_t, int64_t> part(int64_t numel) const = 0;
-  // Collective. `flat`, of which every process has its part, becomes whole.
+  // Collective. Completes `flat`, of which every process has computed its part.
   virtual void gather(const Tensor& flat) const = 0;
 };
 
@@ -59,64 +58,63 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Keeps the gradients' memory, as PyTorch's zero_grad(set_to_none=False): a parameter that no
-  // backward reaches then has a gradient of zero, and momentum and weight decay still move it.
-  // (With None, which is PyTorch's default, the ranks of DistributedDataParallel would have to tell
-  // each other whose gradients there are.) A parameter that is to stay where it is must be frozen,
-  // set_requires_grad(false), for as long as that lasts.
+  // Keeps the gradients' memory, like PyTorch's zero_grad(set_to_none=False). A parameter that no
+  // backward reaches then has a gradient of zero, and momentum and weight decay still move it. To
+  // keep a parameter fixed, freeze it with set_requires_grad(false). (With None, PyTorch's default,
+  // the ranks of DistributedDataParallel would have to tell each other which gradients exist.)
   void zero_grad();
-  // With a guard (float64 [] on the parameters' device): where it is NaN instead of 0, nothing
-  // changes and no step is counted. So a step can be skipped without asking the device first; see
-  // mixed_precision.h. All parameters have one number of steps: Adam's correction of its averages
-  // counts those in which a parameter was frozen, too.
+  // If `guard` (float64 [] on the parameters' device) is NaN instead of 0, nothing changes and the
+  // step is not counted. So a step can be skipped without asking the device; see mixed_precision.h.
+  // All parameters share one number of steps. Adam's bias correction also counts steps in which a
+  // parameter was frozen.
   void step(const Tensor& guard = {});
-  std::vector<Tensor> flat_grads();  // all gradients, as few flat arrays
-  // From now on this process keeps state for its part of the parameters, and steps that alone.
-  // step(), state_dict(), which is a copy then, and load_state_dict() are collective. Throws Error
-  // after the first step, and where an element's step needs others (Muon).
+  std::vector<Tensor> flat_grads();  // all gradients, in as few arrays as possible
+  // Makes this process keep the state of its part of the parameters only, and step that part alone.
+  // Then step(), load_state_dict() and state_dict(), which returns a copy, are collective. Throws
+  // Error after the first step, and if an element's step depends on other elements (Muon).
   void share(std::shared_ptr<const StepShare> share);
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
-  // Throw IndexError where there is no such group.
+  // These throw IndexError if the group does not exist.
   double lr(Int group = 0) const { return groups_[checked(group)].lr; }
-  void set_lr(Real lr);  // of every group
+  void set_lr(Real lr);  // for all groups
   void set_lr(Int group, Real lr);
 
-  // "step" (int64), "lr.GROUP" (float64), and what is kept for each parameter:
+  // Returns "step" (int64), "lr.GROUP" (float64), and the state of each parameter:
   // "momentum.layer1.0.conv1.weight". Shares memory with the optimizer until the parameters move.
   nn::NamedTensors state_dict();
-  // Strict, see nn::copy_by_name(). After it, training goes on bit for bit.
+  // Strict, see nn::copy_by_name(). Training then continues bit for bit.
   void load_state_dict(const nn::NamedTensors& state);
 
  protected:
   struct GroupSpec {
     ParameterList parameters;
     double lr;
-    std::vector<std::string> state_names;  // the arrays kept for each parameter, zero at first
+    std::vector<std::string> state_names;  // arrays kept for each parameter, initially zero
   };
-  // Lays all parameters into one arena, in reverse order (flatten_parameters). Parameters that do
-  // not require a gradient wait until they do. Throws on undefined tensors, non-leaves, one that
-  // comes twice, a negative lr, or several devices; `name` begins the messages.
+  // Moves all parameters into one arena, in reverse order (flatten_parameters). Parameters that do
+  // not require a gradient wait until they do. Throws on undefined tensors, non-leaves, a parameter
+  // given twice, a negative lr, or several devices; `name` begins the messages.
   Optimizer(const char* name, std::vector<GroupSpec> groups);
 
-  // One step for one range: `state` has a flat array for each of the group's state_names, laid like
-  // range.values.
+  // Takes one step for one range. `state` has a flat array for each of the group's state_names, in
+  // the layout of range.values.
   virtual void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) = 0;
-  // Elements are stepped each for itself.
+  // Returns true if the step of an element does not depend on other elements.
   virtual bool steps_elements() const { return true; }
-  // float64 [].
+  // Returns the group's learning rate (float64 []), or NaN if the guard forbids the step.
   const Tensor& guarded_lr(int group) const { return groups_[group].guarded_lr; }
-  // int64 [], steps taken before.
+  // Returns the number of steps taken before (int64 []).
   const Tensor& step_tensor() const { return step_; }
-  // A range's `parameters` are such numbers.
+  // `number` is an element of a range's `parameters`.
   const Tensor& parameter(int group, int number) const { return groups_[group].parameters[number]; }
 
  private:
-  // The state of the parameters of one range, in arrays laid like it: of this process' part.
+  // This process's part of the state of one range's parameters, in arrays with the range's layout.
   struct StateRange {
     std::vector<int> parameters;
     std::vector<int64_t> offsets;
-    int64_t numel;  // of the range
+    int64_t numel;  // the size of the range
     int64_t begin;
     int64_t end;
     std::vector<Tensor> arrays;  // [end - begin], one for each state name
@@ -134,11 +132,11 @@ class Optimizer {
   void take_in_unfrozen();
   Device device() const;
   void update_range(int group, const ArenaRange& range, const StateRange& state);
-  // Where the group's parameters lie now, with the state laid like them.
+  // Returns the group's present ranges, and moves the state to their layout if it has changed.
   std::vector<ArenaRange> current_ranges(Group& group);
   void lay_state(Group& group, const std::vector<ArenaRange>& ranges);
-  // The state's ranges with all of their elements: themselves, or copies where it is shared. What
-  // was written to them is kept by keep_part().
+  // whole_state() returns the ranges' state with all elements: the arrays themselves, or copies if
+  // it is shared. keep_part() stores what was written to the copies.
   std::vector<StateRange> whole_state(const Group& group) const;
   void keep_part(const Group& group, const std::vector<StateRange>& whole) const;
   static nn::NamedTensors state_of(const Group& group, const std::vector<StateRange>& whole);
@@ -146,7 +144,7 @@ class Optimizer {
 
   const char* name_;
   std::vector<Group> groups_;
-  struct Frozen {  // at construction, and ever since
+  struct Frozen {  // frozen at construction and ever since
     int group;
     std::string name;
     Tensor parameter;
@@ -157,14 +155,14 @@ class Optimizer {
 };
 
 // Scales all gradients together so that their joint 2-norm is at most max_norm (Pascanu et al.
-// 2013), and returns the norm they had, a scalar on their device: nothing waits for it. As in
-// PyTorch the factor is max_norm / (norm + 1e-6) where that is below 1. A gradient that is NaN or
-// infinite leaves NaN in its place and 0 elsewhere (in PyTorch a NaN spreads to every gradient;
-// here it must not reach the gaps of an arena, see autograd/arena.h). Parameters on one device;
-// those without a gradient stay without.
+// 2013). Returns the norm before, a scalar on their device, without waiting. As in PyTorch the
+// factor is max_norm / (norm + 1e-6) if that is below 1. If a gradient is NaN or infinite, its
+// element becomes NaN and all others 0. (In PyTorch NaN spreads to every gradient; here it must not
+// reach the gaps of an arena, see autograd/arena.h.) The parameters are on one device. Those
+// without a gradient stay without.
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm);
 
-// Each element of each gradient into [-value, value]. NaN stays. Parameters as above.
+// Clamps each element of each gradient to [-value, value]. NaN stays NaN. Parameters are as above.
 void clip_grad_value_(const std::vector<Tensor>& parameters, Real value);
 
 }  // namespace ringgrad::optim

@@ -1,4 +1,4 @@
-// RMSprop, Adagrad, Adadelta and AdamW: options in, one kernel per range.
+// RMSprop, Adagrad, Adadelta and AdamW: each turns its options into one kernel per range.
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/core/base/check.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What each group keeps for its parameters, by its options.
+// Returns for each group the names of its state, which depend on its options.
 template <class Spec, class Options, class NamesOf>
 std::vector<Spec> specs(const char* name, const std::vector<ParamGroup<Options>>& groups,
                         NamesOf names_of) {

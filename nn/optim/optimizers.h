@@ -1,4 +1,5 @@
-// All optimizers but Muon: SGD and Adam, and those that came between them.
+// All optimizers except Muon and L-BFGS: SGD and Adam (sgd_and_adam.h), AdamW, RMSprop, Adagrad and
+// Adadelta.
 #pragma once
 
 #include "ringgrad/core/kernels.h"
@@ -6,7 +7,7 @@
 
 namespace ringgrad::optim {
 
-// Adam with the weight decay taken out of the gradient (Loshchilov & Hutter 2019).
+// Adam with weight decay separate from the gradient (Loshchilov & Hutter 2019).
 struct AdamWOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};
@@ -19,8 +20,8 @@ class AdamW : public Adam {
   explicit AdamW(std::vector<ParamGroup<AdamWOptions>> groups);
 };
 
-// RMSprop (Hinton 2012), as PyTorch defines it: eps is added to the root; with `centered` the
-// gradient's mean is taken from its mean square.
+// RMSprop (Hinton 2012), as in PyTorch: eps is added to the root. With `centered` the square of the
+// gradient's mean is subtracted from its mean square.
 struct RMSpropOptions {
   double lr = 0.01;
   double alpha = 0.99;
@@ -35,14 +36,15 @@ class RMSprop : public Optimizer {
   explicit RMSprop(std::vector<ParamGroup<RMSpropOptions>> groups);
 
  protected:
-  // State: "square_avg", and "grad_avg", "momentum_buffer" where the options want them.
+  // State: "square_avg", and "grad_avg" and "momentum_buffer" if the options need them.
   void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
   std::vector<kernels::RmspropStepOptions> options_;
 };
 
-// Adagrad (Duchi, Hazan & Singer 2011): each step is divided by the root of all squares so far.
+// Adagrad (Duchi, Hazan & Singer 2011): divides each step by the root of the sum of all squares so
+// far.
 struct AdagradOptions {
   double lr = 0.01;
   double lr_decay = 0;
@@ -63,7 +65,7 @@ class Adagrad : public Optimizer {
   std::vector<kernels::AdagradStepOptions> options_;
 };
 
-// Adadelta (Zeiler 2012): the step is as large as the last ones were.
+// Adadelta (Zeiler 2012): scales each step by the size of the last steps.
 struct AdadeltaOptions {
   double lr = 1;
   double rho = 0.9;

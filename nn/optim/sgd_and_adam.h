@@ -9,15 +9,15 @@
 namespace ringgrad::optim {
 
 // Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al. 2013 for Nesterov's), as
-// PyTorch defines it: the learning rate multiplies the momentum buffer, not what enters it.
-// Dampening begins with the optimizer's second step, for a parameter that is first reached later,
-// too (PyTorch: with each parameter's second gradient).
+// in PyTorch: the learning rate multiplies the momentum buffer, not what is added to it. Dampening
+// begins with the optimizer's second step, even for a parameter that is reached later (PyTorch:
+// with each parameter's second gradient).
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;
-  bool nesterov = false;  // needs a momentum and no dampening
+  bool nesterov = false;  // requires a momentum and no dampening
 };
 
 class SGD : public Optimizer {
@@ -26,7 +26,7 @@ class SGD : public Optimizer {
   explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
 
  protected:
-  // kernels::sgd_step; state: "momentum" where there is one.
+  // Calls kernels::sgd_step. State: "momentum" if the momentum is not 0.
   void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:
@@ -48,7 +48,7 @@ class Adam : public Optimizer {
 
  protected:
   Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups, bool decoupled);
-  // kernels::adam_step; state: "exp_avg" and "exp_avg_sq", the paper's m and v.
+  // Calls kernels::adam_step. State: "exp_avg" and "exp_avg_sq", the paper's m and v.
   void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:

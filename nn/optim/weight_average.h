@@ -1,5 +1,5 @@
-// WeightAverage: exponential moving averages of weights, as those of torch.optim.swa_utils'
-// AveragedModel with get_ema_multi_avg_fn, or timm's ModelEma.
+// WeightAverage: exponential moving averages of weights, like torch.optim.swa_utils' AveragedModel
+// with get_ema_multi_avg_fn, or timm's ModelEma.
 //
 //   optim::WeightAverage average(net.state_dict(), {.decay = 0.999});
 //   for (…) { …; optimizer.step(); average.update(net.state_dict()); }
@@ -12,23 +12,24 @@ namespace ringgrad::optim {
 
 struct WeightAverageOptions {
   double decay = 0.999;
-  // The decay is at most (1 + n) / (10 + n) in update n, so that the first weights are forgotten.
+  // Limits the decay to (1 + n) / (10 + n) in update n, so that the initial weights are forgotten.
   bool warm_up = false;
 };
 
 class WeightAverage {
  public:
-  // Begins with copies of the floating tensors, 16-bit ones in float32. Throws Error unless the
+  // Begins with copies of the floating tensors; 16-bit ones become float32. Throws Error unless the
   // decay is in [0, 1].
   explicit WeightAverage(const nn::NamedTensors& state, WeightAverageOptions options = {});
 
-  // average = decay average + (1 - decay) weight. What is no floating number, such as a counter of
-  // batches, is copied. Throws DataError where the names are not those of the constructor.
+  // average = decay average + (1 - decay) weight. Tensors that are not floating, such as a counter
+  // of batches, are copied. Throws DataError unless the names are those of the constructor.
   void update(const nn::NamedTensors& state);
 
-  // Under the module's names, for load_state_dict() and save_safetensors(). Shares memory.
+  // Returns the averages under the module's names, for load_state_dict() and save_safetensors().
+  // Shares memory.
   const nn::NamedTensors& state_dict() const { return averages_; }
-  // Goes on from what state_dict() gave, after so many updates.
+  // Continues from a state_dict() that was taken after `updates` updates.
   void load_state_dict(const nn::NamedTensors& state, int64_t updates);
   int64_t updates() const { return updates_; }
 
