@@ -1,4 +1,4 @@
-// Nonlinearities as modules, for Sequential; elsewhere the functions of autograd/ops.h are shorter.
+// Nonlinearities as modules for Sequential. Elsewhere the functions of autograd/ops.h are shorter.
 #pragma once
 
 #include "ringgrad/autograd/ops.h"
@@ -62,10 +62,10 @@ class GLU : public AlongDimension<glu> {
   using AlongDimension::AlongDimension;
 };
 
-// "name=number", as PyTorch prints it.
+// Returns "name=number" in PyTorch's format.
 std::string number_repr(const char* name, double number);
 
-// Functions with one number, under its name in PyTorch's text.
+// Functions with one number, which is printed under PyTorch's name.
 template <Tensor (*f)(const Tensor& x, Real number)>
 class WithNumber : public Module {
  public:
@@ -110,7 +110,7 @@ class Softplus : public Module {
   double beta_;
 };
 
-// Values between the two.
+// Limits values to the range between the two numbers.
 class Hardtanh : public Module {
  public:
   explicit Hardtanh(Real min_val = -1, Real max_val = 1) : min_(min_val), max_(max_val) {}

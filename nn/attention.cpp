@@ -9,7 +9,7 @@
 namespace ringgrad::nn {
 namespace {
 
-// What is added to the scores: a mask of truth values leaves out where it is true.
+// Returns the term that is added to the scores. A bool mask excludes keys where it is true.
 Tensor added(const Tensor& mask, DType dtype) {
   if (mask.dtype() != DType::Bool) return to(mask, dtype);
   return where(mask, -INFINITY, zeros(mask.shape(), {dtype, mask.device()}));
@@ -52,7 +52,7 @@ std::tuple<Tensor, Tensor> MultiheadAttention::operator()(const Tensor& q_, cons
     return {squeeze(y, batch), weights ? squeeze(weights, 0) : weights};
   }
   const int64_t width = embed_dim_ / num_heads_;
-  // [N, heads, places, width], of part `which` of the projection.
+  // Returns part `which` of the projection as [N, heads, positions, width].
   const auto heads = [&](const Tensor& x, int which) {
     const auto part = [&](const Tensor& all) {
       return all ? slice(all, 0, which * embed_dim_, (which + 1) * embed_dim_) : all;

@@ -10,26 +10,26 @@ namespace ringgrad::nn {
 
 struct MultiheadAttentionOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
-  double dropout = 0;  // of the weights, in training
+  double dropout = 0;  // of the attention weights, in training
   bool bias = true;
   bool batch_first = false;
 };
 
 struct AttentionOptions {
-  Tensor key_padding_mask = {};  // bool [N, S], true where a key is left out; or what is added
+  Tensor key_padding_mask = {};  // bool [N, S], true for excluded keys; or a term to add
   bool need_weights = true;
-  Tensor attn_mask = {};  // the same of [L, S], or of each sample and head [N H, L, S]
+  Tensor attn_mask = {};  // the same as [L, S], or for each sample and head [N H, L, S]
 };
 
-// The last projection, under the name that PyTorch's text has for it.
+// The last projection, under its name in PyTorch's printed text.
 class NonDynamicallyQuantizableLinear : public Linear {
   using Linear::Linear;
 };
 
-// softmax(q kᵀ / √d) v in num_heads parts of d = embed_dim / num_heads features, between
-// projections of all: q [L, N, embed_dim], k and v [S, N, embed_dim], or with batch_first N in
-// front, or without N. (y as q, and the weights, mean over the heads, [N, L, S], undefined where
-// they are not needed.)
+// softmax(q kᵀ / √d) v in num_heads parts of d = embed_dim / num_heads features, with projections
+// before and after. q is [L, N, embed_dim], k and v are [S, N, embed_dim]. With batch_first N comes
+// first, and N may be absent. Returns y, which has q's shape, and the weights [N, L, S], averaged
+// over the heads; they are undefined if not needed.
 class MultiheadAttention : public Module {
  public:
   MultiheadAttention(Int64 embed_dim, Int64 num_heads, MultiheadAttentionOptions options = {});
@@ -37,7 +37,7 @@ class MultiheadAttention : public Module {
   std::tuple<Tensor, Tensor> operator()(const Tensor& q, const Tensor& k, const Tensor& v,
                                         const AttentionOptions& options = {});
 
-  Parameter in_proj_weight;  // [3 embed_dim, embed_dim]: of q, k and v
+  Parameter in_proj_weight;  // [3 embed_dim, embed_dim]: for q, k and v
   Parameter in_proj_bias;    // [3 embed_dim] or undefined
   NonDynamicallyQuantizableLinear out_proj;
 
@@ -59,8 +59,9 @@ struct TransformerOptions {
   bool bias = true;
 };
 
-// Attention of x [T, N, d_model] (N in front with batch_first) to itself, then two linear layers,
-// each with its shortcut and layer norm. src_mask and src_key_padding_mask as AttentionOptions'.
+// Self-attention of x [T, N, d_model] (N first with batch_first), then two linear layers. Both
+// parts have a shortcut and layer norm. src_mask and src_key_padding_mask are as in
+// AttentionOptions.
 class TransformerEncoderLayer : public Module {
  public:
   TransformerEncoderLayer(Int64 d_model, Int64 nhead, TransformerOptions options = {});
@@ -85,7 +86,7 @@ class TransformerEncoderLayer : public Module {
   TransformerOptions options_;
 };
 
-// num_layers of them, each with weights of its own.
+// num_layers encoder layers with separate weights.
 class TransformerEncoder : public Module {
  public:
   TransformerEncoder(Int64 num_layers, Int64 d_model, Int64 nhead, TransformerOptions options = {});
@@ -99,7 +100,7 @@ class TransformerEncoder : public Module {
   ModuleList layers;
 };
 
-// [size, size]: 0 where a place may look, up to itself, and -∞ behind it, for attn_mask.
+// Returns [size, size] for attn_mask: 0 for positions up to a query's own, and -∞ for later ones.
 Tensor generate_square_subsequent_mask(Int64 size, TensorOptions options = {});
 
 }  // namespace ringgrad::nn

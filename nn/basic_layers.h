@@ -1,6 +1,6 @@
-// The layers of a convolutional network: modules around the operations of autograd/ops.h, with
-// parameters of their own, under PyTorch's names and with PyTorch's initial values. All take their
-// options as designated initialisers: nn::Conv2d conv{1, 16, 5, {.stride = 2}}.
+// The layers of a convolutional network: modules around the operations of autograd/ops.h. They own
+// parameters and have PyTorch's names and initial values. All take their options as designated
+// initialisers: nn::Conv2d conv{1, 16, 5, {.stride = 2}}.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ struct LinearOptions {
   bool bias = true;
 };
 
-// y = x weightᵀ + bias:  x [..., in_features], y [..., out_features].
+// y = x weightᵀ + bias: x [..., in_features], y [..., out_features].
 class Linear : public Module {
  public:
   Linear(Int64 in_features, Int64 out_features, LinearOptions options = {});
@@ -28,7 +28,8 @@ class Linear : public Module {
 };
 
 // ---- convolutions -------------------------------------------------------------------------------
-// geometry.h's fields, and bias: designated initialisers cannot name a base's fields.
+// The fields of geometry.h's struct, and bias. They are repeated because designated initialisers
+// cannot name a base's fields.
 struct Conv2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
@@ -57,28 +58,28 @@ class Conv2d : public Module {
 // ---- normalisation ------------------------------------------------------------------------------
 struct BatchNorm2dOptions {
   double eps = 1e-5;
-  // The part of the new value in the running statistics.
+  // The weight of the new value in the running statistics.
   double momentum = 0.1;
-  // Weight and bias.
+  // Whether there are a weight and a bias.
   bool affine = true;
-  // The bias, too, and not the weight alone.
+  // False leaves out the bias and keeps the weight.
   bool bias = true;
-  // Without them the batch's statistics are used in evaluation, too.
+  // Without them evaluation uses the batch's statistics, too.
   bool track_running_stats = true;
 };
 
-// What the same pass over the data does besides: bn(x, {.activation = Activation::Relu, .residual =
-// shortcut}).
+// What else the same pass over the data computes: bn(x, {.activation = Activation::Relu, .residual
+// = shortcut}).
 struct BatchNormFusion {
   Activation activation = Activation::None;
-  // Added before the activation.
+  // It is added before the activation.
   Tensor residual = {};
-  // The side of max_pool2d's windows, which follows the activation; 0: it does not.
+  // The side of the windows of a max_pool2d after the activation; 0 means no pooling.
   int64_t max_pool = 0;
 };
 
-// Normalises each channel of x, over the batch in training and by the running statistics in
-// evaluation; see batch_norm() in autograd/ops.h.
+// Normalises each channel of x: over the batch in training, and by the running statistics in
+// evaluation. See batch_norm() in autograd/ops.h.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) override { return forward(x, {}); }
@@ -86,8 +87,7 @@ class BatchNorm : public Module {
   using Module::operator();
   Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
 
-  // What normalises in place of batch_norm(), with its arguments; see
-  // distributed/sync_batch_norm.h.
+  // A function with batch_norm()'s arguments that replaces it; see distributed/sync_batch_norm.h.
   using Normalization = std::function<Tensor(
       const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
       const Tensor& running_var, const BatchNormOptions& options)>;

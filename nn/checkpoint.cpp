@@ -7,7 +7,7 @@
 namespace ringgrad::nn {
 namespace {
 
-// One file holds all of it, so that no run finds a model beside the optimizer of another step.
+// One file holds everything, so that a model is never found with the optimizer of another step.
 constexpr const char* kModel = "model.";
 constexpr const char* kOptimizer = "optim.";
 constexpr const char* kRandom = "random.";
@@ -42,7 +42,7 @@ Checkpoint load_checkpoint(const std::string& path) {
 
 SafetensorsFile load_weights(const std::string& path) {
   SafetensorsFile file = load_safetensors(path);
-  // A network may have a part that is called "optim" or "model", or only parts of that name.
+  // A network may have a part called "optim" or "model", or consist only of such parts.
   const auto of_model = [](const auto& entry) { return entry.first.starts_with(kModel); };
   const NamedTensors& all = file.tensors;
   if (std::all_of(all.begin(), all.end(), belongs_to_checkpoint) &&

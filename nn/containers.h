@@ -1,5 +1,5 @@
-// All modules that hold others: those of sequential.h, and by names of the caller's choice; and a
-// function as a module among them.
+// All modules that hold others: those of sequential.h, and ModuleDict, which holds them by name.
+// Functional makes a function a module among them.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace ringgrad::nn {
 
-// By names of the caller's choice.
+// Holds modules under names of the caller's choice.
 class ModuleDict : public Module {
  public:
   template <class M>
@@ -17,9 +17,9 @@ class ModuleDict : public Module {
   }
   size_t size() const { return modules_.size(); }
   bool contains(const std::string& name) const;
-  // Throws Error, saying which names there are.
+  // Throws Error that lists the existing names.
   Module& operator[](const std::string& name) const;
-  // Over (name, std::shared_ptr<Module>), in order of insertion.
+  // Iterates over (name, std::shared_ptr<Module>), in order of insertion.
   auto begin() const { return modules_.begin(); }
   auto end() const { return modules_.end(); }
 
@@ -27,7 +27,7 @@ class ModuleDict : public Module {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules_;
 };
 
-// A function in a Sequential, with the arguments behind the tensor: nn::Functional(log_softmax, 1).
+// A function in a Sequential, with its arguments after the tensor: nn::Functional(log_softmax, 1).
 class Functional : public Module {
  public:
   template <class F, class... Args>

@@ -1,13 +1,13 @@
-// How weights begin. All draw from the default generator of the tensor's device, so the same seed
-// gives the same model, and write in place without history.
+// Initial values of weights. All functions draw from the default generator of the tensor's device,
+// so the same seed gives the same model. They write in place without history.
 #pragma once
 
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::nn::init {
 
-// How many inputs one output sums, and how many outputs one input enters: for a weight [out, in, R,
-// S…], in·R·S and out·R·S. Throws ShapeError below two dimensions.
+// The number of inputs that one output sums, and the number of outputs that one input enters. A
+// weight [out, in, R, S…] has in·R·S and out·R·S. Throws ShapeError below two dimensions.
 struct Fans {
   int64_t in;
   int64_t out;
@@ -16,12 +16,12 @@ Fans fans(const Tensor& weight);
 
 enum class FanMode { FanIn, FanOut };
 struct KaimingOptions {
-  double negative_slope = 0;      // of the leaky ReLU that follows; 0 is ReLU's
-  FanMode mode = FanMode::FanIn;  // which pass keeps its variance: forward, or backward
+  double negative_slope = 0;      // of the following leaky ReLU; 0 for ReLU
+  FanMode mode = FanMode::FanIn;  // the pass whose variance is preserved: forward or backward
 };
 
 // He et al. 2015 ("Delving Deep into Rectifiers"), equations 10 and 14: std = sqrt(2 / ((1 +
-// slope²) fan)); uniform in ± sqrt(3) std.
+// slope²) fan)). The uniform version draws from ± sqrt(3) std.
 void kaiming_normal_(const Tensor& weight, KaimingOptions options = {});
 void kaiming_uniform_(const Tensor& weight, KaimingOptions options = {});
 
@@ -29,30 +29,30 @@ void kaiming_uniform_(const Tensor& weight, KaimingOptions options = {});
 void xavier_normal_(const Tensor& weight, Real gain = 1);
 void xavier_uniform_(const Tensor& weight, Real gain = 1);
 
-// PyTorch's names for what core/random.h and core/factory.h have.
+// PyTorch's names for functions of core/random.h and core/factory.h.
 void normal_(const Tensor& x, Real mean = 0, Real std = 1);
 void uniform_(const Tensor& x, Real low = 0, Real high = 1);
 void constant_(const Tensor& x, Real value);
 inline void zeros_(const Tensor& x) { constant_(x, 0); }
 inline void ones_(const Tensor& x) { constant_(x, 1); }
 
-// Rows (or columns, of which there are fewer) that are orthogonal and have length `gain`, uniformly
+// Makes the rows (or the columns, if there are fewer) orthogonal and of length `gain`, uniformly
 // distributed among all such (Saxe et al. 2014). A weight of more than two dimensions counts as
 // [size(0), the rest].
 void orthogonal_(const Tensor& weight, Real gain = 1);
 
-// Output channel i begins as a copy of input channel i: 1 in the middle of its filter, 0 elsewhere,
-// as in PyTorch. For weights [out, in, R, S…]; throws ShapeError below three dimensions.
+// Makes output channel i a copy of input channel i: the filter has a 1 in the middle and 0
+// elsewhere, as in PyTorch. For weights [out, in, R, S…]; throws ShapeError below three dimensions.
 void dirac_(const Tensor& weight);
 
-// Filters under which the patches of such images have no correlation and variance 1: the
-// eigenvectors of the patches' covariance (about 0), each divided by sqrt(its eigenvalue + eps),
-// smallest eigenvalue first, and then all of them negated (Coates & Ng 2012; K. Jordan 2024, "94%
-// on CIFAR-10 in 3.29 seconds", 3.2). Weight [2 C R S, C, R, S], images [N, C, H, W] in any
-// floating dtype. Throws ShapeError on other shapes.
+// Makes filters whose outputs on the patches of such images are uncorrelated and have variance 1.
+// They are the eigenvectors of the patches' covariance (about 0), each divided by sqrt(its
+// eigenvalue + eps), smallest eigenvalue first, followed by their negatives (Coates & Ng 2012; K.
+// Jordan 2024, "94% on CIFAR-10 in 3.29 seconds", 3.2). weight is [2 C R S, C, R, S], images are
+// [N, C, H, W] in any floating dtype. Throws ShapeError on other shapes.
 void whitening_(const Tensor& weight, const Tensor& images, Real eps = 5e-4);
 
-// PyTorch's default for linear and convolutional layers: weight and bias uniform in ±
+// PyTorch's default for linear and convolutional layers: weight and bias are uniform in ±
 // 1/sqrt(fan_in), which is kaiming_uniform_ with slope sqrt(5). The bias may be undefined.
 void layer_default_(const Tensor& weight, const Tensor& bias);
 

@@ -1,4 +1,4 @@
-// Initial weights that are made as matrices.
+// Initial weights that are computed as matrices.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,8 +10,8 @@
 
 namespace ringgrad::nn::init {
 
-// Gram and Schmidt's process, twice for each row (Giraud & Langou 2003: that is enough), on the
-// host.
+// Runs the Gram-Schmidt process on the host, twice for each row, which is enough (Giraud & Langou
+// 2003).
 void orthogonal_(const Tensor& weight, Real gain) {
   fans(weight);  // at least two dimensions
   const int64_t rows = weight.size(0);

@@ -1,5 +1,5 @@
-// Filters that whiten images' patches. Their covariance has a dozen rows, so Jacobi's rotations are
-// enough.
+// Filters that whiten images' patches. Their covariance has a dozen rows, so Jacobi rotations are
+// fast enough.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,14 +13,14 @@
 namespace ringgrad::nn::init {
 namespace {
 
-// A symmetric matrix, [n, n] in rows.
+// A symmetric matrix [n, n], stored by rows.
 struct Symmetric {
   int64_t n;
   std::vector<double> values;
   double& at(int64_t row, int64_t column) { return values[row * n + column]; }
 };
 
-// Σ p pᵀ / count over all patches p of size [channels, height, width], each as a row.
+// Returns Σ p pᵀ / count over all patches p of size [channels, height, width], each as a row.
 Symmetric patch_covariance(const Tensor& images, const Shape& patch) {
   const Tensor x = contiguous(to(images, DType::Float32));
   const int64_t channels = patch[0];
@@ -48,7 +48,7 @@ Symmetric patch_covariance(const Tensor& images, const Shape& patch) {
   return sums;
 }
 
-// Turns `a` into the diagonal of its eigenvalues and returns the eigenvectors as rows: each
+// Transforms `a` into the diagonal of its eigenvalues and returns the eigenvectors as rows. Each
 // rotation of two rows and columns clears one element, until none is left (Golub & Van Loan, Matrix
 // Computations, 8.5).
 Symmetric eigenvectors(Symmetric& a) {

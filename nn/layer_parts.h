@@ -1,5 +1,5 @@
-// What the layers share: the check of a convolution's sizes, and how numbers are printed in
-// PyTorch's words. Private to nn.
+// Code that the layers share: the check of a convolution's sizes, and numbers in PyTorch's printed
+// format. Private to nn.
 #pragma once
 
 #include <charconv>
@@ -10,13 +10,13 @@
 
 namespace ringgrad::nn {
 
-// Throws Error in the layer's name.
+// Throws Error in the layer's name if a size is invalid.
 void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel,
                  int64_t groups);
 
 inline std::string text(bool value) { return value ? "True" : "False"; }
 
-// The shortest decimals that read back as the same number: 1e-05, 0.1, 1.0.
+// Returns the shortest decimals that read back as the same number: 1e-05, 0.1, 1.0.
 inline std::string text(double value) {
   char digits[32];
   std::string number(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
@@ -32,7 +32,8 @@ inline std::string text(Pair pair) {
 
 inline std::string tuple(int64_t number) { return "(" + std::to_string(number) + ",)"; }
 
-// Of all kinds of convolution: only what is not the default, but for kernel and stride.
+// Describes a convolution of any kind. Apart from kernel and stride only values other than the
+// defaults are listed.
 template <class Numbers, class Options>
 std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& o,
                         Pair output_padding, bool bias) {

@@ -1,5 +1,5 @@
-// All layers: those of a convolutional network (basic_layers.h), and the others, likewise modules
-// with parameters where they need some, under PyTorch's names and with PyTorch's initial values.
+// All layers: those of a convolutional network (basic_layers.h), and the others. They have
+// PyTorch's names and initial values.
 #pragma once
 
 #include "ringgrad/nn/activations.h"
@@ -16,7 +16,7 @@ struct Conv1dOptions {
   bool bias = true;
 };
 
-// The same along one dimension: x [N, in_channels, L] → [N, out_channels, P].
+// A convolution along one dimension: x [N, in_channels, L] → [N, out_channels, P].
 class Conv1d : public Module {
  public:
   Conv1d(Int64 in_channels, Int64 out_channels, Int64 kernel, Conv1dOptions options = {});
@@ -31,8 +31,8 @@ class Conv1d : public Module {
   ringgrad::Conv1dOptions options_;
 };
 
-// The same around conv_transpose2d(); output_padding: which of the sizes that a convolution maps to
-// x's is meant.
+// The options of conv_transpose2d(), and bias. output_padding selects one of the sizes that a
+// convolution maps to x's size.
 struct ConvTranspose2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
@@ -72,18 +72,18 @@ class BatchNorm1d : public BatchNorm {  // x [N, features] or [N, features, L]
 
 struct LayerNormOptions {
   double eps = 1e-5;
-  bool affine = true;  // weight and bias
-  bool bias = true;    // and not the weight alone
+  bool affine = true;  // a weight and a bias
+  bool bias = true;    // false: a weight without a bias
 };
 
-// Normalises over the last dimensions of x, which have `normalized_shape` (Ba et al. 2016).
+// Normalises over the last dimensions of x, whose sizes are `normalized_shape` (Ba et al. 2016).
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  // of the normalized shape, or undefined
+  // the normalized shape, or undefined
   Parameter weight;
   Parameter bias;
 
@@ -94,7 +94,7 @@ class LayerNorm : public Module {
 
 using GroupNormOptions = LayerNormOptions;
 
-// Normalises the channels of each of `groups` groups, and all that follows them (Wu & He 2018): x
+// Normalises the channels of each of `groups` groups over all later dimensions (Wu & He 2018). x is
 // [N, channels, …].
 class GroupNorm : public Module {
  public:
@@ -146,7 +146,8 @@ class InstanceNorm2d : public InstanceNorm {  // x [N, features, H, W]
 };
 
 // ---- borders ------------------------------------------------------------------------------------
-// pad(): one width for all sides, or {left, right, top, bottom}; negative ones remove elements.
+// These call pad() with one width for all sides, or {left, right, top, bottom}. Negative widths
+// remove elements.
 class Border : public Module {
  public:
   Tensor forward(const Tensor& x) override { return pad(x, widths_, mode_, value_); }
@@ -226,18 +227,18 @@ class Unfold : public Module {
 };
 
 // ---- pooling ------------------------------------------------------------------------------------
-// geometry.h's fields, and ceil_mode: see max_pool2d() in autograd/ops.h.
+// The fields of geometry.h's struct, and ceil_mode: see max_pool2d() in autograd/ops.h.
 struct Pool2dOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair kernel = 2;
   Pair stride = 0;            // 0: the kernel size
   Pair padding = 0;           // at most half the kernel
-  bool count_padding = true;  // AvgPool2d: whether padding counts in the divisor
+  bool count_padding = true;  // for AvgPool2d: padding counts in the divisor
   bool ceil_mode = false;
 };
 
-// MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}. x [N, C, H,
-// W], or without N.
+// MaxPool2d pool{{.kernel = 3, .stride = 2, .padding = 1}}, or just MaxPool2d pool{2}. x is [N, C,
+// H, W], or lacks N.
 class Pool2d : public Module {
  public:
   explicit Pool2d(Pair kernel) : options_{.kernel = kernel} {}
@@ -274,14 +275,14 @@ class AdaptiveAvgPool2d : public Module {
   Pair output_size_;
 };
 
-// The size that images get, or how many times as large they become, where that is a whole number of
+// The new size of images, or the factor by which they grow. The product must be a whole number of
 // pixels.
 struct UpsampleOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   Pair size = 0;
   double scale_factor = 0;
   UpsampleMode mode = UpsampleMode::Nearest;
-  bool align_corners = false;  // of bilinear
+  bool align_corners = false;  // for bilinear
 };
 
 // x [N, C, H, W] → [N, C, P, Q]: Upsample up{{.scale_factor = 2}}.
@@ -297,14 +298,14 @@ class Upsample : public Module {
 
 // ---- words --------------------------------------------------------------------------------------
 struct EmbeddingOptions {
-  std::optional<int64_t> padding_idx = {};  // this row begins as 0 and gets no gradient
+  std::optional<int64_t> padding_idx = {};  // this row begins as 0 and receives no gradient
 };
 
-// A row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError as
-// embedding().
+// Returns a row of weight for each index: x int64 [...], y [..., embedding_dim]. Throws IndexError
+// like embedding().
 class Embedding : public Module {
  public:
-  // Values as normal(0, 1).
+  // The initial values are normal(0, 1).
   Embedding(Int64 num_embeddings, Int64 embedding_dim, EmbeddingOptions options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
@@ -316,7 +317,7 @@ class Embedding : public Module {
 };
 
 // ---- dropout, and modules that change no value --------------------------------------------------
-// Zeroes elements with probability p in training, and is the identity in evaluation (Srivastava et
+// Zeroes elements with probability p in training; in evaluation it is the identity (Srivastava et
 // al. 2014).
 class Dropout : public Module {
  public:
@@ -328,14 +329,14 @@ class Dropout : public Module {
   double p_;
 };
 
-// The same of whole channels: x [N, C, …] (Tompson et al. 2015).
+// Zeroes whole channels of x [N, C, …] (Tompson et al. 2015).
 class Dropout2d : public Dropout {
  public:
   using Dropout::Dropout;
   Tensor forward(const Tensor& x) override { return dropout2d(x, p_, is_training()); }
 };
 
-// The same of what other names PyTorch has for it: x [N, C, L], x [N, C, D, H, W].
+// The same under PyTorch's other names: for x [N, C, L] and x [N, C, D, H, W].
 class Dropout1d : public Dropout2d {
   using Dropout2d::Dropout2d;
 };
@@ -348,7 +349,8 @@ class AlphaDropout : public Dropout {
   Tensor forward(const Tensor& x) override { return alpha_dropout(x, p_, is_training()); }
 };
 
-// Dimension dim becomes several, of these sizes; one may be -1: what is left.
+// Splits dimension dim into several of these sizes. One size may be -1; it is derived from the
+// others.
 class Unflatten : public Module {
  public:
   Unflatten(Int dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {}
@@ -360,7 +362,7 @@ class Unflatten : public Module {
   Shape sizes_;
 };
 
-// Dimensions start_dim … end_dim become one: by default all but the batch.
+// Joins dimensions start_dim … end_dim into one; by default all but the batch.
 class Flatten : public Module {
  public:
   explicit Flatten(Int start_dim = 1, Int end_dim = -1)

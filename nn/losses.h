@@ -1,6 +1,6 @@
 // Losses as modules, with PyTorch's names and options: nn::CrossEntropyLoss loss{{.ignore_index =
-// 0}}; loss(logits, targets).backward(). Each is the function of autograd/ops.h, where what it
-// computes and throws is said; a program that needs no module calls that.
+// 0}}; loss(logits, targets).backward(). Each module calls the function of autograd/ops.h whose
+// comment says what it computes and throws. A program that needs no module calls that function.
 #pragma once
 
 #include "ringgrad/autograd/ops.h"
@@ -42,7 +42,7 @@ class SoftMarginLoss : public ElementLoss<soft_margin_loss> {
   using ElementLoss::ElementLoss;
 };
 
-// Losses with one number beside their reduction: the first of the braces.
+// Losses with one number besides their reduction. The number comes first in the braces.
 template <Tensor (*f)(const Tensor& x, const Tensor& target, Real number, Reduction reduction)>
 class NumberLoss : public Loss {
  public:
@@ -68,7 +68,7 @@ class HingeEmbeddingLoss : public NumberLoss<hinge_embedding_loss> {
   using NumberLoss::NumberLoss;
 };
 
-// ---- of classes ---------------------------------------------------------------------------------
+// ---- losses of classes --------------------------------------------------------------------------
 // The options are ClassLossOptions; weight is a buffer, which moves with the module.
 template <Tensor (*f)(const Tensor& x, const Tensor& target, const ClassLossOptions& options)>
 class ClassLoss : public Loss {
@@ -94,7 +94,7 @@ class NLLLoss : public ClassLoss<nll_loss> {
   using ClassLoss::ClassLoss;
 };
 
-// ---- of probabilities ---------------------------------------------------------------------------
+// ---- losses of probabilities --------------------------------------------------------------------
 struct BCELossOptions {
   Tensor weight = {};
   Reduction reduction = Reduction::Mean;
@@ -161,7 +161,7 @@ class PoissonNLLLoss : public Loss {
   PoissonNLLLossOptions options_;
 };
 
-// ---- of three tensors ---------------------------------------------------------------------------
+// ---- losses of three tensors --------------------------------------------------------------------
 // MarginRankingLoss(margin) and CosineEmbeddingLoss(margin): loss(a, b, y).
 template <Tensor (*f)(const Tensor& a, const Tensor& b, const Tensor& y, Real margin,
                       Reduction reduction)>

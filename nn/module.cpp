@@ -11,7 +11,7 @@
 namespace ringgrad::nn {
 namespace {
 
-// The entries that name another tensor than those before them.
+// Returns the entries that name another tensor than all entries before them.
 NamedTensors distinct(const NamedTensors& all) {
   NamedTensors kept;
   for (const auto& entry : all)
@@ -95,7 +95,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
 
 Tensor Module::forward_with_hooks(const Tensor& x) {
   Tensor y = call_ ? call_(*this, x) : forward(x);
-  const auto hooks = hooks_;  // a hook may remove itself, or others
+  const auto hooks = hooks_;  // a copy, because a hook may remove itself or others
   for (const auto& [id, hook] : hooks)
     if (const Tensor other = hook(*this, x, y)) y = other;
   return y;
@@ -164,13 +164,13 @@ void Module::register_module(const std::string& name, Module& child) {
   add_child(name, child, nullptr);
 }
 
-// "Net" of ringgrad::(anonymous namespace)::Net, and of main::Net.
+// Returns "Net" for ringgrad::(anonymous namespace)::Net and for main::Net.
 std::string Module::type_name() const {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
       abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
   std::string text = name ? name.get() : typeid(*this).name();
-  if (text.ends_with('>')) {  // a template's arguments
+  if (text.ends_with('>')) {  // removes a template's arguments
     size_t begin = text.size() - 1;
     for (int open = 1; open > 0 && begin > 0;) {
       --begin;

@@ -1,5 +1,5 @@
-// What is done to a whole module, and needed by no network itself: it is walked, moved, converted,
-// hooked, and followed by replicas and wrappers.
+// Functions on whole modules that a network itself does not need: walking, moving and converting
+// it, hooks, and following by replicas and wrappers.
 #include <algorithm>
 #include <typeinfo>
 
@@ -9,7 +9,7 @@
 
 namespace ringgrad::nn {
 
-// Gives a tensor, and its gradient, another dtype or device; every handle follows.
+// Converts a tensor and its gradient to another dtype or device. All handles follow.
 static void replace(const Tensor& tensor, TensorOptions options) {
   if (tensor.dtype() == options.dtype && tensor.device() == options.device) return;
   const Tensor grad = tensor.grad();

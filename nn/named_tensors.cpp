@@ -17,7 +17,8 @@ std::string joined(const std::vector<std::string>& names) {
 
 constexpr std::string_view kModulePrefix = "module.";
 
-// Two handles or views of the same elements, as shared weights have under each of their names.
+// Returns true for two handles or views of the same elements, such as shared weights under each of
+// their names.
 bool same_elements(const Tensor& a, const Tensor& b) {
   return a.shares_memory_with(b) && a.storage_offset() == b.storage_offset() &&
          a.shape() == b.shape() && a.strides() == b.strides();

@@ -36,8 +36,7 @@ Parameter& Parameter::operator=(const Tensor& value) {
   if (value.defined() && registration_->trained) {
     CHECK(value.is_leaf(), "module: '", registration_->name, "' would be a tensor of shape ",
           value.shape(), " that was computed from others, expected a leaf; detach() gives one");
-    // One that somebody has marked before, such as a frozen tensor that is now shared, stays as it
-    // is.
+    // A tensor that was marked before, such as a frozen one that is now shared, stays as it is.
     if (!value.autograd_meta()) value.set_requires_grad();
   }
   Tensor::operator=(value);

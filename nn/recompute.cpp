@@ -20,7 +20,7 @@ namespace {
 
 using Closure = std::function<Gradients(std::span<const Tensor>)>;
 
-// Observes its thread while it lives.
+// Observes its thread's operations while it lives.
 class Watching : public TapeObserver {
  public:
   Watching(const Watching&) = delete;
@@ -31,10 +31,10 @@ class Watching : public TapeObserver {
   TapeObserver* const before_;
 };
 
-// Takes what the second run records.
+// Collects what the second run records.
 class SecondRun : public Watching {
  public:
-  // `kept`: what the first run did once.
+  // `kept` has the results that the first run computed once.
   explicit SecondRun(std::span<const std::vector<SavedTensor>> kept) : kept_(kept) {}
 
   bool runs_again() const override { return true; }
@@ -59,7 +59,7 @@ class SecondRun : public Watching {
   size_t next_ = 0;
 };
 
-// A checkpointed part of the graph, shared by its nodes.
+// A checkpointed part of the graph, which its nodes share.
 class Part {
  public:
   Part(const std::vector<Tensor>& inputs, detail::RecomputeScope::Run run) : run_(std::move(run)) {
@@ -71,7 +71,7 @@ class Part {
     random_state_ = copy_of(state, {state.dtype(), state.device()});
   }
 
-  // The closure of an operation, which the first run has recorded, is replaced.
+  // Replaces the closure of an operation that the first run has recorded.
   void replace(const std::shared_ptr<Part>& self, Node& node, std::span<const Tensor> inputs) {
     for (const Tensor& input : inputs)
       if (input && input.is_leaf() && input.requires_grad()) leaves_.push_back(save(input));
@@ -99,17 +99,17 @@ class Part {
   void check_same(const std::vector<std::string_view>& names) const;
 
   std::vector<SavedTensor> inputs_;
-  std::vector<bool> wants_grad_;  // by input
+  std::vector<bool> wants_grad_;  // for each input
   const detail::RecomputeScope::Run run_;
   const ThreadModes modes_;
   Tensor random_state_;
-  // Of the first run: its operations, the leaves that they read, and what it did once.
+  // From the first run: its operations, the leaves that they read, and the results computed once.
   std::vector<std::string_view> names_;
   std::vector<SavedTensor> leaves_;
   std::vector<std::vector<SavedTensor>> kept_;
 
-  std::mutex mutex_;  // where a part lies on several devices, each has a thread
-  // By operation. Closures of the second run, until they run themselves.
+  std::mutex mutex_;  // a part on several devices has a thread for each
+  // For each operation, the closure from the second run, until it has run.
   std::vector<Closure> closures_;
 };
 
@@ -140,7 +140,7 @@ void Part::check_same(const std::vector<std::string_view>& names) const {
           ", expected a function that does the same both times");
 }
 
-// Watches the first run.
+// Observes the first run.
 class FirstRun : public Watching {
  public:
   explicit FirstRun(std::shared_ptr<Part> part) : part_(std::move(part)) {}
@@ -169,8 +169,8 @@ detail::RecomputeScope::RecomputeScope(const std::vector<Tensor>& inputs, Run ag
 }
 detail::RecomputeScope::~RecomputeScope() = default;
 
-// Modules [begin, end) of a chain, and what their second run takes and brings back. Replicas
-// measure, too, each on its own thread.
+// Modules [begin, end) of a chain, with the time that their second run takes and the memory that it
+// saves. Replicas measure as well, each on its own thread.
 struct Recomputation::Run {
   const size_t begin;
   const size_t end;
@@ -191,7 +191,7 @@ struct Recomputation::Run {
     const int64_t before = memory_stats(x.device()).live_bytes;
     Tensor y = forward(chain, x);
     synchronize(current_stream(x.device()));
-    // The output itself is the next run's input, and so it is kept in any case.
+    // The output is the next run's input, so it is kept in any case.
     bytes =
         memory_stats(x.device()).live_bytes - before - static_cast<int64_t>(y.storage()->nbytes());
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -245,8 +245,8 @@ void Recomputation::fit(int64_t bytes, Device device) {
   CHECK(peak <= bytes, "recompute: a step needs ", static_cast<double>(peak) / 1e6,
         " MB with everything computed again, expected at most ", static_cast<double>(bytes) / 1e6,
         "; use a smaller batch, or more ranks");
-  // A knapsack: what is left of the memory, in so many parts, goes to the runs that save the most
-  // time. best[c]: the most seconds that c parts save, and the runs that do.
+  // A knapsack problem: the remaining memory, in kParts parts, goes to the runs whose recomputation
+  // takes longest. best[c] is the most seconds that c parts save, and the runs to keep for that.
   constexpr int64_t kParts = 1000;
   const int64_t part = std::max<int64_t>(1, (bytes - peak) / kParts);
   struct Choice {

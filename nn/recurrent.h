@@ -15,26 +15,27 @@ struct RecurrentOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
   int64_t num_layers = 1;
   bool bias = true;
-  bool batch_first = false;  // x and y [N, T, …] instead of [T, N, …]; the state stays as it is
-  double dropout = 0;        // of every layer's output but the last one's, in training
+  bool batch_first = false;  // x and y are [N, T, …] instead of [T, N, …]; the state is unchanged
+  double dropout = 0;        // on every layer's output except the last, in training
   bool bidirectional = false;
 };
 
-// What LSTM, GRU and RNN share. x [T, N, input_size], or without N; y [T, N, D hidden_size], D = 2
-// where it is bidirectional, else 1. A state is [num_layers D, N, hidden_size].
+// The base of LSTM, GRU and RNN. x is [T, N, input_size], or lacks N; y is [T, N, D hidden_size],
+// where D = 2 if bidirectional, else 1. A state is [num_layers D, N, hidden_size].
 class Recurrent : public Module {
  public:
   std::string extra_repr() const override;
   using Module::forward;
 
  protected:
-  // G gates. Values as uniform(±1 / √hidden_size).
+  // There are G gates. The initial values are uniform(±1 / √hidden_size).
   Recurrent(const char* name, int gates, int64_t input_size, int64_t hidden_size,
             RecurrentOptions options);
-  // One layer in one direction. `bias` is that of the state, of a GRU; elsewhere undefined.
+  // Runs one layer in one direction. `bias` is that of a GRU's state; it is undefined for the
+  // others.
   virtual RecurrentResult run(const Tensor& x, const Tensor& h, const Tensor& c,
                               const Tensor& weight, const Tensor& bias, bool reverse) const = 0;
-  // Throws ShapeError on an input or a state of another shape.
+  // Throws ShapeError if the input or a state has another shape.
   RecurrentResult all_layers(const Tensor& x, const Tensor& h, const Tensor& c) const;
 
  private:
@@ -43,10 +44,10 @@ class Recurrent : public Module {
   int64_t input_size_;
   int64_t hidden_size_;
   RecurrentOptions options_;
-  std::vector<Parameter> parameters_;  // of each layer and direction as they are registered
+  std::vector<Parameter> parameters_;  // for each layer and direction, in order of registration
 };
 
-// Hochreiter & Schmidhuber 1997. (y, (h, c)) of x and (h, c), which are 0 where they are left out.
+// (y, (h, c)) from x and (h, c), which are 0 if omitted (Hochreiter & Schmidhuber 1997).
 class LSTM : public Recurrent {
  public:
   using State = std::tuple<Tensor, Tensor>;
@@ -59,7 +60,7 @@ class LSTM : public Recurrent {
                       const Tensor& bias, bool reverse) const override;
 };
 
-// Cho et al. 2014. (y, h) of x and h.
+// (y, h) from x and h (Cho et al. 2014).
 class GRU : public Recurrent {
  public:
   GRU(Int64 input_size, Int64 hidden_size, RecurrentOptions options = {})
@@ -71,7 +72,7 @@ class GRU : public Recurrent {
                       const Tensor& bias, bool reverse) const override;
 };
 
-// Elman 1990. (y, h) of x and h.
+// (y, h) from x and h (Elman 1990).
 class RNN : public Recurrent {
  public:
   RNN(Int64 input_size, Int64 hidden_size, RecurrentOptions options = {},

@@ -14,15 +14,15 @@
 namespace ringgrad::nn {
 namespace {
 
-// Not from the caching allocator, whose blocks are up to a quarter larger than what is asked for.
+// The caching allocator is not used, because its blocks are up to a quarter larger than requested.
 std::shared_ptr<Storage> exact_storage(size_t bytes) {
   void* data = std::malloc(std::max<size_t>(1, bytes));
   CHECK_AS(OutOfMemoryError, data != nullptr, "load: out of memory: asked for ", bytes, " bytes");
   return std::make_shared<Storage>(data, bytes, Device(), [data] { std::free(data); });
 }
 
-// The entry's bytes as a tensor: a view of the data where its place is aligned (always, in files
-// written here).
+// Returns the entry's bytes as a tensor: a view of the data if its position is aligned, as it
+// always is in files written here.
 Tensor tensor_of(const SafetensorsEntry& entry, const std::shared_ptr<Storage>& data) {
   const size_t item = itemsize(*entry.dtype);
   const size_t bytes = entry.end - entry.begin;
@@ -53,7 +53,8 @@ void check_data(const std::string& file, const SafetensorsEntry& entry,
   CHECK_AS(DataError, fits, where(), "has a bool that is neither 0 nor 1. Nothing was loaded");
 }
 
-// The layout of a file: larger items first, so that every tensor is aligned, and then by name.
+// Returns the layout of a file: larger items first, so that every tensor is aligned, and then by
+// name.
 std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& tensors) {
   std::vector<std::pair<SafetensorsEntry, Tensor>> entries;
   for (const auto& [name, tensor] : tensors)

@@ -1,8 +1,8 @@
-// Tensors in files, in the safetensors format: what PyTorch's safetensors writes loads here, and
-// the other way round.
+// Tensors in files, in the safetensors format. Files of PyTorch's safetensors load here, and vice
+// versa.
 //
-// Files written here carry a SHA-256 of every tensor and of the header in their metadata, which is
-// verified on load and means nothing to other readers.
+// Files written here carry a SHA-256 of every tensor and of the header in their metadata. Loading
+// verifies them; other readers ignore them.
 #pragma once
 
 #include <map>
@@ -19,9 +19,9 @@ struct SafetensorsFile {
   std::vector<std::string> skipped;
 };
 
-// All of it, or an exception and nothing: IoError where the file cannot be read, DataError naming
-// file, tensor, bytes, expected and found where it is damaged. Allocates at most twice the file's
-// size and 64 MiB: tensors that are not aligned are copied.
+// Loads everything or throws: IoError if the file cannot be read; DataError that names file,
+// tensor, bytes, expected and found if it is damaged. Allocates at most twice the file's size plus
+// 64 MiB, because unaligned tensors are copied.
 SafetensorsFile load_safetensors(const std::string& path);
 
 // Writes the file atomically (core/base/file.h). Everything is read back before it replaces an

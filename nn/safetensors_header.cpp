@@ -19,13 +19,13 @@ constexpr std::pair<const char*, DType> kDTypeNames[] = {
     {"U8", DType::UInt8},    {"BOOL", DType::Bool}};
 
 constexpr const char* kMetadata = "__metadata__";
-// The hash of the JSON text, with these 64 digits themselves as zeros.
+// The hash of the JSON text in which these 64 digits are zeros.
 constexpr const char* kHash = "sha256";
-constexpr const char* kHashPrefix = "sha256:";  // of a tensor's bytes
+constexpr const char* kHashPrefix = "sha256:";  // prefix of the hash of a tensor's bytes
 const std::string kNoHash(64, '0');
 
 // Receives the parser's events. Depth 0 is outside, 1 the object of tensors, 2 one tensor or the
-// metadata, 3 an array.
+// metadata, and 3 an array.
 class HeaderReader {
  public:
   HeaderReader(const std::string& file, SafetensorsHeader& header) : file_(file), header_(header) {}
@@ -103,7 +103,7 @@ class HeaderReader {
     --depth_;
     SafetensorsEntry& entry = header_.entries.back();
     if (field_ == "shape") {
-      // Sizes must multiply without overflow even where another one is 0.
+      // Sizes must multiply without overflow even if another one is 0.
       int64_t product = 1;
       for (uint64_t size : numbers_)
         if (size > INT64_MAX ||
@@ -149,7 +149,8 @@ class HeaderReader {
   std::vector<uint64_t> numbers_;
 };
 
-// Every byte of the data belongs to exactly one tensor, and its shape needs just these.
+// Checks that every byte of the data belongs to exactly one tensor, and that its shape needs
+// exactly its bytes.
 void check_offsets(const std::string& file, uint64_t data_bytes,
                    std::vector<SafetensorsEntry>& entries) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -241,13 +242,14 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   };
   std::string text = str("{\"", kMetadata, "\":{\"", kHash, "\":\"", kNoHash, "\"");
   const size_t own = text.size() - 1 - kNoHash.size();
-  // Refuses what the reader would refuse.
+  // Throws for names and values that the reader would refuse.
   const auto check_length = [](const std::string& name, size_t limit) {
     CHECK(name.size() <= limit, "save: the name '", name.substr(0, 100), "…' has ", name.size(),
           " bytes, expected at most ", limit);
   };
   for (const auto& [key, value] : header.metadata) check_length(key, kMaxNameBytes);
-  for (const SafetensorsEntry& entry : header.entries)  // its hash has a longer one
+  for (const SafetensorsEntry& entry :
+       header.entries)  // the key of its hash is longer than the name
     check_length(entry.name, kMaxNameBytes - std::strlen(kHashPrefix));
   for (const auto& [key, value] : header.metadata) text += "," + quoted(key) + ":" + quoted(value);
   for (const auto& [name, hash] : header.hashes)

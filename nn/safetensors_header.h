@@ -1,4 +1,4 @@
-// The header of a safetensors file, read with distrust.
+// The header of a safetensors file, which is treated as untrusted.
 //
 //   8 bytes   N, little-endian
 //   N bytes   {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …,
@@ -6,9 +6,9 @@
 //   the rest  the tensors, row-major and little-endian; offsets count from here; no holes, no
 //             overlaps
 //
-// (github.com/huggingface/safetensors.) The JSON goes through a streaming parser that knows this
-// one structure, so nothing that a hostile header describes is built before it is refused, and a
-// name that comes twice is noticed.
+// (github.com/huggingface/safetensors.) A streaming parser that knows only this structure reads the
+// JSON. So a hostile header is refused before what it describes is built, and a name that comes
+// twice is noticed.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct SafetensorsEntry {
   // Nothing where ringgrad has no such dtype.
   std::optional<DType> dtype;
   Shape shape;
-  // bytes, from the beginning of the data
+  // bytes [begin, end), counted from the beginning of the data
   uint64_t begin = 0;
   uint64_t end = 0;
 
@@ -40,25 +40,25 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  // In the order of their data.
+  // The entries in the order of their data.
   std::vector<SafetensorsEntry> entries;
-  // Without the hashes.
+  // The metadata without the hashes.
   std::map<std::string, std::string> metadata;
-  // SHA-256 by the tensor's name; of all tensors or of none.
+  // SHA-256 by the tensor's name, for all tensors or for none.
   std::map<std::string, std::string> hashes;
-  // The place in the file where the data begins.
+  // The position in the file where the data begins.
   uint64_t data_begin;
 
   bool operator==(const SafetensorsHeader&) const = default;
 };
 
 // Checks everything that can be checked without the data: lengths, JSON, dtypes, shapes against
-// bytes, offsets against each other and the file's size, and the header's own hash where there is
-// one. Throws DataError naming file, tensor, byte, expected and found.
+// bytes, offsets against each other and the file's size, and the header's own hash if it has one.
+// Throws DataError that names file, tensor, byte, expected and found.
 SafetensorsHeader read_safetensors_header(const InputFile& file);
 
-// The bytes before the data: N and the JSON, padded with spaces to a multiple of 8, with the
-// header's own hash. As long for other hashes of the same tensors.
+// Returns the bytes before the data: N and the JSON, padded with spaces to a multiple of 8, with
+// the header's own hash. The length does not depend on the hashes.
 std::string make_safetensors_header(const SafetensorsHeader& header);
 
 }  // namespace ringgrad::nn

@@ -1,5 +1,5 @@
-// Modules that hold others in a list, or one after the other. They own what they are given: a
-// module by value, which moves in, or a std::shared_ptr, which is shared.
+// Modules that hold others in a list, or call one after the other. A module given by value moves in
+// and is owned; a std::shared_ptr shares ownership.
 //
 //   nn::Sequential net(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace ringgrad::nn {
 
-// The module behind a std::shared_ptr, or a module that was given by value, in memory of its own.
+// Returns the module behind a std::shared_ptr, or moves a module given by value into new memory.
 template <class M>
 std::shared_ptr<Module> as_shared(M&& module) {
   if constexpr (std::is_convertible_v<M, std::shared_ptr<Module>>) {
@@ -24,7 +24,7 @@ std::shared_ptr<Module> as_shared(M&& module) {
   }
 }
 
-// Named "0", "1", …; without a forward of its own.
+// Holds modules named "0", "1", …. It has no forward.
 class ModuleList : public Module {
  public:
   ModuleList() = default;
@@ -41,13 +41,13 @@ class ModuleList : public Module {
   }
 
   size_t size() const { return modules_.size(); }
-  // Throws std::out_of_range. at<Linear>(0) throws std::bad_cast where it is another type.
+  // Throws std::out_of_range. at<Linear>(0) throws std::bad_cast if the module has another type.
   Module& operator[](size_t i) const { return *modules_.at(i); }
   template <class M>
   M& at(size_t i) const {
     return dynamic_cast<M&>(*modules_.at(i));
   }
-  auto begin() const { return modules_.begin(); }  // over std::shared_ptr<Module>
+  auto begin() const { return modules_.begin(); }  // iterates over std::shared_ptr<Module>
   auto end() const { return modules_.end(); }
   bool prints_alike_together() const override { return true; }
 
@@ -55,7 +55,7 @@ class ModuleList : public Module {
   std::vector<std::shared_ptr<Module>> modules_;
 };
 
-// Each module's output is the next one's input. Empty: the identity.
+// Passes each module's output to the next one. An empty one is the identity.
 class Sequential : public ModuleList {
  public:
   using ModuleList::ModuleList;
