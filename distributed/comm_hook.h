@@ -38,10 +38,10 @@ struct GradBucket {
   bool begin_scratch(int64_t items, DType dtype) const;
 };
 
-// Called once per bucket and step, in the order of the buckets, on the thread that runs backward.
-// Once the returned Work has been waited for, bucket.flat holds the average over the ranks, or
-// whatever the hook makes of the gradients; it must be the same on all ranks. An undefined hook
-// stands for bucket.average(bucket.flat).
+// A hook is called once per bucket and step, in the order of the buckets, on the thread that runs
+// backward. Once the returned Work has been waited for, bucket.flat must hold the average over the
+// ranks, or whatever the hook makes of the gradients, the same on all ranks. An undefined hook
+// means bucket.average(bucket.flat).
 using CommHook = std::function<Work(const GradBucket& bucket)>;
 
 // Half the bytes: gradients travel as 16-bit floats, are summed in float32 and rounded once.
@@ -50,8 +50,8 @@ using CommHook = std::function<Work(const GradBucket& bucket)>;
 CommHook bf16_compress_hook();
 CommHook fp16_compress_hook();
 
-// Work that runs `after` when it is waited for the first time, once `work` is done: on the thread
-// that waits, which is the one that owns the gradients, so that `after` may write them.
+// Returns Work that runs `after` once `work` is done, when it is waited for the first time. The
+// waiting thread runs it. That thread owns the gradients, so `after` may write them.
 Work then(Work work, std::function<void()> after);
 
 }  // namespace ringgrad

@@ -15,10 +15,10 @@
 namespace ringgrad {
 namespace {
 
-// What is trained, once per replica, as one node: outputs[r · n + i] is parameter i on replica r's
-// device. The first replica's outputs share memory with the parameters. Backward sums over the
-// replicas, in their order, on the parameters' device; it can run only when the last gradient of
-// the last replica has arrived.
+// Copies the trained parameters to all replicas, as one node: outputs[r · n + i] is parameter i on
+// replica r's device. The first replica's outputs share memory with the parameters. Backward sums
+// over the replicas, in their order, on the parameters' device. It can run only when the last
+// gradient of the last replica has arrived.
 std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters,
                               std::span<const Device> devices) {
   std::vector<Tensor> outputs;

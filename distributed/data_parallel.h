@@ -29,18 +29,18 @@ class DataParallel : public nn::Module {
  public:
   using MakeReplica = std::function<std::shared_ptr<nn::Module>()>;
 
-  // `module` has its parameters and buffers on devices[0]; make_replica() makes modules of the same
-  // structure, whose values do not matter. The wrapper registers the module under its own names: a
-  // state_dict has no "module." prefix. Throws DeviceError where a device does not exist or the
-  // module lives elsewhere, ShapeError where a replica's parameters differ. The module must outlive
-  // the wrapper.
+  // `module` has its parameters and buffers on devices[0]. make_replica() makes modules of the same
+  // structure, whose values do not matter. The wrapper registers the module under its own names, so
+  // a state_dict has no "module." prefix. The module must outlive the wrapper. Throws DeviceError
+  // if a device does not exist or the module lives elsewhere, ShapeError if a replica's parameters
+  // differ.
   //
-  // In every forward the replicas follow the module: the values of parameters and buffers, whether
-  // one was added, dropped, replaced or tied, modes, forward hooks (which run in each replica), and
-  // the members that a type's Module::follow_members() copies. Other plain members stay as
-  // make_replica() has set them, for a batch of any size. If the module's layers have changed since
-  // it was wrapped, make_replica() is called again; Error is thrown if the new replica does not
-  // have the same layers.
+  // In every forward the replicas follow the module. They copy the values of parameters and
+  // buffers, their structure (added, dropped, replaced or tied ones), modes, forward hooks (which
+  // run in each replica), and the members that a type's Module::follow_members() copies. Other
+  // plain members stay as make_replica() has set them, for a batch of any size. If the module's
+  // layers have changed since it was wrapped, make_replica() is called again. Throws Error if the
+  // new replica does not have the same layers.
   DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices);
 
   // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N /

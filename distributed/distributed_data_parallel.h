@@ -56,19 +56,21 @@ class DistributedDataParallel : public nn::Module {
   // Collective. Rank 0's parameters and buffers replace those of all other ranks, except the
   // ignored ones. The module's gradients move to memory that ranks share if they can. The optimizer
   // may be constructed before or after. Module and group must outlive the wrapper, which lists the
-  // module's parameters under their own names: a state_dict has no "module." prefix. Throws
-  // OutOfStepError, naming rank and parameter, if the modules differ. Throws DeviceError unless all
-  // parameters that require grad are on one device. Throws Error if no parameter requires grad, if
-  // another living wrapper has one of them, if the module lacks an ignored name, or if the elements
-  // of a buffer share memory.
+  // module's parameters under their own names: a state_dict has no "module." prefix.
+  //
+  // Throws OutOfStepError, naming rank and parameter, if the modules differ. Throws DeviceError
+  // unless all parameters that require grad are on one device. Throws Error if no parameter
+  // requires grad, if another living wrapper has one of them, if the module lacks an ignored name,
+  // or if the elements of a buffer share memory.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group,
                           DistributedDataParallelOptions options = {});
 
-  // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them:
-  // a NaN in a gradient; a backward of the module itself instead of the wrapper; a step that a rank
-  // has left out; an optimizer's step in a hook; a layer that is frozen or in evaluation mode on
-  // some ranks only; a module that has changed since it was wrapped, because a tensor was added,
-  // removed, replaced or converted, or because a frozen one now requires a gradient.
+  // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them.
+  // Errors are: a NaN in a gradient; a backward of the module itself instead of the wrapper; a step
+  // that a rank has left out; an optimizer's step in a hook; a layer that is frozen or in
+  // evaluation mode on some ranks only. A module that has changed since it was wrapped is an error,
+  // too: a tensor was added, removed, replaced or converted, or a frozen one now requires a
+  // gradient.
   Tensor forward(const Tensor& x) override;
 
   // The same for modules of several inputs and outputs, or that compute the loss themselves:
@@ -97,11 +99,11 @@ class DistributedDataParallel : public nn::Module {
     return outputs;
   }
 
-  // While it lives, backward only accumulates; the first one after it averages what has come
-  // together. Ranks weigh by their mean batch in all these passes, also those whose gradients
-  // zero_grad() has thrown away; that is exact as long as the passes' batches are divided among the
-  // ranks alike. Else divide each pass's loss by what the rank has in all of them, and give that
-  // weight.
+  // While the returned object lives, backward only accumulates. The first backward after it
+  // averages the accumulated gradients. Ranks weigh by their mean batch in all these passes, also
+  // those whose gradients zero_grad() has thrown away. That is exact if the passes' batches are
+  // divided among the ranks alike. Else divide each pass's loss by the rank's weight in all of
+  // them, and give that weight.
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 
@@ -136,19 +138,20 @@ class DistributedDataParallel : public nn::Module {
   // On all ranks between the same two steps: ranks compare its type, and are told where they
   // differ.
   void register_comm_hook(CommHook hook);
-  // What the hook keeps from step to step (PowerSGD: what has not travelled yet), which is this
-  // rank's own: with the order and the caps of the buckets that it belongs to. Handles; empty where
-  // it keeps nothing. A run that is to go on bit for bit saves every rank's, and loads it on as
-  // many ranks, with that hook registered, before its first step.
+  // Returns the hook's state from step to step (PowerSGD: what has not travelled yet), with the
+  // order and the caps of the buckets to which it belongs. The state is this rank's own. The
+  // tensors are handles; the list is empty if the hook keeps nothing. To go on bit for bit, a run
+  // saves every rank's state and loads it on as many ranks, with that hook registered, before its
+  // first step.
   nn::NamedTensors comm_hook_state() const;
   // Collective. Buckets, too, are as they were. Throws Error, and changes nothing, where it is not
   // of these parameters; the step that follows, where it is another hook's.
   void load_comm_hook_state(const nn::NamedTensors& state);
 
-  // What this rank calls the next step in messages; every rank must use the same number. By default
-  // backwards that average count up, from 0 on. A rank that leaves one out is named: by this number
-  // at once, else when its next one ends, because there is a forward in training mode that no
-  // backward has used.
+  // Sets this rank's number of the next step in messages. Every rank must use the same number. By
+  // default backwards that average count up from 0. A rank that leaves a step out is named at once
+  // if the numbers differ. Otherwise it is named when its next backward ends, because it has a
+  // forward in training mode that no backward has used.
   void set_step(Int64 step);
   // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was
   // set on any. So all ranks can stop after the same step. Replays of a recorded step take it along
@@ -156,16 +159,16 @@ class DistributedDataParallel : public nn::Module {
   void set_flag(Flag flag);
   bool flag() const;
 
-  // The parameters in the order in which the first step's gradients became ready on rank 0, by
-  // which buckets are planned from then on; empty before. A ring of three or more ranks adds up in
-  // another order where the buckets are others, so a run that is to go on bit for bit must go on
-  // with this order: set it, on all ranks the same, before the first step. An order of other
-  // parameters changes nothing. The same goes for the buckets' caps, where a planner chooses them.
+  // Returns the parameters in the order in which the first step's gradients became ready on rank 0;
+  // empty before. Buckets are planned in that order from then on. A ring of three or more ranks
+  // adds in another order if the buckets differ. So a run that is to go on bit for bit must set
+  // this order before its first step, the same on all ranks. An order of other parameters changes
+  // nothing. The same holds for the buckets' caps, if a planner chooses them.
   std::vector<std::string> ready_order() const;
   const BucketCaps& bucket_caps() const;
   void set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps = {});
 
-  const ReductionLog& log() const;  // of the last step that was averaged
+  const ReductionLog& log() const;  // the last step that was averaged
   const ReductionTotals& totals() const;
 
  private:

@@ -24,7 +24,7 @@ TrainingState hand_over(ProcessGroup& group, TrainingState own) {
   const auto told = all_gather_values<int64_t>(group, {own.step, hash_of_state(own)});
   const auto step_of = [&](int rank) { return told[static_cast<size_t>(2 * rank)]; };
   const auto hash_of_rank = [&](int rank) { return told[static_cast<size_t>(2 * rank + 1)]; };
-  int first = 0;  // of the most advanced ranks
+  int first = 0;  // the lowest of the most advanced ranks
   bool all_are_there = true;
   for (int r = 0; r < group.size(); ++r) {
     all_are_there &= step_of(r) == step_of(0);
@@ -36,7 +36,8 @@ TrainingState hand_over(ProcessGroup& group, TrainingState own) {
                str("hand_over: ranks ", first, " and ", r, " have both done ", step_of(first),
                    " steps, and have other states; something changed one of them only"));
   if (all_are_there) return own;
-  // Whoever is behind keeps what it has until everything has come: the others may die before.
+  // A rank that is behind keeps its state until it has received all of the new one: the others may
+  // die before.
   const bool behind = own.step < step_of(first);
   const std::string words = broadcast_text(group, own.words, first);
   std::vector<Tensor> received;

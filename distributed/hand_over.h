@@ -1,9 +1,9 @@
-// Hand-over: after a loss ranks may stand one step apart, and a rank that joins stands nowhere. The
-// most advanced state counts, and goes to those behind.
+// Hand-over: after the loss of a rank, ranks may be one step apart, and a new rank has no state at
+// all. The most advanced state counts, and goes to the others.
 //
-// Apart by one step at most: no rank ends a step without the gradients of all others. So those who
-// have taken the optimizer's step have the same state, bit for bit, and what the others have lost
-// of theirs is computed already.
+// Ranks are at most one step apart, because no rank ends a step without the gradients of all
+// others. So the ranks that have taken the optimizer's step have the same state, bit for bit, and
+// the step that the others have lost is computed already.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace ringgrad {
 
-// What training is after so many steps: weights, buffers, and whatever the optimizer, a scaler or a
-// generator keeps, as tensors on the CPU; what else there is (the place in the epoch, sums of
-// losses) in words.
+// The state of training after so many steps. `tensors` has weights, buffers, and the state of the
+// optimizer, a scaler or a generator, all on the CPU. `words` has the rest: the place in the epoch,
+// sums of losses.
 struct TrainingState {
   int64_t step = 0;
   NamedTensors tensors = {};

@@ -22,9 +22,9 @@ std::string default_transport();
 Checksums default_checksums();
 
 struct InitOptions {
-  // For tensors on the CPU "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For a GPU
-  // per rank "nccl", or "nccl-ring" where all-reduce is our ring over NCCL's send and receive
-  // (nccl_process_group.h); beside it a ring of the hosts takes tensors on the CPU.
+  // For tensors on the CPU: "ring", or "mpi" under mpirun or srun (mpi_process_group.cpp). For one
+  // GPU per rank: "nccl", or "nccl-ring", whose all-reduce is our ring over NCCL's send and receive
+  // (nccl_process_group.h). With both of these a ring of the hosts takes tensors on the CPU.
   std::string backend = default_backend();
   // This rank's GPU, for the two: process_group().device() from then on. By default
   // cuda:LOCAL_RANK; where there are fewer GPUs than ranks, from cuda:0 on again.
@@ -43,12 +43,13 @@ struct InitOptions {
   std::chrono::milliseconds timeout = default_timeout();
 };
 
-// Meets the other ranks and returns the group, which is also process_group() from then on. Blocks
-// until all ranks have come. A job of one rank meets nobody. Throws TimeoutError naming missing
-// ranks, DistributedError, OutOfStepError; EnvironmentError where it is told what cannot be (an
-// unknown backend or transport, an address that is not rank 0's); NotImplementedError for a backend
-// that this build lacks, DeviceError for a GPU that is not there; Error when there is a group
-// already.
+// Connects this rank with the others and returns the group, which is also process_group() from then
+// on. Blocks until all ranks have come; a job of one rank connects with none.
+//
+// Throws TimeoutError, which names missing ranks, DistributedError, or OutOfStepError. Throws
+// EnvironmentError for settings that cannot be, such as an unknown backend or transport, or an
+// address that is not rank 0's. Throws NotImplementedError for a backend that this build lacks,
+// DeviceError for a GPU that does not exist, and Error if there is a group already.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environment,
                                                  const InitOptions& options);

@@ -38,7 +38,7 @@ void run_rank(const std::function<void()>& main_function, const RankEnvironment&
   destroy_process_group();
 }
 
-// What this process was started with.
+// Returns the command that started this process.
 std::vector<std::string> own_command() {
   std::vector<std::string> command;
   Classic<std::ifstream> arguments("/proc/self/cmdline");
@@ -61,7 +61,7 @@ std::string own_program() {
 // of launch() that its starter has already made. It does not run them again: they return what they
 // returned in the starter. Then comes the call that the rank was started for. The rank ends when
 // the function of that call has returned; what follows belongs to the starter.
-std::vector<int> exit_codes;  // of this process's calls, in their order
+std::vector<int> exit_codes;  // of this process's calls, in order
 
 // Returns the exit codes of the calls that the starter made before it started this rank. Returns
 // nothing if launch() has not started this process.

@@ -12,7 +12,7 @@
 namespace ringgrad {
 namespace {
 
-// What a bucket keeps from step to step, in one array that the ranks share.
+// The state of one bucket from step to step, in one array that the ranks share.
 struct LowRank {
   // [side, side]: what is to travel, and then what has not. Zeros behind the bucket's n.
   Tensor m;

@@ -1,11 +1,12 @@
 // ProcessGroup: the collectives of a group of ranks, on tensors.
 //
 // Every rank of the group must call the same collectives in the same order, with the same shapes,
-// dtypes and options; ranks that do not get an OutOfStepError that names both sides. The ranks'
-// tensors may have different memory layouts: the elements travel in row-major order, and a tensor
-// that is not contiguous (transposed, sliced, channel-blocked) costs a copy before, and one after
-// where it is written. So does an input that shares memory with the output: it is copied first.
-// Tensors of a list that are written must have no memory in common.
+// dtypes and options. Ranks that do not get an OutOfStepError that names both sides.
+//
+// The ranks' tensors may have different memory layouts, because the elements travel in row-major
+// order. A tensor that is not contiguous (transposed, sliced, channel-blocked) costs a copy before
+// the collective, and one after it if it is written. An input that shares memory with the output is
+// copied first. Tensors of a list that are written must not share memory.
 //
 // A group belongs to the process that made it: in a forked child every call throws Error, and
 // nothing is sent.
@@ -37,8 +38,8 @@
 
 namespace ringgrad {
 
-// How ranks on CPUs may do all-reduce (init_process_group.h), from the simplest on; which is
-// fastest depends on the size (`ringgrad bench allreduce` measures them).
+// The algorithms of all-reduce between ranks on CPUs (init_process_group.h), the simplest first.
+// Their speed depends on the size (`ringgrad bench allreduce` measures it).
 enum class AllReduceAlgorithm : uint8_t {
   // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then shared
   // memory within machines and a ring between them, where each has equally many; else
@@ -56,9 +57,9 @@ enum class AllReduceAlgorithm : uint8_t {
   SharedMemory,
 };
 
-// Which messages between ranks on CPUs carry a CRC-32C of their payload, so that a bit which the
-// network flips is an error that names the link, and not a wrong sum on all ranks alike. What is
-// summed in shared memory is no message.
+// Says which messages between ranks on CPUs carry a CRC-32C of their payload. With it a bit that
+// the network flips is an error that names the link. Without it every rank would get the same wrong
+// sum. Sums in shared memory send no messages.
 enum class Checksums : uint8_t {
   Auto,  // those over a network, where the program can: TCP's own checksum has 16 bits
   On,    // Throws Error in a program that cannot.
@@ -74,14 +75,14 @@ struct CollectiveOptions {
   // true: it is done by the group's own thread, or on its own stream, in the order of issue; the
   // tensors must be left alone until wait().
   bool async = false;
-  // What the collective is about, for error messages, and compared between ranks (`about` is not).
+  // These describe the collective in error messages. Ranks compare them, except for `about`.
   int64_t step = -1;
   int32_t bucket = -1;
   uint64_t layout = 0;                            // a hash of what lies where in the buffer
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
-  int tag = 0;  // of send and recv: which of several messages between two ranks is meant
-  // How long a wait in which nothing moves may last, up to 10^10 ms; 0: as the group was made. The
-  // end of it is the group's.
+  int tag = 0;  // send and recv: which of several messages between two ranks is meant
+  // The longest wait in which nothing moves, up to 10^10 ms; 0: the group's timeout. A timeout ends
+  // the group.
   std::chrono::milliseconds timeout = std::chrono::milliseconds(0);
 };
 
@@ -112,12 +113,12 @@ struct Collective {
   }
 };
 
-// What a backend does once the output is complete, and before it says so: brings it to the caller's
+// Called by a backend once the output is complete, and before it says so. Copies it to the caller's
 // tensor, on the current stream of its device.
 void deliver(const Collective& collective);
 
-// What a frame says of a collective wherever it is done; job, sequence and algorithm are the host's
-// own.
+// Returns the frame's description of a collective, as every backend fills it in. Only hosts add
+// job, sequence and algorithm.
 Frame frame_of(const Collective& collective);
 
 // "all_reduce (average) of 1000 float32, step 12, bucket 1 (conv2.weight conv1.weight)"
@@ -134,9 +135,10 @@ class ProcessGroup {
   int size() const { return size_; }
   bool is_main_process() const { return rank_ == 0; }
   virtual std::string backend() const = 0;  // "shared memory", "ring over tcp", "mpi"
-  // Where this rank computes: its GPU in a group that connects GPUs (nccl), else the CPU.
+  // The device on which this rank computes: its GPU in a group that connects GPUs (nccl), else the
+  // CPU.
   Device device() const { return device_; }
-  // Whether tensors on that device can take part: those on device(), and on the CPU always.
+  // Returns true if tensors on that device can take part: the CPU always, and device().
   bool reaches(Device device) const { return device.is_cpu() || device == device_; }
 
   // x becomes the reduction of all ranks' x, bit for bit the same on all ranks.
@@ -165,14 +167,15 @@ class ProcessGroup {
   // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
   Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
                       const CollectiveOptions& options = {});
-  // Between two ranks only: recv() gets what was sent to it with its tag, from `peer` or from any
-  // rank (kAnyRank; then Work::source() tells which), in the order in which a rank sent it. Sends
-  // and receives wait neither for each other nor for collectives, so that both ranks may receive
-  // first, asynchronously, or both send first: what nobody has asked for yet is kept in memory by
-  // its receiver, while that one waits for some message. Both sides must mean the same shape, dtype
-  // and step. A send is done when its tensor may change, which says nothing of its receiver. On a
-  // GPU (nccl) there are neither tags nor kAnyRank, and one is done after the other, so one of two
-  // ranks must send first.
+  // Messages between two ranks. recv() receives what was sent to it with its tag, from `peer` or
+  // from any rank (kAnyRank; then Work::source() tells which one). Messages of one rank arrive in
+  // the order in which it sent them. Both sides must mean the same shape, dtype and step.
+  //
+  // Sends and receives wait neither for each other nor for collectives. So both ranks may receive
+  // first (asynchronously), or both send first: a receiver that waits for any message keeps the
+  // others in memory. A send is done when its tensor may change; that says nothing about the
+  // receiver. On a GPU (nccl) there are neither tags nor kAnyRank, and messages travel one after
+  // the other, so one of two ranks must send first.
   Work send(const Tensor& x, Int peer, const CollectiveOptions& options = {});
   Work recv(const Tensor& x, Int peer, const CollectiveOptions& options = {});
   // Done when all ranks have called it.
@@ -187,9 +190,9 @@ class ProcessGroup {
   // negative color: no group, nullptr.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key = 0) = 0;
 
-  // True for the first who asks, until that one has ended: of several users of the group in one
-  // backward pass, only one may issue collectives while the others do, too, and in another order on
-  // each rank.
+  // Returns true for the first user that asks, until that user ends. Several users of the group in
+  // one backward pass would issue collectives in a different order on each rank, so only one may
+  // issue them during the pass.
   bool lead(const std::shared_ptr<const void>& user) {
     if (!leader_.expired()) return false;
     leader_ = user;
@@ -199,8 +202,9 @@ class ProcessGroup {
   // Gives up: every rank's current and later calls throw what the kind stands for, with this
   // reason. From any thread.
   virtual void abort(const std::string& reason, FailureKind kind = FailureKind::Died) = 0;
-  // What has ended a group of hosts, as far as this rank knows without asking: a rank that died
-  // while nobody was in a collective, too. Nothing where a backend does not know. From any thread.
+  // Returns the failure that has ended a group of hosts, as far as this rank knows without asking.
+  // This includes a rank that died while no collective ran. Returns nothing if the backend does not
+  // know. Any thread may call it.
   virtual std::optional<Failure> failure() { return {}; }
 
  protected:

@@ -29,10 +29,11 @@ class RankShare : public optim::StepShare {
   ProcessGroup& group_;
 };
 
-// An optimizer whose state is divided among the ranks of the group, which must outlive it. All
-// ranks give the same parameters and options, and call step(), state_dict() and load_state_dict()
-// together; a state_dict() has the state of all, and any number of ranks can go on with it.
-// PyTorch's ZeroRedundancyOptimizer. Throws Error for one that does not step elements alone (Muon).
+// An optimizer whose state is divided among the ranks of the group (PyTorch's
+// ZeroRedundancyOptimizer). The group must outlive it. All ranks give the same parameters and
+// options, and call step(), state_dict() and load_state_dict() together. A state_dict() holds the
+// whole state, and any number of ranks can go on with it. Throws Error for an optimizer that does
+// not step elements independently (Muon).
 template <class Base>
 class ShardedOptimizer : public Base {
  public:

@@ -39,7 +39,7 @@ int checked(int shards, const ProcessGroup& group) {
 
 // One of this rank's shards while it is computed.
 struct VirtualRanks::ShardState {
-  int index;                    // of all shards
+  int index;                    // the index among all shards
   std::vector<Tensor> buffers;  // those of the module or replica in its turn
   Generator random;
   int64_t samples = 0;

@@ -70,7 +70,7 @@ class VirtualRanks {
   VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options);
 
   struct Shard {
-    int index;  // of all shards
+    int index;  // the index among all shards
     // its rows among own_rows()
     int64_t begin;
     int64_t end;
@@ -80,14 +80,17 @@ class VirtualRanks {
 
   using ComputeLoss = std::function<Tensor(const Shard& shard)>;
   // Collective: one step on a global batch of so many samples. Calls compute_loss for each of this
-  // rank's shards that has samples, which computes the sum of its samples' losses ([], scaled where
-  // a GradScaler says so), calls backward once, and returns the sum. Afterwards each param.grad is
-  // the gradient of the mean over the global batch (zeros where no shard has reached it), whatever
-  // it was before: meanwhile its memory has sums of some of the shards. Returns that mean, the same
-  // bits on all ranks. Throws Error inside a NoGradGuard; where a gradient is not finite; with
-  // sync_batch_norm where a shard has no sample. What compute_loss throws ends the step; buffers
-  // are then what they were. With several devices compute_loss is called on several threads at
-  // once, and must use shard.module.
+  // rank's shards that has samples. compute_loss computes the sum of its samples' losses ([],
+  // scaled if there is a GradScaler), calls backward once, and returns the sum.
+  //
+  // Afterwards each param.grad is the gradient of the mean over the global batch, whatever it was
+  // before (zeros if no shard has reached the parameter). During the step its memory holds sums of
+  // some of the shards. Returns the mean loss, with the same bits on all ranks.
+  //
+  // Throws Error inside a NoGradGuard, if a gradient is not finite, and with sync_batch_norm if a
+  // shard has no sample. An exception of compute_loss ends the step; buffers are then what they
+  // were before it. With several devices compute_loss is called on several threads at once, and
+  // must use shard.module.
   double step(Int64 batch, const ComputeLoss& compute_loss);
 
   ShardRange own_shards() const { return tree_.own_shards(); }

@@ -30,8 +30,8 @@ class Work {
     if (state_) state_->wait();
   }
   bool done() const { return !state_ || state_->done(); }
-  // When it was done; zero for a blocking collective, and where the backend does not know.
-  // REQUIRES: done().
+  // Returns the time at which it was done. Returns zero for a blocking collective, and if the
+  // backend does not know. REQUIRES: done().
   Clock::time_point ended() const { return state_ ? state_->ended() : Clock::time_point(); }
 
   // The rank from which a receive came. REQUIRES: done(). -1 for all else.

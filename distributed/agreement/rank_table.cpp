@@ -1,7 +1,7 @@
-// What ranks compare before they connect: versions, compilers, options; and the processor's
-// instructions, on the best of which that all have they agree. The order in which some sums are
-// added follows the width of vectors: ranks with other kernels would compute other bits than a job
-// of either kind.
+// The table that ranks compare before they connect: versions, compilers and options. They also
+// agree on the best processor instructions that all of them have. The width of vectors decides the
+// order in which some sums are added, so ranks with different kernels would compute other bits than
+// a job of either kind.
 #include <algorithm>
 #include <atomic>
 #include <sstream>

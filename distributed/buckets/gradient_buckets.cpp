@@ -30,9 +30,9 @@ std::mutex averaged_mutex;
 // The set is never destroyed, because wrappers may be global.
 std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
 
-// Moves values and gradients into arenas, one for each dtype, parameters beside each other in the
-// order of `order`, in memory that the ranks share where they can; all gradients become zeros.
-// Returns the arenas in the order of dtypes, without `values`.
+// Moves values and gradients into arenas, one for each dtype, with the parameters in the order of
+// `order`. The memory is shared between the ranks if they can. All gradients become zeros. Returns
+// the arenas in the order of dtypes, without `values`.
 std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
                                           const std::vector<int>& order) {
   std::vector<Tensor> backwards;  // flatten_parameters() reverses

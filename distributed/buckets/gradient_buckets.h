@@ -130,7 +130,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   const Tensor& view(int parameter) const { return views_[parameter]; }
   // The parameters that are ready, in the order in which they became so.
   const std::vector<int>& arrived() const { return arrived_; }
-  // The first so many buckets have been launched.
+  // Returns the number of leading buckets that have been launched.
   size_t launched() const { return next_; }
   // See Note [Several wrappers in one loss].
   bool leads() const { return leads_; }

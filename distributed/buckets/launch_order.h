@@ -1,4 +1,4 @@
-// Which buckets are averaged while backward still runs.
+// Decides which buckets are averaged while backward still runs.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace ringgrad {
 std::vector<int> buckets_completed(std::vector<int>& pending,
                                    const std::vector<int>& buckets_of_parameter);
 
-// Buckets 0 … next-1 have been launched: up to which one, not included, buckets may be now. Buckets
-// go in their order, whatever became ready first: all ranks must issue the same collectives. The
-// last one is not for now: there is nothing left to overlap it with when it is complete, so it is
-// left to the end of backward, which executes it itself.
+// Buckets 0 … next-1 have been launched. Returns the end (not included) of the range that may be
+// launched now. Buckets are launched in their order, whichever becomes ready first, because all
+// ranks must issue the same collectives. The last bucket is never included: when it is complete,
+// nothing is left to overlap with, so the end of backward executes it itself.
 size_t launchable(const std::vector<int>& pending, size_t next);
 
 }  // namespace ringgrad

@@ -10,7 +10,7 @@
 
 namespace ringgrad {
 
-// Whether what this rank sends that way carries a checksum.
+// Returns true if messages over this kind of channel carry a checksum.
 bool needs_checksum(Checksums which, const ChannelKind& kind);
 
 class Messenger {

@@ -25,7 +25,7 @@ inline constexpr size_t kWholeChunk = SIZE_MAX;  // as segment_bytes: no segment
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes);
 
-// How the ring collectives cut a buffer, on the CPU and on GPUs.
+// One chunk of a buffer. The ring collectives cut buffers in the same way on the CPU and on GPUs.
 struct Range {
   // in elements
   size_t begin;

@@ -17,15 +17,15 @@ Tensor StatisticsChannel::gather(const Tensor& own) const {
   return (tape_observer ? tape_observer->once(meet) : meet())[0];
 }
 
-// Means and sums of squared deviations combine exactly (Chan, Golub & LeVeque 1983, equation 2.1b);
-// in float64, in the order of ranks, so that all ranks come to the same bits.
+// Means and sums of squared deviations are combined exactly (Chan, Golub & LeVeque 1983, equation
+// 2.1b). This is done in float64 and in the order of ranks, so all ranks get the same bits.
 BatchStatistics global_statistics(const Tensor& x, DType dtype, const StatisticsChannel& channel) {
   const int64_t channels = x.size(1);
   const Tensor mean = empty({channels}, {dtype, x.device()});
   const Tensor var = empty_like(mean);
   if (x.numel() > 0) {
     kernels::batch_norm_stats(mean, var, x);
-  } else {  // of no weight, but numbers: 0 times NaN would be NaN
+  } else {  // a rank without samples has zeros, because 0 times NaN would be NaN
     fill_(mean, 0);
     fill_(var, 0);
   }
@@ -68,7 +68,8 @@ void sum_over_ranks(const Tensor& a, const Tensor& b, double unit,
   copy_(packed.as_strided({n}, {1}, n), b);
   kernels::affine(packed, packed, unit, 0);
   channel.group->all_reduce(packed, ReduceOp::Sum, channel.options).wait();
-  if (unit != 0) kernels::affine(packed, packed, 1 / unit, 0);  // else nobody uses them
+  // if the unit is 0, no gradient uses the sums
+  if (unit != 0) kernels::affine(packed, packed, 1 / unit, 0);
   copy_(a, packed.as_strided({n}, {1}, 0));
   copy_(b, packed.as_strided({n}, {1}, n));
 }

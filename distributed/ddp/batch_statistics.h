@@ -1,5 +1,5 @@
-// What ranks tell each other for a batch norm over the samples of all of them: forward, the
-// statistics of their values; backward, the sums that every sample's gradient depends on.
+// Exchanges the sums of a batch norm over all ranks' samples. In forward these are the statistics
+// of their values; in backward, the two sums on which every sample's gradient depends.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace ringgrad {
 
-// Where a layer's statistics travel, and what the ranks compare, so that two layers are not mixed
-// up.
+// The group that a layer's statistics use, and the options that ranks compare so that they do not
+// mix up two layers.
 struct StatisticsChannel {
   std::shared_ptr<ProcessGroup> group;
   CollectiveOptions options;
@@ -31,10 +31,9 @@ struct BatchStatistics {
 // on all ranks.
 BatchStatistics global_statistics(const Tensor& x, DType dtype, const StatisticsChannel& channel);
 
-// Collective: a and b [C] become the sums over the ranks, as this rank must use them. Rank r's
-// gradients are multiplied by its `unit` in the average over the ranks (contribution.h): so are
-// what it adds here, and what it gets is divided by its own, because what it makes of that will be
-// multiplied, too.
+// Collective: a and b [C] become the sums over the ranks, as this rank must use them. The average
+// over the ranks multiplies rank r's gradients by its `unit` (contribution.h). So each rank
+// multiplies its own terms by its unit before this sum, and divides the sum by it afterwards.
 void sum_over_ranks(const Tensor& a, const Tensor& b, double unit,
                     const StatisticsChannel& channel);
 

@@ -18,10 +18,10 @@ Tensor numbers_of(const Tensor& buffer);
 // Writes float64 numbers [n] into the buffer that they represent.
 void take_numbers(const Tensor& buffer, const Tensor& numbers);
 
-// Writes what a buffer adds to a sum to packed [n], float64: its numbers multiplied by a weight, as
-// differences from `base` where that is defined. The weight is `samples`, so that their mean can be
-// taken; of integers and booleans, which have no mean, it is 1 for the `first` buffer of the sum,
-// and else 0. A buffer of weight 0 adds nothing, whatever it holds (0 · infinity is not zero).
+// Writes a buffer's summand to packed [n], float64: its numbers times a weight, as differences from
+// `base` if that is defined. The weight is `samples`, so that the mean can be taken. Integers and
+// booleans have no mean: their weight is 1 for the `first` buffer of the sum, else 0. A buffer of
+// weight 0 adds nothing, whatever it holds (0 · infinity is not zero).
 void pack_buffer(const Tensor& packed, const Tensor& buffer, const Tensor& base, double samples,
                  bool first);
 // The buffer becomes what the sum says, in which all weights are `samples` together. Integers and

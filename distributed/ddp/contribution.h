@@ -26,14 +26,14 @@
 
 namespace ringgrad {
 
-// What a rank's gradients weigh in the average. Ranks that bring nothing weigh nothing.
+// The weight of a rank's gradients in the average. A rank without samples has weight 0.
 enum class Weighting : uint8_t {
   Samples,  // the batch's size; the mean over the passes whose gradients have come together
   Ranks,    // all the same: PyTorch's plain mean
   Given,    // what DistributedDataParallel::set_weight() says
 };
 
-// Sums that show whether a number x is the same on all ranks: ranks · Σ x² = (Σ x)² if it is, and
+// Sums that show whether a number x is the same on all ranks. If it is, ranks · Σ x² = (Σ x)²;
 // otherwise ranks · Σ x² is larger.
 struct Alike {
   double sum;
@@ -42,7 +42,7 @@ struct Alike {
   bool on(double ranks) const { return ranks * squares == sum * sum; }
 };
 
-// What ranks add up at the end of a step, as numbers that travel.
+// The numbers that ranks add up at the end of a step.
 struct StepNumbers {
   double weight;
   double samples;   // that the buffers have seen
@@ -54,7 +54,7 @@ struct StepNumbers {
   // later forward. The count is the same on all ranks, unless a rank has left out a backward.
   Alike unused;
   Alike frozen;  // which parameters are; see module_watch.h
-  Alike modes;   // of the module's parts, on ranks that have computed
+  Alike modes;   // the modes of the module's parts, on ranks that have computed
 };
 
 // The two factors of Note [Weights]: of a rank's gradients before they are averaged over the ranks,
@@ -70,8 +70,8 @@ class Contribution {
   int64_t begin_forward();
   // A backward pass reaches the output of a forward (0: of one that does not count).
   void reach(int64_t forward);
-  // The pass begins, for a batch of so many samples. Throws Error where nobody has said what it
-  // weighs.
+  // Begins a pass for a batch of so many samples. Throws Error if its weight must be given, and was
+  // not.
   void begin_pass(int64_t samples);
   // Sets the unit of a rank without weight in this step. REQUIRES: the step's first gradients have
   // not come yet.
@@ -120,8 +120,8 @@ class Contribution {
   int64_t unused_ = 0;
 };
 
-// Of the backward pass that this thread is in, for sums over the ranks in the middle of it
-// (sync_batch_norm.cpp); nullptr where no DistributedDataParallel has begun one.
+// The contribution of the backward pass in which this thread is, for sums over the ranks during it
+// (sync_batch_norm.cpp). It is nullptr if no DistributedDataParallel has begun one.
 inline thread_local Contribution* contribution_of_this_pass = nullptr;
 
 }  // namespace ringgrad

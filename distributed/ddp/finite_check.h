@@ -22,8 +22,8 @@
 
 namespace ringgrad {
 
-// What look() and compare() return is the error's text, which names parameter, rank and step, when
-// one was found.
+// look() and compare() return the text of an error, which names parameter, rank and step, if they
+// have found one.
 class FiniteCheck {
  public:
   static constexpr int64_t kStepsBetweenComparisons = 50;

@@ -24,10 +24,10 @@ class ModuleWatch {
  public:
   explicit ModuleWatch(ModuleState wrapped);
 
-  // Returns what has changed since the module was wrapped, and how to fix it: a tensor was added,
-  // removed, replaced or converted, or a frozen parameter now requires a gradient, which no other
-  // wrapper averages. A parameter that is now frozen is not reported, because ranks may freeze it
-  // together.
+  // Returns what has changed since the module was wrapped, and how to fix it. A tensor may have
+  // been added, removed, replaced or converted, or a frozen parameter may now require a gradient,
+  // which no other wrapper averages. A parameter that is now frozen is not reported, because ranks
+  // may freeze it together.
   std::optional<std::string> look(ModuleState now);
 
   // Returns a number for the modes at the last look(), and a line for each mode.
@@ -48,8 +48,9 @@ class ModuleWatch {
 
 // Returns numbers whose sum over ranks tells if they freeze the same ones of these parameters.
 Alike frozen(const NamedTensors& parameters);
-// Throws OutOfStepError, naming rank and parameter, if these are not the sum of so many equal ones:
-// the ranks' parameters would become different. Collective then. `what` begins the message.
+// Throws OutOfStepError, naming rank and parameter, unless `sum` comes from so many equal summands:
+// else the ranks' parameters would become different. It is collective if it throws. `what` begins
+// the message.
 void check_frozen(ProcessGroup& group, const std::string& what, const Alike& sum, double summands,
                   const NamedTensors& parameters);
 

@@ -12,8 +12,9 @@
 
 namespace ringgrad {
 
-// Throws OutOfStepError. All ranks come to the same conclusion, but not at the same moment: one
-// that is still in the last collective when another has left it learns the reason from that one.
+// Throws OutOfStepError. All ranks come to the same conclusion, but not at the same moment. A rank
+// that is still in the last collective when another one has left it learns the reason from that
+// one.
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text);
 
 // Collective. Compares lines of text. Unless all ranks have the same, throws OutOfStepError on

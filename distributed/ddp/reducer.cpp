@@ -122,9 +122,9 @@ void Reducer::end_pass(bool failed) {
   if (failed) contribution_ = before_;
 }
 
-// The newest forward in the graph decides how many samples this pass stands for: others of the same
-// pass, such as a discriminator's batch of real and batch of generated images, are as large.
-// Returns what the module gets of dy.
+// The newest forward in the graph decides how many samples this pass stands for. Other forwards of
+// the same pass, such as a discriminator's batches of real and of generated images, have as many.
+// Returns the module's part of dy.
 Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy) {
   // autograd::grad(): parameters get no gradients, so there is nothing to average.
   if (!pass_accumulates()) {
@@ -317,8 +317,8 @@ void Reducer::check_alike(const StepNumbers& sum) {
 }
 
 // A rank that has left out a backward is one step behind from then on, and would average its
-// gradients with those of others' next batches: the number of its step says nothing, but the
-// forward that nobody has used does.
+// gradients with those of others' next batches. Its step number is the same, but it has a forward
+// that no backward has used.
 void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
   if (sum.unused.on(group_.size())) return;
   const auto unused = all_gather_values<int64_t>(group_, {contribution_.unused_forwards()});

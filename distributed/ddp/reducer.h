@@ -1,6 +1,6 @@
-// Reducer: what DistributedDataParallel adds to GradientBuckets: which wrapper's output began the
-// pass, what the gradients of a rank weigh, whether they are finite, and what the ranks tell each
-// other at the end of a step.
+// Reducer: the policy that DistributedDataParallel adds to GradientBuckets. It knows which
+// wrapper's output began the pass, the weight of a rank's gradients, whether they are finite, and
+// what the ranks exchange at the end of a step.
 //
 // The life of a step, in PyTorch's words (Li et al. 2020, "PyTorch Distributed", sections 3.2
 // and 4.2):
@@ -12,15 +12,15 @@
 //                          exchanges weights and buffers
 //
 // Evaluation, skipped outputs and several forwards before one backward need no special cases. Steps
-// are backward passes that average, counted where a pass begins; what a rank's gradients weigh is
-// decided in contribution.h.
+// are backward passes that average, counted at the beginning of the pass. contribution.h decides
+// the weight of a rank's gradients.
 //
 // Note [Recorded steps]
 // A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a
-// group that can be captured (nccl_process_group.h). What it does on the host, such as agreeing on
-// weights, it does once, when it is recorded; so all ranks must bring the same to each replay as
-// they did then. At a replay only the step's number goes on, and every 50 replays the ranks compare
-// what the host must know: records of what is not finite, and the flag.
+// group that can be captured (nccl_process_group.h). Its work on the host, such as agreeing on
+// weights, is done once, when it is recorded. So all ranks must bring the same to each replay as
+// they did then. A replay only advances the step's number. Every 50 replays the ranks compare what
+// the host must know: records of values that are not finite, and the flag.
 #pragma once
 
 #include <memory>
@@ -46,10 +46,10 @@ class Reducer : public GradientBuckets {
   // ranks if it has changed.
   void look_at(ModuleState module);
 
-  // The outputs of the module for a batch of so many samples: the same tensors, with a node that
-  // tells the reducer when a backward pass begins that has one in its graph. Without that the hooks
-  // would run, and nothing be averaged. `training`: so a backward is expected to have it, on all
-  // ranks or on none.
+  // Returns the module's outputs for a batch of so many samples: the same tensors, with a node. The
+  // node tells the reducer when a backward pass begins that has one of them in its graph; without
+  // it the hooks would run, but average nothing. `training` says that a backward is expected to
+  // follow, on all ranks or on none.
   std::vector<Tensor> prepare_for_backward(std::vector<Tensor> outputs, int64_t samples,
                                            bool training);
 
@@ -134,7 +134,7 @@ class Reducer : public GradientBuckets {
   std::vector<ReadyGradient> ready_times_;
 
   bool synchronizing_ = true;
-  // What this rank brings to each replay, while the step is recorded.
+  // This rank's numbers for each replay, while the step is recorded.
   std::shared_ptr<StepNumbers> recorded_;
   Contribution contribution_;
   double usual_weight_;  // as far as it is known; 0: not yet

@@ -1,5 +1,5 @@
-// What a user tells the Reducer, and what it tells back: options, and when each bucket of a step
-// was ready, launched and complete on this rank.
+// The options of the Reducer, and its log: when each bucket of a step was ready, launched and
+// complete on this rank.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ struct ReductionLog {
 // Over all steps so far.
 struct ReductionTotals {
   int64_t steps = 0;
-  int64_t bytes = 0;  // of gradients averaged
+  int64_t bytes = 0;  // the gradients that were averaged
   double exposed_seconds = 0;
   int64_t plans = 0;  // 2 where the observed order differed from the expected one
 };

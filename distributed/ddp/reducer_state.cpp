@@ -1,5 +1,5 @@
-// What a Reducer knows that a run which goes on bit for bit must know, too: the order of its
-// buckets, and what a communication hook has kept with them.
+// The state of a Reducer that a run must restore to go on bit for bit: the order of its buckets,
+// and the state of a communication hook.
 #include <algorithm>
 #include <map>
 #include <numeric>

@@ -32,7 +32,7 @@ class StepExchange {
   struct Part {
     Tensor buffer;
     Tensor packed;  // float64 [n]: its place in what travels
-    Tensor base;    // of a float64 buffer; else undefined
+    Tensor base;    // only for a float64 buffer; else undefined
   };
   void learn_bases(double samples, const CollectiveOptions& options);
   void unpack(const Part& part, double samples) const;

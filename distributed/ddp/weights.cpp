@@ -2,7 +2,7 @@
 
 namespace ringgrad {
 
-// Where all weigh what is usual, this is exactly 1 …
+// If every rank has the usual weight, this is exactly 1 …
 double factor_before(double weight, double usual) { return weight / usual; }
 
 // … and so is this: the average divides by the number of ranks, and should divide by the sum of

@@ -29,9 +29,9 @@ void write_all_to(int descriptor, const char* bytes, size_t size) {
 
 }  // namespace
 
-// Somebody else, such as rank 0, may fill a pipe between poll() and write(). O_NONBLOCK belongs to
-// what all of them have open, so the launcher opens its own. Files never block, and opened anew
-// they would have another position.
+// Another process, such as rank 0, may fill a pipe between poll() and write(). O_NONBLOCK would
+// hold for every process that shares the open file, so the launcher opens its own. Regular files
+// never block, and opened again they would have another position.
 OutputSink::OutputSink(int descriptor) : descriptor_(descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) == 0 && (S_ISFIFO(status.st_mode) || isatty(descriptor)))

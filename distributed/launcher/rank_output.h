@@ -1,5 +1,5 @@
-// What the ranks write, line by line, with each one's name in front, without ever waiting for who
-// reads it.
+// RankOutput: passes on what the ranks write, line by line, with each rank's name in front. It
+// never waits for the reader.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ringgrad {
 
-// Where lines go. It holds on to what its reader has not taken yet, so that a pager that stands
-// still, or a stopped terminal, holds up the ranks, and not their launcher.
+// OutputSink: the destination of lines. It keeps what its reader has not taken yet. So a pager that
+// stands still, or a stopped terminal, blocks the ranks but not their launcher.
 class OutputSink {
  public:
   explicit OutputSink(int descriptor);
@@ -17,8 +17,8 @@ class OutputSink {
   int descriptor() const { return own_ ? own_.get() : descriptor_; }
   bool empty() const { return pending_.empty(); }
   void add(const std::string& text) { pending_ += text; }
-  // Writes a piece, when poll() says that the descriptor takes something. What nobody reads any
-  // more is dropped.
+  // Writes a piece; called when poll() says that the descriptor takes bytes. Drops the output if it
+  // has no reader any more.
   void write_some();
 
  private:

@@ -37,7 +37,7 @@ constexpr std::chrono::milliseconds kReportTime{400};
 constexpr std::chrono::milliseconds kUntilKill{800};
 constexpr std::chrono::milliseconds kSameOrder{500};
 
-// What a signal does to this process, while this lives.
+// Sets what a signal does to this process while this object lives.
 class Disposition {
  public:
   Disposition(int signal, void (*handler)(int)) : signal_(signal) {
@@ -81,7 +81,7 @@ class SignalQueue {
  private:
   // The kernel forgets how children have ended where it is ignored.
   const Disposition children_{SIGCHLD, SIG_DFL};
-  // Output that nobody reads any more is dropped: rank_output.h.
+  // Output without a reader is dropped: rank_output.h.
   const Disposition readers_{SIGPIPE, SIG_IGN};
   sigset_t before_;
   FileDescriptor queue_;
@@ -197,7 +197,7 @@ class Supervisor {
     rank.end.started = Clock::now();
     if (logged) {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
-      // Whose slot this one takes.
+      // In an elastic job a rank may take the slot of an earlier one, and appends to its log.
       const auto same = [&](const Rank& before) { return before.end.rank == number; };
       const int fresh = std::any_of(ranks_.begin(), ranks_.end(), same) ? O_APPEND : O_TRUNC;
       rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
@@ -301,8 +301,7 @@ class Supervisor {
     interrupted_by_ = signal;
   }
 
-  // Of an elastic job: who is a member, and who is to be one. Who has not come in time must not
-  // keep the end waiting.
+  // Updates the members of an elastic job. A rank that has not come in time must not delay the end.
   void keep_membership() {
     if (ending_) return;
     error_.add(members_->look());
@@ -311,8 +310,8 @@ class Supervisor {
     if (members_->over() && running_ > 0) kill_all(SIGKILL);
   }
 
-  // Where the system has no process to give at the moment, the job goes on with the ranks that it
-  // has.
+  // Starts the processes that are due. If the system gives no process now, the job goes on with the
+  // ranks that it has.
   void start_due() {
     while (const auto slot = members_->due()) {
       try {
@@ -331,7 +330,7 @@ class Supervisor {
     while (!rank.ended) {
       const pid_t changed = waitpid(rank.child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
       if (changed == 0) return;
-      if (changed < 0)  // somebody else in this process has waited for it, and knows how it ended
+      if (changed < 0)  // another part of this process has waited for it, and knows its status
         ended(rank, W_EXITCODE(1, 0));
       else if ((rank.stopped = WIFSTOPPED(status)))
         note(rank, str("is stopped (", strsignal(WSTOPSIG(status)), "); the others wait for it"));
@@ -342,8 +341,9 @@ class Supervisor {
     }
   }
 
-  // A rank that is stopped is missed by the others, unless they all are. Only the time counts in
-  // which this process could look: whoever suspends a whole job means it to go on.
+  // Ends the job if all ranks have been stopped for the timeout; if some run, they miss the stopped
+  // ones themselves. Only time in which this process could run counts: a user who suspends a whole
+  // job wants it to go on later.
   void end_standstill() {
     if (running_ == 0 || interrupted_by_ != 0 || ending_) return;
     const Clock::duration passed = Clock::now() - looked_;
@@ -355,7 +355,7 @@ class Supervisor {
     if (stood_still_ >= timeout_) kill_all(SIGKILL);
   }
 
-  // Where one rank keeps others waiting, one of them says so.
+  // If one rank keeps others waiting, only one of them says so.
   void note_waits() {
     bool noted = ending_;
     for (Rank& rank : ranks_) {
@@ -385,7 +385,7 @@ class Supervisor {
       return;
     }
     if (status == 0) return;
-    // Who was asked to end may be ready before the others have saved.
+    // A rank that was asked to end may be ready before the others have saved.
     const auto time = ended_as_asked(rank.end) ? timeout_ : kReportTime;
     next_kill_ = ending_ ? next_kill_.but_at_most(time) : Deadline::after(time);
     ending_ = true;
@@ -403,9 +403,9 @@ class Supervisor {
   SignalQueue signals_;
   JobStatus status_;
   LauncherPipe launcher_pipe_;
-  std::unique_ptr<JobMembers> members_;  // of an elastic job
+  std::unique_ptr<JobMembers> members_;  // only in an elastic job
   FileDescriptor reserved_;
-  int port_ = 0;  // of the rendezvous
+  int port_ = 0;  // the port of the rendezvous
   std::string secret_;
   OutputSink output_{STDOUT_FILENO};
   OutputSink error_{STDERR_FILENO};

@@ -1,6 +1,6 @@
-// Watches over the ranks of this machine: starts them, passes on their output and the signals that
-// are meant for them, and when one of them fails, ends all of them within a second and says which
-// one was the first, and why.
+// Supervisor: watches over the ranks of this machine. It starts them, and passes on their output
+// and the signals that are meant for them. When one rank fails, it ends all of them within a
+// second, and says which one failed first, and why.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 namespace ringgrad {
 
 struct JobResult {
-  // 0; the exit code of the rank that failed first, where that is not a consequence; 5: a rank was
-  // killed, or missed by others; 6: timeout or out of step; 128 + signal: SIGINT, SIGTERM or SIGHUP
-  // asked for the end, and no rank failed.
+  // 0 if all is well. Else the exit code of the rank that failed first, unless its failure is a
+  // consequence. 5: a rank was killed, or missed by others. 6: a timeout, or ranks out of step. 128
+  // + signal: SIGINT, SIGTERM or SIGHUP asked for the end, and no rank failed.
   int exit_code = 0;
   std::string report;  // a few lines on what happened, empty if nothing did
 };
@@ -52,15 +52,19 @@ struct SupervisorOptions {
   std::function<std::string(const JobResult&)> final_message;
 };
 
-// Runs the job and returns when every rank of this machine has ended. Rank 0 writes to this
-// process's output directly (through a pipe where there are logs); other ranks' lines begin with
-// "[rank 1] ". SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) are passed on to the
-// ranks, which go on for it where they are stopped; a second one kills them, as does
-// the timeout after the first. Output that nobody reads holds up the ranks, not the
-// supervisor: after a signal its reader is not waited for, so what is to be said at the end is left
-// to final_message. A rank that is stopped, or has waited for others for 5 s, is noted on stderr;
-// where all are stopped for the timeout, nobody misses them but the supervisor, which kills
-// them (exit code 6).
+// Runs the job, and returns when every rank of this machine has ended. Rank 0 writes to this
+// process's output directly (through a pipe if there are logs); other ranks' lines begin with
+// "[rank 1] ".
+//
+// SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) are passed on to the ranks, which
+// are continued for it if they are stopped. A second signal kills them, as does the timeout after
+// the first.
+//
+// Output without a reader blocks the ranks, but not the supervisor. After a signal it does not wait
+// for the reader, so its last words are left to final_message.
+//
+// A rank that is stopped, or has waited for others for 5 s, is reported on stderr. If all ranks are
+// stopped for the timeout, no rank misses them, and the supervisor kills them (exit code 6).
 //
 // Ranks get torchrun's environment (rank_environment.h), and one share of the cores each
 // (RINGGRAD_THREADS, OMP_NUM_THREADS) unless that is set. Throws AddressInUseError when the port is

@@ -1,7 +1,7 @@
-// What a program has done with the library, written down at its end for `ringgrad lint`, which
-// knows what of it is a mistake (program/lint/). RINGGRAD_LINT names the directory; every
-// process that has computed something leaves a file there. Several of the mistakes are differences
-// between ranks: they are seen when the files lie side by side, so no rank tells another anything
+// Records what a program has done with the library, and writes it at the program's end for
+// `ringgrad lint`, which finds the mistakes in it (program/lint/). RINGGRAD_LINT names the
+// directory; every process that has computed something leaves a file there. Several mistakes are
+// differences between ranks. `lint` sees them by comparing the files, so ranks exchange nothing
 // while the program runs.
 #include <unistd.h>
 
@@ -44,7 +44,8 @@ struct OptimizerRecord {
   int64_t steps = 0;
   size_t parameters = 0;
   std::vector<std::string> not_averaged;
-  std::vector<std::pair<int64_t, double>> lr;  // of the first group: from which step on
+  // of the first parameter group, with the step from which it holds
+  std::vector<std::pair<int64_t, double>> lr;
 };
 
 class Observations final : public ProgramObserver {
@@ -167,7 +168,7 @@ class Observations final : public ProgramObserver {
   std::vector<Stretch> stretches_ = std::vector<Stretch>(1);
   std::vector<OptimizerRecord> optimizers_;
   std::set<const void*> averaged_;
-  std::map<const void*, std::string> not_stepped_;  // of those
+  std::map<const void*, std::string> not_stepped_;  // the ones not stepped
   int64_t largest_batch_ = 0;
   int64_t losses_read_ = 0;
   int64_t device_reads_ = 0;

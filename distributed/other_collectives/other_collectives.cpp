@@ -21,8 +21,7 @@ void reduce(Messenger& messages, int root, void* y, const void* x, size_t count,
     if (count > 0) std::memmove(y, x, count * reduction.item_bytes);
     return;
   }
-  // What the first rank sends are its elements; what all others send are partial results, from two
-  // buffers in turn.
+  // The first rank sends its elements. All others send partial results, from two buffers in turn.
   const bool elements_come = previous == first;
   const size_t incoming_bytes = elements_come ? reduction.item_bytes : reduction.wide_bytes;
   const auto combine = elements_come ? reduction.combine_items : reduction.combine_wide;
@@ -96,7 +95,7 @@ void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count,
 
 namespace {
 
-// A rank's parts of it: of so many elements, or all alike.
+// Returns each rank's part: of counts[r] elements, or of equal size if `counts` is empty.
 Parts parts_of(std::span<std::byte> whole, const std::vector<int64_t>& counts, int ranks,
                size_t item_bytes) {
   Parts parts;

@@ -8,8 +8,8 @@ namespace ringgrad {
 
 using namespace ring;
 
-// In step t the place of rank - t - 1 comes in, complete, and goes on at once: to all but its
-// owner, who is next to the rank that gets it last.
+// In step t a rank receives the place of rank - t - 1 complete, and sends it on at once. The last
+// receiver of a place does not: its next rank is the owner.
 void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>>& places,
                      std::span<const std::byte> x, size_t segment_bytes) {
   const int size = messages.size();

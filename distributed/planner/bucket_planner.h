@@ -1,5 +1,5 @@
-// How large buckets should be, by what an all-reduce costs and by when gradients are ready:
-// `--bucket-mb auto`.
+// Plans the sizes of buckets from the cost of an all-reduce and the times at which gradients are
+// ready: `--bucket-mb auto`.
 #pragma once
 
 #include "ringgrad/distributed/buckets/bucket_plan.h"
@@ -16,8 +16,8 @@ namespace ringgrad {
 // Times of gradients and caps as in bucket_plan.h. REQUIRES: at least one gradient.
 BucketCaps plan_caps(const LinkModel& link, const std::vector<ReadyGradient>& gradients);
 
-// When the last of these buckets has been averaged, each launched when it is ready, one after the
-// other.
+// Returns the time at which the last of these buckets has been averaged, if each is launched when
+// it is ready, one after the other.
 double finished(const LinkModel& link, const std::vector<ReadyGradient>& buckets);
 
 // Collective: measures the group's link, in some ten milliseconds, and returns what plans by it,

@@ -1,5 +1,5 @@
-// What an all-reduce costs: a latency and a time per byte (Hockney 1994, "The communication
-// challenge for MPP"), found by measuring a few sizes on the spot.
+// LinkModel: the cost of an all-reduce, as a latency and a time per byte (Hockney 1994, "The
+// communication challenge for MPP"). Both are fitted to measurements of a few sizes.
 #pragma once
 
 #include <span>
@@ -24,9 +24,9 @@ struct LinkSample {
 // ones; neither α nor β is negative. Of samples of one size only, all is β. Zeros without samples.
 LinkModel fit(std::span<const LinkSample> samples);
 
-// Collective: all-reduces of float32 in memory that the ranks share where they can, as gradients
-// are, on the group's device: of each size so often, each time from when all ranks have come to
-// when this one has the sum.
+// Collective: times all-reduces of float32 on the group's device, `repetitions` of each size, in
+// memory that the ranks share if they can, as gradients do. Each time runs from the moment when all
+// ranks have come to the moment when this one has the sum.
 std::vector<LinkSample> sample_all_reduce(ProcessGroup& group, const std::vector<int64_t>& bytes,
                                           int repetitions);
 

@@ -12,7 +12,7 @@
 
 namespace ringgrad {
 
-// What a group is made from.
+// The description of a group that is to be made.
 struct GroupRequest {
   // The name asked for.
   std::string backend;

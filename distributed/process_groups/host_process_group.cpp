@@ -71,7 +71,7 @@ void HostProcessGroup::abort(const std::string& reason, FailureKind kind) {
   wake();
 }
 
-// Who is in a collective will say it.
+// If the lock is taken, the thread in the collective will report the failure.
 std::optional<Failure> HostProcessGroup::failure() {
   const std::unique_lock lock(transport_mutex_, std::try_to_lock);
   if (!lock) return {};
@@ -218,7 +218,8 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
   }
 }
 
-// In the handler of what has ended the group: tells all ranks, and whoever waits for a message.
+// Called in the handler of the exception that ends the group. Tells all ranks, and every waiter for
+// a message.
 Failure HostProcessGroup::give_up(const std::string& during) {
   Failure failure = failure_of(std::current_exception());
   transport_->ranks().abort(failure);

@@ -28,7 +28,8 @@ struct HostOptions {
   std::vector<int> machines = {};
   // For groups split off this one.
   ConnectOptions connect = {};
-  // Of a group that was split off: the ranks' numbers in the job, and what errors say of them.
+  // Set for a group that was split off: the ranks' numbers in the job, and the words for them in
+  // errors.
   std::vector<int> job_ranks = {};
   std::string words_on_ranks = {};
 };
@@ -46,7 +47,7 @@ class GroupMemory {
 using FindGroupMemory = std::unique_ptr<GroupMemory> (*)(Transport&, const HostOptions&);
 inline constinit FindGroupMemory find_group_memory = nullptr;
 
-// What ranks send each other beside collectives (point_to_point/host_point_to_point.cpp).
+// Messages between ranks beside the collectives (point_to_point/host_point_to_point.cpp).
 class HostProcessGroup;
 class PointToPoint {
  public:

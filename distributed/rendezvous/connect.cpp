@@ -17,18 +17,18 @@
 namespace ringgrad {
 namespace {
 
-// The time between looks of those who wait for others at whether they live.
+// The interval at which a waiting rank checks that the others live.
 constexpr std::chrono::milliseconds kLookAgain{50};
-// How long a rank tries to reach another one before it goes on to the next that it misses, in the
-// first round and in later ones.
+// The time for which a rank tries to reach another one before it goes on to the next missing one,
+// in the first round and at most in later ones.
 constexpr std::chrono::milliseconds kFirstTry{250};
 constexpr std::chrono::milliseconds kLongestTry{2000};
-// Who goes to others says first whom it does not reach.
+// A rank that dials others is the first to say which ones it does not reach.
 constexpr std::chrono::seconds kGrace{1};
 
 constexpr char kTable = '\0';  // begins a rank's table, behind its address
 
-// How to reach a rank. Its fields travel as lines, which none of them contains.
+// The ways to reach a rank. Its fields travel as lines, so none of them contains a line end.
 struct PeerAddress {
   uint64_t machine = 0;
   uint64_t job = 0;  // rank 0's counts
@@ -81,7 +81,7 @@ class Connector {
     last_ = Deadline::after(options_.timeout + kGrace);
     try {
       connect_pairs(listener);
-      // Ranks themselves give up before, and say whom they miss.
+      // Ranks themselves give up earlier, and say which rank they miss.
       for (const Link& link : links_) give_up_after(link.control, 2 * options_.timeout);
     } catch (...) {
       const Failure failure = failure_of(std::current_exception());
@@ -153,8 +153,8 @@ class Connector {
     return first < end;
   }
 
-  // Higher ranks come to lower ones. Rank 0 only admits, so there is always one who does not wait
-  // for another. Whom a rank does not reach, it tries again and again, and keeps nobody else from
+  // Higher ranks dial lower ones. Rank 0 only admits, so there is always one rank that does not
+  // wait for another. A rank dials an unreachable one again and again, and keeps no other rank from
   // connecting meanwhile.
   void connect_pairs(PeerListener& listener) {
     for (auto patience = kFirstTry; misses(0, size_);
@@ -196,7 +196,7 @@ class Connector {
     }
   }
 
-  // Who comes again has lost the connection that it had.
+  // A rank that comes again has lost its earlier connection.
   void take(AdmittedPeer admitted) {
     const auto& [purpose, peer, size, value] = admitted.claims;
     const bool known =
@@ -210,8 +210,8 @@ class Connector {
   }
 
   // A rank that has connected, and then gives up or dies because of another one, closes its
-  // connections, mostly with something in them: those who are through already ask after this rank.
-  // One that needs nobody any more may leave.
+  // connections. They mostly still hold unread bytes: ranks that have connected already ask for
+  // this one. A rank that needs no other one any more may leave.
   void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {
       FileDescriptor& control = links_[peer].control;
@@ -253,7 +253,7 @@ class Connector {
   const int size_;
   const ConnectOptions& options_;
   std::string secret_;
-  Deadline deadline_;  // of connecting: the rendezvous before it has its own
+  Deadline deadline_;  // for connecting; until the rendezvous it is the rendezvous's own
   Deadline last_;
   std::map<int, std::string> obstacles_;  // by rank: why it was not reached
   std::vector<Link> links_;

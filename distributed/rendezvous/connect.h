@@ -14,7 +14,7 @@ class Transport;
 struct ConnectOptions {
   // See transport_names() (agreement/transport_names.h).
   std::string transport = "auto";
-  // What the group is to be: "ring", or what is made of a ring of hosts.
+  // The backend of the group: "ring", or one that is built on a ring of hosts.
   std::string backend = "ring";
   // Others reach this rank on it; it may be no address of this machine's.
   std::string host = "127.0.0.1";
@@ -34,9 +34,9 @@ using Exchange = std::function<std::vector<std::string>(const std::string& value
 // them computes. Set before main by agreement/rank_table.cpp; nullptr in a program without.
 struct RankTable {
   std::string (*own)(const ConnectOptions& options);
-  // Of all ranks' tables. What they can agree on, such as the processor's instructions, is the same
-  // on all of them then. Throws OutOfStepError, the same on every rank, where something else
-  // differs.
+  // Takes all ranks' tables, and sets what ranks can agree on, such as the processor's
+  // instructions, to the same on all of them. If anything else differs, it throws the same
+  // OutOfStepError on every rank.
   void (*agree)(const std::vector<std::string>& tables, int rank);
 };
 inline constinit const RankTable* rank_table = nullptr;

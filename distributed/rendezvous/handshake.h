@@ -32,7 +32,7 @@ namespace ringgrad {
 
 enum class ConnectionPurpose : uint8_t { Rendezvous, Control, Data };
 
-// What a client says about itself.
+// The client's claims about itself.
 struct Claims {
   ConnectionPurpose purpose = ConnectionPurpose::Rendezvous;
   int32_t rank = 0;
@@ -107,11 +107,11 @@ struct AdmittedPeer {
   Claims claims;
 };
 
-// Admits ranks of the job from listening sockets, and lets no stranger hold them up: apart from the
+// Admits ranks of the job from listening sockets. Other programs cannot block it: apart from the
 // ranks' own, at most 64 connections wait for their handshake at a time, each for 5 seconds and
-// about two kilobytes. Whoever comes then takes the place of one from the same address, rather of
-// one that has not said hello, of these the oldest. At a local socket other users' processes are
-// refused. They are served all at once, so silence and garbage cost the ranks nothing.
+// with about two kilobytes. A further one replaces the oldest from the same address, or else the
+// oldest, preferably one that has not said hello. At a local socket other users' processes are
+// refused. All connections are served at once, so silence and garbage cost the ranks nothing.
 class PeerListener {
  public:
   PeerListener(std::vector<FileDescriptor> listeners, std::string secret, int ranks);
@@ -120,8 +120,9 @@ class PeerListener {
   std::optional<AdmittedPeer> next(Deadline deadline);
 
   int refused() const { return refused_; }  // connections of strangers so far
-  // "; a process at 10.0.0.7 came as rank 1 with another secret; 7 connections were of strangers":
-  // of the first that did, which is told to the launcher at once, and of all. "" : none.
+  // Describes the connections that were refused: "; a process at 10.0.0.7 came as rank 1 with
+  // another secret; 7 connections were of strangers". It names the first one that claimed a rank,
+  // which the launcher also learns at once, and the number of all. Returns "" if there was none.
   std::string strangers() const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxValue = 1024;
 constexpr uint32_t kMaxReply = 64 << 20;
-// The time between rank 0's looks at whether those who wait still live.
+// The interval at which rank 0 checks that the waiting ranks still live.
 constexpr std::chrono::milliseconds kBetweenChecks{100};
 // Rank 0's word on who is missing comes before a rank's own deadline.
 constexpr std::chrono::seconds kGrace{1};
@@ -72,7 +72,7 @@ void refuse(const FileDescriptor& socket, const Failure& failure) {
   try {
     reply(socket, 1 + static_cast<uint32_t>(failure.kind), failure.text,
           "a rank at the rendezvous");
-  } catch (const DistributedError&) {  // it has gone: nobody to tell
+  } catch (const DistributedError&) {  // the rank has gone
   }
 }
 
@@ -216,8 +216,8 @@ std::vector<std::string> receive_values(const FileDescriptor& socket, const std:
   return parse_values(text, size);
 }
 
-// A connection may be lost, and where strangers crowd in, rank 0 lets go of who has waited longest:
-// a rank comes again, unless nobody listens any more.
+// A connection may be lost, and if many strangers connect, rank 0 drops the one that has waited
+// longest. So a rank connects again until no socket listens any more.
 std::vector<std::string> join(int rank, int size, const std::string& value,
                               const RendezvousOptions& options) {
   const auto deadline = Deadline::after(options.timeout);

@@ -1,9 +1,9 @@
-// The rendezvous: where the ranks of a job meet, once, at MASTER_ADDR:MASTER_PORT.
+// The rendezvous: the ranks of a job meet, once, at MASTER_ADDR:MASTER_PORT.
 //
-// Every rank brings a value and takes all ranks' values away. That is all a job needs to begin, and
-// because everybody says who he is, rank 0 can tell who is missing, and who came twice. (A general
-// key-value store can do neither.) It listens on the given address only, admits nobody without the
-// job's secret, and is gone as soon as all have met.
+// Every rank brings a value and receives all ranks' values, which is all that a job needs to begin.
+// Every rank gives its number, so rank 0 can say which rank is missing, and which one came twice.
+// (A general key-value store can do neither.) It listens on the given address only, admits no rank
+// without the job's secret, and closes as soon as all ranks have met.
 #pragma once
 
 #include <chrono>
@@ -16,18 +16,18 @@ namespace ringgrad {
 
 struct RendezvousOptions {
   Address address;  // rank 0 listens here, all others connect to it
-  // Empty, on a loopback address only: all ranks are of one user, and nobody else's process is
-  // admitted.
+  // Empty only on a loopback address: then all ranks belong to one user, and no other user's
+  // process is admitted.
   std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   IfForeign foreign = IfForeign::Fail;  // what rank 0 does where the address is not its machine's
 };
 
-// Collective over the job's ranks: returns all ranks' values, by rank. A value has at most
-// 1024 bytes. Throws TimeoutError naming the missing ranks; DistributedError for a port that is
-// taken and a rank that came twice (on the later one); OutOfStepError where secrets or users
-// differ; EnvironmentError for an address that is not this machine's, or no loopback without a
-// secret; NetworkError for one that is unknown; OutOfStepError when ranks differ in `size`.
+// Collective over the job's ranks: returns all ranks' values, by rank. A value has at most 1024
+// bytes. Throws TimeoutError, which names the missing ranks. Throws DistributedError if the port is
+// taken, or a rank came twice (on the later one). Throws OutOfStepError if secrets, users or `size`
+// differ. Throws EnvironmentError if the address is not this machine's, or is no loopback address
+// and there is no secret. Throws NetworkError if the address is unknown.
 std::vector<std::string> meet(int rank, int size, const std::string& value,
                               const RendezvousOptions& options);
 

@@ -18,7 +18,7 @@ void Lockstep::wait_for_turn(int member) {
   begin_turn_(member);
 }
 
-// To the next member that has not ended; in the end to nobody.
+// Passes the turn to the next member that has not ended, if there is one.
 void Lockstep::pass_turn() {
   int next = turn_;
   for (int i = 0; i < members_; ++i) {

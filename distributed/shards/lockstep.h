@@ -1,10 +1,10 @@
-// Lockstep: several bodies of one process that take turns, so that each can wait for what the
-// others compute.
+// Lockstep: several functions of one process that take turns, so that each can wait for the results
+// of the others.
 //
-// Shards of a rank are computed one after the other, but batch norm over all shards wants every
-// shard's statistics before any shard goes on. So each shard runs on a thread of its own, and one
-// of them at a time: up to the place where they meet, then it is the next one's turn. What they do
-// between two meetings happens in their order, as without threads, and nothing is done at once:
+// A rank computes its shards one after the other, but batch norm over all shards needs every
+// shard's statistics before any shard goes on. So each shard runs on a thread of its own, one at a
+// time. A thread runs until it needs the others' numbers, and then passes its turn on. Between two
+// such points the shards run in their order, as without threads. Nothing runs at the same time, so
 // they may use the same parameters, generator and process group.
 #pragma once
 

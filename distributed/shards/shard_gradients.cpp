@@ -70,8 +70,8 @@ void ShardGradients::add(int parameter, int k, const Tensor& gradient) {
         tree_.own_shards().begin + k, "; add up the shard's losses, and call backward once");
   if (check_finite_)
     if (const auto reason = finite_check_.look(parameter, gradient, step_)) fail_all_ranks(*reason);
-  // A sum lies in the arena at once, where it stands among the partial sums in the end; only what
-  // will still be joined with one before it has memory of its own.
+  // A sum lies in the arena from the start, at its final place among the partial sums. Only a sum
+  // that will still be joined with an earlier one has memory of its own.
   const auto add_two = [&](const Tensor& left, const Tensor& right) {
     const size_t at = own.sums.size() - 1;
     if (at >= own.places.size()) return sum_of(left, right);

@@ -1,10 +1,10 @@
-// ShardGradients: from the gradients of single shards to their sum over all shards, on every rank.
+// ShardGradients: sums the gradients of single shards over all shards, on every rank.
 //
-// The hook of a parameter takes a shard's gradient away as soon as it is complete, so that the next
-// shard begins without one, and joins it with those before (shard_tree.h). When the last of this
-// rank's shards has come, the parameter's partial sums go where its bucket begins its way to the
-// other ranks: while backward goes on. Several threads may compute shards at once, each on a
-// replica of the module.
+// The hook of a parameter takes a shard's gradient away as soon as it is complete, so the next
+// shard begins without one. It joins the gradient with those before it (shard_tree.h). When the
+// last of this rank's shards has come, the parameter's partial sums are ready, and its bucket is
+// sent to the other ranks while backward goes on. Several threads may compute shards at once, each
+// on a replica of the module.
 #pragma once
 
 #include <memory>
@@ -79,7 +79,7 @@ class ShardGradients : public GradientBuckets {
   std::vector<Joining> joining_;
   // By bucket.
   std::vector<TreeAllReduce::Sum> sums_;
-  // The first so many buckets have been folded.
+  // The number of leading buckets that have been folded.
   size_t folded_ = 0;
   // By replica: this rank's shard; -1: outside a step, where gradients are left alone.
   std::vector<int> computing_{-1};

@@ -1,5 +1,5 @@
-// What the shards of a step tell each other in the middle of it: rows of numbers, such as batch
-// norm's statistics.
+// ShardMeeting: the exchange between a step's shards while they compute, of rows of numbers such as
+// batch norm's statistics.
 #pragma once
 
 #include "ringgrad/distributed/process_group.h"

@@ -1,10 +1,10 @@
-// In which order the shards of a batch are added up, and who has which of them.
+// ShardTree: the order in which the shards of a batch are added up, and the shards of each rank.
 //
-// A batch is cut into V shards. Of each there is a summand: its gradient, its loss, its running
-// statistics. They are added by a binary tree over the shards' numbers: the node of shards [a, b)
-// is the sum of its two halves, the left one as large as the largest power of two below b - a, and
-// the root is [0, V). A rank has a range of neighbouring shards, whatever that is; it adds what
-// halves it has, and what it cannot join to its other half yet, a *partial sum*, waits for those of
+// A batch is cut into V shards. Each shard has a summand: its gradient, its loss, its running
+// statistics. A binary tree over the shards' numbers says how they are added. The node of shards
+// [a, b) is the sum of its two halves; the left half is as large as the largest power of two below
+// b - a. The root is [0, V). A rank has a range of neighbouring shards, of any size, and adds the
+// halves that it has. A sum whose other half it lacks is a *partial sum*, which waits for those of
 // other ranks. join() is the only place where two summands become one.
 //
 // Note [Why the bits cannot differ]
@@ -52,7 +52,7 @@ struct ShardRange {
 // REQUIRES: ranks <= shards.
 ShardRange shards_of_rank(int rank, int ranks, int shards);
 
-// Which of a batch's rows [begin, end) these shards have. Shards differ by at most one row; the
+// The rows [begin, end) of a batch that some shards have. Shards differ by at most one row, and the
 // first ones have more.
 struct RowRange {
   int64_t begin = 0;
@@ -61,7 +61,7 @@ struct RowRange {
 };
 RowRange rows_of(ShardRange range, int shards, int64_t batch);
 
-// Whether they are the two halves of a node.
+// Returns true if they are the two halves of a node.
 bool are_halves(ShardRange left, ShardRange right, int shards);
 
 template <class Value>
@@ -82,7 +82,8 @@ void join(std::vector<PartialSum<Value>>& sums, PartialSum<Value> next, int shar
   sums.push_back(std::move(next));
 }
 
-// What is left of a rank's range when it has added what it can: at most 2 log2(shards), mostly one.
+// Returns the partial sums of a rank that has added all that it can: at most 2 log2(shards), mostly
+// one.
 std::vector<ShardRange> partial_sums_of(ShardRange range, int shards);
 
 }  // namespace ringgrad

@@ -1,11 +1,11 @@
 // TreeAllReduce: the sum of all ranks' partial sums, added in the tree's order (shard_tree.h), on
 // every rank.
 //
-// Reduce-scatter and all-gather by direct messages: each rank owns a slice of the elements, is sent
-// that slice of every partial sum, adds them in the order of shards, and gives the result to all.
-// With one partial sum on each rank that is as many bytes as a ring moves, 2 (n-1)/n of the buffer.
-// A small buffer goes to everybody whole, who all add it up; and of two ranks the group's own
-// all-reduce does, as there is one order only.
+// It is a reduce-scatter and an all-gather by direct messages. Each rank owns a slice of the
+// elements, receives that slice of every partial sum, adds them in the order of shards, and sends
+// the result to all. With one partial sum on each rank that moves as many bytes as a ring, 2
+// (n-1)/n of the buffer. A small buffer is sent to all ranks whole, and all add it up. With two
+// ranks the group's own all-reduce is enough, because there is only one order.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// The backends of process groups that a program may lack: "nccl" is linked into it or not, "mpi" is
-// a module that is loaded when somebody asks for it. Each registers itself from its own file, so
-// that nothing else is compiled differently where one is missing.
+// The backends of process groups that a program may lack: "nccl" is linked or not, and "mpi" is a
+// module that is loaded on demand. Each registers itself from its own file, so nothing else is
+// compiled differently if one is missing.
 #pragma once
 
 #include <string>

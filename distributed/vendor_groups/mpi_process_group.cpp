@@ -1,10 +1,10 @@
-// The ProcessGroup of ranks that mpirun or srun has started, over the site's MPI library:
-// non-blocking collectives of MPI-3, on CPU tensors. A module of its own, so that nobody else links
-// MPI (backend.h).
+// MpiProcessGroup: the group of ranks that mpirun or srun has started, over the site's MPI library.
+// It uses non-blocking collectives of MPI-3, on CPU tensors. It is a module of its own, so that
+// nothing else links MPI (backend.h).
 //
-// What MPI cannot do: name a rank that is missing (a TimeoutError says only for what this one
-// waits), compare what the ranks are doing, or go on after an error. So abort() ends all processes
-// of the job, as MPI's own errors do, and so does a rank that leaves after an error.
+// MPI cannot name a rank that is missing (a TimeoutError only names the collective), compare what
+// the ranks are doing, or go on after an error. So abort() ends all processes of the job, as MPI's
+// own errors do, and so does a rank that leaves after an error.
 
 #include <algorithm>
 #include <climits>
@@ -28,7 +28,7 @@
 namespace ringgrad {
 namespace {
 
-// MPI moves bytes only while somebody calls it.
+// MPI moves bytes only during its own calls.
 constexpr std::chrono::microseconds kBetweenLooks{20};
 
 // MPI is initialised for one calling thread at a time (MPI_THREAD_SERIALIZED), over all groups.
@@ -101,7 +101,7 @@ struct QueuedCollective final : PendingWork {
   int source() const override { return sender; }
 
   MPI_Request request = MPI_REQUEST_NULL;
-  int sender = -1;  // of what a receive got
+  int sender = -1;  // the sender of the message that a receive got
   // of 16-bit elements
   std::vector<float> wide_in;
   std::vector<float> wide_out;
@@ -113,7 +113,8 @@ struct QueuedCollective final : PendingWork {
   Deadline deadline;
 };
 
-// What MPI's vector collectives want to know: elements for or from each rank, and where they begin.
+// Fills in the arguments of MPI's vector collectives: the number of elements for each rank, and the
+// first one's index.
 void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts,
              std::vector<int>& begins) {
   int at = 0;
@@ -124,8 +125,8 @@ void lay_out(const std::vector<int64_t>& elements, std::vector<int>& counts,
   }
 }
 
-// Of jobs that have failed. MPI may still read and write their tensors, so they are kept for ever;
-// under mpi_mutex.
+// The jobs that have failed. MPI may still read and write their tensors, so they are kept for ever.
+// Guarded by mpi_mutex.
 std::vector<std::shared_ptr<QueuedCollective>>& failed_jobs =
     *new std::vector<std::shared_ptr<QueuedCollective>>();
 
@@ -153,7 +154,8 @@ class MpiProcessGroup final : public ProcessGroup {
     }
     wakeup_.notify_all();
     worker_.join();
-    // MPI_Finalize waits for all ranks, and those who still need this one would wait for ever.
+    // MPI_Finalize waits for all ranks. After an exception the others would wait for this one for
+    // ever.
     if (std::uncaught_exceptions() > exceptions_at_birth_ || !jobs_.empty())
       abort("a rank left with an exception", FailureKind::Died);
     std::lock_guard lock(mpi_mutex);
@@ -186,7 +188,7 @@ class MpiProcessGroup final : public ProcessGroup {
 
   void abort(const std::string& reason, FailureKind kind) override {
     report_failure({kind, reason}, /*noticed=*/false);
-    // Nobody lives to print it later.
+    // The process ends now, so no later code can print it.
     std::cerr << str("[rank ", rank(), "] ", reason, '\n') << std::flush;
     MPI_Abort(MPI_COMM_WORLD, 5);
   }
@@ -233,7 +235,7 @@ class MpiProcessGroup final : public ProcessGroup {
     }
   }
 
-  // Whether it is done, well or badly.
+  // Moves the job on. Returns true if it is done, well or badly.
   bool advance(const std::shared_ptr<QueuedCollective>& shared) {
     QueuedCollective& job = *shared;
     try {

@@ -58,7 +58,8 @@ void LastResort::end() {
   words_.clear();
 }
 
-// Counts its own looks: a process that somebody stops for an hour has not waited for an hour.
+// It counts its own looks at the clock, because a process that was stopped for an hour has not
+// waited for an hour.
 void LastResort::look_on() {
   constexpr int kLooks = 20;
   std::unique_lock lock(mutex_);
@@ -175,7 +176,7 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,
       if (!failure_ && is_cuda_error(std::current_exception())) missed = blame();
       std::erase(pending_, under_way);
     }
-    throw_if_failed();  // of which this is the consequence
+    throw_if_failed();  // if this call failed because the group did
     // The other ranks would wait for what has not been queued.
     give_up(missed ? *missed : failure_of(std::current_exception()), missed.has_value());
     if (missed) throw_if_failed();
@@ -214,8 +215,8 @@ std::string NcclCommunicator::reason() const {
   return text && *text ? str(" (", text, ")") : "";
 }
 
-// How the last call goes. NCCL allows neither two threads that ask, nor one that asks while another
-// issues.
+// Returns the state of the last call. NCCL allows neither two threads that ask at once, nor one
+// that asks while another one issues.
 int NcclCommunicator::state_of(ncclComm* comm) {  // caller holds issue_mutex_, or is alone
   ncclResult_t state = ncclSuccess;
   check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
@@ -252,7 +253,7 @@ void NcclCommunicator::give_up(const Failure& failure, bool noticed) {
   changed_.notify_all();
 }
 
-// Where the device itself fails, asking it throws: that ends the group like any other failure.
+// If the device itself fails, asking it throws, which ends the group like any other failure.
 void NcclCommunicator::watch() {
   const cuda::DeviceGuard guard(device_);
   std::unique_lock lock(mutex_);
@@ -290,8 +291,8 @@ void NcclCommunicator::watch() {
   }
 }
 
-// Returns when nobody is issuing any more, and the device's work has ended: each piece has the last
-// resort's time.
+// Returns when no thread is issuing any more and the device's work has ended. Each of the two waits
+// has the last resort's time.
 void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way) {
   // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones
   // throw.
@@ -306,7 +307,8 @@ void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<Unde
     ncclCommAbort(comm);
   }
   try {
-    cuda::Event last(device_);  // behind what nobody has marked, because it failed in the middle
+    // also waits for work without an event, of a call that failed half-way
+    cuda::Event last(device_);
     {
       std::lock_guard issued(issue_mutex_);
       if (!cuda::being_captured(stream())) last.record(stream());
@@ -342,8 +344,7 @@ std::optional<Failure> NcclCommunicator::blame() const {  // caller holds mutex_
   return {};
 }
 
-// What has gone wrong, if anything.
-// Says what has gone wrong, if anything. The caller holds mutex_, and there is no failure yet.
+// Returns the failure that it finds, if any. The caller holds mutex_, and there is no failure yet.
 std::optional<Failure> NcclCommunicator::look() {
   while (!pending_.empty()) {
     if (auto missed = failure_of_hosts()) return missed;

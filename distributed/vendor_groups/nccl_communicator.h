@@ -1,19 +1,18 @@
-// What the NCCL process group stands on: the ranks' communicator, the stream on which its transfers
-// are queued, and the thread that looks after both.
+// NcclCommunicator: the ranks' NCCL communicator, the stream on which its transfers are queued, and
+// the thread that watches both.
 //
-// NCCL's kernels wait forever for a rank that has died. So when something queued is not done in
-// time, the hosts miss a rank, or NCCL reports an error, `host` is given up, so that the other
-// ranks learn the reason, and the thread ends the communicator, on which the device's work ends.
-// Every later call throws it.
+// NCCL's kernels wait forever for a rank that has died. So the thread gives `host` up when queued
+// work is not done in time, the hosts miss a rank, or NCCL reports an error. The other ranks then
+// learn the reason. The thread also ends the communicator, which ends the device's work. Every
+// later call throws the reason.
 //
-// Where the device's work does not end even then, or a call of CUDA or NCCL does not return,
-// whoever waits for the device would wait forever: after `last_resort` the process ends, and says
-// why.
+// If the device's work does not end even then, or a call of CUDA or NCCL does not return, every
+// waiter for the device would wait forever. So after `last_resort` the process ends, and says why.
 //
-// ncclCommAbort and ncclCommDestroy return only when the last graph that has recorded the
-// communicator's collectives is gone (NCCL's init.cc, commDestroySync: localPersistentRefs), abort
-// after it has told the device's work to end. So the abort has a thread of its own, beside which
-// who holds the graph can let it go; and graphs keep the communicator alive, by their hooks
+// ncclCommAbort and ncclCommDestroy return only when the last graph with recorded collectives of
+// the communicator is gone (NCCL's init.cc, commDestroySync: localPersistentRefs); abort first
+// tells the device's work to end. So the abort has a thread of its own, and the owner of the graph
+// can release it meanwhile. Graphs keep the communicator alive by their hooks
 // (DeviceBackend::on_replay).
 #pragma once
 
@@ -77,16 +76,16 @@ class NcclCommunicator {
   int size() const { return host_->size(); }
   Stream stream() const;
 
-  // Runs `body`, which queues work behind what the caller's stream holds, and returns the stream on
-  // which it ends, which is stream(), or waits for that; the event marks the end. Before, the hosts
-  // `meet`: where that work of theirs fails, the group is given up for the same reason. All ranks
-  // must queue in the same order. Where it is not done in time (0: the communicator's), counted
-  // from when what was queued before is, `what` says in the error what it was. While a step is
-  // captured the work is recorded, and only the hosts have anything to do in time.
+  // Runs `body`, which queues work after the caller's stream, and returns an event that marks its
+  // end on the stream where it ends: stream(), or one that waits for it. All ranks must queue in
+  // the same order. Before that the hosts `meet`; if that fails, the group is given up for the same
+  // reason. The work must be done within `timeout` (0: the communicator's), counted from the end of
+  // the work queued before. Otherwise the error calls it `what`. While a step is captured the work
+  // is only recorded, and only the hosts have a deadline.
   std::shared_ptr<cuda::Event> queue(const std::string& what, std::chrono::milliseconds timeout,
                                      const std::function<Work()>& meet,
                                      const std::function<Stream()>& body);
-  // Whether the capture under way has recorded something of this communicator.
+  // Returns true if the capture under way has recorded work of this communicator.
   bool recorded() const;
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation
   // of stream().
@@ -125,7 +124,8 @@ class NcclCommunicator {
   const std::chrono::milliseconds timeout_;
   const std::unique_ptr<cuda::OwnedStream> stream_;
   const int exceptions_at_birth_ = std::uncaught_exceptions();
-  std::timed_mutex issue_mutex_;  // of calls of NCCL; before mutex_, under which it is only tried
+  // guards calls of NCCL; locked before mutex_, under which it is only tried
+  std::timed_mutex issue_mutex_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

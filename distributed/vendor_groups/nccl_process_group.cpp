@@ -80,8 +80,8 @@ class NcclProcessGroup::Pending final : public Work::State {
         memory_(std::move(memory)),
         device_(device),
         issued_on_(current_stream(device)) {}
-  // Where nobody waits, the stream does on which this began: by now another one may be current, in
-  // a capture which may not wait for what came before it.
+  // If wait() was not called, the stream on which this began waits. Another stream may be current
+  // by now, in a capture, which may not wait for work from before it.
   ~Pending() override {
     try {
       if (!waited_ && cuda::being_captured(issued_on_) == recorded_) done_->block(issued_on_);
@@ -187,8 +187,8 @@ Work NcclProcessGroup::agree(ProcessGroup& host, const Frame& frame,
   return issue_in(host, std::move(meeting));
 }
 
-// Of the recording under way, which may outlive this group. The collectives in it have been
-// compared when they were recorded; so which recording it is, and in which step, says all.
+// Registers the recording under way for replays; it may outlive this group. Its collectives were
+// compared when they were recorded, so the recording's number and the step are enough to compare.
 void NcclProcessGroup::join_replays() {
   const auto take_part = [communicator = communicator_, host = host_, recording = ++recordings_](
                              Replay& replay, const std::function<void()>& launch) {
@@ -279,10 +279,10 @@ Work NcclProcessGroup::issue_on_host(Collective c) {
   return issue_in(*host_, std::move(c));
 }
 
-// Step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp: the chunk that comes in is rank -
-// t - 1, the one that leaves is rank - t, which came in one step earlier. In the first size-1 steps
-// partial results travel, from `partial` to the neighbour's `incoming`; in the last of them the sum
-// is complete and goes to its place in x.
+// This is step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp. Chunk rank - t - 1 comes
+// in, and chunk rank - t, which came in one step earlier, goes out. In the first size-1 steps
+// partial results travel, from `partial` to the neighbour's `incoming`. In the last of these steps
+// the sum is complete and goes to its place in x.
 //
 // The same segment of every chunk uses the same part of the two buffers, and `added[s]` marks when
 // that part has been used: so a transfer waits for the addition of its own segment one step ago,
