@@ -1,6 +1,6 @@
-// DataParallel: one process, one replica of the module per device, one thread per replica. It does,
-// step by step, what PyTorch's nn.DataParallel does, so that measuring it against
-// DistributedDataParallel measures the two methods:
+// DataParallel: one process, one replica of the module per device, one thread per replica. It does
+// the same steps as PyTorch's nn.DataParallel, so that a comparison with DistributedDataParallel
+// compares the two methods:
 //
 //   forward    scatter the batch over the devices, replicate the parameters to all of them (every
 //              time), apply the replicas in parallel threads, gather their outputs on the first
@@ -9,9 +9,9 @@
 //              gradients of all replicas are summed on the first device, which alone takes the
 //              optimizer's step
 //
-// What that costs shows in its shape: parameters travel out and gradients in through one device in
-// every step, nothing overlaps (replication is one node, which waits for the last gradient), and
-// the first device holds all outputs.
+// The costs follow from these steps. In every step parameters go out, and gradients come in,
+// through one device. Nothing overlaps, because replication is one node, which waits for the last
+// gradient. And the first device holds all outputs.
 #pragma once
 
 #include <functional>

@@ -9,32 +9,32 @@
 //     optimizer.step();
 //   }
 //
-// After backward() every rank holds the same gradients, bit for bit, and they are those of the mean
-// loss over all ranks' samples, also when ranks have different numbers of them. So all ranks'
-// parameters stay the same.
+// After backward() every rank holds the same gradients, bit for bit: those of the mean loss over
+// all ranks' samples, even if ranks have different numbers of samples. So all ranks' parameters
+// stay the same.
 //
-// What the mean is taken over is the loss's own business: labelled rows, tokens, the class weights
-// of its targets. Where that is not the number of samples, say so (Weighting::Given), and the
-// gradients are again those of one process:
-//   ddp.set_weight(loss_divisor(target, options));  // what this rank's loss was divided by
+// A loss may be a mean over something else: labelled rows, tokens, the class weights of its
+// targets. Then give the weight (Weighting::Given), and the gradients are again those of one
+// process:
+//   ddp.set_weight(loss_divisor(target, options));  // the divisor of this rank's loss
 //   cross_entropy(y, target, options).backward();
-// A loss that is a sum wants Weighting::Ranks, and becomes the sum over all ranks by a factor of
-// their number.
+// A loss that is a sum needs Weighting::Ranks. The gradients, times the number of ranks, are then
+// those of the sum over all ranks.
 //
-// What the names promise is PyTorch's; what differs: parameters that take no part in a loss need no
-// flag; running statistics are averaged over the ranks at the end of every step instead of being
-// replaced by rank 0's; gradients are averaged from the first step on in buckets that overlap;
-// mistakes are errors in the step in which they happen.
+// Names and behaviour are PyTorch's, with four differences. Parameters that take no part in a loss
+// need no flag. Running statistics are averaged over the ranks at the end of every step, instead of
+// being replaced by rank 0's. Gradients are averaged in overlapping buckets from the first step on.
+// Mistakes are errors in the step in which they happen.
 //
-// Over NCCL a step may be recorded and replayed, on all ranks alike (core/device/captured_step.h):
-// communication and computation overlap in the graph as they do in the step. What a rank brings to
-// it, such as its number of samples and its weight, is what it brought when the step was recorded;
-// a step of another size, or with SyncBatchNorm, which asks the host, is taken itself, on all
-// ranks. log() has the recording's times.
+// Over NCCL a step may be recorded and replayed, on all ranks alike (core/device/captured_step.h).
+// Communication and computation overlap in the graph as they do in the step. A rank's number of
+// samples and its weight are fixed by the recording. So all ranks must run a step of another size
+// without the recording, and also a step with SyncBatchNorm, which needs the host. log() has the
+// recording's times.
 //
-// Several wrappers may share a group, and take turns or be parts of one loss, where only the first
-// that backward reaches communicates before it is over. A wrapper must live until the backward of
-// its outputs is done. Not thread-safe.
+// Several wrappers may share a group. They may take turns, or be parts of one loss; in that case
+// only the first one that backward reaches communicates during backward. A wrapper must live until
+// the backward of its outputs is done. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -73,7 +73,7 @@ class DistributedDataParallel : public nn::Module {
   // gradient.
   Tensor forward(const Tensor& x) override;
 
-  // The same for modules of several inputs and outputs, or that compute the loss themselves:
+  // Does the same for modules with several inputs and outputs, or that compute the loss themselves:
   // function(module, input, …), whose tensors, or tuples, vectors and structs of them
   // (core/for_each_tensor.h), may all be part of the loss. The first input that is not a scalar
   // says how many samples there are.
@@ -107,13 +107,12 @@ class DistributedDataParallel : public nn::Module {
   class NoSync;
   [[nodiscard]] NoSync no_sync();
 
-  // For uneven inputs (PyTorch: the Join context manager), that is ranks that run out of data
-  // before others do:
+  // For uneven inputs (PyTorch: the Join context manager): some ranks run out of data first.
   //   for (batch : loader) { …; optimizer.step(); }
   //   while (ddp.shadow_step()) optimizer.step();
-  // Takes part in one step of the others, with what passes under no_sync() have brought together,
-  // or as a rank without samples: the gradients become theirs. False, on all ranks at the same
-  // time, when nobody has data left. Throws Error inside no_sync().
+  // Takes part in one step of the other ranks, whose average becomes this rank's gradients. It
+  // contributes the gradients of passes under no_sync(), or nothing. Returns false, on all ranks at
+  // the same time, when no rank has data left. Throws Error inside no_sync().
   bool shadow_step();
 
   // Weighting::Given: what this rank's gradients of the next step weigh, passes under no_sync()
@@ -123,20 +122,20 @@ class DistributedDataParallel : public nn::Module {
   void set_weight(Real weight);
 
   // For a bad batch on this rank. All ranks skip the step under way: after its backward, or
-  // shadow_step() in its place, gradients are zeros, and skipped() is true everywhere. It also is
-  // where all ranks weigh 0.
+  // shadow_step() in its place, gradients are zeros, and skipped() is true on every rank. skipped()
+  // is also true if all ranks have weight 0.
   //   if (ddp.skipped()) continue;  // instead of optimizer.step()
   void skip_step();
   bool skipped() const;
 
-  // Collective. A hash of all parameters and buffers that ranks have in common. Throws
-  // OutOfStepError naming the first that differs and where, unless they are the same bit for bit on
-  // all ranks.
+  // Collective. Returns a hash of all parameters and buffers that ranks have in common. Throws
+  // OutOfStepError, which names the first one that differs and the rank, unless they are the same
+  // bit for bit on all ranks.
   uint64_t check_identical() const;
 
-  // From the next step on gradients are averaged by this hook (comm_hook.h); an empty one: plainly.
-  // On all ranks between the same two steps: ranks compare its type, and are told where they
-  // differ.
+  // From the next step on this hook averages the gradients (comm_hook.h); an empty hook averages
+  // plainly. All ranks must call it between the same two steps. Ranks compare the hook's type, and
+  // a difference is an error.
   void register_comm_hook(CommHook hook);
   // Returns the hook's state from step to step (PowerSGD: what has not travelled yet), with the
   // order and the caps of the buckets to which it belongs. The state is this rank's own. The
@@ -144,8 +143,8 @@ class DistributedDataParallel : public nn::Module {
   // saves every rank's state and loads it on as many ranks, with that hook registered, before its
   // first step.
   nn::NamedTensors comm_hook_state() const;
-  // Collective. Buckets, too, are as they were. Throws Error, and changes nothing, where it is not
-  // of these parameters; the step that follows, where it is another hook's.
+  // Collective. Also restores the buckets. Throws Error, and changes nothing, if the state belongs
+  // to other parameters. If it belongs to another hook, the next step throws.
   void load_comm_hook_state(const nn::NamedTensors& state);
 
   // Sets this rank's number of the next step in messages. Every rank must use the same number. By
@@ -153,9 +152,9 @@ class DistributedDataParallel : public nn::Module {
   // if the numbers differ. Otherwise it is named when its next backward ends, because it has a
   // forward in training mode that no backward has used.
   void set_step(Int64 step);
-  // A flag that travels with the next backward: afterwards flag() is true on all ranks where it was
-  // set on any. So all ranks can stop after the same step. Replays of a recorded step take it along
-  // every 50 steps.
+  // Sets a flag that travels with the next backward. Afterwards flag() is true on all ranks if it
+  // was set on any rank, so all can stop after the same step. Replays of a recorded step exchange
+  // it every 50 steps.
   void set_flag(Flag flag);
   bool flag() const;
 

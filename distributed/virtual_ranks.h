@@ -1,8 +1,8 @@
 // VirtualRanks: data parallelism whose result does not depend on how many ranks there are.
 //
 // The global batch is cut into V shards. Each of n real ranks, any n up to V, computes some of
-// them, one after the other, and weights, buffers and losses are bit for bit those of V ranks with
-// one shard each, whatever n, the transport between the ranks and the number of threads:
+// them, one after the other. Weights, buffers and losses are bit for bit those of V ranks with one
+// shard each. They depend neither on n, nor on the transport, nor on the number of threads;
 // shards/shard_tree.h says why.
 //
 //   VirtualRanks ranks(model, process_group(), {.shards = 8});
@@ -19,14 +19,16 @@
 //     optimizer.step();
 //   }
 //
-// A shard's loss is the sum over its samples; the gradients' total is divided once, by the size of
-// the global batch. So a batch that V does not divide, or a smaller last one, is exact. Each shard
-// sees what a rank of V would: its own samples in batch norm, or with .sync_batch_norm those of all
-// shards; the buffers of the step's beginning, which are brought together afterwards as
-// DistributedDataParallel does (the mean of running statistics, weighted by samples); random
-// numbers (dropout) of its own, named by seed, step and shard.
+// A shard's loss is the sum over its samples. The total of the gradients is divided once, by the
+// size of the global batch. So a batch that V does not divide, or a smaller last one, is exact.
 //
-// A rank may have several devices, as DataParallel has: then replicas of the module compute its
+// Each shard sees what a rank of V would see:
+//   * its own samples in batch norm, or with .sync_batch_norm those of all shards;
+//   * the buffers as they were before the step; afterwards they become the mean of the shards'
+//     running statistics, weighted by samples, as with DistributedDataParallel;
+//   * random numbers (dropout) of its own, which follow from seed, step and shard.
+//
+// A rank may have several devices, as with DataParallel. Then replicas of the module compute its
 // shards at once, each on a thread of its own, and the sums are the same.
 //
 // Gradients of a backward outside step() are this rank's own. Not thread-safe.
@@ -52,11 +54,11 @@ struct VirtualRanksOptions {
   // Batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h).
   bool sync_batch_norm = false;
   BucketCaps caps = {};
-  // Throw where a shard's gradient on the CPU is NaN or infinite, naming rank and parameter.
+  // Throw if a shard's gradient on the CPU is NaN or infinite, and name rank and parameter.
   bool check_finite = true;
-  // This rank's devices, the first one the module's; {} : that alone.
+  // This rank's devices, of which the first is the module's; {} : only the module's.
   std::vector<Device> devices = {};
-  // For the others: a module of the same structure.
+  // Makes a module of the same structure for each other device.
   DataParallel::MakeReplica make_replica = {};
 };
 

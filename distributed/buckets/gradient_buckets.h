@@ -1,24 +1,25 @@
-// GradientBuckets: from "this parameter's gradient is complete" to "all buckets have been averaged
-// over the ranks".
+// GradientBuckets: waits for the parameters' gradients, and averages them over the ranks in
+// buckets.
 //
 // Gradients lie in flat arenas, and a bucket is a range of one (bucket_plan.h). The hook of a
 // parameter runs when backward has completed its gradient. When all gradients of a bucket are
 // complete and the buckets before it have been launched, its average is launched, and backward goes
-// on. After the last node the rest is launched, and everything is waited for. So it communicates
-// during backward and at its end, never in forward, and a parameter that takes no part in the loss
-// needs no flag: its gradient is what it was, and its bucket is launched after the last node.
+// on. After the last node the rest is launched, and all averages are waited for. So it communicates
+// during backward and at its end, never in forward. A parameter that takes no part in the loss
+// needs no flag: its gradient stays as it is, and its bucket is launched after the last node.
 //
 //   const auto buckets = std::make_shared<GradientBuckets>("net", group, net.named_parameters());
 //   loss.backward();  // now every gradient is the average over the ranks
 //
-// A derived class gives a step its policy: the virtual functions say what begins it, what a sum is
-// and what follows. Reducer (DistributedDataParallel) and ShardGradients (VirtualRanks) do so.
+// A derived class sets the policy of a step: its virtual functions decide what begins a step, what
+// a sum is and what follows. Reducer (DistributedDataParallel) and ShardGradients (VirtualRanks)
+// are such classes.
 //
 // Note [Several wrappers in one loss]
-// Where several wrappers of a group are parts of one loss, only the first one that backward reaches
-// communicates while backward runs, and the others after it, in the order in which they were
-// reached. When whose buckets become complete depends on which parameters a rank's loss has, and
-// all ranks must issue the same collectives.
+// All ranks must issue the same collectives, but a rank's loss decides which wrapper's buckets
+// become complete first. So if several wrappers of a group are parts of one loss, only the first
+// one that backward reaches communicates while backward runs. The others follow after it, in the
+// order in which they were reached.
 #pragma once
 
 #include <memory>

@@ -1,13 +1,13 @@
 // A Contribution is what one rank adds to the current step, with its weight among the ranks.
 //
 // Note [Weights]
-// A rank's loss is a mean, so the gradient of the mean over all ranks is Σ w_r g_r / Σ w_r, where
-// w_r is what rank r's loss was divided by. Knowing the sum first would cost a round trip before
-// the first bucket. Instead rank r multiplies by w_r / c, where c is the usual weight, and
-// afterwards all multiply by c / mean(w), which the end of the step tells them. If all ranks have
-// the usual weight, both factors are 1 and nothing is multiplied. The gradient of a loss of weight
-// 0 is replaced by zeros where it enters the module. It is not multiplied by 0, because it is 0/0
-// if every row is ignored.
+// A rank's loss is a mean. So the gradient of the mean over all ranks is Σ w_r g_r / Σ w_r, where
+// w_r is the divisor of rank r's loss. Knowing the sum first would cost a round trip before the
+// first bucket. Instead rank r multiplies by w_r / c, where c is the usual weight. Afterwards all
+// ranks multiply by c / mean(w), which they learn at the end of the step. If all ranks have the
+// usual weight, both factors are 1 and nothing is multiplied. The gradient of a loss of weight 0 is
+// replaced by zeros where it enters the module. It is not multiplied by 0, because it is 0/0 if
+// every row is ignored.
 //
 // The usual weight is that of the first step, and float32 has room for any factor that is likely.
 // 16 bits do not: there 2000 · 64 is infinite. So if gradients travel as 16-bit floats, or through

@@ -7,13 +7,15 @@
 
 namespace ringgrad {
 
-// Backward takes B seconds from its first gradient to its last, of S bytes in all, and k buckets of
-// equal size are averaged one after the other. What is left after backward is at least the last
-// bucket's α + βS/k; each bucket more costs another α. Where the link keeps up (βS < B) the sum α +
-// βS/k + kα is least at k = √(βS/α); where it does not, it is busy from the first bucket on, which
-// is ready at B/k, to the end: B/k + kα + βS, least at k = √(B/α). So
+// Returns the caps of the buckets that make a step shortest, for gradients of S bytes in all.
+//
+// Backward takes B seconds from its first gradient to its last, and k buckets of equal size are
+// averaged one after the other. After backward at least the last bucket is left: α + βS/k. Each
+// further bucket costs another α. If the link keeps up (βS < B), the sum α + βS/k + kα is least at
+// k = √(βS/α). If it does not, it is busy to the end from the first bucket on, which is ready at
+// B/k. The sum B/k + kα + βS is least at k = √(B/α). So
 //   k = √(min(βS, B) / α),   each bucket S/k.
-// Times of gradients and caps as in bucket_plan.h. REQUIRES: at least one gradient.
+// Times and caps are those of bucket_plan.h. REQUIRES: at least one gradient.
 BucketCaps plan_caps(const LinkModel& link, const std::vector<ReadyGradient>& gradients);
 
 // Returns the time at which the last of these buckets has been averaged, if each is launched when

@@ -88,7 +88,7 @@ class HostPointToPoint final : public PointToPoint {
   HostProcessGroup& group_;
   Transport& transport_;
   MessageMatcher& matcher_;
-  // Somebody holds the transport for messages, and leaves it as soon as a collective wants it.
+  // A thread holds the transport for messages, and releases it as soon as a collective wants it.
   std::atomic<bool> moving_ = false;
 };
 

@@ -125,7 +125,7 @@ void MessageMatcher::post(std::shared_ptr<PointToPointRequest> request) {
 
 std::chrono::milliseconds MessageMatcher::shortest_timeout() {
   std::lock_guard lock(posted_mutex_);
-  // With none it is longer than anybody waits.
+  // With no request the timeout is longer than any wait.
   std::chrono::milliseconds shortest = std::chrono::seconds(1'000'000);
   for (const Requests* requests : {&receives_, &sends_, &posted_})
     for (const auto& request : *requests) shortest = std::min(shortest, request->timeout);
@@ -156,7 +156,7 @@ bool MessageMatcher::begin_posted() {
     if (request.outgoing)
       send(request);
     else if (request.peer != kAnyRank)
-      peers_[request.peer].gone = false;  // or nobody would learn that nothing can come
+      peers_[request.peer].gone = false;  // else nothing would report that the peer has left
   }
   match_unexpected();
   return true;
@@ -201,7 +201,7 @@ bool MessageMatcher::fits(const PointToPointRequest& request, int peer, const Fr
          (request.number == 0 || request.number == frame.sequence);
 }
 
-// Where the next piece of a message belongs, once it is clear that both sides mean the same.
+// Checks that both sides mean the same, and returns the place of the next piece of a message.
 std::span<std::byte> MessageMatcher::place_in(PointToPointRequest& request, int peer,
                                               const Frame& frame) const {
   Frame expected = request.frame;
@@ -220,7 +220,7 @@ void MessageMatcher::add_to(const std::shared_ptr<PointToPointRequest>& request,
   if (request->received == request->payload.size()) end(receives_, request, request->peer);
 }
 
-// Of one sender, what came first goes to the receive that was posted first.
+// The messages of one sender go, in their order, to the receives that were posted first.
 void MessageMatcher::match_unexpected() {
   for (auto early = unexpected_.begin(); early != unexpected_.end();) {
     const auto taker = std::find_if(receives_.begin(), receives_.end(), [&](const auto& request) {
@@ -238,7 +238,7 @@ void MessageMatcher::match_unexpected() {
   }
 }
 
-// Whose streams are watched, and who is missed when nothing comes.
+// Says which streams are read, and which ranks are missed if nothing comes.
 Expect MessageMatcher::expected(int peer) const {
   const auto waits = [&](const auto& request) { return request->peer == peer; };
   if (peer == wanted_ || std::any_of(receives_.begin(), receives_.end(), waits))

@@ -24,9 +24,9 @@
 
 namespace ringgrad {
 
-// One posted send or receive. Its owner keeps the payload alive until arrive() or fail() is called:
-// exactly once, by the thread that moves the bytes, after the request has stopped being counted as
-// under way. The owner may then leave the group.
+// One posted send or receive. Its owner keeps the payload alive until arrive() or fail() is called,
+// exactly once, by the thread that moves the bytes. By then the request no longer counts as under
+// way, so the owner may leave the group.
 class PointToPointRequest {
  public:
   virtual ~PointToPointRequest() = default;

@@ -1,13 +1,12 @@
-// How two ranks make sure that the other one belongs to the job, before anything else it says is
-// believed.
+// The handshake: two ranks prove that they belong to the job before they believe anything else.
 //
-// Both know the job's secret. Each sends a fresh random number and an HMAC-SHA-256 over both
-// numbers and everything the client claims about itself; so nobody can join without the secret, nor
-// replay what he has overheard, nor reflect it, because the two sides' messages begin differently.
-// The one who joins proves first: whoever comes without the secret leaves with a random number, on
-// which he cannot try his guesses at home. (Who listens in rank 0's place gets a proof, so a secret
-// must be beyond guessing: rank_environment.h.) After that, the connection is believed: nothing
-// more is encrypted or authenticated, so use a private network or a tunnel between machines.
+// Both know the job's secret. Each sends a fresh random number, and an HMAC-SHA-256 over both
+// numbers and all of the client's claims. So a stranger cannot join without the secret, cannot
+// replay what it has overheard, and cannot reflect it, because the two sides' messages begin
+// differently. The client proves first: a stranger only gets a random number, on which it cannot
+// test guesses offline. (A stranger that listens in rank 0's place does get a proof, so a secret
+// must be beyond guessing: rank_environment.h.) After the handshake nothing is encrypted or
+// authenticated, so use a private network or a tunnel between machines.
 //
 //   client                                   server
 //   ClientHello {claims, nonce}        ─►

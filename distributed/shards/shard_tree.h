@@ -9,7 +9,7 @@
 //
 // Note [Why the bits cannot differ]
 // Claim: weights, buffers, losses and metrics are functions of the data, the recipe, the seed and
-// V. The number of ranks, their transport and their threads do not come in.
+// V. They do not depend on the number of ranks, on their transport or on their threads.
 //
 // One step, from equal state everywhere.
 // (1) A shard's summands depend on the state and the shard alone. Its samples follow from the
@@ -19,20 +19,20 @@
 // (2) Every partial sum is the value of a node of the tree. It holds for one shard; join() adds
 //     only two that are the halves of a node, left + right, which is that node's value by
 //     definition.
-// (3) One is left in the end, the root. Say ranges that are nodes and cover [0, V) come to join()
-//     in order, and several remain. Take one that no other lies deeper than, and its sibling's
-//     range. Some of those that remain cover it: none lies inside (it would be deeper), none holds
-//     more (it would hold its parent, and overlap with it). So the sibling remains, too, next to
-//     it; but when the right one of the two came, the left one was last in the list, and they were
-//     joined.
-// (4) So the total is the root's value, whatever ranges came, as (3) is true of a rank's shards and
-//     of all ranks' partial sums, and a join may happen on any rank: addition of two floats has one
-//     result. Transports carry bits and add nothing; where a buffer is cut for them does not
-//     matter, because elements are added one by one. (Of two ranks with one partial sum each,
-//     whatever the group adds is left + right, or right + left, which is the same.)
-// (5) Everybody divides by the batch's size and takes the optimizer's step, on arrays that are laid
-//     out alike, since the order of parameters there follows from the model. So the state is equal
-//     again.
+// (3) In the end only the root remains. Suppose ranges that are nodes and cover [0, V) come to
+//     join() in order, and several remain. Take a deepest one, and its sibling's range, which some
+//     remaining ranges cover. None of them lies inside it (it would be deeper). None is larger (it
+//     would contain the parent, and overlap with the first one). So the sibling itself remains, as
+//     its neighbour. But when the right one of the two came, the left one was last in the list, and
+//     they were joined: a contradiction.
+// (4) So the total is the root's value, whatever ranges came. (3) holds for a rank's shards and for
+//     all ranks' partial sums, and a join may happen on any rank, because the sum of two floats has
+//     one result. Transports carry bits and add nothing. Elements are added one by one, so it does
+//     not matter where a transport cuts a buffer. (With two ranks of one partial sum each, the
+//     group adds left + right or right + left, which is the same.)
+// (5) Every rank divides by the batch's size and takes the optimizer's step, on arrays with the
+// same
+//     layout, since the order of parameters follows from the model. So the state is equal again.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ struct Transfer {
   uint64_t number = 0;  // the number among transfers of this peer and direction, from 1 on
 };
 
-// What this rank expects from a peer beside the receives that it has queued.
+// The messages that this rank expects from a peer, beside the receives that it has queued.
 enum class Expect : uint8_t {
   Nothing,
   Anything,  // it reads any message, and misses none

@@ -77,11 +77,12 @@ class NcclCommunicator {
   Stream stream() const;
 
   // Runs `body`, which queues work after the caller's stream, and returns an event that marks its
-  // end on the stream where it ends: stream(), or one that waits for it. All ranks must queue in
-  // the same order. Before that the hosts `meet`; if that fails, the group is given up for the same
-  // reason. The work must be done within `timeout` (0: the communicator's), counted from the end of
-  // the work queued before. Otherwise the error calls it `what`. While a step is captured the work
-  // is only recorded, and only the hosts have a deadline.
+  // Runs `body`, which queues work after the caller's stream and returns the stream on which the
+  // work ends: stream(), or one that waits for it. Returns an event that marks that end. All ranks
+  // must queue in the same order. Before that the hosts `meet`; if that fails, the group is given
+  // up for the same reason. The work must be done within `timeout` (0: the communicator's), counted
+  // from the end of the work queued before. Otherwise the error calls it `what`. While a step is
+  // captured the work is only recorded, and only the hosts have a deadline.
   std::shared_ptr<cuda::Event> queue(const std::string& what, std::chrono::milliseconds timeout,
                                      const std::function<Work()>& meet,
                                      const std::function<Stream()>& body);

@@ -285,8 +285,8 @@ Work NcclProcessGroup::issue_on_host(Collective c) {
 // the sum is complete and goes to its place in x.
 //
 // The same segment of every chunk uses the same part of the two buffers, and `added[s]` marks when
-// that part has been used: so a transfer waits for the addition of its own segment one step ago,
-// and for no other.
+// that part has been used. So a transfer waits only for the addition of its own segment one step
+// ago.
 std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream adding,
                                          const Tensor& x, ReduceOp op, size_t segment_bytes) {
   const int size = communicator.size();
