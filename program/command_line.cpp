@@ -15,15 +15,39 @@
 namespace ringgrad::program {
 namespace {
 
+// A name, and what it means beside it, or below it where the name is long. Lines have at most 80
+// columns, and no more than the terminal.
+std::string two_columns(const std::string& name, const std::string& meaning) {
+  constexpr int kLeft = 30;
+  const std::string indent(kLeft, ' ');
+  const std::string left = "  " + name;
+  const bool fits = left.size() < kLeft;
+  std::string text = fits ? left + indent.substr(left.size()) : left + '\n' + indent;
+  const auto lines = wrapped(meaning, std::min(80, line_width()) - kLeft);
+  return text + fmt::format("{}\n", fmt::join(lines, "\n" + indent));
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    return two_columns(make_option_name(option, is_positional) + make_option_opts(option),
+                       make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return two_columns(command->get_name(), command->get_description());
+  }
+};
+
 std::string examples() {
   const auto line = [](const char* words, const char* what) {
-    return fmt::format("  {:<46}  {}\n", program_command(words), what);
+    return two_columns(program_command(words), what);
   };
   return "Examples\n" + line("train", "the default: a small CNN on generated digits") +
          line("train --data cifar10 --model resnet20", "a ResNet on CIFAR-10") +
          line("eval runs/latest --confusion", "where the network errs") + R"(
-Exit codes: 0 ok, 1 training failed, 2 usage, 3 environment, 4 data or checkpoint, 5 a rank died,
-6 timeout or out of step, 7 memory, 8 disk, 130 interrupted (after saving).)";
+Exit codes: 0 ok, 1 training failed, 2 usage, 3 environment, 4 data or
+checkpoint, 5 a rank died, 6 timeout or out of step, 7 memory, 8 disk,
+130 interrupted (after saving).)";
 }
 
 }  // namespace
@@ -33,7 +57,8 @@ int run_command_line(int argc, char** argv) {
                "ringgrad");
   app.set_version_flag("--version", "ringgrad " RINGGRAD_VERSION);
   app.require_subcommand(1);
-  app.fallthrough();  // the options below may also follow a command
+  app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it when they are added
+  app.fallthrough();                                 // the options below may also follow a command
   ConsoleOptions console;
   app.add_flag("--json")->description(
       "one JSON document on stdout, also of an error; everything else on stderr");

@@ -74,6 +74,8 @@ class Errors(ProgramCase):
             text = self.run_program(*command, "--help").stdout
             if "Subcommands:" in text:
                 commands += [[*command, name] for name in re.findall(r"^  ([\w-]+) ", text.split("Subcommands:")[1].split("Examples")[0], re.M)]
+            for line in text.splitlines():
+                self.assertTrue(len(line) <= 80 or str(PROGRAM) in line, line)  # examples have its path
             needs = {"launch": ["-n", "1", "--", "true"], "predict": ["x", "y"], "compare": ["x", "y"], "lint": ["--", "true"]}.get(command[0], [])
             if command[0] in ("eval", "export", "inspect", "report", "watch"):
                 needs = ["x"]
