@@ -277,8 +277,8 @@ void add_options(CLI::App* app, BenchKernelOptions& o) {
   app->add_option("--dtype", o.dtype,
                   "fp32, bf16 or fp16 (default: bf16, or fp32 for steps that take only that)");
   app->footer(
-      "Without a GPU kernels are emulated, and what they ask of the memory "
-      "is counted, not timed.\nExample\n  " +
+      "Without a GPU kernels are emulated, and what they ask of the memory is counted,\n"
+      "not timed.\nExample\n  " +
       program_command("bench kernel matmul --step 3"));
 }
 
