@@ -82,7 +82,7 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    result(app.help());  // of the command that was named
+    result(app.help());  // the help of the command that was named
     print_json({{"help", app.help()}});
     return kOk;
   } catch (const CLI::CallForVersion& version) {

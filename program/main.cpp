@@ -33,7 +33,7 @@ class NoMemory : public std::bad_alloc {
   char text_[160];
 };
 
-// Where the stack ends, a program ends without a word.
+// A program whose stack overflows dies without a message, so the limit is checked first.
 void check_stack() {
   constexpr rlim_t kNeeded = 512 << 10;
   rlimit stack{};

@@ -1,4 +1,4 @@
-// What a mistyped command line was meant to be.
+// Guesses what a mistyped command line was meant to be.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -57,7 +57,7 @@ inline std::string help_for(const CLI::App& app, const char* says) {
                      says);
 }
 
-// What there is below a command; "" : nothing.
+// Names the commands below a command; "" if there are none.
 inline std::string commands_below(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* child : children_of(app))
@@ -67,7 +67,7 @@ inline std::string commands_below(const CLI::App& app) {
                      help_for(app, "what they do"));
 }
 
-// What is wrong with `help WORDS`, which are to name a command; "" : nothing.
+// Says what is wrong with `help WORDS`, which must name a command; "" if nothing is.
 inline std::string help_misunderstood(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (const std::string& word : words) {
@@ -81,9 +81,9 @@ inline std::string help_misunderstood(const CLI::App& app, const std::vector<std
   return "";
 }
 
-// For an option that there is not: one of almost that name, or that begins alike (--bucket is
-// --bucket-mb, --output is
-// --out), or whose help has its words: --learning-rate is --lr.
+// Suggests an option for one that does not exist. It has almost the same name, or begins alike
+// (--bucket is --bucket-mb, --output is --out), or its help has the same words (--learning-rate is
+// --lr).
 inline std::string option_meant(const std::string& name,
                                 const std::map<std::string, std::string>& known) {
   std::vector<std::string> names;

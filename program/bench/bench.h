@@ -9,14 +9,15 @@
 
 namespace ringgrad::program {
 
-// Where rank 0 of several writes what they have measured, for the process that started them.
+// The variable that names the file in which rank 0 writes the ranks' measurements, for the process
+// that started them.
 inline constexpr const char* kFileVariable = "RINGGRAD_BENCH_FILE";
 
 // Training on noise that is divided over ranks.
 struct WorkloadOptions {
   std::string model = "resnet20";
   std::string device = "cpu", backend;  // backend "": as the device is
-  int64_t batch = 128;                  // of all ranks together
+  int64_t batch = 128;                  // the batch of all ranks together
   int ranks = 2;
   double bucket_mb = 0;  // as ParallelConfig's
 };

@@ -47,7 +47,7 @@ struct RowPlan {
   double bucket_mb = kUsualBuckets;
 };
 
-// What this build can run there.
+// Returns the rows that this build can measure on that device.
 std::vector<RowPlan> rows_on(Device device, const std::vector<std::string>& buckets) {
   std::vector<RowPlan> rows = {{"none", "none"}, {"dp", "dp"}};
   if (!connects_ranks_on(device)) return rows;
@@ -72,7 +72,7 @@ int run_row(const BenchDdpOptions& options) {
   InitOptions group = group_options_for(options.device, options.backend);
   const Device first(options.device);
   if (!options.row.starts_with("ddp"))
-    group.backend = "ring";  // of one process
+    group.backend = "ring";  // a group of one process
   else if (first.is_cuda())  // the same devices as DataParallel's
     group.device = Device(first.type, first.index + rank_environment().local_rank);
   BenchDdpOptions own = options;
@@ -129,7 +129,7 @@ double largest_difference(const fs::path& a, const fs::path& b) {
   return largest;
 }
 
-// Whether dividing the work has changed it.
+// Compares the parameters of the rows: dividing the work must not change them.
 json compare_results(bool with_ddp, const TemporaryDirectory& files) {
   const auto difference = [&](const std::string& a, const std::string& b) {
     return largest_difference(parameters_beside(files.of(a)), parameters_beside(files.of(b)));

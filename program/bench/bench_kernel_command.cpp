@@ -166,7 +166,7 @@ void print_table(const Ladder& ladder, const std::vector<StepResult>& rows, bool
       "hence counts and no times");
 }
 
-// What an emulated step does, line by line.
+// Prints the memory accesses of an emulated step, line by line.
 void print_lines(const StepResult& row) {
   result("\n{:<30}{:<14}{:>10}  a request", "line", "access", "requests");
   for (const AccessCount& count : row.counts.accesses) {

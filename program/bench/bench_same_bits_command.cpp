@@ -1,6 +1,6 @@
-// `ringgrad bench same-bits`: what the same bits on any number of ranks cost: steps of VirtualRanks
-// against those of DistributedDataParallel, or of the network alone in one process, in turn, in the
-// same processes.
+// `ringgrad bench same-bits`: the cost of the same bits on any number of ranks. It measures steps
+// of VirtualRanks against steps of DistributedDataParallel, or of the network alone in one process.
+// They take turns in the same processes.
 #include <algorithm>
 #include <fstream>
 #include <optional>
@@ -31,9 +31,9 @@ namespace {
 
 struct BenchSameBitsOptions {
   std::vector<std::string> models = {"cnn", "resnet20", "resnet18"};
-  int64_t batch = 64;  // of all ranks together
+  int64_t batch = 64;  // the batch of all ranks together
   int ranks = 2;       // with as many shards
-  int shards = 4;      // of one process
+  int shards = 4;      // only for one process
   double seconds = 4;  // for each network
 };
 
@@ -135,7 +135,7 @@ json measure(const BenchSameBitsOptions& options, const std::string& model, int 
           {"pairs", ratios.size()}};
 }
 
-// Of each network, on the ranks of the group.
+// Measures each network on the ranks of the group.
 json measure_all(const BenchSameBitsOptions& options, int shards) {
   json rows = json::array();
   for (const std::string& model : options.models)

@@ -135,7 +135,7 @@ class TrainWorkload {
   Tensor labels_;
   Tensor loss_;
   std::optional<CapturedStep> captured_step_;
-  // The profile of the step under way; it has so many calls at the end of each phase:
+  // The profile of the step under way, and its number of calls at the end of each phase.
   const KernelProfile* profile_ = nullptr;
   std::array<size_t, kPhases.size()> calls_ = {};
 };

@@ -49,7 +49,7 @@ StepModel step_of(const json& row, double hidden_costs, Seconds&& seconds) {
       step.ready.push_back(bucket.at("ready_ms").get<double>() / 1e3);
       step.seconds.push_back(seconds(bucket.at("bytes").get<double>()));
     }
-  } else {  // nobody has seen when gradients were ready: all at the end
+  } else {  // the times of gradients are unknown: count all as ready at the end
     step.ready.push_back(step.computed);
     step.seconds.push_back(seconds(row.at("gradient_bytes").get<double>()));
   }

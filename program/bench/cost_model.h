@@ -1,5 +1,5 @@
-// What a step of data-parallel training costs by a model, α–β, of what travels: of the rows that
-// were measured, and of clusters that nobody has here.
+// Predicts the cost of a step of data-parallel training, with the α–β model of messages: for the
+// rows that were measured, and for clusters that are not at hand.
 #pragma once
 
 #include <string>
@@ -11,12 +11,14 @@
 
 namespace ringgrad::program {
 
-// One message between two neighbours, where an all-reduce of n ranks was measured as α + βS: as if
-// by a ring, whose 2(n - 1) messages are S/n each (Patarasuk & Yuan 2009).
+// Returns the cost of one message between two neighbours, from the measured cost α + βS of an
+// all-reduce of n ranks. It assumes a ring, whose 2(n - 1) messages have S/n bytes each (Patarasuk
+// & Yuan 2009).
 LinkModel hop_of(const LinkModel& all_reduce, int ranks);
 
-// Seconds of an all-reduce of so many bytes by nodes of `local` ranks each; `near` is a message
-// within a node, `far` one between two, whose wire the ranks of a node share.
+// The functions below return the seconds of an all-reduce of so many bytes. A cluster has nodes of
+// `local` ranks each. `near` is a message within a node, `far` one between two nodes, whose wire
+// the ranks of a node share.
 struct Cluster {
   int nodes = 1;
   int local = 1;
@@ -34,9 +36,9 @@ double tree(const Cluster& cluster, double bytes);
 // stay in the node.
 double hierarchy(const Cluster& cluster, double bytes);
 
-// How long a step is, in seconds: what it computes alone, and for each bucket when it is ready
-// (seconds since backward began) and what its average takes. `hidden_costs`: the part of an
-// average's time that the cores lack meanwhile for computing, where backward hides it.
+// A model of a step, in seconds. Each bucket has the time at which it is ready, since backward
+// began, and the time of its average. `hidden_costs` is the part of an average's time that the
+// cores cannot compute, even if backward hides the average.
 struct StepModel {
   // The step without communication; the last gradient in its backward.
   double alone = 0;
@@ -55,9 +57,10 @@ double one_after_the_other(const StepModel& step);
 // β of the link and of copies, assumptions.
 void predict_rows(nlohmann::json& document);
 
-// Of an explained document with costs: rows of {ranks, nodes, ring_ms, tree_ms, hierarchy_ms, best,
-// step_ms, kept_of_no_communication, images_per_second}, with the assumptions in words. Every rank
-// keeps its batch, and nodes are as many as said, all equally large.
+// Predictions for clusters from an explained document with costs. The result has rows of {ranks,
+// nodes, ring_ms, tree_ms, hierarchy_ms, best, step_ms, kept_of_no_communication,
+// images_per_second}, and the assumptions in words. Every rank keeps its batch. All nodes have
+// equally many ranks.
 struct Prediction {
   // As many nodes as ranks, one for all, or none: nodes as large as this machine's group.
   std::vector<int> ranks;
@@ -65,7 +68,8 @@ struct Prediction {
   double network_us;
   double network_gbit;
 };
-// How many nodes each has. Throws UsageError where ranks do not divide by them.
+// Returns the number of nodes for each number of ranks. Throws UsageError if the ranks do not
+// divide by the nodes.
 std::vector<int> nodes_of(const Prediction& wanted, int measured_ranks);
 // Throws the same, and UsageError where ddp's rows are missing.
 nlohmann::json predict_clusters(const nlohmann::json& document, const Prediction& wanted);

@@ -51,7 +51,7 @@ void divide_step(json& row) {
     copies = std::clamp(row["copies_ms"].get<double>(), 0.0, step);
     waiting = std::clamp(step - alone - copies, 0.0, step - copies);
   } else {
-    exposed = std::clamp(step - alone, 0.0, step);  // nobody has looked inside
+    exposed = std::clamp(step - alone, 0.0, step);  // the row was not measured in detail
   }
   row["parts_ms"] = {{"compute", step - exposed - copies - waiting},
                      {"exposed", exposed},

@@ -1,4 +1,4 @@
-// How `ringgrad bench ddp` shows what it has found: in 80 columns, and as a page.
+// Shows the results of `ringgrad bench ddp`: in 80 columns, and as a page.
 #pragma once
 
 #include <filesystem>

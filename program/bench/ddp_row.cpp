@@ -16,7 +16,7 @@ namespace ringgrad::program {
 namespace {
 
 constexpr double kBlockSeconds = 0.25;
-constexpr int kSamples = 15;  // of each size
+constexpr int kSamples = 15;  // per size
 
 // The peaks of this process's devices, then those of the other ranks.
 std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, ProcessGroup& group) {
@@ -47,7 +47,7 @@ void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann:
   row["busiest_bytes"] = busiest;
 }
 
-// What the log says of each step, until it is all put together.
+// Collects the reducer's logs of the steps, and combines them at the end.
 class Logs {
  public:
   void add(const ReductionLog& log) {

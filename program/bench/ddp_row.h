@@ -33,27 +33,26 @@ struct BenchDdpOptions : WorkloadOptions {
 };
 
 // Trains options.model on a fixed batch of noise, by the method options.row ("none", "dp",
-// "ddp_no_overlap", "ddp"), for options.seconds. Collective; the result is rank 0's. With DDP,
-// blocks of steps with and without communication (no_sync) take turns in the same processes, so
-// that whatever else happens on the machine happens to both.
+// "ddp_no_overlap", "ddp"), for options.seconds. Collective; returns rank 0's result. With DDP,
+// blocks of steps with and without communication (no_sync) alternate in the same processes, so
+// that other load on the machine affects both.
 //   images_per_second, step_ms    medians over the blocks; step_quartiles_ms
 //   kept_of_no_communication      the median of the ratios of neighbouring blocks; kept_quartiles
-//   exposed_ms                    of a step: from a rank's last gradient to the averaged ones, the
-//                                 mean of the ranks
-//   transfer_ms                   the same of the rank that came last, which waited for nobody.
-//                                 Medians over the steps. Not on GPUs, ahead of which the host
-//                                 runs; nor the buckets
-//   computed_ms, buckets          since rank 0's backward began: its last gradient, and each
-//                                 bucket; medians
-//   copies, copies_ms             dp on the CPU: how many, and how long, between devices in a step
-//   memory_bytes                  the peak of every device or rank, gradients in shared memory
-//                                 included
-//   moved_bytes, busiest_bytes    of a step: between devices in all, and into and out of the
-//                                 busiest one
+//   exposed_ms                    per step: from a rank's last gradient to the averaged ones, the
+//                                 mean over the ranks
+//   transfer_ms                   the same for the rank that came last, which waited for no other.
+//                                 Both are medians over the steps. They are missing on GPUs, where
+//                                 the host runs ahead, as are the buckets
+//   computed_ms, buckets          the time of the last gradient, and of each bucket, since rank 0's
+//                                 backward began; medians
+//   copies, copies_ms             dp on the CPU: the number and time of copies between devices in a
+//                                 step
+//   memory_bytes                  the peak of every device or rank, including shared gradients
+//   moved_bytes, busiest_bytes    per step: between all devices, and into and out of the busiest
 //   samples                       [bytes, seconds] of an all-reduce between these ranks, or a copy
 //                                 between devices
-// The first kComparedSteps steps are not timed. Ranks whose parameters then differ throw
-// OutOfStepError; rank 0 writes its own to that file, unless its name is empty.
+// The first kComparedSteps steps are not timed. If the ranks' parameters differ after them, it
+// throws OutOfStepError. Rank 0 writes its parameters to that file, unless its name is empty.
 inline constexpr int kComparedSteps = 10;
 nlohmann::json measure_row(const BenchDdpOptions& options, ProcessGroup& group,
                            const std::filesystem::path& parameters_file);

@@ -1,5 +1,5 @@
-// What `bench ddp` measures and `trace` shows: a network that trains on noise, its work divided
-// over ranks or devices.
+// The workload that `bench ddp` measures and `trace` shows: a network that trains on noise, with
+// its work divided over ranks or devices.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,9 @@
 
 namespace ringgrad::program {
 
-// A network, this rank's part of a batch of noise, and the way in which the work is divided.
-// Network and batch are the same however it is divided, and so are the parameters after as many
-// steps but for rounding and, where the network has some, batch norm, which knows only the part of
-// the batch that it sees.
+// A network, this rank's part of a batch of noise, and the method that divides the work. Network
+// and batch are the same with every method. So are the parameters after equally many steps, but for
+// rounding and for batch norm, which only knows its own part of the batch.
 class Workload {
  public:
   // `method`: "none", "dp" on options.ranks devices from options.device on, "ddp", "ddp_no_overlap"
@@ -30,7 +29,8 @@ class Workload {
   // One step; begins() is told when each of its phases does: "zero_grad", "forward", "backward",
   // "optimizer".
   void step(const std::function<void(const char* phase)>& begins);
-  // Seconds of a step, when all ranks and their devices have done so many. Collective.
+  // Returns the seconds per step after all ranks and their devices have done so many steps.
+  // Collective.
   double block(
       int64_t steps, const std::function<void()>& after_step = [] {});
   double block_alone(int64_t steps);  // the same without communication; with ddp

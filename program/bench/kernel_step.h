@@ -1,5 +1,5 @@
-// One step of a kernel's ladder, run alone: the least time that its operands allow a GPU, and
-// either what it takes, or, where it is emulated, what it asks of the memory.
+// Runs one step of a kernel's ladder alone. It gives the least time that the operands allow a GPU.
+// Beside that it gives the measured time, or, if the GPU is emulated, the memory requests.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace ringgrad::program {
 
-// What a card can do at most per second, by its maker's data sheet.
+// The limits of a card per second, from its maker's data sheet.
 struct Card {
   const char* name;
   double bytes;          // to and from its memory
   double operations_16;  // multiplications and additions of 16-bit numbers, on tensor cores, dense
-  double operations_32;  // of float32, on CUDA cores
+  double operations_32;  // operations of float32, on CUDA cores
 };
 // The card that a device's description names; nullptr where it is none that we know.
 const Card* card_of(const std::string& description);
-// Whose floor is told where there is no GPU.
+// Returns the card whose limits are used if there is no GPU.
 const Card& usual_card();
 
 struct StepResult {
@@ -34,7 +34,7 @@ struct StepResult {
   double microseconds = 0;  // 0: counted instead
   KernelCounts counts;
 
-  // What is read from and written to global memory, by sectors, as a multiple of the least.
+  // Returns the sectors read from and written to global memory, as a multiple of the least number.
   double moved() const;
 };
 

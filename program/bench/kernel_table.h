@@ -1,6 +1,6 @@
-// The phases of a training step, its kernels and the algorithms of its convolutions, the longest
-// first, each beside the least time that
-// its operations and that its bytes need on this machine: what is left to gain, and where.
+// KernelTable: the phases of a training step, its kernels and the algorithms of its convolutions,
+// the longest first. Each has the least time that its operations, and that its bytes, need on this
+// machine. The difference is what a better kernel could gain.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class KernelTable {
   nlohmann::json to_json() const;
 
  private:
-  struct Row {  // of a step; what is called varies as little from step to step as the network
+  struct Row {  // of one step; calls vary from step to step as little as the network does
     int64_t calls = 0;
     double operations = 0;
     double bytes = 0;
@@ -36,7 +36,7 @@ class KernelTable {
     double operations_ms = 0;
     double bytes_ms = 0;
     double bound_ms = 0;          // the sum over its calls of the longer of the two
-    std::vector<double> ms = {};  // of each step
+    std::vector<double> ms = {};  // for each step
   };
   struct Line {
     std::string name;
@@ -50,13 +50,13 @@ class KernelTable {
   void print(const Line& line) const;
   static nlohmann::json to_json(const char* key, const Rows& rows);
   double step_ms() const;
-  double outside_ms() const;  // of a step: what is not spent in kernels
+  double outside_ms() const;  // the time that is not spent in kernels
 
   std::map<DType, double> peak_;  // operations per second, by dtype
   double bandwidth_;              // bytes per second
   Rows kernels_;
   Rows phases_;
-  Rows plans_;  // of convolutions
+  Rows plans_;  // the algorithms of convolutions
   std::vector<double> steps_ms_;
   std::vector<double> outside_ms_;
 };

@@ -16,7 +16,7 @@ namespace ringgrad::program {
 namespace {
 
 constexpr int64_t kAtOnce = 64;    // pictures between two steps of the bar
-constexpr size_t kMostNames = 20;  // of broken pictures, and of classes
+constexpr size_t kMostNames = 20;  // names shown of broken pictures, and of classes
 
 struct Seen {
   int64_t height = 0;

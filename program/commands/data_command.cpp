@@ -16,7 +16,7 @@ namespace ringgrad::program {
 namespace {
 
 struct DataOptions {
-  std::string name;  // of a data set; or pictures of one's own, to check
+  std::string name;  // a data set, or own pictures to check
   std::string data_dir;
 };
 

@@ -57,7 +57,7 @@ int kernels_with(DeviceType device, Provider provider) {
   return count;
 }
 
-// What became of the CUDA kernels in this build.
+// Says how this build has the CUDA kernels.
 std::string cuda_build(int kernels) {
   if (kernels == 0)
     return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; "
@@ -80,7 +80,7 @@ void report_vendor(nlohmann::json& report, DeviceType device, const std::string&
   result("{:<11}{}", label, found.empty() ? fmt::format("off: {}", why_not) : "on: " + found);
 }
 
-// What was measured on a device, and where that can be read.
+// Says which kernels were chosen by measurement on a device, and which file has the choices.
 void report_autotune(nlohmann::json& report, Device device) {
   const std::vector<TunedCall> tuned = tuned_calls(device);
   const auto native_wins = std::count_if(tuned.begin(), tuned.end(), [](const TunedCall& call) {
@@ -93,7 +93,7 @@ void report_autotune(nlohmann::json& report, Device device) {
          tuned.size(), native_wins, file);
 }
 
-// Which variables there are, and what those say that are set.
+// Lists the environment variables, and the values of those that are set.
 void report_environment(nlohmann::json& report) {
   constexpr int kName = 29;
   result(

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kSize = 28;
 constexpr int64_t kInkSize = 20;
-constexpr float kLeastContrast = 32;  // of 255, between ink and paper
-constexpr float kGrain = 0.25f;       // of the strongest ink: what is fainter is the paper's
+constexpr float kLeastContrast = 32;  // the least difference between ink and paper, of 255
+constexpr float kGrain = 0.25f;       // as a part of the strongest ink; fainter pixels are paper
 
 struct Picture {
   std::vector<float> pixels;  // [height, width], 0 to 255

@@ -1,6 +1,6 @@
-// What people draw: black ink on white paper, anywhere on it and of any size, where MNIST's digits
-// are white on black, 20 pixels tall or wide, with their centre of mass in the middle of 28 x 28
-// (LeCun et al. 1998, and MNIST's own page).
+// Converts a digit that a person has drawn into MNIST's form. People draw black ink on white paper,
+// anywhere on it and of any size. MNIST's digits are white on black, 20 pixels tall or wide, with
+// their centre of mass in the middle of 28 x 28 (LeCun et al. 1998, and MNIST's own page).
 #pragma once
 
 #include <string>

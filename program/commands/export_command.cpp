@@ -13,7 +13,7 @@
 namespace ringgrad::program {
 namespace {
 
-using Shapes = std::map<std::string, Shape>;  // of a network's parameters
+using Shapes = std::map<std::string, Shape>;  // a network's parameters by name
 
 constexpr const char* kConvNet = R"(model = nn.Sequential(OrderedDict(
     layer1=nn.Sequential(nn.Conv2d({channels}, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),

@@ -31,13 +31,13 @@ struct FitOptions {
 };
 
 struct Way {
-  std::string options;  // of train
+  std::string options;  // the options of `train`
   std::string dtype = "fp32";
   bool recompute = false;
   int ranks = 1;
 };
 
-// What a step on noise needs, measured: the bytes of this process' tensors at their peak.
+// Measures the memory of a step on noise: the peak of the bytes in this process's tensors.
 class Measurement {
  public:
   Measurement(const FitOptions& options, const Way& way)
@@ -70,7 +70,7 @@ class Measurement {
     return memory_stats(device_).peak_bytes;
   }
 
-  // Of the optimizer's state, which ranks can divide.
+  // Returns the bytes of the optimizer's state, which ranks can divide.
   int64_t state_bytes() {
     int64_t bytes = 0;
     for (const auto& [name, tensor] : optimizer_->state_dict())
@@ -109,7 +109,7 @@ struct Fit {
 
 constexpr int64_t kSmall = 16;  // smaller batches have other plans, and memory comes in blocks
 constexpr int kMostSteps = 8;
-constexpr double kFull = 0.97;  // of the memory: close enough
+constexpr double kFull = 0.97;  // a fit that uses this part of the memory is close enough
 
 // Two small steps give a line, which predicts. Steps of the batches that it promises then close in
 // on the largest one that fits.

@@ -127,7 +127,7 @@ const Tensor& tensor_named(const std::string& wanted, const nn::NamedTensors& te
                    did_you_mean(wanted, names));
 }
 
-// With an ellipsis where it is longer than so many characters, of which a byte is one at most.
+// Shortens a text to so many characters with an ellipsis. A byte counts as a character.
 std::string shortened(const std::string& text, size_t length) {
   return text.size() <= length ? text : text.substr(0, length - 1) + "…";
 }
@@ -186,7 +186,7 @@ int inspect_weights(const fs::path& path, const InspectOptions& options) {
 fs::path file_to_inspect(const std::string& called) {
   const std::string path = find_run(called, kAnyRun);
   if (!fs::is_directory(path)) return path;
-  // Which has no weights.
+  // A run of `bench ddp` has no weights.
   if (kind_of(path) == kBenchDdpRun) check_kind(path, kTrainingRun);
   const RunDirectory run = RunDirectory::open(path, kAnyRun);
   const fs::path file = fs::exists(run.model()) ? run.model() : run.checkpoint();

@@ -1,4 +1,4 @@
-// What looks at a program that `launch` has run, where one is built (lint/).
+// JobJudge: examines a program that `launch` has run, in builds that have one (lint/).
 #pragma once
 
 #include <filesystem>

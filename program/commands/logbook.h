@@ -28,7 +28,7 @@ class LossSince {
   double sum_ = 0;
 };
 
-// Of the first rank. program/README.md says what is in a line.
+// Writes metrics.jsonl, on the first rank. program/README.md describes a line.
 class Logbook {
  public:
   // `every`: steps from line to line, 0: epochs only. Throws IoError.
@@ -37,7 +37,7 @@ class Logbook {
 
   void begin_epoch();  // times are those of training alone
   void after_step();
-  void write(const nlohmann::json& line);  // of an epoch
+  void write(const nlohmann::json& line);  // the line of an epoch
 
  private:
   const RunDirectory& run_;

@@ -28,7 +28,7 @@ namespace {
 struct PredictOptions : CheckpointOptions {
   // Pictures' files, folders of them, - for one on stdin; or an index into the test set.
   std::vector<std::string> images;
-  // Of many: table, csv.
+  // The format for several pictures: table or csv.
   std::string format = "table";
 };
 
@@ -63,7 +63,7 @@ class Predictor {
     saved_.module->to(device);
   }
 
-  // Of each class, for uint8 [C, H, W].
+  // Returns the probability of each class, for uint8 [C, H, W].
   std::vector<float> operator()(const Tensor& image) const {
     const DataFacts& info = saved_.facts;
     const NoGradGuard no_grad;

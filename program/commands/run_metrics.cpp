@@ -18,7 +18,7 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr int64_t kLossPoints = 120;  // of a whole run
+constexpr int64_t kLossPoints = 120;  // for a whole run
 // From one step that is looked at to the next: looking costs a percent.
 constexpr int64_t kLeastProfileSteps = 10;
 constexpr int64_t kMeasured = 10;  // steps that say something

@@ -1,5 +1,5 @@
-// The course of a call of `train` on one rank: what it counts and looks at from its first step to
-// its last, and what of that goes into the run's directory on the way.
+// RunMetrics: the metrics of one call of `train` on one rank, from its first step to its last. It
+// writes them into the run's directory on the way.
 #pragma once
 
 #include <memory>
@@ -33,13 +33,13 @@ class RunMetrics {
   // Collective: what all ranks have measured, on the first of them.
   void gather();
 
-  // The line of an epoch, with what its steps took on each rank, and summary.json as of now: what
-  // is left of a run that does not get to its end.
+  // Writes the line of an epoch, with the times of its steps on each rank, and the current
+  // summary.json. These are left if the run does not get to its end.
   void end_epoch(nlohmann::json line, const Evaluation& test);
-  // Where an exception ends the run in its first epoch: what this rank alone has measured goes into
-  // summary.json.
+  // Called if an exception ends the run in its first epoch. Writes this rank's own measurements
+  // into summary.json.
   void save_so_far();
-  // What is known by now. `last`: of the latest test, if it was not interrupted.
+  // Returns the summary so far. `last` is the latest test, if it was not interrupted.
   RunSummary summarize(const Evaluation& last, bool ended);
   const nlohmann::json& epochs() const { return epochs_; }  // their lines
 

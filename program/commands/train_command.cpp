@@ -66,8 +66,8 @@ RunConfig config_to_go_on_with(const std::string& resume) {
   return config;
 }
 
-// --resume RUN --epochs N: the run gets more epochs than it was begun with. config.json keeps from
-// when on, as the learning rate is that of so many epochs from there.
+// --resume RUN --epochs N: gives the run more epochs than it was begun with. config.json records
+// the epoch of the change, because the learning rate follows the new number from there on.
 void extend(const TrainOptions& options, RunConfig& config) {
   int64_t& epochs = config.recipe.epochs;
   const int64_t wanted = options.recipe.epochs;
@@ -100,7 +100,8 @@ int say_finished(const RunDirectory& run) {
   return kOk;
 }
 
-// What the run is to be, or was when it began; its division is not settled yet.
+// Returns the configuration of the run, or the one with which it began. Its parallel_config is not
+// settled yet.
 RunConfig configure(const TrainOptions& options) {
   RunConfig config;
   if (options.resume.empty())
@@ -246,7 +247,7 @@ int train_elastically(const TrainOptions& options, const RunConfig& config, cons
   return code;
 }
 
-// Which this process may use.
+// Returns the number of cores that this process may use.
 int cores_allowed() {
   cpu_set_t bound;
   return sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
@@ -359,8 +360,8 @@ int train(const TrainOptions& asked) {
     message("note    one process trains: a batch of {} cannot be divided by two ranks",
             config.recipe.batch);
   const bool starts_ranks = !meets_others && (ranks > 1 || !parallel_config.elastic.empty());
-  // Pictures of one's own are made ready, and what is wrong with them said, once. Nothing is
-  // written where only the run's config.json, which may be somebody else's, says that data lie.
+  // Prepares own pictures, and reports once what is wrong with them. If only the run's config.json
+  // names the data, nothing is written beside them: the file may come from another user.
   const bool keep = options.resume.empty() || !options.data_dir.empty();
   std::optional<Data> data;
   if (!starts_ranks || is_own_data(config.recipe.data))

@@ -9,16 +9,16 @@ namespace ringgrad::program {
 struct Data {
   ImageDataset train_set;
   ImageDataset test_set;
-  // Of the training images, what --validation holds out: then they are not in train_set.
+  // The training images that --validation holds out; train_set lacks them.
   ImageDataset validation_set = {};
-  std::vector<std::string> notes = {};  // of one's own pictures: as in OwnData, as are these
+  std::vector<std::string> notes = {};  // only for own pictures, like test_files: as in OwnData
   std::vector<std::string> test_files = {};
 };
 
-// What the run is to be trained and tested on. Says in config.facts what its network must know of
-// pictures of one's own: they are normalised as the weights of `init` were, by the training set
-// where it is empty. Throws DataError where they are not those that a run which goes on was begun
-// with. `keep`: pictures of one's own may be written to the data directory's cache.
+// Reads the training and test data of the run. For own pictures it stores in config.facts what the
+// network must know about them. They are normalised like the weights of `init`, or by the training
+// set if it is empty. Throws DataError if they differ from those with which a resumed run began.
+// `keep` says whether own pictures may be written to the data directory's cache.
 Data read_data(RunConfig& config, const std::string& init, bool keep);
 
 // "cifar10", or the folder's name as it can be part of a file's.

@@ -1,4 +1,4 @@
-// What `train` can be told.
+// The options of `train`.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +41,11 @@ struct TrainOptions {
   int workers = 1;
   // For messages between ranks: auto (over a network), on, off; "" : RINGGRAD_CHECKSUMS.
   std::string checksums;
-  // Stop after so many steps of this call; 0: never.
+  // Stop after this number of steps of this call; 0: never.
   int64_t max_steps = 0;
-  // Checkpoint every so many steps, besides every epoch; 0: never.
+  // The steps from checkpoint to checkpoint, besides every epoch; 0: none between epochs.
   int64_t save_every = 0;
-  // A line in metrics.jsonl every so many steps, besides every epoch; 0: never.
+  // The steps from line to line in metrics.jsonl, besides every epoch; 0: none between epochs.
   int64_t log_every = 0;
   // The same lines also as TensorBoard reads them.
   bool tensorboard = false;

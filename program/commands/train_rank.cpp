@@ -63,7 +63,7 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
           counted(training.steps_per_epoch(), "step"), counted(config.recipe.epochs, "epoch"));
 }
 
-// How fast an epoch went, on this rank.
+// The speed of an epoch on this rank.
 struct Pace {
   double images_per_second;
   double seconds;
@@ -71,11 +71,11 @@ struct Pace {
   std::optional<double> comm_wait;  // for other ranks and their gradients, likewise
 };
 
-// What an epoch came to. Collective where training is.
+// The results of an epoch. Collective where training is.
 struct EpochReport {
   double loss;
   std::optional<Pace> pace;      // none: another process has trained the epoch
-  std::optional<uint64_t> hash;  // of the parameters, the same on all ranks
+  std::optional<uint64_t> hash;  // a hash of the parameters, the same on all ranks
   Evaluation test;
   std::optional<Evaluation> validation;
 };
@@ -249,7 +249,7 @@ class Epochs {
     return patience > 0 && best_.epoch > 0 && training_.epoch() - best_.epoch >= patience;
   }
 
-  // Of a run that goes on: from the lines of its epochs, for all ranks.
+  // For a resumed run: finds the best epoch in the lines of its epochs.
   void remember_best() {
     if (!config_.recipe.chooses()) return;
     if (run_)
@@ -321,7 +321,7 @@ class Epochs {
     return pace;
   }
 
-  // Whether to stop here.
+  // Returns true if the run is to stop here.
   bool after_step(Progress& progress) {
     const int64_t done = (training_.step() - 1) % training_.steps_per_epoch() + 1;
     progress.update(done, [&] { return fmt::format("loss {:.3f}", training_.own_mean_loss()); });
@@ -456,7 +456,7 @@ class Epochs {
   const int64_t begun_at_;  // the step
   const bool goes_on_;      // from what other ranks of this job have come to
   RunMetrics run_metrics_;
-  std::optional<EpochReport> last_;  // of the weights as they stand
+  std::optional<EpochReport> last_;  // the report of the current weights
   Best best_;
   bool stop_ = false;
 };

@@ -17,9 +17,9 @@ struct ElasticRun {
   int64_t begun_at = -1;    // the step at which this call of `train` began; -1: not known yet
 };
 
-// Of several ranks, or the only one (`group` is nullptr then). `run` is nullptr on the ranks that
-// write nothing. Returns the exit code, which a signal decides where one has ended the run. Throws
-// what training throws.
+// Trains on this rank, one of several or the only one (`group` is nullptr then). `run` is nullptr
+// on ranks that write nothing. Returns the exit code, which follows from the signal if one has
+// ended the run. Throws training's exceptions.
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data,
                const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic = nullptr);
 

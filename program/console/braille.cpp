@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLabel = 9;  // columns
 
-// Which dots of each character are set, and the colour of the curve that has set the last one.
+// The dots of each character, and the colour of the curve that has set the last one.
 class Dots {
  public:
   Dots(int columns, int rows)

@@ -11,7 +11,7 @@ struct ScreenSize {
   int columns;
   int rows;
 };
-ScreenSize screen_size();  // of the terminal on stdout, now; 80 by 24 where there is none
+ScreenSize screen_size();  // the size of the terminal on stdout; 80 by 24 if there is none
 
 struct BraillePlot {
   struct Curve {

@@ -37,7 +37,7 @@ std::string styled(bool terminal, const char* code, const std::string& text) {
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 
-// Of the terminal behind a stream; 80 where there is none.
+// Returns the columns of the terminal behind a stream; 80 if there is none.
 int columns(int stream) {
   winsize size{};
   return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;

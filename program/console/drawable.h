@@ -1,4 +1,4 @@
-// Numbers of a chart, which come from files that anybody may have written.
+// Limits the numbers of a chart, which come from files that any program may have written.
 #pragma once
 
 #include <algorithm>

@@ -49,8 +49,8 @@ std::atomic<int> signal_seen = 0;
 std::atomic<int64_t> seen_at = 0;  // milliseconds
 std::atomic<const char*> said_at_signal = nullptr;
 
-// timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks, which
-// hear of it twice then: a signal within half a second is the same order.
+// timeout, systemd and Slurm signal a process and its group, or a launcher and its ranks. The ranks
+// then receive the signal twice. So a second signal within half a second counts as the same one.
 void on_signal(int signal) {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);  // a signal handler may

@@ -1,4 +1,4 @@
-// How the program ends: documented, tested, and printed in words.
+// The exit codes of the program: documented, tested, and printed in words.
 #pragma once
 
 #include <csignal>
@@ -23,8 +23,8 @@ struct UsageError : std::runtime_error {
             fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
-// What ends with a code of its own: a job of ranks, with its first cause's code and words, or after
-// a signal.
+// A job of ranks has failed. It ends the program with its first cause's exit code and words, or
+// with the code for a signal.
 struct JobFailed : std::runtime_error {
   JobFailed(int code, const std::string& report)
       : std::runtime_error(report.substr(0, report.find_last_not_of('\n') + 1)), exit_code(code) {}
@@ -34,9 +34,9 @@ struct JobFailed : std::runtime_error {
 // The code for an exception that reached main: ringgrad::exit_code_of(), or one of the above.
 int exit_code_of(std::exception_ptr error);
 
-// Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved, which may
-// take a while, so `said`, which must live on, is printed at once. A second one, half a second
-// later or more, ends at once.
+// After this, Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved.
+// That may take a while, so `said` is printed at once; it must stay valid. A second signal, at
+// least half a second later, ends the program at once.
 void catch_interrupts(const char* said = nullptr);
 int interrupted();  // the signal that asked for the end, or 0
 

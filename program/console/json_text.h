@@ -1,4 +1,5 @@
-// JSON from files that anybody may have written. All of the program reads JSON by these two.
+// Reads JSON from files that any program may have written. The whole program reads JSON by these
+// two functions.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@
 namespace ringgrad::program {
 namespace {
 
-// What a stream is told, for a descriptor whose reader may stand still.
+// Passes a stream's text on to a descriptor whose reader may stand still.
 class Unhurried final : public std::streambuf {
  public:
   Unhurried(std::ostream& stream, int descriptor, const char* name)

@@ -1,5 +1,5 @@
-// A place in the sources, as they were when this program was built: anchors.cmake finds its line,
-// so that no number has to be kept up to date, and an installed program knows it, too.
+// An anchor: a place in the sources when this program was built. anchors.cmake finds its line, so
+// no line number has to be maintained, and an installed program knows it, too.
 #pragma once
 
 #include <string>

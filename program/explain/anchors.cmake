@@ -1,6 +1,6 @@
-# Where the sources say what a topic of `ringgrad explain` tells: page.read("FILE", "TEXT", …) in its file becomes a row of
-# the table anchors(), with the number of the first line of FILE that has TEXT. A build stops where there is none.
-#   cmake -DROOT=… -DOUTPUT=… -P anchors.cmake
+# Makes the table anchors() for the topics of `ringgrad explain`. Each page.read("FILE", "TEXT", …)
+# becomes a row, with the number of the first line of FILE that has TEXT. If there is none, the
+# build stops. Usage: cmake -DROOT=… -DOUTPUT=… -P anchors.cmake
 file(GLOB topics ${ROOT}/program/explain/*.cpp)
 set(rows)
 foreach(topic ${topics})

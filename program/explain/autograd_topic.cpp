@@ -20,7 +20,7 @@ struct Line {
   const Node* node;  // that made it; null for a leaf
 };
 
-// What the engine does in one pass, seen through closures put around the nodes' own.
+// Records what the engine does in one pass, by closures around those of the nodes.
 class Tape {
  public:
   struct Event {

@@ -80,7 +80,7 @@ void on_rank(const std::string&) {
 }
 
 void tell(Page& page, const ExplainOptions&) {
-  // Before anybody has asked how many there are.
+  // This must come before the first question for the number of devices.
   set_cpu_devices(kDevices);
   const auto make = [] { return std::make_shared<Chain>(kLayers, kWidth); };
   const auto network = make();

@@ -12,13 +12,13 @@ class Page;
 struct ExplainOptions {
   std::string topic;  // "" : list them
   bool list = false;
-  int ranks = 4;                // of `ring` alone
+  int ranks = 4;                // only for `ring`
   std::string html;             // also write the page to this file
   std::set<std::string> named;  // the options that were given
 };
 
-// A topic. tell() writes the page, and runs what it tells about; one that needs ranks starts them
-// (ranks.h), each of which calls on_rank() with the name of the part that it is to play.
+// A topic. tell() writes the page, and runs the example that it describes. A topic that needs ranks
+// starts them (ranks.h), and each rank calls on_rank() with the name of its part.
 struct Topic {
   const char* name;
   const char* summary;

@@ -19,8 +19,8 @@ constexpr int64_t kWidth = 512;
 constexpr int64_t kSamples = 256;
 constexpr int64_t kCap = 4 * kWidth * (kWidth + 1);  // a layer
 
-// The step whose time from the first gradient to the averaged ones is the median of some; the ways
-// take turns, so that what else the machine does falls on both.
+// Takes several steps in each way, and keeps the one whose time from the first gradient to the
+// averaged ones is the median. The ways take turns, so that other load on the machine affects both.
 void on_rank(const std::string&) {
   play([](ProcessGroup& group) {
     std::vector<nlohmann::json> steps[2];

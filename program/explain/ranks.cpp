@@ -19,7 +19,7 @@ constexpr const char* kPart = "RINGGRAD_EXPLAIN_PART";
 // Rank 0 writes there what all ranks answer.
 constexpr const char* kAnswers = "RINGGRAD_EXPLAIN_FILE";
 
-constexpr int kSignal = 128;  // exit codes above it: somebody wants the end
+constexpr int kSignal = 128;  // larger exit codes mean that a signal asked for the end
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 namespace ringgrad::program::unused_topic {
 namespace {
 
-// One weight for each branch, and one that nobody uses; y = x · weight.
+// One weight for each branch, and one that no branch uses; y = x · weight.
 struct Branches : nn::Module {
   nn::Parameter left{register_parameter("left", scalar(1))},
       right{register_parameter("right", scalar(1))};

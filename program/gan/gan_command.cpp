@@ -37,9 +37,9 @@ struct GanOptions {
   // as of train
   std::string out;
   std::string resume;
-  int64_t max_steps = 0;  // stop after so many steps of this call; 0: never
+  int64_t max_steps = 0;  // stop after this number of steps of this call; 0: never
 };
-// What a run keeps for its whole life (run_of_ranks.h).
+// Visits the settings that a run keeps for its whole life (run_of_ranks.h).
 void each_setting(GanOptions& o, const auto& visit) {
   visit("data", o.data);
   visit("data_dir", o.data_dir);
@@ -54,8 +54,8 @@ using nlohmann::json;
 
 const RunKind kGanRun = "gan";
 
-// How a batch's images divide among the ranks: neighbouring ones, as the GAN says. A last batch
-// that is not full is left out.
+// Divides a batch's images among the ranks: neighbouring ones, in the parts that the GAN asks for.
+// Leaves out a last batch that is not full.
 std::shared_ptr<Sampler> make_sampler(int64_t images, const GanOptions& options,
                                       const models::Gan& gan) {
   const auto part = [&gan, whole = options.batch](int64_t batch) {
@@ -196,7 +196,7 @@ class GanTraining {
   }
 
   const GanOptions& options_;
-  const RunDirectory* run_;  // of the rank that writes
+  const RunDirectory* run_;  // only on the rank that writes
   ProcessGroup* group_;
   ImageDataset images_;
   models::Gan gan_;
@@ -222,7 +222,7 @@ int gan(const GanOptions& asked) {
   const std::string data_dir = directory_of_data(options.data, asked.data_dir,
                                                  options.resume.empty() ? "" : options.data_dir);
   options.data_dir = std::filesystem::absolute(data_dir).lexically_normal().string();
-  // What is missing is said once, drawn once, and leaves no directory of a run.
+  // The data are checked and drawn once, before a run directory is made.
   if (const int64_t images = load_dataset(options.data, Split::Train, options.data_dir).size();
       options.batch > images)
     throw UsageError("gan: --batch {} is more than the {} images of {}", options.batch, images,

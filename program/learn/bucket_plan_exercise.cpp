@@ -1,4 +1,4 @@
-// Which gradients travel together: the cutting of an arena into buckets.
+// The exercise on buckets: cut an arena into ranges of gradients that travel together.
 #include "ringgrad/distributed/buckets/bucket_plan.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 using Plan = decltype(plan_buckets);
 using Buckets = std::vector<BucketRange>;
 
-// An arena whose parameters have so many elements; each begins at a cache line.
+// Returns an arena whose parameters have these sizes in elements. Each begins at a cache line.
 ArenaRange arena_of(const std::vector<int64_t>& sizes, DType dtype) {
   ArenaRange arena;
   int64_t at = 0;
@@ -71,8 +71,8 @@ void check_plan(Plan* plan, const std::vector<int64_t>& sizes, const BucketCaps&
     wrong(arena, caps, got, drawing("expected:", arena, expected));
 }
 
-// What must hold for any sizes and caps: a bucket goes on until the next whole parameter would take
-// it over its cap, and a parameter that is larger than a bucket fills buckets alone, but for its
+// Checks the rules for any sizes and caps. A bucket goes on until the next whole parameter would
+// take it over its cap. A parameter larger than a bucket fills whole buckets alone, except for its
 // end.
 void check_rules(Plan* plan, const ArenaRange& arena, const BucketCaps& caps) {
   const Buckets buckets = plan_of(plan, arena, caps);

@@ -21,7 +21,7 @@ namespace ringgrad::program {
 namespace dead_rank_exercise {
 namespace {
 
-// How a rank ends.
+// The way in which a rank ends.
 struct Fate {
   int rank;
   int exit_code = 0;

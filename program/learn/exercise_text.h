@@ -16,10 +16,10 @@ const char* engine_source(const std::string& path);
 // "learn/01_ring_reduce_scatter.cpp"
 std::string file_of(const Exercise& exercise, int number);
 
-// The paragraphs of a text in lines of at most so many columns.
+// Wraps the paragraphs of a text into lines of at most `width` columns.
 std::vector<std::string> paragraphs(const std::string& text, size_t width);
 
-// What `start` writes.
+// Returns the text that `start` writes.
 std::string stub_of(const Exercise& exercise, int number);
 
 }  // namespace ringgrad::program

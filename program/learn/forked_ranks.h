@@ -21,8 +21,8 @@ struct RankResult {
 
 using RankBody = std::function<nlohmann::json(std::unique_ptr<Transport>)>;
 
-// rank(transport) on each of so many ranks; what it returns is the rank's answer. A wait in which
-// nothing moves ends after two seconds. Throws LimitError.
+// Runs rank(transport) on each of `size` ranks, and returns their answers. A wait in which nothing
+// moves ends after two seconds. Throws LimitError.
 std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank);
 
 // The answers of ranks that are not to fail. Throws Wrong, naming one that did by itself.

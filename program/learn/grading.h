@@ -9,7 +9,8 @@
 
 namespace ringgrad::program {
 
-// What the learner's code did, and what was expected, in words or as a drawing.
+// The learner's code is wrong. The message says what it did and what was expected, in words or as a
+// drawing.
 struct Wrong : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -33,7 +34,7 @@ struct Grade {
   std::string why;
 };
 
-// Calls grade() in a child, which has so many seconds.
+// Calls grade() in a child process, which has `seconds` to end.
 Grade grade_in_child(const std::function<void(Grading&)>& grade, int seconds);
 
 // "was killed by signal 11 (Segmentation fault)", "ended with exit code 1"; "" after a good end.

@@ -1,4 +1,4 @@
-// What "gradient ready" means: the sink at a leaf, and its hooks.
+// The exercise on "gradient ready": the sink at a leaf, and its hooks.
 #include "ringgrad/autograd/accumulate_grad.h"
 
 #include <cmath>
@@ -165,7 +165,8 @@ Tensor batch_of(int rank) {
   return x;
 }
 
-// What both ranks' gradients should be: the mean over both batches, by the engine alone.
+// Returns the gradients that both ranks should have: the mean over both batches, by the engine
+// alone.
 std::vector<std::vector<float>> mean_gradients(nn::Module& network) {
   std::vector<std::vector<float>> mean;
   for (int rank = 0; rank < 2; ++rank) square(network(batch_of(rank))).sum().backward();

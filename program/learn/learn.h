@@ -1,8 +1,8 @@
-// `ringgrad learn`: exercises with the real engine. Of one of its source files the body of a
-// function is taken out; the learner writes it, and the program compiles that file alone, runs the
-// function in the engine and grades what it does.
+// `ringgrad learn`: exercises with the real engine. The body of a function is taken out of one of
+// its source files. The learner writes it. The program compiles that file alone, runs the function
+// in the engine, and grades what it does.
 //
-// The solution is the engine's own file, so an exercise cannot come apart from the engine.
+// The solution is the engine's own file, so an exercise always matches the engine.
 #pragma once
 
 #include <string>

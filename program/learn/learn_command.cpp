@@ -19,7 +19,7 @@ namespace ringgrad::program {
 namespace {
 
 struct LearnOptions {
-  int number = 0;    // of the exercise, from 1 on
+  int number = 0;    // the exercise, from 1 on
   std::string file;  // check: the learner's; "" : where `start` has written it
 };
 

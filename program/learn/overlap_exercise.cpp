@@ -1,4 +1,5 @@
-// When a bucket may leave: what makes communication and backward overlap.
+// The exercise on overlap: decide when a bucket may leave, so that communication and backward
+// overlap.
 #include <algorithm>
 #include <numeric>
 
@@ -85,8 +86,8 @@ void expect_times(const Overlap& overlap, const Lists& buckets, const std::vecto
   }
 }
 
-// Of the time of an all-reduce that takes a tick for each bucket, one after the other: how much
-// backward hides.
+// Returns the part of the averages' time that backward hides, if each bucket takes one tick, one
+// after the other.
 double hidden(const Pass& pass, int ticks) {
   int until = 0;
   int hidden = 0;

@@ -19,7 +19,8 @@ using nlohmann::json;
 
 using ReduceScatter = decltype(ring_reduce_scatter);
 
-// What rank r has: its y, whether x is what it was, and its messages.
+// Runs the function on each rank. An answer has the rank's y, whether x is unchanged, and its
+// messages.
 template <class T, class Element>
 std::vector<json> reduce_scatter(ReduceScatter* function, int size, size_t count, ReduceOp op,
                                  size_t segment, const Element& element) {
@@ -111,7 +112,7 @@ void grade_reduce_scatter(Grading& grading, const LearnersCode& code) {
     check_sums<double>(function, 4, 10, ReduceOp::Average, 64);
   });
   grading.check("16-bit floats are added up in 32 bits, and rounded once", [=] {
-    // Of either sign in turn, which no bytes that happen to lie in memory are.
+    // The signs alternate. No bytes that happen to lie in memory look like that.
     const auto sign = [](size_t i) { return i % 2 == 0 ? 1.0f : -1.0f; };
     const auto answers = reduce_scatter<bfloat16>(
         function, 3, 6, ReduceOp::Sum, kWholeChunk,

@@ -1,5 +1,5 @@
-// What the exercises on rings look at: each message of each rank, how many bytes they are, and how
-// a failure spreads.
+// Checks for the exercises on rings: the messages of each rank, their sizes, and the way a failure
+// spreads.
 #pragma once
 
 #include <cstring>
@@ -13,7 +13,7 @@
 
 namespace ringgrad::program {
 
-// What a rank sends: "sent" of its answer.
+// Records the messages that a rank sends, as "sent" of its answer.
 struct Watched {
   nlohmann::json messages = nlohmann::json::array();  // {to, bytes, number: the first 32 bits}
   SendObserver observer = [this](int peer, std::span<const std::byte> payload) {

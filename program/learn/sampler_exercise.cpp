@@ -1,4 +1,4 @@
-// Which samples are a rank's.
+// The exercise on samplers: choose a rank's samples.
 #include "ringgrad/data/sampler.h"
 
 #include <numeric>

@@ -19,8 +19,8 @@ struct Mistake {
   std::string fix;
 };
 
-// What ranks have written to a directory, by rank; empty where nothing was. Throws DataError,
-// naming the file, on one that is damaged.
+// Returns the records that ranks have written to a directory, by rank; empty if there are none.
+// Throws DataError, which names the file, if one is damaged.
 std::vector<nlohmann::json> read_observations(const std::filesystem::path& directory);
 
 // Each mistake once, however many ranks make it. The ranks are those of one job. Throws nlohmann's

@@ -30,7 +30,7 @@ struct ReinforceOptions {
   // as of train
   std::string out;
   std::string resume;
-  int64_t max_steps = 0;  // stop after so many episodes of this call; 0: never
+  int64_t max_steps = 0;  // stop after this number of episodes of this call; 0: never
 };
 void each_setting(ReinforceOptions& o, const auto& visit) {
   visit("lr", o.lr), visit("seed", o.seed), visit("episodes", o.episodes),
@@ -40,7 +40,7 @@ void each_setting(ReinforceOptions& o, const auto& visit) {
 using nlohmann::json;
 const RunKind kReinforceRun = "reinforce";
 constexpr int64_t kWindow = 100;  // episodes whose mean counts
-constexpr double kSolved = 195;   // of CartPole's 200 pushes, as Gym has it
+constexpr double kSolved = 195;   // of CartPole's 200 pushes, as Gym defines it
 
 // The lengths of the last episodes, in all environments.
 struct Window {

@@ -24,7 +24,7 @@ constexpr double kNoise = 0.03;  // what runs of the same differ by
 
 struct TimedPart {
   std::string name;
-  double seconds;  // of an image
+  double seconds;  // per image
 };
 
 // By the summary, rank by rank and then their mean; else, `roughly`, by what metrics.jsonl has.
@@ -50,8 +50,8 @@ std::vector<TimedPart> parts_of(const RunRecord& run, bool roughly) {
           {"compute", std::max(0.0, 1 - last.data_wait - last.comm_wait) * image}};
 }
 
-// How much longer kernels take in B, by what `name_of` calls them; the greatest change first. Of
-// one phase, unless that is not one of computing: then there is none.
+// The difference in a kernel's time between A and B. changes() returns them for one phase, the
+// greatest first; names come from `name_of`. A phase that does not compute has none.
 struct Change {
   std::string name;
   // seconds of an image, on rank 0
@@ -94,7 +94,7 @@ bool is_rough(const RunRecord& run) {
   return !run.summary || run.summary->steps == 0 || run.summary->ranks.empty();
 }
 
-// Which part of a step made the difference between two runs, and what they were told differently.
+// Prints which part of a step made the difference between two runs, and the settings that differ.
 // Throws DataError.
 int compare(const CompareOptions& options) {
   const RunRecord a = read_run(options.a);

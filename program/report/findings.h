@@ -1,4 +1,4 @@
-// What verdicts are made of, for verdict.cpp and learning_verdict.cpp.
+// The findings from which verdict.cpp and learning_verdict.cpp make a verdict.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
-// What is wrong with the learning.
+// Finds problems with the learning.
 void judge_learning(const RunRecord& run, Findings& found);
 
 // Returns the command that trains as the run was trained, with its recipe, seed, data, initial

@@ -15,7 +15,7 @@ struct OtherRun {
   std::string path;
   RunKind kind;
   bool running = false;
-  std::vector<nlohmann::json> lines;  // of metrics.jsonl; damaged ones are left out
+  std::vector<nlohmann::json> lines;  // the lines of metrics.jsonl without damaged ones
   std::string failure;                // why it failed, if it did
 
   std::string summary() const;  // "epoch 5, generator_loss 1.234"

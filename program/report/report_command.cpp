@@ -50,7 +50,7 @@ class TestSets {
   std::map<std::string, std::optional<ImageDataset>> sets_;
 };
 
-// What a run without a summary does not say, its model does, if it has one.
+// If a run has no summary, its model gives the test results, if there is one.
 void test_again(RunRecord& run, const ImageDataset& set) {
   try {
     const SavedModel saved = load_model(run.path, "", "");

@@ -30,7 +30,7 @@ std::string heading(const std::string& words) { return "<h2>" + escaped(words) +
 std::string paragraph(const std::string& words) { return "<p>" + escaped(words) + "</p>\n"; }
 std::string milliseconds(double seconds) { return fmt::format("{:.2f}", seconds * 1e3); }
 
-// What tells several runs apart: "A ".
+// Returns the letter that tells several runs apart: "A ".
 std::string letter(const std::vector<RunRecord>& runs, size_t i) {
   return runs.size() > 1 ? std::string{static_cast<char>('A' + i), ' '} : "";
 }
@@ -101,7 +101,8 @@ std::string learning(const std::vector<RunRecord>& runs) {
       test.points.push_back({at, epoch.test_loss});
       right.points.push_back({at, epoch.test_accuracy});
     }
-    for (const StepLine& step : run.steps)  // of all calls, where the summary is of the last one
+    for (const StepLine& step :
+         run.steps)  // all calls' steps; the summary only has the last call's
       if (const double each = steps_per_epoch(run); each > 0 && std::isfinite(step.loss))
         train.points.push_back({static_cast<double>(step.step) / each, step.loss});
     if (train.points.empty() && run.summary) train.points = run.summary->loss_curve;
@@ -281,7 +282,7 @@ std::string confusion(const RunRecord& run) {
              : heading("Confusion matrix") + svg_matrix(run.confusion, run.classes);
 }
 
-// Of a few dozen pixels a side: with large ones the page would not be small.
+// Returns a picture of at most a few dozen pixels a side, so that the page stays small.
 std::string small_picture(const ImageDataset& set, int64_t index) {
   constexpr int64_t kMostPixels = 40;
   const Tensor image = select(set.images, 0, index);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uintmax_t kMostBytes = 256 << 20;  // of a file that is read whole
+constexpr uintmax_t kMostBytes = 256 << 20;  // the limit of a file that is read whole
 
 nlohmann::json parsed(const fs::path& file) {
   CHECK_AS(DataError, InputFile(file).size() <= kMostBytes, "run: cannot read ", file.string(),
@@ -57,7 +57,7 @@ void read_config_of(RunRecord& run) {
   }
 }
 
-// Of a run that was killed and resumed later steps are there twice: the newer ones count.
+// A run that was killed and resumed has some steps twice. The newer ones count.
 void take_norms(RunRecord& run, const nlohmann::json& line, int64_t step) {
   for (auto& [layer, norms] : run.gradient_norms)
     while (!norms.empty() && norms.back()[0] >= static_cast<double>(step)) norms.pop_back();
@@ -188,7 +188,7 @@ RunRecord read_run(const std::string& path) {
   read_summary_of(run);
   const bool unfinished = run.summary ? !run.summary->ended : run.epochs.empty();
   if (run.state == RunRecord::Running) {
-    run.failure.clear();  // of the call before
+    run.failure.clear();  // it is the failure of the call before
   } else if (!run.failure.empty()) {
     run.state = RunRecord::Failed;
     run.notes.push_back("the run failed: " + run.failure);

@@ -1,5 +1,5 @@
-// Everything that a run's directory says, for those who compare and report: they take what is
-// there, and say what is not.
+// RunRecord: everything that a run's directory says, for reports and comparisons. It takes what is
+// there, and says what is missing.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace ringgrad::program {
 
-struct EpochLine {  // of metrics.jsonl; what an older version has not written is 0
+struct EpochLine {  // one line of metrics.jsonl; a value that an older version has not written is 0
   int64_t epoch = 0;
   int64_t step = 0;
   double loss = 0;
@@ -89,7 +89,7 @@ struct RunRecord {
 // metrics.jsonl, and a summary.json that cannot be, are left out, with a note.
 RunRecord read_run(const std::string& path);
 
-// What two runs were told differently, in words: {"lr", "0.05", "0.1"}.
+// A setting in which two runs differ, in words: {"lr", "0.05", "0.1"}.
 struct Difference {
   std::string what;
   std::string a;

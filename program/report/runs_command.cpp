@@ -43,7 +43,8 @@ std::string usual_of(const std::vector<std::string>& values) {
   return usual;
 }
 
-// Of each hyperparameter in which this run differs from most of them: "lr 0.05, batch 64".
+// Returns, for each run, the hyperparameters in which it differs from most runs: "lr 0.05, batch
+// 64".
 std::vector<std::string> peculiarities(const std::vector<RunRecord>& runs) {
   std::map<std::string, std::vector<std::string>> values;
   std::vector<nlohmann::json> recipes;
@@ -68,7 +69,7 @@ std::vector<std::string> peculiarities(const std::vector<RunRecord>& runs) {
   return words;
 }
 
-// When a run began: its settings were written then. 0: that is not known.
+// Returns the time when a run began, which is when its settings were written; 0 if unknown.
 std::time_t date_of(const std::string& run) {
   for (const char* file : {"/config.json", "/measurements.json"})
     if (struct stat status{}; stat((run + file).c_str(), &status) == 0) return status.st_mtime;

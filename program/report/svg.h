@@ -23,7 +23,7 @@ struct Lane {
   std::vector<Span> spans;
   std::string note = "";
 };
-// Of time, or bars from 0 on.
+// Draws lanes over time, or bars from 0 on.
 std::string svg_lanes(const std::vector<Lane>& lanes, double end);
 
 // Points (x, y) joined by a line; one of some on the same axes.
@@ -36,7 +36,7 @@ struct Axes {
   // what they are
   std::string x;
   std::string y;
-  enum Scale { Tight, FromZero, Logarithmic } scale = Tight;  // of y
+  enum Scale { Tight, FromZero, Logarithmic } scale = Tight;  // the scale of y
   bool percent = false;                                       // y is a part of 1
 };
 // Empty where no curve has a point.

@@ -149,7 +149,7 @@ void judge_communication(const RunRecord& run, double step, Findings& found) {
   const RunSummary& s = *run.summary;
   const auto& buckets = s.ranks.front().buckets;
   if (s.ranks.size() < 2 || buckets.empty()) return;
-  // Where all ranks lack a core, they wait for each other to get one.
+  // Ranks that wait for another rank to get a core do not wait for communication.
   const double part = (least_of(s, [](const RankSummary& r) { return r.part(Part::Waiting); }) -
                        least_of(s, [](const RankSummary& r) { return r.starved; })) /
                       step;
@@ -253,7 +253,7 @@ void judge_steps(const RunRecord& run, double step, Findings& found) {
                       train_with(run, fmt::format("--ranks {}", s.cores))}});
 }
 
-// What metrics.jsonl alone tells, of runs without a summary.
+// Judges a run without a summary by metrics.jsonl alone.
 void judge_lines(const RunRecord& run, Findings& found) {
   if (run.epochs.empty() && run.steps.empty()) return;
   const double data = run.epochs.empty() ? run.steps.back().data_wait : run.epochs.back().data_wait;
@@ -297,7 +297,7 @@ void judge_data_parallel(const RunRecord& run, double step, Findings& found) {
         train_with(run, fmt::format("--parallel ddp --ranks {}", one.device_bytes.size()))}});
 }
 
-// What a run comes to that did not get to its end, and nothing else was found in.
+// The verdict for a run that did not get to its end, and has no other finding.
 Finding unfinished(const RunRecord& run) {
   const std::string next = run.saved_step > 0 ? resume_of(run) : train_with(run, "--save-every 20");
   const std::string done = fmt::format("after step {} ({} of {})", run.last_step(),

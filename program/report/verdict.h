@@ -1,5 +1,5 @@
-// What kept a run from being faster or better, in a name, a reason with numbers, and a command that
-// may help.
+// The verdict: what kept a run from being faster or better. It has a name, a reason with numbers,
+// and a command that may help.
 #pragma once
 
 #include <string>

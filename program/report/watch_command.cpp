@@ -47,7 +47,7 @@ class Screen {
   }
 };
 
-// Words in lines of at most so many columns.
+// Wraps words into lines of at most `columns` columns.
 std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   std::vector<std::string> lines(1);
   for (size_t from = 0; from < text.size();) {
@@ -125,7 +125,7 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
   return lines;
 }
 
-// What is new since so many lines, for a pipe. Returns how many there are now.
+// Prints the lines that are new since `shown`, for a pipe. Returns the numbers of lines shown now.
 std::pair<size_t, size_t> print_new(const RunRecord& run, std::pair<size_t, size_t> shown) {
   auto [steps, epochs] = shown;
   // It has been resumed.
@@ -148,7 +148,7 @@ std::pair<size_t, size_t> print_new(const RunRecord& run, std::pair<size_t, size
   return {steps, epochs};
 }
 
-// Until it has ended, or somebody has had enough.
+// Follows the run until it ends or the user interrupts.
 RunRecord follow(const std::string& path) {
   RunRecord run = read_run(path);
   std::optional<Screen> screen;

@@ -20,7 +20,7 @@ constexpr const char* kKeys[] = {"input_size", "mean", "std", "classes"};
 constexpr int64_t kMaxSide = 4096;
 constexpr size_t kMaxClasses = 100'000;
 
-// They may come from anybody's file.
+// The facts may come from a file of any origin.
 void check_facts(const DataFacts& f) {
   CHECK_AS(DataError, f.channels == 1 || f.channels == 3, "images have ", f.channels,
            " channels, expected 1 or 3");

@@ -1,6 +1,6 @@
-// What a network must know of its images, whether a data set of the catalog says it or a folder of
-// one's own. It goes along with the weights, so that nobody needs the catalog or the folder to use
-// them.
+// DataFacts: what a network must know about its images, from a data set of the catalog or a folder
+// of own pictures. The facts are stored with the weights, so using them needs neither the catalog
+// nor the folder.
 #pragma once
 
 #include <map>
@@ -26,8 +26,8 @@ struct DataFacts {
   bool operator==(const DataFacts&) const = default;
 };
 
-// Whether --data names no data set, but pictures of one's own: a folder that is there, a path, or a
-// .csv.
+// Returns true if --data names own pictures (an existing folder, a path, or a .csv) and no data
+// set.
 bool is_own_data(const std::string& data);
 // Facts from the catalog; throws Error where there are none.
 DataFacts facts_of_dataset(const std::string& name);

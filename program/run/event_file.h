@@ -1,4 +1,5 @@
-// What TensorBoard reads: a file of records, each a serialised tensorflow.Event with scalars.
+// EventFile: writes the file that TensorBoard reads. Its records are serialised tensorflow.Events
+// with scalars.
 #pragma once
 
 #include <filesystem>

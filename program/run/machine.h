@@ -1,4 +1,4 @@
-// What the machine says of itself and of this process, for a run to write down.
+// Facts about the machine and this process that a run records.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ std::string checkout();
 int64_t memory_limit();
 int64_t resident_bytes();  // that this process has taken at most, shared memory included
 
-// How often the scheduler has looked at the quota of this process's control group, and found it
-// spent. Zeros where there is none.
+// Counts how often the scheduler has checked the quota of this process's control group, and how
+// often it was spent. Zeros if there is no quota.
 struct ProcessorQuota {
   int64_t periods = 0;
   int64_t throttled = 0;

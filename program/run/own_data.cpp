@@ -25,8 +25,8 @@ namespace {
 using Pictures = std::vector<LabelledPictures::Picture>;
 constexpr int64_t kAtOnce = 64;  // pictures between two steps of the bar
 
-// What the cache was made of: the same text, the same images. The number in front counts what
-// reading has changed.
+// Returns a text that identifies the cache's contents: the same text means the same images. The
+// number in front changes when reading changes.
 std::string fingerprint(const OwnPictures& own, const OwnDataOptions& options) {
   std::string text = fmt::format("2 {} {} {}\n", options.channels, options.image_size,
                                  fmt::join(own.classes, "\n"));
@@ -145,7 +145,7 @@ Cached read_or_cached(const std::string& path, const OwnPictures& own,
   Progress progress("data", train + test);
   fresh.train = read_all(own.train, options, progress, 0, fresh.broken);
   fresh.test = read_all(own.test, options, progress, train, fresh.broken);
-  // Why a picture cannot be read may pass.
+  // The cause that a picture cannot be read may go away, so such a result is not cached.
   if (options.keep && fresh.broken.count == 0) write_cache(file, made_of, fresh);
   return fresh;
 }

@@ -8,8 +8,8 @@
 
 namespace ringgrad::program {
 
-// Returns the directory of a run's data: --data-dir where it is `given`, else what the run's
-// config.json says. That may be somebody else's file, so nothing is drawn where it says: if digits
+// Returns the directory of a run's data: --data-dir if it is `given`, else the one in the run's
+// config.json. That file may come from another user, so no data are drawn where it says: if digits
 // or shapes are missing there, returns the usual directory.
 std::string directory_of_data(const std::string& data, const std::string& given,
                               const std::string& of_run);

@@ -17,7 +17,7 @@ namespace ringgrad::program {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kTestShare = 5;  // one of so many
+constexpr size_t kTestShare = 5;  // one picture of this many is for the test
 
 OwnPictures divided(const LabelledPictures& all, const fs::path& path, const fs::path& base) {
   OwnPictures own{

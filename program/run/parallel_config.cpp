@@ -142,7 +142,7 @@ ParallelConfig complete(ParallelConfig d, const std::optional<ParallelConfig>& b
         d.shards, before->shards ? fmt::format("with {}", before->shards) : "without");
   if (d.parallel == "dp" && d.ranks == 0) d.ranks = 2;
   if (d.one_process()) return d;
-  // What the environment says of them is as good as an option: a launcher says it so.
+  // An environment variable counts like an option, because a launcher sets it.
   const bool ranks_before = before && !before->one_process();
   if (d.transport.empty())
     d.transport = ranks_before && variable("RINGGRAD_TRANSPORT").empty() ? before->transport

@@ -1,5 +1,5 @@
-// How a step's work is divided: what options such as --parallel, --ranks and --device ask for, and
-// what happens without them.
+// ParallelConfig: how the work of a step is divided over ranks or devices. It holds the options
+// --parallel, --ranks, --device and others, and fills in the defaults.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ inline constexpr double kUsualBuckets = 0;
 inline constexpr double kPlannedBuckets = -1;
 std::string bucket_words(double mb);
 double bucket_mb_from(const std::string& words);
-// What DistributedDataParallel is told for it. Collective where it measures.
+// Sets the options of DistributedDataParallel for --bucket-mb. Collective if it measures.
 void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options);
 
 // As a command line asks for it, with the values that leave a question open; settled, every one
@@ -45,11 +45,12 @@ struct ParallelConfig {
 
   // Virtual ranks, which decide the bits (virtual_ranks.h); 0: the ranks do.
   int shards = 0;
-  // "MIN:MAX": as many ranks as there are, beginning with `ranks`; "": always so many.
+  // "MIN:MAX": the number of ranks may change, beginning with `ranks`. "": it may not.
   std::string elastic = "";
   // ZeRO: the stage, and so what of the training's state the ranks divide; 0: nothing.
   int zero = 0;
-  // What backward computes again to save memory (nn/recompute.h): "blocks"; "auto:MB"; "": nothing.
+  // The blocks that backward computes again to save memory (nn/recompute.h): "blocks" for all;
+  // "auto:MB" for as many as needed; "" for none.
   std::string recompute = "";
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
@@ -67,7 +68,7 @@ struct ParallelConfigField {
                               std::optional<bool> ParallelConfig::*, std::string ParallelConfig::*>;
   enum Trait : unsigned {
     kForRanks = 1,  // one process may not be told it
-    kSame = 2,      // of all ranks, whoever has launched them
+    kSame = 2,      // must be the same on all ranks, whichever program has launched them
     kKept = 4,      // by a run that goes on, where it is not given
     kLater = 8,     // a run that lacks it in config.json is from before it, which is not reported
     kFromOne = 16,  // a number that cannot be 0, which leaves it open
@@ -94,16 +95,16 @@ ParallelConfig complete(ParallelConfig asked, const std::optional<ParallelConfig
                         bool launched);
 // Throws UsageError for what cannot be, or contradicts itself.
 void check_parallel_config(const ParallelConfig& complete);
-// How many ranks train. Without a word about it: two, where there are two cores and the batch can
-// be halved.
+// Returns the number of ranks that train. By default that is two, if there are two cores and the
+// batch can be halved.
 int ranks_for(const ParallelConfig& complete, int64_t batch);
-// Throws UsageError unless it is MIN:MAX, or "" for a job that is not elastic, and the ranks are so
-// many.
+// Throws UsageError unless it is MIN:MAX with the ranks in between, or "" for a job that is not
+// elastic.
 ElasticRange elastic_range(const ParallelConfig& parallel_config, int ranks);
 // Bytes for the tensors of a process, where blocks are recomputed only as far as that needs; 0: all
 // are, or none. Throws UsageError unless it is one of these words.
 int64_t recompute_budget(const ParallelConfig& parallel_config);
-// What it comes to on so many ranks.
+// Returns the settled configuration for so many ranks, with all defaults filled in.
 ParallelConfig settle(const ParallelConfig& complete, int ranks);
 
 // "--parallel ddp --ranks 2 … --device cpu --backend ring".
@@ -113,8 +114,8 @@ std::string describe(const ParallelConfig& settled, const ProcessGroup* group);
 
 // Throws UsageError, with the nearest values that do, unless the batch divides by the ranks.
 void check_divisible(int64_t batch, int ranks);
-// Throws UsageError unless each of so many ranks gets an image of every batch, all of them equally
-// many; with --shards, each rank a shard, and each shard an image.
+// Throws UsageError unless every batch can be divided equally. Each rank must get an image of it;
+// with --shards, each rank a shard, and each shard an image.
 void check_parts(const ParallelConfig& settled, const Recipe& recipe, int ranks);
 // Throws UsageError where --sync-bn would leave a rank or shard without an image in the last batch
 // of an epoch: it cannot take part in the layers' sums.
@@ -122,14 +123,15 @@ void check_sync_bn(const ParallelConfig& settled, int64_t images, int64_t batch)
 
 // Throws UsageError on a --backend that there is not, or that does not go with --device.
 void check_backend(const std::string& backend, const std::string& device);
-// Whether this build connects processes that compute there: those with GPUs meet by NCCL.
+// Returns true if this build can connect processes on that device. Those with GPUs use NCCL.
 bool connects_ranks_on(Device device);
-// Throws, in the command's name, unless so many ranks on --device can meet by --backend:
-// UsageError, DeviceError where there is no such device, NotImplementedError where this build does
-// not connect them.
+// Throws if so many ranks on --device cannot be connected by --backend; the error begins with the
+// command's name. Throws UsageError, DeviceError if there is no such device, NotImplementedError if
+// this build does not connect such ranks.
 void check_ranks(const char* command, int ranks, const std::string& device,
                  const std::string& backend);
-// How ranks meet: by --backend, and on the GPU that --device names, if it names one.
+// Returns the options of the group, with --backend and the GPU that --device names, if it names
+// one.
 InitOptions group_options_for(const std::string& device, const std::string& backend);
 
 // Says how a job of ranks has ended, where it failed by itself, and returns its exit code.

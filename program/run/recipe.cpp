@@ -64,7 +64,7 @@ Recipe defaults_for_own(const std::string& model, const std::string& data) {
   return recipe;
 }
 
-// What reached the accuracies in README, there with fewer epochs of CIFAR-10.
+// These values reached the accuracies in README, there with fewer epochs of CIFAR-10.
 Recipe defaults(const std::string& model, const std::string& data) {
   if (is_own_data(data)) return defaults_for_own(model, data);
   const bool gray = data == "digits" || data == "mnist";

@@ -1,5 +1,6 @@
-// How a model is trained on a data set: every hyperparameter, its defaults, and what it may be. All
-// of it can be set on the command line, and the whole recipe is printed and saved with the run.
+// Recipe: the hyperparameters with which a model is trained on a data set, their defaults, and
+// their ranges. All of them can be set on the command line. The whole recipe is printed, and saved
+// with the run.
 #pragma once
 
 #include <optional>
@@ -83,8 +84,8 @@ struct RecipeField {
   std::string name;  // in JSON
   Member member;
   std::string help;
-  Range range;    // of a number
-  Names choices;  // of a word
+  Range range;    // the range of a number
+  Names choices;  // the choices of a word
 
   static RecipeField number(std::string name, Member of, std::string help, Range range) {
     return {std::move(name), of, std::move(help), range, {}};
@@ -119,8 +120,7 @@ void check_recipe(const Recipe& recipe);
 // from nothing to the peak; what follows counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
-// What the names of --dtype, --conv and --provider stand for. Throw UsageError, in the option's
-// name.
+// Return the meaning of --dtype, --conv and --provider. Throw UsageError, which names the option.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);
 // "auto": nullopt. Throws UsageError also where no kernel of this provider runs on the device.

@@ -25,7 +25,7 @@ namespace ringgrad::program {
 namespace fs = std::filesystem;
 namespace {
 
-// Whether it was not there.
+// Makes a directory. Returns true if it did not exist.
 bool make_directory(const fs::path& path) {
   std::error_code error;
   const bool made = fs::create_directories(path, error);
@@ -119,8 +119,8 @@ RunDirectory RunDirectory::resume(const std::string& path, const RunKind& kind) 
   return run;
 }
 
-// Files that are no run's are not written over: a run that stopped before its first checkpoint has
-// left a config.json with a recipe, and what it had measured, which go.
+// Refuses to overwrite files that belong to no unfinished run. A run that stopped before its first
+// checkpoint has left a config.json with a recipe, and its measurements; these may be replaced.
 void RunDirectory::check_free() const {
   const auto refuse = [&](const char* file) {
     throw UsageError(
@@ -269,7 +269,7 @@ int64_t RunDirectory::last_epoch() const {
 
 void RunDirectory::note_failure(const std::string& why) const {
   try {
-    // Nothing is left then that anybody would ask about.
+    // Without measurements or a checkpoint the run left nothing to ask about.
     bool noted = !has_measured() && !fs::exists(checkpoint());
     for_each_line(path_ / "metrics.jsonl",
                   [&](const nlohmann::json& line) { noted = line.contains("failed"); });

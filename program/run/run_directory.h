@@ -29,16 +29,16 @@ inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
 // where it is empty. It is no run, and runs/latest stays. Throws IoError.
 std::filesystem::path make_result_directory(const std::string& path, const std::string& name);
 
-// Throws DataError where a link to a file leads out of the directory, or nowhere. The directory may
-// be somebody else's, and what is written there would be written elsewhere.
+// Throws DataError if a link to a file leads out of the directory, or nowhere. The directory may
+// come from another user, and writing through such a link would write elsewhere.
 void check_links(const std::filesystem::path& directory);
 
 class RunDirectory {
  public:
-  // Makes `path`, or runs/NNNN-name with the next free number where `path` is empty, and holds it:
-  // no other process may train there until the last copy of this object is gone. What a run left
-  // that stopped before its first checkpoint may stay there. Throws UsageError where a run, its
-  // process or a file of one of its names is there, IoError.
+  // Makes `path`, or runs/NNNN-name with the next free number if `path` is empty, and holds it. No
+  // other process may train there until the last copy of this object is gone. The directory may
+  // hold the remains of a run that stopped before its first checkpoint. Throws UsageError if it
+  // holds a run, a training process, or a file with one of a run's names. Throws IoError.
   static RunDirectory create(const std::string& path, const std::string& name);
   // Opens an existing run of a kind for reading, by its name or path; the run keeps its path
   // without links. Throws DataError if there is none.
@@ -47,7 +47,7 @@ class RunDirectory {
   // does, and UsageError where a process trains there.
   static RunDirectory resume(const std::string& path, const RunKind& kind = kTrainingRun);
 
-  // Whether a process trains there now.
+  // Returns true if a process trains there now.
   bool in_use() const;
   // Takes back what create() and write_config() have made, unless something was measured. REQUIRES:
   // no checkpoint.
@@ -67,8 +67,8 @@ class RunDirectory {
   // Throws IoError; the file is as it was then. A half-written line, of a process that was killed,
   // goes.
   void append_metrics(const nlohmann::json& line) const;
-  // Why the run has failed, as the last line, unless there is one already, or nothing was measured.
-  // Never throws.
+  // Records why the run has failed, as the last line of metrics.jsonl, unless there is one already
+  // or nothing was measured. Never throws.
   void note_failure(const std::string& why) const;
   // The last epoch that has a line in metrics.jsonl; 0: none has.
   int64_t last_epoch() const;
@@ -96,7 +96,7 @@ struct RunConfig {
   std::string data_dir;
   uint64_t seed = 1;
   std::optional<ParallelConfig> parallel_config;  // settled; none: of a run from before it was kept
-  DataFacts facts = {};       // of the images; of one's own once they have been read
+  DataFacts facts = {};  // the facts of the images; for own pictures known once they have been read
   std::string init = "";      // whose weights it began with, for who wants to begin so again
   std::string preset = "";    // "speedrun", which is no recipe
   std::string extended = "";  // "4 to 8 epochs after epoch 4", by --resume

@@ -1,4 +1,4 @@
-// Gives a command that trains its settings, its directory, and its ranks, which all do the same.
+// RunOfRanks: gives a command that trains its settings, its directory and its ranks.
 //
 //   int gan(const GanOptions& asked) {
 //     GanOptions options = asked;
@@ -42,8 +42,8 @@ struct RunOfRanks {
   nlohmann::json config;
 };
 
-// What each rank does; it returns the exit code. `run` is nullptr on ranks that write nothing;
-// `group` where a process trains alone: of one rank, and without shards.
+// The function that each rank runs; it returns the exit code. `run` is nullptr on ranks that write
+// nothing. `group` is nullptr if a process trains alone: a run of one rank, without shards.
 using TrainRank = std::function<int(const RunDirectory* run, ProcessGroup* group)>;
 
 // Opens the run's directory, and calls `train` here, or in ranks that it starts and waits for; or

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a file's metadata says about its model; a checkpoint says it in the recipe.
+// Returns the metadata that describe the model. A checkpoint has them in its recipe.
 Metadata described(const Metadata& metadata) {
   const auto progress = metadata.find("progress");
   if (progress == metadata.end()) return metadata;

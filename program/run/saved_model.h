@@ -11,12 +11,14 @@
 
 namespace ringgrad::program {
 
-// Gives a network the weights of a run directory or .safetensors file to begin with: the last layer
-// keeps its own where the file has another number of classes, which is said. Throws DataError where
-// others do not fit, or cannot be weights: not finite, negative variances.
+// Loads the initial weights of a network from a run directory or a .safetensors file. If the file
+// has another number of classes, the last layer keeps its own weights, and a message says so.
+// Throws DataError if other weights do not fit, or are impossible: not finite, or negative
+// variances.
 void load_weights(nn::Module& module, const std::string& path);
-// How images were normalised for such weights: as their file says, else as ImageNet's are for
-// torchvision's. Mean and std are empty where that is for another number of channels.
+// Returns the normalisation of images for such weights: the one that their file records, else
+// ImageNet's if they are torchvision's. Mean and std are empty if it is for another number of
+// channels.
 ImageTransform normalization_of_weights(const std::string& path, int64_t channels);
 
 // The name of the last layer, which tells the classes apart: "fc". All else is the backbone.
@@ -25,13 +27,14 @@ std::string head_of(const nn::Module& module);
 // A new network for such images. Throws UsageError on an unknown name.
 std::shared_ptr<nn::Module> make_model_for(const std::string& model, const DataFacts& facts);
 
-// SHA-256 of a module's parameters and buffers, in hexadecimal digits: of each one's name, a zero
-// byte, and its elements in row-major order as they lie in memory, one tensor after the other, as
-// state_dict() lists them.
+// Returns the SHA-256 of a module's parameters and buffers, in hexadecimal digits. The hash covers
+// one tensor after the other, in the order of state_dict(). For each it covers the name, a zero
+// byte, and the elements in row-major order as they lie in memory.
 std::string sha256_of_state(const nn::Module& module);
 
-// Weights as PyTorch and torchvision name them. The metadata say what they are for: model, data,
-// and what to_metadata() has, so that nobody else needs our catalogue. Atomic. Throws IoError.
+// Writes weights with the names of PyTorch and torchvision. The metadata say what they are for: the
+// model, the data, and the fields of to_metadata(). So a reader does not need our catalogue.
+// Atomic. Throws IoError.
 void save_model(const std::filesystem::path& path, const nn::Module& model, const Recipe& recipe,
                 const DataFacts& facts);
 
@@ -41,7 +44,7 @@ struct SavedModel {
   std::string data;
   std::string data_dir;  // where the run had its data; empty where a file does not say
   std::string file;      // the .safetensors file that was read
-  DataFacts facts;       // of the images that it is for
+  DataFacts facts;       // the facts of its images
   bool skip_broken;      // as the run did, where there is one
 };
 

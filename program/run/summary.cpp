@@ -51,7 +51,7 @@ nlohmann::json to_json(const RankSummary& rank) {
 
 namespace {
 
-// Of a time or a number of something.
+// Reads a time or a count.
 double number(const nlohmann::json& json, const char* key) {
   const double value = json.at(key).get<double>();
   CHECK_AS(DataError, std::isfinite(value) && value >= 0, key, " is ", value,

@@ -13,8 +13,8 @@
 
 namespace ringgrad::program {
 
-// What a rank's step is made of. Waiting: from the rank's last gradient to the averaged ones, what
-// backward did not hide. Rest: what happens between two steps.
+// The parts of a rank's step. Waiting is the time from the rank's last gradient to the averaged
+// ones, which backward did not hide. Rest is the time between two steps.
 enum class Part { Data, Forward, Backward, Waiting, Optimizer, Rest };
 inline constexpr std::array<const char*, 6> kParts = {"data",    "forward",   "backward",
                                                       "waiting", "optimizer", "rest"};
@@ -54,7 +54,7 @@ struct RankSummary {
   double compute() const;  // all but data and waiting
 };
 
-// How long the first rank's measured steps took.
+// The times of the first rank's measured steps.
 struct StepHistogram {
   // seconds: the ends of the bins; what took longer is in the last one
   double low = 0;
@@ -64,22 +64,21 @@ struct StepHistogram {
   double p95 = 0;
 };
 
-// What a kernel takes in a step of the first rank: the median of those steps that were looked at
-// closely.
+// The time of a kernel in a step of the first rank: the median of the profiled steps.
 struct KernelTime {
   // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss.
   std::string phase;
   std::string layer;
   std::string kernel;
-  double seconds = 0;  // of all its calls there
+  double seconds = 0;  // of all its calls in that phase
 };
 
-struct ImageResult {  // of a test image
+struct ImageResult {  // the result for a test image
   int64_t index = 0;
   int64_t label = 0;
   int64_t answer = 0;
   double loss = 0;
-  std::string file = "";  // of a picture of one's own, below their folder
+  std::string file = "";  // the file of an own picture, below its folder
 };
 
 struct RunSummary {

@@ -44,8 +44,8 @@ double seconds_since_process_start() {
          std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// What the recipe fixes cannot be asked for; of --model only what it is, and there is no report to
-// leave out.
+// Refuses options that the recipe fixes, and takes no --model but its own. --no-report is accepted
+// because there is no report.
 Recipe recipe_of(const TrainOptions& o) {
   static const std::set<std::string> taken = {"--preset", "--data",   "--data-dir",
                                               "--model",  "--epochs", "--dtype",
@@ -107,7 +107,8 @@ struct Taken {
   double sum = 0;
 };
 
-// What `runs`, `report` and `compare` go by. Its steps are not measured one by one.
+// Returns the summary that `runs`, `report` and `compare` read. Its steps are not measured one by
+// one.
 RunSummary summary_of(const ImageDataset& train_set, const Taken& taken, double train_seconds,
                       double test_seconds) {
   RunSummary summary;

@@ -21,7 +21,7 @@ class KernelTimes {
  private:
   using Key = std::array<std::string, 3>;  // phase, layer, kernel
   std::vector<Key> order_;
-  std::map<Key, std::vector<double>> seconds_;  // of each step that has it
+  std::map<Key, std::vector<double>> seconds_;  // for each step that has the kernel
 };
 
 }  // namespace ringgrad::program

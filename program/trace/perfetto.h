@@ -7,9 +7,9 @@
 
 namespace ringgrad::program {
 
-// Chrome's trace-event JSON (the "Trace Event Format" document): a process for each rank, a thread
-// for each list of its record, and arrows from each parameter's gradient to the buckets that it
-// travels in. Times in microseconds from the earliest.
+// Returns Chrome's trace-event JSON (the "Trace Event Format" document). Each rank is a process,
+// and each list of its record a thread. Arrows lead from each parameter's gradient to the buckets
+// in which it travels. Times are in microseconds from the earliest.
 nlohmann::json perfetto_trace(const std::vector<StepRecord>& records);
 
 }  // namespace ringgrad::program

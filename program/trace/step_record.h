@@ -1,5 +1,5 @@
-// What one rank did in a training step, or several, in nanoseconds of a steady clock: its own,
-// until it is moved to rank 0's.
+// StepRecord: what one rank did in one or more training steps. Times are nanoseconds of its own
+// steady clock, until they are moved to rank 0's.
 #pragma once
 
 #include <chrono>

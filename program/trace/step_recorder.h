@@ -26,7 +26,7 @@ class StepRecorder : private KernelObserver {
   StepRecorder(const StepRecorder&) = delete;
 
   void start();
-  void begins(const std::string& phase);  // of the step; the one before has ended
+  void begins(const std::string& phase);  // begins a phase of the step; the one before has ended
   void end_step();                        // the gradients are averaged
   void pause();
   StepRecord take();  // what was noted since the last call
@@ -37,14 +37,14 @@ class StepRecorder : private KernelObserver {
   void end_phase();
 
   DistributedDataParallel* ddp_;
-  std::vector<std::string> names_;  // of the parameters, as buckets number them
+  std::vector<std::string> names_;  // the parameters' names, by their numbers in buckets
   std::vector<HookHandle> module_hooks_;
   std::vector<GradHookHandle> before_hooks_;
   std::vector<HookHandle> after_hooks_;
   bool recording_ = false;
   KernelObserver* previous_ = nullptr;
   int64_t since_ = 0;          // the end of the last layer, or the beginning of the phase
-  size_t buckets_before_ = 0;  // of the step under way
+  size_t buckets_before_ = 0;  // at the beginning of the step under way
   StepRecord record_;
 };
 

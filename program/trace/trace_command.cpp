@@ -102,7 +102,7 @@ void print(const ReductionLog& log) {
          seconds.all > 0 ? 100 * seconds.hidden / seconds.all : 0.0);
 }
 
-// Of several steps: the middle, and what it varied between.
+// The median of several steps, and their least and largest time.
 struct Spread {
   double middle;
   double least;
@@ -112,7 +112,7 @@ Spread spread_of(const std::vector<double>& ms) {
   return {median(ms), quantile(ms, 0), quantile(ms, 1)};
 }
 
-// What a step takes beside the one that is shown, without the first ones, which measure and plan.
+// Prints the times of all recorded steps except the first ones, which measure and plan.
 nlohmann::json print_steps(const std::vector<ReductionLog>& logs) {
   constexpr size_t kFirst = 2;
   if (logs.size() <= kFirst + 1) return nullptr;
@@ -150,7 +150,7 @@ void write_file(AtomicFile& file, const std::string& text) {
   file.commit();
 }
 
-// What rank 0 says of it; null on others.
+// Returns rank 0's description of the step; null on other ranks.
 nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
   // One that cannot be written is an error before the steps.
   std::optional<AtomicFile> perfetto;
@@ -214,7 +214,8 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
 
 void warn_of_load() {
   double load = 0;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());  // of all ranks
+  // the cores of all ranks together
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   if (getloadavg(&load, 1) == 1 && load > 0.5 * cores)
     message("note    load {:.1f} on {}: other programs run, too, and are in these times", load,
             counted(cores, "core"));

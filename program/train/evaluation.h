@@ -1,4 +1,4 @@
-// How well a network does on a data set: exactly, each image once, over any number of ranks.
+// Evaluates a network on a data set: each image exactly once, over any number of ranks.
 #pragma once
 
 #include <string>

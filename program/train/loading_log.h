@@ -1,5 +1,5 @@
-// When the loader's threads have made batches, for a trace: two looks at the clock for each batch
-// while it is on.
+// LoadingLog: records when the loader's threads have made batches, for a trace. While it is on,
+// each batch costs two looks at the clock.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class LoadingLog {
   };
 
   void set_on(bool on) { on_ = on; }
-  // What has been made since the last call, by thread; those of one thread follow each other.
+  // Returns the batches made since the last call, by thread; those of one thread follow each other.
   std::vector<std::vector<Made>> take() {
     const std::lock_guard lock(mutex_);
     std::vector<std::vector<Made>> all;

@@ -25,7 +25,8 @@ class MixedPrecision {
   // Converts the model's parameters where the level says so. Call it before the model is wrapped.
   MixedPrecision(const Recipe& recipe, nn::Module& model, Device device);
 
-  // What the optimizer is to step; call it when the model has its first values, on every rank.
+  // Returns the parameters that the optimizer must step. Call it on every rank once the model has
+  // its first values.
   nn::NamedTensors trained_parameters();
 
   void zero_grad(optim::Optimizer& optimizer);

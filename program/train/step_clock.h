@@ -1,5 +1,5 @@
-// Where a rank's time goes, step by step: what it costs to know is a look at the clock at each
-// part's beginning.
+// StepClock: measures where a rank's time goes, step by step. Each part of a step costs one look at
+// the clock.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class StepClock {
   struct Pressure {
     double starved_seconds = 0;    // of this thread
     double processor_seconds = 0;  // of this process
-    double machine_seconds = 0;    // of all programs, and what a hypervisor has taken
+    double machine_seconds = 0;    // of all programs, with the time that a hypervisor has taken
     int64_t page_faults = 0;
   };
   static Pressure pressure();

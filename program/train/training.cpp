@@ -84,8 +84,8 @@ int64_t Training::trained_parameters() const {
   return elements;
 }
 
-// What is frozen stays as it was learnt: its batch norms, too, use the averages that came with them
-// and leave them alone.
+// Frozen layers keep what they have learnt. Their batch norms use their stored averages and do not
+// change them.
 void Training::set_modes() {
   network_->train();
   if (recipe_.freeze != "none") model_->eval();  // the last layer has no modes
@@ -152,7 +152,7 @@ void Training::run_epoch(const AfterStep& after_step) {
   clock_.pause();
 }
 
-// Of losses and images, which are those of an epoch.
+// Starts the sums of losses and images again at the beginning of an epoch.
 void Training::begin_sums() {
   if (!at_epoch_end()) return;
   fill_(loss_sum_, 0);
@@ -160,7 +160,7 @@ void Training::begin_sums() {
   digest_ = {};
 }
 
-// What the launcher and the clock are told of.
+// Tells the launcher and the clock which part of a step begins.
 void Training::enter(Part part) {
   if (part == Part::Data) set_phase(Phase::Data);
   if (part == Part::Optimizer) set_phase(Phase::Optimizer);
@@ -169,12 +169,12 @@ void Training::enter(Part part) {
 }
 
 // Note [Which steps are captured]
-// Those of full batches, on CUDA, in one process with one device: nothing in them needs the host.
-// The learning rate and the current batch's place are set in the device's memory before each; the
-// short last batch of an epoch has other shapes, and is queued operation by operation. So are the
-// steps of DataParallel, whose threads and devices change hands in the middle, and of
-// DistributedDataParallel: at the end of backward its ranks tell each other on the host how many
-// samples they had, and whether one of them is to stop.
+// Steps of full batches are captured, on CUDA, in one process with one device, because nothing in
+// them needs the host. The learning rate and the current batch's place are set in the device's
+// memory before each replay. The short last batch of an epoch has other shapes, so it is queued
+// operation by operation. So are steps of DataParallel, whose threads and devices change hands in
+// the middle. So are steps of DistributedDataParallel: at the end of backward its ranks exchange on
+// the host how many samples they had, and whether one of them must stop.
 void Training::train_step() {
   const int64_t all_images =
       std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
@@ -199,8 +199,8 @@ void Training::train_step() {
     recomputation_->fit(budget, device_);
 }
 
-// The step of a global batch of so many images, of which this rank has the current batch, if any.
-// The loss is that of all of them, on all ranks.
+// Takes the step of a global batch of so many images. This rank has the current batch of it, if
+// any. The loss is that of all images, on all ranks.
 void Training::train_shards(int64_t images) {
   virtual_->set_step(step_);
   virtual_->set_flag(program::interrupted() != 0);
@@ -255,8 +255,8 @@ void Training::count_batch() {
   digest_.add(batches_->indices());
 }
 
-// What a step does on the device, for so many images of this rank, in one batch or several. A rank
-// that has none left only takes part in the others' averaging.
+// Computes a step on the device, for so many images of this rank, in one batch or several. A rank
+// that has no images left only takes part in the others' averaging.
 void Training::compute(int64_t images) {
   precision_->zero_grad(*optimizer_);
   if (images == 0) {
@@ -277,7 +277,7 @@ void Training::compute(int64_t images) {
   precision_->step(*optimizer_, recipe_.clip_norm);
 }
 
-// Of the current batch, to that of the mean loss over all images of the step.
+// Adds the current batch's gradient to that of the mean loss over all images of the step.
 void Training::add_gradient(int64_t images) {
   enter(Part::Forward);
   const Batch batch = batches_->current();

@@ -1,5 +1,5 @@
-// The training loop: epochs of steps, on one rank or several, and a state that can be saved at any
-// step and continued bit for bit, also on another number of ranks as far as rounding allows.
+// The training loop: epochs of steps, on one rank or several. Its state can be saved at any step
+// and continued bit for bit. It can also continue on another number of ranks, up to rounding.
 #pragma once
 
 #include <filesystem>
@@ -25,12 +25,12 @@ namespace ringgrad::program {
 
 class Training {
  public:
-  // config.parallel_config is settled: by its method the step is done on one device, on replicas of
-  // the model, or by the ranks of `group`, which must outlive the training; then everything below
-  // is collective. Each rank takes its part of every global batch: recipe.batch must be a multiple
-  // of the ranks, or the division have shards, which need a group, of one rank where there is one.
-  // `workers`: threads that prepare batches. `init`: whose weights to begin with (see
-  // load_weights), random ones where it is empty.
+  // config.parallel_config must be settled. It decides whether a step runs on one device, on
+  // replicas of the model, or on the ranks of `group`, which must outlive the training. On several
+  // ranks everything below is collective, and each rank takes its part of every global batch. So
+  // recipe.batch must be a multiple of the ranks. Shards need a group, if only of one rank, and
+  // lift that rule. `workers` is the number of threads that prepare batches. `init` names the
+  // initial weights (see load_weights); they are random if it is empty.
   Training(const RunConfig& config, const ImageDataset& train_set, ProcessGroup* group, int workers,
            const std::string& init = "");
 
@@ -41,20 +41,21 @@ class Training {
   // image exactly once, on all ranks together.
   void run_epoch(const AfterStep& after_step);
 
-  // A file with everything that continuing needs, written by the first rank; see nn/checkpoint.h.
-  // Atomic. Throws IoError; and writes nothing where it throws Error, as the loss or the model is
-  // not finite, or OutOfStepError, naming tensor and rank, as the ranks' models are not the same
-  // bit for bit.
+  // The first rank writes a file with everything that continuing needs; see nn/checkpoint.h.
+  // Atomic. Throws IoError. Throws Error and writes nothing if the loss or the model is not finite.
+  // Throws OutOfStepError, which names tensor and rank, and writes nothing if the ranks' models are
+  // not the same bit for bit.
   void save(const std::filesystem::path& path);
   // Throws DataError where the file is missing or damaged, or belongs to another model or recipe;
   // nothing is changed then.
   void load(const std::filesystem::path& path);
 
-  // Of an elastic job, where every rank has all there is to know (hand_over.h): what training is
-  // after step() steps, also when a step has been broken off. Not collective. The tensors are those
-  // that training changes.
+  // For elastic jobs: returns the whole state of training after step() steps, also if a step has
+  // been broken off; every rank has it (hand_over.h). Not collective. The tensors are the ones that
+  // training changes.
   TrainingState state();
-  // What has been done so far, for ranks to compare: the step, and hashes of all that goes on.
+  // Returns lines about the state for ranks to compare: the step, and hashes of everything that
+  // continues.
   std::vector<std::string> lines_of_state();
   // The same is to be true of this training, which has the same model and recipe. Throws as load().
   void load(const TrainingState& state);
@@ -98,9 +99,10 @@ class Training {
   LoadingLog& loading() { return *loading_; }        // and its loader threads'
   double lr() const { return optimizer_->lr(); }     // of the last step
 
-  // Somebody who looks on: called on this thread whenever a part of a step begins; empty: nobody.
+  // Sets an observer, which is called on this thread whenever a part of a step begins; an empty one
+  // removes it.
   void set_on_part(std::function<void(Part)> look) { on_part_ = std::move(look); }
-  // Whether steps are taken layer by layer on this thread, so that there is something to see.
+  // Returns true if steps run layer by layer on this thread, so that an observer sees them.
   bool can_be_watched() const { return !dp_ && !virtual_ && !captured_step_; }
 
  private:
@@ -122,8 +124,8 @@ class Training {
   nn::Checkpoint checkpoint(const std::vector<double>& sums, const ShardDigest& used,
                             std::vector<int64_t> generators, nn::NamedTensors stepping);
   void load(const nn::Checkpoint& checkpoint, const std::string& called);
-  void check_loss() const;   // of this rank; waits for the device
-  void check_state() const;  // of the model
+  void check_loss() const;   // checks this rank's loss; waits for the device
+  void check_state() const;  // checks the model's state
   [[noreturn]] void diverged(const std::string& what) const;
 
   Recipe recipe_;
@@ -156,7 +158,7 @@ class Training {
   Tensor loss_sum_;
   int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;
-  ShardDigest digest_;  // of this rank's images of this epoch; of an elastic job's all ranks'
+  ShardDigest digest_;  // this rank's images of this epoch; in an elastic job those of all ranks
 };
 
 }  // namespace ringgrad::program

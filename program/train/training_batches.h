@@ -1,4 +1,4 @@
-// Where the batches of a run come from: which images are this rank's, and who brings them.
+// The batches of a run: which images a rank gets, and which source brings them.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,16 @@
 
 namespace ringgrad::program {
 
-// Of a step: each of the batches that it accumulates is cut into --shards.
+// Returns the number of shards of a step: each of the batches that it accumulates is cut into
+// --shards.
 int shards_of_step(const RunConfig& config);
 
 // Images of this rank in a full batch.
 int64_t own_batch(const RunConfig& config, const ProcessGroup* group);
 
-// The same global batches on any number of ranks, augmented as the recipe says: on CUDA from the
-// data set in the device's memory, unless that takes more than half of what is free there, else
-// from a loader's threads, of which `log` hears what they do.
+// Returns the same global batches on any number of ranks, augmented as the recipe says. On CUDA
+// they come from the data set in the device's memory, unless that takes more than half of the free
+// memory. Otherwise they come from a loader's threads, which report to `log`.
 std::unique_ptr<BatchSource> training_batches(const RunConfig& config, const ImageDataset& dataset,
                                               const ProcessGroup* group, int workers,
                                               const std::shared_ptr<LoadingLog>& log);

@@ -1,4 +1,4 @@
-// What a checkpoint holds of a training run: the tensors, and in words where it stands.
+// The contents of a checkpoint of training: the tensors, and the progress in words.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -24,8 +24,9 @@ struct TrainingProgress {
   std::vector<double> loss_sums;  // over those images, one for each rank
   ShardDigest used_images;        // the same images, of all ranks together
   SamplerState sampler;
-  std::vector<std::string> ready_order;  // of gradients; see DistributedDataParallel::ready_order()
-  std::optional<BucketCaps> caps;        // where a planner has chosen them
+  // the order of gradients; see DistributedDataParallel::ready_order()
+  std::vector<std::string> ready_order;
+  std::optional<BucketCaps> caps;  // where a planner has chosen them
   // Seed and offset of each rank's; empty in what older versions saved.
   std::vector<int64_t> generators;
   Recipe recipe;
@@ -67,8 +68,8 @@ std::string to_text(const TrainingProgress& p) {
   return json.dump();
 }
 
-// Throws DataError, in words that follow a file's name, where something lacks, where a run of this
-// recipe over so many images cannot stand there, or where the recipe is another one.
+// Throws DataError if something is missing, if a run of this recipe over so many images cannot be
+// at that point, or if the recipe is another one. The message is written to follow a file's name.
 TrainingProgress progress_from(const std::string& text, const Recipe& recipe, int64_t train_size) {
   TrainingProgress p;
   try {
@@ -192,7 +193,7 @@ std::vector<std::string> Training::lines_of_state() {
   return lines;
 }
 
-// What the optimizer and the mixed precision keep.
+// Returns the state of the optimizer and of the mixed precision.
 nn::NamedTensors Training::stepping_state() {
   nn::NamedTensors state = optimizer_->state_dict();
   for (auto& entry : precision_->state_dict()) state.push_back(std::move(entry));
