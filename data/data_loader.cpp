@@ -98,9 +98,9 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
 }
 
 void DataLoader::Iterator::advance() {
-  // First give its memory back, if nobody else kept it: the batch being made may use it.
+  // The memory is returned first, if no one else kept it, because the batch being made may use it.
   batch_ = {};
-  const int64_t k = delivered_++;  // one that cannot be made counts, too: after it comes the next
+  const int64_t k = delivered_++;  // a batch that fails counts, too; the next one follows it
   if (k < pass_->batches()) batch_ = prefetcher_->next();
   loader_->state_ = pass_->state_after(delivered_);
 }

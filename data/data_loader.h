@@ -1,4 +1,4 @@
-// DataLoader: a data set and a sampler become batches.
+// DataLoader: makes batches from a data set and a sampler.
 //
 //   DataLoader loader(
 //       load_dataset("mnist", Split::Train, data_directory("")),
@@ -6,9 +6,9 @@
 //       {.batch_size = 64, .num_workers = 2, .transform = {.mean = {0.1307f}, .std = {0.3081f}}});
 //   for (Batch& batch : loader) { … batch.data, batch.target … }
 //
-// Batches and their order depend on the sampler alone, never on the number of workers. A batch's
-// memory is its own: keeping it is safe, and letting it go returns it to the caching allocator for
-// a later batch.
+// Batches and their order depend on the sampler alone, never on the number of workers. A batch owns
+// its memory: it may be kept, and destroying it returns the memory to the caching allocator for a
+// later batch.
 #pragma once
 
 #include <functional>
@@ -29,22 +29,23 @@ struct DataLoaderOptions {
   int64_t batch_size = 1;
   int num_workers = 0;     // threads that prepare batches; 0: the iterating thread does
   int prefetch = 4;        // batches prepared ahead, at least one per worker
-  bool drop_last = false;  // leave out a last batch that is not full
+  bool drop_last = false;  // leaves out a last batch that is not full
   ImageTransform transform = {};
 };
 
-// Fills data and target of a batch of these samples. Called on several threads at once.
+// Makes data and target of a batch of these samples. Several threads call it at once.
 using MakeBatch = std::function<Batch(std::span<const int64_t> indices, int64_t epoch)>;
 
-// The batches of a data set in memory, each image transformed. Throws what check_dataset_invariants
-// and check_transform throw.
+// Makes batches of a data set in memory, each image transformed. Throws what
+// check_dataset_invariants and check_transform throw.
 MakeBatch image_batches(ImageDataset dataset, ImageTransform transform);
-// The samples of a data set, stacked. Throws what its get() and stack_samples() throw.
+// Makes batches by stacking a data set's samples. Throws what its get() and stack_samples() throw.
 MakeBatch stacked_batches(std::shared_ptr<const Dataset> dataset);
 
 class DataLoader {
  public:
-  // Any source of batches; options.transform is not used. Throws Error on options out of range.
+  // Takes any source of batches; options.transform is not used. Throws Error if an option is out of
+  // range.
   DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler,
              DataLoaderOptions options = {});
   DataLoader(ImageDataset dataset, std::shared_ptr<Sampler> sampler,
@@ -53,25 +54,25 @@ class DataLoader {
              DataLoaderOptions options = {});
 
   class Iterator;
-  // Starts the sampler's next pass. What making a batch threw is rethrown when the iteration
-  // arrives at it; the next step takes the batch behind it. Leaving the loop early ends the pass.
-  // REQUIRES: the loader outlives the iterator; both are used by one thread.
+  // Starts the sampler's next pass. If making a batch threw, the exception is rethrown when the
+  // iteration reaches it; the next step takes the batch after it. Leaving the loop early ends the
+  // pass. REQUIRES: the loader outlives the iterator; one thread uses both.
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
   int64_t size() const;  // batches in a whole epoch
 
-  // Where training goes on after the batches handed out so far, whatever was prefetched; after the
-  // last one of a pass, at the beginning of the next; after one that threw, at that one.
-  // load_state() there continues with exactly the batches that would have followed. An epoch that
-  // the sampler has been given since the pass began counts instead.
+  // Returns the position after the batches handed out so far, whatever was prefetched. After the
+  // last batch of a pass it is the beginning of the next one. After a batch that threw, it is that
+  // batch. load_state() continues with exactly the batches that would have followed. If the sampler
+  // was given an epoch since the pass began, that epoch counts instead.
   SamplerState state() const {
     return sampler_->state() == untouched_ ? state_ : sampler_->state();
   }
   void load_state(const SamplerState& state);
 
-  // How long iterating threads have waited for batches, over all passes, each one's beginning
-  // included. Without workers that is all of the making.
+  // Returns how long iterating threads have waited for batches, over all passes, including the
+  // beginning of each. Without workers this is the whole time for making batches.
   double waited_seconds() const { return waited_seconds_; }
 
  private:
@@ -79,7 +80,7 @@ class DataLoader {
   std::shared_ptr<Sampler> sampler_;
   DataLoaderOptions options_;
   SamplerState state_;
-  SamplerState untouched_;  // the sampler's, unless somebody has set it since
+  SamplerState untouched_;  // the sampler's state, unless it has been set since
   double waited_seconds_ = 0;
 };
 
@@ -102,7 +103,7 @@ class DataLoader::Iterator {
 
   DataLoader* loader_;
   std::shared_ptr<const Pass> pass_;
-  int64_t delivered_ = 0;  // or asked for in vain
+  int64_t delivered_ = 0;  // includes a batch that failed
   std::shared_ptr<Prefetcher> prefetcher_;
   Batch batch_;
 };

@@ -1,4 +1,4 @@
-// Dataset: samples by number, as PyTorch has them, for what is no ImageDataset in memory.
+// Dataset: samples by number, as in PyTorch, for data that is not an ImageDataset in memory.
 //
 //   struct Squares : Dataset {
 //     Example get(int64_t i) const override { return {scalar(double(i)), scalar(double(i * i))}; }
@@ -18,19 +18,19 @@ namespace ringgrad {
 
 struct Example {
   Tensor data;
-  Tensor target = {};  // undefined where there is none
+  Tensor target = {};  // may be undefined
 };
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  // Sample i of 0 … size() - 1, on the CPU. Called on several threads at once where the loader has
-  // workers.
+  // Returns sample i of 0 … size() - 1, on the CPU. Several threads call it at once if the loader
+  // has workers.
   virtual Example get(int64_t i) const = 0;
   virtual int64_t size() const = 0;
 };
 
-// Some samples of another data set. Throws IndexError on an index that is not there.
+// Some samples of another data set. Throws IndexError on an invalid index.
 class Subset : public Dataset {
  public:
   Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
@@ -43,7 +43,7 @@ class Subset : public Dataset {
   std::vector<int64_t> indices_;
 };
 
-// The samples of several data sets, one after the other. Throws Error where there is none.
+// The samples of several data sets, one after the other. Throws Error if there are none.
 class ConcatDataset : public Dataset {
  public:
   explicit ConcatDataset(std::vector<std::shared_ptr<const Dataset>> datasets);
@@ -52,11 +52,11 @@ class ConcatDataset : public Dataset {
 
  private:
   std::vector<std::shared_ptr<const Dataset>> datasets_;
-  std::vector<int64_t> ends_;  // behind each one's last sample
+  std::vector<int64_t> ends_;  // the number after the last sample of each
 };
 
 // Sample i is data[i] and target[i]; the target may be undefined. Throws ShapeError unless both
-// have as many rows.
+// have the same number of rows.
 class TensorDataset : public Dataset {
  public:
   explicit TensorDataset(const Tensor& data, const Tensor& target = {});
@@ -68,15 +68,14 @@ class TensorDataset : public Dataset {
   Tensor target_;
 };
 
-// Subsets of these sizes, which share no sample, and the same ones for a seed on every machine.
-// Throws Error unless the sizes add up to the data set's.
+// Returns subsets of these sizes that share no sample. A seed gives the same subsets on every
+// machine. Throws Error unless the sizes add up to the data set's.
 std::vector<std::shared_ptr<Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
                                                   const std::vector<int64_t>& sizes,
                                                   uint64_t seed = 0);
 
-// What PyTorch calls collate: tensors of one shape and dtype, side by side along a new first
-// dimension; undefined ones become one that is undefined. Throws ShapeError or DTypeError where
-// they differ.
+// Stacks tensors of one shape and dtype along a new first dimension; PyTorch calls this collate. If
+// all are undefined, so is the result. Throws ShapeError or DTypeError if they differ.
 Tensor stack_samples(const std::vector<Tensor>& samples);
 
 }  // namespace ringgrad

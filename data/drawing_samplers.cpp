@@ -10,17 +10,17 @@
 namespace ringgrad {
 namespace {
 
-// Other numbers than those of the epoch's permutation.
+// Returns other random numbers than those of the epoch's permutation.
 RandomSequence numbers_of(const SamplerState& at) {
   return RandomSequence(at.seed, Purpose::Permutation, static_cast<uint64_t>(at.epoch), 1);
 }
 
-// In [0, 1).
+// Returns a uniform number in [0, 1).
 double uniform(RandomSequence& random) {
   return static_cast<double>(random.next() >> 11) * 0x1p-53;
 }
 
-// The epoch's draws from the position on.
+// Returns the epoch's draws from the position on.
 std::vector<int64_t> from_position(std::vector<int64_t> draws, const SamplerState& at) {
   CHECK_AS(IndexError, at.position >= 0 && at.position <= static_cast<int64_t>(draws.size()),
            "sampler: position ", at.position, " is outside an epoch of ", draws.size(), " samples");
@@ -69,7 +69,7 @@ std::vector<int64_t> WeightedRandomSampler::indices(const SamplerState& at) cons
   if (replacement_) {
     const double largest = *std::max_element(weights_.begin(), weights_.end());
     std::vector<double> sums;
-    double sum = 0;  // of parts of the largest, which cannot overflow
+    double sum = 0;  // the weights are divided by the largest, so the sum cannot overflow
     for (const double weight : weights_) sums.push_back(sum += weight / largest);
     for (int64_t& draw : draws) {
       const auto place = std::upper_bound(sums.begin(), sums.end(), uniform(random) * sum);
@@ -77,7 +77,8 @@ std::vector<int64_t> WeightedRandomSampler::indices(const SamplerState& at) cons
     }
     return from_position(std::move(draws), at);
   }
-  // The first after waits that are exponentially distributed with these rates (Efraimidis 2006).
+  // Takes the first samples after exponentially distributed waits with these rates (Efraimidis
+  // 2006).
   std::vector<double> waits;
   for (const double weight : weights_)
     waits.push_back(weight > 0 ? -std::log1p(-uniform(random)) / weight : INFINITY);

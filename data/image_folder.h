@@ -1,6 +1,6 @@
-// ImageFolder: pictures in folders, one for each class, as torchvision's: FOLDER/cat/1.jpg,
-// FOLDER/cat/more/2.png, FOLDER/dog/1.ppm. In a program of one's own it wants the target
-// ringgrad::images beside ringgrad::ringgrad.
+// ImageFolder: pictures in folders, one for each class, like torchvision's: FOLDER/cat/1.jpg,
+// FOLDER/cat/more/2.png, FOLDER/dog/1.ppm. A user's program must link the target ringgrad::images
+// besides ringgrad::ringgrad.
 #pragma once
 
 #include <filesystem>
@@ -14,19 +14,19 @@
 namespace ringgrad {
 
 struct ImageFolderOptions {
-  // Pixels on each side, to which every picture is resized, whatever its shape.
+  // The number of pixels on each side to which every picture is resized, whatever its shape.
   int64_t size = 224;
   // One channel is gray.
   int64_t channels = 3;
-  // As those of an ImageTransform: y = (pixel / 255 - mean) / std.
+  // As in ImageTransform: y = (pixel / 255 - mean) / std.
   std::vector<float> mean = {};
   std::vector<float> std = {};
 };
 
-// Example: float32 [channels, size, size], and the number of its class, int64 []. Classes and
-// pictures are in the order of their names. The constructor only lists names, with the errors of
-// pictures_in_folders(). get() reads a picture, on whichever thread, and throws DataError naming
-// the file that is damaged.
+// An example is float32 [channels, size, size] and the number of its class, int64 []. Classes and
+// pictures are sorted by name. The constructor only lists names, and throws what
+// pictures_in_folders() throws. get() reads a picture on the calling thread, and throws DataError
+// that names a damaged file.
 class ImageFolder : public Dataset {
  public:
   explicit ImageFolder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});

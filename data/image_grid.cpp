@@ -11,7 +11,7 @@
 namespace ringgrad {
 namespace {
 
-// [N, C, H, W] float32 on the CPU, of which it is the only owner.
+// Returns [N, C, H, W] float32 on the CPU, as its only owner.
 Tensor on_host(const Tensor& images) {
   CHECK(images.defined(), "make_grid: the images are an undefined tensor");
   CHECK_AS(DTypeError, is_floating(images.dtype()) || images.dtype() == DType::UInt8,
@@ -87,7 +87,7 @@ void save_image(const Tensor& images, const std::filesystem::path& path,
   std::vector<uint8_t> pixels = to_vector<uint8_t>(copy_of(grid, {DType::UInt8}));
   if (grid.dtype() == DType::Float32) {
     const float* x = grid.data<float>();
-    for (uint8_t& pixel : pixels)  // NaN is black
+    for (uint8_t& pixel : pixels)  // NaN becomes black
       pixel = static_cast<uint8_t>(std::min(std::max(*x++ * 255 + 0.5F, 0.0F), 255.0F));
   }
   if (suffix != ".ppm") return write_text(path, png_file(pixels.data(), 3, height, width));

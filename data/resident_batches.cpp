@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kName = "resident_batches";
 
-// y[i] = x[index[i]]
+// y[i] = x[index[i]].
 void select(const Tensor& y, const Tensor& x, const Tensor& index) {
   const auto row = [](const Tensor& t) {
     return t.as_strided({1, t.numel(), 1}, {t.numel(), 1, 1}, t.storage_offset());

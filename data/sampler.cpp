@@ -26,7 +26,7 @@ std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t se
   std::vector<int64_t> order(static_cast<size_t>(dataset_size));
   std::iota(order.begin(), order.end(), 0);
   if (!shuffle) return order;
-  // std::shuffle is another permutation with every standard library, hence our own.
+  // std::shuffle gives another permutation with every standard library, so this is our own.
   RandomSequence random(seed, Purpose::Permutation, static_cast<uint64_t>(epoch));
   for (size_t left = order.size(); left > 1; --left)
     std::swap(order[left - 1], order[random.below(left)]);
@@ -63,7 +63,7 @@ int64_t DistributedSampler::padding(const SamplerState& at) const {
 }
 
 std::vector<int64_t> DistributedSampler::indices(const SamplerState& at) const {
-  remaining(at);  // or it throws: the position lies in the epoch
+  remaining(at);  // throws unless the position lies in the epoch
   return share_of_rank(epoch_order(dataset_size_, options_.shuffle, at.seed, at.epoch), at.position,
                        num_replicas_, rank_, options_);
 }

@@ -1,8 +1,8 @@
-// Samplers decide which samples an epoch visits, in which order, and which of them are this rank's.
+// Samplers decide which samples an epoch visits, in which order, and which of them this rank uses.
 //
 // An epoch's order is a pure function of (seed, epoch), the same on every machine and rank. So the
-// whole state of a sampler is three numbers, and training can go on from the middle of an epoch, on
-// another number of ranks too.
+// whole state of a sampler is three numbers. Training can continue from the middle of an epoch, on
+// another number of ranks, too.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace ringgrad {
 struct SamplerState {
   uint64_t seed = 0;
   int64_t epoch = 0;
-  int64_t position = 0;  // samples of this epoch's order that all ranks together have used
+  int64_t position = 0;  // samples of this epoch's order used by all ranks together
   bool operator==(const SamplerState&) const = default;
 };
 
@@ -26,29 +26,29 @@ class Sampler {
   explicit Sampler(uint64_t seed = 0) : next_{seed, 0, 0} {}
   virtual ~Sampler() = default;
 
-  // What this rank uses from `at` to the end of that epoch, in order.
+  // Returns the samples that this rank uses from `at` to the end of that epoch, in order.
   virtual std::vector<int64_t> indices(const SamplerState& at) const = 0;
-  // How many there are in a whole epoch on this rank.
+  // Returns the number of samples of a whole epoch on this rank.
   virtual int64_t size() const = 0;
-  // How many of the last ones repeat samples that some rank has already used, so that all ranks
-  // have equally many. Leaving them out makes counts and metrics exact.
+  // Returns how many of the last samples repeat ones that some rank has already used, so that all
+  // ranks have the same number. Leaving them out makes counts and metrics exact.
   virtual int64_t padding(const SamplerState&) const { return 0; }
-  // Samples of the epoch's order used, by all ranks together, per sample used here.
+  // Returns how many samples of the epoch's order all ranks use per sample of this rank.
   virtual int64_t num_replicas() const { return 1; }
-  // Samples of the epoch's order that all ranks together have used when this one has used so many.
+  // Returns how many samples of the epoch's order all ranks have used when this one has used `own`.
   virtual int64_t used_by_all(int64_t own) const { return own * num_replicas(); }
 
-  // Which epoch the next pass is. Unless this is called, each pass is the epoch after the one
-  // before, so forgetting it does not repeat the first epoch's order for ever. In the middle of
-  // that very epoch the position stays.
+  // Sets the epoch of the next pass. Without this call each pass is the epoch after the one before,
+  // so forgetting it does not repeat the first epoch's order forever. If a pass is in the middle of
+  // that epoch, the position is kept.
   void set_epoch(Int64 epoch);
 
-  // Where the next pass starts; the one after it is then the next epoch from its beginning. Called
-  // by the loader.
+  // Returns where the next pass starts. The pass after it will be the next epoch from its
+  // beginning. The loader calls it.
   SamplerState start_pass();
 
-  // To be saved by whoever iterates a sampler by hand; a DataLoader knows how far its consumer has
-  // come.
+  // The state to save if a program iterates a sampler by hand. A DataLoader has its own state(),
+  // which knows how far its consumer has come.
   const SamplerState& state() const { return next_; }
   void load_state(const SamplerState& state);
 
@@ -56,23 +56,24 @@ class Sampler {
   SamplerState next_;
 };
 
-// Unless shuffled: 0, 1, …, n-1. Shuffled: a permutation that (seed, epoch) decides, by the method
-// of Fisher and Yates.
+// Returns 0, 1, …, n-1, or if shuffled a permutation that is a function of (seed, epoch), by the
+// method of Fisher and Yates.
 std::vector<int64_t> epoch_order(int64_t dataset_size, bool shuffle, uint64_t seed, int64_t epoch);
 
 struct DistributedSamplerOptions {
   bool shuffle = true;
-  // Must be the same on all ranks.
+  // It must be the same on all ranks.
   uint64_t seed = 0;
-  // Leaves out the last samples that do not go evenly into the ranks.
+  // Leaves out the last samples that do not divide evenly among the ranks.
   bool drop_last = false;
-  // Otherwise the first samples of the order are repeated until they do; false: some ranks have one
-  // less.
+  // Without drop_last: repeats the first samples of the order until they divide evenly. False: some
+  // ranks have one sample less.
   bool pad = true;
 };
 
-// How many samples rank r of n uses when so many are left for all; and which: from `position` of
-// the epoch's order on, places r, r + n, r + 2n, …. REQUIRES: 0 <= position <= order.size().
+// samples_of_rank() returns the number of samples that rank r of n uses if `left` remain for all
+// ranks. share_of_rank() returns them: from `position` of the epoch's order on, places r, r + n, r
+// + 2n, …. REQUIRES: 0 <= position <= order.size().
 int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
                         const DistributedSamplerOptions& options);
 std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position,
@@ -80,14 +81,15 @@ std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t po
                                    const DistributedSamplerOptions& options);
 
 // PyTorch's torch.utils.data.DistributedSampler: rank r of n uses places r, r + n, r + 2n, … of the
-// epoch's order. Evaluation wants {.shuffle = false, .pad = false}: each sample exactly once.
+// epoch's order. Evaluation needs {.shuffle = false, .pad = false}, which gives each sample exactly
+// once.
 class DistributedSampler : public Sampler {
  public:
   // Throws Error unless dataset_size >= 0, num_replicas >= 1 and 0 <= rank < num_replicas.
   DistributedSampler(Int64 dataset_size, Int64 num_replicas, Int64 rank,
                      DistributedSamplerOptions options = {});
 
-  // Throws IndexError when the position lies outside the epoch.
+  // Throws IndexError if the position lies outside the epoch.
   std::vector<int64_t> indices(const SamplerState& at) const override;
   int64_t size() const override;
   int64_t padding(const SamplerState& at) const override;

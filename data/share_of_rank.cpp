@@ -2,13 +2,14 @@
 
 namespace ringgrad {
 
-// Ranks that take one step more than others would wait for them forever: so the last round is left
-// out, or filled with the first samples of the order, or (neither) the caller joins uneven ranks.
+// If some ranks took one step more, they would wait for the others forever. So the last round is
+// left out (drop_last) or filled with the first samples of the order (pad); with neither, the
+// caller joins uneven ranks.
 int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
                         const DistributedSamplerOptions& options) {
   if (options.drop_last) return left / num_replicas;
   if (options.pad) return (left + num_replicas - 1) / num_replicas;
-  // Those of 0 … left-1 that are rank mod num_replicas.
+  // Counts the numbers of 0 … left-1 that are rank mod num_replicas.
   return (left - rank + num_replicas - 1) / num_replicas;
 }
 

@@ -100,7 +100,7 @@ DatasetInfo mnist() {
       .stand_in = "digits"};
 }
 
-// Krizhevsky's archives hold all files in one folder, which people unpack here or there.
+// Krizhevsky's archives hold all files in one folder. Users unpack it in different places.
 DatasetInfo in_archive(DatasetInfo info, const std::string& folder, const std::string& name,
                        uint64_t bytes, const std::string& sha256) {
   info.folders = {folder, info.name + "/" + folder, "."};

@@ -1,5 +1,4 @@
-// What is known about each data set: its files, where they come from, their hashes, and how to
-// normalise its images.
+// The catalog of data sets: their files, sources and hashes, and how to normalise their images.
 #pragma once
 
 #include <cstdint>
@@ -14,52 +13,52 @@ namespace ringgrad {
 struct DatasetFile {
   std::string name;
   uint64_t bytes;
-  std::string sha256;  // as published; of digits and shapes, as every machine draws them
+  std::string sha256;  // as published; for digits and shapes, as every machine draws them
 };
 
 struct DatasetDownload {
-  // The same file in several places, tried in order.
+  // Several sources of the same file, tried in order.
   std::vector<std::string> urls;
-  // Its name on the disk: a .tar.gz of all files, or FILE.gz of one.
+  // The name on disk: a .tar.gz of all files, or FILE.gz of one.
   std::string name;
   uint64_t bytes;
   std::string sha256;
-  // Members of a .tar.gz; empty: a .gz.
+  // The members of a .tar.gz; empty for a .gz.
   WantedMembers members = {};
 };
 
 struct DatasetInfo {
-  // "mnist": what commands call it, and its folder in the data directory.
+  // The name that commands use, such as "mnist". It is also the folder in the data directory.
   std::string name;
-  // "MNIST".
+  // The title, such as "MNIST".
   std::string title;
-  // One line.
+  // A description in one line.
   std::string about;
   enum Format { Idx, Cifar10, Cifar100 } format;
   int64_t train_size;
   int64_t test_size;
-  // The images' channels, and pixels on each side.
+  // The number of the images' channels, and of pixels on each side.
   int64_t channels;
   int64_t image_size;
-  // Per channel, of pixel / 255 over the training images.
+  // For each channel, over pixel / 255 of the training images.
   std::vector<float> mean;
   std::vector<float> std;
   std::vector<std::string> classes;
   std::vector<DatasetFile> files;
-  // Other places below the data directory where people keep it.
+  // Other places below the data directory where users keep it.
   std::vector<std::string> folders = {};
-  // None: drawn by a program.
+  // Empty if a program draws the data set.
   std::vector<DatasetDownload> downloads = {};
-  // Writes all files; null: downloaded.
+  // Writes all files; null if they are downloaded.
   void (*draw)(const std::filesystem::path&) = nullptr;
-  // The drawn data set for its networks, to offer when it is missing.
+  // The name of a drawn data set that suits the same networks, to suggest when this one is missing.
   std::string stand_in = "";
 };
 
-// In the order in which `ringgrad data list` shows them.
+// Returns all data sets in the order in which `ringgrad data list` shows them.
 const std::vector<DatasetInfo>& datasets();
 
-// Throws Error, listing the names there are, when there is no such data set.
+// Throws Error that lists the existing names if there is no such data set.
 const DatasetInfo& dataset_info(const std::string& name);
 
 }  // namespace ringgrad

@@ -8,7 +8,7 @@ namespace ringgrad {
 namespace fs = std::filesystem;
 namespace {
 
-// "" where the program lies in none, or nobody has put data there.
+// Returns "" if the program is not in a checkout, or the checkout has no data.
 std::string files_of_checkout() {
   std::error_code none;
   for (fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path();
@@ -29,7 +29,7 @@ DataPlace data_place(const std::string& given) {
     return {named, "RINGGRAD_DATA_DIR"};
   if (const std::string files = files_of_checkout(); !files.empty())
     return {files, "this checkout's"};
-  // Others are to be ignored.
+  // The specification says to ignore other values.
   if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))
     return {data + "/ringgrad", "XDG_DATA_HOME"};
   if (const std::string home = variable("HOME"); !home.empty())

@@ -1,4 +1,4 @@
-// Where data sets lie, whatever the current directory is.
+// The directory of the data sets, which does not depend on the current directory.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@ namespace ringgrad {
 
 struct DataPlace {
   std::string directory;
-  std::string why;  // "RINGGRAD_DATA_DIR", for people
+  std::string why;  // the source, such as "RINGGRAD_DATA_DIR", for the user
 };
 
-// What is given, else RINGGRAD_DATA_DIR, else data/files of the checkout that the running program
-// lies in, if there is something in it, else $XDG_DATA_HOME/ringgrad, which is
-// ~/.local/share/ringgrad unless that variable says otherwise. A user without a home has
-// data/files, where he stands.
+// Returns the first of these: `given` if not empty; RINGGRAD_DATA_DIR if set; data/files of the
+// checkout that contains the running program, if that folder is not empty; $XDG_DATA_HOME/ringgrad,
+// which defaults to ~/.local/share/ringgrad. For a user without a home it is data/files in the
+// current directory.
 DataPlace data_place(const std::string& given = "");
 
 }  // namespace ringgrad

@@ -16,7 +16,7 @@ namespace ringgrad {
 namespace fs = std::filesystem;
 namespace {
 
-// FILE, or FILE.gz where only that exists and the format is read packed, too.
+// Returns FILE, or FILE.gz if only that exists and the format is read packed, too.
 fs::path present(const DatasetInfo& info, const fs::path& file) {
   if (info.format != DatasetInfo::Idx) return file;
   std::error_code error;
@@ -38,8 +38,8 @@ fs::path present(const DatasetInfo& info, const fs::path& file) {
       what, command_for(info, directory), static_cast<double>(bytes) / 1e6, info.stand_in));
 }
 
-// Throws if the folder is closed to this process. A folder that does not exist is created, or
-// reported, elsewhere.
+// Throws if this process may not read the folder. A missing folder is created, or reported,
+// elsewhere.
 void check_may_look(const fs::path& directory) {
   std::error_code error;
   (void)fs::status(directory / ".", error);
@@ -52,7 +52,7 @@ fs::path find_or_throw(const DatasetInfo& info, const fs::path& directory) {
   throw_missing(info, directory, (directory / info.name).string() + " has no " + info.title);
 }
 
-// `folder` is where the data set was found below `directory`.
+// `folder` is the place below `directory` where the data set was found.
 ImageDataset read_split(const DatasetInfo& info, Split split, const fs::path& folder,
                         const fs::path& directory) {
   auto find = [&](const std::string& file) {
@@ -85,8 +85,8 @@ CheckedFile check_file(const DatasetInfo& info, const DatasetFile& expected,
   ByteReader reader(found.file);
   Sha256 sha;
   std::vector<uint8_t> buffer(1 << 18);
-  // Of a .gz that unpacks to more than the file should have, the beginning is enough to know that
-  // it is another one.
+  // If a .gz unpacks to more than the file should have, its beginning already shows that it is
+  // another file.
   while (const size_t count = found.bytes <= expected.bytes ? reader.read(buffer) : 0) {
     sha.update({buffer.data(), count});
     found.bytes += count;
@@ -128,8 +128,8 @@ std::optional<fs::path> find_dataset(const DatasetInfo& info, const fs::path& di
 
 ImageDataset read_dataset(const DatasetInfo& info, Split split, const fs::path& directory) {
   check_may_look(directory);
-  // Where some files are there and others are not, another rank may be drawing them at this moment;
-  // so do we, then.
+  // If some files exist and others do not, another rank may be drawing them at this moment. Then
+  // this rank draws them as well.
   auto missing = [&](const DatasetFile& file) {
     return !fs::exists(directory / info.name / file.name);
   };

@@ -21,8 +21,8 @@ namespace ringgrad {
 #ifdef RINGGRAD_CURL
 namespace {
 
-// What arrives goes to the disk and into the hash. libcurl is C, so exceptions wait here until it
-// has returned.
+// Writes arriving bytes to disk and into the hash. libcurl is C, so exceptions are kept here until
+// it has returned.
 struct Receiver {
   AtomicFile file;
   const DownloadOptions& options;
@@ -30,7 +30,7 @@ struct Receiver {
   uint64_t received = 0;
   std::exception_ptr error;
 
-  // Whether it could be done.
+  // Runs the body. Returns false and keeps the exception if it throws.
   template <class Body>
   bool attempt(Body body) {
     try {
@@ -54,7 +54,7 @@ struct Receiver {
 size_t on_bytes(char* data, size_t, size_t size, void* receiver) {
   const bool taken =
       static_cast<Receiver*>(receiver)->take({reinterpret_cast<const uint8_t*>(data), size});
-  return taken ? size : 0;  // anything else than size ends the transfer
+  return taken ? size : 0;  // a result other than size ends the transfer
 }
 
 int on_progress(void* receiver, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -100,7 +100,7 @@ void download(const std::string& url, const std::filesystem::path& file,
     set(CURLOPT_XFERINFOFUNCTION, on_progress);
     set(CURLOPT_XFERINFODATA, &receiver);
   }
-  // A proxy in the environment is not for this machine.
+  // A proxy from the environment does not apply to this machine.
   if (options.allow_http_to_loopback) set(CURLOPT_PROXY, "");
   if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
   if (code == CURLE_OK) code = curl_easy_perform(curl.get());
@@ -133,7 +133,7 @@ void download(const std::string& url, const std::filesystem::path&, const Downlo
 
 namespace {
 
-// Headers are one block, contents are padded to whole ones (POSIX.1-1988, ustar).
+// A header is one block, and contents are padded to whole blocks (POSIX.1-1988, ustar).
 constexpr size_t kBlock = 512;
 
 struct Header {
@@ -158,7 +158,7 @@ uint64_t octal(const ByteReader& reader, std::span<const uint8_t> field, const c
 }
 
 Header parse(const ByteReader& reader, std::span<const uint8_t, kBlock> block) {
-  uint64_t sum = 0;  // of all bytes, those of the checksum itself counted as spaces
+  uint64_t sum = 0;  // the sum of all bytes; the checksum's own count as spaces
   for (size_t i = 0; i < kBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : block[i];
   CHECK_AS(DataError, octal(reader, block.subspan(148, 8), "checksum") == sum,
            "tar: ", reader.at(reader.position() - kBlock), ": the header's checksum is wrong");
@@ -177,7 +177,7 @@ void extract_tar(const std::filesystem::path& archive, const std::filesystem::pa
   std::vector<uint8_t> buffer(512 * kBlock);
   std::array<uint8_t, kBlock> block;
   while (found.size() < wanted.size() && reader.read(block) == kBlock) {
-    // The end of the archive.
+    // A block of zeros ends the archive.
     if (std::all_of(block.begin(), block.end(), [](uint8_t b) { return b == 0; })) break;
     const Header header = parse(reader, block);
     const auto member = wanted.find(header.name);

@@ -10,39 +10,40 @@
 namespace ringgrad {
 
 struct DownloadOptions {
-  uint64_t bytes = 0;  // exactly so many: more end the download at once, less are an error
+  uint64_t bytes = 0;  // exactly this many: more end the download at once, fewer are an error
   std::string sha256 = {};
-  // Called when bytes have come, and about every second where none do; may throw to stop the
+  // Called when bytes have arrived, and otherwise about every second. May throw to stop the
   // download.
   std::function<void(uint64_t received)> progress = {};
 
-  // For tests against a server on this machine; no command sets them.
-  // For the first address only: a redirect to http is always refused.
+  // For tests against a server on this machine; no command sets these two. It applies to the first
+  // address only: a redirect to http is always refused.
   bool allow_http_to_loopback = false;
-  // Used instead of the system's certificate authorities.
+  // Replaces the system's certificate authorities.
   std::string ca_file = {};
-  // Gives up below 1000 bytes per second for so long.
+  // Gives up after this many seconds below 1000 bytes per second.
   int stall_seconds = 30;
 };
 
-// False where the program was built without libcurl; then download() throws NotImplementedError.
+// Returns false if the program was built without libcurl. Then download() throws
+// NotImplementedError.
 bool can_download();
 
-// https only, at most five redirects, each to https. `file` appears once size and hash have been
-// found right; whatever happens before, an older file stays as it was and no part is left behind.
-// Throws NetworkError, IoError (disk), DataError (wrong size or hash).
+// Downloads by https only, with at most five redirects, each to https. `file` appears once size and
+// hash have been verified. If anything fails before, an older file is unchanged and no part is left
+// behind. Throws NetworkError, IoError (disk), DataError (wrong size or hash).
 void download(const std::string& url, const std::filesystem::path& file,
               const DownloadOptions& options);
 
 // Unpacks chosen files from a .tar or .tar.gz.
 
-// Which members are wanted, and their exact sizes. The caller's list decides all names and sizes on
-// the disk, so an archive can neither write elsewhere nor fill the disk.
-// Names and bytes: "cifar-10-batches-bin/test_batch.bin" -> 30730000.
+// The wanted members and their exact sizes: "cifar-10-batches-bin/test_batch.bin" -> 30730000. The
+// caller's list decides all names and sizes on disk, so an archive can neither write elsewhere nor
+// fill the disk.
 using WantedMembers = std::map<std::string, uint64_t>;
 
-// Writes each wanted member to folder / its file name; they appear at the end, once all are there
-// whole. Throws IoError, and DataError when the archive is damaged, lacks a wanted member or holds
+// Writes each wanted member to folder / its file name. They appear at the end, when all are
+// complete. Throws IoError, and DataError if the archive is damaged, lacks a wanted member or holds
 // it with another size.
 void extract_tar(const std::filesystem::path& archive, const std::filesystem::path& folder,
                  const WantedMembers& wanted);

@@ -35,7 +35,7 @@ void download_any(const DatasetDownload& what, const fs::path& file, const GetPr
   options.sha256 = what.sha256;
   if (progress)
     options.progress = [&](uint64_t received) { progress(what.name, received, what.bytes); };
-  std::string before;  // why the servers before this one did not do
+  std::string before;  // the reasons why earlier servers failed
   for (size_t i = 0;; ++i) {
     const bool last = i + 1 == what.urls.size();
     try {

@@ -36,7 +36,8 @@ size_t ByteReader::read(std::span<uint8_t> out) {
 
 size_t ByteReader::read_file(std::span<uint8_t> out) {
   out = out.first(std::min<uint64_t>(out.size(), file_.size() - file_position_));
-  // By all threads: to give a process memory takes the system longer than to copy the bytes.
+  // All threads copy, because the system takes longer to give a process memory than to copy the
+  // bytes.
   parallel_for(current_stream({}), static_cast<int64_t>(out.size()), 1 << 21,
                [&](int64_t begin, int64_t end) {
                  file_.read_at(file_position_ + static_cast<uint64_t>(begin),

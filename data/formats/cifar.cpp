@@ -9,8 +9,8 @@
 
 namespace ringgrad {
 
-// Neither files nor records have a header that says what they are: only lengths and the range of
-// labels can be checked, and so both are, before anything is believed.
+// Neither files nor records have an identifying header. Only lengths and the range of labels can be
+// checked, so both are checked before the data is used.
 const CifarFormat kCifar10{1,
                            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                             "data_batch_4.bin", "data_batch_5.bin"},
@@ -31,7 +31,7 @@ ImageDataset read_cifar(const CifarFormat& format, const std::string& name,
     CHECK_AS(DataError, bytes > 0 && bytes % record == 0,
              "cifar: ", readers.back()->at(whole * record), ": found ", bytes % record,
              " bytes, expected whole records of ", record, bytes ? "" : ", at least one");
-    // A file cut off between two records shows only beside the others.
+    // A file cut off between two records is noticed only by comparison with the others.
     CHECK_AS(DataError, whole * record == readers.front()->file_size(),
              "cifar: ", readers.back()->at(bytes), ": holds ", whole, " images, expected ",
              readers.front()->file_size() / record, " as in ", files.front());
@@ -42,7 +42,7 @@ ImageDataset read_cifar(const CifarFormat& format, const std::string& name,
                        empty({count}, {.dtype = DType::Int64}), classes};
   uint8_t* pixels = dataset.images.data<uint8_t>();
   int64_t* label = dataset.labels.data<int64_t>();
-  std::vector<uint8_t> records(64 * record);  // a few at a time, through the cache
+  std::vector<uint8_t> records(64 * record);  // several records at a time, which fit the cache
   for (auto& reader : readers) {
     for (uint64_t at = 0; at < reader->file_size();) {
       const std::span chunk(records.data(),

@@ -12,7 +12,7 @@ namespace {
 
 class GzipUnpacker : public Unpacker {
  public:
-  // The reader has this object.
+  // The reader owns this object.
   explicit GzipUnpacker(ByteReader& reader) : reader_(reader) {
     ASSERT(inflateInit2(&stream_, 15 + 16) == Z_OK);  // 32 KiB window, gzip framing
   }
@@ -24,7 +24,7 @@ class GzipUnpacker : public Unpacker {
     const uInt wanted = stream_.avail_out;
     while (stream_.avail_out == wanted) {
       if (stream_.avail_in == 0 && !refill()) return 0;
-      if (member_ended_) {  // a file may have several, one after the other
+      if (member_ended_) {  // a file may have several members
         inflateReset(&stream_);
         member_ended_ = false;
       }

@@ -15,7 +15,7 @@ uint32_t big_endian(const uint8_t* bytes) {
   return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
-// Reads the header and checks its claim against what the file can hold, before anything is
+// Reads the header and checks its sizes against what the file can hold, before anything is
 // allocated for it.
 Shape read_header(ByteReader& reader) {
   uint8_t magic[4];

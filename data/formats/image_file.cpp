@@ -28,8 +28,8 @@
 namespace ringgrad {
 namespace {
 
-// A few bytes can stand for many pixels, once or in many scans that refine them. Of any file so
-// many are read, of a large one so many for each byte.
+// A few bytes can claim many pixels, once or in many scans that refine them. This many pixels are
+// read of any file, and of a larger one only in proportion to its bytes.
 constexpr int64_t kMaxSide = 16384;
 constexpr int64_t kFreePixels = int64_t{1} << 25;
 constexpr int64_t kPixelsPerByte = 1024;
@@ -46,7 +46,7 @@ int64_t most_scans(const std::string& path, int64_t width, int64_t height, int64
   return std::min(scans, kMaxScans);
 }
 
-// Interleaved bytes [H, W, C] to planes [C, H, W].
+// Converts interleaved bytes [H, W, C] to planes [C, H, W].
 Tensor planes(const std::vector<uint8_t>& pixels, int64_t channels, int64_t height, int64_t width) {
   Tensor image = empty({channels, height, width}, {.dtype = DType::UInt8});
   uint8_t* out = image.data<uint8_t>();
@@ -56,7 +56,7 @@ Tensor planes(const std::vector<uint8_t>& pixels, int64_t channels, int64_t heig
   return image;
 }
 
-// A header number of a PGM or PPM file; comments run from # to the end of the line.
+// Reads a number of a PGM or PPM header. Comments run from # to the end of the line.
 int64_t read_number(std::istream& in, const std::string& path, const char* what) {
   while (is_space(static_cast<char>(in.peek())) || in.peek() == '#')
     if (in.get() == '#')
@@ -94,9 +94,9 @@ Tensor read_pnm(std::istream& in, const std::string& path, bool colour) {
 }
 
 #ifdef RINGGRAD_PNG
-// Pixels come with their alpha and are laid before white here: libpng would mix them as linear
-// light, and nobody else does. A file of 16 bits that does not say what its numbers mean has the
-// same as one of 8 bits, divided by 257.
+// Pixels come with their alpha and are composed with white here, because libpng would mix them as
+// linear light, unlike all other programs. A 16-bit file without a colour profile has the same
+// values as an 8-bit file, divided by 257.
 Tensor read_png(const std::string& path, int64_t bytes) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
@@ -112,7 +112,7 @@ Tensor read_png(const std::string& path, int64_t bytes) {
   std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
   const bool read = png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr);
   CHECK_AS(DataError, read, "image: ", path, ": ", png.message);
-  uint8_t* out = pixels.data();  // behind what is read
+  uint8_t* out = pixels.data();  // writes after the bytes are read
   for (const uint8_t* in = pixels.data(); in < pixels.data() + pixels.size(); in += channels + 1)
     for (int64_t c = 0; c < channels; ++c)
       *out++ =
@@ -122,7 +122,7 @@ Tensor read_png(const std::string& path, int64_t bytes) {
 #endif
 
 #ifdef RINGGRAD_JPEG
-// libjpeg reports an error by a call that must not return.
+// libjpeg reports an error by calling a function that must not return.
 struct JpegErrors {
   jpeg_error_mgr manager;
   std::jmp_buf back;
@@ -138,7 +138,7 @@ void keep_text(j_common_ptr jpeg) {
   std::longjmp(reinterpret_cast<JpegErrors*>(jpeg->err)->back, 1);
 }
 
-// A number of an EXIF block, in the order of bytes that it says; 0 behind its end.
+// Reads numbers of an EXIF block in the byte order that it declares. Beyond its end they are 0.
 struct ExifBlock {
   const uint8_t* bytes;
   size_t size;
@@ -152,7 +152,7 @@ struct ExifBlock {
   }
 };
 
-// How a camera was held: 1 to 8, as TIFF's tag 274 counts; 1 where the block does not say.
+// Returns how the camera was held: 1 to 8, as in TIFF's tag 274, or 1 if the block does not say.
 int orientation_of(ExifBlock tiff) {
   constexpr uint32_t kOrientation = 274;
   tiff.little = tiff.size > 0 && tiff.bytes[0] == 'I';
@@ -166,7 +166,8 @@ int orientation_of(ExifBlock tiff) {
   return 1;
 }
 
-// The picture upright, [C, H, W]: from 5 on rows were columns, and by 2, 3, 4 the ends change.
+// Returns the picture upright, [C, H, W]. Orientations from 5 on exchange rows and columns; 2, 3
+// and 4 mirror or turn it.
 Tensor upright(const Tensor& image, int orientation) {
   if (orientation == 1) return image;
   const bool turned = orientation >= 5;
@@ -190,7 +191,7 @@ Tensor upright(const Tensor& image, int orientation) {
   return out;
 }
 
-// libjpeg calls it while it reads scan after scan.
+// libjpeg calls this while it reads one scan after the other.
 void count_scans(j_common_ptr jpeg) {
   auto* errors = reinterpret_cast<JpegErrors*>(jpeg->err);
   if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= errors->most_scans) return;
@@ -206,18 +207,18 @@ struct JpegSize {
   int orientation = 1;
 };
 
-// From CMYK in place, which Adobe's programs write as what is left of white.
+// Converts CMYK to RGB in place. Adobe's programs write CMYK inverted.
 void to_rgb(uint8_t* pixels, int64_t count, bool inverted) {
   const auto light = [&](uint8_t ink) { return inverted ? ink : 255 - ink; };
-  uint8_t* out = pixels;  // behind what is read
+  uint8_t* out = pixels;  // writes after the bytes are read
   for (const uint8_t* in = pixels; in < pixels + 4 * count; in += 4)
     for (int c = 0; c < 3; ++c)
       *out++ = static_cast<uint8_t>((light(in[c]) * light(in[3]) + 127) / 255);
 }
 
-// The size; and the pixels, interleaved, where `out` is not null. False, and errors.text, where
-// something is wrong: a mere warning, too, for it says that pixels were made up. No object in here
-// has a destructor, which longjmp() would leave out.
+// Reads the size, and also the interleaved pixels if `out` is not null. Returns false and sets
+// errors.text on any problem. This includes warnings, because they mean that pixels were made up.
+// No object in this function has a destructor, because longjmp() would skip it.
 bool decode_jpeg(const std::vector<uint8_t>& bytes, JpegSize& size, uint8_t* out,
                  JpegErrors& errors) {
   jpeg_decompress_struct jpeg;
@@ -272,8 +273,8 @@ Tensor read_jpeg(std::istream& in, const std::string& path) {
 }
 #endif
 
-// A format that people have pictures in and that is not read, by the bytes at its beginning; "" :
-// none that is known.
+// Returns the name of a picture format that is common but not supported, recognised by its first
+// bytes, or "".
 std::string unread_format(const std::string& start) {
   struct Format {
     const char* name;
@@ -290,8 +291,8 @@ std::string unread_format(const std::string& start) {
   return "";
 }
 
-// What a destination pixel takes of the source's pixels along one side, from `first` on: a triangle
-// around its centre.
+// The weights of the source pixels, from `first` on, for one destination pixel along one side: a
+// triangle around its centre.
 struct Taps {
   int64_t first;
   std::vector<double> weights;
@@ -313,7 +314,7 @@ std::vector<Taps> triangles(int64_t from, int64_t to) {
   return all;
 }
 
-// One channel of the image in the channels that are wanted, [height · width].
+// Returns one channel of the image after conversion to `channels` channels, as [height · width].
 std::vector<float> plane_of(const Tensor& image, int64_t channels, int64_t c) {
   const int64_t from = image.size(0);
   const int64_t pixels = image.size(1) * image.size(2);
@@ -357,7 +358,7 @@ Tensor decoded(const std::string& path) {
                   reads_jpeg() ? "" : " (which this build does not read: libjpeg-dev)"));
 }
 
-// What `make` returns of this picture; where memory is short, the error names the file.
+// Returns make(picture). If memory is short, the error names the file.
 Tensor made_of(const std::string& path, const auto& make) {
   const auto too_large = [&] {
     return OutOfMemoryError(
@@ -396,7 +397,7 @@ bool reads_jpeg() {
 #endif
 }
 
-// The triangle of two dimensions is the product of one along the rows and one along the columns.
+// The two-dimensional triangle is the product of one along the rows and one along the columns.
 Tensor fit_image(const Tensor& image, int64_t channels, int64_t size) {
   const int64_t height = image.size(1);
   const int64_t width = image.size(2);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kRead[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm"};
-// Formats that this program cannot read, although people use them for pictures.
+// Common picture formats that this program cannot read.
 constexpr std::string_view kUnread[] = {".gif",  ".webp", ".bmp", ".tif", ".tiff", ".heic", ".heif",
                                         ".avif", ".jxl",  ".jp2", ".pbm", ".svg",  ".ico"};
 
@@ -48,8 +48,8 @@ void leave_out(LeftOut& all, const std::string& kind, const fs::path& path, int6
   known->first = std::min(known->first, path);
 }
 
-// What a field says, without the blanks around it: in double quotes it may hold commas, and a quote
-// as two of them (RFC 4180). Nothing where a quote stands alone.
+// Returns the content of a field without the blanks around it. In double quotes it may contain
+// commas, and a quote as two quotes (RFC 4180). Returns nothing if a quote stands alone.
 std::optional<std::string> field(std::string_view text) {
   constexpr const char* kBlank = " \t\v\f";
   text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
@@ -64,7 +64,7 @@ std::optional<std::string> field(std::string_view text) {
   return quoted ? std::nullopt : std::optional(value);
 }
 
-// The last one that is not between quotes.
+// Returns the position of the last comma that is not between quotes.
 size_t last_comma(std::string_view line) {
   size_t last = std::string_view::npos;
   bool quoted = false;
@@ -89,7 +89,8 @@ std::vector<std::string> lines_of(const fs::path& file) {
       lines.emplace_back();
     else if (c != '\n')
       lines.back() += c;
-  if (lines[0].starts_with("\xef\xbb\xbf")) lines[0].erase(0, 3);  // as spreadsheets mark UTF-8
+  if (lines[0].starts_with("\xef\xbb\xbf"))
+    lines[0].erase(0, 3);  // the mark with which spreadsheets begin UTF-8
   return lines;
 }
 
@@ -97,7 +98,7 @@ std::vector<std::string> lines_of(const fs::path& file) {
 
 std::vector<fs::path> pictures_below(const fs::path& folder, LeftOut& left_out) try {
   std::vector<fs::path> pictures;
-  std::error_code none;  // a link that leads nowhere is neither
+  std::error_code none;  // a broken link is neither
   for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
     const fs::path& path = entry->path();
     const std::string extension = extension_of(path);

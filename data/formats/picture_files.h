@@ -1,5 +1,4 @@
-// Which pictures there are, and of which class: in a folder for each class, or in the lines of a
-// .csv file.
+// Finds pictures and their classes: in one folder for each class, or in the lines of a .csv file.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +11,17 @@ namespace ringgrad {
 struct LabelledPictures {
   struct Picture {
     std::filesystem::path file;
-    int64_t label;  // its class
+    int64_t label;  // the number of its class
   };
   struct LeftOut {
-    // ".gif", "hidden", "link to a folder", "no regular file", "beside the classes".
+    // The kind: ".gif", "hidden", "link to a folder", "no regular file", "beside the classes".
     std::string kind;
     int64_t count;
     std::filesystem::path first;
   };
-  std::vector<std::string> classes;  // in the order of their names
+  std::vector<std::string> classes;  // sorted by name
   std::vector<Picture> pictures;
-  std::vector<LeftOut> left_out;  // what lies there and is no picture, by kind
+  std::vector<LeftOut> left_out;  // entries that are not pictures, by kind
 };
 
 // Returns the folders in `folder` that can be classes, in the order of their names. Excluded are
@@ -49,11 +48,11 @@ std::vector<std::filesystem::path> pictures_below(const std::filesystem::path& f
 // if nothing was left out.
 std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out);
 
-// Lines of PATH,LABEL in their order: the label is what follows the last comma, a path begins where
-// the file lies, and either may stand in double quotes, with commas in it, and "" for a quote. A
-// first line that names no picture is a heading. Throws DataError where the file cannot be read,
-// and, naming the line, where a path or a label lacks or a quote stands alone. Whether the pictures
-// are there is not looked at.
+// Reads lines of PATH,LABEL in their order. The label follows the last comma, and a relative path
+// begins at the file's folder. Either may be in double quotes, may then contain commas, and writes
+// a quote as "". If the first line names no picture, it is a heading. Throws DataError if the file
+// cannot be read. Throws DataError that names the line if a path or a label is missing or a quote
+// stands alone. Does not check that the pictures exist.
 LabelledPictures pictures_in_csv(const std::filesystem::path& file);
 
 }  // namespace ringgrad

@@ -9,7 +9,7 @@ void append_number(std::string& out, uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xFF);
 }
 
-// Length, type, content, and the CRC of the last two.
+// Appends length, type, content, and the CRC of type and content.
 void append_chunk(std::string& png, const std::string& type_and_content) {
   append_number(png, static_cast<uint32_t>(type_and_content.size() - 4));
   png += type_and_content;
@@ -43,7 +43,7 @@ std::string png_file(const uint8_t* pixels, int64_t channels, int64_t height, in
   std::string header = "IHDR";
   append_number(header, static_cast<uint32_t>(columns));
   append_number(header, static_cast<uint32_t>(rows));
-  // Depth, colour, the only methods.
+  // Bit depth, colour type, and the only defined methods.
   header += {'\x08', static_cast<char>(channels == 3 ? 2 : 0), '\0', '\0', '\0'};
   append_chunk(png, header);
   append_chunk(png, "IDAT" + deflated(lines));

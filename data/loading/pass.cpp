@@ -1,5 +1,5 @@
-// A pass knows where training stands after any of its batches without having made them: positions
-// count samples of all ranks, so a run can go on from there on another number of ranks.
+// A pass knows the position of training after each of its batches, without making them. Positions
+// count the samples of all ranks, so a run can continue on another number of ranks.
 #include "ringgrad/data/loading/pass.h"
 
 #include <algorithm>

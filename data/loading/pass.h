@@ -1,5 +1,5 @@
-// One pass over the samples that a sampler visits, cut into batches, and where training stands
-// after each of them.
+// One pass over the samples that a sampler visits, cut into batches, with the position of training
+// after each batch.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace ringgrad {
 
-// How many batches there are; the last one may be short, or left out then.
+// Returns the number of batches. The last one may be short; drop_last leaves it out then.
 int64_t batches_of(int64_t samples, int64_t batch_size, bool drop_last = false);
 
 class Pass {
@@ -19,13 +19,13 @@ class Pass {
 
   int64_t epoch() const { return start_.epoch; }
   int64_t batches() const { return batches_; }
-  const std::vector<int64_t>& indices() const { return indices_; }  // of all samples in order
-  // The samples of batch k; none behind the last one.
+  const std::vector<int64_t>& indices() const { return indices_; }  // all samples in order
+  // Returns the samples of batch k, or none after the last batch.
   std::span<const int64_t> batch(int64_t k) const;
-  // How many of them, at the end, only repeat others (Sampler::padding).
+  // Returns how many of them, at the end, only repeat others (Sampler::padding).
   int64_t padding(int64_t k) const;
-  // Where training goes on when so many batches have been used; after the last one, at the
-  // beginning of the next epoch.
+  // Returns the position from which training continues after `batches` batches. After the last one
+  // it is the beginning of the next epoch.
   SamplerState state_after(int64_t batches) const;
 
  private:
@@ -34,7 +34,7 @@ class Pass {
   int64_t batch_size_;
   int64_t batches_;
   int64_t first_padding_;
-  int64_t used_by_all_;  // samples, for a batch of this rank
+  int64_t used_by_all_;  // samples of all ranks per batch of this rank
 };
 
 }  // namespace ringgrad

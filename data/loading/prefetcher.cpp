@@ -15,7 +15,7 @@ Prefetcher::Prefetcher(int64_t count, int workers, int ahead, std::function<Batc
 }
 
 Prefetcher::~Prefetcher() {
-  // All of them, before the first is waited for.
+  // All workers are told to stop before the first is waited for.
   for (auto& worker : workers_) worker.request_stop();
 }
 

@@ -1,4 +1,4 @@
-// Makes the batches of a pass on worker threads, a bounded number ahead, and hands them out in
+// Makes the batches of a pass on worker threads, a bounded number in advance, and delivers them in
 // order.
 #pragma once
 
@@ -17,11 +17,11 @@ namespace ringgrad {
 
 class Prefetcher {
  public:
-  // Batch k of `count` is make(k), called on one of `workers` threads (0: in next(), on the
-  // caller's), for several k at once. At most `ahead` batches that next() has not returned yet are
-  // made or being made. REQUIRES: ahead >= 1.
+  // Batch k of `count` is make(k). It is called on one of `workers` threads, for several k at once;
+  // with 0 workers next() calls it on the caller's thread. At most `ahead` batches that next() has
+  // not returned yet are made or being made. REQUIRES: ahead >= 1.
   Prefetcher(int64_t count, int workers, int ahead, std::function<Batch(int64_t k)> make);
-  // May be destroyed at any time: batches being made are finished and thrown away, the others are
+  // May be destroyed at any time. Batches being made are finished and discarded; the others are
   // never begun.
   ~Prefetcher();
 
@@ -30,7 +30,7 @@ class Prefetcher {
   Batch next();
 
  private:
-  struct Slot {  // of batch k, in slots_[k % slots_.size()]
+  struct Slot {  // slots_[k % slots_.size()] holds batch k
     bool ready = false;
     Batch batch;
     std::exception_ptr error;
@@ -40,7 +40,7 @@ class Prefetcher {
   const int64_t count_;
   const std::function<Batch(int64_t)> make_;
 
-  // Guards what follows, except slots that are neither ready nor to be taken: their maker's.
+  // Guards the members below, except slots being made, which belong to the worker.
   std::mutex mutex_;
   std::condition_variable_any may_make_;
   std::condition_variable may_take_;
@@ -49,7 +49,8 @@ class Prefetcher {
   int64_t next_to_take_ = 0;
 
   const int forks_ = forks;
-  std::vector<std::jthread> workers_;  // last, so joined first, while what they use is alive
+  std::vector<std::jthread>
+      workers_;  // declared last, so joined before the members that they use are destroyed
 };
 
 }  // namespace ringgrad

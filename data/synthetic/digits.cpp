@@ -14,7 +14,7 @@ namespace {
 using Stroke = std::vector<Point>;
 using Skeleton = std::vector<Stroke>;
 
-// The ways people write each digit, in a box 100 wide and 140 high. A sharp corner ends a stroke.
+// Several ways of writing each digit, in a box 100 wide and 140 high. A sharp corner ends a stroke.
 const std::array<std::vector<Skeleton>, 10>& skeletons() {
   static const std::array<std::vector<Skeleton>, 10> all = {{
       {{{{50, 0}, {84, 18}, {95, 70}, {84, 122}, {50, 140}, {16, 122}, {5, 70}, {16, 18}, {50, 0}}},
@@ -109,7 +109,7 @@ const std::array<std::vector<Skeleton>, 10>& skeletons() {
   return all;
 }
 
-// The smooth deformation of one picture: a wave that displaces x along y and one that displaces y
+// The smooth deformation of one picture: one wave displaces x along y, and another displaces y
 // along x.
 struct Warp {
   int32_t amplitude_x;
@@ -183,11 +183,11 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
 }
 
 void make_digits(const std::filesystem::path& folder) {
-  uint64_t number = 0;  // every picture of both splits has its own
+  uint64_t number = 0;  // every picture of both splits has its own number
   for (const auto& [prefix, count] : {std::pair{"train", 12000}, std::pair{"t10k", 2000}}) {
     std::vector<uint8_t> labels;
     std::vector<uint8_t> pixels(static_cast<size_t>(count) * kDigitSide * kDigitSide);
-    // Equally many of each digit, in an order that no stride of a sampler falls in step with.
+    // Each digit occurs equally often, in an order that no stride of a sampler matches.
     for (int64_t place : epoch_order(count, true, 0, count))
       labels.push_back(static_cast<uint8_t>(place % 10));
     uint8_t* next = pixels.data();
@@ -205,8 +205,8 @@ void make_digits(const std::filesystem::path& folder) {
 std::vector<Point> spline(std::span<const Point> control, int pieces) {
   const int last = static_cast<int>(control.size()) - 1;
   const bool closed = control[0] == control[last];
-  // A phantom point before the first and after the last: the curve's other end where it is closed,
-  // else a mirror image.
+  // A phantom point comes before the first and after the last: the curve's other end if it is
+  // closed, else a mirror image.
   auto at = [&](int i) -> Point {
     if (i >= 0 && i <= last) return control[i];
     if (closed) return control[i < 0 ? last - 1 : 1];
@@ -244,8 +244,8 @@ void StrokeCanvas::add(std::span<const Point> polyline) {
 }
 
 void StrokeCanvas::add(Point a, Point b) {
-  // Pixel p has its centre at p * kPixel; only those within reach of the segment's bounding box can
-  // be near it.
+  // The centre of pixel p is at p * kPixel. Only pixels within reach of the segment's bounding box
+  // can be near it.
   auto first = [&](int32_t low) { return std::max(0, (low - reach_ + kPixel - 1) >> 8); };
   auto last = [&](int32_t high) { return std::min(side_ - 1, (high + reach_) >> 8); };
   const int32_t dx = b.x - a.x;

@@ -1,11 +1,11 @@
-// `digits`: handwritten-looking digits drawn by a program, so that there is always something to
+// `digits`: handwritten-looking digits drawn by a program, so that there is always a data set to
 // train on.
 //
-// A digit is a skeleton of pen strokes; every picture bends, rotates, shears, scales and shifts it
-// anew, draws it with another pen and adds noise. It looks like MNIST, comes in MNIST's files and
-// tells good training from broken training: a linear classifier reaches about 75 %, the small
-// CNN 99.4 % after four epochs. All arithmetic is on integers, so the files are the same bytes
-// everywhere (their SHA-256 are in data/datasets/catalog.cpp).
+// A digit is a skeleton of pen strokes. Every picture bends, rotates, shears, scales and shifts it
+// differently, draws it with another pen and adds noise. The set looks like MNIST and has the
+// format of MNIST's files. It tells good training from broken training: a linear classifier reaches
+// about 75 %, and the small CNN 99.4 % after four epochs. All arithmetic is on integers, so the
+// files have the same bytes everywhere (data/datasets/catalog.cpp has their SHA-256).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace ringgrad {
 
 inline constexpr int kDigitSide = 28;
 
-// Draws picture `number` of a digit, 0 to 9, black (0) background, row-major. A pure function of
-// its arguments.
+// Draws picture `number` of a digit, 0 to 9, on a black (0) background, row-major. A pure function
+// of its arguments.
 void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDigitSide> pixels);
 
 // Writes 12,000 training and 2,000 test pictures as the four IDX files of MNIST into `folder`,
@@ -29,20 +29,21 @@ void make_digits(const std::filesystem::path& folder);
 
 // Pen strokes on a small grey picture: smooth curves through a few points, drawn with a round pen.
 
-// Points close together on a smooth curve through all of `control` (a uniform Catmull–Rom spline
-// with `pieces` straight pieces per span; closed where the first point is also the last). Two
+// Returns points close together on a smooth curve through all of `control`: a uniform Catmull–Rom
+// spline with `pieces` straight pieces per span, closed if the first point is also the last. Two
 // points give the straight line between them.
 std::vector<Point> spline(std::span<const Point> control, int pieces);
 
-// How far each pixel's centre of a side × side picture is from the strokes drawn so far, near them.
+// Holds the distance of each pixel's centre from the strokes drawn so far, in a side × side
+// picture.
 class StrokeCanvas {
  public:
-  // Distances are kept up to `reach`: the thickest pen's radius and one pixel.
+  // Distances are kept up to `reach`: the thickest pen's radius plus one pixel.
   StrokeCanvas(int side, int32_t reach);
 
   void add(std::span<const Point> polyline);
-  // What a pen of this radius leaves on pixel i (row-major), 0 to 255: full inside, falling to 0
-  // over `edge` around the radius. REQUIRES: radius + edge <= reach.
+  // Returns the ink of a pen of this radius on pixel i (row-major), 0 to 255: full inside, falling
+  // to 0 over `edge` around the radius. REQUIRES: radius + edge <= reach.
   int32_t ink(int i, int32_t radius, int32_t edge) const;
 
  private:

@@ -1,5 +1,5 @@
-// Geometry on integers, for pictures that must be the same bytes on every machine: no rounding
-// mode, no fused multiply-add and no maths library can change them.
+// Geometry on integers, for pictures that must have the same bytes on every machine. No rounding
+// mode, fused multiply-add or maths library can change them.
 //
 // Lengths are in 1/256 of a pixel, angles in 1/65536 of a turn, sines in 1/16384.
 #pragma once
@@ -20,7 +20,7 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-// Error at most 3 / 16384: a fifth-order polynomial in the quarter turn, exact at 0 and 1.
+// The error is at most 3 / 16384. A fifth-order polynomial in the quarter turn, exact at 0 and 1.
 constexpr int32_t fixed_sin(int32_t angle) {
   int32_t t = angle & (kTurn - 1);  // [0, 65536)
   if (t >= 3 * kTurn / 4)
@@ -34,7 +34,7 @@ constexpr int32_t fixed_sin(int32_t angle) {
 }
 constexpr int32_t fixed_cos(int32_t angle) { return fixed_sin(angle + kTurn / 4); }
 
-// The largest integer whose square is at most x.
+// Returns the largest integer whose square is at most x.
 constexpr uint32_t integer_sqrt(uint32_t x) {
   uint32_t root = 0;
   for (uint32_t bit = 1u << 30; bit != 0; bit >>= 2) {
@@ -48,7 +48,7 @@ constexpr uint32_t integer_sqrt(uint32_t x) {
   return root;
 }
 
-// A linear map of the plane, entries in 1/16384.
+// A linear map of the plane, with entries in 1/16384.
 struct Matrix2 {
   int32_t xx;
   int32_t xy;

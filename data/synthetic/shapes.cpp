@@ -14,13 +14,12 @@ constexpr int kSide = 32;
 
 enum Shape10 { Circle, Square, Triangle, Star, Ring, Cross, Crescent, Stripes, Checkers, Dots };
 
-// Figures are described in coordinates of their own, in which they just fit a circle of radius 256
-// around (0, 0).
+// Figures have their own coordinates, in which they just fit a circle of radius 256 around (0, 0).
 constexpr int64_t squared(int64_t x) { return x * x; }
 constexpr int64_t norm2(Point p) { return squared(p.x) + squared(p.y); }
 
-// A pentagram is where at most one of its five lines, at distance R cos 72 degrees from the centre,
-// is crossed.
+// A point is inside a pentagram if it lies beyond at most one of the five lines, at distance R cos
+// 72 degrees from the centre.
 bool in_star(Point p) {
   int crossed = 0;
   for (int k = 0; k < 5; ++k) {
@@ -31,7 +30,7 @@ bool in_star(Point p) {
   return crossed <= 1;
 }
 
-// A texture fills a figure of its own, chosen by `outline`, and repeats every `period`.
+// A texture fills a separate figure, chosen by `outline`, and repeats every `period`.
 bool in_shape(int shape, Point p, int outline, int32_t period) {
   const int32_t u = std::abs(p.x);
   const int32_t v = std::abs(p.y);
@@ -67,7 +66,8 @@ struct Colour {
   }
 };
 
-// A colour that can be told from `ground`. Ends: some colour is always far enough away.
+// Returns a colour that differs visibly from `ground`. The loop ends, because some colour is always
+// far enough away.
 Colour contrasting(RandomSequence& random, const Colour& ground, int32_t distance) {
   Colour colour(random);
   while (colour.distance(ground) < distance) colour = Colour(random);
@@ -76,7 +76,7 @@ Colour contrasting(RandomSequence& random, const Colour& ground, int32_t distanc
 
 using Canvas = std::array<std::array<int32_t, kSide * kSide>, 3>;
 
-// A plane of colour that gets lighter in one direction.
+// Paints a plane of colour that becomes lighter in one direction.
 void paint_background(Canvas& canvas, const Colour& ground, RandomSequence& random) {
   const int32_t slope_x = random.between(-32, 32);
   const int32_t slope_y = random.between(-32, 32);
@@ -86,13 +86,14 @@ void paint_background(Canvas& canvas, const Colour& ground, RandomSequence& rand
         canvas[c][y * kSide + x] = ground.rgb[c] + (slope_x * (x - 16) + slope_y * (y - 16)) / 16;
 }
 
-// Where a figure lies: the picture's coordinates minus `centre`, times `to_figure`, are its own.
+// The placement of a figure: the picture's coordinates minus `centre`, times `to_figure`, are the
+// figure's.
 struct Placement {
   Point centre;
   int32_t radius;
   Matrix2 to_figure;
 
-  // The inverse of: scale by radius / 256, squeeze one axis, rotate.
+  // The inverse of three steps: scale by radius / 256, squeeze one axis, rotate.
   Placement(RandomSequence& random, Point centre, int32_t radius)
       : centre(centre), radius(radius), to_figure{} {
     const int32_t scale = kOne * kPixel / radius;
@@ -102,7 +103,7 @@ struct Placement {
   }
 };
 
-// Paints where in_shape holds, averaged over 2 x 2 points per pixel.
+// Paints the points inside in_shape, averaged over 2 x 2 points per pixel.
 void paint(Canvas& canvas, int shape, const Placement& place, const Colour& colour, int outline,
            int32_t period) {
   const int32_t reach = place.radius * 9 / 8;  // a square's corners lie 1.05 radii from its centre
@@ -173,11 +174,11 @@ void make_shapes(const std::filesystem::path& folder) {
   constexpr int64_t kPerFile = 2000;
   std::vector<std::string> files = kCifar10.train_files;
   files.insert(files.end(), kCifar10.test_files.begin(), kCifar10.test_files.end());
-  uint64_t number = 0;  // every picture of all files has its own
+  uint64_t number = 0;  // every picture of all files has its own number
   for (size_t file = 0; file < files.size(); ++file) {
     std::vector<uint8_t> labels;
     std::vector<uint8_t> pixels(kPerFile * kCifarPixels);
-    // Equally many of each class, in an order that no stride of a sampler falls in step with.
+    // Each class occurs equally often, in an order that no stride of a sampler matches.
     for (int64_t place : epoch_order(kPerFile, true, 0, static_cast<int64_t>(file)))
       labels.push_back(static_cast<uint8_t>(place % 10));
     uint8_t* next = pixels.data();

@@ -1,11 +1,11 @@
-// `shapes`: small colour pictures drawn by a program, in CIFAR-10's files, so that the networks for
-// CIFAR have something to train on without a download.
+// `shapes`: small colour pictures drawn by a program, in the format of CIFAR-10's files, so that
+// the networks for CIFAR can train without a download.
 //
-// Seven figures and three textures, in any colours, sizes, places and rotations, over a shaded
-// background with distracting spots, under noise. Colour says nothing about the class and no pixel
-// alone does, so a linear classifier stays near 20 % where a small ResNet passes 95 %. All
-// arithmetic is on integers, so the files are the same bytes everywhere (their SHA-256 are in
-// data/datasets/catalog.cpp).
+// The set has seven figures and three textures in any colours, sizes, places and rotations, over a
+// shaded background with distracting spots, under noise. Colour says nothing about the class, and
+// no pixel alone does. So a linear classifier stays near 20 %, where a small ResNet exceeds 95 %.
+// All arithmetic is on integers, so the files have the same bytes everywhere
+// (data/datasets/catalog.cpp has their SHA-256).
 #pragma once
 
 #include <cstdint>
