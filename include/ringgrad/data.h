@@ -1,4 +1,4 @@
-// Data sets, and the batches that are made of them.
+// Data sets and batches.
 #pragma once
 
 #include "ringgrad/data/batch_part_sampler.h"

@@ -1,4 +1,4 @@
-// Everything that networks and their training are made of.
+// Networks and their training.
 #pragma once
 
 #include "ringgrad/nn/attention.h"

@@ -1,5 +1,5 @@
-// All of the library but its networks (models.h), as libtorch's users have it from <torch/torch.h>;
-// or by part.
+// All of the library except its networks (models.h), like libtorch's <torch/torch.h>. The headers
+// below include it by part.
 #pragma once
 
 #include "ringgrad/data.h"
