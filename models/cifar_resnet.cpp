@@ -48,7 +48,7 @@ Tensor BasicBlock::forward(const Tensor& x) {
   if (downsample_.size() > 0) {
     shortcut = downsample_(x);
   } else {
-    // Every stride-th pixel.
+    // Takes every stride-th pixel.
     if (stride_ > 1) shortcut = avg_pool2d(x, {.kernel = 1, .stride = stride_});
     if (padding_ > 0) shortcut = pad(shortcut, {0, 0, 0, 0, padding_, padding_});
   }

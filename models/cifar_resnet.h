@@ -1,5 +1,5 @@
-// The slim residual networks for CIFAR (He, Zhang, Ren & Sun 2015, §4.2), and the block of which
-// they and the smaller ones for ImageNet (resnet.h) are made.
+// The slim residual networks for CIFAR (He, Zhang, Ren & Sun 2015, §4.2), and the block that they
+// share with the smaller ones for ImageNet (resnet.h).
 #pragma once
 
 #include "ringgrad/nn/basic_layers.h"
@@ -7,19 +7,19 @@
 
 namespace ringgrad::models {
 
-// What leads past a block whose output has another shape than its input (§3.3).
+// The path around a block whose output has another shape than its input (§3.3).
 enum class Shortcut {
-  // Option A: every second pixel, and channels of zeros, half of them on either side; no
-  // parameters.
+  // Option A: takes every second pixel and adds channels of zeros, half of them on each side. It
+  // has no parameters.
   Padding,
-  // Option B: a 1×1 convolution and batch norm.
+  // Option B: applies a 1×1 convolution and batch norm.
   Projection,
 };
 
 // A block (figure 5) ends with a batch norm that adds the shortcut and applies the ReLU in the same
 // pass over the data.
 
-// Two 3×3 convolutions, the first with the stride.
+// Two 3×3 convolutions, of which the first has the stride.
 class BasicBlock : public nn::Module {
  public:
   static constexpr int64_t kExpansion = 1;
@@ -33,8 +33,8 @@ class BasicBlock : public nn::Module {
   nn::BatchNorm2d bn1_;
   nn::Conv2d conv2_;
   nn::BatchNorm2d bn2_;
-  nn::Sequential downsample_;  // empty where the shapes agree, and with padding
-  // zero channels on either side
+  nn::Sequential downsample_;  // empty if the shapes agree, and with padding
+  // zero channels on each side
   int64_t stride_;
   int64_t padding_;
 };
@@ -54,7 +54,7 @@ struct CifarResNetOptions {
 // ResNet-20 has 269,722 parameters with padding and 272,474 with projections.
 class CifarResNet : public nn::Module {
  public:
-  // 20, 32, 44, 56, 110, …; else throws Error.
+  // depth is 20, 32, 44, 56, 110, …; otherwise throws Error.
   explicit CifarResNet(int depth, CifarResNetOptions options = {});
   // [N, in_channels, H, W] → [N, num_classes].
   Tensor forward(const Tensor& x) override;

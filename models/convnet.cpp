@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t kChannels1 = 16;
 constexpr int64_t kChannels2 = 32;
 
-// Pixels of the last maps, which the linear layer sees: halved twice on each side.
+// Returns the number of pixels of the last maps, which the linear layer reads. Each side was halved
+// twice.
 int64_t convnet_pixels(int64_t image_size) {
   CHECK(image_size >= 4, "ConvNet: images of ", image_size,
         " pixels, expected at least 4: it halves them twice");

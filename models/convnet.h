@@ -1,4 +1,4 @@
-// A small network for images such as MNIST's: the convolutional one of many tutorials.
+// A small convolutional network, as in many tutorials, for images such as MNIST's.
 #pragma once
 
 #include "ringgrad/nn/basic_layers.h"
@@ -13,16 +13,16 @@ struct ConvNetOptions {
   int64_t image_size = 28;
 };
 
-// (Convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. 29,034 parameters for
-// MNIST. Throws Error for images of less than 4 pixels.
+// (Convolution 5×5, batch norm, ReLU, max pool) twice, and a linear layer. It has 29,034 parameters
+// for MNIST. Throws Error for images of less than 4 pixels.
 class ConvNet : public nn::Module {
  public:
   explicit ConvNet(ConvNetOptions options = {});
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
  private:
-  // Its convolution and norm are called "0" and "1", as in a Sequential of the four steps, whose
-  // weights it can load.
+  // The convolution and the norm are called "0" and "1", as in a Sequential of the four steps,
+  // whose weights it can load.
   struct Layer : nn::Module {
     Layer(int64_t in_channels, int64_t out_channels);
     Tensor forward(const Tensor& x) override;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kDrawn = 64;
 
-// From noise to an image of a quarter of the size, then twice as large, twice.
+// Turns noise into an image of a quarter of each side, and doubles the sides twice.
 nn::Sequential make_generator(const GanOptions& o) {
   return nn::Sequential(
       nn::ConvTranspose2d(o.latent, 2 * o.width, o.image_size / 4, {.bias = false}),
@@ -24,7 +24,7 @@ nn::Sequential make_generator(const GanOptions& o) {
       nn::Tanh());
 }
 
-// The way back, to one number: the logarithm of the odds that the image is real.
+// The reverse, down to one number: the logarithm of the odds that the image is real.
 nn::Sequential make_discriminator(const GanOptions& o) {
   return nn::Sequential(
       nn::Conv2d(o.channels, o.width, 4, {.stride = 2, .padding = 1, .bias = false}),
@@ -34,7 +34,7 @@ nn::Sequential make_discriminator(const GanOptions& o) {
       nn::Conv2d(2 * o.width, 1, o.image_size / 4, {.bias = false}));
 }
 
-// As the paper has it: weights from N(0, 0.02), those of batch norm from N(1, 0.02).
+// As in the paper, weights are drawn from N(0, 0.02), and those of batch norm from N(1, 0.02).
 void initialise(const nn::Module& network) {
   for (const auto& [name, weight] : network.named_parameters())
     if (weight.dim() == 4)
@@ -72,8 +72,8 @@ Gan::Gan(const GanOptions& options, ProcessGroup* group)
   CHECK(group || options.shards == 0, "Gan: ", options.shards,
         " shards need a group, of one rank at least");
   fixed_noise_ = randn({kDrawn, options.latent, 1, 1});
-  // Each wrapper knows the buffers of both networks, and the gradients of one: that of the
-  // parameters that are not frozen when it is made.
+  // Each wrapper handles the buffers of both networks, and the gradients of one: the network that
+  // is not frozen when the wrapper is made.
   const auto wrap = [&](Wrapper& wrapper, const nn::Module& other) {
     set_frozen(other, true);
     wrapper.emplace(
@@ -116,12 +116,12 @@ Gan::Losses Gan::step(const Tensor& real, int64_t batch) {
   const RowRange own = own_rows(batch);
   CHECK_AS(ShapeError, real.dim() == 4 && real.size(0) == own.size(), "Gan::step: images of shape ",
            real.shape(), ", expected this rank's ", own.size(), " of a batch of ", batch);
-  // Each rank draws the noise of the whole batch, and uses its part.
+  // Each rank draws the noise of the whole batch and uses its part.
   const Tensor noise = randn({batch, options_.latent, 1, 1}).narrow(0, own.begin, own.size());
   const auto rows = [](const Tensor& x, const VirtualRanks::Shard& shard) {
     return x.narrow(0, shard.begin, shard.end - shard.begin);
   };
-  std::map<int, Tensor> fakes;  // by shard
+  std::map<int, Tensor> fakes;  // for each shard
 
   discriminator_step_->zero_grad();
   const double told_apart =
@@ -131,7 +131,7 @@ Gan::Losses Gan::step(const Tensor& real, int64_t batch) {
       });
   discriminator_step_->step();
 
-  set_frozen(discriminator_, true);  // it only passes on what the generator should have done
+  set_frozen(discriminator_, true);  // it only passes on the generator's gradient
   generator_step_->zero_grad();
   const double deceived = mean_with_gradient(
       shared_generator_, batch,

@@ -5,7 +5,7 @@
 namespace ringgrad::models {
 namespace {
 
-// Halved, without the border of an unpadded 5×5, halved again.
+// Returns the pixels that remain after halving, an unpadded 5×5 convolution, and halving again.
 int64_t lenet_pixels(int64_t image_size) {
   CHECK(image_size >= 12, "LeNet: images of ", image_size, " pixels, expected at least 12");
   const int64_t side = (image_size / 2 - 4) / 2;

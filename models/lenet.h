@@ -1,12 +1,12 @@
-// The first convolutional network that everybody trains.
+// The classic first convolutional network.
 #pragma once
 
 #include "ringgrad/models/convnet.h"
 
 namespace ringgrad::models {
 
-// LeNet-5 (LeCun, Bottou, Bengio & Haffner 1998) with ReLU and max pooling, as everybody trains it
-// today. 61,706 parameters for MNIST. Throws Error for images of less than 12 pixels.
+// LeNet-5 (LeCun, Bottou, Bengio & Haffner 1998) with ReLU and max pooling, as is common today. It
+// has 61,706 parameters for MNIST. Throws Error for images of less than 12 pixels.
 class LeNet : public nn::Module {
  public:
   explicit LeNet(ConvNetOptions options = {});

@@ -11,11 +11,11 @@
 namespace ringgrad::models {
 namespace {
 
-constexpr int64_t kImageNetSize = 64;  // images from this side on are reduced by the stem
+constexpr int64_t kImageNetSize = 64;  // from this side on the stem reduces images
 
 using Make = std::function<std::shared_ptr<nn::Module>(const ModelOptions&)>;
 
-// In the order in which they are listed.
+// The networks in the order in which they are listed.
 const std::vector<std::pair<std::string, Make>>& entries() {
   static const auto all = [] {
     std::vector<std::pair<std::string, Make>> list;

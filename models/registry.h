@@ -1,4 +1,4 @@
-// Networks by name, as the program's --model takes them.
+// Networks by the names that the program's --model takes.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,14 @@ struct ModelOptions {
   int64_t image_size = 32;  // pixels on each side
 };
 
-// cnn, lenet, quick and airbench (speed_networks.h), resnet20 … resnet110 (shortcuts by padding;
-// resnet20b … by projection), resnet18 … resnet152 (with the CIFAR stem for images below 64
-// pixels). Throws Error listing the names where there is no such model. Weights are drawn from the
-// default generator: manual_seed() first makes them reproducible.
+// Makes cnn, lenet, quick or airbench (speed_networks.h), resnet20 … resnet110 (shortcuts by
+// padding; resnet20b … by projection), or resnet18 … resnet152 (with the CIFAR stem for images
+// below 64 pixels). Throws Error that lists the names if there is no such model. Weights are drawn
+// from the default generator; call manual_seed() first to make them reproducible.
 std::shared_ptr<nn::Module> make_model(const std::string& name, const ModelOptions& options = {});
 
-// What such a network is usually shown, where no data set says it: MNIST's images, or CIFAR-10's.
+// Returns the usual images of such a network, for when no data set gives them: MNIST's, or
+// CIFAR-10's.
 ModelOptions usual_images(const std::string& name);
 
 std::vector<std::string> model_names();

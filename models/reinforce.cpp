@@ -16,21 +16,21 @@
 namespace ringgrad::models {
 namespace {
 
-constexpr int kBits = 24;  // of a random number
+constexpr int kBits = 24;  // of each random number
 
 double uniform(RandomSequence& random) {
   return static_cast<double>(random.below(1 << kBits)) / (1 << kBits);
 }
 
-// Where a cart begins: about upright, about at rest.
+// Returns a random start: about upright, about at rest.
 CartPole::State some_start(RandomSequence& random) {
   CartPole::State state;
   for (float& number : state) number = static_cast<float>(uniform(random) * 0.1 - 0.05);
   return state;
 }
 
-// What follows each push, later rewards counting less; in units of its spread around its mean, so
-// that as many pushes are made less likely as more.
+// Returns the discounted sum of rewards after each push. They are normalised to mean 0 and standard
+// deviation 1, so that about as many pushes become less likely as more likely.
 std::vector<float> returns(int64_t steps, double discount) {
   std::vector<double> sum(steps);
   for (int64_t t = steps - 1; t >= 0; --t) sum[t] = 1 + (t + 1 < steps ? discount * sum[t + 1] : 0);
@@ -87,8 +87,8 @@ Reinforce::Reinforce(const ReinforceOptions& options, ProcessGroup* group)
   if (group) shared_.emplace(policy_, *group, VirtualRanksOptions{.shards = environments_});
 }
 
-// A batch is an episode of each environment, and an environment a shard: they weigh alike, however
-// long theirs was.
+// A batch is one episode of each environment, and each environment is a shard. All have the same
+// weight, however long their episodes were.
 std::vector<int64_t> Reinforce::episode() {
   const Tensor lengths = zeros({environments_}, {.dtype = DType::Int64});
   const auto improve = [&](const VirtualRanks::Shard& shard) {

@@ -1,6 +1,6 @@
-// REINFORCE (Williams 1992) on the cart and pole of Barto, Sutton & Anderson (1983): a policy is
-// run for an episode, and what it did is made more likely where more reward followed than usual. On
-// several ranks each has environments.
+// REINFORCE (Williams 1992) on the cart and pole of Barto, Sutton & Anderson (1983). A policy runs
+// for an episode; then actions that were followed by more reward than usual become more likely. On
+// several ranks each rank runs some environments.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace ringgrad::models {
 
-// A pole on a cart, which is pushed to the left or to the right fifty times a second. Fallen: the
-// pole leans by more than 12 degrees, or the cart is 2.4 m off.
+// A pole on a cart, which is pushed to the left or to the right fifty times a second. It has fallen
+// if the pole leans by more than 12 degrees, or if the cart is 2.4 m off centre.
 class CartPole {
  public:
   static constexpr int kMaxSteps = 200;
@@ -24,8 +24,8 @@ class CartPole {
 
   explicit CartPole(const State& state) : state_(state) {}
   const State& state() const { return state_; }
-  // Euler's method, as OpenAI Gym has it. False: the episode is over, because it fell or has lasted
-  // kMaxSteps.
+  // Advances by Euler's method, as in OpenAI Gym. Returns false if the episode is over, because the
+  // pole fell or kMaxSteps were reached.
   bool push(bool right);
   int steps() const { return steps_; }
 
@@ -39,36 +39,37 @@ struct ReinforceOptions {
   double discount = 0.99;
   int64_t hidden = 128;
   uint64_t seed = 1;
-  // Environments, which the ranks of a group share (virtual_ranks.h); 0: one for each rank.
+  // The number of environments, which the ranks of a group share (virtual_ranks.h). 0 means one for
+  // each rank.
   int shards = 0;
 };
 
 class Reinforce {
  public:
-  // Collective where there is a group, which must outlive it. The weights come from the default
-  // generator. Throws Error as VirtualRanks on shards that cannot be.
+  // Collective if there is a group, which must outlive this object. The weights come from the
+  // default generator. Throws Error as VirtualRanks if the shards are not possible.
   explicit Reinforce(const ReinforceOptions& options, ProcessGroup* group = nullptr);
 
-  // Runs an episode in each environment, which may last unequally long, and improves the policy by
-  // all of them: by the mean of each episode's sum. Collective. Returns the lengths, by
-  // environment. Episode e is a function of seed, e and the policy, whatever rank runs it: with as
-  // many environments, the policy has the same bits on any number of ranks.
+  // Runs an episode in each environment and improves the policy by all of them: by the mean of each
+  // episode's sum. Episodes may differ in length. Collective. Returns the length for each
+  // environment. Episode e is a function of seed, e and the policy, whichever rank runs it. So with
+  // the same number of environments the policy has the same bits on any number of ranks.
   std::vector<int64_t> episode();
   void check_identical() const {
     if (shared_) (void)shared_->check_identical();
   }  // collective; as of the wrapper
 
-  // For all ranks.
+  // Returns the number of environments of all ranks.
   int64_t environments() const { return environments_; }
-  // In all environments so far.
+  // Returns the number of episodes in all environments so far.
   int64_t episodes() const { return episodes_; }
-  // Pushes of all carts.
+  // Returns the number of pushes of all carts.
   int64_t pushes() const { return pushes_; }
-  // [N, 4] → [N, 2], the logarithms of odds.
+  // Returns the policy: [N, 4] → [N, 2], the logarithms of odds.
   const nn::Sequential& policy() const { return policy_; }
 
   void save(const std::string& path, std::map<std::string, std::string> progress);
-  // Throws DataError, and nothing has changed then.
+  // Throws DataError; nothing has changed then.
   std::map<std::string, std::string> load(const std::string& path);
 
  private:

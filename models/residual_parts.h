@@ -1,4 +1,4 @@
-// What residual networks share. Private to models.
+// Code that residual networks share. Private to models.
 #pragma once
 
 #include <span>
@@ -7,19 +7,19 @@
 
 namespace ringgrad::models {
 
-// Like all convolutions of these networks it has no bias: the batch norm behind it would take that
-// away again.
+// Like all convolutions of these networks it has no bias, because the batch norm after it would
+// cancel it.
 nn::Conv2d conv3x3(int64_t in_channels, int64_t out_channels, int64_t stride = 1);
 
 void add_projection(nn::Sequential& downsample, int64_t in_channels, int64_t out_channels,
                     int64_t stride);
 
-// Draws every convolution's weights anew, as He et al. and torchvision do: normal, by the fan out,
+// Initialises every convolution's weights as He et al. and torchvision do: normal, by the fan out,
 // for ReLU.
 void init_convolutions(nn::Module& network);
 
-// Layers of so many blocks: each with twice the channels of the one before and, from the second on,
-// half the side.
+// Fills each layer with its number of blocks. Each layer has twice the channels of the one before
+// and, from the second on, half the side.
 template <class Block, class... Options>
 void add_blocks(std::span<nn::Sequential> layers, std::span<const int> blocks, int64_t channels,
                 Options... options) {

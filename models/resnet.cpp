@@ -6,7 +6,7 @@
 namespace ringgrad::models {
 namespace {
 
-// No convolution here has a bias: the batch norm behind it would take that away again.
+// No convolution here has a bias, because the batch norm after it would cancel it.
 nn::Conv2d conv1x1(int64_t in_channels, int64_t out_channels) {
   return nn::Conv2d(in_channels, out_channels, 1, {.bias = false});
 }

@@ -1,13 +1,13 @@
-// Residual networks (He, Zhang, Ren & Sun 2015) with torchvision's names of parameters, so that
-// weights are exchanged freely: those for ImageNet (table 1); cifar_resnet.h has the slim ones.
+// Residual networks for ImageNet (He, Zhang, Ren & Sun 2015, table 1). Parameters have
+// torchvision's names, so weights can be exchanged. cifar_resnet.h has the slim networks.
 #pragma once
 
 #include "ringgrad/models/cifar_resnet.h"
 
 namespace ringgrad::models {
 
-// 1×1 down to `channels`, 3×3 with the stride (torchvision's place for it, "v1.5"), 1×1 up to four
-// times as many.
+// A 1×1 convolution down to `channels`, a 3×3 one with the stride (torchvision's choice, "v1.5"),
+// and a 1×1 one up to four times as many.
 class Bottleneck : public nn::Module {
  public:
   static constexpr int64_t kExpansion = 4;
@@ -21,7 +21,7 @@ class Bottleneck : public nn::Module {
   nn::BatchNorm2d bn2_;
   nn::Conv2d conv3_;
   nn::BatchNorm2d bn3_;
-  nn::Sequential downsample_;  // empty where the shapes agree
+  nn::Sequential downsample_;  // empty if the shapes agree
 };
 
 enum class Stem {
@@ -43,12 +43,12 @@ struct ResNetOptions {
 //   layer4  7×7       2          3      3      3      3                512
 //   fc      1×1       average, linear
 //
-// -18 and -34 are made of BasicBlocks, the others of Bottlenecks, whose outputs have four times as
-// many channels. ResNet-18 has 11,173,962 parameters for CIFAR-10, ResNet-50 25,557,032 for
-// ImageNet.
+// ResNet-18 and -34 consist of BasicBlocks, the others of Bottlenecks, whose outputs have four
+// times as many channels. ResNet-18 has 11,173,962 parameters for CIFAR-10, ResNet-50 25,557,032
+// for ImageNet.
 class ResNet : public nn::Module {
  public:
-  // 18, 34, 50, 101 or 152; else throws Error.
+  // depth is 18, 34, 50, 101 or 152; otherwise throws Error.
   explicit ResNet(int depth, ResNetOptions options = {});
   // [N, in_channels, H, W] → [N, num_classes].
   Tensor forward(const Tensor& x) override;

@@ -18,7 +18,7 @@ nn::Conv2d same_size(int64_t in_channels, int64_t out_channels) {
   return nn::Conv2d(in_channels, out_channels, 3, {.padding = 1, .bias = false});
 }
 
-// Pixels of QuickNet's last maps: 5×5, halved, 3×3, halved.
+// Returns the number of pixels of QuickNet's last maps: 5×5, halved, 3×3, halved.
 int64_t quick_pixels(int64_t image_size) {
   CHECK(image_size >= 16, "QuickNet: images of ", image_size, " pixels, expected at least 16");
   const int64_t side = ((image_size - 4) / 2 - 2) / 2;
@@ -81,7 +81,7 @@ QuickNet::QuickNet(int64_t in_channels, int64_t num_classes, int64_t image_size)
 }
 
 Tensor QuickNet::forward(const Tensor& x) {
-  // The same as pooled ReLUs, on a quarter of the pixels.
+  // This equals pooling the ReLUs, and computes them on a quarter of the pixels.
   Tensor y = relu(max_pool2d(conv1_(x), {.kernel = 2}));
   y = relu(max_pool2d(conv2_(y), {.kernel = 2}));
   return fc2_(relu(fc1_(flatten(y, 1))));

@@ -1,4 +1,4 @@
-// Two networks that others have made to be trained in seconds; speedrun.h trains them so.
+// Two published networks that train in seconds. speedrun.h trains them.
 #pragma once
 
 #include "ringgrad/nn/containers.h"
@@ -6,17 +6,17 @@
 
 namespace ringgrad::models {
 
-// The network of K. Jordan's "94% on CIFAR-10 in 3.29 seconds" (2024): whitening filters of 2×2
+// The network of K. Jordan's "94% on CIFAR-10 in 3.29 seconds" (2024). It has 2×2 whitening filters
 // that are not trained, three groups (convolution, max pool, batch norm, GELU, convolution, batch
-// norm, GELU), a last pool, and a linear layer whose answer is divided by its width. Batch norm
-// learns biases only; convolutions begin as the identity. 1.97 million parameters for CIFAR-10.
+// norm, GELU), a last pool, and a linear layer whose output is divided by its width. Batch norm
+// learns biases only, and convolutions begin as the identity. 1.97 million parameters for CIFAR-10.
 class Airbench : public nn::Module {
  public:
-  // Throws Error for images that are not 25 to 48 pixels wide: others do not end in one pixel.
+  // Throws Error unless images are 25 to 48 pixels wide. Other sizes do not end in one pixel.
   explicit Airbench(int64_t in_channels = 3, int64_t num_classes = 10, int64_t image_size = 32);
   Tensor forward(const Tensor& x) override;  // [N, in_channels, S, S] → [N, num_classes]
 
-  nn::Conv2d whiten;  // its weight is what nn::init::whitening_() makes of the training images
+  nn::Conv2d whiten;  // its weight comes from nn::init::whitening_() of the training images
 
  private:
   struct Group : nn::Module {
@@ -35,9 +35,9 @@ class Airbench : public nn::Module {
   nn::Linear head;
 };
 
-// What trains MNIST to 99 % in one epoch (github.com/tuomaso/train_mnist_fast): two convolutions,
-// two linear layers; as many filters as fill a vector register, not 24 and 32. 317,402 parameters
-// for MNIST.
+// A network that reaches 99 % on MNIST in one epoch (github.com/tuomaso/train_mnist_fast): two
+// convolutions and two linear layers. The numbers of filters fill vector registers; the original
+// has 24 and 32. 317,402 parameters for MNIST.
 class QuickNet : public nn::Module {
  public:
   // Throws Error for images of less than 16 pixels.

@@ -25,12 +25,13 @@ DataLoader shuffled(const ImageDataset& images, const ImageTransform& transform,
       {.batch_size = batch, .num_workers = 1, .drop_last = true, .transform = transform});
 }
 
-// From the first rate down to 0 in so many steps, along a line.
+// Falls linearly from the first rate to 0 in `steps` steps.
 optim::LinearLR down_to_zero(int64_t steps) {
   return {.start_factor = 1, .end_factor = 0, .total_iters = steps};
 }
 
-// [N, C, H, W] with row y and column x moved to y + down and x + right, mirrored at the border.
+// Returns [N, C, H, W] with row y and column x moved to y + down and x + right, mirrored at the
+// border.
 Tensor shifted(const Tensor& images, int down, int right) {
   const auto moved = [&](int dim, int shift) {
     const auto size = static_cast<int>(images.size(dim));
@@ -54,7 +55,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   constexpr int64_t kBatch = kAirbenchBatch;
   constexpr int64_t kWhitenedImages = 5000;
   constexpr int64_t kWhiteningEpochs = 3;
-  // A step takes away lr · decay / lr.
+  // Weight decay is divided by the rate, because a step subtracts lr · decay.
   constexpr double kBiasLr = 0.053;
   constexpr double kHeadLr = 0.67;
   constexpr double kWeightDecay = 2e-6 * kBatch;
@@ -96,7 +97,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
   network.train();
   for (int64_t step = 0; step < steps;)
     for (Batch& batch : loader) {
-      // Once it is trained, no gradient flows down to it.
+      // Once the bias is trained, no gradient needs to reach it.
       network.whiten.bias.requires_grad_(step < whitening_steps);
       const Tensor answer = to(network(to(batch.data, options.dtype)), DType::Float32);
       const Tensor loss = cross_entropy(answer, batch.target,
@@ -105,7 +106,7 @@ bool speedrun(Airbench& network, const ImageDataset& train_set, const ImageTrans
            std::initializer_list<optim::Optimizer*>{&whitening, &others, &muon})
         optimizer->zero_grad();
       loss.backward();
-      {  // filters keep their lengths: Muon turns them
+      {  // filters keep their norms; Muon changes only directions
         const NoGradGuard no_grad;
         for (const Tensor& filter : filters)
           filter.mul_(std::sqrt(static_cast<double>(filter.size(0))) / norm(filter).item<double>());

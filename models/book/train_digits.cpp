@@ -2,10 +2,10 @@
 //
 //   ringgrad_book [--ranks N] [--epochs N] [--network small|convnet|resnet20] [--folder FOLDER]
 //
-// It starts N ranks of itself. Each takes its share of every epoch; while backward runs, gradients
-// are averaged over the ranks bucket by bucket, so all ranks keep the same weights. After each
-// epoch rank 0 saves a checkpoint in FOLDER; started again, the program goes on from there. A rank
-// that dies ends the job with its name and exit code 5.
+// It starts N ranks of itself. Each rank takes its share of every epoch. While backward runs,
+// gradients are averaged over the ranks bucket by bucket, so all ranks keep the same weights. After
+// each epoch rank 0 saves a checkpoint in FOLDER. If the program is started again, it continues
+// from there. If a rank dies, the job ends with an error that names it, and with exit code 5.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -42,7 +42,7 @@ struct Options {
   std::string folder = "book_run";
 };
 
-// Two convolutions that halve the picture, and a linear layer: 10,026 parameters.
+// Two convolutions that halve the picture's sides, and a linear layer: 10,026 parameters.
 struct SmallNet : nn::Module {
   nn::Conv2d conv1{1, 8, 5, {.stride = 2}};
   nn::BatchNorm2d norm1{8};
@@ -77,13 +77,15 @@ ImageDataset read_digits(const std::string& folder, const std::string& part) {
                           folder + "/" + part + "-labels-idx1-ubyte", classes);
 }
 
-// Averages over the ranks what is no gradient, such as the running statistics of batch norm.
+// Averages tensors that are not gradients, such as the running statistics of batch norm, over the
+// ranks.
 void average(ProcessGroup& group, const std::vector<Tensor>& tensors) {
   for (const Tensor& x : tensors)
     if (is_floating(x.dtype())) group.all_reduce(x, ReduceOp::Average).wait();
 }
 
-// Of the test pictures, the part that the network recognises; each rank asks about its share.
+// Returns the fraction of the test pictures that the network recognises. Each rank evaluates its
+// share.
 double accuracy(nn::Module& network, DataLoader& loader, ProcessGroup& group) {
   const NoGradGuard no_gradients;
   network.eval();
@@ -107,7 +109,7 @@ double accuracy(nn::Module& network, DataLoader& loader, ProcessGroup& group) {
   return static_cast<double>(all_right.item<int64_t>()) / all_asked.item<int64_t>();
 }
 
-// The epochs that a checkpoint has seen.
+// Returns the number of epochs that a checkpoint has completed.
 int epochs_of(const nn::Checkpoint& saved, const std::string& file) {
   const auto entry = saved.progress.find("epoch");
   const auto epochs =
@@ -151,7 +153,8 @@ void train(const Options& options) {
     optimizer.set_lr(kLearningRate * (options.epochs - epoch) / options.epochs);
     for (const Batch& batch : loader) {
       optimizer.zero_grad();
-      cross_entropy((*network)(batch.data), batch.target).backward();  // averages, too
+      cross_entropy((*network)(batch.data), batch.target)
+          .backward();  // backward() averages the gradients, too
       optimizer.step();
     }
     average(group, network->buffers());
@@ -189,7 +192,7 @@ Options parse(int argc, char** argv) {
     else
       CHECK(false, option, ": no such option, expected --ranks, --epochs, --network or --folder");
   }
-  make_network(options.network);  // throws where there is none of this name
+  make_network(options.network);  // throws if there is no network of this name
   return options;
 }
 
