@@ -1,4 +1,4 @@
-// What batch normalisation makes of one number, given its channel's factors.
+// Batch normalisation of one number, given its channel's factors.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace ringgrad::cuda {
 
 template <class T, class A = Compute<T>>
 struct Normalise {
-  // weight and bias: nullptr for 1 and 0
+  // weight and bias: nullptr stands for 1 and 0
   const A* mean;
   const A* var;
   const A* weight;
@@ -38,8 +38,8 @@ struct BackwardTerms {
   A eps;
   A share;
 
-  // dx = scale (g - mean_g - (x - mean) slope), where slope = 0 without (x - mean), which may be
-  // infinite
+  // dx = scale (g - mean_g - (x - mean) slope); if slope = 0 the product is left out, because (x -
+  // mean) may be infinite
   struct Line {
     A mean;
     A scale;

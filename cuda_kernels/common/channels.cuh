@@ -1,4 +1,5 @@
-// Kernels that work per channel: how channels lie in memory, and reductions over everything else.
+// Kernels that work per channel: the position of channels in memory, and reductions over all other
+// dimensions.
 #pragma once
 
 #include <bit>
@@ -10,8 +11,8 @@
 
 namespace ringgrad::cuda {
 
-// x [N, C, …] as [N, C, S] (the memory of NCHW) or as [N·S, C] (of NHWC). A term is one of a
-// channel's N·S elements. REQUIRES of the constructor: x is contiguous or channels-last.
+// x [N, C, …] as [N, C, S] (the memory of NCHW) or as [N·S, C] (that of NHWC). A term is one of a
+// channel's N·S elements. REQUIRES for the constructor: x is contiguous or channels-last.
 struct Channels {
   int64_t C;
   int64_t S;
@@ -30,15 +31,15 @@ struct Channels {
   // The channel of the element at an offset.
   __device__ __forceinline__ int64_t channel(int64_t offset) const {
     if (!last) return offset / S % C;
-    // A division takes as long as all else of an element.
+    // A division takes as long as all other work on an element.
     return (C & (C - 1)) == 0 ? offset & (C - 1) : offset % C;
   }
 };
 
-// Kernels that cross memory once, whose blocks stay to the end: so many fit on a multiprocessor,
-// with 128 registers for each thread, to have several loads in flight: an H200 wants some 22 KB of
-// them on a multiprocessor. Each thread's fixed cost is paid once for as many elements as there can
-// be.
+// The kernels here cross memory once, and their blocks stay to the end. This many blocks fit on a
+// multiprocessor with 128 registers per thread, which keep several loads in flight: an H200 needs
+// some 22 KB of loads on a multiprocessor. The fixed cost of a thread is paid once for as many
+// elements as possible.
 inline constexpr int kBlocksOfWave = 2;
 #define RINGGRAD_ONE_WAVE \
   __launch_bounds__(::ringgrad::cuda::kThreads, ::ringgrad::cuda::kBlocksOfWave)
@@ -46,9 +47,9 @@ inline constexpr int kBlocksOfWave = 2;
 // A thread loads up to this many states before it needs the first, and merges them at once.
 inline constexpr int kMergedAtOnce = 8;
 
-// Merges the states of each column's lanes into the first lane's state. State (k, lane, column)
-// lies at k · kThreads + lane · columns + column. A thread merges up to kMergedAtOnce of them at a
-// time, so that 32 lanes take two turns.
+// Merges the states of each column's lanes into the first lane's state. State (k, lane, column) is
+// at k · kThreads + lane · columns + column. A thread merges up to kMergedAtOnce of them at a time,
+// so 32 lanes take two turns.
 template <int kSize, class Reducer, class State>
 __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* states, int columns,
                                             int lanes) {
@@ -71,26 +72,27 @@ __device__ __forceinline__ void merge_lanes(const Reducer& reducer, State* state
 
 // A reduction over the terms of each channel. Reducer has
 //   State                                   an aggregate; State{} changes nothing
-//   kInFlight                               terms that a thread asks for before it needs the first
-//   constants<kSize>(c)                     what adding needs to know of kSize channels from c on,
+//   kInFlight                               terms that a thread loads before it needs the first
+//   constants<kSize>(c)                     what add() needs to know of kSize channels from c on,
 //                                           read once
 //   load<kSize>(offset)                     a term of each of kSize channels
-//   add(State (&)[kSize], constants, term)  takes it in
-//   merge(State&, const State (&)[])        takes other lanes' terms in, several at once
+//   add(State (&)[kSize], constants, term)  adds a term
+//   merge(State&, const State (&)[])        adds other lanes' states, several at once
 //   finish(c, const State&)                 writes the result
 //
-// Mapping, as in sum.cu: a block takes some columns and a segment of their terms; thread (column,
+// Mapping, as in sum.cu: a block takes some columns and a segment of their terms. Thread (column,
 // lane) takes every lanes-th term. With channels last a column is kSize neighbouring channels, 16
-// bytes where they allow it, and there are as many columns as C needs, up to 128 bytes of a row: a
-// warp then reads whole lines. Otherwise a column is one channel, and a block has one column. There
-// are as many segments as fill the device once; the last block to finish merges the segments of its
-// channels, in an order that depends on nothing but their number.
+// bytes if possible. There are as many columns as C needs, up to 128 bytes of a row, so a warp
+// reads whole lines. Otherwise a column is one channel, and a block has one column. The number of
+// segments fills the device once. The last block to finish merges the segments of its channels, in
+// an order that depends only on their number.
 //
-// Blocks are narrow because nothing else runs while the last block merges: its threads share out
-// the segments of each channel, and the fewer channels a block has, the more threads serve each of
-// them. A merge waits once for memory. Of ResNet-18's images (batch 512, bfloat16, an H200's 132
-// multiprocessors), the merges that follow each other, which tests/cuda/emulator_merges_test.cpp
-// counts, and the microseconds of a forward batch norm, statistics and apply:
+// Blocks are narrow because nothing else runs while the last block merges. Its threads divide the
+// segments of each channel: the fewer channels a block has, the more threads serve each of them. A
+// merge waits once for memory. The table is for ResNet-18's images (batch 512, bfloat16, an H200's
+// 132 multiprocessors). It has the number of merges that follow each other, which
+// tests/cuda/emulator_merges_test.cpp counts, and the microseconds of a forward batch norm,
+// statistics and apply:
 //
 //                   merges by 32 columns,             merges by 8 columns,
 //   images          one state at a time    measured   8 states at a time    predicted,
@@ -165,8 +167,8 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
     reducer.finish(group * width + channel, total);
 }
 
-// kSize: how many channels may be loaded at once where they are neighbours, if all the reducer
-// reads is `aligned` so.
+// kSize is the number of neighbouring channels that may be loaded at once, if everything that the
+// reducer reads is `aligned` for it.
 template <int kSize, class Reducer>
 void reduce_channels(Stream stream, const Channels& channels, bool aligned,
                      const Reducer& reducer) {
@@ -176,9 +178,9 @@ void reduce_channels(Stream stream, const Channels& channels, bool aligned,
   const int64_t wanted = channels.last ? channels.C / (vectors ? kSize : 1) : 1;
   const auto columns =
       static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min(wanted, most))));
-  // As many terms for each lane as leaves no multiprocessor idle, a multiple of what it has in
-  // flight; and so few that a float32 sum of them is as good as core/kernels.h promises. Thousands
-  // of groups fill the device by themselves.
+  // Each lane gets as many terms as keep every multiprocessor busy, in a multiple of the number in
+  // flight. But it gets so few that a float32 sum of them has the precision that core/kernels.h
+  // promises. Thousands of groups fill the device by themselves.
   constexpr int64_t kMostTerms = 2048;
   const int64_t lanes = kThreads / columns;
   const int64_t groups = blocks_for(channels.C, vectors ? columns * kSize : columns);

@@ -1,17 +1,18 @@
-// A convolution and its two gradients as matrix products (implicit GEMM): what their operands and
-// results mean.
+// A convolution and its two gradients as matrix products (implicit GEMM), by the meaning of their
+// operands and results.
 //
 //             M (rows)           N (columns)         K (summed over)    a         b
 //   forward   output pixels      filters             taps × channels    x         w
 //   input     input pixels       channels            taps × filters     dy        w
 //   weight    filters            taps × channels     output pixels      dy        x
 //
-// Pixels are (n, p, q), taps (r, s); channels (or filters) are always the fastest, so that
+// Pixels are (n, p, q), and taps (r, s). Channels (or filters) are always the fastest, so
 // neighbouring elements are neighbours in NHWC and KRSC memory. The batch of the product is the
 // group. Indices fit 32 bits: see conv2d.cu.
 //
-// An address is worked out for every 16 bytes, so what it takes must not be much beside 16 bytes'
-// multiplications: what row and term say is kept as offsets in memory, which only need to be added.
+// An address is computed for every 16 bytes, so its cost must be small against the multiplications
+// of 16 bytes. Therefore the contributions of row and term are kept as offsets in memory, which
+// only need to be added.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
@@ -31,7 +32,7 @@ struct ConvGeometry {
   int padding_w;
   int dilation_h;
   int dilation_w;
-  // of one group
+  // the numbers in one group
   int channels;
   int filters;
   Divider by_channels;
@@ -67,7 +68,7 @@ struct ConvGeometry {
         by_stride_w(o.stride.w) {}
 };
 
-// (n, h, w) of pixel number i of an image of that height and width.
+// Splits the number i of a pixel into (n, h, w), for an image of that height and width.
 struct Pixel {
   int n;
   int h;
@@ -88,7 +89,7 @@ __device__ __forceinline__ Pixel y_pixel(const ConvGeometry& g, int64_t i) {
   return Pixel(g.by_y_height, g.by_y_width, i);
 }
 
-// (r, s, c) of tap × channel number k, or of tap × filter number k.
+// Splits the number k of a tap × channel, or tap × filter, into (r, s, c).
 struct Tap {
   int r;
   int s;
@@ -103,8 +104,8 @@ struct Tap {
   }
 };
 
-// What a pixel, or a tap, contributes to a place in an image: a part of its coordinates and of its
-// offset in memory.
+// The contribution of a pixel, or of a tap, to a position in an image: a part of its coordinates
+// and of its offset in memory.
 struct Part {
   int h;
   int w;
@@ -125,8 +126,8 @@ struct PatchMatrix {
   const T* data;
   int64_t size;
 
-  // Where the patch of output pixel number i begins, and how far from there tap × channel number k
-  // is.
+  // corner() is the beginning of the patch of output pixel i. within() is the distance from there
+  // to tap × channel number k.
   __device__ __forceinline__ Part corner(int64_t i) const {
     const Pixel y = y_pixel(g, i);
     const int h = y.h * g.stride_h - g.padding_h;
@@ -158,8 +159,8 @@ struct PatchMatrix {
 
 // ---- dy, for the input and for the weight -------------------------------------------------------
 
-// The matrix of dy's patches [input pixels, taps × filters]: the output pixels that an input pixel
-// contributes to.
+// The matrix of dy's patches [input pixels, taps × filters]: the output pixels to which an input
+// pixel contributes.
 template <class T>
 struct GradientPatchMatrix {
   using Value = T;
@@ -178,8 +179,8 @@ struct GradientPatchMatrix {
     const Tap tap(g, g.by_filters, k);
     return {-tap.r * g.dilation_h, -tap.s * g.dilation_w, g.y.at(0, tap.c, 0, 0)};
   }
-  // The output pixel that sees this one through the tap, if there is one: h = p stride + r dilation
-  // - padding.
+  // Returns the output pixel that reads this pixel through the tap, if there is one: h = p stride +
+  // r dilation - padding.
   __device__ __forceinline__ const T* address(const Row& row, const Term& term) const {
     const int h = row.h + term.h;
     const int w = row.w + term.w;
@@ -228,7 +229,7 @@ struct WeightMatrix : InMemory<T> {
 
 // ---- results ------------------------------------------------------------------------------------
 
-// y or dx: [pixels, channels of the group], with bias per channel unless that is nullptr.
+// Writes y or dx: [pixels, channels of the group], with bias per channel unless that is nullptr.
 template <class T>
 struct ImageStore {
   Image image;
@@ -250,8 +251,8 @@ struct ImageStore {
   }
 };
 
-// The same, plus images `added` that lie as these, unless that is nullptr. A store of its own: y's
-// loop would have ten instructions more.
+// The same, plus images `added` with the same layout, unless that is nullptr. It is a separate
+// store, because y's loop would have ten more instructions.
 template <class T>
 struct AddingImageStore : ImageStore<T> {
   const T* added;
@@ -261,7 +262,7 @@ struct AddingImageStore : ImageStore<T> {
   }
 };
 
-// dw in parts [split, group, filter, tap × channel], to be added up over the splits.
+// Writes dw in parts [split, group, filter, tap × channel], to be summed over the splits.
 template <class A>
 struct PartialStore {
   A* partials;
@@ -277,8 +278,8 @@ struct PartialStore {
 
 // ---- on tensor cores ----------------------------------------------------------------------------
 
-// These instances are compiled in conv2d_tensor_cores.cu, because they take as long as all the rest
-// of conv2d.cu.
+// conv2d_tensor_cores.cu compiles these instances, because they take as long as all the rest of
+// conv2d.cu.
 #define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                            \
   storage template void tensor_core_gemm<true, true, true>(                                  \
       Stream, const GemmShape&, const PatchMatrix<T, false>&, const WeightMatrix<T, false>&, \

@@ -1,20 +1,20 @@
-// Matrix products whose operands need not lie in memory as matrices: c [M, N] = a [M, K] · b [K, N]
-// for each batch, where a convolution, too, is such a product (implicit GEMM). simt_gemm.cuh and
+// Matrix products whose operands need not be matrices in memory: c [M, N] = a [M, K] · b [K, N] for
+// each batch. A convolution is such a product, too (implicit GEMM). simt_gemm.cuh and
 // tensor_core_gemm.cuh compute them.
 //
-// An Operand says where its elements are. Both are seen alike: a long dimension (M or N), and the K
-// summed over.
+// An Operand gives the positions of its elements. Both operands have the same form: a long
+// dimension (M or N), and the summed dimension K.
 //   size                          of the long dimension
-//   Row  row(batch, i)            what the long index says, worked out once per thread
-//   Term term(k)                  what the summed index says
-//   const T* address(row, term)   of the element; nullptr where it is zero.
-//                                 REQUIRES: k < K, but i may be anything
+//   Row  row(batch, i)            the part that depends on the long index, computed once per thread
+//   Term term(k)                  the part that depends on the summed index
+//   const T* address(row, term)   of the element; nullptr if it is zero.
+//                                 REQUIRES: k < K; i may be anything
 //
-// A Store says where results go: *at(batch, split, m, n) = result(batch, n, value) for m < M, n <
-// N. The sum behind a value begins with *addend(batch, m, n), where the Store has that and it is
-// not nullptr, else with zero: begun so, and not added at the end, it arrives while the operands'
-// first slices are on their way, too. For tensor_core_gemm.cuh neighbours along N have to be
-// neighbours there, because a thread holds them in pairs.
+// A Store gives the positions of results: *at(batch, split, m, n) = result(batch, n, value) for m <
+// M, n < N. The sum behind a value begins with *addend(batch, m, n) if the Store has an addend that
+// is not nullptr, and otherwise with zero. Because the sum begins with it, the addend loads while
+// the operands' first slices load. tensor_core_gemm.cuh requires that neighbours along N are
+// neighbours in the Store, because a thread holds them in pairs.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
@@ -27,7 +27,7 @@ concept Adds = requires(Store store) {
   store.addend(0, 0, 0);
 };
 
-// What the sum of (m, n) begins with.
+// Returns the value with which the sum of (m, n) begins.
 template <class C, class Store>
 __device__ __forceinline__ C first_term(const Store& store, int64_t batch, int64_t m, int64_t n) {
   if constexpr (Adds<Store>)
@@ -40,18 +40,18 @@ struct GemmShape {
   int64_t M;
   int64_t N;
   int64_t K;
-  // K is cut into as many parts; each gives a result of its own, to be added up afterwards.
+  // K is cut into this many parts. Each gives a separate result, to be summed afterwards.
   int splits = 1;
 };
 
-// One block for each rows × columns tile of each part of each batch; blocks that follow each other
-// share rows of a.
+// Returns the number of blocks: one for each rows × columns tile of each part of each batch.
+// Consecutive blocks share rows of a.
 inline unsigned gemm_blocks(const GemmShape& shape, int rows, int columns) {
   const int64_t tiles = (shape.M + rows - 1) / rows * ((shape.N + columns - 1) / columns);
   return grid_of(shape.batches * shape.splits * tiles);
 }
 
-// What this block computes: rows from m0, columns from n0, slices [first, last) of K.
+// The work of this block: rows from m0, columns from n0, slices [first, last) of K.
 struct GemmTile {
   int64_t batch;
   int64_t m0;
@@ -76,8 +76,8 @@ struct GemmTile {
   }
 };
 
-// What operands share whose rows and terms are parts of an address, which only need to be added. A
-// row beyond the operand is nullptr.
+// The common base of operands whose rows and terms are parts of an address, which only need to be
+// added. A row beyond the operand is nullptr.
 template <class T>
 struct InMemory {
   using Value = T;
@@ -111,7 +111,8 @@ MatrixOperand<Element<T>> right_operand(const Tensor& b) {
   return {{}, device_data<T>(b), b.shape()[2], b.strides()[0], b.strides()[2], b.strides()[1]};
 }
 
-// Whether kSize neighbours can be loaded at once wherever a tile begins, at a multiple of kSize.
+// Returns true if kSize neighbours can be loaded at once wherever a tile begins, at a multiple of
+// kSize.
 template <int kSize, class T>
 bool loads_vectors(const MatrixOperand<T>& x) {
   const int64_t other = x.k_stride == 1 ? x.long_stride : x.k_stride;
@@ -119,7 +120,7 @@ bool loads_vectors(const MatrixOperand<T>& x) {
          x.batch_stride % kSize == 0 && is_vector_aligned<kSize>(x.data);
 }
 
-// c [B, M, N] contiguous, plus bias [N] unless that is nullptr.
+// Writes c [B, M, N], contiguous, plus bias [N] unless that is nullptr.
 template <class T>
 struct MatrixStore {
   T* c;

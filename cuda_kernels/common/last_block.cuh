@@ -1,23 +1,23 @@
-// The last block of a launch to come to an end goes on with what all of them have written: no
-// second launch is needed to put their parts together. Which one it is depends on chance; what it
-// finds does not.
+// The last block of a launch to finish continues with what all blocks have written. So no second
+// launch is needed to combine their parts. Chance decides which block is the last, but not what it
+// reads.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace ringgrad::cuda {
 
-// Whether this block is the last of `blocks` to come here; then its threads see what all threads of
-// those blocks have written before. `counter` is 0 before the launch, and again behind it.
+// Returns true if this block is the last of `blocks` to call it. Its threads then see everything
+// that the threads of those blocks wrote before. `counter` is 0 before the launch and after it.
 // REQUIRES: all threads of each block call it once.
 __device__ __forceinline__ bool is_last_of(unsigned* counter, unsigned blocks) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    // The block's writes, which the barrier has put before this thread's, are there for all blocks
-    // …
+    // The barrier has ordered the block's writes before this thread's. The fence makes them visible
+    // to all blocks …
     __threadfence();
-    // … before this is.
+    // … before the counter changes.
     last = atomicInc(counter, blocks - 1) == blocks - 1;
   }
   __syncthreads();

@@ -1,8 +1,8 @@
 // map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape. An elementwise kernel is then a
 // functor and one call.
 //
-// Mapping: a thread handles 16 bytes of consecutive elements at a time and goes on in strides of
-// the whole grid, where all operands are dense in the same order; else one element at a time.
+// Mapping: if all operands are dense in the same order, a thread handles 16 bytes of consecutive
+// elements at a time, in strides of the whole grid. Otherwise it handles one element at a time.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(kThreads)
     map_at(index.offsets(i), std::index_sequence_for<X...>{}, f, y, x...);
 }
 
-// Out and In are core's element types; f gets Compute<In> values and returns what rounds to Out.
+// Out and In are core's element types. f takes Compute<In> values, and its result is rounded to
+// Out.
 template <class Out, class In, class F, class... Inputs>
 void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
   constexpr int kOperands = 1 + static_cast<int>(sizeof...(Inputs));

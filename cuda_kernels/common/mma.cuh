@@ -1,5 +1,5 @@
 // Tensor-core instructions for 16-bit floating types, for a whole warp, and the copies and the
-// memory that feed them. Each has two bodies: CUDA's, and the emulator's.
+// memory that feed them. Each has two implementations: CUDA's, and the emulator's.
 //
 // In fragments lane 4 g + t holds pairs of neighbouring elements, packed into 32-bit words:
 //   a [16, 16]   word i: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
@@ -14,8 +14,8 @@
 //     row 1              w0                 w2           1            e0 e1
 //     row 9              w1                 w3           9            e2 e3
 //
-// Each quarter of a is an 8 × 8 matrix of which the lanes in their order hold the words row by row:
-// what ldmatrix loads.
+// Each quarter of a is an 8 × 8 matrix whose words the lanes hold row by row, in their order.
+// ldmatrix loads exactly this.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,8 +29,8 @@
 #endif
 
 // Dynamic shared memory as an array: DYNAMIC_SHARED(float, tile); tile[i] = ...  Its size is the
-// launch's shared_bytes, its contents are undefined; one per kernel. The emulator's is in its
-// language.h.
+// launch's shared_bytes, and its contents are undefined. A kernel may have one. language.h has the
+// emulator's definition.
 #ifdef __CUDACC__
 #define DYNAMIC_SHARED(Type, name)                                 \
   extern __shared__ __align__(128) unsigned char dynamic_shared[]; \
@@ -60,8 +60,9 @@ __device__ __forceinline__ void mma_16816(float (&d)[4], const unsigned (&a)[4],
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Loads four 8 × 8 matrices from shared memory; lane i gives the address (aligned to 16 bytes) of
-// row i % 8 of matrix i / 8, and gets word j from matrix j. kTranspose: of its transpose.
+// Loads four 8 × 8 matrices from shared memory. Lane i gives the address (aligned to 16 bytes) of
+// row i % 8 of matrix i / 8, and receives word j from matrix j. With kTranspose the matrices are
+// transposed.
 template <bool kTranspose>
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&fragment)[4], const void* row) {
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
@@ -77,10 +78,9 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&fragment)[4], const void*
                  : "memory");
 }
 
-// Starts copying `bytes` of 16 to shared memory and zeros for the rest, past the registers and the
-// first-level cache;
-// __pipeline_wait_prior() waits. Both addresses are aligned to 16. (__pipeline_memcpy_async
-// branches by the number.)
+// Starts copying `bytes` of 16 to shared memory, and zeros for the rest, bypassing the registers
+// and the first-level cache. __pipeline_wait_prior() waits for the copy. Both addresses are aligned
+// to 16. (__pipeline_memcpy_async is not used, because it branches on the number of bytes.)
 __device__ __forceinline__ void copy_16_async(void* shared, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
@@ -90,7 +90,7 @@ __device__ __forceinline__ void copy_16_async(void* shared, const void* from, in
 
 #else
 
-// Always inlined, so that an access is that of the kernel's line.
+// Always inlined, so that an access is attributed to the kernel's line.
 [[gnu::always_inline]] inline void copy_16_async(void* shared, const void* from, int bytes,
                                                  RINGGRAD_SITE) {
   __pipeline_memcpy_async(shared, from, 16, static_cast<size_t>(16 - bytes), site);

@@ -1,13 +1,13 @@
-// Mean and variance of each channel: what reduce_channels() of channels.cuh takes in, and writes.
+// Mean and variance of each channel, as a Reducer for reduce_channels() of channels.cuh.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/channels.cuh"
 
 namespace ringgrad::cuda {
 
-// Mean and sum of squared deviations of the elements seen so far (Welford 1962); two of them are
-// joined as in Chan, Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel where the mean is
-// large against the deviation.
+// Mean and sum of squared deviations of the elements so far (Welford 1962). Two of them are merged
+// as in Chan, Golub & LeVeque (1983), eq. 2.1. Sums of x² would cancel if the mean is large against
+// the deviation.
 template <class A>
 struct Moments {
   A count;
@@ -15,7 +15,7 @@ struct Moments {
   A squares;
 };
 
-// kernels::RunningStatistics, each nullptr where there is none.
+// kernels::RunningStatistics as pointers; nullptr if undefined.
 template <class A>
 struct Running {
   A* mean = nullptr;
@@ -47,7 +47,7 @@ struct StatsReducer {
   __device__ __forceinline__ void add(State (&s)[kSize], Nothing,
                                       const Vector<T, kSize>& in) const {
     const A count = s[0].count + 1;
-    const A share = 1 / count;  // all have seen as many
+    const A share = 1 / count;  // all have equally many terms
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
       const A value = widen(in.element[k]);

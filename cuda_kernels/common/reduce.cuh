@@ -1,5 +1,5 @@
-// Reductions over the threads of a warp and of a block, and kernels that work row by row with them.
-// The order of the additions is fixed, so results do not depend on when threads run.
+// Reductions over the threads of a warp and of a block, and a scheme for kernels that work row by
+// row. The order of the additions is fixed, so results do not depend on when threads run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@ struct Sum {
     return static_cast<A>(Wrapping<A>(a) + Wrapping<A>(b));
   }
 };
-// The larger one; NaN wins.
+// Returns the larger number; NaN wins.
 struct Max {
   template <class A>
   __device__ __forceinline__ A operator()(A a, A b) const {
@@ -26,14 +26,14 @@ struct Max {
   }
 };
 
-// What lane i ^ step has. Types that shuffles do not take have an overload beside them.
+// Returns the value of lane i ^ step. Types that shuffles do not support have an overload.
 template <class A>
 __device__ __forceinline__ A shuffle_xor(A value, int step) {
   return __shfl_xor_sync(kFullMask, value, step);
 }
 
-// Every lane gets the reduction over the warp's 32 lanes, in a butterfly: in step k lane i takes
-// what lane i ^ k has. REQUIRES: all lanes call it.
+// Gives every lane the reduction over the warp's 32 lanes, in a butterfly: in step k lane i takes
+// the value of lane i ^ k. REQUIRES: all lanes call it.
 template <class A, class Operation>
 __device__ __forceinline__ A warp_reduce(A value, Operation operation) {
 #pragma unroll
@@ -42,7 +42,7 @@ __device__ __forceinline__ A warp_reduce(A value, Operation operation) {
   return value;
 }
 
-// Every thread gets the reduction over the block; `neutral` leaves values unchanged. REQUIRES: all
+// Gives every thread the reduction over the block. `neutral` leaves values unchanged. REQUIRES: all
 // threads of a one-dimensional block of a multiple of 32 call it.
 template <class A, class Operation>
 __device__ A block_reduce(A value, Operation operation, A neutral) {
@@ -60,8 +60,8 @@ __device__ A block_reduce(A value, Operation operation, A neutral) {
 
 // ---- rows ---------------------------------------------------------------------------------------
 //
-// Row-wise kernels: x [N, C], one row for each team of threads. A team is a warp where rows are
-// short and a block where they are long; a kernel is written once, for either.
+// Row-wise kernels take x [N, C], one row for each team of threads. A team is a warp if rows are
+// short and a block if they are long. A kernel is written once for both:
 //
 //   template <class Team, class T>
 //   __global__ void softmax_kernel(Team team, int64_t N, int64_t C, …) {
@@ -99,7 +99,7 @@ template <class... Params, class... Args>
 void launch_rows(Stream stream, int64_t rows, int64_t columns,
                  void (*warp_kernel)(WarpTeam, Params...),
                  void (*block_kernel)(BlockTeam, Params...), const Args&... args) {
-  // A warp goes over a row of 1024 in 32 steps; from there on the other warps of a block help more
+  // A warp takes 32 steps for a row of 1024. For longer rows the other warps of a block help more
   // than more rows do.
   constexpr int64_t kLongRow = 1024;
   if (columns <= kLongRow)

@@ -1,8 +1,8 @@
 // The product of gemm.cuh without tensor cores, for every floating type.
 //
-// Mapping: 16 × 16 threads compute a tile of 64 × 64, 4 × 4 each, in registers; slices of 16 of K
-// pass through shared memory. Neighbouring threads load neighbouring elements: along K, or along
-// the long dimension.
+// Mapping: 16 × 16 threads compute a tile of 64 × 64, 4 × 4 each, in registers. Slices of 16 of K
+// pass through shared memory. Neighbouring threads load neighbouring elements, along K or along the
+// long dimension.
 #pragma once
 
 #include "ringgrad/cuda_kernels/common/gemm.cuh"
@@ -14,10 +14,10 @@ inline constexpr int kSimtTile = 64;
 inline constexpr int kSimtSlice = 16;
 inline constexpr int kSimtSide = 4;
 inline constexpr int kSimtThreads = 256;
-// Per thread, operand and slice.
+// The number of loads per thread, operand and slice.
 inline constexpr int kSimtLoads = kSimtTile * kSimtSlice / kSimtThreads;
 
-// The part of an operand's tile that this thread brings to shared memory, as slice[k][i].
+// Loads this thread's part of an operand's tile into shared memory, as slice[k][i].
 template <class Operand, bool kAlongK>
 struct ElementLoader {
   using T = typename Operand::Value;
@@ -40,7 +40,7 @@ struct ElementLoader {
 #pragma unroll
     for (int l = 0; l < kSimtLoads; ++l) rows[l] = operand.row(batch, first + long_of(l));
   }
-  // One column of padding: threads that store along k then write to different banks.
+  // With one column of padding, threads that store along k write to different banks.
   __device__ __forceinline__ void load(Compute<T> (&slice)[kSimtSlice][kSimtTile + 1],
                                        int64_t k0) const {
 #pragma unroll
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kSimtThreads)
     }
 }
 
-// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension
-// are. Only speed depends on it.
+// kAAlongK: neighbours along K are neighbours in memory; otherwise those along the long dimension
+// are. Only the speed depends on it.
 template <bool kAAlongK, bool kBAlongK, class A, class B, class Store>
 void simt_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b, const Store& store) {
   launch(simt_gemm_kernel<A, B, Store, kAAlongK, kBAlongK>,

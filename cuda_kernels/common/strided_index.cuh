@@ -1,4 +1,5 @@
-// From the number of an element to its place in memory: in tensors of any strides, and in images.
+// Converts the number of an element to its position in memory, in tensors of any strides and in
+// images.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,13 +11,13 @@
 
 namespace ringgrad::cuda {
 
-// For one-dimensional launches: this thread's number in the grid, and how many there are.
+// For one-dimensional launches: this thread's number in the grid, and the number of threads.
 __device__ __forceinline__ int64_t thread_number() {
   return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
 __device__ __forceinline__ int64_t thread_count() { return int64_t{gridDim.x} * blockDim.x; }
 
-// core's LoopPlan as a kernel argument: where an element is in each operand.
+// core's LoopPlan as a kernel argument. It gives an element's position in each operand.
 template <int kOperands>
 struct StridedIndex {
   int dims;
@@ -37,8 +38,8 @@ struct StridedIndex {
   __device__ __forceinline__ Offsets offsets(int64_t index) const {
     Offsets result{};
     for (int d = dims - 1; d > 0; --d) {
-      // Divisions of 32-bit numbers are several times cheaper, and nearly all tensors are small
-      // enough for them.
+      // 32-bit divisions are several times as cheap, and nearly all tensors are small enough for
+      // them.
       const bool small = (index | sizes[d]) >> 32 == 0;
       const int64_t outer =
           small ? static_cast<uint32_t>(index) / static_cast<uint32_t>(sizes[d]) : index / sizes[d];
@@ -51,8 +52,8 @@ struct StridedIndex {
   }
 };
 
-// A 4-D tensor as kernels see it: logical sizes N C H W, and strides, which are those of NCHW or of
-// NHWC memory.
+// A 4-D tensor in a kernel: logical sizes N C H W, and strides, which are those of NCHW or of NHWC
+// memory.
 struct Image {
   int64_t N;
   int64_t C;
@@ -83,8 +84,8 @@ struct Image {
     int64_t h;
     int64_t w;
   };
-  // Element number i in the order of memory: neighbouring threads then touch neighbouring elements
-  // in either layout.
+  // Returns the position of element i in the order of memory, so that neighbouring threads use
+  // neighbouring elements in both layouts.
   __device__ __forceinline__ Place place(int64_t i) const {
     if (c_stride == 1) return {i / C / W / H, i % C, i / C / W % H, i / C % W};
     return {i / W / H / C, i / W / H % C, i / W % H, i % W};
@@ -107,7 +108,7 @@ struct Divider {
   unsigned multiplier;
   unsigned shift = 0;
 
-  // REQUIRES: by < 2^31. A 0 stands for 1: what is empty asks nothing.
+  // REQUIRES: by < 2^31. A 0 is replaced by 1, because an empty tensor divides nothing.
   explicit Divider(int64_t by) : divisor(by > 0 ? static_cast<unsigned>(by) : 1) {
     while (uint64_t{1} << shift < divisor) ++shift;
     multiplier = static_cast<unsigned>(((((uint64_t{1} << shift) - divisor) << 32) / divisor) + 1);

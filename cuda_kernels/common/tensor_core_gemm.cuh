@@ -1,14 +1,14 @@
 // The product of gemm.cuh in float16 or bfloat16, accumulated in float32 on tensor cores.
 //
-// Mapping: a block computes a tile of c, kRows × kColumns. Its warps share the tile as a grid of
+// Mapping: a block computes a tile of c, kRows × kColumns. Its warps divide the tile as a grid of
 // kWarpsDown × kWarpsAcross; each keeps its part of c in registers as 16 × 8 fragments. The block
-// walks along K in slices of 32: cp.async brings the slices of a and b to shared memory, kStages of
-// them in flight, while the warps multiply an earlier one. ladders/matmul_fragments.cu comes there
-// step by step, and draws the stages.
+// walks along K in slices of 32. cp.async copies the slices of a and b to shared memory, kStages of
+// them in flight, while the warps multiply an earlier one. ladders/matmul_fragments.cu develops
+// this step by step, and draws the stages.
 //
-// Shared memory keeps an operand the way it lies in memory: with k fastest as [long][32], else as
-// [32][long]. ldmatrix transposes on the way to registers where needed. Rows are padded by 16
-// bytes, so that the 8 rows which ldmatrix reads at once lie in different banks.
+// Shared memory keeps an operand in the order of memory: with k fastest as [long][32], else as
+// [32][long]. ldmatrix transposes on the way to the registers if needed. Rows are padded by 16
+// bytes, so that the 8 rows which ldmatrix reads at once are in different banks.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -40,7 +40,7 @@ struct TensorCoreTile {
 };
 
 // One operand's slices in shared memory, kLong × 32 elements each, and the part of them that this
-// thread brings there.
+// thread loads.
 template <class Operand, int kLong, bool kAlongK, bool kVectors, int kThreads>
 struct SliceLoader {
   using T = typename Operand::Value;
@@ -58,7 +58,7 @@ struct SliceLoader {
   static __device__ __forceinline__ int at(int i, int k) {
     return kAlongK ? i * kPitch + k : k * kPitch + i;
   }
-  // Where chunk number `c` of this thread lies in a slice.
+  // Returns the position of this thread's chunk `c` in a slice.
   static __device__ __forceinline__ int chunk_long(int c) {
     const int chunk = static_cast<int>(threadIdx.x) + c * kThreads;
     return kAlongK ? chunk / (kSlice / kChunk) : chunk % (kLong / kChunk) * kChunk;
@@ -75,7 +75,7 @@ struct SliceLoader {
     for (int c = 0; c < kChunks; ++c) rows[c] = operand.row(batch, first + chunk_long(c));
   }
 
-  // Starts copying the slice from k0 on; what lies outside becomes zero.
+  // Starts copying the slice from k0 on. Elements outside become zero.
   __device__ __forceinline__ void load(T* shared, int64_t batch, int64_t k0) const {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -85,8 +85,7 @@ struct SliceLoader {
       const T* from = k < K ? operand.address(rows[c], operand.term(k)) : nullptr;
       const int64_t left = kAlongK ? K - k : operand.size - i;
       if constexpr (kVectors) {
-        // A chunk that is all zeros still needs an address that may be formed; nothing is read from
-        // it.
+        // A chunk of zeros still needs a valid address, although nothing is read from it.
         const int64_t inside = from ? min(left, int64_t{kChunk}) : 0;
         copy_16_async(to, from ? from : operand.data, static_cast<int>(inside * sizeof(T)));
       } else {
@@ -131,12 +130,12 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
       a_loader.load(stage_of(slice), tile.batch, int64_t{slice} * kSlice);
       b_loader.load(stage_of(slice) + ALoader::kElements, tile.batch, int64_t{slice} * kSlice);
     }
-    __pipeline_commit();  // also when nothing was loaded, so that the groups can be counted
+    __pipeline_commit();  // even if nothing was loaded, so that the groups can be counted
   };
 
   // Calls body(first, second, m, n) with each pair of this thread's sums that are neighbours in a
-  // row of the result; the second may lie beyond its end. Pairs lie in an aligned word where rows
-  // have an even number of elements.
+  // row of the result. The second may be beyond its end. Pairs are in an aligned word if rows have
+  // an even number of elements.
   float total[kFragmentsDown][kFragmentsAcross][4] = {};
   const bool in_pairs = kVectors && shape.N % 2 == 0;
   const auto for_each_pair = [&](const auto& body) {
@@ -190,7 +189,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kVectors ? 2 : 1)
       }
 #pragma unroll
       for (int j = 0; j < kFragmentsAcross; j += 2) {
-        // Two neighbouring fragments of b: for each k 0-7 and k 8-15.
+        // Two neighbouring fragments of b, each for k 0-7 and k 8-15.
         unsigned pair[4];
         const int column = warp_column + j * kFragmentN + lane / 16 * 8 + (kBAlongK ? lane % 8 : 0);
         const int row = k + lane / 8 % 2 * 8 + (kBAlongK ? 0 : lane % 8);
@@ -238,16 +237,17 @@ void launch_tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, 
          Tile::kStages * kStage * sizeof(typename A::Value), stream, shape, a, b, store);
 }
 
-// kAAlongK: neighbours along K are neighbours in memory; else neighbours along the long dimension
-// are. kVectors: eight of them, counted from multiples of eight, may be loaded at once, and results
-// begin at an even address.
+// kAAlongK: neighbours along K are neighbours in memory; otherwise those along the long dimension
+// are. kVectors: eight neighbours, counted from multiples of eight, may be loaded at once, and
+// results begin at an even address.
 template <bool kAAlongK, bool kBAlongK, bool kVectors, class A, class B, class Store>
 void tensor_core_gemm(Stream stream, const GemmShape& shape, const A& a, const B& b,
                       const Store& store) {
   using Large = TensorCoreTile<128, 128, 2, 4, 3>;
   using Small = TensorCoreTile<64, 64, 2, 2, 3>;
-  // Small tiles where half of a large one would hang over the edge, or where large ones would leave
-  // multiprocessors idle. Element by element, the loads are what takes time.
+  // Small tiles are used if half of a large one would be outside, or if large ones would leave
+  // multiprocessors idle. They are also used without vectors, because the time then goes into the
+  // loads.
   if constexpr (kVectors)
     if (shape.M > Small::kRows && shape.N > Small::kColumns &&
         gemm_blocks(shape, Large::kRows, Large::kColumns) >=
