@@ -54,7 +54,7 @@ void Block::begin(const Grid& grid, int64_t index) {
   }
   waiting_at_barrier_ = exited_ = 0;
   schedule_ = config().schedule;
-  // Each block gets its own order, and the same one whichever thread it runs on.
+  // Each block gets its own order, and the same order on every thread.
   if (schedule_ == Schedule::Random)
     random_.seed(config().schedule_seed + static_cast<uint32_t>(index));
   warp_ = choose(ready_warps_);
@@ -72,7 +72,7 @@ void Block::run(const Grid& grid, int64_t index) {
   begin(grid, index);
   try {
     const int next = host(pick());
-    // A thread that has its own stack goes on there; the last one to exit switches back to this
+    // A thread that has its own stack continues there. The last one to exit switches back to this
     // stack.
     if (next != kNone)
       continue_with(next);
@@ -106,7 +106,7 @@ void Block::make_ready(int warp, uint32_t lanes) {
 
 int Block::pick() {
   if (ready_warps_ == 0) return kNone;
-  // Run ahead: another warp's turn comes when this one can do nothing more.
+  // A warp runs ahead: another one is chosen only if this one can do nothing more.
   if (!(ready_warps_ >> warp_ & 1) || schedule_ == Schedule::Random) warp_ = choose(ready_warps_);
   Warp& warp = warps_[warp_];
   const int lane = choose(warp.ready);
@@ -133,8 +133,8 @@ int Block::host(int thread) {
 }
 
 void Block::exit_current() {
-  // Not `thread`: the same stack may have been parked and continued meanwhile, but always for the
-  // same CUDA thread.
+  // `thread` may not be used here: the stack may have been parked and continued meanwhile, but
+  // always for the same CUDA thread.
   Thread& thread = threads_[current_];
   if (thread.copies.in_flight())
     fail({}, "a thread exits with cp.async copies in flight: their data is never used");
@@ -142,7 +142,7 @@ void Block::exit_current() {
   const int warp = current_ / kWarpSize;
   warps_[warp].exited |= 1u << lane();
   ++exited_;
-  // Others may have been waiting for this thread alone.
+  // Other threads may have waited for this thread alone.
   for (uint32_t groups = warps_[warp].arrived_groups; groups; groups &= groups - 1)
     complete(warp, warps_[warp].rendezvous[std::countr_zero(groups)]);
   open_barrier_if_complete();
@@ -151,7 +151,7 @@ void Block::exit_current() {
 void Block::suspend() {
   const int me = current_;
   const int next = pick();
-  if (next == kNone) expect_all_exited();  // at least this thread has not
+  if (next == kNone) expect_all_exited();  // at least this thread has not exited
   if (next != me) continue_with(next);
   make_current(me);
 }
@@ -196,7 +196,7 @@ void Block::fiber_main() {
   }
 }
 
-// After an error: the stacks of the threads that still wait are forgotten. They own nothing.
+// After an error, forgets the stacks of the threads that still wait. They own nothing.
 void Block::recover() {
   error_ = nullptr;
   running_ = &root_;

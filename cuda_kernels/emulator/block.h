@@ -1,13 +1,12 @@
-// One thread block at a time on one operating system thread: which CUDA thread runs when, and what
-// it may wait for.
+// Runs one thread block at a time on one operating system thread. It decides which CUDA thread runs
+// when, and what it waits for.
 //
-// CUDA threads are iterations of a plain loop, until one of them has to wait: then its stack is
-// parked as it is, and a fiber from a pool goes on with the loop. A kernel without barriers
-// therefore costs 4 ns per thread and no switch, and it need not be known beforehand which kernels
-// have barriers.
+// CUDA threads are iterations of a plain loop until one of them has to wait. Then its stack is
+// parked as it is, and a fiber from a pool continues the loop. So a kernel without barriers costs 4
+// ns per thread and no switch, and it need not be known in advance which kernels have barriers.
 //
-// Waiting follows the hardware since Volta: __syncthreads opens when all threads that have not
-// exited have arrived, and a warp collective concerns only the lanes in its mask.
+// Waiting follows the hardware since Volta. __syncthreads opens when all threads that have not
+// exited have arrived. A warp collective concerns only the lanes in its mask.
 #pragma once
 
 #include <array>
@@ -28,7 +27,7 @@ namespace ringgrad::emulator {
 inline constexpr int kWarpSize = 32;
 inline constexpr int kMaxThreads = 1024;
 
-// What a lane brings to a warp collective and takes away: a value of up to 8 bytes, or a pointer to
+// A lane's input to a warp collective and its result: a value of up to 8 bytes, or a pointer to
 // more.
 struct Lane {
   uint64_t in;
@@ -36,7 +35,7 @@ struct Lane {
   int source;  // the lane whose value a shuffle reads
 };
 
-// Computes the results of all lanes in `arrived`; called once, when the last of them is there.
+// Computes the results of all lanes in `arrived`. Called once, when the last of them has arrived.
 // Returns what is wrong, or an empty string.
 using Combine = std::string (*)(Lane* lanes, uint32_t arrived);
 
@@ -46,17 +45,18 @@ class Block {
   ~Block();
   Block(const Block&) = delete;
 
-  // The calling thread's block, created at its first launch.
+  // Returns the calling thread's block, which its first launch creates.
   static Block& mine();
 
-  // Runs block number `index` of the grid. Throws CudaError, naming the source line, when its
-  // threads can not all go on (divergent or missing barriers) or misuse an intrinsic. The block is
-  // usable again afterwards.
+  // Runs block number `index` of the grid. Throws CudaError that names the source line if its
+  // threads cannot all continue (divergent or missing barriers) or misuse an intrinsic. The block
+  // is usable again afterwards.
   void run(const Grid& grid, int64_t index);
 
-  // -- for the intrinsics, called by a running CUDA thread ----------------------------------------
+  // -- for the intrinsics, which a running CUDA thread calls
+  // ------------------------------------------
   void sync_threads(Site site);
-  // `kind` names the intrinsic in reports; lanes that meet must have called the same one.
+  // `kind` names the intrinsic in reports. Lanes that meet must have called the same one.
   Lane collective(uint32_t mask, Lane mine, Combine combine, const char* kind, Site site);
   void fence();
   void* dynamic_shared() const { return shared_.data(); }
@@ -70,7 +70,7 @@ class Block {
  private:
   struct Thread {
     uint3 index;
-    Fiber* fiber;  // the stack it was started on
+    Fiber* fiber;  // the stack on which it was started
     Site waits_at;
     AsyncCopies copies;
   };
@@ -80,18 +80,18 @@ class Block {
     Combine combine;
     const char* kind;
   };
-  // Sets of lanes, one bit each. A lane is ready, running, at the barrier, in a rendezvous, or has
-  // exited.
+  // Sets of lanes, one bit each. A lane is ready, running, at the barrier or in a rendezvous, or it
+  // has exited.
   struct Warp {
     uint32_t lanes;
     uint32_t started;
     uint32_t ready;
     uint32_t at_barrier;
     uint32_t exited;
-    // The rendezvous that have lanes waiting.
+    // The rendezvous at which lanes wait.
     uint32_t arrived_groups;
     std::array<Lane, kWarpSize> values;
-    // Each by the lowest lane of its mask: disjoint groups work independently.
+    // Indexed by the lowest lane of the mask; disjoint groups work independently.
     std::array<Rendezvous, kWarpSize> rendezvous;
   };
 
@@ -100,14 +100,14 @@ class Block {
   void set_shape(dim3 block);
 
   // -- scheduling (block.cpp) ---
-  int choose(uint32_t set);  // a set bit, by the schedule
-  int pick();                // takes a ready thread, or kNone
+  int choose(uint32_t set);  // returns a set bit; the schedule chooses it
+  int pick();                // takes a ready thread, or returns kNone
   bool started(int thread) const {
     return warps_[thread / kWarpSize].started >> (thread % kWarpSize) & 1;
   }
   void make_ready(int warp, uint32_t lanes);
   void make_current(int thread);
-  // Runs `thread` from its beginning, then others; returns the next one that has a stack.
+  // Runs `thread` from its beginning, then others. Returns the next one that has its own stack.
   int host(int thread);
   // Parks the current thread until it is made ready and picked.
   void suspend();
@@ -119,7 +119,7 @@ class Block {
   // -- waiting (rendezvous.cpp) ---
   void open_barrier_if_complete();
   bool complete(int warp, Rendezvous& meeting);
-  void expect_all_exited();  // called when no thread can run: throws unless all have finished
+  void expect_all_exited();  // called if no thread can run: throws unless all have exited
 
   void recover();
 
@@ -138,7 +138,7 @@ class Block {
 
   Fiber root_;
   Fiber* running_ = &root_;
-  int handed_over_ = kNone;  // the thread that a fiber taken from the pool starts with
+  int handed_over_ = kNone;  // the first thread of a fiber taken from the pool
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
 

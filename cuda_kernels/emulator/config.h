@@ -1,5 +1,5 @@
-// What the environment decides about the emulator. Read once; tests change the fields between
-// launches, which is how one program runs a kernel under every schedule.
+// The emulator's settings from the environment. They are read once. Tests change the fields between
+// launches, so that one program runs a kernel under every schedule.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +7,29 @@
 
 namespace ringgrad::emulator {
 
-// In which order the threads of a block run where the program leaves it open. A warp always runs as
-// far as it can before another one is looked at: the schedule under which a forgotten barrier
-// shows.
+// The order in which the threads of a block run if the program leaves it open. A warp always runs
+// as far as it can before another one is chosen, because such a schedule reveals a forgotten
+// barrier.
 enum class Schedule : uint8_t {
   Forward,   // the lowest warp and lane that can run
   Reversed,  // the highest
   Random,
 };
 
-// When the operations of a stream run.
+// The time at which the operations of a stream run.
 enum class StreamOrder : uint8_t {
-  Eager,   // as they are queued
+  Eager,   // when they are queued
   Lazy,    // as late as a wait allows
-  Random,  // as late, and with other streams of the device running ahead wherever events permit it
+  Random,  // late; other streams of the device may run first if events permit it
 };
 
 struct Config {
-  // RINGGRAD_CUDA_DEVICES=0: a program emulates only where it is asked to.
+  // RINGGRAD_CUDA_DEVICES. The default is 0: a program emulates devices only on request.
   int devices;
-  // The memory of each device: RINGGRAD_EMU_MEMORY_MB=1024.
+  // The memory of each device: RINGGRAD_EMU_MEMORY_MB, by default 1024.
   size_t memory_bytes;
-  // Each device has so few that launchers choose small grids; the number is odd, because
-  // power-of-two strides collide in the host's L1.
+  // There are so few that launchers choose small grids. The number is odd, because power-of-two
+  // strides collide in the host's L1.
   int multiprocessors = 3;
   // RINGGRAD_EMU_SCHEDULE=forward|reversed|random[:seed].
   Schedule schedule;
@@ -37,16 +37,16 @@ struct Config {
   // RINGGRAD_EMU_STREAMS=eager|lazy|random[:seed].
   StreamOrder streams;
   uint32_t streams_seed;
-  // Each call on a device fails from then on, as after an error of a kernel.
+  // If true, every call on a device fails, as after an error of a kernel.
   bool device_lost = false;
-  // On: ncclCommAbort ends what waits for other ranks. Off: a device does not hear it.
+  // True: ncclCommAbort ends operations that wait for other ranks. False: the device ignores it.
   bool nccl_aborts = true;
-  // A waiting CUDA thread's stack: RINGGRAD_EMU_STACK_KB=64.
+  // The size of a waiting CUDA thread's stack: RINGGRAD_EMU_STACK_KB, by default 64.
   size_t stack_bytes;
 };
 
-// Throws DeviceError when a variable cannot be read. Not thread-safe against changes: change it
-// while no kernel runs.
+// Throws DeviceError if a variable cannot be read. Not thread-safe against changes: change a field
+// only while no kernel runs.
 Config& config();
 
 }  // namespace ringgrad::emulator

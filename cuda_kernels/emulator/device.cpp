@@ -134,7 +134,7 @@ cudaError_t cudaSetDevice(int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
   if (const cudaError_t error = refuse_if_lost()) return error;
   device_of_thread = device;
-  current_device();  // since CUDA 12 it makes the context, too
+  current_device();  // since CUDA 12 this also creates the context
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {

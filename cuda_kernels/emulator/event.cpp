@@ -1,6 +1,6 @@
-// Emulated events: a position in a stream's queue. A wait for one is an operation of the waiting
-// stream that runs the recorded stream up to there, so that lazy streams need no thread to make
-// them progress.
+// Emulated events. An event is a position in a stream's queue. A wait for it is an operation of the
+// waiting stream that runs the recorded stream up to that position. So lazy streams make progress
+// without threads.
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 
@@ -8,7 +8,7 @@ using namespace ringgrad::emulator;
 
 namespace {
 
-// nullptr for a handle that is no event, which the call answers with
+// Returns nullptr for a handle that is not an event; the call then returns
 // cudaErrorInvalidResourceHandle. REQUIRES: the lock.
 CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle) {
   current_device();
@@ -18,7 +18,7 @@ CUevent_st* find_event(Runtime& runtime, const char* call, cudaEvent_t handle) {
   return nullptr;
 }
 
-// What a capture recorded has not happened: the host can neither wait for it nor ask.
+// Work that a capture recorded has not happened, so the host can neither wait for it nor query it.
 cudaError_t refuse_captured(const CUevent_st& event) {
   event.capture->invalid = true;
   return fail(cudaErrorCapturedEvent);
@@ -90,7 +90,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
     stream->frontier.insert(stream->frontier.end(), event->frontier.begin(), event->frontier.end());
     return cudaSuccess;
   }
-  // The wait is for the record made last before this call; a later one does not move it.
+  // The wait is for the last record before this call. A later record does not change it.
   const auto recorded_on = event->stream;
   const uint64_t position = event->position;
   lock.unlock();
@@ -123,7 +123,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (!stream || stream->completed >= event->position) return cudaSuccess;
   lock.unlock();
   runtime.advance(stream);
-  return fail(cudaErrorNotReady);  // which is remembered like an error
+  return fail(cudaErrorNotReady);  // remembered like an error
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle,

@@ -68,7 +68,7 @@ void Fiber::prepare() {
 
 void Fiber::abandon() {
 #if defined(__SANITIZE_ADDRESS__)
-  // The red zones of frames that will not return.
+  // Removes the red zones of frames that will not return.
   __asan_unpoison_memory_region(stack_, stack_bytes_);
   fake_stack_ = nullptr;
 #elif defined(__SANITIZE_THREAD__)
@@ -82,7 +82,7 @@ void Fiber::switch_to(Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&fake_stack_, to.bottom_, to.stack_bytes_);
 #elif defined(__SANITIZE_THREAD__)
-  // 0: what happened before the switch happened before what follows.
+  // 0: events before the switch happen before those after it.
   __tsan_switch_to_fiber(to.tsan_fiber_, 0);
 #endif
   const auto transfer = boost::context::detail::jump_fcontext(to.context_, &to);
@@ -90,11 +90,11 @@ void Fiber::switch_to(Fiber& to) {
   arrived();
 }
 
-// The first thing that runs on a stack after a switch to it.
+// Runs first on a stack after a switch to it.
 void Fiber::arrived() {
 #if defined(__SANITIZE_ADDRESS__)
-  // Also tells the bounds of the stack that was left, which is how a thread's own stack becomes
-  // known.
+  // This also reports the bounds of the stack that was left, which is how the bounds of a thread's
+  // own stack become known.
   __sanitizer_finish_switch_fiber(fake_stack_, &previous_->bottom_, &previous_->stack_bytes_);
 #endif
 }

@@ -1,9 +1,9 @@
 // A fiber is a stack that can be left in the middle and continued later, on the same operating
-// system thread: what a CUDA thread needs in order to wait at a barrier.
+// system thread. A CUDA thread needs this in order to wait at a barrier.
 //
-// Switching is Boost.Context's fcontext: save the callee-saved registers, exchange the stack
-// pointer, 8 ns (ucontext, which also saves the signal mask by a system call, takes 230 ns).
-// AddressSanitizer and ThreadSanitizer are told about each switch.
+// Boost.Context's fcontext switches: it saves the callee-saved registers and exchanges the stack
+// pointer, in 8 ns (ucontext also saves the signal mask by a system call and takes 230 ns).
+// AddressSanitizer and ThreadSanitizer are informed of each switch.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace ringgrad::emulator {
 
 class Fiber {
  public:
-  // Stands for the stack that the calling thread is on already.
+  // Represents the calling thread's own stack.
   Fiber();
-  // A stack of its own, with a guard page below it, on which entry(argument) runs at the first
-  // switch. `entry` must never return. Throws OutOfMemoryError.
+  // Makes a stack with a guard page below it. The first switch runs entry(argument) on it. `entry`
+  // must never return. Throws OutOfMemoryError.
   Fiber(size_t stack_bytes, void (*entry)(void*), void* argument);
   ~Fiber();
   Fiber(const Fiber&) = delete;
@@ -24,11 +24,11 @@ class Fiber {
   // back.
   void switch_to(Fiber& to);
 
-  bool contains(const void* address) const {  // never, for a thread's own stack
+  bool contains(const void* address) const {  // always false for a thread's own stack
     return address >= stack_ && address < stack_ + (stack_ ? stack_bytes_ : 0);
   }
 
-  // Forgets what is suspended on the stack, without unwinding it; the next switch calls entry
+  // Forgets what is suspended on the stack, without unwinding it. The next switch calls entry
   // again. The frames must own nothing.
   void abandon();
 
@@ -42,7 +42,7 @@ class Fiber {
   void* argument_ = nullptr;
   char* stack_ = nullptr;  // the lowest usable byte; nullptr for a thread's own stack
   size_t stack_bytes_ = 0;
-  Fiber* previous_ = nullptr;     // who switched to this fiber
+  Fiber* previous_ = nullptr;     // the fiber that switched to this one
   void* fake_stack_ = nullptr;    // AddressSanitizer's
   void* tsan_fiber_ = nullptr;    // ThreadSanitizer's
   const void* bottom_ = nullptr;  // the stack's bounds as AddressSanitizer knows them

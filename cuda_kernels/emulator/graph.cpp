@@ -1,5 +1,5 @@
-// Emulated stream capture and graphs. What a capture forbids is refused as on a device, so that
-// "this step can be captured" is tested without one.
+// Emulated stream capture and graphs. Operations that a capture forbids are refused as on a device.
+// So "this step can be captured" is tested without a device.
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
@@ -19,7 +19,7 @@ cudaError_t refuse(Capture& capture, const char* call) {
               std::string(call) + " while a stream is being captured");
 }
 
-// Whether every node precedes the end of the stream in which the capture began.
+// Returns true if every node precedes the end of the stream on which the capture began.
 bool all_joined(const Capture& capture) {
   std::vector<bool> reached(capture.nodes.size());
   std::vector<int> open = capture.origin->frontier;
@@ -33,10 +33,10 @@ bool all_joined(const Capture& capture) {
   return std::find(reached.begin(), reached.end(), false) == reached.end();
 }
 
-// Runs a graph's nodes, each after those it depends on: in the order of capture, or in a random
-// one.
+// Runs a graph's nodes, each after those on which it depends: in the order of capture, or in a
+// random one.
 void replay(const std::vector<Node>& nodes) {
-  if (must_not_wait()) throw NotReady();  // a node in the middle might have to
+  if (must_not_wait()) throw NotReady();  // a node in the middle might have to wait
   if (config().streams != StreamOrder::Random) {
     for (const Node& node : nodes) node.operation();
     return;
@@ -132,7 +132,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
-  std::vector<Node> nodes;  // of a capture that failed they end here, without the lock
+  std::vector<Node> nodes;  // destroys the nodes of a failed capture after the lock is released
   auto& runtime = Runtime::instance();
   std::lock_guard lock(runtime.mutex);
   const auto stream = runtime.stream("cudaStreamEndCapture", handle);

@@ -1,5 +1,5 @@
-// What the parts of the emulator say about a launch: the grid, a place in a kernel's source, an
-// access to memory, and the observer that is told of each.
+// The types by which the emulator describes a launch: the grid, a place in a kernel's source, a
+// memory access, and the observer that is notified of each.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct dim3 {
 
 namespace ringgrad::emulator {
 
-// A launch: every block of it runs body(arguments) once per CUDA thread.
+// A launch. Every block runs body(arguments) once per CUDA thread.
 struct Grid {
   dim3 grid;
   dim3 block;
@@ -33,7 +33,7 @@ struct Grid {
 };
 
 // A place in a kernel's source, for reports. Intrinsics take one as a defaulted last argument, so
-// that it names the line which called them.
+// that it names the line of the call.
 struct Site {
   const char* file = "";
   int line = 0;
@@ -51,7 +51,7 @@ struct Site {
   }
 };
 
-// Whether an access is cp.async's, whose write is told twice: when it starts, and when it is waited
+// Marks an access of cp.async. Its write is reported twice: when it starts, and when it is waited
 // for.
 enum class AsyncCopy : uint8_t { None, Started, Landed };
 
@@ -60,38 +60,38 @@ struct Access {
   size_t bytes;
   bool write;
   bool atomic;
-  const void* pc;  // where in the program
+  const void* pc;  // place in the program
   AsyncCopy async = AsyncCopy::None;
-  bool aligned = false;  // the instruction wants an address that is a multiple of `bytes`
+  bool aligned = false;  // the instruction requires an address that is a multiple of `bytes`
 };
 
 class Block;
 
-// Watches the accesses of kernels to memory: the checker and the profiler of emulator/check, in
-// programs whose kernels report them (RINGGRAD_EMU_CHECK). Other programs have none, and pay one
-// comparison at each barrier.
+// Observes the memory accesses of kernels: the checker and the profiler of emulator/check, in
+// programs whose kernels report them (RINGGRAD_EMU_CHECK). Other programs have no observer and pay
+// one comparison at each barrier.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void begin_launch(const Grid& grid, int device) = 0;
-  virtual void end_launch() = 0;  // throws CudaError with what was found
+  virtual void end_launch() = 0;  // throws CudaError with the problems found
   virtual void begin_block(const Block& block, int64_t index) = 0;
   virtual void end_block() = 0;
   virtual void block_barrier() = 0;
-  // __syncwarp of all the warp's lanes.
+  // All lanes of the warp have called __syncwarp.
   virtual void warp_barrier(int warp) = 0;
-  // A warp's instruction that its lanes execute together: "ldmatrix".
+  // A warp's lanes execute an instruction together: "ldmatrix".
   virtual void collective(const char* kind) = 0;
-  // __threadfence by the CUDA thread that runs.
+  // The running CUDA thread calls __threadfence.
   virtual void fence() = 0;
-  // By that thread, likewise.
+  // The running CUDA thread accesses memory.
   virtual void access(const Access& access) = 0;
 };
 
-// While there is one, launches run their blocks one after another on the calling thread, and one at
-// a time.
+// If there is one, launches run one at a time, and their blocks run one after another on the
+// calling thread.
 inline constinit Observer* observer = nullptr;
-// Whether the calling thread is running kernel code that the observer watches.
+// True while the calling thread runs kernel code that is observed.
 inline constinit thread_local bool observing = false;
 
 }  // namespace ringgrad::emulator

@@ -12,7 +12,7 @@ namespace {
 int key() { return -1; }
 void set_rights(bool) {}
 #else
-// Asked for once; a new key's memory is closed to every thread that has not been given it.
+// Allocated once. A new key's memory is closed to every thread that was not given access.
 int key() {
   static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
   return key;
@@ -29,7 +29,7 @@ bool memory_is_guarded() { return key() >= 0; }
 void* allocate_guarded(size_t bytes) {
   void* memory = nullptr;
   if (!memory_is_guarded()) {
-    // Exactly as many bytes as asked for, so that AddressSanitizer sees the first one beyond.
+    // The size is exactly as requested, so that AddressSanitizer notices the first byte beyond it.
     if (posix_memalign(&memory, 256, bytes) != 0) return nullptr;
     return std::memset(memory, 0xFF, bytes);
   }

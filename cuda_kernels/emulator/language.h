@@ -1,6 +1,5 @@
-// The CUDA C++ language on the host, all that a kernel sees: keywords become nothing, built-in
-// variables become thread-local ones, barriers and warp intrinsics become calls of the block's
-// scheduler.
+// The part of CUDA C++ that a kernel uses, on the host. Keywords become nothing, built-in variables
+// become thread-local ones, and barriers and warp intrinsics become calls of the block's scheduler.
 #pragma once
 
 #include <atomic>
@@ -19,10 +18,10 @@
 #define __launch_bounds__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// One copy for each operating system thread: it runs one block at a time, and fibers never leave
+// Each operating system thread has one copy. It runs one block at a time, and fibers never leave
 // it. (Function-local thread_local variables are static, as shared arrays are.)
 #define __shared__ thread_local
-// Dynamic shared memory, the form that both compilers understand: DYNAMIC_SHARED(float, tile);
+// Dynamic shared memory in the form that both compilers understand: DYNAMIC_SHARED(float, tile);
 // tile[i] = ...
 #define DYNAMIC_SHARED(Type, name) \
   Type* name = static_cast<Type*>(::ringgrad::emulator::running_block->dynamic_shared())
@@ -33,7 +32,7 @@ inline constinit thread_local dim3 gridDim;
 
 namespace ringgrad::emulator {
 
-// The block whose kernel this operating system thread is in.
+// The block whose kernel this operating system thread runs.
 inline constinit thread_local Block* running_block = nullptr;
 
 template <class T>
@@ -121,7 +120,7 @@ inline int __all_sync(unsigned mask, int predicate, RINGGRAD_SITE) {
 }
 
 // ---- atomic functions on global and shared memory -----------------------------------------------
-// Relaxed, as CUDA's are: ordering needs a fence or a barrier.
+// Relaxed, as in CUDA: ordering requires a fence or a barrier.
 template <class T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
@@ -157,7 +156,7 @@ T atomicInc(T* address, std::type_identity_t<T> last) {  // 0, 1, … last, 0, �
   return old;
 }
 
-// Orders this thread's accesses before it and behind it, for the threads of all blocks.
+// Orders this thread's accesses before it and after it, for the threads of all blocks.
 inline void __threadfence() { ringgrad::emulator::running_block->fence(); }
 
 // ---- mathematical functions, as far as kernels and tests call them ------------------------------
@@ -183,8 +182,8 @@ namespace ringgrad::emulator {
 
 using ToFloat = float (*)(uint16_t bits);
 
-// mma.sync.aligned.m16n8k16.row.col.f32: d [16, 8] += a [16, 16] · b [16, 8]; every lane passes its
-// part. `to_float` reads the 16-bit type of a and b.
+// mma.sync.aligned.m16n8k16.row.col.f32: d [16, 8] += a [16, 16] · b [16, 8]. Every lane passes its
+// part. `to_float` converts the 16-bit type of a and b.
 void mma_16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ToFloat to_float,
                Site site);
 

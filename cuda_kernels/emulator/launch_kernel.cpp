@@ -1,6 +1,6 @@
-// Emulated launches: the blocks of a grid, on the threads of the first CPU device. Blocks do not
-// wait for each other, so any may run on any thread in any order; each thread keeps one Block,
-// whose stacks the next launch uses again.
+// Emulated launches: the blocks of a grid run on the threads of the first CPU device. Blocks do not
+// wait for each other, so any block may run on any thread in any order. Each thread keeps one
+// Block, whose stacks the next launch reuses.
 
 #include <cstddef>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace ringgrad::emulator {
 namespace {
 
 constexpr unsigned kMaxGridYZ = 65535;
-constexpr size_t kSharedBytesUnasked = 48 * 1024;  // more must be asked for, per kernel and device
+constexpr size_t kSharedBytesUnasked = 48 * 1024;  // more must be requested, per kernel and device
 
 std::string wrong_configuration(const cudaLaunchConfig_t& config) {
   const dim3 g = config.gridDim;
@@ -31,7 +31,7 @@ std::string wrong_configuration(const cudaLaunchConfig_t& config) {
   return "";
 }
 
-// For an observer: one launch at a time, one block after another.
+// With an observer: one launch at a time, one block after another.
 void run_observed(const Grid& grid, int device, int64_t blocks) {
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);
@@ -75,7 +75,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
           str(config.dynamicSmemBytes, " bytes of shared memory, where cudaFuncSetAttribute",
               " has asked for ", most, " on device ", stream->device));
   }
-  // Shared by copies of the closure, which a graph makes.
+  // Copies of the closure, which a graph makes, share it.
   const auto storage =
       std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(storage->data(), call, bytes);

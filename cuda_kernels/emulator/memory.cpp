@@ -1,6 +1,6 @@
-// Emulated device memory: an account for each device, filled with NaN when it is handed out.
-// Direction and range of copies are checked against the allocations, which a device would only do
-// by luck.
+// Emulated device memory: each device has an account, and memory is filled with NaN when it is
+// allocated. Direction and range of copies are checked against the allocations, which a real device
+// would do only by luck.
 #include <cstring>
 
 #include "ringgrad/core/error.h"
@@ -80,7 +80,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 namespace {
 
-// Whether `memory` is a device's; sets `error` when the `bytes` there reach beyond their
+// Returns true if `memory` belongs to a device. Sets `error` if the `bytes` there exceed their
 // allocation. REQUIRES: the lock.
 bool on_device(Runtime& runtime, const void* memory, size_t bytes, cudaError_t& error) {
   uintptr_t begin = 0;
@@ -100,7 +100,7 @@ bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
           to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice));
 }
 
-// `staged`: what the host has is read at once.
+// `staged` means that host memory is read at once.
 cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                        cudaStream_t handle, bool staged) {
   auto& runtime = Runtime::instance();
@@ -127,16 +127,16 @@ cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 }  // namespace
 
-// The host's memory is read or written when the copy runs. Where it is pageable a device may do so
-// before the call returns, but CUDA does not promise it.
+// The host's memory is read or written when the copy runs. If it is pageable, a device may do so
+// before the call returns, but CUDA does not guarantee it.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t handle) {
   return queue_copy(to, from, bytes, kind, handle, /*staged=*/false);
 }
 
-// From pageable memory it returns when that has been read, not when the device has it ("API
-// synchronization behavior" in CUDA's reference). Streams that do not wait for the null stream may
-// still find what was there before.
+// A copy from pageable memory returns when the memory has been read, not when the device has the
+// data ("API synchronization behavior" in CUDA's reference). Streams that do not wait for the null
+// stream may still find the old data.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (const cudaError_t error = forbid_while_capturing("cudaMemcpy")) return error;
   const bool from_host = kind == cudaMemcpyHostToDevice;

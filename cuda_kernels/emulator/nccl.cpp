@@ -1,10 +1,10 @@
-// Emulated NCCL: a collective is a stream operation in which the ranks' threads meet; the last to
-// arrive does the work for all of them, in the order of ranks, so all get the same bits. Where they
-// disagree, none waits any longer.
+// Emulated NCCL. A collective is a stream operation in which the ranks' threads meet. The last to
+// arrive does the work for all of them, in the order of ranks, so all get the same bits. If they
+// disagree, no rank waits any longer.
 //
 // On a stream that is being captured it becomes a node of the graph, as on a device. "Using NCCL
-// with CUDA Graphs" in NCCL's user guide: whether an operation is captured must be the same on all
-// ranks, and so is a disagreement here.
+// with CUDA Graphs" in NCCL's user guide says that all ranks must agree on whether an operation is
+// captured. The same disagreement is an error here.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -52,21 +52,21 @@ struct Call {
 
 // One collective, from the first rank's arrival to the last one's return.
 struct Collective {
-  std::vector<Call> calls;    // by rank
-  std::vector<bool> arrived;  // by rank
+  std::vector<Call> calls;    // one per rank
+  std::vector<bool> arrived;  // one per rank
   int arrivals = 0;
   int returns = 0;
   bool done = false;
 };
 
-// What the ranks of one communicator share.
+// The state that the ranks of one communicator share.
 struct CommunicatorState {
   int size = 0;
   int joined = 0;
   int aborted = 0;
-  std::mutex mutex;  // guards all of it, and `aborted` of its communicators
+  std::mutex mutex;  // guards everything, and `aborted` of its communicators
   std::condition_variable changed;
-  std::map<uint64_t, Collective> collectives;                       // by their number
+  std::map<uint64_t, Collective> collectives;                       // keyed by number
   std::map<std::pair<int, int>, std::deque<std::string>> messages;  // from, to
   std::string error;                                                // the first disagreement
 };
@@ -113,7 +113,8 @@ void reduce(const std::vector<const void*>& from, void* to, size_t offset, size_
   }
 }
 
-// All results are formed before any is written: a rank may receive where it sends from.
+// All results are computed before any is written, because a rank may receive into the memory that
+// it sends.
 void execute(const std::vector<Call>& calls) {
   const Call& first = calls[0];
   const size_t ranks = calls.size();
@@ -151,7 +152,7 @@ std::map<std::string, std::shared_ptr<CommunicatorState>>& states() {
   return *all;
 }
 
-// Operations issued between ncclGroupStart and ncclGroupEnd. They go on together: sends before
+// Operations issued between ncclGroupStart and ncclGroupEnd. They run together: sends before
 // receives.
 struct Deferred {
   bool receives;
@@ -176,9 +177,9 @@ struct ncclComm {
   int rank;
   int device;
   bool blocking;
-  // A last call that does not block goes on, until somebody asks how it goes.
+  // A last call that does not block continues until its state is queried.
   std::atomic<bool> in_background = false;
-  uint64_t collectives = 0;  // that this rank has called
+  uint64_t collectives = 0;  // called by this rank
   bool aborted = false;
   int captured = 0;  // operations in graphs that are alive
 };
@@ -225,7 +226,7 @@ void run_collective(const Comm& comm, const Call& call) {
   if (collective.done && ++collective.returns == state.size) state.collectives.erase(number);
 }
 
-// Until the last copy of what it returns is gone, a graph needs the communicator.
+// A graph needs the communicator until the last copy of the result is destroyed.
 std::shared_ptr<void> needed_by_graph(const Comm& comm) {
   std::lock_guard lock(comm->state->mutex);
   ++comm->captured;
@@ -332,8 +333,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   return ncclSuccess;
 }
 
-// As NCCL's commDestroySync (init.cc, 2.28) does, waits until all graphs with operations of this
-// rank are gone.
+// Waits until all graphs with operations of this rank are gone, as NCCL's commDestroySync (init.cc,
+// 2.28) does.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const Comm comm = find(handle);
   if (!comm) return ncclInvalidArgument;

@@ -1,5 +1,5 @@
-// What the threads of a block wait for: the block's barrier and warp collectives, and the reports
-// when it never comes.
+// The events for which the threads of a block wait: the block's barrier and warp collectives. Also
+// reports events that can never come.
 #include <atomic>
 #include <bit>
 #include <map>
@@ -39,7 +39,7 @@ void Block::open_barrier_if_complete() {
     if (warps_[warp].at_barrier) make_ready(static_cast<int>(warp), warps_[warp].at_barrier);
     warps_[warp].at_barrier = 0;
   }
-  warp_ = choose(ready_warps_);  // all start anew: the last to arrive has no claim to run ahead
+  warp_ = choose(ready_warps_);  // all start again; the last to arrive does not run ahead
 }
 
 void Block::fence() {
@@ -73,8 +73,9 @@ Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* ki
   return w.values[me];
 }
 
-// Whether all lanes that can still come are there; if so, gives them their results and lets them go
-// on. Called by the last of them, which keeps running, or by a lane of the mask that exits.
+// If all lanes that can still arrive have arrived, gives them their results, releases them and
+// returns true. Called by the last of them, which continues to run, or by a lane of the mask that
+// exits.
 bool Block::complete(int warp, Rendezvous& meeting) {
   Warp& w = warps_[warp];
   if (meeting.arrived != (meeting.mask & ~w.exited)) return false;
@@ -82,7 +83,7 @@ bool Block::complete(int warp, Rendezvous& meeting) {
   if (!problem.empty()) fail(threads_[current_].waits_at, str(meeting.kind, ": ", problem));
   w.arrived_groups &= ~(1u << std::countr_zero(meeting.mask));
   if (observer) observer->collective(meeting.kind);
-  // Of the warp's collectives only __syncwarp orders accesses to memory.
+  // Of the warp's collectives, only __syncwarp orders memory accesses.
   if (observer && meeting.combine == combine_nothing && meeting.arrived == (w.lanes & ~w.exited))
     observer->warp_barrier(warp);
   if (const uint32_t others = meeting.arrived & ~(1u << lane())) make_ready(warp, others);
@@ -96,8 +97,8 @@ void Block::fail(Site site, const std::string& problem) {
                       "), thread (", t.x, ", ", t.y, ", ", t.z, "): ", problem));
 }
 
-// Threads are grouped by where they wait: of 256 the one line that 255 of them have passed is what
-// a reader looks for.
+// Threads are grouped by the place where they wait. If 255 of 256 have passed one line, that line
+// is what the reader looks for.
 void Block::expect_all_exited() {
   if (exited_ == static_cast<int>(threads_.size())) return;
   std::map<std::string, std::pair<int, uint3>> waiting;  // place: how many, and one of them

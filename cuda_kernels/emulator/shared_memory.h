@@ -1,6 +1,5 @@
-// Shared memory as kernels fill it: the dynamic shared memory of the block that runs, and
-// asynchronous copies (cp.async) into shared memory of either kind. What a program may not rely on
-// yet reads as NaN.
+// Shared memory: the dynamic shared memory of the running block, and asynchronous copies (cp.async)
+// into shared memory of either kind. Contents on which a program may not rely yet read as NaN.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +11,20 @@ namespace ringgrad::emulator {
 
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;  // per block on sm_90
 
-// As many bytes as the launch asked for, and not one more.
+// Exactly as many bytes as the launch requested.
 class SharedMemory {
  public:
   SharedMemory() = default;
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
 
-  // Starts a block with `bytes` of undefined contents: every byte 0xFF, which is NaN in every
-  // floating type. Under AddressSanitizer what lies beyond is a red zone.
+  // Starts a block with `bytes` of undefined contents: every byte is 0xFF, which is NaN in every
+  // floating type. Under AddressSanitizer a red zone follows.
   void begin_block(size_t bytes);
   void* data() const { return data_; }
 
  private:
-  // The largest TMA swizzle needs it; CUDA promises 16.
+  // The largest TMA swizzle needs this alignment; CUDA guarantees 16.
   static constexpr size_t kAlignment = 1024;
   static constexpr size_t kRedZone = 4096;
   struct Free {
@@ -38,9 +37,9 @@ class SharedMemory {
 
 // The copies from global to shared memory that one thread starts, groups, and waits for.
 //
-// The destination is filled with NaN when the copy starts and with the data only when its group is
-// waited for, which is the latest that the hardware may take: a forgotten wait, or a forgotten
-// barrier after it, shows.
+// The destination is filled with NaN when the copy starts, and with the data only when its group is
+// waited for, the latest time that the hardware may take. So a forgotten wait, or a forgotten
+// barrier after it, is noticed.
 class AsyncCopies {
  public:
   // Copies bytes - zero_fill bytes and sets the rest to zero. Returns what is wrong with the

@@ -1,9 +1,9 @@
-// Emulated streams: which operation runs when, and on which host thread.
+// Emulated streams decide which operation runs when, and on which host thread.
 //
-// There is no thread per stream: an operation runs on the host thread that queues it or waits for
-// it. So the order is a function of the program and the seed: what fails once fails again, and a
-// forgotten wait shows each time, as work that has not been done, where threads would show it in
-// one run of many.
+// Streams have no threads. An operation runs on the host thread that queues it or waits for it. So
+// the order is a function of the program and the seed. A failure repeats, and a forgotten wait is
+// noticed each time, as work that has not been done. With threads it would be noticed in one run of
+// many.
 #include <algorithm>
 #include <utility>
 
@@ -86,9 +86,9 @@ void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t positio
   }
 }
 
-// Every second time, lets an operation of another stream of the device go first, if it is ready, as
-// a device may. Only what a program orders by events or waits is then still in order. Returns
-// whether the lock was free meanwhile.
+// Every second time, lets an operation of another stream of the device run first if it is ready, as
+// a device may. So only the order that a program enforces by events or waits is kept. Returns true
+// if the lock was released meanwhile.
 bool Runtime::run_another_stream(Lock& lock, const CUstream_st& stream) {
   static uint32_t seed = 0;
   if (seed != config().streams_seed) random.seed(seed = config().streams_seed);

@@ -1,5 +1,5 @@
-// What a warp's collectives compute once all lanes of their mask are there: shuffles, votes, matrix
-// instructions.
+// The computations of a warp's collectives once all lanes of their mask have arrived: shuffles,
+// votes, matrix instructions.
 #include <bit>
 
 #include "ringgrad/core/error.h"
@@ -87,8 +87,8 @@ struct LdmatrixOperands {
   const uint16_t* row;
 };
 
-// Matrix j goes to word j of every lane: lane 4 r + c gets elements 2 c and 2 c + 1 of row r (of
-// column r, transposed).
+// Matrix j goes to word j of every lane. Lane 4 r + c gets elements 2 c and 2 c + 1 of row r
+// (transposed: of column r).
 template <bool kTranspose>
 std::string combine_ldmatrix(Lane* lanes, uint32_t arrived) {
   if (arrived != ~0u) return "the whole warp must take part";

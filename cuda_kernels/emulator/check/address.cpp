@@ -25,12 +25,12 @@ void MemoryMap::begin_block(const Grid& grid, const Block& block) {
                 Memory::Shared};
   ranges_[1] = {reinterpret_cast<uintptr_t>(grid.arguments),
                 reinterpret_cast<uintptr_t>(grid.arguments) + grid.argument_bytes, Memory::Private};
-  // The part of the stack on which kernels run. What called the launch is above: the host's, and
-  // none of theirs.
+  // The part of the stack on which kernels run. The callers of the launch are above it; that part
+  // belongs to the host.
   ranges_.back().end = reinterpret_cast<uintptr_t>(&grid);
 }
 
-// Asks the system, which takes a while: blocks of one thread follow each other.
+// Asks the system, which takes some time. Consecutive blocks mostly run on the same thread.
 void MemoryMap::look_at_thread(const Block& block) {
   block_ = &block;
   ranges_.assign(2, {});
@@ -50,7 +50,7 @@ void MemoryMap::look_at_thread(const Block& block) {
     pthread_attr_destroy(&attributes);
   }
 
-  // Thread-local memory first: a thread's lies inside the memory of its stack.
+  // Thread-local memory comes first, because it lies inside the memory of the thread's stack.
   const auto add_module = [](dl_phdr_info* info, size_t, void* self) {
     auto& map = *static_cast<MemoryMap*>(self);
     for (int i = 0; i < info->dlpi_phnum; ++i)
@@ -63,7 +63,7 @@ void MemoryMap::look_at_thread(const Block& block) {
     return 0;
   };
   dl_iterate_phdr(add_module, this);
-  add(stack, stack_bytes, Memory::Private);  // the last one: begin_block() moves its end
+  add(stack, stack_bytes, Memory::Private);  // must be last: begin_block() moves its end
 }
 
 Memory MemoryMap::find(const void* address) const {
@@ -91,8 +91,8 @@ Place place_of(const void* pc) {
   return {module.dli_fname, module.dli_sname ? module.dli_sname : "", offset};
 }
 
-// For each place its line, behind that the line where the function that this is in has been
-// inlined, and so on. Empty where that is not known. REQUIRES: all of one module.
+// Returns for each place its line, then the line into which its function was inlined, and so on.
+// Returns nothing if that is not known. REQUIRES: all places are in one module.
 std::vector<std::vector<std::string>> inlined_lines(const std::vector<Place>& places) {
   std::vector<std::vector<std::string>> lines;
   std::string command = "addr2line -a -i -e '" + places.front().module + "'";

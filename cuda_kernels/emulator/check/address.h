@@ -1,4 +1,5 @@
-// What an address in a kernel means: the kind of memory it is in, or the source line it comes from.
+// Classifies an address in a kernel: the kind of memory that contains it, or the source line that
+// it comes from.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +13,15 @@ class Block;
 struct Grid;
 
 enum class Memory : uint8_t {
-  Private,  // stacks, arguments, built-in variables, constants: nothing that threads share
+  Private,  // stacks, arguments, built-in variables, constants: memory that threads do not share
   Shared,
   Global,
 };
 
 class MemoryMap {
  public:
-  // Of the calling thread, whose block it is: its thread-local memory is where static shared memory
-  // lies. `grid` is on its stack.
+  // Call on the thread that runs the block: its thread-local memory contains static shared memory.
+  // `grid` is on its stack.
   void begin_block(const Grid& grid, const Block& block);
   Memory find(const void* address) const;
 
@@ -32,16 +33,17 @@ class MemoryMap {
   };
   void look_at_thread(const Block& block);
   void add(const void* begin, size_t bytes, Memory memory);
-  // The first that contains an address counts. Two belong to the launch, the others to the thread.
+  // The first range that contains an address counts. Two belong to the launch, the others to the
+  // thread.
   std::vector<Range> ranges_;
   const Block* block_ = nullptr;
 };
 
-// The line that an instruction comes from: "softmax.cu:42", or "function + 0x1f" where debug
-// information or addr2line are missing. `pc` is a return address.
+// Returns the line that an instruction comes from: "softmax.cu:42", or "function + 0x1f" if debug
+// information or addr2line is missing. `pc` is a return address.
 std::string source_line(const void* pc);
-// The lines of the kernels themselves which have called what is inlined there, asked for all at
-// once.
+// Returns the lines in the kernels themselves that called what was inlined at these places, all in
+// one query.
 std::vector<std::string> source_lines(const std::vector<const void*>& pcs);
 
 }  // namespace ringgrad::emulator

@@ -79,7 +79,8 @@ void Checker::check_bounds(const Access& access) {
 bool Checker::ordered(const Trace& earlier, Memory memory) const {
   if (!earlier.pc) return true;
   if (earlier.block != block_) {
-    if (memory == Memory::Shared) return true;  // another block's shared memory is another memory
+    if (memory == Memory::Shared)
+      return true;  // shared memory of another block is different memory
     const auto released = released_.find(earlier.block);
     return acquired_ && released != released_.end() && earlier.barrier < released->second;
   }
@@ -114,7 +115,7 @@ void Checker::check_races(const Access& access, Memory memory) {
              &word.write);
     if (access.write && races(word.read))
       report(access, str("race in ", kind, " memory: write after read"), &word.read);
-    // The first of unordered readers is kept: any of them will do.
+    // The first of several unordered readers is kept; any of them would do.
     if (access.write)
       word.write = now;
     else if (ordered(word.read, memory))

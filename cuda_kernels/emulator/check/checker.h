@@ -1,12 +1,12 @@
-// Finds, in every access of a kernel: global memory outside every allocation, or of another device;
-// and races, that is two accesses of one byte by two threads, at least one of them a write and not
-// both atomic, that nothing orders.
+// Checks every access of a kernel. It finds accesses to global memory outside every allocation, or
+// of another device. It also finds races: two unordered accesses of one byte by two threads, at
+// least one of them a write and not both atomic.
 //
-// What orders accesses: the program order of a thread, __syncthreads in a block, __syncwarp in a
-// warp. Of two blocks of a launch a pair of fences does: one writes, waits at a barrier, passes
-// __threadfence and says so by an atomic function; the other, which has learnt of it by an atomic
-// function, passes __threadfence and reads. (compute-sanitizer's memcheck and racecheck do this on
-// a device, the latter for shared memory only.)
+// Accesses are ordered by the program order of a thread, by __syncthreads in a block, and by
+// __syncwarp in a warp. Two blocks of a launch are ordered by a pair of fences. One block writes,
+// waits at a barrier, passes __threadfence and then calls an atomic function. The other sees that
+// through an atomic function, passes __threadfence and reads. (On a device compute-sanitizer's
+// memcheck and racecheck do this, the latter for shared memory only.)
 #pragma once
 
 #include <array>
@@ -23,15 +23,15 @@
 
 namespace ringgrad::emulator {
 
-// One access, as far as races need it.
+// One access, reduced to what races depend on.
 struct Trace {
   const void* pc = nullptr;  // nullptr: none yet
   int64_t block;
-  // who, and how many barriers before
+  // the thread, and the number of barriers before
   uint32_t thread;
   uint32_t barrier;
   uint32_t warp_barrier;
-  uint8_t bytes;  // of the word, one bit each
+  uint8_t bytes;  // the accessed bytes of the word, one bit each
   bool atomic;
 };
 
@@ -41,10 +41,10 @@ struct Word {  // 4 bytes
   Trace read;
 };
 
-// For every word of memory, who wrote and who read it last in the current launch.
+// Records for every word of memory its last writer and last reader in the current launch.
 class Shadow {
  public:
-  // The word that contains `address`, empty when this launch has not touched it.
+  // Returns the word that contains `address`; it is empty if this launch has not touched it.
   Word& word(uintptr_t address, uint32_t launch) {
     const uintptr_t page = address / kPageBytes;
     if (page != last_page_) {
@@ -69,7 +69,7 @@ class Shadow {
 class Checker {
  public:
   void begin_launch(int device);
-  // Throws CudaError that lists what was found since begin_launch.
+  // Throws CudaError that lists the problems found since begin_launch.
   void end_launch();
   void begin_block(int64_t index);
   void block_barrier() { ++barrier_; }
@@ -89,22 +89,23 @@ class Checker {
   int64_t block_ = 0;
   uint32_t barrier_ = 0;
   uint32_t warp_barriers_[32] = {};
-  // Of this launch: how many barriers each block had passed at the fence before its first atomic
+  // For this launch: how many barriers each block had passed at the fence before its first atomic
   // function.
   std::unordered_map<int64_t, uint32_t> released_;
-  // Of this block: whether it has passed a fence before an atomic function, such a function, and a
-  // fence behind it.
+  // For this block: whether it has passed a fence before an atomic function, such a function, and a
+  // fence after it.
   bool fenced_ = false;
   bool told_ = false;
   bool acquired_ = false;
   uint32_t fenced_at_ = 0;
-  // the allocation that was accessed last
+  // the last accessed allocation
   uintptr_t known_begin_ = 0;
   uintptr_t known_end_ = 0;
 
   int found_ = 0;
   std::string reports_;
-  std::set<std::pair<const void*, const void*>> reported_;  // places in the program: each pair once
+  std::set<std::pair<const void*, const void*>>
+      reported_;  // pairs of places in the program, each reported once
 };
 
 }  // namespace ringgrad::emulator

@@ -1,7 +1,6 @@
-// Where kernels report their accesses: g++ and clang++ insert these calls into code compiled with
-// -fsanitize=thread. Here they are defined by us instead of the ThreadSanitizer library, so that
-// each load and store of a kernel, with its address and its place in the program, reaches the
-// observer.
+// The calls by which kernels report their accesses. g++ and clang++ insert them into code compiled
+// with -fsanitize=thread. This file defines them instead of the ThreadSanitizer library. So each
+// load and store of a kernel, with its address and its place in the program, reaches the observer.
 #include <cstdint>
 
 #include "ringgrad/cuda_kernels/emulator/block.h"

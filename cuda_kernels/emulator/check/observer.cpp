@@ -1,6 +1,6 @@
-// The observer of builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 switches the
-// checker off, RINGGRAD_EMU_PROFILE=1 the profile on; it is printed to stderr at the end of the
-// program. count_accesses() has one of its own.
+// The observer in builds whose kernels report their accesses. RINGGRAD_EMU_CHECK=0 disables the
+// checker. RINGGRAD_EMU_PROFILE=1 enables the profile, which is printed to stderr at the end of the
+// program. count_accesses() has a profile of its own.
 
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +31,7 @@ class CheckingObserver : public Observer {
     if (profile_) std::fputs(table_of(profile_->counts()).c_str(), stderr);
   }
 
-  // What the kernels that `body` runs do, all of their blocks.
+  // Counts what the kernels that `body` runs do, in all of their blocks.
   KernelCounts count(const std::function<void()>& body) {
     auto other = std::exchange(profile_, std::make_unique<Profile>(kAllBlocks));
     try {

@@ -100,7 +100,7 @@ KernelCounts Profile::counts() const {
   std::vector<const void*> places;
   for (const auto& [place, site] : sites_) places.push_back(place.first);
   const std::vector<std::string> lines = source_lines(places);
-  // An unrolled loop has a line at many places.
+  // An unrolled loop has one line at several places.
   std::map<std::tuple<std::string, bool, bool>, AccessCount> by_line;
   size_t next = 0;
   for (const auto& [place, site] : sites_) {

@@ -1,5 +1,5 @@
-// How well the accesses of each source line use the memory, and what else a warp executes: what a
-// device's profiler calls sectors per request and bank conflicts, counted instead of measured
+// Counts how well the accesses of each source line use the memory, and what else a warp executes. A
+// device's profiler measures these as sectors per request and bank conflicts
 // (core/device/access_counter.h).
 #pragma once
 
@@ -17,7 +17,7 @@ namespace ringgrad::emulator {
 
 class Profile {
  public:
-  // Looks at the first `blocks` of each launch.
+  // Counts only the first `blocks` blocks of each launch.
   explicit Profile(int64_t blocks) : blocks_(blocks) {}
 
   void begin_launch(const Grid& grid);
@@ -29,8 +29,8 @@ class Profile {
   KernelCounts counts() const;
 
  private:
-  // The accesses that the lanes of a warp make with one instruction: each lane's k-th execution of
-  // it belongs together.
+  // The accesses that the lanes of a warp make with one instruction. The k-th executions of all
+  // lanes belong together.
   struct LaneAccess {
     int lane;
     uintptr_t address;
@@ -41,8 +41,8 @@ class Profile {
     AccessCount count;
     bool atomic = false;
     bool async = false;
-    std::map<int, int> executions;                       // by thread, in this block
-    std::map<std::pair<int, int>, Request> in_progress;  // by warp and execution
+    std::map<int, int> executions;                       // per thread of this block
+    std::map<std::pair<int, int>, Request> in_progress;  // per warp and execution
   };
 
   static void count_request(AccessCount& count, const Request& request);
@@ -52,13 +52,13 @@ class Profile {
   int64_t launches_ = 0;
   int64_t all_blocks_ = 0;
   int64_t threads_ = 0;
-  std::map<std::pair<const void*, bool>, Site> sites_;  // by place and direction
+  std::map<std::pair<const void*, bool>, Site> sites_;  // per place and direction
   std::map<std::string, int64_t> instructions_;
 };
 
-// A line for each of the accesses: requests, and for global memory the 32-byte sectors per request
-// and which part of them was asked for; for shared memory the passes per request, and the least
-// that would do.
+// Returns a line for each of the accesses: the number of requests; for global memory the 32-byte
+// sectors per request and the fraction of them that was requested; for shared memory the passes per
+// request, and the least possible number.
 std::string table_of(const KernelCounts& counts);
 
 }  // namespace ringgrad::emulator

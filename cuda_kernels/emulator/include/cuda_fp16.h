@@ -6,7 +6,7 @@
 
 namespace ringgrad::emulator {
 
-// Arithmetic in 16 bits as the device does it: computed exactly enough in float, rounded after
+// 16-bit arithmetic as on the device: computed in float, which is exact enough, and rounded after
 // every operation.
 template <class Storage>
 struct SixteenBit {

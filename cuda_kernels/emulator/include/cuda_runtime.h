@@ -1,7 +1,7 @@
-// Stand-in for the CUDA toolkit's header of this name, on the include path only when CUDA is
-// emulated: the language for kernels, and the part of the runtime API that ringgrad uses, with
-// CUDA's names, values and rules. Where CUDA would corrupt or deadlock silently, the emulated calls
-// return an error whose cudaGetErrorString says what happened.
+// Stand-in for the CUDA toolkit's header of this name, on the include path only if CUDA is
+// emulated. It has the language for kernels, and the part of the runtime API that ringgrad uses,
+// with CUDA's names, values and rules. Where CUDA would corrupt data or deadlock silently, the
+// emulated calls return an error, and cudaGetErrorString explains it.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,9 @@ enum cudaError_t {
   cudaErrorCapturedEvent = 907,
 };
 const char* cudaGetErrorName(cudaError_t error);
-// Its words have details, for the calling thread's last error.
+// The text has details if `error` is the calling thread's last error.
 const char* cudaGetErrorString(cudaError_t error);
-// Returns the last error, and forgets it.
+// Returns the last error and clears it.
 cudaError_t cudaGetLastError();
 
 using cudaStream_t = struct CUstream_st*;
@@ -66,7 +66,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream = nullptr);
 
 // ---- streams and events -------------------------------------------------------------------------
-// The one kind there is: the null stream waits for no other.
+// The only kind of stream here: the null stream waits for no other.
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -93,7 +93,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
-// `nodes` must be nullptr: counts only.
+// `nodes` must be nullptr: this only counts.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, size_t* count);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long flags = 0);
@@ -112,8 +112,8 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 namespace ringgrad::emulator {
 
-// Queues a launch of body(call) on the configuration's stream; the `bytes` at `call` are copied.
-// `kernel` is what body calls.
+// Queues a launch of body(call) on the configuration's stream. The `bytes` at `call` are copied.
+// `kernel` identifies the kernel that body calls.
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*),
                    const void* call, size_t bytes);
 cudaError_t allow_shared_bytes(const void* kernel, int bytes);  // on the current device
@@ -126,8 +126,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Args&&... args) {
   static_assert((std::is_trivially_copyable_v<Params> && ...),
                 "kernel arguments are copied to the device byte by byte");
-  // A closure instead of a tuple: it is instantiated for every kernel, and compiles in half the
-  // time.
+  // A closure is used instead of a tuple. It is instantiated for every kernel, and compiles in half
+  // the time.
   const auto call = [kernel, ... values = static_cast<Params>(static_cast<Args&&>(args))] {
     kernel(values...);
   };
@@ -136,7 +136,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                     sizeof call);
 }
 
-// More than 48 KiB of dynamic shared memory have to be asked for.
+// A kernel must request more than 48 KiB of dynamic shared memory explicitly.
 template <class... Params>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute, int value) {
   return ringgrad::emulator::allow_shared_bytes(reinterpret_cast<const void*>(kernel), value);

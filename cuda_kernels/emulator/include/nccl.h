@@ -1,5 +1,5 @@
 // Stand-in for NCCL's header, for ranks that are threads of one process; on the include path only
-// when CUDA is emulated. The same names, values and rules as NCCL 2.28, as far as ringgrad uses
+// if CUDA is emulated. Names, values and rules are those of NCCL 2.28, as far as ringgrad uses
 // them.
 #pragma once
 
@@ -35,7 +35,7 @@ struct ncclConfig_t {
   {}
 
 const char* ncclGetErrorString(ncclResult_t result);
-// Says what disagrees between the ranks, where something does.
+// Describes the disagreement between the ranks, if there is one.
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
@@ -43,7 +43,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 // Ends this rank's operations, whatever they wait for, and forgets the communicator. The other
-// ranks go on waiting. Both return when no graph has an operation of the communicator any more.
+// ranks continue to wait. Both functions return when no graph has an operation of the communicator
+// any more.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 ncclResult_t ncclGroupStart();
