@@ -1,10 +1,10 @@
-// y = x, and y = xᵀ: what a warp must do for the memory to be fast, step by step. A kernel that
-// computes little can be no faster than these; kernels::copy leaves the first to the device's copy
+// y = x, and y = xᵀ: step by step, what a warp must do for fast memory access. A kernel that
+// computes little can be no faster than these. kernels::copy leaves the first to the device's copy
 // engine.
 //
-// A warp's 32 threads ask for memory with one instruction. Of global memory they get sectors of 32
-// bytes, so 32 neighbouring floats are 4 sectors, and 32 floats far from each other 32 sectors, of
-// which 4 bytes each are wanted. Shared memory has 32 banks, word i in bank i % 32, and each gives
+// A warp's 32 threads access memory with one instruction. Global memory delivers sectors of 32
+// bytes. So 32 neighbouring floats are 4 sectors, and 32 distant floats are 32 sectors, of each of
+// which 4 bytes are used. Shared memory has 32 banks, word i in bank i % 32, and each bank delivers
 // one word at a time.
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kRun = 32;
 
-// A thread takes 32 neighbours, one after another, as a CPU's thread would: at any time a warp is
-// at 32 distant places.
+// A thread takes 32 neighbours, one after another, as a CPU's thread would. At any time a warp
+// accesses 32 distant places.
 template <class T>
 __global__ void __launch_bounds__(kThreads) runs_kernel(int64_t n, T* y, const T* x) {
   for (int64_t first = thread_number() * kRun; first < n; first += thread_count() * kRun)
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kSide* kRows)
 }
 
 // Reads rows and writes rows, through a tile in shared memory that is written by rows and read by
-// columns. Of 32 floats a row, a column lies in one bank; of 33, in 32 banks:
+// columns. With rows of 32 floats a column lies in one bank; with rows of 33 it lies in 32 banks:
 //
 //                 32 a row                33 a row
 //     row 0    0  1  2 … 31            0  1  2 … 31  0

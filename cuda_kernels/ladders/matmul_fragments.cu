@@ -1,10 +1,10 @@
 // c = a · b + bias on tensor cores, step by step: from fragments that threads gather word by word
-// to what common/tensor_core_gemm.cuh does, for operands that need no care. a [M, K] and b [K, N]
-// lie row by row, and all tiles are whole.
+// to the method of common/tensor_core_gemm.cuh, for operands that need no special handling. a [M,
+// K] and b [K, N] are stored row by row, and all tiles are whole.
 //
-// Mapping: a block of 2 × 2 warps computes 64 × 64 of c, a warp 32 × 32 of it: 2 × 4 fragments,
-// whose layout is drawn in common/mma.cuh. The block walks along K in slices of 32, which lie in
-// shared memory as they do in a and b:
+// Mapping: a block of 2 × 2 warps computes 64 × 64 of c, and a warp 32 × 32 of it: 2 × 4 fragments,
+// whose layout common/mma.cuh draws. The block walks along K in slices of 32, which have the same
+// order in shared memory as in a and b:
 //
 //                     N              a slice's part of b: 32 rows of 64, and kPadding elements each
 //              ┌──────┬──────┐  K
@@ -48,7 +48,7 @@ __device__ __forceinline__ void copy_chunk(T* to, const T* from) {
     store_vector<kChunk>(to, 0, load_vector<kChunk>(from, 0));
 }
 
-// A thread brings two chunks of a and two of b.
+// A thread copies two chunks of a and two of b.
 template <bool kAsync, class T, int kPadding>
 __device__ __forceinline__ void load_slice(Slice<T, kPadding>& to, const GemmShape& shape,
                                            const GemmTile& tile, const T* a, const T* b,
@@ -76,7 +76,7 @@ __device__ __forceinline__ unsigned pack(const T& first, const T& second) {
          unsigned{*reinterpret_cast<const uint16_t*>(&second)} << 16;
 }
 
-// Word by word. Neighbours along k are neighbours in a's rows, so that a's words are whole; in b
+// Gathers word by word. Neighbours along k are neighbours in a's rows, so a's words are whole; in b
 // they are in two rows.
 template <class T, int kPadding>
 __device__ __forceinline__ void gather(unsigned (&a)[kDown][4], unsigned (&b)[kAcross][2],
@@ -101,7 +101,7 @@ __device__ __forceinline__ void gather(unsigned (&a)[kDown][4], unsigned (&b)[kA
     }
 }
 
-// The same by ldmatrix: a lane gives the address of one row of 8 elements, of one of four 8 × 8
+// The same by ldmatrix: a lane gives the address of one row of 8 elements, in one of four 8 × 8
 // matrices.
 template <class T, int kPadding>
 __device__ __forceinline__ void load_matrices(unsigned (&a)[kDown][4], unsigned (&b)[kAcross][2],
@@ -185,9 +185,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // ---- stages -------------------------------------------------------------------------------------
 //
-// Shared memory holds three slices in a ring. cp.async copies past the registers, and nobody waits
-// for it: two slices are on their way while a third is multiplied. At each bar the block waits for
-// the oldest copy and for all its threads: the slice is there for everybody, and the one before,
+// Shared memory holds three slices in a ring. cp.async bypasses the registers, and no thread waits
+// for it: two slices are loading while a third is multiplied. At each bar the block waits for the
+// oldest copy and for all its threads. Then all threads can read that slice, and the previous one,
 // whose place the next copy takes, is no longer read.
 //
 //               before      │ slice 0    │ slice 1    │ slice 2    │ slice 3
@@ -209,13 +209,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   const auto start = [&](int slice) {
     if (slice < tile.last_slice)
       load_slice<true>(stages[slice % kStages], shape, tile, a, b, int64_t{slice} * kDepth);
-    __pipeline_commit();  // also when there was none, so that the groups can be counted
+    __pipeline_commit();  // even if there was none, so that the groups can be counted
   };
   Totals total = {};
   start(0);
   start(1);
   for (int slice = 0; slice < tile.last_slice; ++slice) {
-    __pipeline_wait_prior(1);  // all but the newest group: this slice has come
+    __pipeline_wait_prior(1);  // waits for all but the newest group: this slice has arrived
     __syncthreads();
     start(slice + 2);
     multiply<true>(total, stages[slice % kStages], row, column);

@@ -1,6 +1,6 @@
-// The mean and variance of each channel of an image in NHWC memory, which batch norm's forward pass
-// begins with, step by step. In memory x is a matrix of N·H·W rows of C channels, and what is
-// summed lies C elements apart:
+// The mean and variance of each channel of an image in NHWC memory, step by step. Batch norm's
+// forward pass begins with them. In memory x is a matrix of N·H·W rows of C channels, and the terms
+// of a sum are C elements apart:
 //
 //              channels →
 //     pixels   . . . . . . . .
@@ -14,7 +14,7 @@
 //     segments             a block takes 32 columns and a segment of the rows
 //     vectorised           and each thread 16 bytes of a row, four rows in flight
 //
-// The last two are common/channels.cuh, by which batch_norm.cu does it.
+// common/channels.cuh has the last two, and batch_norm.cu uses them.
 #include "ringgrad/cuda_kernels/common/moments.cuh"
 #include "ringgrad/cuda_kernels/ladders/problem.h"
 

@@ -1,4 +1,4 @@
-// What the ladders' problems are made of (core/kernels/ladder.h).
+// The parts of the ladders' problems (core/kernels/ladder.h).
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace ringgrad::cuda {
 
-// Normally distributed, with mean 0 and deviation 1.
+// Normally distributed numbers with mean 0 and deviation 1.
 inline Tensor noise(const Shape& shape, DType dtype, Device device,
                     Layout layout = Layout::Strided) {
   const Tensor numbers = empty(shape, {dtype, device});

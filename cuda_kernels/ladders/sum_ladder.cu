@@ -1,9 +1,9 @@
 // y = Σ x, float32, step by step (after Harris, "Optimizing Parallel Reduction in CUDA", 2007). The
 // last step is kernels::sum (sum.cu).
 //
-// Mapping of the trees: a block adds 256 elements, and what it finds is an element for the next
-// launch, until there is one left. A tree in shared memory has eight levels; with 16 threads for
-// brevity, threads t add what they hold and
+// Mapping of the trees: a block adds 256 elements. Its sum is an element for the next launch, until
+// one is left. A tree in shared memory has eight levels. With 16 threads for brevity, threads t
+// add:
 //
 //     neighbours first   t:  0 ← 1    2 ← 3    4 ← 5 …      then 0 ← 2,  4 ← 6 …      then 0 ← 4 …
 //     halves first       t:  0 ← 8,   1 ← 9,   2 ← 10 …     then 0 ← 4,  1 ← 5 …      then 0 ← 2 …
@@ -16,13 +16,13 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Each of the n additions waits for the one before it: they have one address.
+// Each of the n additions waits for the one before it, because they have one address.
 __global__ void __launch_bounds__(kThreads) atomic_kernel(int64_t n, float* y, const float* x) {
   for (int64_t i = thread_number(); i < n; i += thread_count()) atomicAdd(y, x[i]);
 }
 
-// Neighbours first: in a level the first threads take places 2, 4, 8 … apart, which share banks.
-// Halves first: places beside each other.
+// Neighbours first: in each level the first threads use places 2, 4, 8 … apart, which share banks.
+// Halves first: they use adjacent places.
 template <bool kNeighboursFirst>
 __global__ void __launch_bounds__(kThreads) tree_kernel(int64_t n, float* y, const float* x) {
   __shared__ float values[kThreads];
@@ -39,9 +39,8 @@ __global__ void __launch_bounds__(kThreads) tree_kernel(int64_t n, float* y, con
   if (t == 0) y[blockIdx.x] = values[0];
 }
 
-// Many elements per thread, in registers, so that the device is full once and most additions need
-// no other thread; then lanes exchange what they have by shuffles, and only warps use shared
-// memory.
+// Each thread adds many elements in registers, so the device is filled once and most additions need
+// no other thread. Then lanes exchange sums by shuffles, and only warps use shared memory.
 __global__ void __launch_bounds__(kThreads) shuffle_kernel(int64_t n, float* y, const float* x) {
   float total = 0;
   for (int64_t i = thread_number(); i < n; i += thread_count()) total += x[i];
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) shuffle_kernel(int64_t n, float* y, 
 
 using TreeKernel = void (*)(int64_t, float*, const float*);
 
-// Launches until one element is left; `blocks` of n elements.
+// Launches until one element is left. blocks(n) is the number of blocks for n elements.
 template <class Blocks>
 void reduce_by(TreeKernel kernel, Stream stream, Blocks blocks, const Tensor& y, Tensor x) {
   for (bool more = true; more;) {
