@@ -1,4 +1,5 @@
-// CUDA as core sees it: a count of devices, memory, a default stream each, and a way to wait.
+// CUDA's implementation of core's device interface: the number of devices, memory, a default stream
+// for each, and waiting.
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,8 +52,8 @@ class CudaBackend : public DeviceBackend {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
-      // Inside a capture nothing can be waited for, so cached blocks cannot be given back to try
-      // again.
+      // Inside a capture it is not possible to wait, so cached blocks cannot be freed for another
+      // attempt.
       if (cuda::capturing()) CUDA_CHECK(error);
       cudaGetLastError();
       return nullptr;
@@ -61,7 +62,7 @@ class CudaBackend : public DeviceBackend {
     return memory;
   }
 
-  // cudaFree waits for the whole device, which would spoil a capture on it.
+  // cudaFree waits for the whole device, which would invalidate a capture on it.
   bool deallocate(int index, void* memory, size_t) override {
     const Device device(DeviceType::CUDA, index);
     const std::lock_guard no_capture_begins(capture_begins());
@@ -113,8 +114,8 @@ class CudaBackend : public DeviceBackend {
   void keep_memory(Stream stream) override { cuda::keep_memory(stream); }
 
  private:
-  // Asked once. Without a driver or a device that is an error, and so it is where the driver is too
-  // old or the device is broken: count() says 0 then.
+  // Asked once. Without a driver or a device this is an error, as it is with an old driver or a
+  // broken device. count() returns 0 then.
   struct Found {
     int devices = 0;
     cudaError_t error = cudaSuccess;

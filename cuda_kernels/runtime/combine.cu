@@ -1,6 +1,6 @@
-// Mapping: a thread handles one element and goes on in strides of the whole grid. Segments begin at
-// any element, so there are no wider loads; neighbouring threads read neighbouring elements all the
-// same.
+// Mapping: a thread handles one element and continues in strides of the whole grid. Segments may
+// begin at any element, so there are no wider loads. Neighbouring threads still read neighbouring
+// elements.
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 
 #include "ringgrad/core/base/check.h"

@@ -25,7 +25,7 @@ Kept& all_kept() {
   return *kept;
 }
 
-// A capture that ends in every case, so that an exception does not leave the stream recording.
+// Ends the capture in every case, so that an exception does not leave the stream recording.
 class Recording {
  public:
   explicit Recording(Stream stream) : stream_(stream) {
@@ -41,7 +41,7 @@ class Recording {
       cudaStreamEndCapture(native(stream_), &graph_);
     }
     if (graph_) cudaGraphDestroy(graph_);
-    // The error of a capture's end that failed: it must not be taken for a later call's.
+    // Clears the error of a failed end, so that it is not mistaken for a later call's.
     cudaGetLastError();
     --captures[stream_.device.index];
   }
@@ -131,10 +131,10 @@ Graph::~Graph() {
   try {
     const DeviceGuard guard(device());
     const RelaxedCapture relaxed;
-    // A replay may still be running. Waiting for the whole device instead would spoil captures of
+    // A replay may still be running. Waiting for the whole device would invalidate captures of
     // other threads.
     launched_.synchronize();
-  } catch (const std::exception&) {  // the device is lost, and runs nothing
+  } catch (const std::exception&) {  // the device is lost and runs nothing
   }
   cudaGraphExecDestroy(executable_);
 }
@@ -151,9 +151,9 @@ void Graph::pass_on(Replay& replay, size_t hook) const {
   launched_.record(replay.stream);
 }
 
-// On a stream of its own: what other threads queue meanwhile on the default stream must not be
-// recorded, and what is recorded must not wait for it. Thread-local mode lets them allocate and
-// wait, too.
+// Captures on a separate stream. Work that other threads queue meanwhile on the default stream must
+// not be recorded, and recorded work must not wait for it. Thread-local mode lets those threads
+// allocate and wait, too.
 Graph capture(Device device, const std::function<void()>& body) {
   const DeviceGuard device_guard(device);
   OwnedStream own(device);

@@ -31,7 +31,7 @@ class KeptStreams {
 bool is_kept(Stream stream);
 
 // A recorded sequence, ready to run. Movable. Memory that the recorded body took from the allocator
-// stays reserved for as long as the graph lives.
+// stays reserved while the graph lives.
 class Graph final : public DeviceGraph {
  public:
   Graph(Graph&& other) noexcept;
@@ -39,7 +39,7 @@ class Graph final : public DeviceGraph {
   Graph& operator=(Graph&&) = delete;
 
   void launch(Stream stream) const override;
-  size_t nodes() const { return nodes_; }  // kernels, copies and so on that one replay runs
+  size_t nodes() const { return nodes_; }  // kernels, copies and other operations of one replay
   Device device() const { return stream_.get().device; }
 
  private:
@@ -47,31 +47,31 @@ class Graph final : public DeviceGraph {
   Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept, std::vector<ReplayHook> hooks);
   void pass_on(Replay& replay, size_t hook) const;
 
-  OwnedStream stream_;  // on which it was recorded: its blocks are the graph's memory
-  KeptStreams kept_;    // that one, and whatever else the body took memory for
+  OwnedStream stream_;  // recorded on it: its blocks are the graph's memory
+  KeptStreams kept_;    // that stream, and others for which the body took memory
   std::vector<ReplayHook> hooks_;
-  mutable Event launched_;  // behind the last replay, and so behind all of them
+  mutable Event launched_;  // after the last replay, and so after all of them
   cudaGraphExec_t executable_ = nullptr;
   size_t nodes_ = 0;
 };
 
-// Records what `body` queues on the current stream of `device`, running nothing. Meanwhile the
-// current stream is a private one, so that memory which body takes and frees is used again by this
-// graph alone. Throws what body throws, and CudaError when body does what cannot be recorded: waits
+// Records what `body` queues on the current stream of `device`, without running it. Meanwhile the
+// current stream is a private one, so that only this graph reuses memory which body takes and
+// frees. Throws what body throws. Throws CudaError if body does what cannot be recorded: it waits
 // for the device (item(), copies to the host), or uses another stream without waiting for it in the
 // end.
 Graph capture(Device device, const std::function<void()>& body);
 
-// Whether this thread is inside capture().
+// Returns true if this thread is inside capture().
 bool capturing();
-// Whether a capture, of whatever thread, has reached this stream.
+// Returns true if a capture, by any thread, has reached this stream.
 bool being_captured(Stream stream);
 // See DeviceBackend. REQUIRES: capturing().
 void on_replay(ReplayHook hook);
 void keep_memory(Stream stream);
 
-// Held while a capture begins: whoever holds it knows that a stream which is not being captured
-// stays so.
+// Locked while a capture begins. While a thread holds it, a stream that is not being captured stays
+// so.
 std::mutex& capture_begins();
 // Returns true if some thread captures on that device. REQUIRES: capture_begins() is held, because
 // otherwise the answer may change at once.

@@ -14,7 +14,7 @@ void check(cudaError_t error, const char* call) {
     return;
   const std::string message = str(current_op(), ": ", call, " failed: ", cudaGetErrorString(error),
                                   " (", cudaGetErrorName(error), ")");
-  // Reported here; the next call starts clean, unless the device itself is lost.
+  // The error is reported here. The next call starts without it, unless the device itself is lost.
   cudaGetLastError();
   if (error == cudaErrorMemoryAllocation) throw OutOfMemoryError(message);
   throw CudaError(message);
@@ -22,9 +22,9 @@ void check(cudaError_t error, const char* call) {
 
 // ---- devices ------------------------------------------------------------------------------------
 
-// A thread begins on device 0 without having chosen it: cudaSetDevice(0) to go back there would
-// make a context on it, hundreds of megabytes for each rank (CUDA 12.0). So the first device that a
-// thread enters stays current.
+// A thread begins on device 0 without choosing it. cudaSetDevice(0) to return there would create a
+// context on it, hundreds of megabytes for each rank (CUDA 12.0). So the first device that a thread
+// enters stays current.
 DeviceGuard::DeviceGuard(Device device) : previous_(0), entered_(device.index) {
   constinit static thread_local bool first = true;
   ASSERT(device.is_cuda());
@@ -34,12 +34,12 @@ DeviceGuard::DeviceGuard(Device device) : previous_(0), entered_(device.index) {
 }
 
 DeviceGuard::~DeviceGuard() {
-  // It was current before, so this cannot fail.
+  // The device was current before, so this cannot fail.
   if (previous_ != entered_) cudaSetDevice(previous_);
 }
 
-// Launchers ask at each launch. An attribute is read in nanoseconds, where cudaGetDeviceProperties
-// takes milliseconds.
+// Launchers call this for each launch. Reading an attribute takes nanoseconds, while
+// cudaGetDeviceProperties takes milliseconds.
 int multiprocessors(Device device) {
   int count = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
@@ -52,11 +52,11 @@ namespace {
 
 struct Pool {
   std::mutex mutex;
-  std::map<int, std::vector<Stream>> idle;  // by device
-  std::map<void*, unsigned*> counters;      // by handle
+  std::map<int, std::vector<Stream>> idle;  // per device
+  std::map<void*, unsigned*> counters;      // per handle
 };
 Pool& pool() {
-  static auto* pool = new Pool;  // never destroyed: streams may be given back by static objects
+  static auto* pool = new Pool;  // never destroyed, because static objects may return streams
   return *pool;
 }
 
@@ -74,8 +74,8 @@ OwnedStream::OwnedStream(Device device) {
     void* counters = nullptr;
     const std::vector<unsigned> zeros(kCounters);
     CUDA_CHECK(cudaMalloc(&counters, sizeof(unsigned) * kCounters));
-    // Not cudaMemcpy, behind which streams that do not wait for the null stream may find no zeros
-    // yet.
+    // cudaMemcpy is not used, because streams that do not wait for the null stream might not see
+    // the zeros yet.
     CUDA_CHECK(cudaMemcpyAsync(counters, zeros.data(), sizeof(unsigned) * kCounters,
                                cudaMemcpyHostToDevice, created));
     CUDA_CHECK(cudaStreamSynchronize(created));
@@ -96,7 +96,7 @@ void wait_for(Stream waiting, Stream producer) {
   if (waiting == producer) return;
   Event event(producer.device);
   event.record(producer);
-  event.block(waiting);  // the wait keeps what it needs: the event may go at once
+  event.block(waiting);  // the event may be destroyed at once: the wait keeps what it needs
 }
 
 unsigned* block_counters(Stream stream) {
@@ -129,7 +129,7 @@ void Event::synchronize() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 bool Event::done() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    // Has it, too, and libraries take what they find there for an error of their own.
+    // cudaErrorNotReady is remembered, too, and libraries would take it for an error of their own.
     cudaGetLastError();
     return false;
   }

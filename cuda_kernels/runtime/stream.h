@@ -1,4 +1,4 @@
-// The CUDA runtime as the rest of this project uses it: checked calls, the current device, streams,
+// The CUDA runtime in the form that this project uses: checked calls, the current device, streams,
 // events.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "ringgrad/core/device.h"
 
 // Throws unless a call of the CUDA runtime succeeds: OutOfMemoryError or CudaError, `operation:
-// call failed: why (cudaErrorName)`. For .cu, .cuh and .cpp files of cuda_kernels.
+// call failed: reason (cudaErrorName)`. For .cu, .cuh and .cpp files of cuda_kernels.
 #define CUDA_CHECK(call) ::ringgrad::cuda::check(call, #call)
 
 namespace ringgrad::cuda {
@@ -16,8 +16,8 @@ void check(cudaError_t error, const char* call);
 
 // ---- devices ------------------------------------------------------------------------------------
 
-// Makes a CUDA device the calling thread's current one for the guard's lifetime, a thread's first
-// one for good. Throws CudaError.
+// Makes a CUDA device the calling thread's current one while the guard lives. A thread's first
+// device stays current for good. Throws CudaError.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
@@ -29,9 +29,9 @@ class DeviceGuard {
   int entered_;
 };
 
-// Some calls are refused inside a capture as possibly unsafe, because a replay would leave them
-// out. Ours are safe: no recorded node names yet what cudaMalloc returns, and what is waited for is
-// no part of the capture.
+// Allows calls that a capture refuses as potentially unsafe because a replay would leave them out.
+// Ours are safe: no recorded node uses the result of cudaMalloc yet, and the work waited for is not
+// part of the capture.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -42,15 +42,15 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// How many streaming multiprocessors a device has. Thread-safe.
+// Returns the number of a device's streaming multiprocessors. Thread-safe.
 int multiprocessors(Device device);
 
 // ---- streams ------------------------------------------------------------------------------------
 
 inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
-// A stream of a device's own, lent from a pool and given back at the end. Streams are never
-// destroyed, because the caching allocator remembers them. Independent of the legacy default
+// A private stream of a device, borrowed from a pool and returned at the end. Streams are never
+// destroyed, because the caching allocator remembers them. It is independent of the legacy default
 // stream. Movable; thread-safe to create.
 class OwnedStream {
  public:
@@ -67,20 +67,20 @@ class OwnedStream {
   Stream stream_;
 };
 
-// Where the blocks of a launch on this stream can count how many of them have come to an end:
-// kCounters zeros in the device's memory, which the kernel leaves as zeros (common/last_block.cuh).
-// A stream's kernels follow each other, so it has them once; a graph's stream is its own for as
-// long as it lives. REQUIRES: an OwnedStream's.
+// Returns counters in which the blocks of a launch on this stream count how many of them have
+// finished: kCounters zeros in the device's memory, which the kernel leaves as zeros
+// (common/last_block.cuh). A stream's kernels run one after another, so it needs one set. A graph's
+// stream belongs to it while it lives. REQUIRES: the stream of an OwnedStream.
 inline constexpr int kCounters = 1024;
 unsigned* block_counters(Stream stream);
 
-// What is queued on `waiting` from now on runs after what is queued on `producer` by now. Nothing
-// for equal streams.
+// Makes what is queued on `waiting` from now on run after what is queued on `producer` now. Does
+// nothing for equal streams.
 void wait_for(Stream waiting, Stream producer);
 
 // ---- events: the only way in which streams wait for each other ----------------------------------
 
-// Movable, not copyable. Throws CudaError. With `timed`, elapsed times can be read; without,
+// Movable, not copyable. Throws CudaError. With `timed`, elapsed times can be read; without it,
 // recording is cheaper.
 class Event {
  public:
@@ -91,15 +91,15 @@ class Event {
   }
   Event& operator=(Event&&) = delete;
 
-  // A mark after everything queued on `stream`, which is on the event's device.
+  // Marks the position after everything queued on `stream`, which is on the event's device.
   void record(Stream stream);
-  // All that is queued on `stream` from now on waits for the mark; the host does not.
+  // Makes work queued on `stream` from now on wait for the mark; the host does not wait.
   void block(Stream stream) const;
-  // The host waits for the mark.
+  // Makes the host wait for the mark.
   void synchronize() const;
-  // True once the mark has been passed.
+  // Returns true once the mark has been passed.
   bool done() const;
-  // Milliseconds between two marks that have been passed. REQUIRES: both timed.
+  // Returns the milliseconds between two marks that have been passed. REQUIRES: both are timed.
   float milliseconds_since(const Event& start) const;
 
  private:
