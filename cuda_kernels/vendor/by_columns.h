@@ -1,4 +1,4 @@
-// How a batch of matrices lies in memory, for a library that thinks in columns (cuBLAS).
+// Describes a batch of matrices in memory for cuBLAS, which stores matrices by columns.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace ringgrad::cuda {
 
-// x [·, rows, columns] is by rows what its transpose is by columns. Element (i, j) lies at i ·
-// leading + j, or, where x is itself by columns, at j · leading + i.
+// x [·, rows, columns] stored by rows is its transpose stored by columns. Element (i, j) is at i ·
+// leading + j, or, if x itself is stored by columns, at j · leading + i.
 struct ByColumns {
   bool is_itself;
-  int64_t leading;  // at least the length of what is contiguous, as cuBLAS requires
+  int64_t leading;  // at least the length of the contiguous dimension, as cuBLAS requires
 };
 
-// nullopt where neither rows nor columns are contiguous, or where they repeat. Strides of
-// dimensions of size 1 mean nothing: a view that was made for a product has 0 there.
+// Returns nullopt if neither rows nor columns are contiguous, or if they repeat. The stride of a
+// dimension of size 1 has no meaning: a view that was made for a product has 0 there.
 inline std::optional<ByColumns> by_columns(const Tensor& x) {
   const auto leading = [&](int unit, int other) -> std::optional<int64_t> {
     const int64_t length = std::max<int64_t>(1, x.size(unit));

@@ -1,8 +1,8 @@
 // kernels::matmul by cuBLAS: the vendor's implementation, beside ours in matmul.cu.
 //
-// cuBLAS thinks in columns: what is c [M, N] by rows is cᵀ [N, M] by columns, and cᵀ = bᵀ · aᵀ. So
-// b is its first operand and a its second, and neither is moved in memory: whichever of its
-// dimensions has stride 1 decides about a transpose.
+// cuBLAS stores matrices by columns. c [M, N] by rows is cᵀ [N, M] by columns, and cᵀ = bᵀ · aᵀ. So
+// b is its first operand and a its second, and neither is moved in memory. Whichever dimension has
+// stride 1 decides whether an operand is transposed.
 #include <cublas_v2.h>
 
 #include "ringgrad/core/base/check.h"
@@ -21,12 +21,12 @@ void check(cublasStatus_t status, const char* call) {
     throw CudaError(str("matmul: ", call, " failed: ", cublasGetStatusString(status)));
 }
 
-// nullptr where there is none (thread_handles.h).
+// Returns nullptr if there is none (thread_handles.h).
 cublasHandle_t handle_for(Stream stream) {
   thread_local ThreadHandles<cublasHandle_t> handles;
   const cublasHandle_t handle = handles.of(stream.device, "cuBLAS", [](cublasHandle_t* created) {
     cublasStatus_t status = cublasCreate(created);
-    // Sums that are split among blocks meet in float32.
+    // Sums that are split among blocks are added in float32.
     if (status == CUBLAS_STATUS_SUCCESS)
       status = cublasSetMathMode(*created, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     return status == CUBLAS_STATUS_SUCCESS ? nullptr : cublasGetStatusString(status);
@@ -36,8 +36,8 @@ cublasHandle_t handle_for(Stream stream) {
   return handle;
 }
 
-// What NVIDIA recommends for Hopper. From our allocator: a capture must not take memory from
-// anywhere else.
+// NVIDIA's recommendation for Hopper. It comes from our allocator, because a capture must not take
+// memory from elsewhere.
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 struct Types {
@@ -55,7 +55,7 @@ Types types_of(DType dtype) {
   }
 }
 
-// A batch of matrices as cuBLAS takes it; one that does not lie as it wants is copied.
+// A batch of matrices for cuBLAS. If the layout does not suit, it is copied.
 struct Operand {
   Tensor x;
   cublasOperation_t op;

@@ -1,5 +1,5 @@
-// cuDNN's average pooling, beside ours in pool2d.cu. Its max pooling finds the maximum again in
-// backward, where our contract keeps its index: there is no vendor for that one.
+// cuDNN's average pooling, beside ours in pool2d.cu. Its max pooling searches for the maximum again
+// in backward, while our contract keeps its index; so it has no vendor implementation.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
@@ -55,7 +55,7 @@ bool avg_pool2d_backward_cudnn(Stream stream, const Tensor& dx, const Tensor& dy
       averages(dy.shape(), dy.dtype(), *format);
   const float one = 1;
   const float none = 0;
-  // y and x are asked for, and read for maxima only.
+  // y and x are required arguments, but are read for maxima only.
   return done(
       cudnnPoolingBackward(handle, window, &one, averages, dy.raw_data(), averages, dy.raw_data(),
                            images, dx.raw_data(), &none, images, dx.raw_data()),

@@ -1,9 +1,9 @@
 // cuDNN's batch normalisation in training, forward with ReLU and residual in the same graph, beside
-// ours in batch_norm.cu. Its engines are compiled at run time: without a GPU they are only found
+// ours in batch_norm.cu. Its engines are compiled at run time; without a GPU they are only listed
 // (tests/cuda/cudnn_plans_test.cpp).
 //
-// Backward, ReLU's gradient is a kernel of ours in front of it. cuDNN 9.19 has an engine for both
-// in one, but reads the mask from memory, even where the graph computes it from y: from address 0.
+// In backward a kernel of ours computes ReLU's gradient first. cuDNN 9.19 has an engine for both in
+// one, but it reads the mask from memory, even if the graph computes it from y: from address 0.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/call_signature.h"
@@ -16,7 +16,7 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Numbers for a graph, aligned as it wants its addresses.
+// Numbers for a graph, with the alignment that it requires of addresses.
 struct alignas(kGraphAlignment) Number {
   float value;
 };

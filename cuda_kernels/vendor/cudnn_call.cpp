@@ -17,7 +17,7 @@ BEFORE_MAIN(cudnn, add_vendor_library(DeviceType::CUDA, str("cuDNN ", CUDNN_MAJO
 
 bool done(cudnnStatus_t status, const char* operation, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return true;
-  // The older interfaces say both where they have no kernel.
+  // The older interfaces return either if they have no kernel.
   const auto category = CUDNN_STATUS_CATEGORY(status);
   if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) return false;
   throw CudaError(str(operation, ": ", call, " failed: ", cudnnGetErrorString(status)));

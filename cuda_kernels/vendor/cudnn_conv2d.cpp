@@ -1,13 +1,13 @@
 // cuDNN's convolutions, beside ours in conv2d.cu. Plans are checked without a GPU
 // (tests/cuda/cudnn_plans_test.cpp).
 //
-// Of the plans that keep our promises (cudnn_graph.h) the fastest on this device runs, and autotune
-// measures it against our kernel. Two fusions that cuDNN has are left out, because of what they
-// would ask of the tape. Batch norm's sums behind a convolution: its node would have to know that a
-// batch norm follows, and the variance would come from a sum of squares, which for float32 is no
-// good where the mean is large. ReLU's gradient behind dx: our ReLUs are batch norm's, whose
-// backward has it (cudnn_batch_norm.cpp); a ReLU's node of its own would have to know that its
-// gradient has been through it.
+// Of the plans that keep our guarantees (cudnn_graph.h) the fastest on this device runs, and
+// autotune measures it against our kernel. Two of cuDNN's fusions are not used, because of what
+// they would require of the tape. The first is batch norm's sums after a convolution. Its node
+// would have to know that a batch norm follows. The variance would also come from a sum of squares,
+// which is imprecise in float32 if the mean is large. The second is ReLU's gradient after dx. Our
+// ReLUs belong to batch norm, whose backward includes it (cudnn_batch_norm.cpp). A separate ReLU
+// node would have to know that its gradient has already been computed.
 #include <climits>
 
 #include "ringgrad/core/factory.h"
@@ -23,15 +23,15 @@ namespace {
 
 bool fits_int(const Tensor& x) { return x.numel() > 0 && x.numel() <= INT_MAX; }
 
-// Filters in the dtype and format of the images; where they are not so already, a copy or room for
-// one.
+// Returns the filters in the dtype and format of the images: w itself if it has them, else a copy
+// or empty memory for one.
 Tensor filters_for(const Tensor& w, DType dtype, cudnnTensorFormat_t format) {
   const bool nhwc = format == CUDNN_TENSOR_NHWC;
   if (w.dtype() == dtype && (nhwc ? w.is_channels_last() : w.is_contiguous())) return w;
   return empty(w.shape(), {dtype, w.device(), nhwc ? Layout::ChannelsLast : Layout::Strided});
 }
 
-// Runs a pass over x, w and y, or their gradients, where cuDNN has a plan for it.
+// Runs a pass over x, w and y, or their gradients, if cuDNN has a plan for it.
 bool convolve(Stream stream, const char* operation, ConvPass pass, const Tensor& x, const Tensor& w,
               const Tensor& y, const Conv2dOptions& options) {
   const auto format = common_format({x, y});

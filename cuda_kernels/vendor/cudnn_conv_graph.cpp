@@ -5,7 +5,7 @@
 namespace ringgrad::cuda {
 namespace {
 
-// A pass, as cuDNN names it and its attributes.
+// cuDNN's names of a pass and its attributes.
 struct PassNames {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t x;

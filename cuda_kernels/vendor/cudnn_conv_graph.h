@@ -8,8 +8,8 @@ namespace ringgrad::cuda {
 
 enum class ConvPass { Forward, BackwardInput, BackwardWeight };
 
-// Everything about a convolution but where its tensors are. x and w stand for dx and dw in the
-// backward passes, y for dy; filters have the images' dtype and format.
+// Describes a convolution except for its tensors' addresses. x and w stand for dx and dw in the
+// backward passes, and y for dy. Filters have the images' dtype and format.
 struct ConvShapes {
   DType dtype;
   cudnnTensorFormat_t format;
@@ -19,7 +19,8 @@ struct ConvShapes {
   Conv2dOptions options;
 };
 
-// Its tensors are x, w, y. Throws NotImplementedError where cuDNN knows no such convolution.
+// The graph's tensors are x, w, y. Throws NotImplementedError if cuDNN does not support the
+// convolution.
 std::shared_ptr<OperationGraph> conv2d_graph(ConvPass pass, const ConvShapes& shapes);
 
 }  // namespace ringgrad::cuda

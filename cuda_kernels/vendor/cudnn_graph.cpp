@@ -65,7 +65,7 @@ GraphPart described_device(const std::string& json) {
 // ---- graphs -------------------------------------------------------------------------------------
 
 namespace {
-// Behind the tensors in memory: no two have the same number.
+// These numbers follow those of the tensors in memory, so that no two are equal.
 constexpr int64_t kFirstIntermediate = 1000;
 }  // namespace
 
@@ -107,7 +107,7 @@ void OperationGraph::pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, co
   GraphPart& function = part(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)
                             .set(CUDNN_ATTR_POINTWISE_MODE, mode)
                             .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
-  // As core/kernels.h wants it. What cuDNN does unasked it does not say.
+  // core/kernels.h requires this; cuDNN does not document its default.
   if (mode == CUDNN_POINTWISE_RELU_FWD)
     function.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
   function.finish();
@@ -158,7 +158,7 @@ std::vector<GraphPart> OperationGraph::engines(const GraphTarget& target, DType 
         .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (target.described) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.described);
     heuristics.finish();
-    constexpr size_t kListed = 64;  // more than it has ever named
+    constexpr size_t kListed = 64;  // more than cuDNN has ever named
     std::map<int64_t, size_t> settings_of;
     for (GraphPart& settings : heuristics.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                 CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kListed)) {

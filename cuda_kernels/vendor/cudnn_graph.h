@@ -1,5 +1,5 @@
-// cuDNN's graph API as far as our kernels need it: operations on tensors make a graph, cuDNN names
-// the engines that could run it, the best by its own estimate first, and an engine with its
+// The part of cuDNN's graph API that our kernels need. Operations on tensors make a graph. cuDNN
+// names the engines that could run it, the best by its own estimate first. An engine with its
 // settings becomes a plan. Private to this folder and its tests. Plans are checked without a GPU
 // (tests/cuda/cudnn_plans_test.cpp).
 #pragma once
@@ -14,20 +14,20 @@
 
 namespace ringgrad::cuda {
 
-// What plans are for: the device of a handle, or one that is only described, where they are looked
-// at and not run.
+// The device for which plans are made: a handle's device, or one that is only described. For the
+// latter plans are inspected and not run.
 struct GraphTarget {
   cudnnHandle_t handle = nullptr;
   const GraphPart* described = nullptr;
 };
-// A device by its properties, as cuDNN itself writes them down in JSON. Neither a GPU nor its
-// driver is needed.
+// Returns a device from its properties in cuDNN's JSON format. Neither a GPU nor its driver is
+// needed.
 GraphPart described_device(const std::string& json);
 
-// What cuDNN may expect of addresses, in bytes.
+// The alignment of addresses, in bytes, on which cuDNN may rely.
 inline constexpr int64_t kGraphAlignment = 16;
 
-// Built from the front: tensors, then the operations on them.
+// Built from front to back: tensors, then the operations on them.
 class OperationGraph {
  public:
   OperationGraph() = default;
@@ -36,23 +36,23 @@ class OperationGraph {
     while (!parts_.empty()) parts_.pop_back();
   }
 
-  // A tensor in memory. Its address is one of those that a plan is run with, in this order.
+  // Adds a tensor in memory. Its address is one of those that a plan runs with, in this order.
   const GraphPart& tensor(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format);
-  // A float32 that the host gives: its address stands among the others.
+  // Adds a float32 that the host gives. Its address is among the others.
   const GraphPart& number();
-  // What one operation hands to the next, never in memory.
+  // Adds a tensor that one operation passes to the next and that is never in memory.
   const GraphPart& intermediate(const Shape& nchw, cudnnDataType_t dtype,
                                 cudnnTensorFormat_t format);
 
-  // Something that operations name, to be finished by the caller.
+  // Adds a part that operations refer to. The caller must finish it.
   GraphPart& part(cudnnBackendDescriptorType_t type) { return parts_.emplace_back(type); }
-  // To be finished by the caller, too.
+  // The caller must finish this, too.
   GraphPart& operation(cudnnBackendDescriptorType_t type);
   // y = mode(x[, b]), computed in float32.
   void pointwise(cudnnPointwiseMode_t mode, const GraphPart& x, const GraphPart* b,
                  const GraphPart& y);
 
-  int64_t tensors() const { return tensors_; }  // with numbers: how many addresses there are
+  int64_t tensors() const { return tensors_; }  // including numbers: the number of addresses
 
   // Returns the engines, with their settings, that keep our promises for `dtype`: the same sums
   // every time, float32 computed in float32 (in TF32 if allows_tf32()), 16-bit numbers summed in
@@ -67,22 +67,22 @@ class OperationGraph {
   GraphPart& described(const Shape& nchw, cudnnDataType_t dtype, cudnnTensorFormat_t format,
                        int64_t id);
 
-  std::deque<GraphPart> parts_;  // in an order in which those that are named come first
+  std::deque<GraphPart> parts_;  // each part comes after those to which it refers
   std::vector<GraphPart*> operations_;
   int64_t tensors_ = 0;
   int64_t intermediates_ = 0;
 };
 
-// A graph by one engine, ready to run. Engines that are compiled at run time need the device's
-// driver for that. To be used by one thread at a time.
+// A graph on one engine, ready to run. Engines that are compiled at run time need the device's
+// driver for that. REQUIRES: one thread at a time uses it.
 class GraphPlan {
  public:
   GraphPlan(const GraphTarget& target, std::shared_ptr<const OperationGraph> graph,
             GraphPart engine);
 
   size_t workspace_bytes() const;
-  // Queues it on the handle's stream; `addresses` of the graph's tensors, in order. Whether cuDNN
-  // has run it.
+  // Queues the plan on the handle's stream. `addresses` are those of the graph's tensors, in order.
+  // Returns true if cuDNN has run it.
   bool run(const char* operation, cudnnHandle_t handle, std::span<void* const> addresses,
            void* workspace) const;
 

@@ -1,9 +1,9 @@
-// What cuDNN's graph API is made of: descriptors with attributes. Private to this folder and its
+// The elements of cuDNN's graph API: descriptors with attributes. Private to this folder and its
 // tests.
 //
-// This is the API's C interface. NVIDIA's C++ front end in its place would save this file, and be
-// one more library to find, 40,000 lines of headers to compile and its own name for everything: too
-// much for graphs of up to three operations.
+// This uses the API's C interface. NVIDIA's C++ front end would make this file unnecessary. But it
+// would be one more library to find, 40,000 lines of headers to compile, and another set of names:
+// too much for graphs of up to three operations.
 #pragma once
 
 #include <span>
@@ -20,7 +20,7 @@
 
 namespace ringgrad::cuda {
 
-// The type of attributes that are given as T.
+// cuDNN's type constant for attributes that are given as T.
 template <class T>
 inline constexpr int kAttributeType = -1;
 template <>
@@ -54,9 +54,9 @@ inline constexpr int kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MO
 template <>
 inline constexpr int kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 
-// A descriptor: attributes are set, then it is finished, and then others may name it, which it must
-// outlive. What cuDNN does not support throws NotImplementedError with its reason, anything else
-// CudaError.
+// A descriptor. Its attributes are set, then it is finished, and then others may refer to it; it
+// must outlive them. Throws NotImplementedError with cuDNN's reason if cuDNN does not support it,
+// and CudaError for any other failure.
 class GraphPart {
  public:
   explicit GraphPart(cudnnBackendDescriptorType_t type) {
@@ -84,7 +84,7 @@ class GraphPart {
   GraphPart& set(cudnnBackendAttributeName_t name, const std::vector<const GraphPart*>& parts);
   GraphPart& finish();
 
-  // Of a finished part: at most `most` values, or one.
+  // REQUIRES: a finished part. Returns at most `most` values; the other overload returns one.
   template <class T>
   std::vector<T> get(cudnnBackendAttributeName_t name, size_t most) const {
     std::vector<T> values(most);

@@ -5,7 +5,7 @@
 namespace ringgrad::cuda {
 namespace {
 
-// The tensors of such a graph.
+// The tensors of a batch normalisation graph.
 class NormGraph {
  public:
   explicit NormGraph(const NormShapes& shapes) : shapes_(shapes) {}

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLargestWorkspace = size_t{1} << 30;
 
-// The engines of a graph on this thread's handle, and the plans that have been made of them.
+// The engines of a graph on this thread's handle, and the plans made from them.
 class Candidates {
  public:
   Candidates(cudnnHandle_t handle, std::shared_ptr<OperationGraph> graph, DType dtype)
@@ -32,9 +32,10 @@ class Candidates {
   }
 
   size_t size() const { return engines_.size(); }
-  size_t workspace_bytes() const { return workspace_bytes_; }  // of all of them
+  size_t workspace_bytes() const { return workspace_bytes_; }  // enough for each of them
 
-  // Made at the first question; throws NotImplementedError where cuDNN cannot, after all.
+  // The plan is made at the first call. Throws NotImplementedError if cuDNN cannot make it after
+  // all.
   GraphPlan& plan(size_t i) {
     if (!plans_[i]) plans_[i].emplace(target_, graph_, std::move(engines_[i]));
     return *plans_[i];
@@ -50,7 +51,7 @@ class Candidates {
 
 std::optional<GraphPlan> choose(Stream stream, const char* operation, const std::string& call,
                                 Candidates candidates, std::span<void* const> addresses) {
-  // One workspace for all: what is timed lies in graphs, which keep its address.
+  // All plans share one workspace. The timed runs are in graphs, which keep its address.
   const Tensor workspace = cudnn_workspace(stream, candidates.workspace_bytes());
   std::vector<std::function<bool(Stream)>> runs;
   for (size_t i = 0; i < candidates.size(); ++i)
@@ -65,8 +66,8 @@ std::optional<GraphPlan> choose(Stream stream, const char* operation, const std:
   return std::move(candidates.plan(*best));
 }
 
-// What is known by now: for each handle and call a plan, or that there is none. A handle is one
-// thread's at a time, and so are its plans.
+// The known results: for each handle and call a plan, or that there is none. One thread at a time
+// uses a handle, and so its plans.
 class KnownPlans {
  public:
   const std::optional<GraphPlan>* find(cudnnHandle_t handle, const std::string& call) {
@@ -91,7 +92,7 @@ class KnownPlans {
  private:
   std::mutex mutex_;
   std::map<std::pair<cudnnHandle_t, std::string>, std::optional<GraphPlan>> plans_;
-  std::set<std::string> given_up_;  // each is said once
+  std::set<std::string> given_up_;  // each is reported once
 };
 
 bool is_aligned(const void* address) {
@@ -103,7 +104,7 @@ bool is_aligned(const void* address) {
 bool run_fastest(Stream stream, const char* operation, const std::string& signature, DType dtype,
                  const std::function<std::shared_ptr<OperationGraph>()>& build,
                  std::span<void* const> addresses) {
-  static auto* const known = new KnownPlans;  // never destroyed, as handles are not
+  static auto* const known = new KnownPlans;  // never destroyed, like the handles
   if (!std::all_of(addresses.begin(), addresses.end(), is_aligned)) return false;
   const cudnnHandle_t handle = cudnn_handle(operation, stream);
   if (!handle) return false;
@@ -115,10 +116,10 @@ bool run_fastest(Stream stream, const char* operation, const std::string& signat
     std::optional<GraphPlan> found;
     try {
       found = choose(stream, operation, call, Candidates(handle, build(), dtype), addresses);
-    } catch (const NotImplementedError&) {  // cuDNN has nothing for it
+    } catch (const NotImplementedError&) {  // cuDNN has no plan for it
     }
     plan = known->add(handle, call, std::move(found));
-    cudnn_handle(operation, stream);  // what was timed ran on other streams
+    cudnn_handle(operation, stream);  // restores the stream, because the timed plans ran on others
   }
   if (!*plan) return false;
   const Tensor workspace = cudnn_workspace(stream, (*plan)->workspace_bytes());

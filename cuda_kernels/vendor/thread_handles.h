@@ -1,5 +1,5 @@
 // A vendor library's handles: one for each host thread and device, because a handle belongs to the
-// stream it works on. Private to this folder.
+// stream that it uses. Private to this folder.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 namespace ringgrad::cuda {
 
-// To be made thread_local. A thread that ends leaves its handles to the next that asks:
-// DataParallel starts new threads in each step. None is ever destroyed, because threads may end
-// after the CUDA runtime.
+// Use it as a thread_local object. A thread that ends leaves its handles to the next one that needs
+// them, because DataParallel starts new threads in each step. Handles are never destroyed, because
+// threads may end after the CUDA runtime.
 template <class Handle>
 class ThreadHandles {
  public:
@@ -28,10 +28,11 @@ class ThreadHandles {
       if (own_[i]) idle(i).push_back(own_[i]);
   }
 
-  // This thread's handle, made by create(&handle), which returns nullptr or what went wrong.
-  // nullptr while the stream is captured and there is none yet, because making one allocates and
-  // waits; and on a device on which one could not be made. A library that is incomplete, or not of
-  // the driver's version, is reported once, and our kernels go on alone.
+  // Returns this thread's handle. create(&handle) makes it, and returns nullptr or the error.
+  // Returns nullptr if none exists while the stream is being captured, because making one allocates
+  // and waits. Also returns nullptr on a device on which making one has failed. A library that is
+  // incomplete, or does not match the driver's version, is reported once, and then only our kernels
+  // are used.
   template <class Create>
   Handle of(Device device, const char* library, Create create) {
     const auto i = static_cast<size_t>(device.index);
@@ -52,7 +53,7 @@ class ThreadHandles {
   }
 
  private:
-  static bool& failed(size_t device) {  // under the mutex, as the next
+  static bool& failed(size_t device) {  // REQUIRES: the mutex, as for the next function
     static auto* const all = new std::array<bool, kDevices>{};
     return (*all)[device];
   }
