@@ -1,6 +1,6 @@
 // RMSprop, Adagrad and Adadelta: the formulas of core/kernels/adaptive_steps.h.
 //
-// Mapping: one thread per element, in strides of the grid; learning rate and step are read on the
+// Mapping: one thread per element, in strides of the grid. Learning rate and step are read on the
 // device.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
@@ -13,7 +13,7 @@ namespace {
 
 template <class T>
 struct Arrays {
-  T* of[3];  // null where there is none
+  T* of[3];  // null if the array does not exist
 };
 
 template <class T, class F, class A = Compute<T>>

@@ -1,8 +1,8 @@
 // Batches of augmented images from a data set of bytes on the device.
 //
-// Mapping: one block per image. Its threads walk over the output, so that writes are coalesced, and
-// the reads of a row, too, mirrored or not. Each thread draws what is done to the image for itself:
-// three Philox blocks instead of a barrier.
+// Mapping: one block per image. Its threads walk over the output, so writes are coalesced, and so
+// are the reads of a row, mirrored or not. Each thread draws the image's augmentation itself, which
+// costs three Philox blocks instead of a barrier.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"

@@ -3,7 +3,7 @@
 //
 // Mapping: the statistics (common/moments.cuh, and step by step ladders/moments_ladder.cu) and the
 // sums of the backward pass are reductions per channel (common/channels.cuh). The two other steps
-// are one pass over memory. A thread handles 16 bytes of neighbouring elements at a time.
+// are one pass over memory. Each thread handles 16 bytes of neighbouring elements at a time.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -15,10 +15,10 @@
 namespace ringgrad::cuda {
 namespace {
 
-// The factors by which the channels of kSize neighbouring elements map them (Terms::Line). They are
-// worked out anew only where the channels change: with channels last and C a power of two, a
-// thread's step through memory ends at the channels where it began, and since a grid is one wave of
-// blocks a thread takes many of those steps.
+// The factors by which the channels of kSize neighbouring elements are mapped (Terms::Line). They
+// are recomputed only if the channels change. With channels last and C a power of two, a thread's
+// step through memory ends at the same channels. A grid is one wave of blocks, so each thread takes
+// many of those steps.
 template <class Terms, int kSize>
 struct Lines {
   typename Terms::Line of[kSize] = {};
@@ -70,7 +70,8 @@ __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vector
 
 // ---- backward -----------------------------------------------------------------------------------
 
-// What reaches the normalised value: dy where y > 0 (all of dy without relu, where y is nullptr).
+// Returns the gradient at the normalised value: dy where y > 0, or all of dy without relu, where y
+// is nullptr.
 template <class T>
 __device__ __forceinline__ Compute<T> through_relu(T dy, const T* y, int64_t offset) {
   return !y || widen(y[offset]) > 0 ? widen(dy) : Compute<T>(0);
@@ -120,7 +121,7 @@ struct BackwardReducer {
     for (int k = 0; k < kSize; ++k) {
       const A g = through_relu(term.dy.element[k], y ? term.y.element : nullptr, k);
       s[k].dy += g;
-      // Divided by the deviation once, in finish.
+      // The division by the deviation happens once, in finish.
       s[k].dy_xhat += g * (widen(term.x.element[k]) - means.element[k]);
     }
   }
@@ -163,8 +164,8 @@ __global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64
 
 // ---- launchers ----------------------------------------------------------------------------------
 
-// Launches the kernel for vectors where a vector's elements are neighbours in their layout, else
-// that for elements.
+// Launches the kernel for vectors if a vector's elements are neighbours in their layout, and
+// otherwise the kernel for elements.
 template <int kSize, class... Params, class... Args>
 void launch_vectors(Stream stream, const Tensor& x, bool aligned,
                     void (*vector_kernel)(Channels, int64_t, Params...),
@@ -183,15 +184,15 @@ bool all_aligned(std::initializer_list<const Tensor*> tensors) {
     if (t->defined() && !is_vector_aligned<kVectorSize<T>>(device_data<T>(*t))) return false;
   return true;
 }
-// Optional tensors may be undefined.
+// Returns true if all tensors have x's memory layout. Optional tensors may be undefined.
 bool alike(const Tensor& x, std::initializer_list<const Tensor*> others) {
   for (const Tensor* other : others)
     if (other->defined() && !same_memory(x, *other)) return false;
   return true;
 }
 
-// Channel-blocked memory is the CPU's: kernels here see a tensor of that layout as a channels-last
-// copy.
+// Channel-blocked memory is used on the CPU only. Kernels here see a tensor of that layout as a
+// channels-last copy.
 Tensor blank(const Tensor& x) {
   return x.defined() ? empty(x.shape(), {x.dtype(), x.device(), Layout::ChannelsLast}) : x;
 }
@@ -296,8 +297,8 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
   });
 }
 
-// Whoever has a channel's statistics last updates its running ones, where those lie one behind the
-// other.
+// The step that completes a channel's statistics also updates its running ones, if those are
+// contiguous.
 void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean,
                      const Tensor& var, const Tensor& x, const Tensor& weight, const Tensor& bias,
                      const Tensor& residual, double eps, bool relu,

@@ -1,7 +1,7 @@
 // Batch normalisation and max pooling of images, NCHW or NHWC, in one pass.
 //
-// Mapping: one thread per element of the output, as in pool2d.cu: of y forward, of dx backward,
-// where a pixel asks its window whether it was the maximum.
+// Mapping: one thread per element of the output, as in pool2d.cu. The output is y forward and dx
+// backward, where each pixel checks whether it was the maximum of its window.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/batch_norm.cuh"
@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t h = p * window; h < (p + 1) * window; ++h)
       for (int64_t w = q * window; w < (q + 1) * window; ++w) {
         const Compute<T> value = line(widen(x[x_shape.at(n, c, h, w)]));
-        // Beyond it, or the first NaN: of equals the first in row order stays.
+        // Takes a value that is larger, or the first NaN. Of equal values the first in row order
+        // stays.
         if (!(value > best) && !(value != value && best == best)) continue;
         best = value;
         best_h = h;

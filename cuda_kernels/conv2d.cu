@@ -1,13 +1,13 @@
 // Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC
 // memory.
 //
-// Three ways, in all of which it is a matrix product whose operands are addressed, not built
-// (common/conv_operands.cuh): kSteps has them, the slowest first.
+// There are three implementations, listed in kSteps from the slowest on. Each is a matrix product
+// whose operands are addressed, not built (common/conv_operands.cuh).
 //
-// Images come as NHWC (core/kernels.cpp), and those of a first layer as they are: none are copied
-// here. Weights lie in their arena as KCRS, as in checkpoints and in PyTorch; the operation makes a
-// copy of them as KRSC (kernels::conv2d_filters), for y and dx. For ResNet-18 in bfloat16 that
-// moves 67 MB, and lets parameters have float32 where images have 16 bits.
+// Images arrive as NHWC (layout_policy.cu), and those of a first layer in their own layout; none
+// are copied here. Weights are KCRS in their arena, as in checkpoints and in PyTorch. The operation
+// copies them to KRSC (LayoutPolicy::conv2d_filters) for y and dx. For ResNet-18 in bfloat16 that
+// moves 67 MB, and allows float32 parameters with 16-bit images.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -49,7 +49,7 @@ bool is_aligned(const Tensor& x) {
   return reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0;
 }
 
-// Eight neighbouring channels (filters) lie in 16 aligned bytes and in one group.
+// Returns true if eight neighbouring channels (filters) are in 16 aligned bytes and in one group.
 bool in_chunks(const Tensor& x, int64_t channels_of_group) {
   return (x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16) &&
          channels_of_group % kChunk == 0 && x.is_channels_last() && is_aligned(x);
@@ -70,7 +70,7 @@ void run_gemm(ConvStep step, Stream stream, const GemmShape& shape, const A& a, 
     if constexpr (sizeof(typename A::Value) == 2)
       tensor_core_gemm<kAAlongK, kBAlongK, true>(stream, shape, a, b, store);
     else
-      ASSERT(false);  // supports() said so
+      ASSERT(false);  // excluded by supports()
   }
 }
 
@@ -113,8 +113,8 @@ void backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor
                                             optional_data<T>(addend)});
 }
 
-// dw is small and the sum over pixels long: K is cut into parts, four blocks for each
-// multiprocessor, which are added up in order afterwards.
+// dw is small and the sum over pixels is long. So K is cut into parts, four blocks for each
+// multiprocessor, which are summed in order afterwards.
 int weight_splits(Stream stream, int64_t groups, int64_t M, int64_t N, int64_t K) {
   constexpr int64_t kTile = 64;
   constexpr int64_t kShortest = 256;
@@ -125,8 +125,8 @@ int weight_splits(Stream stream, int64_t groups, int64_t M, int64_t N, int64_t K
 }
 
 // dw = the sum of its parts [split, filter, tap, channel], whatever its order, layout and dtype.
-// One thread for each element, neighbours for neighbouring channels, which the parts have side by
-// side.
+// One thread sums each element. Neighbouring threads take neighbouring channels, which are adjacent
+// in the parts.
 template <class A, class T>
 __global__ void __launch_bounds__(kThreads)
     sum_weight_parts_kernel(ConvGeometry g, int splits, unsigned elements, Divider columns, T* dw,
@@ -165,7 +165,8 @@ void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tenso
   });
 }
 
-// Weights as the products read them: KRSC in the dtype of the images, and aligned.
+// Returns the weights in the form that the products read: KRSC in the dtype of the images, and
+// aligned.
 Tensor krsc(const Tensor& w, DType dtype) {
   if (w.is_channels_last() && w.dtype() == dtype && is_aligned(w)) return w;
   const Tensor copy = empty(w.shape(), {dtype, w.device(), Layout::ChannelsLast});
@@ -180,7 +181,7 @@ Tensor aligned(const Tensor& images) {
   return copy;
 }
 
-// The highest step that applies to images as they lie.
+// Returns the highest step that applies to the images' present layout.
 ConvStep fastest(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
   return images_in_chunks(x, w, y, o) ? ConvStep::TensorCores : ConvStep::ImplicitGemm;
 }
@@ -211,7 +212,7 @@ constexpr LadderStep kSteps[] = {
 
 enum class Product { Forward, Input, Weight };
 
-// With 3 × 3 filters; images are channels-last.
+// Uses 3 × 3 filters and channels-last images.
 template <Product kProduct>
 LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
   const Conv2dOptions options{.stride = size[4], .padding = 1};

@@ -1,8 +1,7 @@
-// Copies: between dtypes, strides and layouts on one device, between devices, and from and to the
+// Copies between dtypes, strides and layouts on one device, between devices, and from and to the
 // host.
 //
-// Mapping: dense tensors of one dtype are the copy engine's work; other copies are maps of the
-// elements.
+// Mapping: the copy engine copies dense tensors of one dtype. Other copies are elementwise maps.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -17,8 +16,8 @@ struct Identity {
   __device__ A operator()(A x) const { return x; }
 };
 
-// One kernel for each type of y, which looks at x's type at run time: 8 kernels instead of 64. All
-// threads take the same branch, and the memory is what takes the time.
+// There is one kernel for each type of y, which tests x's type at run time: 8 kernels instead of
+// 64. All threads take the same branch, and the time goes into memory.
 template <class Y>
 __device__ Y load_as(const void* x, DType dtype, int64_t i) {
   switch (dtype) {
@@ -42,7 +41,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same elements in the same order without gaps: copying the bytes copies the tensor.
+// Returns true if both have the same elements in the same order without gaps, so that copying the
+// bytes copies the tensor.
 bool same_bytes(const Tensor& y, const Tensor& x) {
   return y.dtype() == x.dtype() && y.is_channel_blocked() == x.is_channel_blocked() &&
          y.flat_numel() > 0 && y.flat_numel() == x.flat_numel() &&
@@ -56,12 +56,12 @@ void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
                              cudaMemcpyDefault, native(stream)));
 }
 
-// y and x, both strided or both channel-blocked, on the stream's device.
+// Copies between y and x, both strided or both channel-blocked, on the stream's device.
 void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   const DType to = y.dtype();
   const DType from = x.dtype();
   const auto cast_to = [&]<class Y, class X>() { map_to<Y, X>(stream, y, Identity<float>{}, x); };
-  // What mixed precision does all the time reads and writes vectors.
+  // The conversions of mixed precision are frequent, so they read and write vectors.
   if (to == DType::BFloat16 && from == DType::Float32) return cast_to.operator()<bfloat16, float>();
   if (to == DType::Float16 && from == DType::Float32) return cast_to.operator()<float16, float>();
   if (to == DType::Float32 && from == DType::BFloat16) return cast_to.operator()<float, bfloat16>();
@@ -74,8 +74,8 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   });
 }
 
-// Channel-blocked memory is a strided array [N, C/16, 16, H, W]. `channels` of them from `first`
-// on, a multiple of 16, as [N, blocks, channels of a block, H, W].
+// Returns `channels` channels from `first` on, a multiple of 16, as [N, blocks, channels of a
+// block, H, W]. Channel-blocked memory is a strided array [N, C/16, 16, H, W].
 Tensor channels_of(const Tensor& x, int64_t first, int64_t blocks, int64_t channels) {
   const Shape& s = x.shape();
   const Shape shape{s[0], blocks, channels, s[2], s[3]};
@@ -113,8 +113,8 @@ void copy_on_device(Stream stream, const Tensor& y, const Tensor& x) {
     copy_elements(stream, y, x);
 }
 
-// A dense tensor on x's device with y's dtype and layout, equal to x: what can be sent to y's
-// device as bytes.
+// Returns a dense tensor on x's device with x's values and y's dtype and layout. It can be sent to
+// y's device as bytes.
 Tensor sendable(const Tensor& y, const Tensor& x) {
   if (same_bytes(y, x)) return x;
   const Tensor packed = empty(y.shape(), {y.dtype(), x.device(), y.layout()});
@@ -122,7 +122,7 @@ Tensor sendable(const Tensor& y, const Tensor& x) {
   return packed;
 }
 
-// Brings x, on another device or on the host, to y on the stream's device.
+// Copies x, on another device or on the host, to y on the stream's device.
 void receive(Stream stream, const Tensor& y, const Tensor& x) {
   const Tensor sent = sendable(y, x);
   const bool direct = same_bytes(y, sent);
@@ -131,7 +131,7 @@ void receive(Stream stream, const Tensor& y, const Tensor& x) {
     const Stream producer = current_stream(x.device());
     wait_for(stream, producer);
     copy_bytes(stream, arrived, sent);
-    // `sent` may be freed, and written by others, on its own stream only after the copy.
+    // On its own stream `sent` may be freed and overwritten only after the copy.
     wait_for(producer, stream);
   } else {
     CHECK(!capturing(),
@@ -152,7 +152,7 @@ void copy_cuda(Stream stream, const Tensor& y, const Tensor& x) {
     receive(stream, y, x);
 }
 
-// Complete when it returns: the host may read y.
+// The copy is complete on return, so the host may read y.
 void copy_to_host_cuda(Stream stream, const Tensor& x, const Tensor& y) {
   ASSERT(y.shape() == x.shape() && y.device().is_cpu());
   if (y.numel() == 0) return;

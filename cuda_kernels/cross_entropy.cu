@@ -1,9 +1,9 @@
 // Cross entropy of logits, and the negative log likelihood of log-probabilities, over the rows of x
 // [N, C].
 //
-// Mapping: one team of threads per row (common/reduce.cuh). log Σ e^x and its maximum are found in
-// one pass ("online softmax", Milakov & Gimelshein 2018), so that the row is read twice instead of
-// three times.
+// Mapping: one team of threads per row (common/reduce.cuh). One pass finds log Σ e^x and its
+// maximum ("online softmax", Milakov & Gimelshein 2018), so the row is read twice instead of three
+// times.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/map.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
@@ -17,16 +17,16 @@ struct Scaled {
   A highest;
   A total;
 };
-// Joins two of them. The larger exponent stays; NaN spreads.
+// Merges two of them. The larger exponent stays; NaN spreads.
 template <class A>
 __device__ Scaled<A> join(Scaled<A> a, Scaled<A> b) {
   const A highest = Max{}(a.highest, b.highest);
-  if (highest == -kInfinity<A>) return {highest, A(0)};  // nothing seen, or only -inf
+  if (highest == -kInfinity<A>) return {highest, A(0)};  // no values yet, or only -inf
   return {highest,
           a.total * std::exp(a.highest - highest) + b.total * std::exp(b.highest - highest)};
 }
 
-// log Σ_c e^x[c] of one row in its two terms, in every thread of the team.
+// log Σ_c e^x[c] of one row in two terms, in every thread of the team.
 template <class A>
 struct LogSumExp {
   A shift;
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One thread per row: it reads one element of it.
+// One thread per row, which reads one element of it.
 template <class T, class A = Compute<T>>
 __global__ void nll_loss_kernel(int64_t N, Targets<A> targets, A* loss, A* weight, const T* x) {
   for (int64_t n = thread_number(); n < N; n += thread_count()) {
@@ -131,7 +131,7 @@ __global__ void nll_loss_kernel(int64_t N, Targets<A> targets, A* loss, A* weigh
   }
 }
 
-// One thread per element: dx is zero but for one column of each row.
+// One thread per element. dx is zero except for one column of each row.
 template <class T, class A = Compute<T>>
 __global__ void nll_loss_backward_kernel(int64_t N, Targets<A> targets, T* dx, const A* scale) {
   for (int64_t i = thread_number(); i < N * targets.C; i += thread_count()) {

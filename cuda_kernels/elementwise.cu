@@ -1,4 +1,4 @@
-// The elementwise kernels: the formulas of core/kernels/elementwise_*.h; common/map.cuh maps
+// The elementwise kernels: the formulas of core/kernels/elementwise_*.h. common/map.cuh maps
 // elements to threads.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/elementwise_arithmetic.h"
@@ -29,7 +29,7 @@ struct Constant {
 };
 void fill_cuda(Stream stream, const Tensor& x, Scalar value) {
   visit_dtype("fill", x.dtype(), [&]<class T>() {
-    // Rounded to T on the host, exactly as on the CPU.
+    // The host rounds to T, exactly as on the CPU.
     const T rounded = value.to<T>();
     map<T>(stream, x, Constant<ComputeOf<T>>{static_cast<ComputeOf<T>>(rounded)});
   });

@@ -1,7 +1,7 @@
-// The first NaN or infinity, without the host looking: the record stays on the device.
+// Finds the first NaN or infinity. The record stays on the device, so the host does not wait.
 //
-// Mapping: a thread looks at one element and goes on in strides of the whole grid, up to the first
-// it finds. Nearly always there is none, so the one atomic minimum costs nothing.
+// Mapping: a thread tests one element and continues in strides of the whole grid, up to the first
+// that it finds. Nearly always there is none, so the single atomic minimum costs nothing.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"

@@ -1,8 +1,9 @@
-// Rows and elements chosen by an index, and their adjoints. An index outside [0, N) is skipped.
+// Selection of rows and elements by an index, and the gradients. An index outside [0, N) is
+// skipped.
 //
-// Mapping: reading, one thread per element of y. Adding, one thread per column (o, i), which goes
-// through j in order: the sum is the same at each run, as the contract asks, without atomics. Where
-// columns are few that is slow.
+// Mapping: reading takes one thread per element of y. Adding takes one thread per column (o, i),
+// which goes through j in order. So the sum is the same in each run, as the contract requires,
+// without atomics. This is slow if there are few columns.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -12,7 +13,7 @@
 namespace ringgrad::cuda {
 namespace {
 
-// x (or dx) [O, N, I], y (or dy) [O, M, I]; the index is [M], or [O, M, I] where it names single
+// x (or dx) [O, N, I], y (or dy) [O, M, I]. The index is [M], or [O, M, I] if it names single
 // elements.
 struct Indexed {
   int64_t O;
@@ -22,7 +23,7 @@ struct Indexed {
   const int64_t* index;
   bool per_element;
 
-  // Where element (o, j, i) of y is in x, or -1.
+  // Returns the position in x of element (o, j, i) of y, or -1.
   __device__ __forceinline__ int64_t place(int64_t o, int64_t j, int64_t i) const {
     const int64_t n = per_element ? index[(o * M + j) * I + i] : index[j];
     return n >= 0 && n < N ? (o * N + n) * I + i : -1;
@@ -69,7 +70,7 @@ void read(const char* name, Stream stream, const Tensor& y, const Tensor& x, con
 void add(const char* name, Stream stream, const Tensor& dx, const Tensor& dy, const Indexed& s) {
   visit_dtype(name, dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    // Sums of narrower numbers are formed in the accumulation type and rounded once.
+    // Sums of narrower numbers are computed in the accumulation type and rounded once.
     const Tensor sums = in_dtype(dx, dtype_of<A>);
     launch_elements(stream, s.O * s.I, add_kernel<A, Element<T>>, s, device_data<A>(sums),
                     device_data<T>(dy));

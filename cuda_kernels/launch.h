@@ -1,5 +1,4 @@
-// launch(): the one way to start a kernel, under nvcc and under the emulator alike. <<<>>> appears
-// nowhere.
+// launch(): the only way to start a kernel, under nvcc and under the emulator. <<<>>> is not used.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,8 @@ namespace ringgrad::cuda {
 inline constexpr size_t kSharedBytesWithoutAsking = 48 * 1024;
 
 // Queues kernel(args...) on `stream`: grid × block threads, `shared_bytes` of dynamic shared memory
-// per block. A grid without blocks does nothing. Throws CudaError naming the current operation.
-// REQUIRES: trivially copyable arguments; the pointers among them belong to the stream's device.
+// per block. A grid without blocks does nothing. Throws CudaError that names the current operation.
+// REQUIRES: trivially copyable arguments; pointers among them belong to the stream's device.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream,
             Args&&... args) {
@@ -33,7 +32,7 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_byte
       cudaLaunchKernelEx(&config, kernel, static_cast<Params>(static_cast<Args&&>(args))...));
 }
 
-// So many blocks as a grid's first dimension. Throws ShapeError where it cannot have them.
+// Returns the number of blocks as a grid's first dimension. Throws ShapeError if it is too large.
 inline unsigned grid_of(int64_t blocks) {
   constexpr int64_t kMost = 0x7fffffff;
   if (blocks > kMost)
@@ -42,24 +41,24 @@ inline unsigned grid_of(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-// How many blocks of `threads` cover n items, one each.
+// Returns how many blocks of `threads` threads cover n items, one each.
 inline unsigned blocks_for(int64_t n, int64_t threads) {
   return grid_of((n + threads - 1) / threads);
 }
 
-// The same for kernels whose threads go on with every (grid × block)-th item: enough blocks to fill
-// the device a few times, so that the tail is short and every thread's fixed cost is paid for.
+// The same for kernels whose threads take every (grid × block)-th item. It is enough blocks to fill
+// the device a few times, so that the tail is short and every thread's fixed cost is amortised.
 inline unsigned grid_stride_blocks(Stream stream, int64_t n, int64_t threads) {
-  // Not a power of two: the strides would collide in the caches.
+  // It is not a power of two, because such strides would collide in the caches.
   constexpr int64_t kBlocksPerMultiprocessor = 33;
   return static_cast<unsigned>(std::min((n + threads - 1) / threads,
                                         kBlocksPerMultiprocessor * multiprocessors(stream.device)));
 }
 
-// The threads of a block, for kernels that have no reason to want another number.
+// The threads of a block, unless a kernel needs another number.
 inline constexpr int kThreads = 256;
 
-// Launches a kernel whose threads go from item thread_number() on by thread_count()
+// Launches a kernel whose threads go from item thread_number() in steps of thread_count()
 // (common/strided_index.cuh) to the last of n.
 template <class... Params, class... Args>
 void launch_elements(Stream stream, int64_t n, void (*kernel)(Params...), const Args&... args) {

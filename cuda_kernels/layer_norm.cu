@@ -1,8 +1,8 @@
 // Layer normalisation of the rows of x [N, C].
 //
 // Mapping: one team of threads per row (common/reduce.cuh). dweight and dbias are sums over the
-// rows: a block takes 32 neighbouring columns, a warp's lanes are the columns, and the warps share
-// the rows.
+// rows: a block takes 32 neighbouring columns, the lanes of a warp are the columns, and the warps
+// divide the rows.
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
@@ -14,8 +14,8 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Finds the number of weight and bias that serves column c of row n (see the contract). If each
-// number serves a single column and there is only one group, its place is c.
+// Gives the position in weight and bias that serves column c of row n (see the contract). If each
+// number serves a single column and there is only one group, it is c.
 struct Parts {
   int64_t groups;
   int64_t count;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t c = team.rank(); c < C; c += team.size()) {
       const A g = widen(dy[n * C + c]) * (weight ? weight[parts.place(n, c)] : A(1));
       const A slope = rstd[n] * (g - mean_g - xhat(widen(x[n * C + c])) * mean_g_xhat);
-      // One number is normalised to 0, whatever it is.
+      // A row of one number is normalised to 0, whatever the number is.
       dx[n * C + c] = narrow<T>(C == 1 ? 0 * slope : slope);
     }
   }
@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(kThreads)
   if (dbias) dbias[c] = sum_dy;
 }
 
-// Does the same where several neighbouring columns share a number, and so do rows that are a number
-// of groups apart. Each number has a block.
+// Does the same if several neighbouring columns share a number, and so do rows whose distance is a
+// multiple of the number of groups. Each number has a block.
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
     layer_norm_parts_kernel(int64_t N, int64_t C, A* dweight, A* dbias, const T* dy, const T* x,

@@ -1,4 +1,4 @@
-// How images lie on CUDA devices, and how they are convolved.
+// The layout of images on CUDA devices, and the choice of the convolution's method.
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -7,19 +7,19 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Tensor cores are fed so many neighbouring channels at a time.
+// Tensor cores load this many neighbouring channels at a time.
 constexpr int64_t kTensorCoreChannels = 8;
 
 bool for_tensor_cores(DType dtype) { return dtype == DType::BFloat16 || dtype == DType::Float16; }
 
-// Channels-last for every dtype. All convolutions here are matrix products that sum over
-// neighbouring channels and write neighbouring filters: tensor cores load eight of a pixel's
-// channels as 16 bytes, and the threads of a warp on CUDA cores read 16 channels of 2 pixels, where
-// in NCHW each channel would be a sector of memory of its own.
+// Images are channels-last for every dtype. All convolutions here are matrix products that sum over
+// neighbouring channels and write neighbouring filters. Tensor cores load eight of a pixel's
+// channels as 16 bytes. The threads of a warp on CUDA cores read 16 channels of 2 pixels; in NCHW
+// each channel would be a separate sector.
 //
-// Where a first layer's images have fewer channels than tensor cores are fed, its sums are made
-// longer by zeros: on CUDA cores alone it would take longer than the layers behind it. Other images
-// with few channels stay where they are, since they are no vector of 8 to load.
+// If a first layer's images have fewer channels than tensor cores load, its sums are extended by
+// zeros: on CUDA cores alone it would take longer than the layers after it. Other images with few
+// channels keep their layout, because they have no vector of 8 to load.
 ConvPlan conv2d(const ConvProblem& p) {
   const bool few = p.x[1] < kTensorCoreChannels;
   ConvPlan plan{.layout = Layout::ChannelsLast, .x_layout = Layout::ChannelsLast};
@@ -35,17 +35,17 @@ ConvPlan conv2d(const ConvProblem& p) {
   return plan;
 }
 
-// KRSC in the images' dtype, for what conv2d() says of neighbouring channels.
+// Returns the filters as KRSC in the images' dtype, because conv2d() reads neighbouring channels.
 //
-// Note [Why the optimizer does not write these copies]
-// A step of ResNet-18 in bfloat16 makes 20 of them, which backward uses again: 20 launches that
-// read 45 MB of float32 and write 22 MB. An optimizer that wrote a 16-bit copy of its arena besides
-// would save the launches and the reading: 0.04 ms by the model of bench/sass.py, of which 0.03 ms
-// are launches; that is 0.6 % of a step of 512 images, 3 % of one of 64. But it would write KCRS,
-// as the arena lies, and turning that into KRSC takes a launch for each convolution again. So the
-// optimizer would have to know which parameters are filters; or the arena would keep filters as
-// KRSC, which gradients, checkpoints and the CPU's kernels, all KCRS, would have to turn. And
-// whoever else writes to a weight would have to see to its copy. Not worth it.
+// Note [Why the optimizer does not write these copies] A step of ResNet-18 in bfloat16 makes 20 of
+// them, which backward uses again: 20 launches that read 45 MB of float32 and write 22 MB. An
+// optimizer that also wrote a 16-bit copy of its arena would save the launches and the reads. By
+// the model of bench/sass.py that is 0.04 ms, of which 0.03 ms are launches: 0.6 % of a step of 512
+// images, 3 % of one of 64. But it would write KCRS, the arena's order, and converting that to KRSC
+// again takes a launch for each convolution. So the optimizer would have to know which parameters
+// are filters. Or the arena would keep filters as KRSC; then gradients, checkpoints and the CPU's
+// kernels, all KCRS, would have to convert. And any other code that writes to a weight would have
+// to update its copy. This is not worth it.
 Tensor conv2d_filters(const Tensor& x, const Tensor& w) {
   if (w.is_channels_last() && w.dtype() == x.dtype()) return w;
   const Tensor filters = empty(w.shape(), {x.dtype(), w.device(), Layout::ChannelsLast});

@@ -2,8 +2,7 @@
 // one (after Boehm, "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it goes on
 // in ladders/matmul_fragments.cu and ends in matmul_tensor_cores.cu.
 //
-// Mapping, in all of them: a block computes one tile of c of one batch, and the K dimension is a
-// loop.
+// Mapping, in all of them: a block computes one tile of c in one batch, and K is a loop.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
@@ -18,8 +17,8 @@ namespace {
 // ---- naive and coalesced: 32 × 32 threads, one element of c each --------------------------------
 //
 // Each element of a is read N times and each of b M times, all from device memory. With
-// neighbouring threads on neighbouring rows (naive) a warp's 32 reads of a touch 32 different
-// lines; with neighbouring threads on neighbouring columns they are one address, and its reads of b
+// neighbouring threads on neighbouring rows (naive), a warp's 32 reads of a access 32 different
+// lines. With neighbouring threads on neighbouring columns they are one address, and its reads of b
 // and writes of c are one line.
 constexpr int kTile = 32;
 constexpr int kTileThreads = kTile * kTile;
@@ -48,7 +47,7 @@ template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     shared_tile_kernel(GemmShape shape, MatrixOperand<T> a, MatrixOperand<T> b, MatrixStore<T> c) {
   using A = Compute<T>;
-  // [m][k], [n][k]; + 1: columns in different banks.
+  // [m][k], [n][k]; + 1 puts a column into different banks.
   __shared__ A a_tile[kTile][kTile + 1];
   __shared__ A b_tile[kTile][kTile + 1];
   const int tx = static_cast<int>(threadIdx.x);
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const GemmTile tile(shape, kTile, kTile, kTile);
   const int64_t m = tile.m0 + ty;
   const int64_t n = tile.n0 + tx;
-  const int64_t b_row = tile.n0 + ty;  // which row of b_tile this thread loads
+  const int64_t b_row = tile.n0 + ty;  // the row of b_tile that this thread loads
   const T* a_data = a.data + tile.batch * a.batch_stride;
   const T* b_data = b.data + tile.batch * b.batch_stride;
   A total = 0;
@@ -77,8 +76,7 @@ __global__ void __launch_bounds__(kTileThreads)
 // ---- register tile: 16 × 16 threads compute 128 × 128 elements, 8 × 8 each ----------------------
 //
 // A thread reads 8 + 8 numbers from shared memory for 64 multiplications. Its rows are 4
-// neighbouring ones in each half of the tile, so that a warp reads shared memory without bank
-// conflicts.
+// neighbouring ones in each half of the tile, so a warp reads shared memory without bank conflicts.
 constexpr int kSide = 8;          // elements per thread in each direction
 constexpr int kHalf = kSide / 2;  // neighbouring ones
 constexpr int kThreadsSide = 16;
@@ -86,9 +84,9 @@ constexpr int kBlockThreads = kThreadsSide * kThreadsSide;
 constexpr int kBlockTile = kSide * kThreadsSide;
 constexpr int kDepth = 8;  // of a tile in k
 
-// Brings elements [first, first + 128) × [k0, k0 + 8) of an operand to tile[k][·]; what lies
-// outside becomes 0. Each of the 256 threads moves four that are neighbours in memory: along the
-// long dimension or along k, whichever has stride 1.
+// Loads elements [first, first + 128) × [k0, k0 + 8) of an operand into tile[k][·]; elements
+// outside become 0. Each of the 256 threads moves four neighbours in memory: along the long
+// dimension or along k, whichever has stride 1.
 template <bool kVector, class T>
 __device__ __forceinline__ void load_tile(Compute<T> (&tile)[kDepth][kBlockTile],
                                           const MatrixOperand<T>& from, const T* data,
@@ -232,8 +230,8 @@ MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
   return MatmulStep::Naive;
 }
 
-// A stride of 1 in one of the two dimensions is what every fast step wants; other operands are
-// copied first.
+// Every fast step needs a stride of 1 in one of the two dimensions. Other operands are copied
+// first.
 Tensor direct(const Tensor& x) {
   return x.strides()[1] == 1 || x.strides()[2] == 1 ? x : as_contiguous(x);
 }

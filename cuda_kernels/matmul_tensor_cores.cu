@@ -1,5 +1,5 @@
 // c[b] = a[b] · b[b] + bias in float16 or bfloat16 on tensor cores: the last step of the ladder in
-// matmul.cu. How it works is in common/tensor_core_gemm.cuh, which convolutions use too.
+// matmul.cu. common/tensor_core_gemm.cuh explains it; convolutions use it, too.
 #include "ringgrad/cuda_kernels/ladders.h"
 
 #include "ringgrad/core/base/check.h"

@@ -1,7 +1,7 @@
-// The largest and the smallest element along the middle dimension of x [O, N, I], and where they
-// are.
+// The largest and the smallest element along the middle dimension of x [O, N, I], and their
+// positions.
 //
-// Mapping: where I is 1, a team of threads per row (common/reduce.cuh); else a thread per output,
+// Mapping: if I is 1, a team of threads per row (common/reduce.cuh). Otherwise a thread per output,
 // so that neighbouring threads read neighbouring elements of each of the N planes.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
@@ -19,15 +19,15 @@ struct Found {
   int64_t place;
 };
 
-// A shuffle takes 8 bytes at most: value and place go one after the other.
+// A shuffle moves at most 8 bytes, so value and position are moved separately.
 template <class A>
 __device__ Found<A> shuffle_xor(Found<A> mine, int step) {
   return {static_cast<A>(__shfl_xor_sync(kFullMask, mine.value, step)),
           __shfl_xor_sync(kFullMask, mine.place, step)};
 }
 
-// Of two the one that counts: the first NaN, else the larger (smaller) value, of equal ones the
-// first.
+// Returns the better of two: the first NaN, else the larger (smaller) value, and of equal values
+// the first.
 template <bool kMax>
 struct Best {
   template <class A>

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
                Sgd<A> o) {
   const A rate = static_cast<A>(*lr);
   if (rate != rate) return;
-  const bool first = *step == 0;  // then the buffer is not read: it may be uninitialised
+  const bool first = *step == 0;  // then the buffer is not read, because it may be uninitialised
   for (int64_t i = thread_number(); i < n; i += thread_count()) {
     const A value = widen(param[i]);
     const A gradient = widen(grad[i]) + o.weight_decay * value;
@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(kThreads)
     adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr,
                 const int64_t* step, Adam<A> o) {
   if (*lr != *lr) return;
-  // The bias corrections leave the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t) into one
-  // factor. They are powers in float64, as long as many elements' steps: one thread of the block
-  // works them out.
+  // The bias corrections are moved out of the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t)
+  // into one factor. They are float64 powers, which cost as much as the steps of many elements. So
+  // one thread of the block computes them.
   __shared__ A corrected_rate;
   __shared__ A correction;
   if (threadIdx.x == 0) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A flat array, which may be undefined.
+// Returns the data of a flat array, which may be undefined.
 template <class T>
 Element<T>* flat(const Tensor& x, const Tensor& param) {
   ASSERT(!x.defined() || (x.is_contiguous() && x.numel() == param.numel()));

@@ -1,8 +1,8 @@
 // Max and average pooling of images, NCHW or NHWC.
 //
-// Mapping: one thread per element of the output: of y forward, of dx backward. Backward a thread
-// adds up what the windows that cover its pixel send back, so that no atomics are needed and sums
-// are the same at each run.
+// Mapping: one thread per element of the output, which is y forward and dx backward. In backward a
+// thread adds what the windows that cover its pixel return. So no atomics are needed, and sums are
+// the same in each run.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -12,12 +12,12 @@ namespace ringgrad::cuda {
 namespace {
 
 struct Range {
-  // last is outside
+  // [first, last)
   int64_t first;
   int64_t last;
 };
 
-// One dimension of a sliding window: `count` windows over `extent` pixels.
+// One dimension of sliding windows: `count` windows over `extent` pixels.
 struct Window {
   int64_t size;
   int64_t stride;
@@ -25,19 +25,19 @@ struct Window {
   int64_t extent;
   int64_t count;
 
-  // The pixels of window p that are not padding.
+  // Returns the pixels of window p that are not padding.
   __device__ __forceinline__ Range pixels(int64_t p) const {
     const int64_t begin = p * stride - padding;
     return {max(begin, int64_t{0}), min(begin + size, extent)};
   }
-  // The windows that contain pixel h.
+  // Returns the windows that contain pixel h.
   __device__ __forceinline__ Range windows(int64_t h) const {
     const int64_t past = h + padding - size;  // windows that begin here or before end before h
     return {past < 0 ? int64_t{0} : past / stride + 1, min((h + padding) / stride + 1, count)};
   }
 };
 
-// The same of adaptive pooling: window i covers ⌊i extent / count⌋ … ⌈(i + 1) extent / count⌉ - 1.
+// The same for adaptive pooling: window i covers ⌊i extent / count⌋ … ⌈(i + 1) extent / count⌉ - 1.
 struct AdaptiveWindow {
   int64_t extent;
   int64_t count;
@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t h = hs.first; h < hs.last; ++h)
       for (int64_t w = ws.first; w < ws.last; ++w) {
         const Compute<T> value = widen(x[x_shape.at(n, c, h, w)]);
-        // Beyond it, or the first NaN: of equals the first in row order stays.
+        // Takes a value that is larger, or the first NaN. Of equal values the first in row order
+        // stays.
         if (!(value > best) && !(value != value && best == best)) continue;
         best = value;
         best_h = h;
@@ -98,8 +99,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- average pooling ----------------------------------------------------------------------------
 
-// W is Window or AdaptiveWindow. A window's sum is divided by `divisor`, or where that is 0 by the
-// window's pixels.
+// W is Window or AdaptiveWindow. A window's sum is divided by `divisor`, or if that is 0 by the
+// window's number of pixels.
 template <class A>
 __device__ __forceinline__ A divisor_of(Range hs, Range ws, int64_t divisor) {
   return static_cast<A>(divisor ? divisor : (hs.last - hs.first) * (ws.last - ws.first));
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
     const Range ws = columns.pixels(q);
     A total = 0;
     for (int64_t h = hs.first; h < hs.last; ++h) {
-      A row = 0;  // row by row: one chain of additions would lose more digits
+      A row = 0;  // row by row, because one chain of additions would lose more digits
       for (int64_t w = ws.first; w < ws.last; ++w) row += widen(x[x_shape.at(n, c, h, w)]);
       total += row;
     }

@@ -13,7 +13,7 @@
 namespace ringgrad::cuda {
 namespace {
 
-constexpr int kWords = 4;  // of a Philox block
+constexpr int kWords = 4;  // words of a Philox block
 __host__ __device__ int64_t blocks_of(int64_t count) { return (count + kWords - 1) / kWords; }
 
 __global__ void advance_kernel(int64_t* snapshot, int64_t* state, int64_t count) {
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Box & Muller (1958), in double and from the nearest axis as on the CPU: there and here the same
-// number after rounding to float32.
+// Box & Muller (1958), in double and from the nearest axis as on the CPU. Both give the same number
+// after rounding to float32.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     normal_kernel(int64_t count, T* x, const int64_t* state, double mean, double std) {

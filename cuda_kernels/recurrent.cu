@@ -1,6 +1,6 @@
 // The cells of recurrent networks: the formulas of core/kernels/recurrent_cells.h.
 //
-// Mapping: one thread per unit of a sample, in strides of the grid; neighbours read neighbours.
+// Mapping: one thread per unit of a sample, in strides of the grid. Neighbours read neighbours.
 #include "ringgrad/core/kernels/recurrent_cells.h"
 
 #include "ringgrad/core/kernels/elementwise_functions.h"

@@ -1,9 +1,9 @@
-// Along the middle dimension of x [O, N, I]: running sums, and the order of the elements.
+// Running sums and the sorted order along the middle dimension of x [O, N, I].
 //
-// Mapping: a running sum has one thread per column, which goes through N in order: where columns
-// are few that is slow. The order has one thread per element, which counts those that come before
-// it: its place. N² comparisons of a column, but side by side and without memory of their own; a
-// topk of some thousand classes is quick, a sort of millions is not.
+// Mapping: a running sum has one thread per column, which goes through N in order; this is slow if
+// there are few columns. The order has one thread per element, which counts the elements before it;
+// the count is its position. That takes N² comparisons per column, but in parallel and without
+// extra memory. A topk of some thousand classes is fast; a sort of millions is not.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -12,7 +12,7 @@
 namespace ringgrad::cuda {
 namespace {
 
-// Sums of floats are formed in double, those of integers wrap.
+// Sums of floats are computed in double; those of integers wrap.
 template <class A>
 using Total = std::conditional_t<std::is_integral_v<A>, Wrapping<A>, double>;
 
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class A>
 __device__ __forceinline__ bool less(A a, A b) {
-  return a < b || (b != b && a == a);  // a NaN is the largest
+  return a < b || (b != b && a == a);  // NaN is the largest
 }
 
 template <class T>

@@ -1,8 +1,8 @@
 // softmax and log_softmax over the rows of x [N, C].
 //
 // Mapping: one team of threads per row (common/reduce.cuh), whose members stride over the columns.
-// Three passes over the row: its maximum, the sum of e^(x - max), the result. After the first pass
-// the row is in the cache.
+// There are three passes over the row: its maximum, the sum of e^(x - max), the result. After the
+// first pass the row is in the cache.
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"

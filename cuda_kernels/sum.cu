@@ -2,7 +2,7 @@
 //
 // The dimensions are sorted by x's strides into those that are kept (each combination is an output)
 // and those that are summed (their combinations are the terms). Mapping: a block takes kColumns
-// neighbouring outputs and a segment of the terms; thread (column, lane) sums every kLanes-th term
+// neighbouring outputs and a segment of the terms. Thread (column, lane) sums every kLanes-th term
 // of the segment.
 //   rows        the fastest dimension is summed: 1 output × 256 lanes, so that a warp reads
 //               neighbouring terms
@@ -22,14 +22,14 @@ namespace {
 
 constexpr int64_t kTermsPerLane = 32;
 
-// What a thread adds its terms in: float for the 16-bit types, and 64 bits for integers.
+// The type in which a thread adds its terms: float for the 16-bit types, and 64 bits for integers.
 template <class T>
 using Total = std::conditional_t<std::is_integral_v<T>, int64_t, Compute<T>>;
-// What the threads' sums, of type P, are added in.
+// The type in which the threads' sums, of type P, are added.
 template <class P>
 using Wide = std::conditional_t<std::is_integral_v<P>, int64_t, double>;
 
-// A term is a function of an element and of the place of its output.
+// A term is a function of an element and of its output's position.
 struct Itself {
   template <class A>
   __device__ A operator()(A x, int64_t) const {
@@ -56,14 +56,14 @@ struct SumShape {
   int64_t segments;
 };
 
-// kAlongTerms: neighbouring threads take neighbouring terms, else neighbouring outputs.
+// kAlongTerms: neighbouring threads take neighbouring terms; otherwise neighbouring outputs.
 template <int kColumns, bool kAlongTerms, class Y, class X, class P, class F>
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(SumShape shape, StridedIndex<2> outputs, StridedIndex<1> terms, Y* y,
                Wide<P>* partials, const X* x, F f, double scale) {
   constexpr int kLanes = kThreads / kColumns;
   __shared__ Wide<P> totals[kThreads];
-  // Counted in threads.
+  // These count threads.
   constexpr int kNextLane = kAlongTerms ? 1 : kColumns;
   constexpr int kNextColumn = kAlongTerms ? kLanes : 1;
   const int column = static_cast<int>(threadIdx.x) / kNextColumn % kColumns;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     return total;
   };
   Wide<P> total = sum_in(P(0));
-  if constexpr (std::is_same_v<P, float>)  // it may overflow although the sum of all does not
+  if constexpr (std::is_same_v<P, float>)  // it may overflow although the total does not
     if (!(std::abs(total) < kInfinity<double>)) total = sum_in(0.0);
   totals[threadIdx.x] = total;
   for (int half = kLanes / 2; half > 0; half /= 2) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
         narrow<Y>(scale == 1 ? total : static_cast<W>(scale * static_cast<double>(total)));
 }
 
-// Appends a loop, as part of the one before it where all operands can walk the two as one.
+// Appends a loop, or merges it with the one before if all operands can walk the two as one.
 void append(LoopPlan& plan, int64_t size, std::initializer_list<int64_t> strides) {
   const auto last = static_cast<size_t>(plan.dims) - 1;
   bool merge = plan.dims > 0;
@@ -172,7 +172,7 @@ void sum_terms(Stream stream, const Tensor& y, const Tensor& x, F f, double scal
 
 void sum_cuda(Stream stream, const Tensor& y, const Tensor& x, double scale) {
   ASSERT(y.dim() == x.dim() && y.is_contiguous() && !x.is_channel_blocked());
-  if (x.numel() == 0) return kernels::fill(y, 0 * scale);  // the mean of nothing is NaN
+  if (x.numel() == 0) return kernels::fill(y, 0 * scale);  // the mean of no elements is NaN
   if (y.dtype() != x.dtype())
     return visit_floating("sum", x.dtype(), [&]<class T>() {
       if (y.dtype() == DType::Float64)
