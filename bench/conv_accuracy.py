@@ -19,7 +19,7 @@ import results
 
 BOTH = ["fp32", "bf16"]
 ALGORITHMS = ["direct", "winograd", "auto"]
-REFERENCE = ("fp32", "direct")  # the sum in the definition
+REFERENCE = ("fp32", "direct")  # the sums of the definition
 SEEDS = [1, 2, 3]
 # Dunnett's two-sided 5 % limit for the other groups against a reference, by the number of dtypes: two or five groups,
 # with a common variance of 3 · (3 - 1) or 6 · (3 - 1) degrees of freedom, in standard errors of the difference (Dunnett
@@ -42,7 +42,7 @@ def accuracy(directory, data, model, dtype, algorithm, seed):
 
 def rows_of(data, model, dtypes, runs):
     """One row per dtype: mean and standard deviation of each algorithm, and the largest distance from the reference."""
-    spread = statistics.fmean(statistics.variance(values) for values in runs.values()) ** 0.5  # within all groups alike
+    spread = statistics.fmean(statistics.variance(values) for values in runs.values()) ** 0.5  # pooled over all groups
     error = spread * (2 / len(SEEDS)) ** 0.5
     means = {key: statistics.fmean(values) for key, values in runs.items()}
     rows = []

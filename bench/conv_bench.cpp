@@ -1,12 +1,13 @@
-// Times of the CPU's convolution kernels for the layers of ResNet-18 (batch 64), ResNet-20 (batch
-// 128) and airbench's network (batch 500), whose images leave tiles ragged, on CIFAR-10.
+// Times the CPU's convolution kernels for the layers of ResNet-18 (batch 64), ResNet-20 (batch 128)
+// and airbench's network (batch 500), whose images leave tiles ragged, on CIFAR-10.
 //
 //   conv_bench [repetitions = 9] [threads = all cores] [part of a layer's name]
 //
-// Milliseconds, median (and least) of alternating repetitions: whatever disturbs the machine hits
-// all contestants alike. Wall time; with one thread the thread's processor time, which hardly
-// notices other programs. GFLOP/s count the multiplications of the definition, so Winograd's may
-// exceed the machine's peak. The sums take, for each layer, the algorithm that the plan chooses.
+// Prints milliseconds, the median (and least) of alternating repetitions, so that disturbances of
+// the machine affect all contestants alike. Times are wall time. With one thread they are the
+// thread's processor time, which other programs hardly affect. GFLOP/s count the multiplications of
+// the definition, so Winograd's may exceed the machine's peak. For the sums each layer uses the
+// algorithm that the plan chooses.
 #include <time.h>
 
 #include <algorithm>
@@ -31,9 +32,9 @@ namespace {
 
 struct Layer {
   const char* name;
-  int count;  // how often the network has it
+  int count;  // how often the network contains it
   Conv2dGeometry g;
-  bool first = false;  // reads contiguous images, and nobody wants its data gradient
+  bool first = false;  // reads contiguous images, and needs no data gradient
 };
 
 std::vector<Layer> resnet18() {
@@ -90,7 +91,7 @@ struct Contestant {
   double median() const { return times[times.size() / 2]; }
 };
 
-// All contestants in turn, `repetitions` times after one round that warms up.
+// Runs all contestants in turn, `repetitions` times after one warm-up round.
 void race(std::vector<Contestant>& contestants, int repetitions, bool processor_time) {
   for (int i = 0; i <= repetitions; ++i)
     for (Contestant& c : contestants) {
@@ -130,7 +131,8 @@ ConvMethod method_of(const Conv2dGeometry& g, ConvPass pass, ConvAlgorithm wante
   return plan(problem).method;
 }
 
-// What a step asks of a layer with one method: forward pass, data and weight gradient.
+// The three passes of a layer in a training step with one method: forward, data gradient and weight
+// gradient.
 template <class T>
 class LayerStep {
  public:
@@ -177,10 +179,10 @@ class LayerStep {
   Images<float> dw_;
 };
 
-// The types of images, whose times are added up.
+// The types of images whose times are added up.
 constexpr const char* kImages[] = {"float32", "bfloat16"};
 
-// Prints a layer's rows and adds the times of one step to sums.
+// Prints a layer's rows and adds the times of one step to `sums`.
 void bench(Stream stream, const Layer& layer, int repetitions, bool processor_time,
            double (&sums)[2]) {
   struct Row {

@@ -1,11 +1,11 @@
 // The ladders of the CUDA kernels, step by step: matrix products and the convolutions of ResNet-18
-// on CIFAR-10, in TFLOP/s by CUDA events; kernels that only move memory against a copy; and, where
-// the build has cuBLAS and cuDNN, what kernels::… takes against them.
+// on CIFAR-10, in TFLOP/s by CUDA events. Kernels that only move memory are compared with a copy.
+// If the build has cuBLAS and cuDNN, kernels::… are compared with them.
 //
-//   cuda_ladders [matmul] [conv2d] [bandwidth] [vendors]     all of them where none is named
+//   cuda_ladders [matmul] [conv2d] [bandwidth] [vendors]     all of them if none is named
 //
-// Prints one JSON document, of which gpu_tables.py makes tables, with the goals.
-// Refuses an emulated device: its times say nothing about a GPU.
+// Prints one JSON document, from which gpu_tables.py makes tables with the goals. Refuses an
+// emulated device, because its times say nothing about a GPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -30,9 +30,9 @@ const Device kDevice("cuda");
 
 double seconds(const std::function<void(Stream)>& call) { return seconds_per_call(kDevice, call); }
 
-// A ladder's steps must agree: the largest difference from the first one's result, as a part of the
-// largest number. Throws Error above what 16 bits explain. The first step is the obvious loop, so
-// this checks large shapes, too.
+// Checks that a ladder's steps agree: the largest difference from the first one's result, relative
+// to the largest number. Throws Error above what 16 bits explain. The first step is the obvious
+// loop, so this checks large shapes, too.
 class Agreement {
  public:
   double with_first(const Tensor& result) {
@@ -65,7 +65,7 @@ Tensor channels_last(const Shape& nchw, DType dtype) {
   return x;
 }
 
-// What the ladder's steps take, by their names, of operands of a size.
+// The times of the ladder's steps, by their names, for operands of one size.
 struct Step {
   std::string name;
   double tflops;
@@ -125,10 +125,10 @@ void conv_ladder(nlohmann::json& rows, const Layer& layer, int64_t batch, DType 
          {"tflops_backward_weight", dw[i].tflops}});
 }
 
-// Kernels that only move memory, against a copy of the same array, which moves two. An array has
-// half a gigabyte in 16 bits, so that the 60 MB of an H200's L2 keep little of it from one run to
-// the next. How many arrays each must move: y = a + b three; batch norm in training reads x twice;
-// its gradient reads dy, x and, for the ReLU, y twice.
+// Compares kernels that only move memory with a copy of the same array, which moves two. An array
+// has half a gigabyte in 16 bits, so that the 60 MB of an H200's L2 keep little of it from one run
+// to the next. Each kernel must move a number of arrays: y = a + b moves three; batch norm in
+// training reads x twice; its gradient reads dy, x and, for the ReLU, y twice.
 void bandwidth(nlohmann::json& rows, DType dtype) {
   const Shape shape = {4096, 64, 32, 32};
   const Shape channels = {64};
@@ -157,7 +157,7 @@ void bandwidth(nlohmann::json& rows, DType dtype) {
   });
 }
 
-// Ours and the vendor's for the kernels of a training step, as autotune measures them.
+// Compares our kernels with the vendor's for a training step, as autotune measures them.
 nlohmann::json vendor_comparison(int64_t batch) {
   const ProviderGuard fastest(Provider::Fastest);
   for (const DType dtype : {DType::BFloat16, DType::Float16, DType::Float32}) {

@@ -32,7 +32,7 @@ from program_case import write_tiny
 
 EPOCHS, MOST_RANKS, TIMEOUT, LIMIT = 60, 4, 2.0, 120
 WORDS = ["train", "--batch", "12", "--epochs", EPOCHS, "--shards", "4", "--no-report", "--json"]
-# How it is trained, and how the ranks talk; the seed chooses.
+# The kinds of training and of transport; the seed chooses among them.
 ARITHMETIC = [[], ["--sync-bn", "--optimizer", "adamw", "--dtype", "bf16"]]
 TRANSPORTS = ["auto", "tcp"]
 STEP_DONE = re.compile(r"generation (\d+): step (\d+) is done")
@@ -51,7 +51,7 @@ class Run:
         self.out = directory / "run"
         self.job = subprocess.Popen([str(word) for word in [results.RINGGRAD, *WORDS, "--out", self.out, *words]], text=True,
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-        self.said, self.lines, self.steps_done = "", [], []  # the latter: (when, generation)
+        self.said, self.lines, self.steps_done = "", [], []  # steps_done has pairs (time, generation)
         self.readers = [threading.Thread(target=self.listen), threading.Thread(target=self.take_result)]
         for reader in self.readers:
             reader.start()
@@ -144,14 +144,14 @@ def disturb(run, dice):
             stopped.update(victims)
         if what == "join":
             continue
-        deadline = time.monotonic() + 4 * TIMEOUT  # the event was after the last step, or all who are left end
+        deadline = time.monotonic() + 4 * TIMEOUT  # the event was after the last step, or all remaining ranks end
         while run.job.poll() is None and time.monotonic() < deadline:
             if done := next((when for when, _ in list(run.steps_done) if when > since), None):
                 times.append([what, done - since])
                 break
             time.sleep(0.001)
         for pid in [pid for pid in stopped if dice.random() < 0.5]:
-            send(pid, signal.SIGCONT)  # it finds that it is out
+            send(pid, signal.SIGCONT)  # it learns that it was excluded
     return times
 
 

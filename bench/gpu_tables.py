@@ -13,9 +13,9 @@ from pathlib import Path
 
 import results
 
-BATCH = 512  # of cuda_ladders.cpp
+BATCH = 512  # as in cuda_ladders.cpp
 DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-# The least part of the other's speed that is good enough.
+# The goals: the least fraction, or multiple, of the other's speed.
 MATMUL, CONV, BANDWIDTH, EAGER, EAGER_SMALL, COMPILED = 0.9, 0.8, 0.85, 1.35, 2.0, 1.05
 
 

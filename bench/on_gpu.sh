@@ -1,28 +1,32 @@
 #!/bin/sh
-# Everything that only a GPU can say: first whether it is right, several programs at a time; then how fast, one after the
-# other.
+# Runs everything that needs a GPU: first whether it is right, several programs at a time; then how
+# fast it is, one program at a time.
 #
 #   bench/on_gpu.sh BUILD OUT [MINUTES]   MINUTES: 9
 #
-# BUILD, made on any machine, without a GPU and stripped, since it may have to be carried to one:
+# BUILD can be made on any machine, without a GPU, and stripped, because it may have to be copied to
+# one:
 #
 #   cmake --preset cuda -DRINGGRAD_BENCH=ON -DRINGGRAD_ISAS="v2;v3;v4;v4_bf16" -DCMAKE_CUDA_ARCHITECTURES=90-real
 #   cmake --build --preset cuda
 #   (cd build/cuda && strip ringgrad cuda_ladders tests/cuda_test tests/autotune_test)
 #
-# Of it only those four are needed (each holds every kernel; together 10 MB, compressed by xz with a dictionary of 192 MiB),
-# and of the sources bench/ and tests/golden/. CUDA's libraries may also lie where pip puts them for PYTHON. Each part
-# writes OUT/NAME.log and, when it has passed, OUT/NAME.done; after each, or each group, all goes into OUT/all.tgz. Where that lies
-# in OUT already, brought from an earlier run that may have been on another machine, the parts that the same program has done
-# there, on a card of the same name, are left as they are: so a GPU that is lent for minutes at a time gets through all of
-# them. NAME.log.1 is what a part said that has failed before, or on another card.
-# RINGGRAD_DATA_DIR: MNIST and CIFAR-10, where there are any. PYTHON: one with PyTorch, for comparison (python3). At the
-# end gpu_tables.py makes bench/results/gpu_*.json of OUT; it can do so anywhere else, too. RINGGRAD_COMMIT: what was
-# built, where bench/ lies without its history.
-# Exit status: 99 without a GPU, else the number of parts that failed or had no time.
+# Only those four files of it are needed (each holds every kernel; together 10 MB, compressed by xz
+# with a dictionary of 192 MiB), and of the sources bench/ and tests/golden/. CUDA's libraries may
+# also be where pip puts them for PYTHON. Each part writes OUT/NAME.log and, when it has passed,
+# OUT/NAME.done. After each part, or group, everything is packed into OUT/all.tgz. If OUT already
+# holds that file from an earlier run, perhaps on another machine, parts that the same program has
+# completed on a card of the same name are not repeated. So a GPU that is lent for minutes at a time
+# completes all of them. NAME.log.1 is the output of a part that failed before, or on another card.
+# RINGGRAD_DATA_DIR: the folder of MNIST and CIFAR-10, if they exist. PYTHON: an interpreter with
+# PyTorch, for comparison (python3). At the end gpu_tables.py makes bench/results/gpu_*.json from
+# OUT; it can also do so on another machine. RINGGRAD_COMMIT: the commit that was built, if bench/
+# is there without its history. Exit status: 99 without a GPU, otherwise the number of parts that
+# failed or had no time.
 set -u
-# Two ranks on one GPU, which NCCL refuses unless they seem to be on two machines, or since 2.30 when it is told to.
-# --nccl-fault: one of them is killed; the other must end, soon, with an error that names it.
+# Two ranks on one GPU. NCCL refuses that unless they appear to be on two machines, or since 2.30
+# when it is told to. With --nccl-fault one of them is killed; the other must soon end with an error
+# that names it.
 if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
   steps=50
   [ "$1" = --nccl ] || steps=100000
@@ -40,11 +44,11 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
     sleep 15
     kill -KILL "${pids##* }"
     other=${pids% *}
-    (  # what holds up who does not end, in words that no process can give of itself
+    (  # shows where a rank that does not end is blocked, as seen from outside
       sleep 30
       kill -0 $other && timeout 20 cuda-gdb -batch -p $other -ex "thread apply all bt 16"
     ) >"$3-stuck.log" 2>&1 &
-    for pid in $pids; do wait "$pid" && code=1; done  # nobody may end well
+    for pid in $pids; do wait "$pid" && code=1; done  # no rank may end with success
     grep -q "rank 1" "$3-rank0.log" || code=1
     ! grep "this process ends" "$3-rank0.log" || code=1  # it ended, but only by the last resort
   else
@@ -69,13 +73,14 @@ rm -rf runs && mkdir -p runs
 : >unfinished  # the names of parts that failed or had no time
 [ ! -e all.tgz ] || tar --skip-old-files -xzf all.tgz || exit 2
 
-keep() {  # where a file grows meanwhile, tar says 1
+keep() {  # tar returns 1 if a file grows meanwhile
   tar -czf all.tgz.part --exclude='all.tgz*' --exclude=./runs ./* 2>keep.log
   [ $? -gt 1 ] || mv all.tgz.part all.tgz
 }
 
-# attempt NAME SECONDS COMMAND…: unless done before, or out of time. KILL reaches all that the command has started, and
-# nobody may go on: a rank that hangs would keep the GPU. 77 is what tests say that want another machine.
+# attempt NAME SECONDS COMMAND… runs the command unless it was done before or no time is left. KILL
+# reaches everything that the command has started: a rank that hangs would keep the GPU. Tests
+# return 77 if they need another machine.
 attempt() {
   name=$1 limit=$2
   shift 2
@@ -104,7 +109,7 @@ part() {
   keep
 }
 
-export RINGGRAD_CACHE_DIR="$out/cache"  # of which provider is the fastest: the same for all that is measured
+export RINGGRAD_CACHE_DIR="$out/cache"  # the fastest providers: the same for all that is measured
 where="$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1), $(cksum <"$build/ringgrad")"
 rm -f gpu.done program.done
 part gpu 60 nvidia-smi
@@ -112,7 +117,8 @@ part program 60 sh -c "'$build/ringgrad' doctor && '$build/ringgrad' doctor | gr
 [ ! -s unfinished ] || { echo "no time, no GPU, or a driver or libraries that the program cannot use"; exit 99; }
 
 # ---- whether all of it is right: these at the same time, each line of them one after the other ------------------------
-# The tests of the label gpu, each file in a process of its own: an error of a kernel is the end of the device's context.
+# Runs the tests with the label gpu, each file in its own process, because a kernel's error ends the
+# device's context.
 tests() {
   most=$1
   shift
@@ -154,7 +160,7 @@ captured_is_eager() {
     done
     cmp runs/graphs0/checkpoint.safetensors runs/graphs1/checkpoint.safetensors"
 }
-# Which provider is the fastest cannot be found out meanwhile: what these find is nobody else's.
+# The fastest provider cannot be measured meanwhile, so these results are kept apart.
 (
   export RINGGRAD_CACHE_DIR="$out/runs/cache"
   tests 420 op &
@@ -168,7 +174,7 @@ captured_is_eager() {
   wait
 )
 keep
-# Which kernel? Errors of launches come late, and are the next operation's.
+# Finds the kernel. Errors of launches arrive late and appear in the next operation.
 if [ ! -e op.done ] && grep -q "illegal \|misaligned \|launch failure" op.log 2>/dev/null; then
   part op-blocking 240 env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda_test" -# "[cuda][#op_test]" -a
   part op-memcheck 240 env RINGGRAD_CACHE_DIR="$out/runs/cache" compute-sanitizer --padding 256 \
@@ -176,14 +182,15 @@ if [ ! -e op.done ] && grep -q "illegal \|misaligned \|launch failure" op.log 2>
 fi
 
 # ---- how fast it is: alone -------------------------------------------------------------------------------------------
-# bench NAME OPTION…: NAME.log ends with a step's numbers as JSON. The limit is for the first run of a batch and dtype,
-# which times up to ten plans of cuDNN for each convolution and batch norm, and has some of them compiled for that.
+# bench NAME OPTION… writes NAME.log, which ends with a step's numbers as JSON. The limit is for the
+# first run of a batch and dtype, which times up to ten plans of cuDNN for each convolution and
+# batch norm, and compiles some of them.
 bench() {
   name=$1
   shift
   part "$name" 240 "$build/ringgrad" bench train --device cuda "$@" --json
 }
-# peer NAME SECONDS CONFIGURATION… -- OPTION…: the same by PyTorch
+# peer NAME SECONDS CONFIGURATION… -- OPTION… does the same with PyTorch.
 peer() {
   name=$1 limit=$2 only=
   shift 2
@@ -197,7 +204,7 @@ fastest_compiled="compile_channels_last_fused_heap compile_cuda_graphs_channels_
 bench resnet18-bf16 --model resnet18 --batch 512 --dtype bf16
 peer resnet18-bf16-eager 90 $fastest_eager -- --model resnet18 --batch 512 --dtype bf16
 bench resnet18-bf16-profile --model resnet18 --batch 512 --dtype bf16 --profile
-for ladder in matmul bandwidth conv2d vendors; do  # the last says all that it finds: nothing but its own calls
+for ladder in matmul bandwidth conv2d vendors; do  # the last times only its own calls
   part "ladders-$ladder" 120 env RINGGRAD_CACHE_DIR="$out/runs/ladders" "$build/cuda_ladders" "$ladder"
 done
 for kernel in copy transpose sum matmul conv2d conv2d_backward_input conv2d_backward_weight batch_norm_stats; do
@@ -225,7 +232,7 @@ if command -v ncu >/dev/null 2>&1; then
 else
   echo "ncu is not installed: the kernels' counters are left out"
 fi
-export RINGGRAD_CACHE_DIR="$out/runs/cache"  # beside a checker nothing can be timed
+export RINGGRAD_CACHE_DIR="$out/runs/cache"  # nothing can be timed under a checker
 if command -v compute-sanitizer >/dev/null 2>&1; then
   for row in 'conv2d 3×3, padding 1' matmul batch_norm 'softmax along -1' 'sum of columns'; do
     for tool in memcheck racecheck; do

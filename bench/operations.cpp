@@ -2,9 +2,9 @@
 //
 //   operations float32|bfloat16 [NAME…]
 //
-// Prints {"name": [microseconds forward, with backward], …}, for the operations that are named, or
-// for all but those of seconds. Medians over at least 0.1 s each. peers/operations_pytorch.py has
-// the same cases; operations.py runs both in turn.
+// Prints {"name": [microseconds forward, with backward], …} for the named operations, or for all
+// that do not take seconds. The numbers are medians over at least 0.1 s each.
+// peers/operations_pytorch.py has the same cases; operations.py runs both in turn.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -63,7 +63,7 @@ void measure(const std::string& name, const Inputs& inputs, const Run& run) {
   results[name] = {forward, both};
 }
 
-// Elementwise and along dimensions: a million numbers.
+// Operations on a million numbers: elementwise and along dimensions.
 void square_matrices() {
   const Shape shape{1024, 1024};
   // Numbers in (0, 1), for logarithms.

@@ -13,7 +13,7 @@ import sys
 
 import results
 
-OURS = results.ROOT / "build" / "release" / "operations"  # built where RINGGRAD_BENCH is ON
+OURS = results.ROOT / "build" / "release" / "operations"  # exists if RINGGRAD_BENCH is ON
 PEER = results.ROOT / "bench" / "peers" / "operations_pytorch.py"
 DTYPES = ("float32", "bfloat16")
 

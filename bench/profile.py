@@ -13,7 +13,7 @@ WORK = [("resnet18", "ResNet-18", 64, "fp32"), ("resnet18", "ResNet-18", 64, "bf
         ("resnet20", "ResNet-20", 128, "fp32"), ("resnet20", "ResNet-20", 128, "bf16"),
         ("cnn", "MNIST CNN", 100, "fp32"), ("cnn", "MNIST CNN", 100, "bf16")]
 PHASES = ["forward", "backward", "optimizer"]  # zeroing the gradients takes next to nothing
-KERNELS = 6  # of each network, the longest
+KERNELS = 6  # the longest of each network
 KEYS = ["calls", "operations", "bytes", "operations_ms", "bytes_ms"]
 
 

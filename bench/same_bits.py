@@ -83,7 +83,7 @@ def main():
     differing, names = [], [name for name, _, _ in rows()]
     for name, options, steps in sorted(rows(), key=lambda row: row[0] in table):
         keys = {way: "-".join(map(str, [name.replace(" ", "_").replace(",", ""), *way])) for way in ways(fewer)
-                if way[2] != "dp" or "SyncBN" not in name}  # which is for one device of a rank
+                if way[2] != "dp" or "SyncBN" not in name}  # SyncBN needs one device per rank
         if time.monotonic() > until:
             break
         limit = ["--max-steps", steps] if steps else []

@@ -24,10 +24,10 @@ from pathlib import Path
 import results
 
 ROOT = Path(__file__).resolve().parent.parent
-# An H200: dense 16-bit products, and a copy's rate.
+# An H200's rates: dense 16-bit products, and a copy.
 FULL_RATE, COPY_RATE, LAUNCH = 989e12, 4.3e12, 1.5e-6
 MMA_SYNC, MOVES = 0.62, 0.85
-# The name, the file, what the mangled name must contain, and what the loop is made of.
+# The name, the file, the text that the mangled name must contain, and the instructions of the loop.
 LARGE = "TensorCoreTileILi128ELi128ELi2ELi4ELi3EE"
 SMALL = "TensorCoreTileILi64ELi64ELi2ELi2ELi3EE"
 KERNELS = [
@@ -135,13 +135,13 @@ def step_model(rates, batch, launches):
             products[which] += max(flop / FULL_RATE / rates[which], bytes_moved / (MOVES * COPY_RATE))
         moved["batch norm, forward"] += 3 * out
         moved["batch norm, backward"] += 7 * out
-    for name in moved:  # every second block ends with one that adds: the residual there, and its gradient
+    for name in moved:  # every second block ends with an addition: of the residual, and in its gradient
         moved[name] += sum(2.0 * batch * side * side * filters for _, filters, side, taps, stride in layers()
                            if taps == 9 and stride == 1) / 2
     optimizer = 11.17e6 * 4 * 6
     parts = {f"convolutions, {which}": seconds for which, seconds in products.items()}
     parts |= {name: total / (MOVES * COPY_RATE) for name, total in moved.items()}
-    blocks = (3, 2, 2, 1)  # with inputs of a stage's size; where their two gradients meet, dx reads the first
+    blocks = (3, 2, 2, 1)  # with inputs of a stage's size; dx adds the gradient that arrived first
     parts["gradients of shortcuts, read by dx"] = sum(
         2.0 * batch * (32 >> s) ** 2 * (64 << s) * count for s, count in enumerate(blocks)) / (MOVES * COPY_RATE)
     parts["optimizer, zeros, weights' copies"] = optimizer * 1.6 / (MOVES * COPY_RATE)

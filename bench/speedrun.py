@@ -25,7 +25,7 @@ import results
 import train_pytorch
 
 PEER = results.ROOT / "bench" / "peers" / "speedrun_pytorch.py"
-# Data, its folder, epochs (0: the recipe's own), mark, and what to say of it.
+# Data, its folder, epochs (0: the recipe's own), mark, and the table's remark.
 RECORDS = {
     "mnist": ("mnist", "mnist", 0, 0.99, "Mark: 99 %."),
     "mnist_994": ("mnist", "mnist", 2, 0.994, "Mark: 99.4 %, in two epochs: the fewest whose steps came to it on 10,000 "

@@ -12,7 +12,7 @@ from verdict_cases import REAL, TABLES, write
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-QUOTA = pathlib.Path("/sys/fs/cgroup/cpu/ringgrad-verdicts")  # of version 1, or of the one hierarchy of version 2
+QUOTA = pathlib.Path("/sys/fs/cgroup/cpu/ringgrad-verdicts")  # version 1, or the single hierarchy of version 2
 if pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists():
     QUOTA = pathlib.Path("/sys/fs/cgroup/ringgrad-verdicts")
 
@@ -43,7 +43,7 @@ def busy(programs):
             child.wait()
 
 
-# name: (words for `train`, what surrounds it, verdicts that are right)
+# name: (words for `train`, the surroundings, the right verdicts)
 STEPS = ["--epochs", "2"]
 ALONE = {
     "healthy, two ranks": (STEPS, contextlib.nullcontext, "healthy"),
@@ -75,7 +75,7 @@ def verdict_of_killed(words, folder, **environment):
     return json.loads(told)["verdict"]["name"]
 
 
-# name: (words for `train`, environment, verdicts that are right)
+# name: (words for `train`, environment, the right verdicts)
 KILLED = {
     "killed, slow loader": (["--batch", "512"], {"RINGGRAD_SLOW": "data:60"}, "input-bound"),
     "killed, slow optimizer": (["--batch", "512"], {"RINGGRAD_SLOW": "optimizer:60"}, "small-batch"),

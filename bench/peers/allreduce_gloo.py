@@ -28,7 +28,8 @@ def measure(rank, sizes, seconds):
         times = []
         for _ in range(3):
             dist.all_reduce(tensor)
-        # Every rank must agree when to stop: rank 0 says how many there will be, from what one takes.
+        # Every rank must agree on the number of rounds. Rank 0 derives it from the time of one
+        # round.
         start = time.perf_counter()
         dist.all_reduce(tensor)
         repetitions = torch.tensor([max(9, int(seconds / (time.perf_counter() - start)))])

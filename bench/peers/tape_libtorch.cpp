@@ -1,6 +1,6 @@
-// What libtorch's tape costs per operation: a chain of 1,000 adds of one float, as `ringgrad bench
-// ops` measures ours. One thread; the median of many repetitions, in nanoseconds per operation, as
-// JSON. Built by tape_libtorch.sh.
+// Measures the cost of libtorch's tape per operation: a chain of 1,000 adds of one float, as
+// `ringgrad bench ops` measures ours. It runs on one thread and prints the median of many
+// repetitions, in nanoseconds per operation, as JSON. tape_libtorch.sh builds it.
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 

@@ -54,7 +54,7 @@ def compare(work, arguments):
     tried, names = train_pytorch.chosen(work, arguments.only, arguments.seconds)
     peers = [train_pytorch.Process(work, name) for name in names]
     ours = Ringgrad(work)
-    ours.round(arguments.seconds)  # how many steps a round needs
+    ours.round(arguments.seconds)  # finds out how many steps a round needs
     ours.rounds.clear()
     for _ in range(arguments.rounds):
         for contestant in (ours, *peers):

@@ -32,7 +32,7 @@ sys.dont_write_bytecode = True
 import report
 
 BEGIN = time.monotonic()
-FINALISTS = 3  # of the first stage, in the second
+FINALISTS = 3  # best configurations of the first stage, which run in the second
 COMPILE_LIMIT_S = 400
 
 
@@ -74,7 +74,8 @@ CONFIGURATIONS = {
     "compile_cpp_wrapper_channels_last_fused_heap": Configuration(
         compile="default", environment=HEAP | {"TORCHINDUCTOR_CPP_WRAPPER": "1"}),
     "compile_cuda_graphs_channels_last_fused_heap": Configuration(compile="reduce-overhead", environment=HEAP),
-    # For bf16 on processors with tiles, where PyTorch 2.15 dies of an illegal instruction: without them, or in float32.
+    # For bf16 on processors with tiles, where PyTorch 2.15 ends with an illegal instruction:
+    # without tiles, or in float32.
     "channels_last_fused_heap_no_tiles": Configuration(environment=HEAP | NO_TILES),
     "compile_channels_last_fused_heap_no_tiles": Configuration(compile="default", environment=HEAP | NO_TILES),
     "compile_channels_last_fused_heap_fp32": Configuration(compile="default", environment=HEAP, dtype="fp32"),
@@ -102,7 +103,7 @@ def train(work, name):
     import networks
     import torch
 
-    libraries = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")  # what PyTorch is, resident
+    libraries = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")  # resident size of PyTorch itself
     torch.set_num_threads(work.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
@@ -186,7 +187,7 @@ class Process:
             self.process.stdin.write(f"{seconds}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # read() finds out why
+            pass  # read() reports the reason
         answer = self.read()
         self.result |= {key: value for key, value in answer.items() if key != "ms"}
         if "ms" in answer:
