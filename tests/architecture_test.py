@@ -83,7 +83,8 @@ ROOMS = {
 }
 # Rooms of the program that a build may lack, and what only they use of models/.
 LEFT_OUT = re.compile(r"^(?:program|models)/(explain|learn|lint|gan|reinforce|speedrun)[/.]")
-# What these rooms may see of core: they move bytes, and cannot name a tensor.
+# The headers of core that the rooms below may include: these rooms move bytes, and cannot name a
+# tensor.
 WITHOUT_TENSORS = {"os", "processes", "networks", "failure", "job", "starters", "transport", "checksums", "blame", "rendezvous", "elastic", "launcher"}
 CORE_WITHOUT_TENSORS = re.compile(r"^core/(base/|(error|dtype|device|kernels/reduction)\.h$)")
 

@@ -1,6 +1,6 @@
-// Every test program's main. ctest says of which cases it is that they need a GPU, or a processor
-// for whose instructions there are kernels: where there is none, or not one of them has found as
-// many GPUs as it wants, they are skipped (77), which is not to pass.
+// The main function of every test program. It exits with 77 (skipped) if all cases were left out
+// for lack of hardware: ctest knows which cases need a GPU, or special instructions, and a case may
+// find too few GPUs. A skipped test does not pass.
 #define CATCH_CONFIG_RUNNER
 #include "ringgrad/tests/cuda/cuda_util.h"
 

@@ -1,4 +1,4 @@
-// What the tests share: comparing numbers with a tolerance that has a reason, and errors by type
+// Helpers of all tests: comparing numbers with a tolerance that has a reason, and errors by type
 // and text.
 #pragma once
 

@@ -28,7 +28,7 @@ class KernelTable {
   nlohmann::json to_json() const;
 
  private:
-  struct Row {  // of one step; calls vary from step to step as little as the network does
+  struct Row {  // one step; the calls vary between steps only if the network does
     int64_t calls = 0;
     double operations = 0;
     double bytes = 0;

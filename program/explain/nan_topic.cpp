@@ -11,7 +11,7 @@
 namespace ringgrad::program::nan_topic {
 namespace {
 
-// When it is armed, the gradient that reaches layer fc2 in backward is NaN.
+// If it is armed, the gradient that reaches layer fc2 in backward is NaN.
 class Poisoned : public Chain {
  public:
   Poisoned() : Chain(3, 16) {}

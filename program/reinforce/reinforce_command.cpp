@@ -40,7 +40,7 @@ void each_setting(ReinforceOptions& o, const auto& visit) {
 using nlohmann::json;
 const RunKind kReinforceRun = "reinforce";
 constexpr int64_t kWindow = 100;  // episodes whose mean counts
-constexpr double kSolved = 195;   // of CartPole's 200 pushes, as Gym defines it
+constexpr double kSolved = 195;   // pushes out of CartPole's 200, as Gym defines it
 
 // The lengths of the last episodes, in all environments.
 struct Window {

@@ -70,7 +70,7 @@ struct KernelTime {
   std::string phase;
   std::string layer;
   std::string kernel;
-  double seconds = 0;  // of all its calls in that phase
+  double seconds = 0;  // the sum over its calls in that phase
 };
 
 struct ImageResult {  // the result for a test image

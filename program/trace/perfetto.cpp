@@ -88,7 +88,7 @@ void write(Writer& out, int rank, const StepRecord& record) {
                {"parameters", bucket.parameters},
                {"waited_ms", static_cast<double>(bucket.begin - bucket.launched) / 1e6}});
     for (const std::string& parameter : bucket.parameters) {
-      const Slice* last = nullptr;  // of the same step
+      const Slice* last = nullptr;  // the one before it in the same step
       for (const Slice& gradient : record.gradients)
         if (gradient.name == parameter && gradient.begin <= bucket.launched) last = &gradient;
       if (last) out.arrow(rank, parameter, last->begin, bucket.begin);

@@ -1,4 +1,4 @@
-// What --dtype and --amp mean for a training step. The levels are apex's:
+// MixedPrecision: the meaning of --dtype and --amp for a training step. The levels are apex's:
 //   O0  float32 throughout
 //   O1  16-bit activations, float32 parameters
 //   O2  16-bit parameters with float32 copies that the optimizer steps

@@ -35,9 +35,10 @@ class StepClock {
  private:
   using Clock = std::chrono::steady_clock;
   struct Pressure {
-    double starved_seconds = 0;    // of this thread
-    double processor_seconds = 0;  // of this process
-    double machine_seconds = 0;    // of all programs, with the time that a hypervisor has taken
+    double starved_seconds = 0;    // counted for this thread
+    double processor_seconds = 0;  // counted for this process
+    // counted for all programs, with the time that a hypervisor has taken
+    double machine_seconds = 0;
     int64_t page_faults = 0;
   };
   static Pressure pressure();

@@ -97,7 +97,7 @@ class Training {
   DistributedDataParallel* distributed() const { return ddp_.get(); }
   const StepClock& clock() const { return clock_; }  // where this rank's time has gone
   LoadingLog& loading() { return *loading_; }        // and its loader threads'
-  double lr() const { return optimizer_->lr(); }     // of the last step
+  double lr() const { return optimizer_->lr(); }     // the rate of the last step
 
   // Sets an observer, which is called on this thread whenever a part of a step begins; an empty one
   // removes it.
@@ -147,7 +147,7 @@ class Training {
   nn::Module* network_;  // what is trained: the model, or a wrapper
   std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  int64_t own_batch_;  // of this rank
+  int64_t own_batch_;  // this rank's part of the batch
   std::shared_ptr<LoadingLog> loading_ = std::make_shared<LoadingLog>();
   std::unique_ptr<BatchSource> batches_;
   std::optional<CapturedStep> captured_step_;

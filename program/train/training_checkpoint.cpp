@@ -19,8 +19,8 @@ namespace ringgrad::program {
 namespace {
 
 struct TrainingProgress {
-  int64_t step = 0;               // over all epochs
-  int64_t images = 0;             // of the epoch under way, or of the one that has just ended
+  int64_t step = 0;    // over all epochs
+  int64_t images = 0;  // counted in the epoch under way, or in the one that has just ended
   std::vector<double> loss_sums;  // over those images, one for each rank
   ShardDigest used_images;        // the same images, of all ranks together
   SamplerState sampler;

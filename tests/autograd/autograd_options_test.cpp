@@ -1,5 +1,4 @@
-// What backward() can be asked for beside gradients in leaves: another pass, gradients of inputs,
-// hooks on the way.
+// Options of backward(): another pass, gradients of inputs, hooks on the way.
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/engine.h"

@@ -1,5 +1,5 @@
-// Gradients that an operation writes to where they belong: the same numbers as those that are added
-// there, whoever else gives the parameter one, asks for it, or writes to it.
+// Operations may write a gradient directly into its final memory. The numbers must be those of an
+// addition, whatever else adds to the parameter's gradient, reads it, or writes it.
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/ops.h"
@@ -48,7 +48,7 @@ TEST_CASE("a gradient that is known to be zeros is written, not added to", "[qui
     CHECK(p.w.grad().raw_data() == place);
   }
   const Tensor again = p.loss();
-  CHECK(adds([&] { again.backward(); }));  // nobody has zeroed it
+  CHECK(adds([&] { again.backward(); }));  // the gradient was not set to zero
   CHECK(p.grad() == 20);
 }
 

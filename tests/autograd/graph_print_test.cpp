@@ -128,7 +128,7 @@ TEST_CASE("micrograd's example with its values and gradients", "[graph_print][qu
   require_contains(text, "pow [] (freed) = 49, gradient 0.4958 <- #");
   require_contains(text, "\na [] = -4, gradient 138.8\nb [] = 2, gradient 645.6\n");
   require_contains(dot, "[shape=ellipse, label=\"b\\n[]\\n= 2\\ngradient 645.6\"]");
-  // Made when nobody kept values.
+  // This tape was made without keeping values.
   require_contains(printed(print_graph, relu(a)), "relu [] <- leaf []\n");
 }
 

@@ -1,6 +1,6 @@
-// Activations that are used twice, as the inputs of residual blocks are: a convolution begins the
-// gradient that it gives with the one that waits, and the sum is that of a kernel that adds the
-// two, rounded once less.
+// Activations that are used twice, such as the inputs of residual blocks. A convolution starts its
+// own sum with the gradient that already waits. The result must be that of a kernel that adds the
+// two, with one rounding less.
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/grad_hooks.h"
@@ -25,7 +25,7 @@ Tensor apart(const Tensor& h) {
                         [](const Tensor& dy) -> Gradients { return {dy}; });
 }
 
-// What a residual block does with its input h, and what one does that halves the images.
+// A residual block with input h. `halves` is set for a block that halves the images.
 struct Block {
   bool halves;
   Tensor x;
@@ -46,7 +46,7 @@ struct Block {
     shortcut = random({filters, channels, 1, 1}, 4);
     dy = to_layout(random({3, filters, halves ? 5 : 9, halves ? 5 : 10}, 5), h.layout());
   }
-  int64_t terms() const { return 9 * w.size(0); }  // of the longest sum
+  int64_t terms() const { return 9 * w.size(0); }  // the number of terms of the longest sum
 
   // The gradient of h, and how many kernels did nothing but add gradients.
   std::pair<Values, int> gradient(bool fused) const {

@@ -1,7 +1,7 @@
-// Memory that runs out anywhere in a training step: the step throws, nothing leaks, and the next
-// one goes well. Or among messages between ranks: whoever waits for one is told. This program has
-// operator new and the CPU's memory for itself, and lets the n-th call for either fail, for every
-// n.
+// Memory may run out anywhere in a training step. The step then throws, nothing leaks, and the next
+// step goes well. The same holds for messages between ranks: every waiter learns of the failure.
+// This program has its own operator new and CPU memory, and lets the n-th call of either fail, for
+// every n.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -101,8 +101,8 @@ TEST_CASE(
   };
   const bool only_one = GENERATE(true, false);
   int64_t needed = 1;
-  // Whether the step that fails threw. A step that goes well follows, after which everything is as
-  // before.
+  // Returns true if the failing step has thrown. A step without failure follows, after which
+  // everything is as before.
   const auto failing_step = [&](int64_t n) {
     empty_cache({});
     calls = 0;
@@ -159,7 +159,7 @@ TEST_CASE("messages among which an allocation fails, any one, all hear of their 
     threw = false;
     try {
       move_messages_until(
-          t, [&] { return matcher_of(t).under_way() == 1; });  // nobody sends the first
+          t, [&] { return matcher_of(t).under_way() == 1; });  // no rank sends the first one
     } catch (const std::bad_alloc&) {
       threw = ever = true;
     }

@@ -19,8 +19,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// What each of the functions makes of the same elements: numbers of all sizes, infinities and
-// zeros. No NaN: which of two is handed on is not said.
+// Returns the results of each function for the same elements: numbers of all sizes, infinities and
+// zeros. There is no NaN, because it is not specified which of two NaNs is returned.
 template <class T>
 std::vector<Bytes> results(const ReduceFunctions& r) {
   constexpr size_t kCount = 1237;

@@ -125,7 +125,7 @@ TEST_CASE("a profile sees its own thread and its own lifetime", "[quick][threads
     REQUIRE(outer.calls().size() == 2);
   }
   REQUIRE(KernelObserver::current() == nullptr);
-  kernels::fill(x, 5);  // nobody is watching
+  kernels::fill(x, 5);  // no profile is active
 }
 
 TEST_CASE("a kernel that throws leaves the profile usable", "[quick]") {

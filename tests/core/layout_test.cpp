@@ -52,7 +52,7 @@ TEST_CASE("what keeps zeros keeps images channel-blocked", "[quick][layout]") {
   CHECK(clamp(x, -6, -1).layout() == Layout::Strided);
 }
 
-// Of the same numbers in the strided layout, with their gradients.
+// The expected values are those of the same images in the strided layout, with their gradients.
 TEST_CASE("images are joined along their channels in the layout that they have",
           "[quick][layout]") {
   struct Row {
@@ -87,7 +87,7 @@ TEST_CASE("images are joined along their channels in the layout that they have",
     for (size_t i = 0; i < strided.size(); ++i)
       CHECK(to_vector<double>(blocked_leaves[i].grad()) == to_vector<double>(strided[i].grad()));
   }
-  // Of one image only, or along another dimension.
+  // If only one of the images is blocked, or along another dimension, the result is strided.
   const Tensor x = random({2, 16, 3, 3});
   const Tensor y = to_layout(x, Layout::ChannelBlocked);
   CHECK(cat({x, y}, 1).layout() == Layout::Strided);
@@ -202,7 +202,7 @@ TEST_CASE("batch norm of large batches is the same in every layout", "[quick][la
       float apart = 0;
       for (size_t i = 0; i < blocked[of].size(); ++i)
         apart = std::max(apart, std::abs(blocked[of][i] - strided[of][i]));
-      CHECK(apart < 1e-4f);  // of numbers up to 10, by sums in different orders
+      CHECK(apart < 1e-4f);  // for numbers up to 10, and sums in different orders
     }
   }
 }

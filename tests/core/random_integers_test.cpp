@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kSeed = 0x123456789abcdef;
 
-// Computes Lemire's method as in his paper, with words from the library's Philox, which other tests
-// compare with known vectors.
+// Computes Lemire's method as in the paper, with words from the library's Philox. Other tests
+// compare those with known vectors.
 int64_t expected(int64_t low, uint64_t range, int64_t i) {
   __extension__ using Wide = unsigned __int128;
   for (uint64_t lane = 0;; ++lane) {

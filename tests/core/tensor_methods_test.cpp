@@ -1,4 +1,4 @@
-// What a PyTorch user writes with tensors: methods, indices, conditions, writes in place.
+// Tensor code as a PyTorch user writes it: methods, indices, conditions, writes in place.
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"

@@ -1,6 +1,6 @@
-// Training whose steps are recorded after the first ones, on a data set that lies on the device:
-// the bits of steps that are queued one operation after the other, over epochs and short last
-// batches; and what cannot be recorded is refused.
+// Training whose steps are recorded after the first ones, with the data set on the device. Its bits
+// must be those of steps that are queued operation by operation, over epochs and short last
+// batches. A step that cannot be recorded is refused.
 #include <thread>
 
 #include "ringgrad/autograd/ops.h"
@@ -62,7 +62,7 @@ struct Kind {
   AugmentOptions augment = {};
 };
 
-// What a training program does, with every part that has a state on the device.
+// A training program with every part that has state on the device.
 class Run {
  public:
   explicit Run(const Kind& kind)

@@ -40,7 +40,7 @@ Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& b
   kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
   return {values(y), values(dx), values(dw)};
 }
-struct Terms {  // of the longest sum of each
+struct Terms {  // the number of terms of the longest sum of each
   int64_t y;
   int64_t dx;
   int64_t dw;

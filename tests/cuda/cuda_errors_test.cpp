@@ -1,5 +1,5 @@
-// What goes wrong on CUDA devices before a kernel runs: memory that there is not, devices that
-// there are not, tensors that lie in different places.
+// Errors of CUDA devices before a kernel runs: too little memory, missing devices, tensors on
+// different devices.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"

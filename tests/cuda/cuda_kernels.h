@@ -1,4 +1,4 @@
-// What the tests of the CUDA kernels share: tensors on the device, and their like in double on the
+// Helpers of the tests of CUDA kernels: tensors on the device, and the same values in double on the
 // host.
 #pragma once
 

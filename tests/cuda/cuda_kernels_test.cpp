@@ -1,4 +1,4 @@
-// What the rows of tests/kernels/op_specs*.cpp do not reach of the CUDA kernels.
+// Tests of CUDA kernels that the rows of tests/kernels/op_specs*.cpp do not reach.
 #include "ringgrad/tests/cuda/cuda_kernels.h"
 #include "ringgrad/core/kernels.h"
 
@@ -62,9 +62,9 @@ TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
   const Tensor device_y = empty_like(to_device(x));
   kernels::softmax(y, x);
   kernels::softmax(device_y, to_device(x));
-  // Two softmaxes in float32. Each: an exponential is within 2 units in the last place, of a
-  // difference below 2 that is rounded before; the sum has terms of one sign; and a quotient of the
-  // two is rounded.
+  // The bound is for two softmaxes in float32. An exponential is within 2 units in the last place,
+  // and its argument, a difference below 2, was rounded before. The sum has terms of one sign, and
+  // the quotient is rounded.
   std::vector<double> bounds = values(y);
   for (double& bound : bounds) bound *= 2 * gamma_of(c + 2 * (4 + 2) + 1, DType::Float32);
   require_within(device_y, values(y), bounds);

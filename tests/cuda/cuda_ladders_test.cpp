@@ -17,7 +17,7 @@ struct Expected {
 
 Tensor on_host(const Tensor& x) { return tensor(values(x), x.shape()); }
 
-// What a problem's results must be, worked out from its inputs alone.
+// Computes the expected results of a problem from its inputs alone.
 std::vector<Expected> matmul_expected(const LadderProblem& problem, DType dtype,
                                       const std::vector<int64_t>& size) {
   const auto product = [](const Tensor& a, const Tensor& b) {

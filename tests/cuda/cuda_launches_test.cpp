@@ -1,6 +1,6 @@
-// What a training step asks of the device, counted without running it: a recorded step's launches,
-// and the bytes that its kernels' arguments have. Each launch costs a captured step a microsecond
-// or two, whatever it does.
+// Counts what a training step asks of the device, without running it: a recorded step's launches,
+// and the bytes of its kernels' arguments. Each launch of a captured step costs a microsecond or
+// two, whatever it does.
 #include <map>
 
 #include "ringgrad/autograd/ops.h"

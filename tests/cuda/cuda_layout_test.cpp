@@ -53,7 +53,7 @@ Tensor random(const Shape& shape, DType dtype = DType::Float32) {
   return to(to(randn(shape), dtype), kGpu).detach();
 }
 
-// What a step of the network on a batch of images leaves: the loss and every gradient.
+// Returns the results of the network's step on a batch of images: the loss and every gradient.
 std::vector<double> step(nn::Module& network, const Tensor& images) {
   const Tensor labels = to(tensor<int64_t>({2, 0, 1}), images.device());
   const Tensor loss = cross_entropy(to(network(images), DType::Float32), labels);
@@ -110,8 +110,8 @@ TEST_CASE("cuda: a network reorders no image behind the first layer, and each we
   const ProviderGuard ours(Provider::Native);  // cuDNN takes weights as they are
   const Reorders seen = reorders_of([&] { step(network, images); });
   CHECK(seen.images == first_reordered(dtype));
-  // Of seven 3×3 convolutions, for y and dx; dw is brought into order where its parts are added up.
-  // Weights of 1×1 lie in both orders.
+  // These are the weights of seven 3×3 convolutions, for y and dx. dw gets its order when its parts
+  // are added up. Weights of 1×1 have the same bytes in both orders.
   CHECK(seen.weights == 7);
 }
 

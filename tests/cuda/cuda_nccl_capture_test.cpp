@@ -1,6 +1,6 @@
-// DistributedDataParallel over NCCL in a step that is recorded as a CUDA graph: the same bits as
-// the step itself; and ranks that disagree, stay away, throw or leave while others replay, which
-// end in an error on every rank.
+// DistributedDataParallel over NCCL in a step that is recorded as a CUDA graph. It must give the
+// same bits as the step itself. Ranks that disagree, stay away, throw or leave while others replay
+// must end in an error on every rank.
 #include <atomic>
 #include <cmath>
 #include <optional>
@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeout{1000};
-constexpr int64_t kSteps = 7;  // of which CapturedStep replays 5
+constexpr int64_t kSteps = 7;  // CapturedStep replays 5 of these
 
 // A rank's network, its batch in fixed memory, and its step, which may be recorded.
 class Trainer {
@@ -66,7 +66,7 @@ class Trainer {
   Tensor target_;
 };
 
-// What rank 0 has learnt. All ranks have the same.
+// Returns the parameters that rank 0 has learnt. All ranks have the same.
 std::vector<double> train(int ranks, bool captured, NcclAllReduce how) {
   std::vector<double> result;
   run_nccl(ranks, {.all_reduce = how, .segment_bytes = 100}, [&](ProcessGroup& group) {
@@ -86,8 +86,8 @@ std::vector<double> train(int ranks, bool captured, NcclAllReduce how) {
 
 std::atomic<bool> some_rank_ended = false;
 
-// What each rank threw where `body`, called with the number of each step, comes before it and may
-// take it itself or leave it out (false). The ranks must come to an end within a few times the
+// Returns the error of each rank. `body` is called with the number of each step before the step; it
+// may take the step itself, or leave it out (false). All ranks must end within a few times the
 // deadline.
 template <class Body>
 std::vector<std::string> faults_of(int size, NcclAllReduce how, Body body) {
@@ -307,8 +307,8 @@ TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else",
   });
 }
 
-// What is not waited for keeps its tensors until it has come to an end, on the stream on which it
-// began.
+// A collective that is not waited for keeps its tensors until it has ended, on the stream on which
+// it began.
 TEST_CASE(
     "nccl: a collective that nobody waits for does not spoil a recording in which it is let go",
     "[quick][cuda][threads]") {

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeout{1000};
 
-// What each rank threw, its type before the words. The ranks must come to an end within a few times
+// Returns the error of each rank, its type before the words. All ranks must end within a few times
 // the deadline.
 template <class Body>
 std::vector<std::string> faults_of(int size, NcclAllReduce how, Body body) {
@@ -163,8 +163,8 @@ TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
 #ifdef RINGGRAD_CUDA_EMULATED
 namespace {
 
-// What a rank's process says, with its exit status at the end, when the other rank stays away and
-// its own device goes on waiting for it.
+// Returns the output of a rank's process, and its exit status, when the other rank stays away and
+// this one's device keeps waiting for it.
 std::string last_words(const char* stream_order) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   FILE* pipe = popen(str("TEST_DEAF_DEVICE=1 RINGGRAD_EMU_STREAMS=", stream_order, " '", program,

@@ -45,7 +45,7 @@ double reduced(ReduceOp op, int size, int64_t i, DType dtype) {
   return is_floating(dtype) ? sum / size : std::trunc(sum / size);
 }
 
-// Of a result that has been rounded twice: 1 / size, and the product.
+// Returns the tolerance of a result that is rounded twice: 1 / size, and the product.
 double tolerance(DType dtype) {
   switch (dtype) {
     case DType::BFloat16: return 0x1p-7;

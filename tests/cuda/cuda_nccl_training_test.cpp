@@ -1,6 +1,6 @@
-// DistributedDataParallel over NCCL on two to four devices: what the same ranks compute on the CPU;
-// and, with SyncBatchNorm, what one device computes that has the whole batch, in float32 and in
-// float16 with a loss scale.
+// DistributedDataParallel over NCCL on two to four devices. It must compute what the same ranks
+// compute on the CPU. With SyncBatchNorm it must compute what one device computes from the whole
+// batch, in float32, and in float16 with a loss scale.
 #include <cmath>
 #include <optional>
 
@@ -17,8 +17,7 @@ namespace {
 
 constexpr int64_t kSteps = 6;
 
-// What one of the ranks has of a step's batch, of 8 or 7 samples: not all ranks have the same
-// number.
+// Returns one rank's part of a step's batch of 8 or 7 samples. Not all ranks have the same number.
 Samples batch_of(int64_t step, int rank, int ranks, DType dtype) {
   return samples({1, 8, 8}, 3, dtype, 8 * step, 8 * step + (step == 4 ? 7 : 8), rank, ranks);
 }
@@ -88,7 +87,8 @@ class MixedTrainer {
   }
 
   double scale() const { return scaler_->current_scale(); }
-  // What training moves, in float32: the copies of the parameters, and the running statistics.
+  // Returns the state that training changes, in float32: the copies of the parameters, and the
+  // running statistics.
   std::vector<double> state() const {
     std::vector<double> all;
     const auto append = [&](const Tensor& x) {

@@ -1,5 +1,5 @@
-// What the tests of CUDA devices share, emulated or real: how many there are, in which order an
-// emulated one works, and the text of an error.
+// Helpers of the tests of CUDA devices, emulated or real: the number of devices, the order in which
+// an emulated one works, and the text of an error.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@
 
 namespace ringgrad::test {
 
-// Whether the running case has found too few devices for all that it wants to test; catch_main.cpp
+// Set if the running case has found too few devices for everything that it tests; catch_main.cpp
 // counts such cases.
 inline constinit bool left_something_out = false;
 
-// Whether there are so many devices; where there are not, the case says that it is left out, and
-// returns.
+// Returns true if there are so many devices. If not, it reports that the case is left out; the case
+// must then return.
 inline bool enough_devices(int wanted) {
   const int present = device_count(DeviceType::CUDA);
   if (present < wanted) {

@@ -1,7 +1,7 @@
-// Which of cuDNN's plans runs: the fastest that works, found once and remembered. Graphs, engines
-// and plans are cuDNN's own, for an H200 that is only described; in place of a GPU stand four of
-// cuDNN's functions, which this program has of its own: the handle is a number, and plans are run
-// by taking some time.
+// The choice among cuDNN's plans: the fastest that works runs; it is found once and remembered.
+// Graphs, engines and plans are cuDNN's own, for a described H200. Four of cuDNN's functions are
+// replaced by this program, so no GPU is needed: a handle is a number, and running a plan takes
+// some time.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -25,7 +25,8 @@ using namespace ringgrad::cuda;
 
 namespace {
 
-std::map<cudnnBackendDescriptor_t, int> order;  // of plans, as they were run for the first time
+// the order in which plans were run for the first time
+std::map<cudnnBackendDescriptor_t, int> order;
 int runs = 0;
 int plans = 0;
 int handles = 0;
@@ -49,7 +50,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
 
-// Where a handle would name the device, the description does.
+// The description of the device takes the place of a handle.
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t part,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t count,

@@ -58,7 +58,7 @@ bool has_note(const GraphPart& settings, cudnnBackendNumericalNote_t note) {
   return std::find(notes.begin(), notes.end(), note) != notes.end();
 }
 
-// How many plans there are; none where cuDNN refuses.
+// Returns the number of plans; 0 if cuDNN refuses.
 size_t plans(ConvPass pass, const ConvShapes& g) {
   const GraphPart h200 = described_device(test::kH200);
   const GraphTarget target{.described = &h200};

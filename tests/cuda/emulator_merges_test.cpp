@@ -1,4 +1,4 @@
-// Tests reductions per channel on a device with many multiprocessors: each term counts once, few
+// Tests reductions per channel on a device with many multiprocessors. Each term counts once, few
 // merges follow each other, and the bits do not depend on the order in which the blocks finish.
 #include <bit>
 

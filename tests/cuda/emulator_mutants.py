@@ -29,7 +29,7 @@ KINDS = [
      [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test",
                                                           "cuda_nccl_capture_test")]),
 ]
-# Which kernel shows what a header's barrier is for, where its name does not say it.
+# The kernel that needs a header's barrier, if its name does not say so.
 COMPILED_IN = {
     "reduce.cuh": "softmax.cu",
     "channels.cuh": "batch_norm.cu",

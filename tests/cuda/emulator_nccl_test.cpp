@@ -24,8 +24,8 @@ struct Recorded {
   std::vector<int> all_reduces;
 };
 
-// The nodes of the graph that this thread has captured last. (Whoever keeps the nodes themselves
-// keeps NCCL's communicator from ending.)
+// The shape of the graph that this thread has captured last. (Keeping the nodes themselves would
+// keep NCCL's communicator from ending.)
 Recorded shape_of_graph() {
   Recorded shape;
   const auto nodes = emulator::newest_graph.lock();
@@ -192,7 +192,7 @@ TEST_CASE(
       sum_up(x, comm, stream);
       done.record(stream);
     }
-    // Which brings it on.
+    // Asking for it starts it.
     while (!done.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     must(to_vector<float>(x) == std::vector<float>(8, 2), "the sum");
     host.barrier().wait();

@@ -134,7 +134,7 @@ TEST_CASE("emulator: events mark a point, and host functions run in order", "[qu
   cuda::launch(set_kernel, 1, 32, 0, stream.get(), x.get(), kN, 3);
   after.record(stream.get());
   CUDA_CHECK(cudaLaunchHostFunc(cuda::native(stream.get()), note, &calls));
-  REQUIRE(calls.empty());  // nothing has run: nobody waits yet
+  REQUIRE(calls.empty());  // nothing has run, because nothing waits yet
   after.synchronize();
   REQUIRE(calls.size() == 1);
   REQUIRE(after.done());
@@ -298,7 +298,7 @@ TEST_CASE("emulator: what a capture forbids is error 900, and the device is usab
             on_another_thread(
                 [&] { outside.done(), outside.synchronize(), synchronize(side.get()); });
           }) == "");
-  // Nobody can wait for the whole device; another one may be.
+  // A capture forbids a wait for its whole device, but not for another device.
   REQUIRE(
       contains(capture_failure([&](Stream) { on_another_thread([] { cudaDeviceSynchronize(); }); }),
                "cudaErrorStreamCaptureInvalidated"));
@@ -339,7 +339,7 @@ TEST_CASE("emulator: cudaMemcpy returns before the bytes have come", "[quick][cu
 TEST_CASE("emulator: a new stream's counters are zeros before anything runs on it",
           "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
-  std::vector<cuda::OwnedStream> streams;  // so many that the pool must make some
+  std::vector<cuda::OwnedStream> streams;  // more than the pool has, so it must make some
   for (int i = 0; i < 40; ++i) streams.emplace_back(Device("cuda:0"));
   std::vector<unsigned> counters(cuda::kCounters, 1);
   for (const cuda::OwnedStream& stream : streams) {

@@ -1,4 +1,4 @@
-// What the emulator's own tests share: device memory, and launches on the first device.
+// Helpers of the emulator's own tests: device memory, and launches on the first device.
 #pragma once
 
 #include <vector>

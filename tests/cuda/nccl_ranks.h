@@ -26,7 +26,7 @@ inline Device device_of(const ProcessGroup& group) {
   return Device(DeviceType::CUDA, group.rank());
 }
 
-// What each rank's body threw. On the CPU the ranks' all-reduce is the ring, too.
+// Returns the error of each rank's body. On the CPU the ranks' all-reduce is the ring, too.
 template <class Body>
 std::vector<std::string> errors_of_nccl(int size, const NcclOptions& options, Body body) {
   HostOptions ring;

@@ -87,8 +87,8 @@ inline Bytes gzip(std::span<const uint8_t> bytes, uint64_t zeros = 0) {
   return out;
 }
 
-// What `body` throws, if it throws exactly an ErrorType or something derived from it; "" if it
-// throws nothing.
+// Returns the text of the error that `body` throws, if it is an ErrorType or derived from it; "" if
+// it throws nothing.
 template <class ErrorType, class Body>
 std::string error_of(Body&& body) {
   try {

@@ -59,7 +59,7 @@ TEST_CASE("digits and shapes: the files have the known SHA-256", "[quick]") {
   REQUIRE(std::distance(std::filesystem::directory_iterator(made), {}) ==
           static_cast<std::ptrdiff_t>(info.files.size()));
 
-  // What the catalog says about them is so: sizes, balance, constants for normalisation.
+  // The facts in the catalog must be true: sizes, balance, constants for normalisation.
   const ImageDataset train = load_dataset(info.name, Split::Train, folder.path());
   const ImageDataset test = load_dataset(info.name, Split::Test, folder.path());
   REQUIRE(train.images.shape() ==

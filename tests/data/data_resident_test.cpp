@@ -1,5 +1,6 @@
-// Batches that a device makes of a data set in its own memory are those of the loader, bit for bit:
-// any transform, any rank, in the middle of an epoch, up to the short last batch.
+// A device that makes batches from a data set in its own memory must make the loader's batches, bit
+// for bit. This holds for any transform, any rank, in the middle of an epoch, and up to the short
+// last batch.
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"

@@ -1,5 +1,5 @@
-// What is drawn for an image, and its normalisation; tests/kernels/op_specs_images.cpp has what is
-// done to the pixels.
+// Tests the random choices for an image, and its normalisation. tests/kernels/op_specs_images.cpp
+// tests the work on pixels.
 #include <array>
 #include <cmath>
 #include <map>
@@ -24,7 +24,7 @@ TEST_CASE("transform: a draw is a pure function of seed, epoch and index", "[qui
         REQUIRE(key(first) == key(draw_augmentation(t, 32, 32, epoch, index)));
         ++seen[key(first)];
       }
-  REQUIRE(seen.size() > 790);  // of 800, out of 165,888 possibilities
+  REQUIRE(seen.size() > 790);  // of 800 images, with 165,888 possibilities each
 
   // Switching one augmentation off leaves the others as they were.
   const Augmentation all = draw_augmentation(t, 32, 32, 1, 2);

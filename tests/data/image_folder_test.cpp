@@ -280,7 +280,7 @@ TEST_CASE("a JPEG is upright, however the camera was held", "[quick]") {
           wrong += pixel(image, 1, y, x) != pixel(stored, 1, r, c);
         }
       CHECK(wrong == 0);
-      // What is cut off says nothing, and is not read beyond its end.
+      // A truncated block says nothing, and is not read beyond its end.
       for (size_t size = 0; size < exif.size(); ++size) {
         const std::string part = exif.substr(0, size);
         std::string cut(file.begin(), file.begin() + 2);

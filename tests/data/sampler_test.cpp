@@ -221,8 +221,8 @@ TEST_CASE("sampler: arguments out of range are errors", "[quick]") {
 
 TEST_CASE("sampler: parts of global batches, also of the smaller last one, and from the middle on",
           "[quick]") {
-  // Of batches of 10 the three parts have 4, 3 and 3 rows; of the last one, of 2, the first two
-  // have one each.
+  // The three parts of a batch of 10 have 4, 3 and 3 rows. In the last batch, of 2, the first two
+  // parts have one row each.
   const auto part = [](int64_t k) {
     return [k](int64_t batch) {
       const auto edge = [&](int64_t i) { return i * (batch / 3) + std::min(i, batch % 3); };

@@ -1,5 +1,5 @@
-// Who is to blame where pairs of ranks do not reach each other: all subsets of the links among two
-// to four ranks, cut in the middle of their work.
+// Pairs of ranks do not reach each other: the right pairs must be named. All subsets of the links
+// among two to four ranks are cut in the middle of their work.
 #include <regex>
 #include <set>
 
@@ -11,7 +11,7 @@ using namespace ringgrad;
 
 namespace {
 
-using Pair = std::pair<int, int>;  // of ranks, the smaller one first
+using Pair = std::pair<int, int>;  // two ranks, the smaller one first
 
 Pair pair_of(int a, int b) { return {std::min(a, b), std::max(a, b)}; }
 
@@ -23,8 +23,8 @@ std::set<Pair> pairs_of(int size, unsigned subset) {
   return pairs;
 }
 
-// What each rank throws in a collective that needs all links. What goes into a link that is cut is
-// lost: nobody reads it, and nothing comes.
+// Returns the error of each rank in a collective that needs all links. Bytes that go into a cut
+// link are lost, and nothing comes out of it.
 std::vector<std::string> errors_with_cuts(int size, const std::set<Pair>& cut) {
   std::vector<std::vector<Link>> links(static_cast<size_t>(size));
   for (auto& row : links) row.resize(static_cast<size_t>(size));
@@ -55,7 +55,7 @@ std::vector<std::string> errors_with_cuts(int size, const std::set<Pair>& cut) {
   });
 }
 
-// What is wrong with what a rank says; "": nothing.
+// Says what is wrong with a rank's message; "" if nothing is.
 std::string complaint(const std::string& said, const std::set<Pair>& cut) {
   static const std::regex kPair(
       "rank (\\d) and rank (\\d) do not reach each other; both reach rank (\\d)");

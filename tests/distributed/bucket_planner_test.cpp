@@ -24,8 +24,8 @@ TEST_CASE("a line through measured all-reduces gives latency and time per byte",
   CHECK(model.per_byte == Approx(2e-10));
   CHECK(model.seconds(1e6) == Approx(230e-6));
 
-  // Weighted by 1/t², so the same relative error at both ends counts the same: of (x, t) = (0, 1),
-  // (0, 2), (1, 3), the normal equations by hand are a = (1/1 + 1/2) / (1/1 + 1/4) = 1.2 and b = 3
+  // The fit is weighted by 1/t², so equal relative errors count equally at both ends. For (x, t) =
+  // (0, 1), (0, 2), (1, 3) the normal equations give a = (1/1 + 1/2) / (1/1 + 1/4) = 1.2 and b = 3
   // - 1.2.
   const LinkModel uneven = fit(std::vector<LinkSample>{{0, 1}, {0, 2}, {1, 3}});
   CHECK(uneven.latency == Approx(1.2));

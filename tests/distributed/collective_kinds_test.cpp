@@ -20,8 +20,8 @@ void must(bool condition, const char* what) {
   if (!condition) throw Error(what);
 }
 
-// What nobody else sends: [from + 1, to + 2], or with its dimensions exchanged, so that it is not
-// contiguous.
+// Returns a tensor of a shape that no other pair sends: [from + 1, to + 2], or with its dimensions
+// exchanged, so that it is not contiguous.
 Tensor part(int from, int to, bool transposed) {
   const int64_t rows = from + 1;
   const int64_t columns = to + 2;

@@ -478,7 +478,7 @@ TEST_CASE("hooks, plain members and normalizations act alike for a batch of 1 an
   DataParallel model(
       net, [] { return std::make_shared<Net>(); }, devices(3));
   const Tensor six = reshape(arange(0.0, 24.0), {6, 1, 2, 2});
-  const auto check = [&](double expected) {  // of the first element, 3
+  const auto check = [&](double expected) {  // expects 3 for the first element
     for (const int64_t batch : {1, 6})
       CHECK(std::abs(select(flatten(model(slice(six, 0, 0, batch))), 0, 3).item<double>() -
                      expected) < 1e-3);

@@ -106,7 +106,7 @@ TEST_CASE("buffers of integers and booleans become rank 0's", "[ddp][quick][thre
 
 namespace {
 
-struct Expert : nn::Module {  // of another width on each rank
+struct Expert : nn::Module {  // a layer of a different width on each rank
   nn::Linear body{6, 8};
   nn::Linear last{8, 3};
   nn::Linear own;

@@ -1,5 +1,5 @@
-// What DistributedDataParallel does not let pass: models that differ, a backward that would average
-// nothing, a step that a rank left out, numbers that are none.
+// Mistakes that DistributedDataParallel reports: models that differ, a backward that would average
+// nothing, a step that a rank left out, numbers that are not finite.
 #include <algorithm>
 #include <limits>
 
@@ -321,8 +321,8 @@ TEST_CASE("a wrapper's state_dict has the module's names", "[ddp][quick][threads
   });
 }
 
-// What a launcher says of a rank that dies amid backward, also before a bucket of the step is under
-// way.
+// The launcher reads this status of a rank that dies during backward, also before a bucket of the
+// step is under way.
 TEST_CASE("a rank's status has the step from the first gradient on", "[ddp][quick]") {
   const auto errors = errors_of_ranks(host_groups(1), [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);

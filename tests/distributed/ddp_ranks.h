@@ -143,11 +143,11 @@ inline double relative_difference(const std::vector<double>& a, const std::vecto
   return difference == 0 ? 0 : std::sqrt(difference / norm);  // both may be all zeros
 }
 
-// How far training may drift from the same training that adds in another order. A rounding is
-// carried on by all later steps, which no short bound covers; but it is the same multiple of u in
-// each type, as long as no rounding decides what a ReLU lets through. So both types get the same
-// multiple, and float64 shows what is wrong: there this is 1e-12, while a sample that is missing or
-// counted twice changes the weights by 1e-3 and more.
+// Returns the distance by which training may drift from the same training with another order of
+// additions. All later steps carry a rounding on, which no short bound covers. But it is the same
+// multiple of u in each type, as long as no rounding decides what a ReLU lets through. So both
+// types get the same multiple, and float64 shows mistakes: its tolerance is 1e-12, while a missing
+// or repeated sample changes the weights by 1e-3 and more.
 inline double training_tolerance(DType dtype) { return 1e4 * machine_epsilon(dtype) / 2; }
 
 }  // namespace ringgrad::test

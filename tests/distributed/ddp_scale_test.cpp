@@ -18,7 +18,7 @@ struct Scaled : nn::Module {
   Tensor forward(const Tensor& x) override { return x * w; }
 };
 
-struct Way {  // of gradients between ranks
+struct Way {  // the way of gradients between ranks
   DType dtype;
   CommHook hook;
   DType travels;

@@ -1,5 +1,5 @@
-// What a rank's gradients weigh: whatever a loss is the mean of, the average over the ranks is the
-// gradient that one process has of the whole batch.
+// The weights of ranks: whatever the mean of a loss is taken over, the average over the ranks must
+// be the gradient that one process computes from the whole batch.
 #include <limits>
 
 #include "ringgrad/distributed/sync_batch_norm.h"
@@ -147,9 +147,8 @@ TEST_CASE("a loss that is a sum, and the plain mean of ranks", "[ddp][quick][thr
   });
 }
 
-// REINFORCE: each rank has an episode of another length; the loss is the mean of -log p · advantage
-// over all moves, and its parts come in several passes, of which all but the last one average
-// nothing.
+// REINFORCE: each rank has an episode of another length, and the loss is the mean of -log p ·
+// advantage over all moves. Its parts come in several passes, and only the last one averages.
 TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]") {
   constexpr int kRanks = 3;
   const auto part = [](nn::Module& policy, int64_t begin, int64_t end, double divisor) {

@@ -83,7 +83,8 @@ void train(const std::string& scenario) {
     VirtualRanks ranks(net, group, {.shards = kShards, .seed = 11});
     if ((saved = job.is_last())) return;
     while (step < kSteps) {
-      // Nobody leaves while it is the last one that has the state: who has died is waited for.
+      // No rank leaves while it is the last one with the state: the rank that has died is waited
+      // for.
       const bool leaves = contains(scenario, "two leaves") && step == 7;
       if (leaves && group.size() < 3 &&
           !std::filesystem::exists(variable("TEST_DIRECTORY") + "/two leaves"))
@@ -140,7 +141,7 @@ Ended run(const std::string& scenario, int ranks, ElasticRange range) {
   return ended;
 }
 
-// What a job in which nothing happens comes to.
+// Returns the result of a job without any fault.
 const std::string& undisturbed() {
   static const std::string result = run("nothing", 1, {1, 1}).results[0];
   REQUIRE(result.starts_with("done 12 "));
@@ -159,7 +160,7 @@ TEST_CASE("a rank of a job", "[.]") {
 
 TEST_CASE("the bits are those of the undisturbed job, whoever dies, hangs, leaves or joins",
           "[elastic][quick]") {
-  // Who has died comes back, unless the others are done before.
+  // A rank that has died comes back, unless the others are done before.
   const auto [scenario, ranks, at_least] =
       GENERATE(table<std::string, int, int>({{"nothing", 3, 3},
                                              {"one dies", 2, 1},
@@ -185,7 +186,8 @@ TEST_CASE("with too few ranks the state is saved, and the job ends with exit cod
   const Ended ended = run("two leaves", 3, {3, 3});
   REQUIRE(ended.job.exit_code == kRankDied);
   REQUIRE(ended.job.report == "only 2 ranks are left, of at least 3\n");
-  // Who leaves after a step may take with it what the others still need of its last collective.
+  // A rank that leaves after a step may take along what the others still need of its last
+  // collective.
   const std::string& saved = ended.results[0];
   CAPTURE(saved);
   REQUIRE((saved.starts_with("saved 7 ") || saved.starts_with("saved 6 ")));
@@ -254,7 +256,7 @@ struct Members {
   Place place_of(int slot) {
     return members[static_cast<size_t>(slot)].await_generation(true).value();
   }
-  // Looks until something is said, or for so many milliseconds.
+  // Looks until there is a message, or for this many milliseconds.
   std::string look(int at_most = 10'000) {
     const auto until = Deadline::after(std::chrono::milliseconds(at_most));
     std::string said;

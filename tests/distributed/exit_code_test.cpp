@@ -1,4 +1,4 @@
-// How a process ends that runs one rank: what launch() says, and the code that it returns.
+// The end of a process that runs one rank: launch()'s message, and its exit code.
 #include "ringgrad/distributed/failure.h"
 
 #include <iostream>

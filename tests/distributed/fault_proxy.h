@@ -24,7 +24,7 @@ namespace ringgrad {
 
 struct Fault {
   enum Kind { None, Reset, End, BlackHole, Flip } kind = None;
-  size_t after = 0;        // so many bytes of data, both directions and all links counted together
+  size_t after = 0;        // bytes of data, both directions and all links counted together
   double bytes_per_s = 0;  // 0: as fast as it goes
   std::chrono::milliseconds delay{0};
 };
@@ -68,7 +68,7 @@ class FaultProxy {
   struct Pair {
     FileDescriptor ends[2];  // the client's, the server's
     Flow flows[2];           // flows[i] leaves ends[i]
-    std::string begin;       // of what the client says
+    std::string begin;       // the first bytes that the client sends
     bool dead = false;
 
     bool carries_data() const {

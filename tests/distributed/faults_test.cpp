@@ -1,5 +1,5 @@
-// What can happen to the processes of a job: every fault ends, within a second or at the deadline,
-// in a report that names the culprit and never a victim, and leaves neither a process nor shared
+// Faults of a job's processes. Every fault must end, within a second or at the deadline, in a
+// report that names the culprit and never a victim. It must leave neither a process nor shared
 // memory behind.
 #include <sys/socket.h>
 
@@ -312,7 +312,7 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
   REQUIRE(outcome.exit_code == 6);
   REQUIRE(contains(outcome.report, "rank 1 does not answer: it is stopped"));
 
-  // Again and again: on a busy machine nobody knows when it stops.
+  // SIGCONT is sent again and again, because it is unknown when a process on a busy machine stops.
   std::jthread goes_on([&](std::stop_token over) {
     while (!over.stop_requested()) {
       std::this_thread::sleep_for(milliseconds(500));
@@ -402,7 +402,7 @@ TEST_CASE("strangers at the port neither join nor hold up a job", "[faults]") {
             connected % 2 ? std::string(500, '\xff') : "GET / HTTP/1.1\r\n\r\n";
         send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (++connected % 3 == 0 && silent.size() < 200) silent.push_back(std::move(socket));
-      } catch (const DistributedError&) {  // nobody listens before, and after
+      } catch (const DistributedError&) {  // no socket listens before and after
       }
     }
   });

@@ -22,7 +22,7 @@ extern const ChannelKind framed_kind;
 
 struct FrameStart {
   uint32_t length;
-  uint32_t crc;  // of the bytes that follow
+  uint32_t crc;  // the checksum of the bytes that follow
 };
 
 class FramedChannel final : public Channel {
@@ -81,7 +81,7 @@ class FramedChannel final : public Channel {
     payload_left_ = payload.size();
   }
 
-  // Whether all of the next frame has come.
+  // Returns true if all of the next frame has come.
   bool receive_frame() {
     while (arrived_.size() < sizeof(FrameStart))
       if (!receive(sizeof(FrameStart))) return false;
@@ -115,7 +115,7 @@ class FramedChannel final : public Channel {
   }
 
   FileDescriptor socket_;
-  FrameStart start_{};  // of the frame that is being sent, and what is left of it
+  FrameStart start_{};  // the frame that is being sent, and its remaining bytes
   size_t start_left_ = 0;
   size_t payload_left_ = 0;
   // of the frame that is coming, and of the last one

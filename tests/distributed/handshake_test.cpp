@@ -111,8 +111,9 @@ ClientHello hello_of_rank_1() {
 }  // namespace
 
 TEST_CASE("strangers push out strangers, and no rank that is slow", "[handshake][quick][threads]") {
-  // The rank's network is slow, or it has no core: while a part of its handshake is on its way,
-  // strangers come one after the other, silent ones from its own address or clients from another.
+  // The rank's network is slow, or it has no core. While part of its handshake is on its way,
+  // strangers connect one after the other: silent ones from its own address, or clients from
+  // another.
   const auto others = GENERATE(1, 2);
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_tcp({"127.0.0.1", 0}));

@@ -77,7 +77,7 @@ inline int exit_code_of(const ChildProcess& child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-inline bool is_gone(pid_t pid) {  // or a zombie of somebody who does not care
+inline bool is_gone(pid_t pid) {  // a zombie counts as gone
   const std::string status = read_file("/proc/" + std::to_string(pid) + "/stat");
   return status.empty() || contains(status, ") Z ");
 }

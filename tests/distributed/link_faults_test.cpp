@@ -1,5 +1,5 @@
-// What the network can do to a group of ranks: every fault ends, on every rank, in an error that
-// names the link or the rank behind it; or in the right result.
+// Faults of the network between ranks. Every fault must end, on every rank, in an error that names
+// the link or the rank behind it, or in the right result.
 #include <climits>
 #include <random>
 
@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of where a fault happens; tests/attack/on_wires.py tries many.
+// Returns the seed of the places of faults; tests/attack/on_wires.py tries many.
 unsigned seed() {
   return static_cast<unsigned>(number_from_environment("RINGGRAD_TEST_SEED", 0, INT_MAX, 12345));
 }
@@ -33,7 +33,8 @@ std::string through(FaultProxy& proxy, const std::string& card) {
          card.substr(end);
 }
 
-// What each of `size` ranks threw that ran body(group), connected by TCP through the proxy.
+// Returns the error of each of `size` ranks that ran body(group), connected by TCP through the
+// proxy.
 template <class Body>
 std::vector<std::string> errors_through(FaultProxy& proxy, int size, HostOptions options,
                                         Body body) {
@@ -107,7 +108,7 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
     // The timeout is 60.
     REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     REQUIRE(proxy.happened());
-    // What is lost while ranks connect is made again, and the sums are right then.
+    // A connection that is lost while ranks connect is made again, and the sums are right then.
     const auto is_fine = [](const std::string& error) { return error.empty(); };
     if (after < kConnecting && std::all_of(errors.begin(), errors.end(), is_fine)) return;
     for (const std::string& error : errors) {

@@ -1,4 +1,4 @@
-// Sends and receives: in any order, with tags, from anybody, beside each other and beside
+// Sends and receives in any order, with tags, from any rank, beside each other and beside
 // collectives.
 #include <random>
 

@@ -86,7 +86,7 @@ struct Trained {
 
 }  // namespace
 
-// What is compared does not depend on the basis of the span that a hook chooses: P Qᵀ is the
+// These comparisons do not depend on the basis that a hook chooses for its span. P Qᵀ is the
 // projection of the mean M onto the span of the mean M Q, and the next Q has the span of its
 // transpose.
 TEST_CASE("PowerSGD is subspace iteration with error feedback", "[powersgd][quick][threads]") {

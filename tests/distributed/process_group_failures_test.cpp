@@ -1,4 +1,4 @@
-// What a failure does to a group of ranks, and who is named.
+// The effects of a failure on a group of ranks, and the rank that is named.
 #include <atomic>
 
 #include "ringgrad/core/factory.h"
@@ -200,8 +200,7 @@ TEST_CASE("a group that goes with work under way does not wait for it",
   if (!errors[1].empty()) REQUIRE(contains(errors[1], "rank 0"));
 }
 
-// Nobody waits for some of what is issued, before and after the group has failed, and while it
-// goes.
+// Some work is never waited for: issued before and after the group has failed, and meanwhile.
 TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
           "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
@@ -216,7 +215,7 @@ TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
     const bool second = group.rank() == 1;
     const CollectiveOptions async{.async = true};
     group.all_reduce(x, ReduceOp::Sum, async);
-    (void)group.recv(request, 1 - group.rank(), async);  // nobody sends it
+    (void)group.recv(request, 1 - group.rank(), async);  // no rank sends it
     group.barrier().wait();
     if (second && end == "rank 1 leaves") return;
     if (second && end == "rank 1 throws") throw Error("on purpose");

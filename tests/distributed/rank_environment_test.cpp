@@ -203,7 +203,7 @@ TEST_CASE("ranks on several machines need an address where they meet, unless MPI
                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   REQUIRE(nowhere.address.host.empty());
   REQUIRE_THROWS_AS(init_process_group(nowhere, {.backend = "ring"}), EnvironmentError);
-  // Which overflowed.
+  // These values once overflowed.
   for (const auto timeout : {std::chrono::milliseconds(0), std::chrono::milliseconds::max()}) {
     InitOptions options;
     options.timeout = timeout;
@@ -400,7 +400,7 @@ TEST_CASE("ranks that would compute other bits are named before they connect",
   options.transport = "tcp";
   REQUIRE(contains(disagreement({own, rank_table->own(options)}),
                    "transport tcp there, transport auto on rank 0"));
-  // Who has none: another version of this library.
+  // A rank without settings has another version of this library.
   REQUIRE(contains(disagreement({own, ""}), "rank 1 has another setting than rank 0: nothing"));
   REQUIRE_THROWS_AS(connect_ranks(0, 2, options,
                                   [&](const std::string& card) {

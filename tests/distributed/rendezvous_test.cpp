@@ -144,7 +144,7 @@ TEST_CASE("who comes twice is told so at once, and the job goes on",
   };
   std::thread twin(rank_one);
   std::thread other_twin(rank_one);
-  // Nobody has to wait for that.
+  // The twin is refused before all ranks have come.
   while (refused == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   meet(2, 3, "", options);
   for (std::thread* thread : {&host, &twin, &other_twin}) thread->join();

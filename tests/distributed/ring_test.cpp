@@ -292,7 +292,7 @@ TEST_CASE("ranks in different collectives are told so", "[ring][quick][threads]"
 TEST_CASE("a ring goes on with its first segments before it has sent all of its own",
           "[ring][quick][threads]") {
   constexpr size_t kCount = 64;
-  constexpr size_t kSegments = kCount / 2;  // of an element, in each half
+  constexpr size_t kSegments = kCount / 2;  // segments of one element, in each half
   run_ranks(2, "shm", [](Transport& t) {
     std::vector<int64_t> x(kCount);
     const auto* own = reinterpret_cast<const std::byte*>(x.data() + t.rank() * kSegments);

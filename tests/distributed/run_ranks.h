@@ -25,7 +25,7 @@ inline std::pair<FileDescriptor, FileDescriptor> local_socket_pair() {
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-// Of all transports that are registered, for from_range(): what is true of one is true of all.
+// Returns the names of all registered transports, for from_range(): the same tests hold for each.
 inline std::vector<const char*> channel_names() {
   std::vector<const char*> names;
   for (const ChannelKind* kind : channel_kinds()) names.push_back(kind->name);
@@ -46,9 +46,10 @@ inline void connect_pair(Link& a, Link& b, std::string_view channel) {
   b.data = kind->open(std::move(server));
 }
 
-// Connected transports for ranks 0 … size-1, each to be used by its own thread. `channel` is the
-// name of a transport, such as "shm" (the queues and control pages that processes use, too; the
-// threads see them at the same addresses) or "tcp" (loopback connections).
+// Returns connected transports for ranks 0 … size-1, each to be used by its own thread. `channel`
+// is a transport's name, such as "shm" or "tcp". For "shm" they use the queues and control pages
+// that processes use, at the same addresses in all threads. For "tcp" they use loopback
+// connections.
 inline std::vector<std::unique_ptr<Transport>> in_process_transports(
     int size, std::string_view channel = "shm") {
   std::vector<std::vector<Link>> links(size);
@@ -63,8 +64,8 @@ inline std::vector<std::unique_ptr<Transport>> in_process_transports(
   return transports;
 }
 
-// What each rank's body threw ("" if nothing). A rank's transport is gone as soon as its body has
-// returned or thrown.
+// Returns the error of each rank's body ("" if none). A rank's transport is destroyed as soon as
+// its body has returned or thrown.
 template <class Rank, class Body>
 std::vector<std::string> errors_of_ranks(std::vector<std::unique_ptr<Rank>> ranks, Body body) {
   std::vector<std::string> errors(ranks.size());

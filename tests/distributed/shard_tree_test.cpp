@@ -1,4 +1,4 @@
-// The order in which shards are added up, whoever has them.
+// The order in which shards are added must not depend on the ranks that have them.
 #include "ringgrad/distributed/shards/shard_tree.h"
 
 #include <bit>
@@ -93,7 +93,7 @@ TEST_CASE("rows of a batch go to shards that differ by at most one", "[shard_tre
         CHECK(rows.begin == next);
         CHECK((rows.size() == batch / shards || rows.size() == batch / shards + 1));
         CHECK(rows.size() <= rows_of({s, s + 1}, shards, batch + 1)
-                                 .size());  // so a smaller batch is nobody's larger part
+                                 .size());  // no shard gets more rows from a smaller batch
         next = rows.end;
       }
       CHECK(next == batch);

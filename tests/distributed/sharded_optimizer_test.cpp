@@ -13,7 +13,7 @@ using namespace ringgrad::test;
 
 namespace {
 
-// What a rank has after some steps: its parameters, and the optimizer's whole state.
+// A rank's result after some steps: its parameters, and the optimizer's whole state.
 struct Trained {
   std::vector<double> values;
   std::vector<double> state;
@@ -129,12 +129,13 @@ TEST_CASE("a rank keeps its part of the state alone", "[sharded_optimizer][quick
       optimizer.zero_grad();
       optimizer.step();
       group.barrier().wait();
-      bytes = memory_stats({}).live_bytes - before;  // of all four, which share the account
+      // the bytes of all four ranks, which share one account
+      bytes = memory_stats({}).live_bytes - before;
       group.barrier().wait();
     });
     return bytes.load();
   };
-  const double state = 4.0 * 2 * 256 * 1024 * sizeof(float);  // of four ranks
+  const double state = 4.0 * 2 * 256 * 1024 * sizeof(float);  // for four ranks
   CHECK(static_cast<double>(kept(false) - kept(true)) > 0.7 * state);
 }
 

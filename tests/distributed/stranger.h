@@ -1,5 +1,5 @@
-// Somebody at a rank's socket who does not keep to what is agreed: writes what he likes, and sees
-// what comes of it.
+// A stranger at a rank's socket. It does not follow the protocol: it writes any bytes, and sees
+// what happens.
 #pragma once
 
 #include <functional>

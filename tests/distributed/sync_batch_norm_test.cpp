@@ -96,7 +96,7 @@ TEST_CASE("a rank may have no sample", "[sync_batch_norm][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
   const Shape sample{3, 4, 5};
   const Tensor whole = samples(sample, 2, dtype, 0, 7).x.set_requires_grad();
-  const Tensor weights = samples(sample, 2, dtype, 7, 14).x;  // of the loss
+  const Tensor weights = samples(sample, 2, dtype, 7, 14).x;  // the weights in the loss
   const Tensor scale = tensor<double>({0.5, 1, 2}).to(dtype).set_requires_grad();
   const Tensor mean = zeros({3}, {.dtype = dtype});
   const Tensor var = ones({3}, {.dtype = dtype});

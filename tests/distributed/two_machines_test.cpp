@@ -125,8 +125,8 @@ TEST_CASE("all_reduce within machines and between them", "[two_machines][quick][
     REQUIRE(error == "");
 }
 
-// A ring of all ranks moves 2 (n-1)/n times the buffer over each cable; the two levels, 2 (m-1)/m
-// times a part of it between the owners of that part, for m machines.
+// A ring of all n ranks sends 2 (n-1)/n times the buffer over each cable. With two levels the
+// owners of a part on m machines send 2 (m-1)/m times that part between them.
 TEST_CASE("two levels send less between machines", "[two_machines][quick][threads]") {
   const auto machines = GENERATE(std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1});
   const int64_t count = 500'000;

@@ -214,8 +214,8 @@ TEST_CASE("a parameter that some shards do not use, or none", "[virtual_ranks][q
   });
 }
 
-// Whoever uses the layer has its gradients before the statistics' ones are exchanged, the others
-// not before the end.
+// A shard that uses the layer has its gradients before those of the statistics are exchanged. The
+// others have them only at the end.
 TEST_CASE("batch norm over all shards before a layer that some shards do not use",
           "[virtual_ranks][quick][threads]") {
   struct Optional : nn::Module {

@@ -1,4 +1,4 @@
-// The config.json of a run, which anybody may have edited.
+// The config.json of a run, which any program may have edited.
 #include <fstream>
 
 #include "ringgrad/program/run/run_directory.h"

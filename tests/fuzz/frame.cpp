@@ -1,4 +1,4 @@
-// What another rank says: the header of a message, and what arrives on a control connection.
+// Bytes from another rank: the header of a message, and the contents of a control connection.
 #include <sys/socket.h>
 
 #include <cstring>

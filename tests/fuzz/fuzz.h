@@ -1,5 +1,6 @@
-// What the fuzz targets share. Each hands any bytes to one reader of foreign data, which reads them
-// or throws our Error: everything else, and everything a sanitizer sees, is a finding.
+// Helpers of the fuzz targets. Each target hands bytes to one reader of foreign data, which must
+// read them or throw our Error. Everything else, and everything that a sanitizer sees, is a
+// finding.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// What a stranger says at the port where ranks meet; the second half after the answer that it gets.
+// Bytes from a stranger at the port where ranks meet. The second half is sent after the answer.
 #include <sys/socket.h>
 
 #include "ringgrad/distributed/rendezvous/handshake.h"

@@ -1,4 +1,4 @@
-// A picture that somebody wants classified: PNG, JPEG or PGM.
+// A picture to be classified: PNG, JPEG or PGM.
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-// The files of a run that somebody else has trained, and the page about it. The bytes are cut where
-// two lines are empty: config.json, metrics.jsonl and summary.json.
+// The files of a run from another user, and the page about it. The bytes are cut at two empty
+// lines: config.json, metrics.jsonl and summary.json.
 #include <fstream>
 #include <string>
 

@@ -22,8 +22,8 @@ void add_composed(Operations& all);     // those of tests/golden/composed_ops.py
 // an undefined tensor.
 Tensor golden_tensor(const nlohmann::json& array, DType dtype);
 
-// Where x is further from the array than `tolerance`, relative to it or to 1; empty where it is
-// not.
+// Names the place where x differs from the array by more than `tolerance`, relative to it or to 1;
+// "" if there is none.
 std::string golden_difference(const Tensor& x, const nlohmann::json& array, double tolerance);
 
 // The same of all outputs and gradients of a case, computed with inputs of this dtype.

@@ -45,7 +45,8 @@ def case(network, steady):
         "gradient_norm": rounded([training.total_gradient_norm(result)])[0],
     }
     if steady:
-        # How far PyTorch's own float32 is from these numbers: a tolerance of 3e-4 means something only well above it.
+        # PyTorch's own float32 must be much closer to these numbers than the tolerance of 3e-4, or
+        # the tolerance would mean nothing.
         worst = max(training.errors(training.run(network, torch.float32, True), result).values())
         out["pytorch_float32_error"] = float(f"{worst:.2g}")
         assert worst < 3e-5, f"{network}: float32 is {worst} from float64; the weights are not steady"

@@ -1,4 +1,5 @@
-// What PyTorch 2 prints for the same modules, and what hooks, apply() and children() see of them.
+// Compares the printed text of modules with PyTorch 2's, and the order in which hooks, apply() and
+// children() see them.
 #include <fstream>
 #include <sstream>
 

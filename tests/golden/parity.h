@@ -1,5 +1,5 @@
-// What ringgrad makes of a network with hashed weights: logits, losses, every gradient, and the
-// state after some steps of SGD. The twin of tests/golden/training.py.
+// Runs a network with hashed weights in ringgrad: logits, losses, every gradient, and the state
+// after some steps of SGD. It is the twin of tests/golden/training.py.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What kernels do, on every device there is, where operations that check their arguments cannot
-// bring them: with an index outside of its dimension (a GPU cannot throw), and with numbers that
+// Tests kernels, on every device there is, with arguments that operations refuse before they reach
+// the kernel. Examples are an index outside of its dimension (a GPU cannot throw), and numbers that
 // are large against their deviation.
 #include "ringgrad/core/kernels.h"
 

@@ -1,4 +1,4 @@
-// An argument of another kind than its parameter does not compile: C++ would silently convert a
+// An argument of another kind than its parameter must not compile. C++ would silently convert a
 // bool to a dimension, a number to a flag, a letter to a number and a fraction to a count.
 // Everything else means the same as in libtorch.
 #include "ringgrad/autograd/ops.h"

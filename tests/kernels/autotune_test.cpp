@@ -258,7 +258,8 @@ REGISTER_KERNEL(probe, CUDA, Native, probe_cuda);
 REGISTER_KERNEL(probe, CUDA, Vendor, probe_cuda_vendor);
 }  // namespace
 
-// What the host takes to queue a kernel does not count: in a captured step nobody waits for it.
+// The host's time to queue a kernel must not count, because in a captured step nothing waits for
+// it.
 TEST_CASE("cuda: the faster kernel is the one that the device runs faster", "[cuda][autotune]") {
   if (!test::enough_devices(1)) return;
   cache();

@@ -1,4 +1,4 @@
-// How the constants for normalisation in data/datasets/catalog.cpp were computed.
+// Computes the constants for normalisation in data/datasets/catalog.cpp.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,7 @@ inline ChannelStatistics channel_statistics(const ImageDataset& d) {
   ChannelStatistics result;
   for (int64_t c = 0; c < channels; ++c) {
     uint64_t sum = 0;
-    uint64_t squares = 0;  // of bytes, hence exact for 2^48 pixels
+    uint64_t squares = 0;  // sums of bytes, hence exact for 2^48 pixels
     for (int64_t n = 0; n < d.size(); ++n) {
       const uint8_t* pixels = d.images.data<uint8_t>() + (n * channels + c) * plane;
       for (int64_t i = 0; i < plane; ++i) {

@@ -48,7 +48,7 @@ std::vector<double> weight_gradient(const std::vector<double>& x, const std::vec
   return to_vector<double>(w.grad());
 }
 
-// Of each channel, over all images.
+// Returns the norm of each channel over all images.
 std::vector<double> norms(const std::vector<double>& images) {
   const size_t pixels = images.size() / (kImages * kChannels);
   std::vector<double> norms(kChannels);
@@ -59,8 +59,8 @@ std::vector<double> norms(const std::vector<double>& images) {
 
 }  // namespace
 
-// An integer is off by 0.3 (rms) where its channel's norm is 32,000; Winograd's transforms add up
-// to 25 such sums, in which numbers are up to ten times as large as in the result.
+// An integer is off by 0.3 (rms) if its channel's norm is 32,000. Winograd's transforms add up to
+// 25 such sums, of numbers up to ten times as large as in the result.
 TEST_CASE("weight gradients of bfloat16 images of all kinds and sizes", "[conv][quick]") {
   // Size of the images, filter, stride.
   const int64_t shapes[][3] = {{20, 3, 1}, {20, 5, 1}, {24, 3, 2}, {2, 3, 1}};

@@ -102,10 +102,10 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-// In units of u = 2^-24: each of `terms` additions rounds the sum so far, which makes at most
-// sqrt(terms); Winograd's transforms round numbers up to ten times as large as the result, those of
-// F(4,5) up to forty. bfloat16 factors are rounded by 2^-9 (0.2 %) each, before or after all
-// transforms but F(4,5)'s; a weight gradient's not, or to integers.
+// The bound is in units of u = 2^-24. Each of `terms` additions rounds the sum so far, which makes
+// at most sqrt(terms). Winograd's transforms round numbers up to ten times as large as the result,
+// those of F(4,5) up to forty. bfloat16 factors are rounded by 2^-9 (0.2 %) each, before or after
+// all transforms but F(4,5)'s. Those of a weight gradient are not rounded, or rounded to integers.
 bool takes_f45(const Conv2dGeometry& g) { return g.r == 5 && std::min(g.oh, g.ow) > 2; }
 template <class T>
 double tolerance(const Conv2dGeometry& g, ConvAlgorithm algorithm, double terms) {
@@ -138,7 +138,7 @@ struct Outputs {
   bool operator==(const Outputs&) const = default;
 };
 
-// What a plan chooses for blocked images of T.
+// Returns the method that a plan chooses for blocked images of T.
 template <class T>
 ConvMethod method_of(const Conv2dGeometry& g, ConvPass pass, ConvAlgorithm algorithm) {
   return plan({.pass = pass,
@@ -295,9 +295,9 @@ TEST_CASE("direct convolutions", "[quick][conv]") {
               ConvAlgorithm::Direct);
 }
 
-// By pixels and by images, with fewer than a tile's rows and with a row more; whole panels and half
-// ones; borders, bands, groups of images; sums of all images at once. The processor's tiles, where
-// it has some, give the emulated ones' bits.
+// Covers products by pixels and by images, with fewer rows than a tile has and with one more.
+// Covers whole and half panels, borders, bands, groups of images, and sums of all images at once.
+// If the processor has tiles, they must give the bits of the emulated ones.
 TEST_CASE("direct convolutions on tiles", "[quick][conv]") {
   const int64_t shapes[][9] = {// n, c, h, w, k, r, s, stride, padding
                                {1, 16, 8, 8, 16, 3, 3, 1, 1},   {2, 20, 5, 21, 48, 3, 3, 1, 1},

@@ -1,4 +1,5 @@
-// Which algorithm each convolution gets, as a table: a pure function of the problem.
+// A table of the algorithm that each convolution gets. The choice is a pure function of the
+// problem.
 #include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/tests/catch.h"
 
@@ -19,7 +20,7 @@ struct Row {
   const char* vectors;  // what is chosen without tiles,
   const char* tiles;    // and with them
   ConvPass pass = kForward;
-  Layout layout = Layout::Strided;  // of x
+  Layout layout = Layout::Strided;  // the layout of x
 };
 
 }  // namespace

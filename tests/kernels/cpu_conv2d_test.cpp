@@ -361,8 +361,8 @@ TEST_CASE("the gradient of what meets only padding is 0, whatever memory held be
         full(tall ? Shape{1, 16, 3, 1} : Shape{1, 16, 1, 3}, 1, {DType::BFloat16, {}, layout});
     const Tensor dw = empty({16, 16, 3, 3}, {DType::BFloat16});
     kernels::conv2d_backward_weight(dw, dy, x, options);
-    // How many windows of the six pixels each of three in a column meets; those beside it meet
-    // none.
+    // The numbers of windows that each of three pixels in a column meets. The pixels beside them
+    // meet none.
     const std::vector<double> met = tall ? std::vector<double>{0, 2, 0, 0, 3, 0, 0, 3, 0}
                                          : std::vector<double>{0, 0, 0, 2, 3, 3, 0, 0, 0};
     std::vector<double> expected;

@@ -1,5 +1,5 @@
-// What the tests of kernels share: reproducible tensors, their values in double, and the promise
-// that results do not depend on the number of threads.
+// Helpers of the tests of kernels: reproducible tensors, their values in double, and the check that
+// results do not depend on the number of threads.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What the rows of tests/kernels/op_specs*.cpp do not reach of the CPU kernels: the vector
+// Tests of CPU kernels that the rows of tests/kernels/op_specs*.cpp do not reach: the vector
 // functions, matrices of several tiles, and sums that a simpler kernel would get wrong.
 #include <limits>
 
@@ -10,7 +10,7 @@
 using namespace ringgrad;
 using namespace ringgrad::test;
 
-// For numbers from `first` to `last`, each so many times the one before.
+// Tests numbers from `first` to `last`, each `ratio` times the one before.
 void require_within_ulps(double ulps, float (*function)(float), double (*exact)(double),
                          float first, float last, float ratio = 1.00037f) {
   for (float x = first; std::abs(x) < std::abs(last); x *= ratio) {
@@ -102,9 +102,9 @@ TEST_CASE("a tensor may have angles beyond those of the vector loop", "[quick][c
   }
 }
 
-// The powers e^(x - max) are off by 40 roundings of their exponents, which are at most 40, and two
-// of their own; their sum by a rounding for each, its logarithm by 2 and the last subtraction
-// by 40.
+// The powers e^(x - max) are off by 40 roundings of their exponents, which are at most 40, and by
+// two roundings of their own. Their sum is off by a rounding for each power, its logarithm by 2,
+// and the last subtraction by 40.
 TEST_CASE("cross entropy of many rows, short and long ones", "[quick][cpu]") {
   for (const int64_t classes : {1, 3, 10, 31, 32, 100}) {
     constexpr int64_t kRows = 131;
@@ -184,7 +184,7 @@ TEST_CASE("batch norm's backward takes a bit for each output in its place", "[qu
   for (size_t i = 0; i < by_bits.size(); ++i)
     if (by_bits[i]) REQUIRE(values(by_bits[i]) == values(by_output[i]));
 
-  // Which has no such bits, and leaves them to whom they come from.
+  // The vendor's kernels have no such bits.
   const ProviderGuard vendor(Provider::Vendor);
   REQUIRE(!layout_policy(x.device()).batch_norm_positive(x));
   const Tensor sum_dy = empty({23});
@@ -215,8 +215,8 @@ TEST_CASE("fast_normal keeps its digits far below 0", "[quick][cpu]") {
   REQUIRE(std::isnan(cpu::fast_normal(std::numeric_limits<float>::quiet_NaN()).below));
 }
 
-// In two ways: whole numbers, whose sums are exact in any order, so that one wrong term shows
-// however many there are; and fractions, whose sums are as good as float32 allows.
+// There are two kinds of numbers. Sums of whole numbers are exact in any order, so one wrong term
+// shows among any number of terms. Sums of fractions are as exact as float32 allows.
 TEST_CASE("matmul of several tiles", "[quick][cpu]") {
   const bool whole = GENERATE(true, false);
   for (const Shape& bmnk : {Shape{1, 200, 150, 900}, {2, 37, 61, 5000}}) {

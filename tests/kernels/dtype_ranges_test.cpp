@@ -399,10 +399,10 @@ TEST_CASE("sums and means that overflow on the way are those of float64", "[ops]
       }
 }
 
-// Two numbers at one end of the range and one at the other: the sum overflows, and so do
-// differences and the variance, but neither the mean nor what is normalised. Where float32 does not
+// Two numbers are at one end of the range and one at the other. The sum overflows, and so do
+// differences and the variance, but neither the mean nor the normalised values. If float32 does not
 // hold the variance, float64 does; beyond float64 a power of two helps (PyTorch has the bias or
-// NaN). On the CPU alone, which looks at the variances: y is NaN on CUDA.
+// NaN). Only the CPU looks at the variances: y is NaN on CUDA.
 TEST_CASE("batch norm at the end of a dtype's range", "[ops][quick]") {
   const DirectConvolutions direct;
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
@@ -480,8 +480,8 @@ TEST_CASE("batch norm of a large weight and a small deviation", "[ops][quick]") 
   }
 }
 
-// A pixel of the input that is a pixel of the output has nothing of its neighbours, whose weight is
-// 0, and gives them nothing, although 0 times infinity is NaN.
+// An output pixel that coincides with an input pixel takes nothing from the neighbours, whose
+// weight is 0, and gives them nothing. This must hold although 0 times infinity is NaN.
 TEST_CASE("bilinear upsampling beside infinity", "[ops][quick]") {
   std::vector<Device> devices = {{}};
   if (device_count(DeviceType::CUDA) > 0) devices.emplace_back("cuda");
@@ -508,7 +508,7 @@ TEST_CASE("bilinear upsampling beside infinity", "[ops][quick]") {
     }
 }
 
-// What is normalised to 0, or has the probability 1, whatever it is, has no gradient, to the last
+// A value that is always normalised to 0, or has the probability 1, has no gradient, to the last
 // digit.
 TEST_CASE("rows of one number and losses of one class have gradients of 0", "[ops][quick]") {
   std::vector<Device> devices = {{}};

@@ -127,7 +127,7 @@ TEST_CASE("the first of several equal extremes receives everything", "[kinks][qu
         Values{1, 0, 0, 2});
   CHECK(gradient_of([](const Tensor& x) { return max_pool2d(x, {.kernel = 2}); }, {3, 3, 3, 3},
                     {1, 1, 2, 2}) == Values{1, 0, 0, 0});
-  const auto pooled_norm = [](const Tensor& x) {  // of each number itself
+  const auto pooled_norm = [](const Tensor& x) {  // each number by itself
     return batch_norm(x, {}, {}, zeros({1}), ones({1}),
                       {.training = false, .eps = 0, .max_pool = 2});
   };

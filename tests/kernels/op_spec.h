@@ -1,8 +1,8 @@
-// OpSpec: one row per operation, from which tests/kernels/op_test.cpp makes its suites over
+// OpSpec: one row per operation. From the rows tests/kernels/op_test.cpp makes its suites over
 // devices, providers, dtypes and arrangements in memory. A row says how to call the operation, on
 // which inputs, which kernels it reaches, and which mistakes it refuses with what words. Results
-// are compared with those of the reference kernels, and where the row has a formula of its own (in
-// double, by plain loops that share no code with the library) with that.
+// are compared with those of the reference kernels. If the row has a formula of its own (in double,
+// by plain loops that share no code with the library), they are also compared with that.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ struct Array {
 using Arrays = std::vector<Array>;
 using Tensors = std::vector<Tensor>;
 
-// How an input of a sample is made; its values are the same in every run.
+// The description of a sample's input; its values are the same in every run.
 struct Input {
   enum class Values { Uniform, Distinct, Integers, Literal } values = Values::Uniform;
   Shape shape;

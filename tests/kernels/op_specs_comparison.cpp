@@ -13,7 +13,7 @@ namespace {
 using Run = Tensor (*)(const Tensor& a, const Tensor& b);
 using Formula = double (*)(double a, double b);
 
-// Of whole numbers, so that there are equals; in every dtype.
+// Compares whole numbers, so that some are equal, in every dtype.
 OpSpec comparison(const std::string& name, const std::string& kernel, Run run, Formula f,
                   std::vector<DType> dtypes) {
   OpSpec spec;

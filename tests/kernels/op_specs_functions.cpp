@@ -52,7 +52,7 @@ Input positive(const Shape& shape) { return uniform(shape, 0.25, 4); }
 Input not_zero(const Shape& shape) { return uniform(shape).away_from(0); }
 Input off_the_limits(const Shape& shape) { return uniform(shape).away_from(-0.5).away_from(1); }
 
-// Where neither of the functions of whole numbers jumps.
+// Returns an input away from the places where the functions of whole numbers jump.
 Input off_the_halves(const Shape& shape) {
   Input input = uniform(shape);
   for (int half = -4; half <= 4; ++half) input = input.away_from(half / 2.0);

@@ -13,7 +13,7 @@ struct Moments {
   int64_t count = 0;
 };
 
-// Where x [N, C, …] has the elements of channel c.
+// Returns the indices of channel c's elements in x [N, C, …].
 std::vector<int64_t> places_of(const Array& x, int64_t c) {
   const int64_t pixels = x.numel() ? x.numel() / x.size(0) / x.size(1) : 0;
   std::vector<int64_t> places;

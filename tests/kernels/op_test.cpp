@@ -29,7 +29,7 @@ struct Setting {
 
 struct Results {
   Tensors outputs;
-  std::vector<std::vector<double>> grads;  // of inputs that want one, in order
+  std::vector<std::vector<double>> grads;  // for inputs that want a gradient, in order
   std::string changed;                     // an input whose values are not what they were, or empty
 };
 
@@ -45,7 +45,7 @@ Tensors make_inputs(const Sample& sample, const Setting& setting) {
   return inputs;
 }
 
-// What backward starts from: numbers that every dtype holds exactly.
+// Returns the gradient with which backward starts: numbers that every dtype holds exactly.
 Array weights_of(const Tensor& y) {
   Array weights = values_of(whole(y.shape(), -12, 13), 100, DType::Float64);
   for (double& w : weights.values) w /= 8;
@@ -184,8 +184,8 @@ void check_gradients(const OpSpec& spec, const Setting& setting, const Results& 
   }
 }
 
-// d/dh Σ w f(x + h v) = Σ v dx at h = 0, where w are the weights of the outputs, v = ±1 and dx what
-// backward gives for w.
+// Checks d/dh Σ w f(x + h v) = Σ v dx at h = 0. Here w are the weights of the outputs, v = ±1, and
+// dx is the result of backward for w.
 void check_slope(const OpSpec& spec, const Sample& sample) {
   const auto sign = [](int64_t j) { return j * 0x9E3779B97F4A7C15 >> 63 ? 1.0 : -1.0; };
   const auto weighted_sum_at = [&](double h) {
@@ -335,7 +335,7 @@ TEST_CASE("backward accepts a gradient whose elements share a place", "[ops][qui
   }
 }
 
-// Where the library has them for several: they differ in the order of some sums.
+// The kernels for several sets of instructions differ in the order of some sums.
 TEST_CASE("the kernels for each of this machine's instructions agree", "[ops][quick]") {
   struct Using {
     const std::string before = isa();

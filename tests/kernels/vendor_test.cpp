@@ -1,4 +1,4 @@
-// What stands between our kernels and NVIDIA's libraries and needs none of them.
+// Tests the code between our kernels and NVIDIA's libraries that needs none of the libraries.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/cuda_kernels/vendor/by_columns.h"
 #include "ringgrad/cuda_kernels/vendor/thread_handles.h"

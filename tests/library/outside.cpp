@@ -1,4 +1,5 @@
-// What somebody who knows libtorch would write: a network, a loss, an optimizer, two hundred steps.
+// A program as a user of libtorch would write it: a network, a loss, an optimizer, two hundred
+// steps.
 #include <cstdio>
 
 #include <ringgrad/nn.h>

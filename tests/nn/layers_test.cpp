@@ -116,7 +116,7 @@ TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
   REQUIRE_THROWS_AS(nn::BatchNorm2d(0), Error);
   bn.train();
   REQUIRE_THROWS_AS(bn(ones({1, 3, 2, 2})), ShapeError);
-  REQUIRE(bn.num_batches_tracked.item<int64_t>() == 2);  // of those that were normalised
+  REQUIRE(bn.num_batches_tracked.item<int64_t>() == 2);  // only batches that were normalised count
 }
 
 TEST_CASE("batch norm in evaluation reads running statistics with any strides", "[quick]") {

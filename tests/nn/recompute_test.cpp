@@ -1,5 +1,5 @@
-// Recomputation: backward runs a part of the network again instead of having kept what it reads,
-// and nothing else differs: gradients, running statistics, random numbers and hooks are bit for bit
+// Recomputation: backward runs a part of the network again instead of keeping what it reads.
+// Nothing else may differ: gradients, running statistics, random numbers and hooks are bit for bit
 // those of the plain run.
 #include "ringgrad/nn/recompute.h"
 
@@ -50,7 +50,7 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return fc(flatten(blocks(stem(x)), 1)); }
 };
 
-// What three steps leave behind: parameters, running statistics, random numbers.
+// The state after three steps: parameters, running statistics, random numbers.
 struct Trained {
   std::vector<double> values;
   double next_random;
@@ -103,7 +103,7 @@ TEST_CASE("between forward and backward, recomputed blocks hold little", "[recom
     const Tensor y = (*net)(x);
     return memory_stats({}).live_bytes - before;
   };
-  // Of each run of two blocks its input alone is left, of some sixteen tensors of that size.
+  // Each run of two blocks keeps only its input, out of some sixteen tensors of that size.
   CHECK(held(true) * 6 < held(false));
 }
 

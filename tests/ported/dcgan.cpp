@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   int step = 0;
   double d_sum = 0;
   double g_sum = 0;
-  double mean = 0;  // of the last quarter
+  double mean = 0;  // the mean of the last quarter
   while (step < steps) {
     for (const Batch& batch : loader) {
       discriminator.zero_grad();

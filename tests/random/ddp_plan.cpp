@@ -51,8 +51,8 @@ double Plan::labels(int step, int rank) const {
   return sum;
 }
 
-// Returns the rank's weight by the contract: 0 if none of its passes has samples, and otherwise the
-// mean batch of those passes, the labelled rows (the given weight), or 1.
+// Returns the rank's weight by the contract. It is 0 if none of the rank's passes has samples.
+// Otherwise it is the mean batch of those passes, the labelled rows (the given weight), or 1.
 double Plan::weight(int step, int rank) const {
   double samples_seen = 0;
   int made = 0;

@@ -6,7 +6,7 @@
 
 namespace ringgrad::test {
 
-inline constexpr double kScale = 256;  // of losses, where they have one
+inline constexpr double kScale = 256;  // the scale of losses, if they have one
 
 enum class Hook { None, BFloat16, Float16 };
 

@@ -5,7 +5,7 @@
 
 namespace ringgrad::test {
 
-using Values = std::vector<std::vector<double>>;  // of each parameter, or buffer
+using Values = std::vector<std::vector<double>>;  // the values of each parameter, or buffer
 
 // Returns zeros for a parameter without a gradient.
 Values gradients_of(const nn::Module& module);

@@ -36,10 +36,10 @@ struct NetworkOptions {
   bool counts = true;  // buffers that forward writes
 };
 
-// A chain of layers on images [N, 2, 4, 4], then on rows of features, to 3 classes. It may also
-// have a layer that is used twice, two that share their weight, one that no loss depends on, one
-// that only some steps use, frozen ones, and buffers of integers, of booleans and of each floating
-// dtype, which forward writes or leaves alone.
+// A chain of layers on images [N, 2, 4, 4], then on rows of features, to 3 classes. Some layers are
+// special: one that is used twice, two that share their weight, one that no loss depends on, one
+// that only some steps use, frozen ones. It may have buffers of integers, of booleans and of each
+// floating dtype, which forward writes or leaves alone.
 class RandomNetwork : public nn::Module {
  public:
   RandomNetwork(uint64_t seed, const NetworkOptions& options);
@@ -58,7 +58,7 @@ class RandomNetwork : public nn::Module {
   std::string text_;
 };
 
-// A batch of so many samples, the same on every rank. The values are of order 1. The labels are
+// Makes a batch of n samples, the same on every rank. The values are of order 1. The labels are
 // below 3, and some are -100 if that is wanted.
 struct Batch3 {
   Tensor x;
