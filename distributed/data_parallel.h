@@ -36,11 +36,11 @@ class DataParallel : public nn::Module {
   // differ.
   //
   // In every forward the replicas follow the module. They copy the values of parameters and
-  // buffers, their structure (added, dropped, replaced or tied ones), modes, forward hooks (which
-  // run in each replica), and the members that a type's Module::follow_members() copies. Other
-  // plain members stay as make_replica() has set them, for a batch of any size. If the module's
-  // layers have changed since it was wrapped, make_replica() is called again. Throws Error if the
-  // new replica does not have the same layers.
+  // buffers, and their structure: added, dropped, replaced or tied ones. They also copy modes,
+  // forward hooks (which run in each replica), and what a type's Module::follow_members() copies.
+  // Other plain members stay as make_replica() has set them, for a batch of any size. If the
+  // module's layers have changed since it was wrapped, make_replica() is called again. Throws Error
+  // if the new replica does not have the same layers.
   DataParallel(nn::Module& module, const MakeReplica& make_replica, std::vector<Device> devices);
 
   // x [N, …] on any device → the outputs [N, …] on devices[0]. The batch is cut into pieces of ⌈N /

@@ -60,23 +60,23 @@ class DistributedDataParallel : public nn::Module {
   //
   // Throws OutOfStepError, naming rank and parameter, if the modules differ. Throws DeviceError
   // unless all parameters that require grad are on one device. Throws Error if no parameter
-  // requires grad, if another living wrapper has one of them, if the module lacks an ignored name,
-  // or if the elements of a buffer share memory.
+  // requires grad, if another living wrapper has one of them, or if the module lacks an ignored
+  // name. Throws Error if the elements of a buffer share memory.
   DistributedDataParallel(nn::Module& module, ProcessGroup& group,
                           DistributedDataParallelOptions options = {});
 
   // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them.
-  // Errors are: a NaN in a gradient; a backward of the module itself instead of the wrapper; a step
-  // that a rank has left out; an optimizer's step in a hook; a layer that is frozen or in
-  // evaluation mode on some ranks only. A module that has changed since it was wrapped is an error,
-  // too: a tensor was added, removed, replaced or converted, or a frozen one now requires a
-  // gradient.
+  // These are errors: a NaN in a gradient; a backward of the module itself instead of the wrapper;
+  // an optimizer's step in a hook. A step that a rank has left out is one, too, as is a layer that
+  // is frozen or in evaluation mode on some ranks only. The module must not change after it was
+  // wrapped: no tensor may be added, removed, replaced or converted, and no frozen one may begin to
+  // require a gradient.
   Tensor forward(const Tensor& x) override;
 
-  // Does the same for modules with several inputs and outputs, or that compute the loss themselves:
-  // function(module, input, …), whose tensors, or tuples, vectors and structs of them
+  // Does the same for modules with several inputs and outputs, or that compute the loss themselves.
+  // Returns function(module, input, …). Tensors in its result, also in tuples, vectors and structs
   // (core/for_each_tensor.h), may all be part of the loss. The first input that is not a scalar
-  // says how many samples there are.
+  // gives the number of samples.
   //   auto [logits, loss] = ddp.apply(
   //       [](nn::Module& m, const Tensor& x, const Tensor& y) {
   //         return static_cast<Net&>(m).forward(x, y);

@@ -14,8 +14,9 @@
 // Failure: a collective throws DistributedError when a rank died or gave up, TimeoutError when one
 // is missing for longer than the group's timeout, OutOfStepError when ranks disagree. The group is
 // dead then: the contents of its tensors are undefined, and every later call throws the first cause
-// again. Mistakes that only this rank sees are refused before anything is sent, and the group lives
-// on: an undefined tensor, a wrong shape, dtype or device, a rank that does not exist.
+// again. Some mistakes are seen by one rank alone: an undefined tensor, a wrong shape, dtype or
+// device, a rank that does not exist. They are refused before anything is sent, and the group lives
+// on.
 //
 // Thread-safety: calls from several threads are executed one after another, in some order, so
 // threads help only where the order does not matter to other ranks.

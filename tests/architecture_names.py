@@ -1,6 +1,6 @@
 """One name, one type: the rule `names` of architecture_test.py.
 
-Two types of one name in one namespace, each in a source file of its own, compile and link, and each file then uses the
+Two types of one name in one namespace, each in a source file of its own, compile and link. Each file then uses the
 other's constructors and destructors (the one definition rule asks no compiler to say so)."""
 
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Proves that each rule of architecture_test.py can fail: a small good tree passes, and every mutant of it is caught by
-the rule meant for it, at the line meant, and by no other."""
+"""Proves that each rule of architecture_test.py can fail: a small good tree passes. Every mutant of it is caught by the
+rule meant for it, at the line meant, and by no other."""
 
 import shutil
 import sys
@@ -9,12 +9,14 @@ from pathlib import Path
 
 import architecture_sizes
 import architecture_test
+import architecture_words
 
 GOOD = {
     ".gitignore": "/build*/\n*.log\n",
     ".clang-format": "DisableFormat: true\n",
     "CMakeLists.txt": "ringgrad_folder(core)\nringgrad_folder(nn)\nringgrad_folder(distributed)\nringgrad_book(distributed/os socket)\n",
     "README.md": "# small\n<!-- book -->\n| room | files |\n|---|---|\n| [distributed/os/](distributed/os/) | socket |\n<!-- end -->\n[not](nn/)\n",
+    "CONTRIBUTING.md": "## Glossary\n\n| term | meaning | where it lives | not |\n| room | a folder | `nn/` | `chamber` |\n",
     "build/junk.h": '#include "ringgrad/nowhere.h"\n',  # ignored by git, so by the rules
     "core/tensor.h": "#pragma once\n",
     "core/base/check.h": "#pragma once\n",
@@ -53,6 +55,8 @@ LONG_ARROW = '#include "ringgrad/cuda_kernels/runtime/stream.h"\n'
 architecture_sizes.MAX_TOKENS = {"library": 300, "program": 300, "emulator": 300}
 architecture_sizes.MAX_BOOK = 60
 architecture_sizes.MAX_MIXED_ROOMS = 0
+architecture_words.MAX_RELATIVE = 20
+architecture_words.MAX_LONG_SENTENCES = 0
 
 # rule, the file that breaks it and its text, the line that must be reported (and the file, where it is another one)
 MUTANTS = [
@@ -115,6 +119,12 @@ MUTANTS = [
     ("kernels", "tests/kernels/op_specs.cpp", SPECS.replace('"add"', '"sub"'), 2, "core/kernels.h"),
     ("kernels", "tests/kernels/op_specs.cpp", SPECS.replace(' + "_backward"', ""), 5, "core/kernels.h"),
     ("names", "nn/module.cpp", "\n" + ONE_TYPE, 3),
+    ("words", "nn/module.cpp", "int x;\n\n// Of modules.\nint y;\n// Which one?\nint z;\n", 1, "tests/architecture_words.py"),
+    ("words", "tests/short.py", '"""What a test is."""\n\n\ndef f():\n    """Where it is."""\n', 1, "tests/architecture_words.py"),
+    ("words", "nn/module.cpp", "// It is" + " so" * 29 + ".\n", 1, "tests/architecture_words.py"),
+    ("words", "nn/module.cpp", "int x;\n// Modules live in\n// chambers.\n", 2),
+    ("words", "nn/module.cpp", "int x;  // of this Chamber\n", 1),
+    ("words", "tests/short.py", '"""A test of a chamber."""\n', 1),
     ("names", "tests/tile_test.cpp", ONE_TYPE.replace("{ int", "final { int"), 2),
 ]
 

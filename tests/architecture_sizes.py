@@ -192,7 +192,7 @@ def mixed_rooms(tree):
 
 
 def rooms_of_book(tree):
-    """What README.md says of the book: a line for each room, with its files."""
+    """The list of the book in README.md: a line for each room, with its files."""
     rooms = {}
     for path in book_list(tree):
         rooms.setdefault(os.path.dirname(path), []).append(os.path.splitext(os.path.basename(path))[0])
@@ -209,7 +209,7 @@ def write_book(tree):
 
 
 def summary(tree):
-    """How long everything is, for people."""
+    """Says in one line how long everything is."""
     sizes = sorted(len(s.text.splitlines()) for s in own(tree))
     short = sum(size <= 40 for size in sizes)
     sizes_of = ", ".join(

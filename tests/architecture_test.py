@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True  # tests leave nothing behind
 from architecture_names import names
 from architecture_readmes import readmes
 from architecture_sizes import FREE_FOLDERS, book, budget, columns, formatting, lines, one_a_line, summary, write_book
+from architecture_words import words
 from source_tree import ANGLED, OURS, Breach, Tree, each_line, without_comments
 
 TOP_LEVEL = set(
@@ -410,7 +411,7 @@ def kernels(tree):
 
 RULES = [
     *(layers, rooms, optional, roots, vendors, device_code, lines, columns, one_a_line, formatting, budget, book, readmes),
-    *(macros, documents, locales, top_level, objects, kernels, names),
+    *(macros, documents, locales, top_level, objects, kernels, names, words),
 ]
 
 

@@ -1,6 +1,6 @@
-// The main function of every test program. It exits with 77 (skipped) if all cases were left out
-// for lack of hardware: ctest knows which cases need a GPU, or special instructions, and a case may
-// find too few GPUs. A skipped test does not pass.
+// The main function of every test program. It exits with 77 (skipped, which is not passed) if all
+// cases were left out for lack of hardware: a GPU, enough GPUs, or a processor with the needed
+// instructions.
 #define CATCH_CONFIG_RUNNER
 #include "ringgrad/tests/cuda/cuda_util.h"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""bench/on_gpu.sh without a GPU: programs that answer at once stand in for those it runs. Whether all is right comes before
-how fast it is; a part that has been left out is not called passed; what an archive of an earlier run has done is not
-done again; a part that fails is told, and keeps what it said before.
+"""Tests bench/on_gpu.sh without a GPU: programs that answer at once replace those that it runs.
+
+Correctness is checked before speed. A part that was left out is not called passed. Parts that an archive of an earlier
+run has done are not done again. A part that fails is reported, and keeps its earlier output.
 
     on_gpu_test.py
 """

@@ -47,11 +47,11 @@ Address local_address(const FileDescriptor& socket);
 std::string host_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
 
-// Connects to the first of the host's addresses that answers. It tries them side by side, and tries
-// again if one does not answer, if no process listens yet (unless `Fail` says that one has listened
-// before), or if the name is not known. Throws TimeoutError at the deadline, NetworkError if the
-// name is still unknown then, DistributedError for other failures. All of them name the address and
-// the cause.
+// Connects to the first of the host's addresses that answers, trying them side by side. It tries
+// again if an address does not answer or the name is not known. It also tries again if no process
+// listens yet, unless `Fail` says that one has listened before. Throws TimeoutError at the
+// deadline, NetworkError if the name is still unknown then, DistributedError for other failures.
+// All of them name the address and the cause.
 enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline,
                            IfRefused refused = IfRefused::TryAgain);
@@ -106,7 +106,8 @@ void read_all(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline
 using AskForUser = std::optional<uid_t> (*)(const FileDescriptor& socket);
 inline constinit AskForUser user_at_other_end = nullptr;
 // Returns the owner of a port of this machine, for the error that the port is taken: "python3
-// (process 4711)"; "another program" if the system does not tell, as for other users' processes.
+// (process 4711)". Returns "another program" if the system does not tell, as for other users'
+// processes.
 using AskForOwner = std::string (*)(int port);
 inline constinit AskForOwner port_owner = nullptr;
 

@@ -5,8 +5,10 @@
 // replay what it has overheard, and cannot reflect it, because the two sides' messages begin
 // differently. The client proves first: a stranger only gets a random number, on which it cannot
 // test guesses offline. (A stranger that listens in rank 0's place does get a proof, so a secret
-// must be beyond guessing: rank_environment.h.) After the handshake nothing is encrypted or
-// authenticated, so use a private network or a tunnel between machines.
+// must be beyond guessing: rank_environment.h.)
+//
+// After the handshake nothing is encrypted or authenticated, so use a private network or a tunnel
+// between machines.
 //
 //   client                                   server
 //   ClientHello {claims, nonce}        ─►

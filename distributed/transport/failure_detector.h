@@ -120,9 +120,9 @@ class FailureDetector {
   const int exceptions_at_birth_;
 };
 
-// Returns the pairs of ranks that do not reach each other, while a third one reaches both: "; rank
-// 1 and rank 2 do not reach each other; both reach rank 0". blame/pairs_apart.cpp sets this before
-// main; it is nullptr in a program without that file.
+// Returns the pairs of ranks that do not reach each other, while a third one reaches both. An
+// example is "; rank 1 and rank 2 do not reach each other; both reach rank 0".
+// blame/pairs_apart.cpp sets this before main; it is nullptr in a program without that file.
 using FindPairs = std::string (*)(const FailureDetector& ranks);
 inline constinit FindPairs pairs_apart = nullptr;
 

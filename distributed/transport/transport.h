@@ -8,9 +8,9 @@
 // all control connections, all busy channels and its own doorbell. So a rank that dies, wherever it
 // is in the ring, wakes all ranks at once.
 //
-// Transport waits; its parts do the rest. PeerStreams queues and moves bytes, FailureDetector
-// handles ranks that leave, fail or are missing, LocalPeers holds what ranks of one machine share,
-// and Sorter handles messages that are for no collective. Users of a Transport may call its parts
+// Transport waits; its parts do the rest. PeerStreams queues and moves bytes. FailureDetector
+// handles ranks that leave, fail or are missing. LocalPeers holds what ranks of one machine share.
+// Sorter handles messages that are for no collective. Users of a Transport may call its parts
 // directly.
 #pragma once
 

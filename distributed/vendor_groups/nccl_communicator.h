@@ -76,7 +76,6 @@ class NcclCommunicator {
   int size() const { return host_->size(); }
   Stream stream() const;
 
-  // Runs `body`, which queues work after the caller's stream, and returns an event that marks its
   // Runs `body`, which queues work after the caller's stream and returns the stream on which the
   // work ends: stream(), or one that waits for it. Returns an event that marks that end. All ranks
   // must queue in the same order. Before that the hosts `meet`; if that fails, the group is given

@@ -18,9 +18,9 @@ struct OwnPictures {
 };
 
 // Finds pictures in one of three forms. (1) A folder with a folder for each class. (2) A folder
-// with one folder for training (train or training, in upper or lower case) and one for the test
-// (the first that exists of val, valid, validation, test and testing). Each has folders for the
-// classes; the training folder defines the classes. (3) A .csv file of paths and labels.
+// with two folders that have folders for the classes. The one for training is train or training, in
+// upper or lower case, and defines the classes. The one for the test is the first that exists of
+// val, valid, validation, test and testing. (3) A .csv file of paths and labels.
 //
 // Folders that this program has written (runs, a run, cached pictures) are no classes. Pictures
 // that are not divided are divided here: a fifth of each class is for the test. A hash of the path

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Attacks on the program, for as long as it is told: attack.py PATH_TO_RINGGRAD KIND [SECONDS [SEED]].
 
-KIND is a file here without its "on_": ranks, files, data, words, limits, ports, wires. Its functions are attacks; each trial
-takes one of them and whatever it needs from a generator of its own, which begins with a number that is printed when the
-trial fails. SECONDS (default 5) is when the last trial begins; 0 means one trial, the one of SEED.
+KIND is a file here without its "on_": ranks, files, data, words, limits, ports, wires. Its functions are
+attacks. Each trial takes one of them, and draws from a generator of its own, whose seed is printed if the trial fails. SECONDS (default 5) is when the last trial begins; 0 means one trial, the one of SEED.
 The last line is a JSON object: trials, failures, worst time.
 """
 

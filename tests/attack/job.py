@@ -118,7 +118,7 @@ class Job:
         require(not orphans, f"processes are left: {orphans}")
 
     def processes(self):
-        """What runs with this job's environment, zombies excepted."""
+        """Returns the processes with this job's environment, except zombies."""
         mark, found = f"RINGGRAD_ATTACK={self.directory}".encode(), []
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What core/cpu/one_isa.cmake promises of the objects that hold the kernels for one set of instructions each: the linker
-can choose none of their functions for other code, and nothing of them runs before it is chosen.
+"""Checks the promises of core/cpu/one_isa.cmake about the objects that hold the kernels for one set of instructions each.
+The linker can choose none of their functions for other code, and none of their code runs before it is chosen.
 
     isa_objects_test.py NM OBJDUMP OBJECT...
 """

@@ -63,7 +63,7 @@ class Mutants:
         return lines.splitlines()[-1]
 
     def run(self, file, number, objects, tests):
-        """What the tests say without line `number` of `file`; empty when they are content."""
+        """Returns the output of tests that fail without line `number` of `file`; empty if they pass."""
         with tempfile.TemporaryDirectory() as directory:
             scratch = Path(directory)
             lines = (ROOT / file).read_text().splitlines()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The program with `--device cuda` where there is no device, one, or too little memory: emulator_program_test.py RINGGRAD.
 
-What a user meets: exit codes 3 and 7, errors that name the device, and a checkpoint of a GPU that goes on on the CPU.
-And the same bytes whether steps are captured or not, and whether the device or the loader makes the batches; and what is
-measured between devices, as far as an emulator can: ranks in processes of their own need NCCL and GPUs.
+A user meets exit codes 3 and 7, errors that name the device, and a checkpoint of a GPU that goes on on the CPU. The bytes
+are the same whether steps are captured or not, and whether the device or the loader makes the batches. Measurements
+between devices are tested as far as an emulator can: ranks in processes of their own need NCCL and GPUs.
 """
 
 import json, os, pathlib, random, shutil, struct, subprocess, sys, tempfile, unittest
@@ -80,7 +80,7 @@ class Devices(unittest.TestCase):
         self.run_program(*common, code=3, devices=0)
 
     def test_a_single_rank_on_a_device_measures_itself(self):
-        """What the ranks of a GPU each do, with NCCL of one rank, which the emulator has."""
+        """Uses NCCL with one rank, which the emulator has."""
         common = ("launch", "-n", "1", "--", PROGRAM, "bench")
         for backend in ("nccl", "nccl-ring"):
             done = self.run_program(*common, "allreduce", "--device", "cuda", "--backend", backend, "-b", "8", "-e", "4K", "-f",

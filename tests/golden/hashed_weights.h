@@ -37,8 +37,8 @@ constexpr int64_t hashed_label(int64_t i, int64_t classes) {
 
 // Note [Mixed and steady weights]
 // Comparing gradients to 1e-4 needs a network whose gradient is continuous where it is evaluated.
-// With ordinary weights it is not: a ResNet-50 passes ten million values through ReLUs, rounding
-// moves some of them across zero, and one such flip changes the gradient of its layer by about
+// With ordinary weights it is not. A ResNet-50 passes ten million values through ReLUs, and
+// rounding moves some of them across zero. One such flip changes the gradient of its layer by about
 // 1e-3, in any library (PyTorch's float32 differs from its own float64 by 1e-2). So there are two
 // kinds of weights:
 //   mixed   zero lies in the middle of what each ReLU sees. For float64, where rounding flips
@@ -46,7 +46,7 @@ constexpr int64_t hashed_label(int64_t i, int64_t classes) {
 //   steady  batch norm's scale and shift keep zero about four standard deviations away: half the
 //           channels inside a block pass, half are shut, and the sum after a block passes. For
 //           float32.
-// In both a block's last norm has a small scale, as trained networks have; it keeps errors from
+// In both kinds a block's last norm has a small scale, as in trained networks. It keeps errors from
 // growing with depth.
 
 // Element i of the entry `name` of a state_dict, of that shape: a parameter or a buffer with

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes stem.json: what torchvision's ResNet-18, with its stem of 7×7 and a max pool, says of images of 64 pixels.
+"""Writes stem.json: the output of torchvision's ResNet-18, with its stem of 7×7 and a max pool, for images of 64 pixels.
 
-The network is written out here, with torchvision's names of parameters, so that PyTorch alone is needed; its weights and
-images are hashed (hashed.py, mixed weights), it is in evaluation mode, and everything is in float64.
+The network is written out here, with torchvision's names of parameters, so that only PyTorch is needed. Its weights and
+images are hashed (hashed.py, mixed weights). It is in evaluation mode, and everything is in float64.
 """
 
 import json

@@ -35,8 +35,8 @@ class LeNet5(nn.Module):
 
 
 class CifarBlock(nn.Module):
-    """Two 3×3 convolutions and a shortcut. Where the shape changes, option A takes every second pixel and pads the
-    channels with zeros, half on either side; option B is a 1×1 convolution with BN (He et al. 2015 §3.3, §4.2)."""
+    """Two 3×3 convolutions and a shortcut. If the shape changes, option A takes every second pixel and pads the
+    channels with zeros, half on either side. Option B is a 1×1 convolution with BN (He et al. 2015 §3.3, §4.2)."""
 
     def __init__(self, inputs, outputs, stride, option):
         super().__init__()

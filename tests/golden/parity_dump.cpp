@@ -1,5 +1,5 @@
-// The half of tests/golden/parity_pytorch.py that is written in C++: runs a network with hashed
-// weights and writes what comes out as safetensors, for Python to compare.
+// The C++ half of tests/golden/parity_pytorch.py: it runs a network with hashed weights and writes
+// the results as safetensors, which Python compares.
 //
 //   parity_dump train NETWORK DTYPE OUT
 //       logits, losses, grad.NAME, state.NAME: see tests/golden/parity.h

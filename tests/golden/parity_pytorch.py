@@ -3,12 +3,12 @@
 
     parity_pytorch.py PARITY_DUMP [NETWORK …]       PARITY_DUMP: the program built from tests/golden/parity_dump.cpp
 
-Training: logits, losses, every gradient of the first step, and every parameter and buffer after five steps of SGD agree
-to 1e-4 relative in float32 (or 5 times PyTorch's own error, where a network amplifies errors) and 1e-9 in float64,
-with batch norm in training mode (tests/golden/training.py).
+Training: logits, losses, every gradient of the first step, and every parameter and buffer after five steps of SGD agree.
+The relative bound is 1e-9 in float64, and 1e-4 in float32 (or 5 times PyTorch's own error, if a network amplifies
+errors). Batch norm is in training mode (tests/golden/training.py).
 Checkpoints: a PyTorch state_dict saved as safetensors gives the same logits here, with and without the prefix
-"module.", and what is saved here loads in PyTorch strictly and unchanged.
-Operations: values and gradients of the cases of tests/golden/make_ops.py on inputs that are others each time.
+"module.". A file that is saved here loads in PyTorch strictly and unchanged.
+Operations: values and gradients of the cases of tests/golden/make_ops.py agree, on different inputs each time.
 
 Exit status 77 (skipped) where this Python has no torch, torchvision or safetensors.
 """

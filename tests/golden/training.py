@@ -1,6 +1,6 @@
-"""What PyTorch makes of a network with hashed weights: logits, loss, every gradient, and the state after 5 steps of SGD.
+"""Runs a network with hashed weights in PyTorch: logits, loss, every gradient, and the state after 5 steps of SGD.
 
-The protocol of the golden numbers and of parity_pytorch.py; tests/golden/parity_dump.cpp does the same with ringgrad.
+This is the protocol of the golden numbers and of parity_pytorch.py; tests/golden/parity_dump.cpp does the same with ringgrad.
 """
 
 import math

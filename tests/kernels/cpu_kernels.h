@@ -21,12 +21,12 @@ inline const std::vector<DType> kFloating{DType::Float32, DType::Float64, DType:
 inline double epsilon(DType dtype) { return machine_epsilon(dtype) / 2; }
 
 // Note [Sums]
-// How far the sum of n products may be off, in whatever order it is added, with fused multiply-adds
+// The error of a sum of n products is bounded, in any order of additions, with fused multiply-adds
 // or without:
 //     |got - want| <= γ_n · Σ|terms|,     γ_n = n·u / (1 - n·u)      (Higham 2002, §3.1 and §3.5)
-// with u, half the epsilon, of the type that it is added in; and one rounding more to a 16-bit
-// type. That is proved, not measured: an order that follows a machine's caches or the width of its
-// vectors cannot break it.
+// Here u is half the epsilon of the type in which it is added. A result in a 16-bit type has one
+// more rounding. The bound is proved, not measured, so no order that follows a machine's caches or
+// the width of its vectors can break it.
 inline double gamma_of(int64_t n, DType dtype) {
   // 16-bit products are added in float32, on tensor cores with the last digits cut off (Fasi et al.
   // 2021, §4).

@@ -8,7 +8,7 @@ PORT = 29400
 
 
 class Unavailable(Exception):
-    """Why there can be no such machines here."""
+    """There can be no such machines here; the message says why."""
 
 
 def check_available():

@@ -173,7 +173,7 @@ class Laboratory:
 
 
 def run(program, data, number):
-    """What is wrong with the end of that scenario, or None; how long it took from the fault on; what was said."""
+    """Returns what is wrong with the end of that scenario, or None; the seconds since the fault; and the output."""
     scenario = SCENARIOS[number]
     laboratory = Laboratory(program, data, scenario)
     try:

@@ -38,7 +38,7 @@ class Segment:
         return tuple(sorted([(self.frame[26:30], self.source), (self.frame[30:34], self.target)]))
 
     def reset(self):
-        """What a firewall answers that does not know the connection: RST in the other end's name."""
+        """The answer of a firewall that does not know the connection: RST in the other end's name."""
         ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 40, 0, 0, 64, 6, 0, self.frame[30:34], self.frame[26:30])
         ip = ip[:10] + checksum(ip) + ip[12:]
         tcp = struct.pack("!HHIIBBHHH", self.target, self.source, self.acknowledged, 0, 0x50, RST, 0, 0, 0)
@@ -76,7 +76,7 @@ class Switch:
         self.thread.start()
 
     def set(self, pairs, **properties):
-        """Of the ways (i, j) of `pairs`; None: of all."""
+        """Sets properties of the ways (i, j) in `pairs`, or of all if it is None."""
         for way in self.ways if pairs is None else pairs:
             for name, value in properties.items():
                 assert hasattr(self.ways[way], name), name

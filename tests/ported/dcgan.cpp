@@ -1,5 +1,5 @@
-// A generator that learns to draw digits from a discriminator's judgement, as PyTorch's C++
-// example; its networks are so many times narrower. Writes samples and checkpoints into a folder:
+// A generator that learns to draw digits from a discriminator's judgement, as in PyTorch's C++
+// example, but with networks of any width. Writes samples and checkpoints into a folder:
 //   dcgan [DATA SET] [STEPS] [WIDTH] [MOST LOSS OF D] [LEAST LOSS OF G] [FOLDER]
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch reaches with the programs' settings: pytorch.py DATA_DIR [PROGRAM] [SEEDS], for each seed a line.
+"""Trains with PyTorch and the programs' settings, and prints a line for each seed: pytorch.py DATA_DIR [PROGRAM] [SEEDS].
 
 DATA_DIR holds digits (`ringgrad data make digits`) and, for the programs on MNIST, mnist. Needs torch.
 """

@@ -1,6 +1,6 @@
-// A network that knows the digits 0 to 4 learns 5 to 9 by a new last layer alone, as PyTorch's C++
-// example teaches a ResNet to tell dogs from cats: what comes before is loaded from a file, and
-// frozen.
+// A network that knows the digits 0 to 4 learns 5 to 9 by a new last layer alone. PyTorch's C++
+// example teaches a ResNet to tell dogs from cats in this way. The other layers are loaded from a
+// file, and frozen.
 //   transfer_learning [EPOCHS] [ACCURACY WANTED] [FILE]
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`ringgrad bench ddp`: what it says of measurements that were made up never contradicts them, its model is the formulas of
-the literature, and a short run of it leaves what it promises.
+"""Tests `ringgrad bench ddp`: its words never contradict measurements (made up here), its model has the formulas of the
+literature, and a short run leaves the files that it promises.
 
     bench_ddp_test.py RINGGRAD
 """

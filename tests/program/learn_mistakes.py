@@ -1,5 +1,5 @@
-"""Typical mistakes in the exercises of `ringgrad learn`, as changes of the engine's own files: by exercise, (the mistake,
-[(what stands there once, what a learner might have written)], what the grader must say)."""
+"""Typical mistakes in the exercises of `ringgrad learn`, as changes of the engine's own files. For each exercise: (the
+mistake, [(the engine's text, which occurs once, the learner's text)], the grader's words)."""
 
 MISTAKES = {
     "ring reduce-scatter": [

@@ -18,7 +18,7 @@ class LearnCase(ProgramCase):
         return json.loads(self.run_program("learn", "list", "--json").stdout)["exercises"]
 
     def check(self, number, text, code):
-        """What a check of a file with this text says, in words."""
+        """Returns the words of a check of a file with this text."""
         file = self.dir / f"{number}-{abs(hash(text))}.cpp"
         file.write_text(text)
         done = self.run_program("learn", "check", str(number), "--file", str(file), "--json", code=code)

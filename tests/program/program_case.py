@@ -1,4 +1,4 @@
-"""What the tests of the program `ringgrad` share: they run it as a person would, and look at what it says and writes."""
+"""Helpers of the tests of the program `ringgrad`: they run it as a person would, and look at its output and files."""
 
 import hashlib, html.parser, json, os, pathlib, pty, select, shutil, struct, subprocess, sys, tempfile, time, unittest
 
@@ -87,7 +87,7 @@ def change_memory(pid, pattern):
 
 
 class HtmlChecker(html.parser.HTMLParser):
-    """What a page is made of; every element that is opened is closed."""
+    """Collects the elements of a page, and checks that every opened one is closed."""
 
     def __init__(self, text):
         super().__init__()
@@ -126,7 +126,7 @@ class ProgramCase(unittest.TestCase):
         return done
 
     def on_a_terminal(self, *words, env={}):
-        """What the program writes to a terminal of 80 columns, escapes included."""
+        """Returns the program's output on a terminal of 80 columns, with escapes."""
         ours, its = pty.openpty()
         child = subprocess.Popen([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.DEVNULL,
                                  cwd=self.dir, env={**os.environ, "RINGGRAD_DATA_DIR": self.shared, "TERM": "xterm", **env})

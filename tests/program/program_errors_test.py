@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `ringgrad` does with what it cannot do: program_errors_test.py PATH_TO_RINGGRAD [test names].
+"""Tests the errors of `ringgrad`: program_errors_test.py PATH_TO_RINGGRAD [test names].
 
 Each mistake has its exit code (--help lists them) and a message that names it; no crash, and nothing good overwritten."""
 
@@ -67,7 +67,7 @@ class Errors(ProgramCase):
                 self.assertLessEqual(len(done.stderr.splitlines()), 5)
 
     def test_every_option_of_a_number_wants_one(self):
-        """Of all commands, as their help lists them."""
+        """Tests all commands, as their help lists them."""
         commands = [[name] for name in re.findall(r"^  (\w+) ", self.run_program("--help").stdout.split("Subcommands:")[1], re.M)]
         seen = 0
         for command in commands:

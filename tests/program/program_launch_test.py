@@ -62,7 +62,7 @@ class Launch(ProgramCase):
         return reading, writing
 
     def test_training_goes_on_where_nobody_reads(self):
-        """Of one process, of ranks, and of the other commands that train: at a pipe that is full, or has no reader."""
+        """Tests one process, ranks, and the other commands that train, at a pipe that is full or has no reader."""
         write_tiny(self.dir / "data/digits")
         kinds = [["train", "--batch", "8", "--epochs", "3", "--ranks", "2"], ["train", "--batch", "8", "--epochs", "3", "--parallel", "none"],
                  ["gan", "--batch", "8", "--epochs", "2"], ["reinforce", "--episodes", "20"]]

@@ -14,7 +14,7 @@ SLACK = 0.002  # microseconds: numbers are written as decimals
 
 
 def check(trace):
-    """What is wrong with a trace, in words: slices closed and nested, processes and threads named, arrows with both ends."""
+    """Says what is wrong with a trace: slices must be closed and nested, processes and threads named, arrows have two ends."""
     wrong = []
     events = trace["traceEvents"]
     named = defaultdict(set)

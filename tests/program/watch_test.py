@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a run writes while it goes on, and who reads it: metrics.jsonl, TensorBoard's file, `watch`, train --trace-steps.
+"""Tests the files that a run writes while it goes on, and their readers: metrics.jsonl, TensorBoard's file, `watch`,
+train --trace-steps.
 
 watch_test.py PATH_TO_RINGGRAD [test names]
 """

@@ -3,12 +3,12 @@
 
     against_pytorch.py RANDOM_PROGRAMS [--seconds 60] [--first N | --seed N] [--only op,op] [--without op,op] [--keep-going]
 
-RANDOM_PROGRAMS is the program of random_programs.cpp. Every step is checked alone: PyTorch computes it from the inputs
-that ringgrad had for it, in float64 and in the same dtype, and every gradient from the gradients that ringgrad had
-for its results. So errors do not add up, and no rounding decides what a later ReLU lets through.
+RANDOM_PROGRAMS is the program of random_programs.cpp. Every step is checked alone: PyTorch computes it from
+ringgrad's inputs of that step, in float64 and in the same dtype. It computes every gradient from ringgrad's gradients of
+the step's results. So errors do not add up, and no rounding decides what a later ReLU lets through.
 
-A value is right where it is as near to that of float64 as (Note [Bounds]), or equal to PyTorch's of the same dtype. What
-fails is made smaller, and printed with the command that repeats it. Exit status 77 (skipped) without torch.
+A value is right if it is as near to that of float64 as Note [Bounds] says, or equal to PyTorch's of the same dtype. A
+failing program is made smaller, and printed with the command that repeats it. Exit status 77 (skipped) without torch.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from reductions import Rounded
 # With the dtype's epsilon e, a result may differ from that of float64 by
 #     4 · PyTorch's own difference + 2 · its largest of the tensor + 8 e |result| + 16 · spread
 #     + 4 · the smallest number.
-# (A chain of 256 products of like size is off by some 8 e; PyTorch's chains may be shorter.)
-# Nothing says how large PyTorch's own differences are for float64, nor where its own result overflows on
-# the way, and that of float64 does not. There the bound is
+# (A chain of 256 products of like size is off by some 8 e. PyTorch's chains may be shorter.)
+# PyTorch's own difference is unknown for float64, and if its own result overflows on the way while
+# that of float64 does not. Then the bound is
 #     32 e |result| + 64 · spread + 4 e · the largest result.
 # The spread is the distance by which the float64 result moves when every input changes by a random
 # part of e. It is the largest of 6 tries, or of 64 before a result is called wrong. Sums that

@@ -45,8 +45,8 @@ def window(args):
 
 
 class BesideZeros(torch.autograd.Function):
-    """A convolution's weight. Where a pixel is not finite, ringgrad may multiply it by zeros around the other image: the
-    spread then allows every value to a filter's channel that has some that are not finite."""
+    """A convolution's weight. If a pixel is not finite, ringgrad may multiply it by zeros around the other image. Then the
+    spread allows every value in a filter's channel that has values that are not finite."""
 
     @staticmethod
     def forward(ctx, weight):

@@ -2,13 +2,13 @@
 //
 //   random_ddp [SECONDS [FIRST_SEED]]   as many as fit; by default 10 seconds from another seed
 //                                       each time
-//   random_ddp --seed N                 one program: what failed prints this command
+//   random_ddp --seed N                 one program; a failure prints this command
 //
-// A program is a random network (random_network.h) trained for some steps on 2 to 4 ranks, which
-// are threads: uneven batches, some of no samples, passes under no_sync(), weights in samples, in
-// labelled rows or none, buckets of all sizes, one or two wrappers, compressing hooks, loss scales,
-// clipping, all optimizers. In every step one process has the same weights and all ranks' batches,
-// and computes what their gradients, buffers and weights should be.
+// A program trains a random network (random_network.h) for some steps on 2 to 4 ranks, which are
+// threads. Batches are uneven, and some have no samples. There are passes under no_sync(), weights
+// in samples, in labelled rows or none, buckets of all sizes, one or two wrappers, compressing
+// hooks, loss scales, clipping, and all optimizers. In every step one process has the same weights
+// and all ranks' batches, and computes the expected gradients, buffers and weights.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Runs programs through the public API: each line of stdin is one, in JSON, and each line of stdout
-// its results. The other half is against_pytorch.py.
+// Runs programs through the public API. Each line of stdin is a program in JSON, and each line of
+// stdout has the results of one. The other half is against_pytorch.py.
 //
 //   {"tensors": {"a": {"dtype": "float32", "shape": [2], "bytes": "0000803f00000040"}},
 //    "leaves": ["a"],
@@ -15,10 +15,14 @@
 //   direct     convolutions by their definition
 //   way        or "grad": autograd::grad() of leaves and captures
 //
-// gives {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}], "gradients": [{"a": {…}}],
-// "final": {…}, "error": "…"}: `written` has the new values of all tensors that share memory with
-// the target of a step in place. `gradients` has those of each pass, one pass for each root. An
-// error ends the steps. `same` is set if a step returned its first input itself.
+// The results of this program are
+//
+//   {"steps": [{"out": [{…}], "written": {"a": {…}}, "same": true}],
+//    "gradients": [{"a": {…}}], "final": {…}, "error": "…"}
+//
+// `written` has the new values of all tensors that share memory with the target of a step in place.
+// `gradients` has those of each pass, one pass for each root. An error ends the steps. `same` is
+// set if a step returned its first input itself.
 #include <algorithm>
 #include <iostream>
 
