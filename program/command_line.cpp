@@ -19,11 +19,12 @@ namespace {
 // columns, and no more than the terminal.
 std::string two_columns(const std::string& name, const std::string& meaning) {
   constexpr int kLeft = 30;
+  constexpr int kNested = 2;  // a command within a command is shown that much further right
   const std::string indent(kLeft, ' ');
   const std::string left = "  " + name;
   const bool fits = left.size() < kLeft;
   std::string text = fits ? left + indent.substr(left.size()) : left + '\n' + indent;
-  const auto lines = wrapped(meaning, std::min(80, line_width()) - kLeft);
+  const auto lines = wrapped(meaning, std::min(80, line_width()) - kLeft - kNested);
   return text + fmt::format("{}\n", fmt::join(lines, "\n" + indent));
 }
 
