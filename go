@@ -5,6 +5,7 @@
 #   ./go COMMAND …     build if needed, then: ringgrad COMMAND …   (try ./go --help)
 #   ./go --emulated COMMAND …   the same with CUDA devices, emulated on the CPU: RINGGRAD_CUDA_DEVICES of them (1)
 #   ./go bench kernel …         by nvcc where there is a GPU, else emulated by kernels that count what they do
+#   ./go book          write the annotated book, a site: build/site/index.html
 #   ./go clean         remove what was built
 # GO_PRESET=cuda|debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
 # built is in CMakePresets.json; this script only calls it.
@@ -89,6 +90,12 @@ if [ "${1:-} ${2:-}" = "bench kernel" ] && [ "$preset" != cuda ]; then
   fi
 fi
 case "${1:-}" in
+  book)
+    packages="$packages python3-clang python3-markdown python3-pygments"
+    install_missing
+    build ringgrad_program ringgrad_book_program
+    exec python3 "$root/book/site.py" "$build" "$root/build/site"
+    ;;
   clean)
     rm -rf "$root/build"
     ;;

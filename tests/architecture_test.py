@@ -26,7 +26,7 @@ from source_tree import ANGLED, OURS, Breach, Tree, each_line, without_comments
 
 TOP_LEVEL = set(
     "CMakeLists.txt CMakePresets.json README.md CONTRIBUTING.md LICENSE go "
-    "include core autograd cuda_kernels nn distributed data models program tests bench".split()
+    "include core autograd cuda_kernels nn distributed data models program tests bench book".split()
 )
 
 # folder -> the folders it may include; the arrows of the design's diagram, transitively.
