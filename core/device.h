@@ -1,4 +1,4 @@
-// Where a tensor's bytes live. "cpu" is one logical device by default; RINGGRAD_CPU_DEVICES=n
+// The devices that hold tensors. "cpu" is one logical device by default. RINGGRAD_CPU_DEVICES=n
 // splits the machine's cores into cpu:0 … cpu:n-1, each with its own threads and its own memory
 // account, so that DataParallel can be run, tested and measured without a GPU. "cuda:i" exists
 // where CUDA kernels are built in.

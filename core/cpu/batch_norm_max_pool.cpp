@@ -166,8 +166,7 @@ void batch_norm_max_pool_backward_cpu(Stream stream, const Tensor& dx, const Ten
                 write(pixel, place == static_cast<int32_t>(pixel) ? g : Value{});
               }
           }
-          for (int64_t h = 0; h < size;
-               ++h)  // pixels beyond the last window, and below the last row
+          for (int64_t h = 0; h < size; ++h)  // beyond the last window, or below the last row
             for (int64_t w = windows * size; w < width; ++w) write(first + h * width + w, Value{});
           if (row == rows - 1)
             for (int64_t pixel = rows * size * width; pixel < height * width; ++pixel)

@@ -107,8 +107,7 @@ using Term = Wrapping<std::conditional_t<std::is_integral_v<T>, int64_t, Accumul
 template <class A>
 using Total = WideSum<A>;
 template <class A>
-using Scaled =
-    std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // signed type of a total
+using Scaled = std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // signed total
 
 // The term of a plain sum is x itself.
 template <class A>

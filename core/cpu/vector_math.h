@@ -143,8 +143,7 @@ inline Normal<float> fast_normal(float x) {
 // part of π has so few digits that its product with `turns` is exact. sin r / r is a polynomial in
 // r², fitted for the least relative error, 2.4e-11. With the rounding to float the error is below
 // 0.501 units in the last place. 10 times as fast as std::sin with AVX2.
-inline constexpr float kMostAngle =
-    0x1p24f;  // from here on, neighbouring float32 numbers are 2 apart
+inline constexpr float kMostAngle = 0x1p24f;  // float32 numbers are 2 apart from here on
 inline float sine_of_turned(float x, double shift) {
   constexpr double kRounder = 0x1.8p52;
   constexpr double kPiHigh = 0x1.921fb54p+1;

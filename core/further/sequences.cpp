@@ -39,8 +39,7 @@ Tensor arange(Scalar begin, Scalar end, Scalar step, TensorOptions options) {
     const Wide way = end.to<int64_t>() - first;
     const Wide stride = step.to<int64_t>();
     lead_there(stride != 0 && (way == 0 || (way < 0) == (stride < 0)));
-    const Wide count = (way + stride + (stride > 0 ? -1 : 1)) /
-                       stride;  // the number of steps, including one that is not complete
+    const Wide count = (way + stride + (stride > 0 ? -1 : 1)) / stride;  // rounds up
     const auto n = static_cast<int64_t>(std::min<Wide>(count, INT64_MAX));
     const auto value = [&](int64_t i) { return static_cast<int64_t>(first + i * stride); };
     return sequence<int64_t>("arange", n, {begin, value(n - 1)}, options, value);

@@ -258,8 +258,7 @@ struct Row {
   }
   template <int kStep>
   void run(Vector start, const T* addend, T* to, int64_t lane) const {
-    int64_t more =
-        phase.outputs - phase.tiles * phase.in_tile;  // the number of tiles with one output more
+    int64_t more = phase.outputs - phase.tiles * phase.in_tile;  // tiles with one output more
     for (int64_t column = 0; column < phase.outputs;) {
       const int64_t count = phase.in_tile + (more > 0);
       if (count == 8)

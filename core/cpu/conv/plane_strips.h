@@ -77,8 +77,7 @@ struct PlaneStrips {
 
   PlaneStrips(const Images& in, const Sight& p, const Sight& q)
       : top(p.least()), left(q.least()), columns(q.extent(q.count)) {
-    const int64_t seen =
-        kStripFloats / (std::max<int64_t>(1, in.channels) * columns);  // rows of inputs
+    const int64_t seen = kStripFloats / (std::max<int64_t>(1, in.channels) * columns);  // rows
     const int64_t most =
         std::min((seen - p.extent(1)) / p.stride + 1, kStripFloats / (q.count * kPanel));
     count = ceil_div(p.count, std::clamp<int64_t>(most, 1, p.count));
