@@ -11,8 +11,7 @@ namespace ringgrad::emulator {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr long kStackKb =
-    256;  // for sanitizers: red zones and shadow calls make frames several times larger
+constexpr long kStackKb = 256;  // red zones and shadow calls enlarge frames several times
 #else
 constexpr long kStackKb = 64;
 #endif

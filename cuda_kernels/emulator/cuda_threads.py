@@ -9,7 +9,7 @@
 import gdb
 
 WARP = 32
-# Where jump_fcontext leaves the registers on the stack of the one that is left (boost/context, x86_64 SysV ELF).
+# The offsets of the registers that jump_fcontext saves on the stack that it leaves (boost/context, x86_64 SysV ELF).
 SAVED = {"r12": 8, "r13": 16, "r14": 24, "r15": 32, "rbx": 40, "rbp": 48, "rip": 56}
 FRAME_BYTES = 64
 
@@ -30,7 +30,7 @@ def length(vector):
 
 
 def state(b, thread):
-    """What a thread is doing, and where it waits."""
+    """The state of a thread, and the place where it waits."""
     warp = b["warps_"]["_M_elems"][thread // WARP]
     bit = 1 << thread % WARP
     if int(warp["exited"]) & bit:

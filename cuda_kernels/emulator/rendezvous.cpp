@@ -83,7 +83,7 @@ bool Block::complete(int warp, Rendezvous& meeting) {
   if (!problem.empty()) fail(threads_[current_].waits_at, str(meeting.kind, ": ", problem));
   w.arrived_groups &= ~(1u << std::countr_zero(meeting.mask));
   if (observer) observer->collective(meeting.kind);
-  // Of the warp's collectives, only __syncwarp orders memory accesses.
+  // Only __syncwarp orders memory accesses; the other collectives of a warp do not.
   if (observer && meeting.combine == combine_nothing && meeting.arrived == (w.lanes & ~w.exited))
     observer->warp_barrier(warp);
   if (const uint32_t others = meeting.arrived & ~(1u << lane())) make_ready(warp, others);

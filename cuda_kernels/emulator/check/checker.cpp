@@ -79,8 +79,7 @@ void Checker::check_bounds(const Access& access) {
 bool Checker::ordered(const Trace& earlier, Memory memory) const {
   if (!earlier.pc) return true;
   if (earlier.block != block_) {
-    if (memory == Memory::Shared)
-      return true;  // shared memory of another block is different memory
+    if (memory == Memory::Shared) return true;  // each block has its own shared memory
     const auto released = released_.find(earlier.block);
     return acquired_ && released != released_.end() && earlier.barrier < released->second;
   }

@@ -104,8 +104,7 @@ class Checker {
 
   int found_ = 0;
   std::string reports_;
-  std::set<std::pair<const void*, const void*>>
-      reported_;  // pairs of places in the program, each reported once
+  std::set<std::pair<const void*, const void*>> reported_;  // places in the program
 };
 
 }  // namespace ringgrad::emulator
