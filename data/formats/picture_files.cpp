@@ -89,8 +89,7 @@ std::vector<std::string> lines_of(const fs::path& file) {
       lines.emplace_back();
     else if (c != '\n')
       lines.back() += c;
-  if (lines[0].starts_with("\xef\xbb\xbf"))
-    lines[0].erase(0, 3);  // the mark with which spreadsheets begin UTF-8
+  if (lines[0].starts_with("\xef\xbb\xbf")) lines[0].erase(0, 3);  // the mark of UTF-8
   return lines;
 }
 

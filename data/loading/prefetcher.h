@@ -49,8 +49,7 @@ class Prefetcher {
   int64_t next_to_take_ = 0;
 
   const int forks_ = forks;
-  std::vector<std::jthread>
-      workers_;  // declared last, so joined before the members that they use are destroyed
+  std::vector<std::jthread> workers_;  // last, so joined before what they use is destroyed
 };
 
 }  // namespace ringgrad
