@@ -153,8 +153,7 @@ void train(const Options& options) {
     optimizer.set_lr(kLearningRate * (options.epochs - epoch) / options.epochs);
     for (const Batch& batch : loader) {
       optimizer.zero_grad();
-      cross_entropy((*network)(batch.data), batch.target)
-          .backward();  // backward() averages the gradients, too
+      cross_entropy((*network)(batch.data), batch.target).backward();  // also averages
       optimizer.step();
     }
     average(group, network->buffers());
