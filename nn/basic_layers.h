@@ -60,7 +60,7 @@ struct BatchNorm2dOptions {
   double eps = 1e-5;
   // The weight of the new value in the running statistics.
   double momentum = 0.1;
-  // Whether there are a weight and a bias.
+  // True if there are a weight and a bias.
   bool affine = true;
   // False leaves out the bias and keeps the weight.
   bool bias = true;
@@ -68,8 +68,8 @@ struct BatchNorm2dOptions {
   bool track_running_stats = true;
 };
 
-// What else the same pass over the data computes: bn(x, {.activation = Activation::Relu, .residual
-// = shortcut}).
+// Further operations in the same pass over the data: bn(x, {.activation = Activation::Relu,
+// .residual = shortcut}).
 struct BatchNormFusion {
   Activation activation = Activation::None;
   // It is added before the activation.

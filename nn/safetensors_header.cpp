@@ -248,8 +248,7 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
           " bytes, expected at most ", limit);
   };
   for (const auto& [key, value] : header.metadata) check_length(key, kMaxNameBytes);
-  for (const SafetensorsEntry& entry :
-       header.entries)  // the key of its hash is longer than the name
+  for (const SafetensorsEntry& entry : header.entries)  // a hash's key is longer
     check_length(entry.name, kMaxNameBytes - std::strlen(kHashPrefix));
   for (const auto& [key, value] : header.metadata) text += "," + quoted(key) + ":" + quoted(value);
   for (const auto& [name, hash] : header.hashes)
