@@ -46,7 +46,7 @@ Tensor broadcast_view(const Tensor& x, const Shape& shape) {
 
 Tensor sum_to(const Tensor& g, const Shape& shape) {
   if (g.shape() == shape) return g;
-  Shape kept = shape;  // with leading ones, so that it has as many dimensions as g
+  Shape kept = shape;  // leading ones give it as many dimensions as g
   while (kept.dim() < g.dim()) kept.insert(0, 1);
   Tensor sum = empty(kept, {g.dtype(), g.device()});
   kernels::sum(sum, strided(g), 1);
