@@ -31,7 +31,7 @@ def document(out, part):
 
 
 def ladder_documents(out):
-    """What the parts of cuda_ladders have said, as one document; None where none is done."""
+    """The output of the parts of cuda_ladders as one document, or None if none is done."""
     parts = [found for name in ("matmul", "conv2d", "bandwidth", "vendors") if (found := document(out, f"ladders-{name}"))]
     if not parts:
         return None

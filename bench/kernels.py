@@ -64,7 +64,7 @@ def counted(program, *words):
 
 
 def instructions_per_product(build, arch, tools_folder):
-    """Of each step on tensor cores: the instructions of its loop for each product in it."""
+    """For each step on tensor cores, the number of its loop's instructions per product."""
     _, nvdisasm = sass.tools(tools_folder)
     found = {}
     with tempfile.TemporaryDirectory() as directory:

@@ -24,7 +24,7 @@ def ratios(ours, theirs, name, which):
 
 
 def rounds(python, count, dtype, names=(), threads=None):
-    """What ours and PyTorch's printed, in turn."""
+    """The output of our program and of PyTorch's, run in turn."""
     environment = os.environ | ({"RINGGRAD_THREADS": str(threads)} if threads else {})
     runs = [[json.loads(subprocess.run([*command, dtype, *names], stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout)
              for command in ([OURS], [python, PEER])] for _ in range(count)]

@@ -52,7 +52,7 @@ def rows():
 
 
 def train(words, way, data):
-    """What the program says at the end of a run."""
+    """The program's output at the end of a run."""
     ranks, threads, transport = way
     command = [str(results.RINGGRAD), "train", *map(str, words), "--shards", str(SHARDS), "--data-dir", data, "--json"]
     if transport == "none":

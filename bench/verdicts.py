@@ -65,7 +65,7 @@ def verdict_of(words, folder, before=None, **environment):
 
 
 def verdict_of_killed(words, folder, **environment):
-    """Of a run that is killed in its second epoch."""
+    """The verdict on a run that is killed in its second epoch."""
     child = subprocess.Popen([PROGRAM, "train", "--parallel", "none", "--no-report", "--out", folder, *words], stderr=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, text=True, env={**os.environ, "RINGGRAD_DATA_DIR": str(DATA), **environment})
     next(line for line in child.stdout if line.startswith("epoch=1"))

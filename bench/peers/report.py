@@ -6,7 +6,7 @@ import platform
 
 
 def has_bfloat16():
-    """Whether the processor multiplies pairs of bfloat16 numbers."""
+    """True if the processor multiplies pairs of bfloat16 numbers."""
     return "avx512_bf16" in open("/proc/cpuinfo").read()
 
 

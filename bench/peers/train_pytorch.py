@@ -219,7 +219,7 @@ def try_all(work, names, seconds):
 
 
 def chosen(work, names, seconds):
-    """What try_all says, and the names of those that run in turn: the fastest, or all where there are no more."""
+    """The results of try_all, and the names of the configurations that run in turn: the fastest, or all if there are few."""
     if len(names) <= FINALISTS:
         return {name: {} for name in names}, names
     tried = try_all(work, names, seconds)
