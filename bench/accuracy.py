@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the default recipes and writes bench/results/accuracy.json.
 
-    accuracy.py DATA_DIR      the folder that `ringgrad data list --data-dir DATA_DIR` sees MNIST and CIFAR-10 in
+    accuracy.py DATA_DIR      the folder in which `ringgrad data list --data-dir DATA_DIR` finds MNIST and CIFAR-10
 """
 
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Does `--shards` cost accuracy? The networks of accuracy.py on two ranks, plain and with `--shards 8`, three seeds each, to
-bench/results/accuracy_shards.json.
+"""Measures whether `--shards` costs accuracy: trains the networks of accuracy.py on two ranks, plain and with `--shards 8`,
+three seeds each. Writes bench/results/accuracy_shards.json.
 
-    accuracy_shards.py DATA_DIR [NAME…]     the folder that `ringgrad data list --data-dir DATA_DIR` sees MNIST and CIFAR-10
-                                            in; NAME: of the data sets, such as mnist; both without
+    accuracy_shards.py DATA_DIR [NAME…]     the folder in which `ringgrad data list --data-dir DATA_DIR` finds MNIST and
+                                            CIFAR-10; NAME: a data set, such as mnist (default: both)
 """
 
 import statistics

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""All-reduce between two ranks of this host: `ringgrad bench allreduce`, Gloo (through PyTorch) and the MPI library of
-mpicc, in turn, to bench/results/allreduce.json.
+"""Measures all-reduce between two ranks of this host: `ringgrad bench allreduce`, Gloo (through PyTorch) and the MPI library
+of mpicc, in turn. Writes bench/results/allreduce.json.
 
     allreduce.py PYTHON [ROUNDS [SECONDS]]      PYTHON can import torch, whose Gloo is measured
 """

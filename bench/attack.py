@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What attacks on the program have broken: each kind of tests/attack/ for some time, to bench/results/attack.json.
+"""Attacks the program with each kind of tests/attack/ for some time, and counts failures. Writes bench/results/attack.json.
 
-    attack.py [SECONDS]     of each kind (default 600)
+    attack.py [SECONDS]     for each kind (default 600)
 """
 
 import json

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Does the convolution algorithm cost accuracy? Trains with each, in float32 and bfloat16, over three seeds, and writes
-bench/results/conv_accuracy.json. A build that multiplies bfloat16 numbers as float32 says little about bfloat16, and trains
-only MNIST with both; see conv_error.py.
+"""Measures whether the convolution algorithm costs accuracy: trains with each, in float32 and bfloat16, over three seeds.
+Writes bench/results/conv_accuracy.json. A build that multiplies bfloat16 numbers as float32 says little about bfloat16, and
+trains only MNIST with both; see conv_error.py.
 
-    conv_accuracy.py DATA_DIR [ROW …]      the folder that `ringgrad data list --data-dir DATA_DIR` sees MNIST and
-                                           CIFAR-10 in; rows: mnist-fp32, mnist-bf16, cifar10-fp32, cifar10-bf16, by
-                                           default all that say something. bf16 brings its reference, fp32, along
+    conv_accuracy.py DATA_DIR [ROW …]      the folder in which `ringgrad data list --data-dir DATA_DIR` finds MNIST and
+                                           CIFAR-10; rows: mnist-fp32, mnist-bf16, cifar10-fp32, cifar10-bf16, by
+                                           default all useful ones. bf16 includes its reference, fp32
 
-Stopped and started again, it goes on where it was. Nothing is timed, so the machine may do other things meanwhile.
+If it is stopped and started again, it continues where it was. Nothing is timed, so the machine may do other work meanwhile.
 """
 
 import statistics

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The error of each convolution algorithm against float64, as tests/kernels/conv_error_test.cpp prints it, to
+"""Tabulates the error of each convolution algorithm against float64, which tests/kernels/conv_error_test.cpp prints. Writes
 bench/results/conv_error.json.
 
     conv_error.py      after ninja -C build/release all_tests ringgrad_program

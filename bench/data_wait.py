@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Does training wait for its data? The part of an epoch that it waits for batches, to bench/results/data_wait.json.
+"""Measures the part of an epoch in which training waits for batches. Writes bench/results/data_wait.json.
 
-    data_wait.py DATA_DIR [ROUNDS]     the folder with MNIST and CIFAR-10; ROUNDS (default 3) of an epoch each
+    data_wait.py DATA_DIR [ROUNDS]     the folder with MNIST and CIFAR-10; ROUNDS (default 3), one epoch each
 """
 
 import statistics

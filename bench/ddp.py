@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The price of communication: `ringgrad bench ddp`, and PyTorch's DistributedDataParallel over Gloo, in turn, to
-bench/results/ddp.json. Two ranks of one thread each.
+"""Measures the cost of communication: `ringgrad bench ddp`, and PyTorch's DistributedDataParallel over Gloo, in turn, on two
+ranks of one thread each. Writes bench/results/ddp.json.
 
-    ddp.py PYTHON [SECONDS]     PYTHON can import torch; SECONDS a row and round (default 4)
+    ddp.py PYTHON [SECONDS]     PYTHON can import torch; SECONDS per row and round (default 4)
 """
 
 import json

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Does `train --elastic` lose a bit? Runs whose ranks are killed, stopped and joined at random, to bench/results/elastic.json.
+"""Tests that `train --elastic` keeps the bits: its ranks are killed, stopped and joined at random. Writes
+bench/results/elastic.json.
 
     elastic.py [RUNS] [--first-seed S]     RUNS: 100
 
-Each run trains a small CNN on a few images with `--shards 4 --elastic 1:4`, and has its own seed, which is printed and decides what
-happens to it: a rank or two at once are killed, asked to leave (SIGTERM) or stopped (for good, or until they are left behind, or for a
-moment), and ranks join. One of the first ranks is left alone: with all of them the state would be gone. Then weights and buffers, losses and metrics of every epoch must be
-those of the undisturbed run; that each epoch used each image once is checked by the program itself. Nothing may hang, and no process and
-no shared memory may be left. The time from an event to the end of the next step is what a user would lose.
+Each run trains a small CNN on a few images with `--shards 4 --elastic 1:4`. It has its own seed, which is printed and decides the
+events: one or two ranks at once are killed, asked to leave (SIGTERM) or stopped (for good, until they are excluded, or for a
+moment), and ranks join. One of the first ranks is never disturbed, because the state would be lost with the last of them. Then
+weights and buffers, losses and metrics of every epoch must be those of the undisturbed run. The program itself checks that each
+epoch used each image once. Nothing may hang, and no process and no shared memory may be left. The time from an event to the end
+of the next step is what a user would lose.
 """
 
 import hashlib
@@ -86,7 +88,7 @@ class Run:
         return path.read_text().count("\n") if path.exists() else 0
 
     def bits(self):
-        """Everything that the run came to."""
+        """Everything that the run computed."""
         try:
             self.job.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
@@ -118,7 +120,7 @@ def send(pid, what):
 
 
 def disturb(run, dice):
-    """One event after the other until the run ends. Returns [what, seconds to the end of the next step]."""
+    """Causes one event after the other until the run ends. Returns [what, seconds to the end of the next step]."""
     times, stopped = [], set()
     while run.job.poll() is None and run.epochs() < 1:
         time.sleep(0.002)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Both losses of `ringgrad gan` on MNIST beside PyTorch's, epoch by epoch, over several seeds, to
+"""Compares both losses of `ringgrad gan` on MNIST with PyTorch's, epoch by epoch, over several seeds. Writes
 bench/results/gan_losses.json.
 
     gan_losses.py PYTHON DATA_DIR [SEEDS [EPOCHS]]     PYTHON can import torch; DATA_DIR/mnist holds the four files,
                                                        unpacked; SEEDS (default 3), EPOCHS (default 2)
 
-For equal seeds both see the same batches in the same order (peers/gan_pytorch.py makes our permutation); weights and noise
-are each one's own. A GAN's losses converge to nothing that is known, so their spread over the seeds says what is equal.
+For equal seeds both see the same batches in the same order (peers/gan_pytorch.py makes our permutation). Weights and noise
+are drawn separately. A GAN's losses converge to no known value, so their spread over the seeds tells whether they agree.
 """
 
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What bench/on_gpu.sh has measured, from its logs to bench/results/gpu_*.json: how near the kernels come to the libraries
-and to the memory's speed, and a training step to PyTorch's, each beside its goal; and the ladders, step by step.
+"""Makes bench/results/gpu_*.json from the logs of bench/on_gpu.sh. The tables compare the kernels with the libraries and with
+the memory's speed, and a training step with PyTorch's, each with its goal. Others have the ladders, step by step.
 
-    gpu_tables.py OUT       the folder that on_gpu.sh wrote; parts that are not done there are left out
+    gpu_tables.py OUT       the folder that on_gpu.sh wrote; parts that are not done are left out
 """
 
 import json
@@ -20,7 +20,7 @@ MATMUL, CONV, BANDWIDTH, EAGER, EAGER_SMALL, COMPILED = 0.9, 0.8, 0.85, 1.35, 2.
 
 
 def document(out, part):
-    """The JSON document in a part's log, among whatever else the programs said; None unless the part is done."""
+    """The JSON document in a part's log, which has other output, too; None unless the part is done."""
     if not (out / f"{part}.done").exists():
         return None
     text = (out / f"{part}.log").read_text()
@@ -43,13 +43,13 @@ def ladder_documents(out):
 
 
 def peer_document(out, work):
-    """PyTorch's configurations of both kinds for the same work; None where neither is done."""
+    """PyTorch's configurations of both kinds for the same work; None if neither is done."""
     parts = [found for kind in ("eager", "compiled") if (found := document(out, f"{work}-{kind}"))]
     return {**parts[0], "configurations": [row for part in parts for row in part["configurations"]]} if parts else None
 
 
 def goal_row(name, ours, theirs, ratios, goal, show):
-    """ratios: of our speed to the other's; the least of them must reach the goal."""
+    """ratios: our speed divided by the other's. The least of them must reach the goal."""
     spread = f" ({show(min(ratios))} at least)" if len(ratios) > 1 else ""
     return [name, ours, theirs, show(statistics.median(ratios)) + spread,
             f"{show(goal)}, {'reached' if min(ratios) >= goal else 'missed'}"]

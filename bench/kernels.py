@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A table of the steps of each CUDA kernel: what the emulator counts of them, what nvcc makes of their products, the least
-time that an H200 would take, and what a GPU has taken. Writes bench/results/kernel_*.json.
+"""Makes a table of the steps of each CUDA kernel: the emulator's counts, nvcc's instructions per product, the least time that
+an H200 would take, and the time of a GPU. Writes bench/results/kernel_*.json.
 
     kernels.py BUILD [--tools DIR] [--gpu OUT]
 
-BUILD: a build folder that has ringgrad_counted. --tools: as for sass.py. OUT: where on_gpu.sh has left its logs; without
-it the times of the last run on a GPU stay, with the commit that they are of.
+BUILD: a build folder that has ringgrad_counted. --tools: as for sass.py. OUT: the folder of on_gpu.sh's logs; without
+it the times of the last run on a GPU stay, with their commit.
 """
 
 import argparse
@@ -38,7 +38,7 @@ for name, kernel in (("matrix product", "matmul"), ("convolution, y", "conv2d"),
 
 
 def least(kernel, size, itemsize):
-    """Bytes that must be moved, and operations that must be done."""
+    """The least bytes to move, and the operations to do."""
     if kernel == "matmul":
         (n,) = size
         return 3 * n * n * itemsize, 2 * n**3

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What recomputation (train --recompute) and ZeRO (train --zero 1) save and cost, to bench/results/memory.json.
+"""Measures what recomputation (train --recompute) and ZeRO (train --zero 1) save and cost. Writes bench/results/memory.json.
 
-    memory.py [ROUNDS]     rounds (default 3) in which all ways of a row's network run in turn
+    memory.py [ROUNDS]     rounds (default 3), in which all variants of a row run in turn
 
-Trains on noise, in a folder of pictures that it makes. Every way must end with the bits of the plain run: it fails where
-one does not. Memory is that of a rank's tensors at its peak: parameters, gradients, the optimizer's state, activations.
+Trains on noise, in a folder of pictures that it makes. Every variant must end with the bits of the plain run, or the script
+fails. Memory is that of a rank's tensors at its peak: parameters, gradients, the optimizer's state, activations.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Single operations on the CPU beside PyTorch's, in turn, to bench/results/operations.json: whether one of them is slow.
-And large matrix products, with one thread and two, to bench/results/products.json.
+"""Compares single operations on the CPU with PyTorch's, in turn, to find slow ones. Also compares large matrix products, with
+one thread and with two. Writes bench/results/operations.json and products.json.
 
     operations.py PYTHON [ROUNDS]      PYTHON can import torch; default 3 rounds of five minutes each
 """

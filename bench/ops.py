@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cost of the tape: `ringgrad bench ops` and libtorch, in turn, to bench/results/ops.json.
+"""Measures the cost of the tape: `ringgrad bench ops` and libtorch, in turn. Writes bench/results/ops.json.
 
     ops.py PYTHON [ROUNDS]      PYTHON can import torch, whose libtorch is measured
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Where a training step's time goes, and what the machine would need at least: `ringgrad bench train --profile`, to
-bench/results/profile.json.
+"""Measures where a training step's time goes, and compares it with the machine's limits, by `ringgrad bench train --profile`.
+Writes bench/results/profile.json.
 
-    profile.py [STEPS]      of each network (default 20)
+    profile.py [STEPS]      for each network (default 20)
 """
 
 import sys

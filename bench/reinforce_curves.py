@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How `ringgrad reinforce` learns, over five seeds, with one environment and with two, to
-bench/results/reinforce_curves.json: the mean length of the last hundred episodes as they go by, and what it takes to
-solve the task (195 pushes of 200).
+"""Records how `ringgrad reinforce` learns, over five seeds, with one environment and with two: the running mean length of
+the last hundred episodes, and the number of episodes until the task is solved (195 pushes of 200). Writes
+bench/results/reinforce_curves.json.
 
     reinforce_curves.py [SEEDS]
 """
@@ -24,7 +24,7 @@ def run(seed, ranks):
 
 
 def cell(run, episodes):
-    """The curve at so many episodes; a task that was solved before is left blank."""
+    """The curve at this number of episodes; it is blank if the task was solved before."""
     points = [point for point in run["curve"] if point["episodes"] <= episodes]
     return f"{points[-1]['mean_length']:.0f}" if points and run["episodes"] >= episodes else ""
 

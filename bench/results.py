@@ -18,7 +18,7 @@ import report
 
 
 def commit():
-    """The commit that is checked out; with a + where the tree differs from it. RINGGRAD_COMMIT says it where bench/ lies
+    """The commit that is checked out, with a + if the tree differs from it. RINGGRAD_COMMIT gives it if bench/ is there
     without its history."""
     if given := os.environ.get("RINGGRAD_COMMIT"):
         return given
@@ -30,7 +30,7 @@ def commit():
 
 
 def ringgrad(*arguments):
-    """The JSON document that `ringgrad … --json` prints. What it says meanwhile goes to our stderr."""
+    """The JSON document that `ringgrad … --json` prints. Its other output goes to our stderr."""
     command = [str(RINGGRAD), *map(str, arguments), "--json"]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
@@ -40,8 +40,8 @@ def parts(name):
 
 
 def once(name, key, measure):
-    """measure()'s result, a JSON value. It is kept until save(name), so that a long script which was stopped goes on where
-    it was when it is started again at the same commit."""
+    """measure()'s result, a JSON value. It is kept until save(name). So a long script that was stopped continues where it
+    was when it is started again at the same commit."""
     kept = parts(name) / f"{key}.json"
     if kept.exists():
         print(f"{name}: {key} is there already, in {kept}", file=sys.stderr)
@@ -55,8 +55,8 @@ def once(name, key, measure):
 
 
 def save(name, title, columns, rows, versions=None, note="", details=None, machine=None):
-    """columns: the names; rows: a list of lists of strings, the first the row's name; details: whatever else was
-    measured; machine: where, unless here. Whole or not at all."""
+    """columns: the names; rows: a list of lists of strings, the first of which is the row's name; details: other
+    measurements; machine: unless this one. Writes the file whole or not at all."""
     document = {
         "title": title,
         "machine": machine or report.machine(),

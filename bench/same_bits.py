@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The same bits on any number of ranks? SHA-256 of trained networks with `train --shards 8`, to bench/results/same_bits.json.
+"""Tests that `train --shards 8` gives the same bits on any number of ranks: compares the SHA-256 of trained networks. Writes
+bench/results/same_bits.json.
 
     same_bits.py DATA_DIR [--fewer] [--minutes M]     the folder with MNIST and CIFAR-10
 
---fewer: one thread each where ranks are more than two. --minutes: after so many nothing is trained any more but for the
-row under way. Rows that the table lacks come first; those that are not reached stay as they are, each with its commit.
+--fewer: more than two ranks have one thread each. --minutes: after this time no further row is begun. Rows that the table
+lacks come first. Rows that are not reached keep their old value and commit.
 
-A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained in every way of dividing the work:
-ranks, threads, transport; all of them must come to one value, or the script fails and names the ways that differ. One row
-is a whole epoch, with its smaller last batch.
+A row is one arithmetic: network, batch, optimizer, dtype, batch norm. It is trained with every division of the work: ranks,
+threads, transport. All of them must give one value, or the script fails and names those that differ. One row is a whole
+epoch, with its smaller last batch.
 """
 
 import argparse
@@ -31,7 +32,7 @@ NETWORKS = [("MNIST cnn", MNIST, 200), ("ResNet-20", CIFAR, 50)]
 
 
 def ways(fewer):
-    """(ranks, threads, transport) of each way. One rank has no transport; dp: replicas of DataParallel in one process."""
+    """(ranks, threads, transport) of each division. One rank has no transport; dp: replicas of DataParallel in one process."""
     yield 1, 1, "none"
     yield 1, 2, "none"
     for replicas in [2, 3]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the same bits cost: `ringgrad bench same-bits`, to bench/results/same_bits_price.json.
+"""Measures the cost of the same bits, by `ringgrad bench same-bits`. Writes bench/results/same_bits_price.json.
 
-    same_bits_price.py [SECONDS]     of each network and number of ranks (default 20); on an idle machine
+    same_bits_price.py [SECONDS]     for each network and number of ranks (default 20); on an idle machine
 """
 
 import sys

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What nvcc makes of the kernels that a training step spends its time in, and what follows for the step: predictions,
+"""Counts the instructions that nvcc generates for the main kernels of a training step, and predicts the step's time from them,
 without a GPU. Writes bench/results/sass.json and step_model.json.
 
     sass.py BUILD [--arch sm_90] [--tools DIR]
 
-BUILD: any build folder, of whose include/ the sources need the link. nvdisasm and cuobjdump are taken from DIR or the PATH;
-they come with the CUDA toolkit, and inside of Triton's package.
+BUILD: any build folder; the sources need the link in its include/. nvdisasm and cuobjdump are taken from DIR or the PATH;
+the CUDA toolkit and Triton's package have them.
 
-The model. A multiprocessor's four schedulers issue one instruction each cycle, and a warp's product of 16 × 8 × 16 takes its
-tensor cores 4 cycles of one of them at the card's full rate; mma.sync reaches 62 % of that, as measured by others. So of
-a loop with n instructions per product at most 4 / max(n, 4 / 0.62) of the full rate is left. What moves memory takes its
-bytes at 85 % of the rate of a copy, and each launch in a graph 1.5 µs besides.
+The model: a multiprocessor's four schedulers issue one instruction each cycle. A warp's product of 16 × 8 × 16 takes the
+tensor cores of one scheduler 4 cycles at the card's full rate; mma.sync reaches 62 % of that, as measured by others. So a
+loop with n instructions per product reaches at most 4 / max(n, 4 / 0.62) of the full rate. Kernels that move memory reach
+85 % of the rate of a copy, and each launch in a graph takes 1.5 µs more.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def usage(cuobjdump, cubin):
 
 
 def functions(nvdisasm, cubin):
-    """The instructions of each function, in order, and where its labels stand among them."""
+    """The instructions of each function, in order, and the positions of its labels."""
     name, code = None, {}
     for line in subprocess.check_output([nvdisasm, "-c", cubin], text=True).splitlines():
         if begin := re.match(r"\.text\.(\S+):", line):
@@ -74,7 +74,7 @@ def functions(nvdisasm, cubin):
 
 
 def main_loop(instructions, labels, made_of):
-    """The innermost of the loops that have most of these instructions: (all of it, those, of 16 bytes)."""
+    """The innermost of the loops that have most of these instructions: (all instructions, these, those of 16 bytes)."""
     def count(loop, pattern):
         return sum(bool(re.search(pattern, instruction)) for instruction in loop)
 

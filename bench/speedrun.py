@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Records: `ringgrad train --preset speedrun`, many seeds, and the same recipe in PyTorch in turn, to
+"""Measures records: `ringgrad train --preset speedrun` with many seeds, and the same recipe in PyTorch, in turn. Writes
 bench/results/speedrun_DATA.json.
 
     speedrun.py PYTHON DATA_DIR mnist|mnist_994|cifar10 [RUNS [PEER_RUNS [TABLE]]]     PYTHON can import torch; default 30
-                and 5 runs, and speedrun_ with the record's name; RUNS 3,5: of float32 and of bfloat16
+                and 5 runs, and speedrun_ with the record's name; RUNS 3,5: for float32 and for bfloat16
 
-bfloat16 is left out where the processor multiplies it as float32.
+bfloat16 is left out if the processor multiplies it as float32.
 
-A run is a process from nothing: seconds count from its start, with loading and testing. The test images choose nothing:
-what of a recipe is not published was chosen on training images held out. Prints mean, spread, and how probable such
-accuracies would be if the true mean were just below the mark (Student's t, one-sided): small means that the mark is reached.
+A run is a new process, and seconds count from its start, including loading and testing. No choice was made on the test
+images: the unpublished parts of a recipe were chosen on training images held out. Prints mean, spread, and how probable such
+accuracies would be if the true mean were just below the mark (Student's t, one-sided). If that is small, the mark is reached.
 """
 
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""How long MNIST takes to 99 % from nothing: seconds from the start of the process to the end of the first evaluation on
-the 10,000 test images that reaches it, `ringgrad train` and PyTorch in turn, to bench/results/time_to_accuracy.json.
+"""Measures how long MNIST takes to reach 99 %: seconds from the start of the process to the end of the first evaluation on
+the 10,000 test images that reaches it, for `ringgrad train` and PyTorch in turn. Writes
+bench/results/time_to_accuracy.json.
 
     time_to_accuracy.py PYTHON DATA_DIR [ROUNDS]     PYTHON can import torch; DATA_DIR/mnist holds the four files,
                                                      unpacked; ROUNDS (default 5)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One training step as README shows it: `ringgrad trace`, to bench/results/timeline.json and bench/timeline.svg.
+"""Traces one training step for README, by `ringgrad trace`. Writes bench/results/timeline.json and bench/timeline.svg.
 
     timeline.py            measure, then draw
-    timeline.py --draw     draw what was measured before
+    timeline.py --draw     draw the last measurement
 """
 
 import html

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Writes what others have measured or written into README.md, bench/README.md and cuda_kernels/README.md, each between its two markers:
+"""Writes results and sources into README.md, bench/README.md and cuda_kernels/README.md, each between its two markers:
 
     <!-- results:NAME --> … <!-- end -->   the table of bench/results/NAME.json
-    <!-- file:PATH --> … <!-- end -->      a source file, from behind its includes on
+    <!-- file:PATH --> … <!-- end -->      a source file, from after its includes on
     <!-- headline --> … <!-- end -->       the one table of README.md, from results of one kind of machine
-    <!-- go --> … <!-- end -->             what ./go has said at its end: bench/results/go.txt
+    <!-- go --> … <!-- end -->             the end of ./go's output: bench/results/go.txt
 
-A place without a result says which script writes it; those named gpu_… are bench/on_gpu.sh's, and kernel_… kernels.py's.
+A place without a result names the script that writes it. bench/on_gpu.sh writes those named gpu_…, and kernels.py those
+named kernel_….
 
     update_readme.py            write them
-    update_readme.py --check    write nothing; exit 1 where a page says something else
-    update_readme.py --go       run ./go first, and keep what it says; on a machine that does nothing else
+    update_readme.py --check    write nothing; exit 1 if a page is not current
+    update_readme.py --go       run ./go first, and keep its output; on an idle machine
 """
 
 import json
@@ -35,7 +36,7 @@ def load(name):
 
 
 def source(*results):
-    """Machine, versions and commits of what a table shows."""
+    """Machine, versions and commits of a table."""
     versions = {f"{what} {version}": None for r in results for what, version in r["versions"].items()}
     commits = {f"commit {r['commit']}": None for r in results}
     return "<sub>" + " · ".join([results[0]["machine"], *versions, *commits]) + "</sub>"
@@ -63,7 +64,7 @@ def rendered(name):
 
 
 def headline():
-    """Speed against PyTorch, and what DataParallel and DistributedDataParallel keep of it, on one kind of processor."""
+    """Speed against PyTorch, and how much of it DataParallel and DistributedDataParallel keep, on one kind of processor."""
     speed, parallel = load("train_cpu"), load("ddp")
     processor = [result["machine"].split(", load")[0] for result in (speed, parallel)]
     if processor[0] != processor[1]:

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Is the verdict at the end of a run right? Puts trouble into runs, many times, and counts: verdicts.py RINGGRAD [rounds].
+"""Measures how often the verdict at the end of a run is right. Injects trouble into runs, many times: verdicts.py RINGGRAD
+[rounds].
 
-The tables of tests/program/verdict_cases.py, then real runs: those of that file, and such as need the machine for themselves (a
-quota of processor time, a program beside a rank, healthy runs). Prints a row for each kind: runs, right, wrong, silent."""
+It checks the tables of tests/program/verdict_cases.py, and then real runs: those of that file, and those that need the whole
+machine (a quota of processor time, a program beside a rank, healthy runs). Prints a row for each kind: runs, right, wrong,
+silent."""
 
 import contextlib, json, os, pathlib, subprocess, sys, tempfile
 
@@ -19,7 +21,7 @@ if pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists():
 
 @contextlib.contextmanager
 def quota(cores):
-    """A control group whose processes have so many cores."""
+    """A control group whose processes may use this many cores."""
     QUOTA.mkdir(exist_ok=True)
     try:
         if (QUOTA / "cpu.max").exists():
@@ -33,7 +35,7 @@ def quota(cores):
 
 @contextlib.contextmanager
 def busy(programs):
-    """So many programs that do nothing but compute."""
+    """This many programs that only compute."""
     children = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(programs)]
     try:
         yield None

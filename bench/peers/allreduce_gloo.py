@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gloo's all-reduce through torch.distributed, float32 sums between ranks on this host; prints JSON rows like those of
+"""Measures Gloo's all-reduce through torch.distributed: float32 sums between ranks on this host. Prints JSON rows like those of
 `ringgrad bench allreduce --json`: bytes, time_us (median), algbw_GBps, busbw_GBps, wrong."""
 
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The price of communication in PyTorch: DistributedDataParallel over Gloo, the same processes with and without
-no_sync() in turn, one thread per rank; prints JSON. kept_of_no_communication is what `ringgrad bench ddp` reports too.
+"""Measures the cost of communication in PyTorch: DistributedDataParallel over Gloo, the same processes with and without
+no_sync() in turn, one thread per rank. Prints JSON. kept_of_no_communication is the number that `ringgrad bench ddp` reports.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The GAN of `ringgrad gan` in PyTorch: the same two networks, optimizers and batches in the same order, from weights and
-noise of PyTorch's own. Prints a line of JSON per epoch: the mean losses.
+"""The GAN of `ringgrad gan` in PyTorch: the same two networks, optimizers and batches in the same order, with PyTorch's
+weights and noise. Prints a line of JSON per epoch: the mean losses.
 
     gan_pytorch.py DATA_DIR/mnist --epochs 2 --seed 1 --batch 128
 """

@@ -1,4 +1,4 @@
-"""Two or more ranks over Gloo on one host, for the peers' benchmarks: starts them and gathers what rank 0 returns."""
+"""Starts two or more ranks over Gloo on one host, for the peers' benchmarks, and returns rank 0's result."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ def _rank(rank, function, size, port, threads, queue, arguments):
 
 
 def run(function, size, threads, *arguments):
-    """function(rank, *arguments) on `size` processes of `threads` threads; returns rank 0's value."""
+    """Runs function(rank, *arguments) on `size` processes of `threads` threads; returns rank 0's value."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains the MNIST ConvNet in PyTorch, the fastest way it can be had on a CPU, with the options of `ringgrad train` and
-its line after each epoch. The peer of bench/time_to_accuracy.py, which starts it.
+"""Trains the MNIST ConvNet in PyTorch, in the fastest known way on a CPU, with the options of `ringgrad train` and its line
+after each epoch. bench/time_to_accuracy.py starts it.
 
     mnist_pytorch.py DATA_DIR/mnist --epochs 1 --batch 64 --lr 0.05
 
-No DataLoader: the images are decoded by numpy and stay in memory; a batch is gathered and normalised in three calls. No
-torch.optim either, whose import of torch.compile takes as long as all of torch's: the step is its fused kernel, called
-as torch.optim does. torch.compile itself does not pay: it compiles for longer than all of this takes.
+There is no DataLoader: numpy decodes the images, which stay in memory, and three calls gather and normalise a batch.
+torch.optim is not imported, because its import of torch.compile takes as long as that of torch. The step calls its fused
+kernel directly. torch.compile itself does not pay: it compiles for longer than the whole training takes.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The operations of bench/operations.cpp in PyTorch, or those named: prints {"name": [microseconds forward, with
+"""Measures the operations of bench/operations.cpp in PyTorch, or the named ones. Prints {"name": [microseconds forward, with
 backward], …}.
 
     operations_pytorch.py float32|bfloat16 [NAME…]

@@ -1,4 +1,4 @@
-"""One JSON document on stdout, with one line per row so that people can read it too; and what machine this is."""
+"""Prints one JSON document to stdout, readable with one line per row, and describes the machine."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def machine():
 
 
 def show(header, key, rows):
-    """header's entries, and `key` with a list of one-line rows."""
+    """Prints header's entries, and `key` with a list of one-line rows."""
     lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in header.items()]
     body = ",\n".join("    " + json.dumps(row) for row in rows)
     print("{", *lines, f"  {json.dumps(key)}: [\n{body}\n  ]", "}", sep="\n")

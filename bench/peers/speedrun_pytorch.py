@@ -36,7 +36,7 @@ def read_cifar(files):
 # ---- MNIST: the network of github.com/tuomaso/train_mnist_fast, and models/speedrun.h's recipe ---------------------------
 
 def shifted_digits(images):
-    """[N, 1, 28, 28] of bytes, each moved by up to two pixels, black where nothing was."""
+    """Returns [N, 1, 28, 28] of bytes, each moved by up to two pixels; the rest is black."""
     rows, columns = (torch.arange(28) + torch.randint(0, 5, (len(images), 1)) for _ in range(2))
     padded = F.pad(images[:, 0], (2, 2, 2, 2))
     return padded[torch.arange(len(images)).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)].unsqueeze(1)

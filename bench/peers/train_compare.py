@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Training steps of ringgrad and of PyTorch in turn, on the same cores: train_compare.py --help
 
-Run it by the Python that has torch, on an idle machine. For each network and dtype every configuration of
-train_pytorch.py runs alone for a moment; then the best three run in turn with `ringgrad bench train`. No more than three
-are not tried alone.
-Every round runs each contestant once, so that a slow minute of the machine hits them alike; a ratio is taken within a
-round, and its spread is that over the rounds. PyTorch stays loaded between rounds; ringgrad starts anew in each. About
-three minutes a row; longer the first time, when torch.compile's cache is cold. Stopped and started again, it goes on with
-the next row. Writes bench/results/train_cpu.json.
+Run it with the Python that has torch, on an idle machine. For each network and dtype every configuration of
+train_pytorch.py runs alone for a moment; then the best three run in turn with `ringgrad bench train`. Up to three
+configurations are not tried alone.
+Every round runs each contestant once, so that a slow minute of the machine affects all alike. A ratio is taken within a
+round, and its spread is that over the rounds. PyTorch stays loaded between rounds; ringgrad is restarted in each. A row
+takes about three minutes, and longer the first time, when torch.compile's cache is cold. If it is stopped and started
+again, it continues with the next row. Writes bench/results/train_cpu.json.
 """
 
 import argparse

@@ -4,11 +4,11 @@
     train_pytorch.py --model resnet18 --batch 64 --dtype fp32 --threads 2
     train_pytorch.py --model resnet18 --batch 512 --dtype bf16 --device cuda
 
-Of more than three, first each configuration alone, for a moment: its fastest step says whether it is among the best. Then
-the best three in turn, round after round, so that a slow minute of the machine hits them alike: their median step. Every
-configuration is listed with what it came to; one that fails, with the reason. Each runs in a process of its own, so that
-peak memory and the time to the first step are its own. The first time torch.compile takes minutes; its cache makes it
-seconds. Debian has the libraries that some preload: libjemalloc2, libtcmalloc-minimal4, libomp5.
+If there are more than three configurations, each first runs alone for a moment. Its fastest step decides whether it is among
+the best three. These run in turn, round after round, so that a slow minute of the machine affects all alike; their median
+step is reported. Every configuration is listed with its result, or with the reason why it failed. Each runs in a separate
+process, so that peak memory and the time to the first step are its own. torch.compile takes minutes the first time, and
+seconds with its cache. Debian has the libraries that some preload: libjemalloc2, libtcmalloc-minimal4, libomp5.
 
 train_compare.py does the same in turn with `ringgrad bench train`.
 """
@@ -94,8 +94,8 @@ class Work:
 
 
 def train(work, name):
-    """One process: the first steps, then for every number of seconds on stdin steps for so long, at least three. Answers
-    with JSON lines."""
+    """Runs in one process: first some steps, then for every number of seconds on stdin as many steps as fit, at least three.
+    Answers with JSON lines."""
     configuration = CONFIGURATIONS[name]
     if configuration.preload and configuration.preload not in open("/proc/self/maps").read():
         sys.exit(f"{configuration.preload} is not installed")
@@ -152,7 +152,7 @@ def train(work, name):
 
 
 class Process:
-    """A configuration at work, in its own process: asked for a round, it answers with the times of its steps."""
+    """A configuration in its own process. It answers a request for a round with the times of its steps."""
 
     def __init__(self, work, name):
         configuration = CONFIGURATIONS[name]
@@ -180,7 +180,7 @@ class Process:
         return {}
 
     def round(self, seconds):
-        """Step times in ms; none when it has failed."""
+        """Step times in ms; none if it has failed."""
         if self.error:
             return []
         try:
