@@ -23,9 +23,9 @@ class GradientHome {
   // If the input is undefined or not a leaf, there is no buffer.
   explicit GradientHome(const Tensor& input);
   // Returns the leaf's grad for the operation to overwrite. Returns an undefined tensor if grad is
-  // not known to be zeros, if another operation has claimed it, if the leaf is frozen or has hooks,
-  // or if the pass accumulates nothing. REQUIRES: called from a closure of the running backward
-  // pass, which then returns the tensor as this input's gradient.
+  // not known to be zeros or if another operation has claimed it. Does so, too, if the leaf is
+  // frozen or has hooks, and in a pass that accumulates nothing. REQUIRES: called from a closure of
+  // the running backward pass, which then returns the tensor as this input's gradient.
   Tensor claim() const;
   // Does the same, but returns new memory like `like` instead of an undefined tensor.
   Tensor claim_or_empty(const Tensor& like) const;
@@ -39,7 +39,7 @@ class GradientHome {
 void zeros_known(const std::vector<Tensor>& leaves);
 
 // AccumulateGrad's side. Returns true if an operation has claimed leaf.grad(); then there is
-// nothing to add. If `gradient` is another tensor, because it contains more than the claimed part,
+// nothing to add. If `gradient` is another tensor, because the engine has added further gradients,
 // it is copied there first.
 bool arrived_at_home(const Tensor& leaf, const Tensor& gradient);
 // Calls begin_write() for adding to the leaf's gradient. Neighbours in the arena that are known to

@@ -19,8 +19,8 @@ BEFORE_MAIN(accumulators, hold_over_fork(accumulators_mutex));
 // Releases a node, and then the nodes that die with it. It uses no recursion, because graphs are
 // deep, and no memory for a list, because there may be none left. The list consists of the dying
 // nodes themselves: the last edge of each one leads to the previous one. If two edges lead to one
-// node, releasing the second finds it unowned. No closure remains to be destroyed with such a
-// node's edges: closures hold saved tensors, which own no nodes.
+// node, releasing the second finds it unowned. A node's closure releases no further nodes, because
+// closures hold saved tensors, which own no nodes.
 void release(std::shared_ptr<Node> node) {
   std::shared_ptr<Node> dying;
   for (;;) {

@@ -327,8 +327,8 @@ struct UnfoldOptions {
 Tensor unfold(const Tensor& x, const UnfoldOptions& options);
 
 // [N, C, H, W] → [N, C, P, Q]. Nearest takes pixel ⌊p H / P⌋. Bilinear interpolates between the
-// four pixels around (p + 1/2) H / P - 1/2 (beyond the edge it takes the edge's), or with
-// align_corners around p (H - 1) / (P - 1).
+// four pixels around (p + 1/2) H / P - 1/2, and beyond the edge takes the edge's. With
+// align_corners they are those around p (H - 1) / (P - 1).
 enum class UpsampleMode : uint8_t { Nearest, Bilinear };
 struct UpsampleOptions {
   UpsampleMode mode = UpsampleMode::Nearest;
