@@ -9,8 +9,8 @@
 //
 // Right tiles are filters: 32 channels of x by 16 of y. Two left and two right tiles are multiplied
 // at a time into four tiles of sums, over all channels and taps. On an Emerald Rapids this reaches
-// half of the processor's peak if all tiles are in the first-level cache, where at most every
-// second tile may come from the second level.
+// half of the processor's peak if all tiles are in the first-level cache. At most every second tile
+// may come from the second level.
 #include "ringgrad/core/cpu/amx/convolution.h"
 
 #include "ringgrad/core/cpu/amx/tile_unit.h"

@@ -1,6 +1,6 @@
-// Depthwise convolutions and the gradients of their images, plane by plane. For 16 images of 64
-// channels at 28 × 28 and windows of 3 × 3, a tile of 7 × 8 sums takes 9 loads for each column of
-// the window and multiplies 21 vectors.
+// Depthwise convolutions and the gradients of their images, plane by plane. The example of 16
+// images of 64 channels at 28 × 28 has windows of 3 × 3. There a tile of 7 × 8 sums takes 9 loads
+// for each column of the window and multiplies 21 vectors.
 #include "ringgrad/core/cpu/conv/depthwise.h"
 
 #include "ringgrad/core/cpu/conv/taps.h"

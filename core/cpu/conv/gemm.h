@@ -37,8 +37,8 @@ struct RightMatrix {
 
 // A panel of `rows` rows and `width` columns, packed as register tiles read it: one tile's columns
 // side by side, then the next tile's. If rows were longer than a tile's, a tile would read only
-// every other cache line, and all of these share one half of the first-level cache (AVX2, two tiles
-// in a row of 32 columns: products of 256 channels +10 %).
+// every other cache line, and all of these share one half of the first-level cache. With AVX2 and
+// two tiles in a row of 32 columns, products of 256 channels would take 10 % longer.
 inline RightMatrix packed_panel(const float* data, int64_t rows, int64_t width) {
   return kLanes == kChannelBlock ? RightMatrix{data, width, kChannelBlock}
                                  : RightMatrix{data, kChannelBlock, rows * kChannelBlock};

@@ -1,6 +1,6 @@
 // The one-dimensional transforms of the Winograd schemes (Winograd 1980; Lavin & Gray 2016, "Fast
-// Algorithms for Convolutional Neural Networks"), each a linear map of a few vectors, 16 channels
-// at a time.
+// Algorithms for Convolutional Neural Networks"). Each is a linear map of a few vectors, 16
+// channels at a time.
 //
 // A convolution of outputs y[0..m) with a filter w[0..r) needs m + r - 1 products in one dimension:
 //   y  = Aᵀ [(G w) ⊙ (Bᵀ d)],    and for its gradients

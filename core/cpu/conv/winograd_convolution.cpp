@@ -1,6 +1,6 @@
-// Forward pass and data gradient. Each block of tiles takes the input transform (for example from 6
-// x 6 pixels of 16 channels in registers to 36 planes), as many matrix products with the
-// transformed filters, and the output transform.
+// Forward pass and data gradient. Each block of tiles first takes the input transform, for example
+// from 6 x 6 pixels of 16 channels in registers to 36 planes. Then follow as many matrix products
+// with the transformed filters, and the output transform.
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/conv/tiles.h"
 #include "ringgrad/core/cpu/conv/transforms_stride2.h"
