@@ -25,8 +25,8 @@ extern const CifarFormat kCifar100;  // train.bin, test.bin
 
 // Reads one split: all its files in `folder`, one after the other. Nothing is allocated before the
 // sizes of all files have been checked. Throws IoError if a file is missing or cannot be read.
-// Throws DataError that names file, byte, expected and found if a file does not consist of whole
-// records, if the files hold different numbers of them, or if a label lies outside the classes.
+// Throws DataError if a file does not consist of whole records, if the files hold different numbers
+// of them, or if a label lies outside the classes. It names file, byte, expected and found.
 ImageDataset read_cifar(const CifarFormat& format, const std::string& name,
                         const std::filesystem::path& folder, Split split,
                         const std::vector<std::string>& classes);

@@ -31,9 +31,9 @@ std::vector<std::filesystem::path> class_folders(const std::filesystem::path& fo
 
 // Finds FOLDER/cat/1.jpg, FOLDER/cat/more/2.png, FOLDER/dog/1.ppm: classes and pictures in the
 // order of their names. It leaves out files that are not called .png, .jpg, .jpeg, .ppm or .pgm,
-// hidden files and folders (their names begin with a dot), links to folders inside a class, and
-// pictures that lie in no class's folder. Throws DataError if there is no folder, no class in it,
-// or no picture of a class.
+// and hidden files and folders, whose names begin with a dot. It also leaves out links to folders
+// inside a class, and pictures that lie in no class's folder. Throws DataError if there is no
+// folder, no class in it, or no picture of a class.
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder);
 // Does the same for these folders alone, which are some of class_folders(folder).
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
