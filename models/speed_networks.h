@@ -6,10 +6,11 @@
 
 namespace ringgrad::models {
 
-// The network of K. Jordan's "94% on CIFAR-10 in 3.29 seconds" (2024). It has 2×2 whitening filters
-// that are not trained, three groups (convolution, max pool, batch norm, GELU, convolution, batch
-// norm, GELU), a last pool, and a linear layer whose output is divided by its width. Batch norm
-// learns biases only, and convolutions begin as the identity. 1.97 million parameters for CIFAR-10.
+// The network of K. Jordan's "94% on CIFAR-10 in 3.29 seconds" (2024). It begins with 2×2 whitening
+// filters that are not trained. Three groups follow (convolution, max pool, batch norm, GELU,
+// convolution, batch norm, GELU), then a last pool, and a linear layer whose output is divided by
+// its width. Batch norm learns biases only, and convolutions begin as the identity. 1.97 million
+// parameters for CIFAR-10.
 class Airbench : public nn::Module {
  public:
   // Throws Error unless images are 25 to 48 pixels wide. Other sizes do not end in one pixel.
