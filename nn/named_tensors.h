@@ -26,9 +26,9 @@ std::vector<Tensor> tensors_of(const NamedTensors& named);
 // crossing devices. If all names of the state begin with "module." and no own name does, the prefix
 // is dropped. Shared weights may appear under only one of their names. If `strict`, throws
 // DataError that lists every name that is missing or unexpected. Always throws ShapeError that
-// lists every tensor whose shape differs, DTypeError that lists every weight whose value would be
-// an integer, and DataError on a name that the state has twice. Nothing is changed if it throws.
-// `operation` begins the messages.
+// lists every tensor whose shape differs, and DTypeError that lists every weight whose value would
+// be an integer. Throws DataError on a name that the state has twice. Nothing is changed if it
+// throws. `operation` begins the messages.
 LoadReport copy_by_name(const char* operation, const NamedTensors& own, const NamedTensors& state,
                         bool strict);
 

@@ -60,9 +60,9 @@ auto checkpoint(F f, const Tensor& first, const Inputs&... others) {
 
 // Recomputes the chains of a network. A chain is what one of its Sequentials calls one after the
 // other, such as the blocks of a ResNet; Sequentials inside such a block do not count. A chain of n
-// is cut into runs of about √(n / 2) modules, and each run is checkpointed, because the inputs of
-// all modules of a long chain would fill the memory, too. While it lives, calls of the network and
-// of its replicas are recomputed. Not thread-safe.
+// is cut into runs of about √(n / 2) modules, and each run is checkpointed. The inputs of all
+// single modules of a long chain would fill the memory, too. While it lives, calls of the network
+// and of its replicas are recomputed. Not thread-safe.
 class Recomputation {
  public:
   // Throws Error if the network has no Sequential of more than one module. The network must outlive
