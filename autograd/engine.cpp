@@ -28,19 +28,21 @@
 namespace ringgrad {
 namespace {
 
-// Note [Who owns a gradient] A closure may return the same array for several inputs (add returns dy
-// twice), a view of what it received, or an array that a user still holds. So a gradient may be
-// overwritten only if it is solely owned; otherwise a sum goes into fresh memory. Summing in place
-// into a shared array would silently corrupt the other receiver's gradient. The same holds for an
-// array in which elements share a place: the gradient of sum is dy with stride 0.
+// Note [Who owns a gradient]
+// A closure may return the same array for several inputs (add returns dy twice), a view of what it
+// received, or an array that a user still holds. So a gradient may be overwritten only if it is
+// solely owned; otherwise a sum goes into fresh memory. Summing in place into a shared array would
+// silently corrupt the other receiver's gradient. The same holds for an array in which elements
+// share a place: the gradient of sum is dy with stride 0.
 bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
 
-// Note [Sums inside an operation] If an activation is used twice, like the input of a residual
-// block, the gradient that arrives first waits. The operation that computes the second may take it
-// and begin its sums with it (take_waiting_gradient). Then one tensor is read, instead of two read
-// and one written, and 16-bit sums are rounded once. The waiting gradient is only read, so it does
-// not matter who else holds it. Nodes run newest first, so the graph alone decides which gradient
-// is waiting. With several devices timing would decide, so nothing is taken.
+// Note [Sums inside an operation]
+// If an activation is used twice, like the input of a residual block, the gradient that arrives
+// first waits. The operation that computes the second may take it and begin its sums with it
+// (take_waiting_gradient). Then one tensor is read, instead of two read and one written, and 16-bit
+// sums are rounded once. The waiting gradient is only read, so it does not matter who else holds
+// it. Nodes run newest first, so the graph alone decides which gradient is waiting. With several
+// devices timing would decide, so nothing is taken.
 
 Tensor sum_of(Tensor a, Tensor b) {
   // One consumer used a channel-blocked layout, the other a strided one.
