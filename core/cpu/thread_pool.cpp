@@ -12,14 +12,15 @@ namespace {
 
 thread_local bool inside_pool = false;
 
-// Note [How a pool wakes and sleeps] Kernels of a small CNN take 20 to 2000 µs and follow each
-// other at once. So a worker that has finished spins for a while before it sleeps on the generation
-// counter (a futex). Leaving a spin costs ~0.1 µs. Waking from a futex costs ~5 µs, and the caller
-// a system call. The spin is short (~20 µs) and yields in between, because ranks and logical
-// devices may share the cores, and a waiting thread must give way to a computing one. Threads are
-// not pinned to cores. On two cores pinning made no difference in either direction (steps of three
-// networks, 9 rounds in turn), and two jobs would pin themselves to the same cores. A user who
-// wants it calls `taskset`, whose mask a pool respects.
+// Note [How a pool wakes and sleeps]
+// Kernels of a small CNN take 20 to 2000 µs and follow each other at once. So a worker that has
+// finished spins for a while before it sleeps on the generation counter (a futex). Leaving a spin
+// costs ~0.1 µs. Waking from a futex costs ~5 µs, and the caller a system call. The spin is short
+// (~20 µs) and yields in between, because ranks and logical devices may share the cores, and a
+// waiting thread must give way to a computing one. Threads are not pinned to cores. On two cores
+// pinning made no difference in either direction (steps of three networks, 9 rounds in turn), and
+// two jobs would pin themselves to the same cores. A user who wants it calls `taskset`, whose mask
+// a pool respects.
 constexpr int kSpins = 2000;
 
 inline void pause_briefly(int spin) {
@@ -36,7 +37,7 @@ ThreadPool::~ThreadPool() {
   stop();
 }
 
-// Starts anew in a forked child, which has copies of workers that do not run and of a mutex that
+// Restarts in a forked child, which has copies of workers that do not run and of a mutex that
 // may be locked. The copies are left as they are, because nothing can join such a thread.
 void ThreadPool::begin_anew() {
   static std::mutex one_at_a_time;

@@ -7,7 +7,7 @@
 //     optimizer.step();
 //   });
 //   for (…) {
-//     // What changes from step to step changes in the device's memory.
+//     // Data that differs from step to step is changed in the device's memory.
 //     copy_(images, …);
 //     optimizer.set_lr(…);
 //     step();

@@ -118,9 +118,9 @@ KERNEL(batch_norm_backward_apply,
         const Tensor& y, const Tensor& mean, const Tensor& var, const Tensor& weight,
         const Tensor& sum_dy, const Tensor& sum_dy_xhat, double eps, double count));
 // Averages over the batches so far, which a call updates: mean = (1 - momentum) mean + momentum ·
-// the batch's mean. var is updated likewise from the batch's unbiased variance. Both are [C] like
-// those. batches, int64 [], grows by 1. Each may be undefined. Autotuning runs a call several
-// times, then without these.
+// the batch's mean. var is updated likewise from the batch's unbiased variance. Both are [C].
+// batches, int64 [], grows by 1. Each may be undefined. Autotuning runs a call several times; those
+// runs update none of these.
 struct RunningStatistics {
   Tensor mean;
   Tensor var;

@@ -5,11 +5,12 @@
 namespace ringgrad::conv {
 namespace {
 
-// Note [Register tiles] A tile of rows x vectors accumulators stays in registers for the whole
-// reduction. Each step loads `vectors` vectors of the right matrix and broadcasts one number per
-// row. With 32 registers a tile of 12 x 2 leaves room for the operands, and 24 independent sums
-// hide the latency of the multiply-add (4 cycles, two per cycle). With 16 registers it is 6 x 2. A
-// narrow tile is 16 x 1: its broadcasts, one for each multiply-add, just keep up.
+// Note [Register tiles]
+// A tile of rows x vectors accumulators stays in registers for the whole reduction. Each step loads
+// `vectors` vectors of the right matrix and broadcasts one number per row. With 32 registers a tile
+// of 12 x 2 leaves room for the operands, and 24 independent sums hide the latency of the
+// multiply-add (4 cycles, two per cycle). With 16 registers it is 6 x 2. A narrow tile is 16 x 1:
+// its broadcasts, one for each multiply-add, just keep up.
 constexpr int kWideRows = kRegisters == 32 ? 12 : 6;
 constexpr int kNarrowRows = kRegisters == 32 ? 16 : 8;
 

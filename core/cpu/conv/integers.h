@@ -1,12 +1,12 @@
 // Columns of float32 numbers as columns of 16-bit integers, whose products are summed exactly.
 //
-// Note [Products of 16-bit integers] A processor that multiplies pairs of 16-bit numbers does twice
-// as many products as in float32. A bfloat16 number has 8 significant bits; a 16-bit integer has
-// 15, if its scale is right. The numbers of a column share one scale, which makes the sum of their
-// squares kNorm². By the inequality of Cauchy and Schwarz, no sum of products of two columns
-// exceeds kNorm², nor does any part of it. So 32 bits hold it whatever the numbers are. Rounding
-// changes a number by 0.3 (rms), while the column's root mean square is kNorm / √n. For n = 100
-// that is a relative error of 1e-4.
+// Note [Products of 16-bit integers]
+// A processor that multiplies pairs of 16-bit numbers does twice as many products as in float32. A
+// bfloat16 number has 8 significant bits; a 16-bit integer has 15, if its scale is right. The
+// numbers of a column share one scale, which makes the sum of their squares kNorm². By the
+// inequality of Cauchy and Schwarz, no sum of products of two columns exceeds kNorm², nor does any
+// part of it. So 32 bits hold it whatever the numbers are. Rounding changes a number by 0.3 (rms),
+// while the column's root mean square is kNorm / √n. For n = 100 that is a relative error of 1e-4.
 #pragma once
 
 #include <array>

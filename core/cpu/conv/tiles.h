@@ -173,15 +173,15 @@ template <class T>
     }
 }
 
-// Note [What is fetched when] Matrix products leave the memory idle. Meanwhile the pixels that the
-// next block of tiles reads are prefetched into the second-level cache, and those that this block
-// writes. They are fetched a few lines at a time, because a core can have few fetches under way,
-// and the product waits for the rest. Measured on Zen 4: a prefetch for writing, which also fills
-// the first level, costs float32 up to 15 %. For bfloat16, with half as many lines, it gains up to
-// 8 % if it makes a difference. If a block's products read more than that cache holds, its pixels
-// have been evicted when they are needed, and come from the third level. So they are prefetched
-// again, 16 tiles ahead of the transform (64 to 256 channels: weight gradient -4 to -8 %; smaller
-// layers gain nothing).
+// Note [What is fetched when]
+// Matrix products leave the memory idle. Meanwhile the pixels that the next block of tiles reads
+// are prefetched into the second-level cache, and those that this block writes. They are fetched a
+// few lines at a time, because a core can have few fetches under way, and the product waits for the
+// rest. Measured on Zen 4: a prefetch for writing, which also fills the first level, costs float32
+// up to 15 %. For bfloat16, with half as many lines, it gains up to 8 % if it makes a difference.
+// If a block's products read more than that cache holds, its pixels have been evicted when they are
+// needed, and come from the third level. So they are prefetched again, 16 tiles ahead of the
+// transform (64 to 256 channels: weight gradient -4 to -8 %; smaller layers gain nothing).
 
 // Prefetches the pixels of `count` tiles from `first` on, in all channels, in `parts` calls of
 // fetch(). T is float or bfloat16, const or not. If x is null, nothing is fetched.

@@ -9,12 +9,14 @@
 namespace ringgrad::conv {
 namespace {
 
-// Note [Private and shared blocks] Private: a thread takes a block of 12 to 48 tiles through all
-// three stages. Its transforms, half a MiB, stay in the second-level cache. The filters' factors
-// are computed beforehand and stream from the third level. Shared: this is used if the factors are
-// larger than the caches (512 channels; the images are small there). All threads work on one large
-// block. They divide the channels of the input transform, then the panels of outputs. Each panel of
-// filters is transformed just before its use, so that 38 MB of factors never reach memory.
+// Note [Private and shared blocks]
+// Private: a thread takes a block of 12 to 48 tiles through all three stages. Its transforms, half
+// a MiB, stay in the second-level cache. The filters' factors are computed beforehand and stream
+// from the third level.
+// Shared: this is used if the factors are larger than the caches (512 channels; the images are
+// small there). All threads work on one large block. They divide the channels of the input
+// transform, then the panels of outputs. Each panel of filters is transformed just before its use,
+// so that 38 MB of factors never reach memory.
 struct Blocking {
   int64_t tiles;  // in a block; a multiple of 4
   bool shared;

@@ -14,13 +14,15 @@
 namespace ringgrad::conv {
 namespace {
 
-// Note [Who sums a weight gradient] Private: the blocks of tiles are dealt to a fixed number of
-// parts, whatever the number of threads. A thread sums a part in its own accumulators, which stay
-// in its cache from part to part, and transforms them back. The parts' gradients have a fourth of
-// the numbers and are added in order at the end. Shared: this is used if the accumulators are
-// larger than the caches (from 256 channels on). All threads work on one large block. They divide
-// first the channels of the transforms and then chunks of 32 x 32 accumulators. If that block is
-// the only one, a chunk never leaves the cache of its thread.
+// Note [Who sums a weight gradient]
+// Private: the blocks of tiles are dealt to a fixed number of parts, whatever the number of
+// threads. A thread sums a part in its own accumulators, which stay in its cache from part to part,
+// and transforms them back. The parts' gradients have a fourth of the numbers and are added in
+// order at the end.
+// Shared: this is used if the accumulators are larger than the caches (from 256 channels on). All
+// threads work on one large block. They divide first the channels of the transforms and then chunks
+// of 32 x 32 accumulators. If that block is the only one, a chunk never leaves the cache of its
+// thread.
 struct Blocking {
   int64_t tiles;  // in a block
   int64_t parts;  // 0: shared
