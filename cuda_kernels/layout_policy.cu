@@ -37,15 +37,15 @@ ConvPlan conv2d(const ConvProblem& p) {
 
 // Returns the filters as KRSC in the images' dtype, because conv2d() reads neighbouring channels.
 //
-// Note [Why the optimizer does not write these copies] A step of ResNet-18 in bfloat16 makes 20 of
-// them, which backward uses again: 20 launches that read 45 MB of float32 and write 22 MB. An
-// optimizer that also wrote a 16-bit copy of its arena would save the launches and the reads. By
-// the model of bench/sass.py that is 0.04 ms, of which 0.03 ms are launches: 0.6 % of a step of 512
-// images, 3 % of one of 64. But it would write KCRS, the arena's order, and converting that to KRSC
-// again takes a launch for each convolution. So the optimizer would have to know which parameters
-// are filters. Or the arena would keep filters as KRSC; then gradients, checkpoints and the CPU's
-// kernels, all KCRS, would have to convert. And any other code that writes to a weight would have
-// to update its copy. This is not worth it.
+// Note [Why the optimizer does not write these copies]
+// A step of ResNet-18 in bfloat16 makes 20 of them, which backward uses again: 20 launches that
+// read 45 MB of float32 and write 22 MB. An optimizer that also wrote a 16-bit copy of its arena
+// would save the launches and the reads. By the model of bench/sass.py that is 0.04 ms, of which
+// 0.03 ms are launches: 0.6 % of a step of 512 images, 3 % of one of 64. But it would write KCRS,
+// the arena's order, and converting that to KRSC again takes a launch for each convolution. So the
+// optimizer would have to know which parameters are filters. Or the arena would keep filters as
+// KRSC; then gradients, checkpoints and the CPU's kernels, all KCRS, would have to convert. And any
+// other code that writes to a weight would have to update its copy. This is not worth it.
 Tensor conv2d_filters(const Tensor& x, const Tensor& w) {
   if (w.is_channels_last() && w.dtype() == x.dtype()) return w;
   const Tensor filters = empty(w.shape(), {x.dtype(), w.device(), Layout::ChannelsLast});

@@ -1,6 +1,6 @@
 // c[b] = a[b] · b[b] + bias, in float32 or float64: the ladder from the obvious kernel to the fast
-// one (after Boehm, "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it goes on
-// in ladders/matmul_fragments.cu and ends in matmul_tensor_cores.cu.
+// one (after Boehm, "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it
+// continues in ladders/matmul_fragments.cu and ends in matmul_tensor_cores.cu.
 //
 // Mapping, in all of them: a block computes one tile of c in one batch, and K is a loop.
 #include "ringgrad/core/base/check.h"
