@@ -222,7 +222,7 @@ bench resnet18-fp16 --model resnet18 --batch 512 --dtype fp16
 bench resnet18-fp32 --model resnet18 --batch 512 --dtype fp32
 bench resnet18-bf16-1024 --model resnet18 --batch 1024 --dtype bf16
 
-# ---- what stands in the kernels' way, and what checkers see -------------------------------------------------------------
+# ---- counters of the kernels, and the checkers -------------------------------------------------------------------------
 if command -v ncu >/dev/null 2>&1; then
   for kernel in tensor_core_gemm reduce_channels apply_kernel backward_apply simt_gemm sgd; do
     part "counters-$kernel" 90 ncu --nvtx --clock-control none --set full --kernel-name "regex:$kernel" \

@@ -35,7 +35,7 @@ constexpr int64_t kFreePixels = int64_t{1} << 25;
 constexpr int64_t kPixelsPerByte = 1024;
 constexpr int64_t kMaxScans = 100;
 
-// Returns how many scans a picture of this size may have. Throws DataError where it may have none.
+// Returns how many scans a picture of this size may have. Throws DataError if it may have none.
 int64_t most_scans(const std::string& path, int64_t width, int64_t height, int64_t bytes) {
   CHECK_AS(DataError, width <= kMaxSide && height <= kMaxSide, "image: ", path, " is ", width,
            " x ", height, ", expected at most ", kMaxSide, " pixels a side");

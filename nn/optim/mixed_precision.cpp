@@ -65,7 +65,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
     // In float16 the inverse of a large scale would be 0.
     const DType wide = accumulator_dtype(grads.dtype());
     begin_write("GradScaler", grads);
-    const Tensor divided = to(grads, wide);  // the gradients themselves where they are wide
+    const Tensor divided = to(grads, wide);  // the gradients themselves if they are wide
     kernels::mul(divided, divided, spread(to(inverse, wide), divided.numel()));
     if (wide != grads.dtype()) kernels::copy(grads, divided);
     kernels::find_not_finite(first_not_finite, grads, -grads.numel());
