@@ -82,7 +82,7 @@ constexpr int kHalf = kSide / 2;  // neighbouring ones
 constexpr int kThreadsSide = 16;
 constexpr int kBlockThreads = kThreadsSide * kThreadsSide;
 constexpr int kBlockTile = kSide * kThreadsSide;
-constexpr int kDepth = 8;  // of a tile in k
+constexpr int kDepth = 8;  // a tile's size in k
 
 // Loads elements [first, first + 128) × [k0, k0 + 8) of an operand into tile[k][·]; elements
 // outside become 0. Each of the 256 threads moves four neighbours in memory: along the long

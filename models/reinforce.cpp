@@ -16,7 +16,7 @@
 namespace ringgrad::models {
 namespace {
 
-constexpr int kBits = 24;  // of each random number
+constexpr int kBits = 24;  // random bits in each number
 
 double uniform(RandomSequence& random) {
   return static_cast<double>(random.below(1 << kBits)) / (1 << kBits);

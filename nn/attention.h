@@ -10,7 +10,7 @@ namespace ringgrad::nn {
 
 struct MultiheadAttentionOptions {
   [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
-  double dropout = 0;  // of the attention weights, in training
+  double dropout = 0;  // drops attention weights in training
   bool bias = true;
   bool batch_first = false;
 };

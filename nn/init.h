@@ -16,7 +16,7 @@ Fans fans(const Tensor& weight);
 
 enum class FanMode { FanIn, FanOut };
 struct KaimingOptions {
-  double negative_slope = 0;      // of the following leaky ReLU; 0 for ReLU
+  double negative_slope = 0;      // the following leaky ReLU's; 0 for ReLU
   FanMode mode = FanMode::FanIn;  // the pass whose variance is preserved: forward or backward
 };
 

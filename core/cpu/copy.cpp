@@ -49,7 +49,7 @@ template <class Y, class X>
 void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, const X* x) {
   const int inner = plan.dims - 1;
   const int64_t rows = plan.sizes[across];
-  const int64_t columns = plan.sizes[inner];  // of y
+  const int64_t columns = plan.sizes[inner];  // the columns of y
   const int64_t tile_rows = ceil_div(rows, kTile);
   const int64_t tile_columns = ceil_div(columns, kTile);
   const int64_t y_row = plan.strides[0][across];

@@ -141,7 +141,7 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
   const int width = columns * kSize;
   const int channel = thread % width;
   const int shares = kThreads / width;
-  const bool is_first = thread < width;  // of the threads that have this channel
+  const bool is_first = thread < width;  // the first thread with this channel
   State total{};
   __syncthreads();
   if (is_first) total = states[channel % kSize * kThreads + channel / kSize];

@@ -235,7 +235,7 @@ struct ImageStore {
   Image image;
   Divider by_height;
   Divider by_width;
-  int channels;  // of one group
+  int channels;  // in one group
   T* data;
   const Compute<T>* bias;
 

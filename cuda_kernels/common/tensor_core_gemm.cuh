@@ -19,7 +19,7 @@
 
 namespace ringgrad::cuda {
 
-inline constexpr int kSlice = 32;  // of K
+inline constexpr int kSlice = 32;  // elements of K
 inline constexpr int kChunk = 8;   // 16-bit elements in 16 bytes, copied at once
 inline constexpr int kFragmentM = 16;
 inline constexpr int kFragmentN = 8;

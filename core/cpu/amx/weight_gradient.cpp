@@ -249,7 +249,7 @@ class WeightGradient {
   int64_t groups_;
   int64_t parts_;
   int64_t sums_floats_;
-  int64_t columns_;  // of x, including the borders
+  int64_t columns_;  // the width of x, including the borders
   int64_t band_;
   int64_t ring_;
   // bytes

@@ -20,7 +20,7 @@ struct LeftMatrix {
   const float* data;
   int64_t row_stride;
   int64_t step_stride;
-  int64_t steps;            // of each segment
+  int64_t steps;            // steps in each segment
   const int64_t* segments;  // offsets
   int64_t segment_count;
   const float* scales = nullptr;  // for integers: factors of each row's sums

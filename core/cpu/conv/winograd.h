@@ -52,7 +52,7 @@ struct FactorLayout {
         blocks(shape.columns(d)) {}
   int64_t panel_count() const { return panels(blocks); }
   int64_t plane(int64_t panel) const { return rows * panel_width(panel, blocks) + kChannelBlock; }
-  int64_t panel_floats() const { return factors * plane(0); }  // of the widest panel
+  int64_t panel_floats() const { return factors * plane(0); }  // the size of the widest panel
   int64_t offset(int64_t panel) const { return panel * factors * (rows * kPanel + kChannelBlock); }
   int64_t floats() const { return offset(panel_count() - 1) + factors * plane(panel_count() - 1); }
 };
