@@ -58,7 +58,7 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
   cat "$3-rank0.log" "$3-rank1.log"
   exit $code
 fi
-[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,22p "$0" >&2; exit 2; }
+[ $# = 2 ] || [ $# = 3 ] || { sed -n 2,25p "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 here=$(cd "$(dirname "$0")" && pwd)

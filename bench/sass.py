@@ -7,7 +7,7 @@ without a GPU. Writes bench/results/sass.json and step_model.json.
 BUILD: any build folder; the sources need the link in its include/. nvdisasm and cuobjdump are taken from DIR or the PATH;
 the CUDA toolkit and Triton's package have them.
 
-The model: a multiprocessor's four schedulers issue one instruction each cycle. A warp's product of 16 × 8 × 16 takes the
+The model. A multiprocessor's four schedulers issue one instruction each cycle. A warp's product of 16 × 8 × 16 takes the
 tensor cores of one scheduler 4 cycles at the card's full rate; mma.sync reaches 62 % of that, as measured by others. So a
 loop with n instructions per product reaches at most 4 / max(n, 4 / 0.62) of the full rate. Kernels that move memory reach
 85 % of the rate of a copy, and each launch in a graph takes 1.5 µs more.
