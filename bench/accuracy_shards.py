@@ -37,7 +37,7 @@ def main():
             cells.append(f"{statistics.mean(found):.2f} % ({min(found):.2f}–{max(found):.2f})")
         rows.append([f"{data}, {model}, {epochs} epoch{'s' * (epochs > 1)}", *cells])
     results.save("accuracy_shards", f"Test accuracy on two ranks, {len(SEEDS)} seeds", ["", *WAYS], rows,
-                 note="Means, and the least to the most.")
+                 note="The means, with the lowest and the highest value.")
 
 
 if __name__ == "__main__":

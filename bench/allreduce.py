@@ -57,8 +57,8 @@ def main():
         ["", "ringgrad, shared memory", "ringgrad, TCP", "Open MPI", "Gloo", "shared memory faster than Open MPI",
          "than Gloo", "TCP faster than Gloo", "of the speed of two threads"], rows,
         {"mpi": documents["mpi"][0]["peer"], "gloo": documents["gloo"][0]["peer"]},
-        note="Open MPI and Gloo as their users call them, Gloo from Python. The last column: against the same sums by two "
-             "threads of one process.")
+        note="Open MPI and Gloo are called as their users call them, Gloo from Python. The last column compares with the "
+             "same sums by two threads of one process.")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main():
         rows.append([what, f"{found['trials']:,}", str(found["failures"]), f"{found['worst_seconds']:.1f}"])
         print(rows[-1], file=sys.stderr)
     results.save("attack", "Attacks on the program", ["", "trials", "failures", "longest trial, s"], rows, note=
-                 f"Each kind for {seconds} s. A trial fails where the program hangs or crashes, names a wrong "
+                 f"Each kind for {seconds} s. A trial fails if the program hangs or crashes, names a wrong "
                  "culprit, leaves a process, shared memory, a damaged checkpoint or an unfinished file, or continues with "
                  "other bits.")
 

@@ -43,8 +43,8 @@ def main():
     results.save("ddp", "Images per second on two cores, and what is left of the throughput without communication",
                  ["", "one process", "DataParallel", "DDP, no overlap", "DDP", "PyTorch DDP, Gloo"], rows,
                  {"PyTorch": peer.split()[1].strip(",").split("+")[0]},
-                 "In brackets: against the same two processes without communication (no_sync), in turn; DataParallel "
-                 "against those, too.")
+                 "In brackets: the speed relative to the same two processes without communication (no_sync), in turn. "
+                 "DataParallel is compared with them, too.")
 
 
 if __name__ == "__main__":

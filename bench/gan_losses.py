@@ -53,7 +53,8 @@ def main():
             for epoch in range(epochs) for who, of in runs.items()]
     results.save("gan_losses", f"Losses of a GAN on MNIST, means of an epoch, over {seeds} seeds (least to most)",
                  ["", "discriminator", "generator"], rows, details=runs,
-                 note="For equal seeds the same batches in the same order; weights and noise are each one's own.")
+                 note="With equal seeds both programs take the same batches in the same order. Each draws its own weights and "
+                      "noise.")
 
 
 if __name__ == "__main__":

@@ -157,9 +157,9 @@ def main():
     machine = gpu + (f", driver {driver[1]}" if driver else "")
     results.save("gpu_goals", "On a GPU: kernels against the libraries', training steps against PyTorch's",
                  ["", "ringgrad", "against", "speed", "goal"], rows, versions, details=details, machine=machine,
-                 note="speed: ours as a part or multiple of the other's. Convolutions: six of the 3×3 ones of ResNet-18 at "
-                 f"batch {BATCH} (dx: without the first layer's, which training does not compute): their times added up, the "
-                 "median of their speeds, and the least, which must reach the goal.")
+                 note="speed: ours relative to the other's. Convolutions: six of ResNet-18's 3×3 ones at batch "
+                 f"{BATCH} (dx: without the first layer's, which training does not compute). Their rows have the sum of the "
+                 "times, the median of the speeds, and the lowest speed, which must reach the goal.")
     if ladders:
         save_ladders(ladders, machine)
 

@@ -45,10 +45,10 @@ def main():
     results.save("profile", "Where a training step's time goes",
                  ["phase or kernel", "calls", "ms", "share", "ms by operations", "ms by bytes", "GFLOP/s", "GB/s"], rows,
                  details=details,
-                 note="By operations, by bytes: what its operations take at "
-                 f"{peaks['peak_gflops']:,.0f} GFLOP/s ({peaks['peak_gflops_bf16']:,.0f} in bf16), and its arguments' bytes at "
-                 f"{peaks['bandwidth_gb_per_second']:.0f} GB/s, the most that this machine does. Operations are those of "
-                 "the definition, of which Winograd's algorithm needs fewer; bytes may come from a cache.")
+                 note="By operations: the time for its operations at "
+                 f"{peaks['peak_gflops']:,.0f} GFLOP/s ({peaks['peak_gflops_bf16']:,.0f} in bf16). By bytes: the time for its "
+                 f"arguments' bytes at {peaks['bandwidth_gb_per_second']:.0f} GB/s. These rates are the machine's highest. "
+                 "Operations are counted by the definition; Winograd's algorithm needs fewer. Bytes may come from a cache.")
 
 
 if __name__ == "__main__":

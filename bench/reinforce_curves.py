@@ -45,7 +45,7 @@ def main():
             rows.append([f"{ranks} rank{'s' * (ranks > 1)}, median", *[""] * len(EPISODES), median("episodes"), median("pushes_per_rank")])
     results.save("reinforce_curves", "REINFORCE on the cart and pole: mean pushes of the last hundred episodes",
                  ["", *(f"after {n}" for n in EPISODES), "episodes to 195", "pushes on each rank"], rows, details=runs,
-                 note="Two ranks have an environment each, and improve the policy by both episodes at once.")
+                 note="Each of two ranks has its own environment; every update of the policy uses both episodes.")
 
 
 if __name__ == "__main__":

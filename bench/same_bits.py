@@ -102,7 +102,7 @@ def main():
     results.save("same_bits", f"The same bits: `train --shards {SHARDS}` on 1, 2, 3, 4 and 8 ranks × 1 and 2 threads × {transports}",
                  ["", "steps", "values, of ways", "SHA-256 of weights and buffers", "commit"],
                  [table[name] for name in names if name in table],
-                 note="Of more than two ranks, each had one thread. " * fewer
+                 note="With more than two ranks, each rank had one thread. " * fewer
                  + f"{len(names) - len(table)} more rows, of other combinations, were not run." * (len(table) < len(names)))
 
 

@@ -20,8 +20,8 @@ def main():
                      f"{row['images_per_second']:,.0f}", f"{100 * row['ratio']:.1f} % ({100 * low:.1f}–{100 * high:.1f})"])
     results.save("same_bits_price", f"Training steps with `--shards`, batch {row['batch']}, images per second",
                  ["", "plain", "with shards", "as fast as plain"], rows,
-                 note="Plain: DistributedDataParallel on ranks, the network alone in one process. Blocks of steps take turns; "
-                 "the ratio is that of neighbours, with its quartiles.")
+                 note="Plain means DistributedDataParallel on ranks, and the network alone in one process. Blocks of steps take "
+                 "turns; the ratio compares neighbouring blocks, with its quartiles.")
 
 
 if __name__ == "__main__":

@@ -183,8 +183,8 @@ def main():
     results.save("sass", f"What nvcc makes of ten kernels, {options.arch}, bfloat16: predictions",
                  ["", "registers", "spilled", "instructions of the loop", "of them", "instructions for each",
                   "at most, of the full rate"], rows, machine="no GPU: counted in SASS",
-                 note="A loop is counted whole, with what seldom runs in it: batch norm's last steps work out a channel's "
-                 "factors there, where the channels change.")
+                 note="A loop is counted whole, including instructions that seldom run. For example, batch norm's last steps "
+                 "compute a channel's factors in their loops when the channel changes.")
     products = {which: rates[f"convolution, {which}"] for which in ("y", "dx", "dw")}
     launches = launches_of_step()
     ours = step_model(products, 512, launches)

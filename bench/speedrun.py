@@ -28,10 +28,10 @@ PEER = results.ROOT / "bench" / "peers" / "speedrun_pytorch.py"
 # Data, its folder, epochs (0: the recipe's own), mark, and the table's remark.
 RECORDS = {
     "mnist": ("mnist", "mnist", 0, 0.99, "Mark: 99 %."),
-    "mnist_994": ("mnist", "mnist", 2, 0.994, "Mark: 99.4 %, in two epochs: the fewest whose steps came to it on 10,000 "
-                  "training images held out."),
-    "cifar10": ("cifar10", "cifar-10-batches-bin", 0, 0.907, "Mark: airbench's 94 % on the original images is 90.7 % where "
-                "they were stored as JPEG of quality 75 (PyTorch, the same recipe); which of them these are, the accuracy shows."),
+    "mnist_994": ("mnist", "mnist", 2, 0.994, "Mark: 99.4 %, in two epochs, the fewest that reached it on 10,000 training "
+                  "images held out."),
+    "cifar10": ("cifar10", "cifar-10-batches-bin", 0, 0.907, "Mark: airbench's 94 % on the original images corresponds to "
+                "90.7 % on images stored as JPEG of quality 75 (PyTorch, the same recipe). The accuracy shows which these are."),
 }
 
 
@@ -102,7 +102,7 @@ def main():
                  ["", "runs", "test accuracy", "p", "seconds"],
                  [row(name, values, mark) for name, values in runs.items() if values],
                  {"PyTorch": version.stdout.strip().split("+")[0]},
-                 f"{note} p: how probable these accuracies would be with a true mean at the mark.", runs)
+                 f"{note} p: the probability of these accuracies if the true mean were at the mark.", runs)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ def measure():
             for number, bucket in enumerate(document["buckets"])]
     results.save("timeline", "One training step of ResNet-18 on two ranks: when each bucket of gradients travels",
                  ["bucket", "size", "ready", "launched", "completed", "parameters"], rows,
-                 note=f"`ringgrad trace {' '.join(ARGUMENTS)}`, rank 0, milliseconds since backward began, which took "
-                      f"{document['backward_ms']:.1f}; gradients were averaged "
-                      f"{document['averaged_ms'] - document['backward_ms']:.1f} after it.", details=document)
+                 note=f"`ringgrad trace {' '.join(ARGUMENTS)}`, rank 0, milliseconds since backward began. It took "
+                      f"{document['backward_ms']:.1f} ms; the gradients were averaged "
+                      f"{document['averaged_ms'] - document['backward_ms']:.1f} ms after it ended.", details=document)
 
 
 def first_and_last(names):
