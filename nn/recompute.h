@@ -6,10 +6,10 @@
 //     return nn::checkpoint([this](const Tensor& x) { return block_(x); }, stem_(x));
 //   }
 //
-// The gradients are bit for bit those without it. The graph is that of the first run, and so are
-// the hooks and the order in which gradients become complete. The second run only restores what
-// backward reads. It draws the first run's random numbers, uses its autocast and its kernels'
-// provider, and does not change batch norm's running statistics.
+// The gradients have the same bits as without recomputation. The graph, the hooks and the order in
+// which gradients become complete are those of the first run. The second run only restores the
+// tensors that backward reads. It draws the first run's random numbers, uses its autocast and its
+// kernels' provider, and does not change batch norm's running statistics.
 #pragma once
 
 #include <functional>

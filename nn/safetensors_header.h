@@ -7,7 +7,7 @@
 //             overlaps
 //
 // (github.com/huggingface/safetensors.) A streaming parser that knows only this structure reads the
-// JSON. So a hostile header is refused before what it describes is built, and a name that comes
+// JSON. So a hostile header is refused before anything is built from it, and a name that occurs
 // twice is noticed.
 #pragma once
 
