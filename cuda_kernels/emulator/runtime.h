@@ -139,12 +139,12 @@ class Runtime {
   bool drain_without_waiting(const std::shared_ptr<CUstream_st>& stream, uint64_t position);
 };
 
-// The graph that this thread instantiated last, while that lives; for inspection.
+// The graph that this thread instantiated last, as long as it exists; for inspection.
 extern constinit thread_local std::weak_ptr<const std::vector<Node>> newest_graph;
 
-// An operation that drain_without_waiting() runs must not wait. It might wait for an operation in
-// the middle of which the thread is, or that another rank has chosen in the same way. It throws
-// NotReady instead, before it has any effect, and runs later.
+// An operation that drain_without_waiting() runs must not wait. It might wait for an operation that
+// this thread has begun and not finished, or that another rank has chosen in the same way. It
+// throws NotReady instead, before it has any effect, and runs later.
 struct NotReady {};
 bool must_not_wait();  // true if this thread runs such an operation
 

@@ -114,8 +114,8 @@ class CudaBackend : public DeviceBackend {
   void keep_memory(Stream stream) override { cuda::keep_memory(stream); }
 
  private:
-  // Asked once. Without a driver or a device this is an error, as it is with an old driver or a
-  // broken device. count() returns 0 then.
+  // The driver is asked once. It returns an error if there is no driver or device, or if the driver
+  // is old or a device broken. count() returns 0 then.
   struct Found {
     int devices = 0;
     cudaError_t error = cudaSuccess;
