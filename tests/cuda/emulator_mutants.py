@@ -9,15 +9,16 @@ are. Prints a row for each; exit status 1 when one survives. Takes minutes, so c
 ./go test --long -R emulator_mutants. Needs a build with RINGGRAD_CUDA=emulated in which the tests below have been built.
 """
 
-import json
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from relink import ROOT, Build
+
 WAIT = r"__syncthreads|__threadfence|__pipeline_wait_prior|(?:cuda::)?wait_for|\S+(?:->|\.)block|synchronize"
 SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
 # Files, the folder of the build whose objects they belong to, and the tests that are to notice: a program and its cases.
@@ -29,7 +30,7 @@ KINDS = [
      [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test",
                                                           "cuda_nccl_capture_test")]),
 ]
-# The kernel that needs a header's barrier, if its name does not say so.
+# Which kernel shows what a header's barrier is for, where its name does not say it.
 COMPILED_IN = {
     "reduce.cuh": "softmax.cu",
     "channels.cuh": "batch_norm.cu",
@@ -49,51 +50,31 @@ def sites(names):
                     yield path.relative_to(ROOT), number, match.group(1), objects, tests
 
 
-class Mutants:
-    def __init__(self, build):
-        self.build = build
-        self.commands = json.loads((build / "compile_commands.json").read_text())
+def run(build, file, number, target, tests):
+    """What the tests say without line `number` of `file`; empty when they are content."""
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        lines = (ROOT / file).read_text().splitlines()
+        lines[number - 1] = ""
+        mutated = scratch / "ringgrad" / file
+        mutated.parent.mkdir(parents=True)
+        mutated.write_text("\n".join(lines) + "\n")
+        compiled = COMPILED_IN.get(file.name, file.name)
+        built = next(o for o in build.commands if f"{target}.dir/" in o and o.endswith(f"/{compiled}.o"))
+        source = mutated if file.suffix != ".cuh" else None
+        done = build.compile(built, scratch / "mutant.o", overlay=scratch, source=source)
+        assert done.returncode == 0, done.stdout
+        return next((said for program, cases in tests if (said := test(build, scratch, program, cases, built))), "")
 
-    def compile_command(self, objects, source):
-        return next(entry["command"] for entry in self.commands
-                    if f"{objects}.dir/" in entry["command"] and Path(entry["file"]).name == source)
 
-    def link_command(self, test):
-        lines = subprocess.check_output(["ninja", "-t", "commands", f"tests/{test}"], cwd=self.build, text=True)
-        return lines.splitlines()[-1]
-
-    def run(self, file, number, objects, tests):
-        """Returns the output of tests that fail without line `number` of `file`; empty if they pass."""
-        with tempfile.TemporaryDirectory() as directory:
-            scratch = Path(directory)
-            lines = (ROOT / file).read_text().splitlines()
-            lines[number - 1] = ""
-            mutated = scratch / "ringgrad" / file
-            mutated.parent.mkdir(parents=True)
-            mutated.write_text("\n".join(lines) + "\n")
-            source = COMPILED_IN.get(file.name, file.name)
-            original = str(ROOT / file)
-            words = shlex.split(self.compile_command(objects, source))
-            words.insert(next(i for i, word in enumerate(words) if word.startswith("-I")), f"-I{scratch}")
-            words[words.index("-o") + 1] = str(scratch / "mutant.o")
-            if file.suffix != ".cuh":
-                words = [str(mutated) if word == original else word for word in words]
-            subprocess.run([*words, "-Wno-error"], cwd=self.build, check=True)
-            replaced = rf"\S*{objects}\.dir/\S*{re.escape(source)}\.o"
-            return next((said for test, cases in tests if (said := self.test(scratch, test, cases, replaced))), "")
-
-    def test(self, scratch, test, cases, replaced):
-        # First of all objects: of what several define, the linker takes the first. An archive keeps what is replaced.
-        link = re.sub(replaced, "", self.link_command(test))
-        link = re.sub(r"(\S+\.o )", rf"-Wl,--allow-multiple-definition {scratch}/mutant.o \1", link, count=1)
-        link = link.replace(f"-o tests/{test}", f"-o {scratch}/{test}", 1)
-        subprocess.run(["sh", "-c", link], cwd=self.build, check=True)
-        try:
-            result = subprocess.run([scratch / test, "--filenames-as-tags", cases, "--abort"], stdout=subprocess.PIPE,
-                                    stderr=subprocess.STDOUT, text=True, timeout=300)
-        except subprocess.TimeoutExpired:
-            return "hangs"
-        return result.stdout if result.returncode else ""
+def test(build, scratch, program, cases, built):
+    build.link(f"tests/{program}", scratch / program, {built: scratch / "mutant.o"})
+    try:
+        result = subprocess.run([scratch / program, "--filenames-as-tags", cases, "--abort"], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    return result.stdout if result.returncode else ""
 
 
 def verdict(output):
@@ -109,10 +90,10 @@ def verdict(output):
 
 
 def main():
-    mutants = Mutants(Path(sys.argv[1]).resolve())
+    build = Build(sys.argv[1])
     count = survivors = 0
     for file, number, call, objects, tests in sites(sys.argv[2:]):
-        said = verdict(mutants.run(file, number, objects, tests))
+        said = verdict(run(build, file, number, objects, tests))
         count += 1
         survivors += said == "SURVIVED"
         print(f"{file}:{number:<4} without {call:<40} {said}", flush=True)
