@@ -23,9 +23,9 @@ class GradientHome {
   // If the input is undefined or not a leaf, there is no buffer.
   explicit GradientHome(const Tensor& input);
   // Returns the leaf's grad for the operation to overwrite. Returns an undefined tensor if grad is
-  // not known to be zeros or if another operation has claimed it. Does so, too, if the leaf is
-  // frozen or has hooks, and in a pass that accumulates nothing. REQUIRES: called from a closure of
-  // the running backward pass, which then returns the tensor as this input's gradient.
+  // not known to be zeros, if another operation has claimed it, if the leaf is frozen or has hooks,
+  // or in a pass that accumulates nothing. REQUIRES: called from a closure of the running backward
+  // pass, which then returns the tensor as this input's gradient.
   Tensor claim() const;
   // Does the same, but returns new memory like `like` instead of an undefined tensor.
   Tensor claim_or_empty(const Tensor& like) const;

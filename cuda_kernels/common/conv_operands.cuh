@@ -278,8 +278,8 @@ struct PartialStore {
 
 // ---- on tensor cores ----------------------------------------------------------------------------
 
-// conv2d_tensor_cores.cu compiles these instances, because they take as long as all the rest of
-// conv2d.cu.
+// conv2d_tensor_cores.cu compiles these instances, because compiling them takes as long as
+// compiling the rest of conv2d.cu.
 #define RINGGRAD_CONV_ON_TENSOR_CORES(storage, T)                                            \
   storage template void tensor_core_gemm<true, true, true>(                                  \
       Stream, const GemmShape&, const PatchMatrix<T, false>&, const WeightMatrix<T, false>&, \

@@ -22,7 +22,7 @@ class Pass {
   const std::vector<int64_t>& indices() const { return indices_; }  // all samples in order
   // Returns the samples of batch k, or none after the last batch.
   std::span<const int64_t> batch(int64_t k) const;
-  // Returns how many of them, at the end, only repeat others (Sampler::padding).
+  // Returns the number of samples at the end of batch k that only repeat others (Sampler::padding).
   int64_t padding(int64_t k) const;
   // Returns the position from which training continues after `batches` batches. After the last one
   // it is the beginning of the next epoch.
