@@ -155,7 +155,7 @@ def launches_of_step():
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("build", type=Path)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--tools", type=Path)
