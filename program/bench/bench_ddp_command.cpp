@@ -311,10 +311,12 @@ void add_options(CLI::App* app, BenchDdpOptions& o) {
   app->add_option("--ranks", o.ranks, "ranks, or devices of dp")->check(CLI::Range(1, 64));
   add_device_option(app, o.device);
   app->add_option("--backend", o.backend, parallel_config_field("backend").help);
-  app->add_option("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
-  app->add_option("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
+  app->add_option("--seconds", o.seconds, "seconds to measure each row per round")
+      ->check(CLI::Range(0.01, 1000.0));
+  app->add_option("--rounds", o.rounds, "how often all rows are measured in turn")
+      ->check(kPositive);
   app->add_option("--bucket-mb", o.buckets,
-                  "the buckets' cap, or auto; several, as auto,0.25,1: a row for each")
+                  "largest bucket in MB, or auto; several, as auto,0.25,1: a row for each")
       ->default_str("25, the first one 1")
       ->delimiter(',');
   auto* predict =

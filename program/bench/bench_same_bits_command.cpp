@@ -197,9 +197,10 @@ void add_options(CLI::App* app, BenchSameBitsOptions& o) {
   app->option_defaults()->always_capture_default();  // --help shows them
   app->add_option("--model", o.models, "as for train; several: one after the other");
   app->add_option("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
-  app->add_option("--ranks", o.ranks, "with a shard each; 1: only one process")
+  app->add_option("--ranks", o.ranks, "ranks with one shard each; 1: only one process")
       ->check(CLI::Range(1, 64));
-  app->add_option("--shards", o.shards, "of one process")->check(CLI::Range(1, kMaxShards));
+  app->add_option("--shards", o.shards, "shards in the row of one process")
+      ->check(CLI::Range(1, kMaxShards));
   app->add_option("--seconds", o.seconds, "for each network and number of ranks")
       ->check(CLI::Range(0.01, 1000.0));
 }

@@ -226,12 +226,13 @@ void add_options(CLI::App* app, DoctorOptions& o) {
   add("--model", o.model, "as for train");
   add("--device", o.device, "as for train");
   add("--batch", o.batch, "images of a step, of all ranks together")->check(kPositive);
-  add("--seconds", o.seconds, "of each row and round")->check(CLI::Range(0.01, 1000.0));
-  add("--rounds", o.rounds, "the rows take turns so often")->check(kPositive);
+  add("--seconds", o.seconds, "seconds to measure each configuration per round")
+      ->check(CLI::Range(0.01, 1000.0));
+  add("--rounds", o.rounds, "how often all configurations are measured in turn")->check(kPositive);
 }
 
-const Command kDoctor(200, "doctor", "What machine and build have, what is off and why", doctor,
-                      add_options);
+const Command kDoctor(200, "doctor", "What this machine and build have, what is off and why",
+                      doctor, add_options);
 
 }  // namespace
 }  // namespace ringgrad::program

@@ -263,7 +263,8 @@ void add_options(CLI::App* app, GanOptions& o) {
       ->check(CLI::Range(1, kMaxRanks));
   app->add_option("--out", o.out, "the run directory (default: runs/NNNN-data-gan)");
   add_whole_life(app, {"--data", "--batch", "--epochs", "--lr", "--seed", "--out"},
-                 "parts of each batch; they decide the bits, whatever the ranks (0: the ranks do)",
+                 "parts of each batch; as many give the same bits on any number of ranks (0: one "
+                 "for each rank)",
                  o);
   app->add_option("--max-steps", o.max_steps, "save and stop after so many steps")
       ->check(kNotNegative);

@@ -153,9 +153,9 @@ void add_options(CLI::App* app, ReinforceOptions& o) {
       ->capture_default_str()
       ->check(CLI::Range(1, kMaxRanks));
   app->add_option("--out", o.out, "the run directory (default: runs/NNNN-cartpole)");
-  add_whole_life(app, {"--episodes", "--lr", "--seed", "--out"},
-                 "environments; they decide the bits, whatever the ranks (0: one for each rank)",
-                 o);
+  add_whole_life(
+      app, {"--episodes", "--lr", "--seed", "--out"},
+      "environments; as many give the same bits on any number of ranks (0: one for each rank)", o);
   app->add_option("--max-steps", o.max_steps, "save and stop after so many episodes")
       ->check(kNotNegative);
 }

@@ -67,14 +67,15 @@ const std::vector<ParallelConfigField>& parallel_config_fields() {
   using enum ParallelConfigField::Trait;
   static const std::vector<ParallelConfigField> fields = {
       {"bucket_mb", &D::bucket_mb, kForRanks | kSame | kKept | kLater,
-       "ddp: the buckets' cap, or auto: by a measurement (default: 25, the first one 1)"},
+       "ddp: largest bucket in MB, or auto: measured (default: 25, the first one 1)"},
       {"parallel", &D::parallel, 0, "none, dp or ddp (default: ddp where there are two cores)"},
       {"ranks", &D::ranks, kFromOne,
        "processes that share each batch, or devices with dp (default: 2)"},
       {"shards", &D::shards, kSame | kKept | kLater,
        "parts of each batch; same bits on any number of ranks"},
       {"elastic", &D::elastic, kForRanks | kLater,
-       "MIN:MAX ranks: one that dies is replaced, and its work is lost to nobody"},
+       "MIN:MAX: let the number of ranks change; one that dies is replaced, and its step is done "
+       "again"},
       {"backend", &D::backend, kForRanks | kLater,
        "between ranks: ring or mpi; on GPUs nccl, "
        "or nccl-ring for our ring over NCCL's send and receive"},
@@ -83,7 +84,8 @@ const std::vector<ParallelConfigField>& parallel_config_fields() {
       {"zero", &D::zero, kForRanks | kSame | kKept | kLater,
        "1: ranks divide the optimizer's state, and keep a part each (ZeRO)"},
       {"recompute", &D::recompute, kKept | kLater,
-       "to save memory, what backward computes again: blocks, or as many as fit in auto:MB"},
+       "save memory: backward computes activations again, of every block (blocks), or of as many "
+       "as keep tensors within auto:MB"},
       {"sync_bn", &D::sync_bn, kSame, "ddp: batch norm over the whole global batch"},
       {"device", &D::device, kKept},
   };

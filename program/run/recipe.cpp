@@ -99,11 +99,11 @@ const std::vector<RecipeField>& recipe_fields() {
               dataset_names()),
       F::number("epochs", &R::epochs, "passes over the training set", {1, kMany}),
       F::number("batch", &R::batch, "global batch size, of all ranks together", {1, kMany}),
-      F::number("accumulate", &R::accumulate, "batches whose gradients come together in a step",
-                {1, kMany}),
+      F::number("accumulate", &R::accumulate,
+                "batches per optimizer step, whose gradients are added", {1, kMany}),
       F::word("optimizer", &R::optimizer, "sgd, adam or adamw", {"sgd", "adam", "adamw"}),
       F::number("lr", &R::lr, "peak learning rate", {kAboveZero, kLargest, "a positive number"}),
-      F::number("momentum", &R::momentum, "of sgd", kFraction),
+      F::number("momentum", &R::momentum, "momentum of sgd", kFraction),
       F::flag("nesterov", &R::nesterov, "Nesterov's momentum"),
       F::number("weight_decay", &R::weight_decay, "L2 penalty (decoupled for adamw)", {0, 1000}),
       F::word("schedule", &R::schedule, "constant, step, cosine or onecycle",
@@ -132,11 +132,13 @@ const std::vector<RecipeField>& recipe_fields() {
       F::number("cutout", &R::cutout, "a random square of this size set to the mean", {0, 32}),
       F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations",
               {"fp32", "bf16", "fp16"}),
-      F::word(
-          "amp", &R::amp,
-          "O0: float32; O1: float32 parameters; O2: 16-bit ones with float32 copies; O3: without",
-          {"O0", "O1", "O2", "O3"}),
-      F::word("conv", &R::conv, "direct: exact sums; auto and winograd: how else the CPU convolves",
+      F::word("amp", &R::amp,
+              "O0: all float32; O1: 16-bit activations, float32 parameters; O2: 16-bit parameters "
+              "with float32 copies; O3: 16-bit parameters without",
+              {"O0", "O1", "O2", "O3"}),
+      F::word("conv", &R::conv,
+              "the CPU's convolutions: auto (the library chooses), winograd (where it applies), "
+              "direct (exact sums, slower)",
               {"auto", "direct", "winograd"}),  // in the order of ConvAlgorithm
       F::word("float32_matmul_precision", &R::float32_matmul_precision,
               "highest: float32 by float32; high, medium: "

@@ -264,10 +264,11 @@ void add_options(CLI::App* app, TraceOptions& o) {
   app->add_option("--ranks", o.ranks, "processes that share each batch")->check(CLI::Range(1, 64));
   add_device_option(app, o.device);
   app->add_option("--backend", o.backend, parallel_config_field("backend").help);
-  app->add_option("--steps", o.steps, "the last of so many is shown, beside their median")
+  app->add_option("--steps", o.steps,
+                  "train so many steps; the last one is shown, beside their median")
       ->check(kPositive);
   app->add_option("--bucket-mb", o.bucket_caps,
-                  "the buckets' cap, or several: 0.25,1,25; 0: as train")
+                  "largest bucket in MB, or several: 0.25,1,25; 0: as train")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1e6));
   app->add_option("--perfetto", o.perfetto,

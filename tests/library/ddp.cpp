@@ -18,7 +18,7 @@ struct Net : nn::Module {
 
 void train() {  // on every rank
   ProcessGroup& group = process_group();
-  // Drawn there if need be.
+  // Generated into that directory if they are missing.
   const ImageDataset digits = load_dataset("digits", Split::Train, data_directory(""));
   const auto sampler =
       std::make_shared<DistributedSampler>(digits.size(), group.size(), group.rank());
