@@ -13,16 +13,17 @@ struct GradBucket {
   ProcessGroup& group;
   // [n], a range of the gradient arena: param.grad are views of it.
   Tensor flat;
-  // Positions in the module's list.
+  // The positions of its parameters in the module's list.
   const std::vector<int>& parameters;
   // Buckets are numbered in the order in which they are launched.
   int index;
   bool is_last;
-  // Step, bucket and names, for messages and for the ranks to compare.
+  // Step, bucket and names, for messages, and for ranks to compare.
   CollectiveOptions options;
-  // The hook's own: kept with the bucket from step to step, and in comm_hook_state().
+  // The hook's own memory. It is kept with the bucket from step to step, and is part of
+  // comm_hook_state().
   Tensor& scratch;
-  // Throws where it is not finite; average() calls it.
+  // Throws if `sent` is not finite; average() calls it.
   std::function<void(const Tensor& sent)> check = {};
 
   // Replaces x by its average over the ranks. This is a collective of the group with this bucket's
@@ -33,8 +34,9 @@ struct GradBucket {
     return group.all_reduce(x, ReduceOp::Average, options);
   }
 
-  // Collective where `scratch` is undefined: then it becomes zeros [items], in memory that the
-  // ranks share where they can. Whether it was. Throws Error where it is another hook's.
+  // If `scratch` is undefined, it becomes zeros [items], in memory that the ranks share if they
+  // can; that is collective. Returns true if it was undefined. Throws Error if it belongs to
+  // another hook.
   bool begin_scratch(int64_t items, DType dtype) const;
 };
 
@@ -44,9 +46,9 @@ struct GradBucket {
 // means bucket.average(bucket.flat).
 using CommHook = std::function<Work(const GradBucket& bucket)>;
 
-// Half the bytes: gradients travel as 16-bit floats, are summed in float32 and rounded once.
-// bfloat16 keeps the range of float32 and 8 bits of precision; float16 has 11 bits, and what
-// exceeds 65504 becomes infinite. Buckets that have 16 bits already travel as they are.
+// Halves the bytes: gradients travel as 16-bit floats, are summed in float32 and rounded once.
+// bfloat16 keeps the range of float32 and 8 bits of precision. float16 has 11 bits, and numbers
+// beyond 65504 become infinite. Buckets that have 16 bits already travel as they are.
 CommHook bf16_compress_hook();
 CommHook fp16_compress_hook();
 

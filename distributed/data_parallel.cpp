@@ -40,7 +40,7 @@ std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters,
                         });
 }
 
-// Every handle of `target` now names `source`: its array and its place in the graph.
+// Makes every handle of `target` name `source`: its array and its place in the graph.
 void become(const Tensor& target, const Tensor& source) {
   target.set_data(source);
   target.set_autograd_meta(source.autograd_meta());
@@ -48,7 +48,7 @@ void become(const Tensor& target, const Tensor& source) {
 
 using NamedModules = std::vector<std::pair<std::string, nn::Module*>>;
 
-// Returns `prefix` and the first layer that only one of the two has or whose types differ. Returns
+// Returns `prefix` and the first layer that only one of the two has, or whose types differ. Returns
 // "" if there is none.
 std::string difference(const char* prefix, const NamedModules& module,
                        const NamedModules& replica) {
@@ -114,7 +114,7 @@ void DataParallel::make_replicas() {
   }
 }
 
-// Each input as pieces of ⌈N / devices⌉ samples, one for each device as far as they go.
+// Cuts each input into pieces of ⌈N / devices⌉ samples, one for each device as far as they go.
 std::vector<std::vector<Tensor>> DataParallel::scatter(const std::vector<Tensor>& inputs) const {
   int64_t n = 0;
   for (const Tensor& x : inputs) {
@@ -152,7 +152,7 @@ void DataParallel::replicate(size_t replicas) {
     for (const Tensor& x : tensors) (x.requires_grad() ? trained : others).push_back(x);
   const auto copies = broadcast(trained, std::span(devices_).first(replicas));
   for (size_t r = 0; r < replicas; ++r) {
-    // Each of the module's tensors, and its copy on this replica's device.
+    // Pairs each of the module's tensors with its copy on this replica's device.
     std::vector<std::pair<Tensor, Tensor>> copy;
     for (size_t i = 0; i < trained.size(); ++i)
       copy.emplace_back(trained[i], copies[r * trained.size() + i]);
@@ -198,7 +198,7 @@ void on_threads_of_replicas(const char* what, size_t replicas,
     }
   };
   try {
-    // Joined when they go, also where there is none for the next replica.
+    // The threads are joined at the end, even if the next one cannot be started.
     std::vector<std::jthread> threads;
     for (size_t r = 1; r < replicas; ++r) threads.emplace_back(run, r);
     run(0);

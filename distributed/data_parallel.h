@@ -50,11 +50,12 @@ class DataParallel : public nn::Module {
   // either.
   Tensor forward(const Tensor& x) override;
 
-  // The same for modules of several inputs and outputs: calls function(replica, input, …) on every
-  // device, and gathers what it returns, tensors or tuples, vectors and structs of them
-  // (core/for_each_tensor.h). Inputs are cut along dimension 0, all alike; those of no dimension go
-  // to every device. Of outputs of no dimension, such as a loss, there is one for each replica,
-  // [replicas], as in PyTorch: take their mean. What is no tensor is the first replica's.
+  // Does the same for modules with several inputs and outputs. It calls function(replica, input, …)
+  // on every device, and gathers the results: tensors, or tuples, vectors and structs of them
+  // (core/for_each_tensor.h). Inputs are cut along dimension 0, all alike; inputs without
+  // dimensions go to every device. An output without dimensions, such as a loss, becomes one with
+  // an element for each replica, [replicas], as in PyTorch: take its mean. Results that are no
+  // tensors come from the first replica.
   //   auto [logits, losses] = model.apply(
   //       [](nn::Module& m, const Tensor& x, const Tensor& y) {
   //         return static_cast<Net&>(m).forward(x, y);
@@ -107,9 +108,9 @@ class DataParallel : public nn::Module {
 
 // Throws ShapeError, beginning with `what`, unless a replica has the module's structure.
 void check_replica(const char* what, nn::Module& module, nn::Module& replica);
-// Runs body(r) for each replica, the first one on this thread, each other one on a thread of its
-// own with this one's modes. When all have ended, throws the first replica's error. `what` begins
-// the message where there are no threads.
+// Runs body(r) for each replica: the first one on this thread, each other one on a thread of its
+// own with this thread's modes. Throws the first replica's error after all have ended. `what`
+// begins the message if a thread cannot be started.
 void on_threads_of_replicas(const char* what, size_t replicas,
                             const std::function<void(size_t r)>& body);
 

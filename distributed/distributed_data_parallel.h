@@ -115,10 +115,10 @@ class DistributedDataParallel : public nn::Module {
   // the same time, when no rank has data left. Throws Error inside no_sync().
   bool shadow_step();
 
-  // Weighting::Given: what this rank's gradients of the next step weigh, passes under no_sync()
-  // included: the number by which its loss was divided. Must be said before the first backward of
-  // every step; 0: the loss is nothing, and may be NaN. Throws Error with another weighting, and on
-  // what is negative or not finite.
+  // For Weighting::Given: sets the weight of this rank's gradients of the next step, with passes
+  // under no_sync(). It is the number by which the loss was divided. Call it before the first
+  // backward of every step. If it is 0, the loss has no effect, and may be NaN. Throws Error with
+  // another weighting, and if the weight is negative or not finite.
   void set_weight(Real weight);
 
   // For a bad batch on this rank. All ranks skip the step under way: after its backward, or

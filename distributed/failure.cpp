@@ -25,7 +25,7 @@ size_t printable_character(std::string_view text) {
   const size_t size = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
   for (size_t i = 1; i < size; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  // C1: U+0080 to U+009F.
+  // C1 controls are U+0080 to U+009F.
   const bool steers = byte(0) < 0xc2 || byte(0) > 0xf4 || (byte(0) == 0xc2 && byte(1) < 0xa0);
   return steers ? 0 : size;
 }
@@ -111,7 +111,7 @@ int code_of(const std::exception& error) {
   if (is<NotImplementedError, AddressInUseError, ExecuteError, LimitError, NetworkError>(error))
     return kEnvironment;  // the first: in this build
   if (is<TimeoutError, OutOfStepError>(error)) return kOutOfStep;
-  if (is<DistributedError>(error)) return kRankDied;  // what is left of it
+  if (is<DistributedError>(error)) return kRankDied;  // any other kind of it
   if (is<OutOfMemoryError, std::bad_alloc>(error)) return kOutOfMemory;
   if (is<DeviceError, CudaError>(error)) return kEnvironment;
   if (is<DataError>(error)) return kBadData;

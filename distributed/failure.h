@@ -28,7 +28,7 @@ enum class FailureKind : uint8_t { Died, TimedOut, OutOfStep, Failed };
 // The exit codes of the program `ringgrad` and of functions that launch() runs.
 enum ExitCode : int {
   kOk = 0,
-  // The loss became NaN, or an unexpected error.
+  // The loss became NaN, or an unexpected error occurred.
   kTrainingFailed = 1,
   // An unknown command or option, or a value that cannot be.
   kUsage = 2,
@@ -36,14 +36,15 @@ enum ExitCode : int {
   kEnvironment = 3,
   // A data set or checkpoint is missing, damaged or does not fit.
   kBadData = 4,
-  // With these two a process ends that has only noticed the failure of others. A launcher looks for
-  // the cause elsewhere, and ends its job with one of them where no rank's own exit code says more.
+  // A process ends with one of these two codes if it only reports the failure of others. A launcher
+  // looks for the cause elsewhere. Its job ends with one of them only if no rank's own exit code
+  // says more.
   kRankDied = 5,
   // A time limit passed, or ranks disagree.
   kOutOfStep = 6,
   kOutOfMemory = 7,
   kDiskFull = 8,
-  // Ctrl-C, after saving.
+  // Ctrl-C ended it, after saving.
   kInterrupted = 130,
 };
 
@@ -55,16 +56,16 @@ struct Failure {
   std::string text;
 };
 
-// As a terminal may see it: what steers one (control characters, bytes that are no UTF-8) is spelt
-// out, such as "\x1b", because names come from files and wires. Line ends and tabs stay.
+// Returns the text as a terminal may see it, because names come from files and wires. Control
+// characters, and bytes that are no UTF-8, are spelt out, such as "\x1b". Line ends and tabs stay.
 std::string printable(std::string_view text);
 
 // Throws DistributedError, TimeoutError, OutOfStepError or GivenUpError with the failure's text,
 // after `context`.
 [[noreturn]] void throw_failure(const Failure& failure, const std::string& context = {});
 
-// The failure that an exception stands for, in printable words, of which none is longer than 300
-// characters; an exception of the program itself counts as Died.
+// Returns the failure that an exception stands for, in printable words of at most 300 characters
+// each. An exception of the program itself counts as Died.
 Failure failure_of(std::exception_ptr error);
 
 // The system has no more threads, or no memory for one's stack.

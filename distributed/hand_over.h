@@ -22,10 +22,10 @@ struct TrainingState {
   std::string words = {};
 };
 
-// Collective: the state of the ranks that have done the most steps. On those it is `own`; on the
-// others its tensors have been overwritten. All ranks give tensors of the same names, shapes and
-// dtypes. Throws OutOfStepError, naming the ranks, where two ranks have done equally many, and
-// their states differ.
+// Collective: returns the state of the ranks that have done the most steps. On those ranks it is
+// `own`; on the others it overwrites the tensors of `own`. All ranks give tensors of the same
+// names, shapes and dtypes. Throws OutOfStepError, which names the ranks, if two ranks have done
+// equally many steps, and their states differ.
 TrainingState hand_over(ProcessGroup& group, TrainingState own);
 
 }  // namespace ringgrad

@@ -26,16 +26,16 @@ struct InitOptions {
   // GPU per rank: "nccl", or "nccl-ring", whose all-reduce is our ring over NCCL's send and receive
   // (nccl_process_group.h). With both of these a ring of the hosts takes tensors on the CPU.
   std::string backend = default_backend();
-  // This rank's GPU, for the two: process_group().device() from then on. By default
-  // cuda:LOCAL_RANK; where there are fewer GPUs than ranks, from cuda:0 on again.
+  // This rank's GPU for these two backends; process_group().device() is the same from then on. The
+  // default is cuda:LOCAL_RANK. With fewer GPUs than ranks, it counts from cuda:0 again.
   std::optional<Device> device = {};
   // The ring's; see transport_names() (rendezvous/connect.h).
   std::string transport = default_transport();
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
-  // The ring's.
+  // The checksums of the ring.
   Checksums checksums = default_checksums();
-  // Sees every message of the ring's collectives that this rank sends; not what goes through shared
-  // memory, where nothing is sent.
+  // Sees every message that this rank sends in the ring's collectives. Sums in shared memory send
+  // no messages.
   SendObserver on_send = {};
   // The time until all ranks have come.
   std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();

@@ -11,13 +11,13 @@
 namespace ringgrad {
 
 struct LaunchOptions {
-  // On each machine.
+  // The number of ranks on each machine.
   int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;
   // The place where the ranks meet: "tcp://host:port"; auto: here, on a free port.
   std::string dist_url = "auto";
-  // The ranks' own.
+  // The options of the ranks' group.
   InitOptions group = {};
   // Elastic jobs begin with num_processes; see elastic_job.h, which connects the ranks then.
   ElasticRange elastic = {};

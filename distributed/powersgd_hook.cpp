@@ -14,7 +14,8 @@ namespace {
 
 // The state of one bucket from step to step, in one array that the ranks share.
 struct LowRank {
-  // [side, side]: what is to travel, and then what has not. Zeros behind the bucket's n.
+  // [side, side]: first what is to travel, then what has not travelled. Zeros follow the bucket's n
+  // numbers.
   Tensor m;
   Tensor own;  // [n]: those of it that are gradients
   // [side, columns]
@@ -30,8 +31,7 @@ LowRank parts_of(const Tensor& state, int64_t n, int64_t side, int64_t columns) 
           matrix(side * (side + columns), columns)};
 }
 
-// Any directions do, if they are the same on all ranks; so none of the generators that they have is
-// drawn from.
+// Any directions are good, if they are the same on all ranks. So no generator is drawn from.
 void begin_anywhere(const Tensor& q) {
   std::mt19937 random(1);
   std::vector<double> values(static_cast<size_t>(q.numel()));
@@ -39,8 +39,9 @@ void begin_anywhere(const Tensor& q) {
   copy_(q, tensor(values, q.shape()));
 }
 
-// Gram and Schmidt, column by column, each twice: what little is left of one that depends on those
-// before would be rounding errors of theirs. A column of zeros remains one.
+// Orthogonalizes by Gram and Schmidt, column by column, each twice: the small remainder of a column
+// that depends on earlier ones would consist of their rounding errors. A column of zeros stays
+// zero.
 void orthogonalize(const Tensor& p) {
   for (int64_t i = 0; i < p.size(1); ++i) {
     const Tensor column = narrow(p, 1, i, 1);

@@ -42,15 +42,14 @@ namespace ringgrad {
 // The algorithms of all-reduce between ranks on CPUs (init_process_group.h), the simplest first.
 // Their speed depends on the size (`ringgrad bench allreduce` measures it).
 enum class AllReduceAlgorithm : uint8_t {
-  // SharedMemory where all ranks share memory; else Exchange for a few kilobytes, then shared
-  // memory within machines and a ring between them, where each has equally many; else
-  // SegmentedRing.
+  // SharedMemory if all ranks share memory. Else Exchange for a few kilobytes. Else shared memory
+  // within machines and a ring between them, if each has equally many ranks. Else SegmentedRing.
   Auto,
-  // Everything through rank 0.
+  // Everything goes through rank 0.
   GatherBroadcast,
-  // Everybody sends everything to everybody.
+  // Every rank sends everything to every other rank.
   Exchange,
-  // Whole chunks.
+  // Whole chunks travel.
   Ring,
   // Chunks in segments: one travels while another is reduced.
   SegmentedRing,
@@ -62,24 +61,23 @@ enum class AllReduceAlgorithm : uint8_t {
 // the network flips is an error that names the link. Without it every rank would get the same wrong
 // sum. Sums in shared memory send no messages.
 enum class Checksums : uint8_t {
-  Auto,  // those over a network, where the program can: TCP's own checksum has 16 bits
+  Auto,  // for messages over a network, if the program has them: TCP's own checksum has 16 bits
   On,    // Throws Error in a program that cannot.
   Off,
 };
 
-// Sees the payload of every message that a rank sends, at the moment when it is queued: for who
-// wants to watch.
+// Sees the payload of every message that a rank sends, when it is queued.
 using SendObserver = std::function<void(int peer, std::span<const std::byte> payload)>;
 
 struct CollectiveOptions {
-  // false: the collective is done, by the calling thread where possible, when the call returns.
-  // true: it is done by the group's own thread, or on its own stream, in the order of issue; the
-  // tensors must be left alone until wait().
+  // false: the collective is done when the call returns; the calling thread executes it if
+  // possible. true: the group's own thread or stream executes it, in the order of issue. The
+  // tensors must not be touched until wait().
   bool async = false;
   // These describe the collective in error messages. Ranks compare them, except for `about`.
   int64_t step = -1;
   int32_t bucket = -1;
-  uint64_t layout = 0;                            // a hash of what lies where in the buffer
+  uint64_t layout = 0;                            // a hash of the buffer's layout
   std::shared_ptr<const std::string> about = {};  // "conv2.weight conv1.weight"
   int tag = 0;  // send and recv: which of several messages between two ranks is meant
   // The longest wait in which nothing moves, up to 10^10 ms; 0: the group's timeout. A timeout ends
@@ -96,8 +94,8 @@ struct Collective {
   // The peer, of send and recv.
   int root = -1;
   CollectiveOptions options = {};
-  // The caller's tensors, where `output` only stands in for them: it holds their elements, one
-  // tensor after the other.
+  // The caller's tensors, if `output` only stands in for them: it holds their elements, one tensor
+  // after the other.
   std::vector<Tensor> destinations = {};
   // Elements of the input for each rank, and of the output from each. Empty: all ranks' parts are
   // of one size.
@@ -182,9 +180,9 @@ class ProcessGroup {
   // Done when all ranks have called it.
   Work barrier(const CollectiveOptions& options = {});
 
-  // Collective: memory of this rank on a device that the group reaches, for tensors that will be
-  // all-reduced often, such as gradients. Where the ranks share memory it is visible to all of
-  // them, and all_reduce then moves nothing but the sums. All ranks ask for the same size.
+  // Collective: returns memory of this rank on a device that the group reaches, for tensors that
+  // are all-reduced often, such as gradients. If the ranks share memory, all of them see it, and
+  // all_reduce then moves nothing but the sums. All ranks ask for the same size.
   virtual std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) = 0;
 
   // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a
@@ -200,8 +198,8 @@ class ProcessGroup {
     return true;
   }
 
-  // Gives up: every rank's current and later calls throw what the kind stands for, with this
-  // reason. From any thread.
+  // Gives the group up: every rank's current and later calls throw the error of this kind, with
+  // this reason. Any thread may call it.
   virtual void abort(const std::string& reason, FailureKind kind = FailureKind::Died) = 0;
   // Returns the failure that has ended a group of hosts, as far as this rank knows without asking.
   // This includes a rank that died while no collective ran. Returns nothing if the backend does not
@@ -243,8 +241,8 @@ std::vector<std::string> all_gather_texts(ProcessGroup& group, const std::string
 // Every rank has the root's text then.
 std::string broadcast_text(ProcessGroup& group, const std::string& text, Int root);
 
-// Collective: the group of the ranks on this one's machine, in their order; its rank() is what
-// launchers call the local rank.
+// Collective: returns the group of the ranks on this rank's machine, in their order. Its rank() is
+// what launchers call the local rank.
 std::shared_ptr<ProcessGroup> local_group(ProcessGroup& group);
 
 }  // namespace ringgrad

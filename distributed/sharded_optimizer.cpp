@@ -13,7 +13,7 @@ int64_t RankShare::part_size(int64_t numel) const {
   return numel / group_.size() / kArenaAlignment * kArenaAlignment;
 }
 
-// Parts of one size, and what does not divide belongs to the last rank.
+// All parts have the same size; the last rank also has the remainder.
 std::pair<int64_t, int64_t> RankShare::part(int64_t numel) const {
   const int64_t size = part_size(numel);
   const int64_t begin = group_.rank() * size;

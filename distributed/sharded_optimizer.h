@@ -1,13 +1,13 @@
 // ZeRO, stage 1 (Rajbhandari, Rasley, Ruwase & He 2020, section 5.1): ranks that train the same
-// network divide the optimizer's state. Each steps its part of the parameters, and all parts are
-// gathered then. The numbers are those of the undivided step, bit for bit: each element is stepped
-// for itself.
+// network divide the optimizer's state. Each rank steps its part of the parameters, and then all
+// parts are gathered. The numbers are those of the undivided step, bit for bit, because each
+// element is stepped independently.
 //
 //   DistributedDataParallel ddp(net, group);
 //   ShardedOptimizer<optim::AdamW> optimizer(group, ddp.named_parameters(), optim::AdamWOptions{});
 //
-// Of Adam's two numbers for each parameter each of n ranks keeps an n-th. After the step the
-// parameters travel, half as many bytes as the sums of gradients have taken.
+// Adam keeps two numbers for each parameter; each of n ranks keeps an n-th of them. After the step
+// the parameters travel, which is half as many bytes as for the sums of gradients.
 #pragma once
 
 #include <utility>

@@ -17,7 +17,7 @@ StatisticsChannel channel_of(std::shared_ptr<ProcessGroup> group, const std::str
   return {std::move(group), {.layout = hash_of(name.data(), name.size()), .about = about}};
 }
 
-// The same, of a rank that computes several shards one after the other (virtual_ranks.h).
+// Does the same for a rank that computes several shards one after the other (virtual_ranks.h).
 StatisticsChannel channel_now(const StatisticsChannel& channel) {
   ShardMeeting* const meeting = ShardMeeting::current();
   if (!meeting) return channel;

@@ -18,7 +18,7 @@ namespace ringgrad {
 namespace {
 
 constexpr const char* kName = "virtual_ranks";
-// The numbers of a shard, or of all of them together. They precede the buffers.
+// The numbers of one shard, or of all together. They precede the buffers.
 struct ShardNumbers {
   double samples;
   double loss;  // the sum of theirs
@@ -106,7 +106,7 @@ void VirtualRanks::add_replica(Device device) {
   replicas_.push_back({own, own.get(), device, own->buffers()});
 }
 
-// The replicas get the module's parameters and modes.
+// Gives the replicas the module's parameters and modes.
 void VirtualRanks::replicate() {
   const auto parameters = module_.parameters();
   const auto modules = module_.named_modules();
@@ -140,7 +140,7 @@ std::vector<Tensor> VirtualRanks::bases_of(const std::vector<ShardState>& states
   return bases;
 }
 
-// Returns what a shard adds to the step, as float64, in which counts are exact.
+// Returns a shard's summand of the step, as float64, in which counts are exact.
 Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tensor>& bases) const {
   int64_t numel = kNumbers;
   for (const Tensor& buffer : state.buffers) numel += count_of_numbers(buffer);
@@ -195,7 +195,7 @@ double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
   return take_in(summary.own.back(), bases);
 }
 
-// Every shard of this rank; afterwards the module's buffers are what they were.
+// Computes every shard of this rank. Afterwards the module's buffers are what they were.
 std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
     int64_t batch, const ComputeLoss& compute_loss) {
   const ShardRange own = own_shards();
@@ -224,7 +224,7 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
           [&](int m) { compute_shard(states[m], replicas_[0], batch, compute_loss, meeting); });
     } else {
       replicate();
-      // Each replica computes neighbouring ones of this rank's shards.
+      // Each replica computes neighbouring shards of this rank.
       const int replicas = std::min(own.size(), static_cast<int>(replicas_.size()));
       on_threads_of_replicas(kName, static_cast<size_t>(replicas), [&](size_t r) {
         const ShardRange its = shards_of_rank(static_cast<int>(r), replicas, own.size());

@@ -47,7 +47,7 @@ namespace ringgrad {
 class ShardMeeting;
 
 struct VirtualRanksOptions {
-  // V, the same on all ranks; at least as many as ranks.
+  // V, the same on all ranks, and at least the number of ranks.
   int shards = 1;
   // The seed of the shards' random numbers, the same on all ranks.
   uint64_t seed = 0;
@@ -64,11 +64,11 @@ struct VirtualRanksOptions {
 
 class VirtualRanks {
  public:
-  // Collective. Rank 0's parameters and buffers replace all others'; gradients move to memory that
-  // ranks share where they can. Module and group must outlive this; a group of one rank has all
-  // shards, on any device. Throws Error where there are fewer shards than ranks, or nothing to
-  // train; OutOfStepError, naming what differs, where ranks have another module or number of
-  // shards; DeviceError as DistributedDataParallel.
+  // Collective. Rank 0's parameters and buffers replace those of all other ranks. Gradients move to
+  // memory that ranks share if they can. Module and group must outlive this object. A group of one
+  // rank has all shards, on any device. Throws Error if there are fewer shards than ranks, or
+  // nothing to train. Throws OutOfStepError, which names the difference, if ranks have different
+  // modules or numbers of shards. Throws DeviceError as DistributedDataParallel does.
   VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options);
 
   struct Shard {
@@ -77,7 +77,7 @@ class VirtualRanks {
     int64_t begin;
     int64_t end;
     nn::Module* module;  // that computes it: the module or, with several devices, a replica
-    Device device;       // where that is
+    Device device;       // the device of `module`
   };
 
   using ComputeLoss = std::function<Tensor(const Shard& shard)>;
@@ -102,14 +102,14 @@ class VirtualRanks {
   // The number of the next step, the same on all ranks: it names the shards' random numbers. They
   // count up from 0 on.
   void set_step(Int64 step) { gradients_->set_step(step - 1); }
-  // A flag that travels with the next step: afterwards flag() is true on all ranks where it was set
-  // on any.
+  // Sets a flag that travels with the next step. Afterwards flag() is true on all ranks if it was
+  // set on any.
   void set_flag(Flag flag) { flag_ = flag; }
   bool flag() const { return any_flag_; }
 
   // Collective; see DistributedDataParallel.
   uint64_t check_identical() const;
-  // For other ranks' gradients, in all steps.
+  // Returns the seconds of waiting for other ranks' gradients, in all steps.
   double waited_seconds() const { return gradients_->waited_seconds(); }
 
  private:

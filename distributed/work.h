@@ -25,7 +25,7 @@ class Work {
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   // On the CPU: returns when the collective is done; its own deadline bounds the wait. On CUDA:
-  // makes the current stream wait for it. Throws what has gone wrong by then.
+  // makes the current stream wait for it. Throws the error that has occurred by then, if any.
   void wait() const {
     if (state_) state_->wait();
   }

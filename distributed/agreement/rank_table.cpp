@@ -26,8 +26,8 @@ constexpr const char* kOptimized = "optimized";
 constexpr const char* kOptimized = "not optimized";
 #endif
 
-// The sets of instructions to choose from, from the least to the best; one, where RINGGRAD_ISA says
-// so.
+// Returns the sets of instructions to choose from, from the least to the best. RINGGRAD_ISA makes
+// it one.
 std::string usable_isas() {
   if (!variable("RINGGRAD_ISA").empty()) return isa();
   std::string names;
@@ -65,7 +65,7 @@ struct Machine {
   }
 };
 
-// The best that every rank has; "": there is none.
+// Returns the best set that every rank has; "" if there is none.
 std::string best_of_all(const std::vector<Machine>& machines) {
   for (auto isa = machines[0].isas.rbegin(); isa != machines[0].isas.rend(); ++isa)
     if (std::all_of(machines.begin(), machines.end(), [&](const auto& m) { return m.has(*isa); }))

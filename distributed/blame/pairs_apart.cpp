@@ -1,5 +1,5 @@
-// Two ranks that do not answer each other, and both answer a third one: neither is to blame, but
-// what lies between them.
+// Finds two ranks that do not answer each other, while both answer a third one. Neither is to
+// blame, but the connection between them.
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/transport/failure_detector.h"

@@ -47,7 +47,7 @@ std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensor
   });
   std::vector<ArenaRange> arenas = arena_ranges(backwards);
   for (ArenaRange& arena : arenas) {
-    arena.values = {};  // who moves the parameters away can let that memory go
+    arena.values = {};  // the code that moves the parameters away may free that memory
     for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
   }
   // arena_ranges() lists them by address, which differs from rank to rank.
@@ -209,7 +209,7 @@ void GradientBuckets::launch_ready() {
 
 void GradientBuckets::launch_rest() {
   for (int i = 0; i < static_cast<int>(taken_.size()); ++i)
-    if (!taken_[i]) take(i);  // what other ranks or earlier passes have used
+    if (!taken_[i]) take(i);  // those that only other ranks or earlier passes have used
   while (next_ < buckets_.size()) launch(/*async=*/false);
 }
 

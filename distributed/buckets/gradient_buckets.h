@@ -84,7 +84,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
 
   // The hook: backward has completed this parameter's gradient. By default the pass averages it.
   virtual void gradient_complete(int parameter, const Tensor& leaf);
-  // A backward pass begins that has such a gradient. By default it is a step.
+  // A backward pass with such a gradient begins. By default each pass is a step.
   virtual void begin_pass() { begin_step(); }
   // All gradients of this bucket are complete.
   virtual void bucket_complete(int /*bucket*/) {}
@@ -97,7 +97,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   virtual void bucket_done(int /*bucket*/) {}
   // The pass's last node has run. By default: launch_rest() and wait().
   virtual void finalize_backward();
-  // The pass is over, on any path. By default one that failed waits for what it has launched.
+  // The pass has ended, on any path. By default a failed pass waits for what it has launched.
   virtual void end_pass(bool failed);
 
   // -- what policies use -------------------------------------------------------------------------
@@ -107,8 +107,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   void join_pass();
   // Begins a step, in which no gradient is ready yet, and counts it.
   void begin_step();
-  // Sees to it that the gradient lies in the arena, and is one: a user may have dropped or replaced
-  // it, and backward then made a new one, or none. Fails if it came in this step before.
+  // Makes sure that the gradient lies in the arena. If the user has dropped or replaced it,
+  // backward has made a new one, or none. Fails if the gradient came before in this step.
   void take(int parameter);
   bool taken(int parameter) const { return taken_[parameter]; }
   // Counts a gradient that was taken, and launches the buckets that may be launched now.
@@ -118,8 +118,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   void launch_rest();
   // Waits for all buckets.
   void wait();
-  // Waits for what is under way, which still reads and writes the arenas, where the next step's
-  // gradients go. What that throws is dropped.
+  // Waits for the collectives under way, which still use the arenas that the next step's gradients
+  // need. Drops their errors.
   void abandon();
 
   // Plans new buckets over the same arenas. No tensor moves, because the user may hold it. Returns

@@ -110,8 +110,8 @@ uint32_t update_by_instruction(uint32_t crc, const unsigned char* at, size_t byt
 
 #if defined(__x86_64__)
 
-// x^n modulo the polynomial, as the multiplication below wants it: bits reversed, and one place to
-// the left.
+// Returns x^n modulo the polynomial in the form that the multiplication below needs: with bits
+// reversed, and shifted left by one.
 constexpr uint64_t power(int n) {
   uint32_t crc = 0x80000000;
   for (; n > 0; --n) crc = crc >> 1 ^ (crc & 1 ? kPolynomial : 0);
@@ -126,8 +126,8 @@ bool can_fold() {
 }
 
 // Folding (Gopal et al. 2009): 16 bytes, multiplied with a power of x, have the same remainder as
-// they and the 2048 zeros after them. So four registers take in the message, and what is in them at
-// the end has its remainder.
+// these bytes and the 2048 zeros after them. So four registers take in the message, and their
+// contents at the end have its remainder.
 __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t update_by_folding(
     uint32_t crc, const unsigned char* at, size_t bytes) {
   constexpr long long far = power(kFoldBits + 32);

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli): what guards messages against bits that the network flips. Of all 32-bit
-// checksums it is the one for which processors have an instruction.
+// CRC-32C (Castagnoli) guards messages against bits that the network flips. Of all 32-bit checksums
+// it is the one for which processors have an instruction.
 #pragma once
 
 #include <cstddef>

@@ -8,17 +8,17 @@
 
 namespace ringgrad {
 
-// x of the root replaces x on every rank. Segments flow along the chain root, root+1, …, so that
-// all links carry them at the same time: about bytes(x) per link, whatever the number of ranks.
+// The root's x replaces x on every rank. Segments flow along the chain root, root+1, …, so that all
+// links carry them at the same time: about bytes(x) per link, for any number of ranks.
 void broadcast(Messenger& messages, int root, std::span<std::byte> x, size_t segment_bytes);
 
 // Returns when all ranks have called it. Dissemination (Hensgen, Finkel & Manber 1988): ⌈log2 size⌉
 // rounds.
 void barrier(Messenger& messages);
 
-// For a few bytes: everybody sends its x[count] to everybody, and reduces them all itself, in the
-// order of ranks. That takes as long as one message, where a ring takes 2 (size-1); but each rank
-// sends (size-1) · bytes(x).
+// For a few bytes: every rank sends its x[count] to all others, and reduces all of them itself, in
+// the order of ranks. That takes as long as one message, while a ring takes 2 (size-1). But each
+// rank sends (size-1) · bytes(x).
 void exchange_all_reduce(Messenger& messages, void* x, size_t count,
                          const ReduceFunctions& reduction);
 

@@ -44,7 +44,7 @@ Transfer Messenger::send(int member, std::span<const std::byte> payload) {
     headers_.push_back(encode(frame));
     to.last = streams.send(peer, headers_.back());
     if (!piece.empty()) to.last = streams.send(peer, piece);
-    if (guarded) transport_.push(peer);  // while the cache still has what was read for the CRC
+    if (guarded) transport_.push(peer);  // sends it while the cache still has what the CRC has read
   } while (!payload.empty());
   return to.last;
 }

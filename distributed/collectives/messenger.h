@@ -15,16 +15,17 @@ bool needs_checksum(Checksums which, const ChannelKind& kind);
 
 class Messenger {
  public:
-  // `frame` says what this rank is doing; `checksums`, which payloads it sends with a checksum.
-  // Those that come with one are checked. Among `members` only, if there are any, of which this
-  // rank is one: they are ranks 0, 1, … here. `on_send`, which may be empty, must outlive this.
+  // `frame` says what this rank is doing. `checksums` says which payloads it sends with a checksum;
+  // payloads that come with one are always checked. If there are `members`, only they take part,
+  // this rank among them, and they are numbered 0, 1, … here. `on_send`, which may be empty, must
+  // outlive this object.
   Messenger(Transport& transport, const Frame& frame, Checksums checksums = Checksums::Auto,
             std::vector<int> members = {}, const SendObserver& on_send = kNobody);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
 
-  // Queues a message to a member. The payload must stay as it is until wait() for it, or finish().
+  // Queues a message to a member. The payload must not change until wait() for it, or finish().
   Transfer send(int member, std::span<const std::byte> payload);
 
   // Waits for the next message from a member, and receives its payload in place. Before the payload

@@ -6,10 +6,11 @@ namespace ringgrad {
 
 using namespace ring;
 
-// Step t of 2 (size-1): the chunk that comes in is rank - t - 1. In the first size-1 steps
-// (reduce-scatter) its partial result grows by this rank's own elements; in the last of them it is
-// complete. In the remaining steps (all-gather) it comes in complete. In every step but the last a
-// segment is sent on as soon as it is done, so that the whole ring works on size chunks at a time.
+// In step t of 2 (size-1), chunk rank - t - 1 comes in. In the first size-1 steps (reduce-scatter)
+// this rank adds its own elements to the partial result that comes in; in the last of them the
+// chunk is complete. In the remaining steps (all-gather) it comes in complete. In every step but
+// the last a segment is sent on as soon as it is done, so the whole ring works on size chunks at a
+// time.
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes) {
   const int size = messages.size();
@@ -20,8 +21,8 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
   const auto [left, right] = Neighbours(messages);
   const Range all{0, count};
   const Items items{static_cast<std::byte*>(x), reduction.item_bytes};
-  // Partial results lie where their elements lie; wide ones of 16-bit elements in an array of their
-  // own.
+  // Partial results use the memory of their elements; wide ones, for 16-bit elements, use an array
+  // of their own.
   const bool widens = reduction.wide_bytes != reduction.item_bytes && size > 2;
   const Buffer wide_memory = widens ? buffer(count * reduction.wide_bytes) : nullptr;
   const Items partial = widens ? Items{wide_memory.get(), reduction.wide_bytes} : items;

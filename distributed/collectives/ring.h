@@ -1,9 +1,9 @@
-// The ring collectives: ranks in a circle, everybody sends to the right and receives from the left,
-// all at once.
+// The ring collectives: ranks form a circle, and all of them send to the right and receive from the
+// left, at the same time.
 //
-// Nouns: the buffer is cut into `size` *chunks*, one per rank, as equal as possible. A chunk
-// travels in *segments*, so that one is on its way while another one is being reduced. left and
-// right are a rank's neighbours.
+// The buffer is cut into `size` *chunks*, one per rank, as equal as possible. A chunk travels in
+// *segments*, so that one travels while another one is reduced. left and right are a rank's
+// neighbours.
 #pragma once
 
 #include <cstddef>

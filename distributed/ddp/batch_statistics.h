@@ -13,10 +13,10 @@ namespace ringgrad {
 struct StatisticsChannel {
   std::shared_ptr<ProcessGroup> group;
   CollectiveOptions options;
-  std::function<Tensor(const Tensor& own)> gather_shards = {};  // where virtual ranks meet instead
+  // replaces the exchange between ranks for virtual ranks
+  std::function<Tensor(const Tensor& own)> gather_shards = {};
 
-  // Collective: this rank's numbers [n] beside those of all others, in the order of ranks, or of
-  // shards: [ranks, n].
+  // Collective: returns the numbers [n] of all ranks, or shards, in their order: [ranks, n].
   Tensor gather(const Tensor& own) const;
 };
 

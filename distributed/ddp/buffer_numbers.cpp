@@ -23,13 +23,13 @@ Tensor words_of(const Tensor& x) {
 // Multiplies x by `factor` in place. A product of -0.0 stays -0.0.
 void multiply(const Tensor& x, double factor) { kernels::affine(x, x, factor, -0.0); }
 
-// Returns x - base, and 0 where both are equal, even if they are infinite.
+// Returns x - base, or 0 if both are equal, even if they are infinite.
 Tensor apart_from(const Tensor& base, const Tensor& x) {
   const NoGradGuard no_grad;
   return where(x == base, zeros_like(x), x - base);
 }
 
-// Returns base + apart, and base itself where `apart` is 0.
+// Returns base + apart, or base itself if `apart` is 0.
 Tensor moved_from(const Tensor& base, const Tensor& apart) {
   const NoGradGuard no_grad;
   return where(apart == zeros_like(apart), base, base + apart);

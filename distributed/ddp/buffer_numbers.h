@@ -10,7 +10,7 @@
 
 namespace ringgrad {
 
-// Returns how many numbers represent the buffer.
+// Returns the number of numbers that represent the buffer.
 int64_t count_of_numbers(const Tensor& buffer);
 // Returns these numbers, contiguous [n], in a dtype that float64 holds exactly. They share the
 // buffer's memory if it is contiguous.
@@ -24,7 +24,7 @@ void take_numbers(const Tensor& buffer, const Tensor& numbers);
 // weight 0 adds nothing, whatever it holds (0 · infinity is not zero).
 void pack_buffer(const Tensor& packed, const Tensor& buffer, const Tensor& base, double samples,
                  bool first);
-// The buffer becomes what the sum says, in which all weights are `samples` together. Integers and
+// Writes the sum into the buffer, in which all weights together are `samples`. Integers and
 // booleans, which have no mean, become the sum. Changes `packed`.
 void unpack_buffer(const Tensor& buffer, const Tensor& packed, const Tensor& base, double samples);
 

@@ -30,7 +30,7 @@ namespace ringgrad {
 enum class Weighting : uint8_t {
   Samples,  // the batch's size; the mean over the passes whose gradients have come together
   Ranks,    // all the same: PyTorch's plain mean
-  Given,    // what DistributedDataParallel::set_weight() says
+  Given,    // the number that DistributedDataParallel::set_weight() gives
 };
 
 // Sums that show whether a number x is the same on all ranks. If it is, ranks · Σ x² = (Σ x)²;
@@ -86,20 +86,20 @@ class Contribution {
   double weight() const;
   // The factor of this rank's gradients in the sum over the ranks.
   double unit() const;
-  // The same in the last pass alone.
+  // Returns the same factor for the last pass alone.
   double pass_unit() const;
-  // Gradients of other ranks' losses, in this unit.
+  // Says that gradients of other ranks' losses have come, in this unit.
   void receive() { received_ = true; }
-  // Gradients are nothing, whatever numbers stand there, or none.
+  // Returns true if this rank's gradients count as zeros, whatever their memory holds.
   bool is_nothing() const { return weight() == 0 && (skip_ || !received_); }
   bool must_be_finite() const { return passes_ > 0 ? !is_nothing() : !skip_ && given_ != 0.0; }
 
   // This rank has no data for the rest of the step, whatever it was about to do.
   void give_up() { open_.clear(); }
-  // The step is a replay of one to which this rank brought `recorded`. Throws Error where something
-  // else has been said.
+  // The step is a replay of one to which this rank brought `recorded`. Throws Error if the weight
+  // given since then is another one.
   void replay(const StepNumbers& recorded);
-  // The step is over, and what this rank brought to it; the next one begins.
+  // Ends the step and returns this rank's numbers for it. The next step begins.
   StepNumbers end_step(bool flag);
   int64_t unused_forwards() const { return unused_; }  // by now; see StepNumbers
 
@@ -116,7 +116,7 @@ class Contribution {
   // newest_: that a backward has reached
   int64_t forwards_ = 0;
   int64_t newest_ = 0;
-  std::vector<int64_t> open_;  // forwards that none has reached, oldest first
+  std::vector<int64_t> open_;  // forwards that no backward has reached, oldest first
   int64_t unused_ = 0;
 };
 

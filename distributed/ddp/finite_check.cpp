@@ -7,8 +7,8 @@
 namespace ringgrad {
 namespace {
 
-// A record is (step - origin) · 2^kPositionBits + the position among all gradients; from kAllFinite
-// / 2 on: none.
+// A record is (step - origin) · 2^kPositionBits + the position among all gradients. From kAllFinite
+// / 2 on it means that all were finite.
 constexpr int kPositionBits = 36;
 constexpr int64_t kAllFinite = int64_t{1} << 62;
 

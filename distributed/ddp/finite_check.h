@@ -36,18 +36,18 @@ class FiniteCheck {
   // For gradients on the CPU; others are passed over.
   std::optional<std::string> look(int parameter, const Tensor& gradient, int64_t step);
 
-  // Checks what is about to travel in place of a bucket's gradients, on the CPU. Tensors on a GPU
+  // Checks the numbers that travel in place of a bucket's gradients, on the CPU. Tensors on a GPU
   // are not checked.
   std::optional<std::string> look_at_sent(const BucketRange& range, const Tensor& sent,
                                           int64_t step);
 
-  // Starts the check of a bucket on a GPU, as it travels, and does not wait. Buckets on the CPU are
-  // not checked.
+  // Starts the check of a bucket on a GPU in the form in which it travels, and does not wait.
+  // Buckets on the CPU are not checked.
   void look_later(const BucketRange& range, const Tensor& flat, int64_t step);
   // The steps that a graph recorded as `number_of(step)` are called `step` from now on.
   int64_t number_of(int64_t step) const { return step - origin_; }
   void call(int64_t number, int64_t step);
-  // Collective where look_later() has looked at something.
+  // Collective if look_later() has checked something.
   std::optional<std::string> compare(const CollectiveOptions& options);
 
  private:

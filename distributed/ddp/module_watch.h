@@ -46,7 +46,7 @@ class ModuleWatch {
   std::vector<std::pair<std::string, bool>> training_;
 };
 
-// Returns numbers whose sum over ranks tells if they freeze the same ones of these parameters.
+// Returns numbers whose sum over the ranks shows whether they freeze the same of these parameters.
 Alike frozen(const NamedTensors& parameters);
 // Throws OutOfStepError, naming rank and parameter, unless `sum` comes from so many equal summands:
 // else the ranks' parameters would become different. It is collective if it throws. `what` begins

@@ -33,7 +33,7 @@ void check_same_lines(ProcessGroup& group, const std::string& what, const char* 
       group, {static_cast<int64_t>(hash_of(all.data(), all.size()))}, about(what));
   const auto same = [&](int64_t hash) { return hash == hashes[0]; };
   if (std::all_of(hashes.begin(), hashes.end(), same)) return;
-  // All ranks see that two differ, and look together for where.
+  // All ranks see that two differ, and look for the difference together.
   disagree(group, str(what, ": ", first_difference(all_gather_texts(group, all), noun), remedy));
 }
 

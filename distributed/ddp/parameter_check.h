@@ -1,5 +1,5 @@
-// Do all ranks have the same parameters, and the same of what else must be the same? Asked with
-// small collectives; the answer names the rank and what differs.
+// Checks that all ranks have the same parameters, and the same of other things that must be equal.
+// It uses small collectives; an error names the rank and the difference.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ namespace ringgrad {
 void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
                       const std::vector<std::string>& lines, const char* remedy = "");
 
-// Lines for it: each tensor's name, and a hash of its values.
+// Returns lines to compare: each tensor's name, and a hash of its values.
 std::vector<std::string> lines_of_values(const NamedTensors& tensors);
 
-// The same for tensors: their number, names, shapes and dtypes.
+// Compares the signature of tensors: their number, names, shapes and dtypes.
 void check_same_signature(ProcessGroup& group, const std::string& what,
                           const NamedTensors& tensors);
 

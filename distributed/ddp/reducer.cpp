@@ -136,7 +136,7 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
   if (!std::exchange(reached_, true)) {
     contribution_.begin_pass(samples);
     contribution_of_this_pass = &contribution_;
-    // Gradients from before weigh nothing, either.
+    // Gradients of earlier passes have no weight, either.
     if (contribution_.weight() == 0 && contribution_.passes() == 1)
       for (const ArenaRange& arena : arenas_) kernels::fill(arena.grads, 0);
     if (synchronizing_) {
@@ -239,7 +239,7 @@ void Reducer::must_be_finite(const BucketRange& range, const Tensor& sent) {
   if (const auto reason = finite_check_.look_at_sent(range, sent, step_)) fail_all_ranks(*reason);
 }
 
-// Returns the check for what a hook sends. It is empty if check_finite is off or if this rank
+// Returns the check for what a hook sends. It is empty if check_finite is off, or if this rank
 // contributes nothing.
 std::function<void(const Tensor&)> Reducer::check_of(const BucketRange& range) {
   if (!options_.check_finite || contribution_.is_nothing()) return {};
@@ -248,7 +248,7 @@ std::function<void(const Tensor&)> Reducer::check_of(const BucketRange& range) {
   };
 }
 
-// Seconds since backward began.
+// Returns the seconds since backward began.
 double Reducer::now() const {
   if (options_.exact_times) synchronize(current_stream(parameters_[0].second.device()));
   return seconds_since(begun_);
@@ -272,7 +272,7 @@ void Reducer::finalize_backward() {
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
     check_not_written(i, "the last one");
     if (taken(i)) continue;
-    take(i);  // what other ranks or earlier passes have used
+    take(i);  // those that only other ranks or earlier passes have used
     check_finite(i);
   }
   launch_rest();

@@ -117,9 +117,9 @@ class Reducer : public GradientBuckets {
   FiniteCheck finite_check_{group_, parameters_, arenas_};
   const std::shared_ptr<const std::string> weights_ =
       std::make_shared<const std::string>("what the ranks weigh");
-  // A random number that tells this reducer from others of the group.
+  // A random number that distinguishes this reducer from others of the group.
   int64_t number_;
-  // By bucket: what the communication hook keeps.
+  // The communication hook's memory, by bucket.
   std::vector<Tensor> scratch_;
   bool replanned_ = false;
 
@@ -130,15 +130,15 @@ class Reducer : public GradientBuckets {
   bool reached_ = false;
   Clock::time_point begun_;
   std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began
-  // In the order in which they are ready, where a planner wants to know, until it has planned.
+  // The gradients in the order in which they are ready, until a planner has planned with them.
   std::vector<ReadyGradient> ready_times_;
 
   bool synchronizing_ = true;
   // This rank's numbers for each replay, while the step is recorded.
   std::shared_ptr<StepNumbers> recorded_;
   Contribution contribution_;
-  double usual_weight_;  // as far as it is known; 0: not yet
-  // c in Note [Weights], of the step under way; 0: not agreed on yet.
+  double usual_weight_;  // 0: not known yet
+  // c in Note [Weights], for the step under way; 0: not agreed on yet.
   double scale_ = 0;
   // in the last step
   bool any_data_ = false;

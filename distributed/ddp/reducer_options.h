@@ -17,13 +17,13 @@ struct ReducerOptions {
   BucketCaps caps = {};
   // Undefined: `caps` stay. Else rank 0's chooses others after the first step, for all ranks.
   BucketPlanner planner = {};
-  // Undefined: plain average. The same on all ranks, which compare its type.
+  // Undefined means the plain average. It must be the same on all ranks, which compare its type.
   CommHook comm_hook = {};
   // Throw, naming rank and parameter, if a gradient is NaN or infinite, or becomes so in the form
   // in which it travels. On the CPU this happens at once; finite_check.h says when on a GPU. Turn
-  // it off where a loss scale (GradScaler) makes such gradients normal.
+  // it off if a loss scale (GradScaler) makes such gradients normal.
   bool check_finite = true;
-  // The same on all ranks.
+  // It must be the same on all ranks.
   Weighting weighting = Weighting::Samples;
   // The usual weight of a rank, c in Note [Weights] (contribution.h). 0 stands for the largest
   // weight of the first step that has any. It is the same on all ranks. If gradients travel in 16
@@ -34,7 +34,7 @@ struct ReducerOptions {
   std::vector<std::string> ignore = {};
   // False: all buffers are this rank's own.
   bool broadcast_buffers = true;
-  // Off: all buckets are launched after backward (to measure what overlap is worth).
+  // Off: all buckets are launched after backward, to measure the gain of overlap.
   bool overlap = true;
   // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is
   // the host's. Slower.
@@ -68,7 +68,7 @@ struct ReductionTotals {
   int64_t steps = 0;
   int64_t bytes = 0;  // the gradients that were averaged
   double exposed_seconds = 0;
-  int64_t plans = 0;  // 2 where the observed order differed from the expected one
+  int64_t plans = 0;  // 2 if the observed order differed from the expected one
 };
 
 }  // namespace ringgrad

@@ -27,8 +27,8 @@ void Reducer::set_ready_order(const std::vector<std::string>& names,
   plan_anew(order, caps.value_or(this->caps()));
 }
 
-// "plan": the positions of the parameters in the order in which they were ready, and the two caps.
-// "0", "1", …: what is kept with these buckets.
+// "plan" has the positions of the parameters in the order in which they were ready, and the two
+// caps. "0", "1", … are the hook's memory for these buckets.
 NamedTensors Reducer::comm_hook_state() const {
   NamedTensors state;
   for (size_t b = 0; b < scratch_.size(); ++b)

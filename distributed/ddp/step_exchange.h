@@ -31,7 +31,7 @@ class StepExchange {
  private:
   struct Part {
     Tensor buffer;
-    Tensor packed;  // float64 [n]: its place in what travels
+    Tensor packed;  // float64 [n]: its place in the numbers that travel
     Tensor base;    // only for a float64 buffer; else undefined
   };
   void learn_bases(double samples, const CollectiveOptions& options);

@@ -15,7 +15,7 @@
 
 namespace ringgrad {
 
-// As torchrun's --nnodes MIN:MAX, of ranks.
+// The range of the number of ranks, like torchrun's --nnodes MIN:MAX.
 struct ElasticRange {
   // With fewer ranks than min the job saves and ends. If max is 0 the job is not elastic.
   int min = 0;
@@ -23,7 +23,8 @@ struct ElasticRange {
   explicit operator bool() const { return max > 0; }
 };
 
-// True in a rank of an elastic job: its launcher passes it the descriptor of the page of members.
+// in_elastic_job() returns true in a rank of an elastic job. The launcher passes it the descriptor
+// of the membership page in this variable.
 inline constexpr const char* kMembersDescriptor = "RINGGRAD_MEMBERSHIP_FD";
 bool in_elastic_job();
 
@@ -32,7 +33,7 @@ class JobMembers {
  public:
   virtual ~JobMembers() = default;
 
-  // The file descriptor that ranks inherit.
+  // Returns the file descriptor that ranks inherit.
   virtual int descriptor() const = 0;
 
   // The launcher calls starting() before it starts a process for this slot, and started() after.
@@ -65,7 +66,7 @@ class JobMembers {
 // `timeout` is the time that a rank may take to wait for the next generation.
 using MakeJobMembers = std::unique_ptr<JobMembers> (*)(ElasticRange range, int founders,
                                                        std::chrono::milliseconds timeout);
-// Set before main by elastic/coordinator.cpp; nullptr in a program without.
+// Set before main by elastic/coordinator.cpp; nullptr in a program without it.
 inline constinit MakeJobMembers job_members_maker = nullptr;
 // Throws Error if the number of founders (the first ranks) is outside the range, or this program
 // has no elastic jobs.

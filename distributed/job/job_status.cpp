@@ -29,14 +29,14 @@ RankStatus& status_in(SharedMemory& memory, int rank) {
       reinterpret_cast<RankStatus*>(memory.data() + kRankStatusBytes * static_cast<size_t>(rank)));
 }
 
-// The launcher's memory, where there is a launcher and what it passed makes sense.
+// Returns the launcher's memory, if there is a launcher and it has passed valid values.
 RankStatus* status_from_launcher() {
   const std::string descriptor = variable("RINGGRAD_STATUS_FD");
   const std::string rank = variable("LOCAL_RANK");
   if (descriptor.empty() || rank.empty()) return nullptr;
   try {
     FileDescriptor copy(fcntl(parse_number<int>(descriptor).value_or(-1), F_DUPFD_CLOEXEC, 0));
-    // Never unmapped: a worker may report while exit() destroys what is static.
+    // It is never unmapped: a worker may report while exit() destroys static objects.
     static const auto& memory =
         *new const std::shared_ptr<SharedMemory>(SharedMemory::open(std::move(copy)));
     const int local_rank = parse_number<int>(rank).value_or(-1);

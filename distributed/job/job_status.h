@@ -50,7 +50,8 @@ struct RankStatus {
 inline constexpr size_t kRankStatusBytes = 2112;
 static_assert(sizeof(RankStatus) <= kRankStatusBytes);
 
-// This process's own. Never null. The launcher passes RINGGRAD_STATUS_FD and LOCAL_RANK.
+// Returns this process's own status, never null. The launcher passes RINGGRAD_STATUS_FD and
+// LOCAL_RANK.
 RankStatus& own_status();
 
 void set_phase(Phase phase);

@@ -94,7 +94,7 @@ RankEnvironment rank_environment_from(const Environment& environment) {
     const auto local_rank = number_in(environment, starter.local_rank);
     const auto local_size = number_in(environment, starter.local_size);
     r.local_rank = local_rank.value_or(*rank);
-    r.local_size = local_size.value_or(*size);  // who does not tell has all ranks here
+    r.local_size = local_size.value_or(*size);  // a starter that does not say has all ranks here
     if (!local_size && other_starters) other_starters->place(environment, !local_rank, r);
     CHECK_AS(
         EnvironmentError,

@@ -2,7 +2,7 @@
 // has set the variables.
 //
 // torchrun and ringgrad launch set RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR
-// MASTER_PORT; what mpirun and srun set is known to starters/other_starters.cpp, and counts where
+// MASTER_PORT. starters/other_starters.cpp knows the variables of mpirun and srun, which count if
 // there is no RANK. If nothing is set, there is one rank, which connects to no other. A number of
 // ranks above 1 without a rank is an error.
 #pragma once
@@ -27,7 +27,7 @@ struct RankEnvironment {
   Address address;
   // RINGGRAD_ADDRESS: where other machines reach this one, if it is no address of its own.
   std::string reached_at;
-  // RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds; "none" : everybody may join.
+  // RINGGRAD_SECRET, or the contents of RINGGRAD_SECRET_FILE. "none" lets any process join.
   std::string secret;
   // "RANK", "OMPI_COMM_WORLD_RANK", …; empty: nothing was set.
   std::string source;
@@ -41,21 +41,21 @@ std::chrono::milliseconds default_timeout();
 std::chrono::milliseconds default_rendezvous_timeout();
 
 using Environment = std::function<const char*(const char* name)>;  // getenv
-// Nothing where the variable is not set, or `name` is nullptr. Throws EnvironmentError for what is
-// no number of at least 0.
+// Returns nothing if the variable is not set, or `name` is nullptr. Throws EnvironmentError unless
+// it is a number of at least 0.
 std::optional<int> number_in(const Environment& environment, const char* name);
 std::string text_in(const Environment& environment, const char* name);
 
-// The names of the variables by which a program tells the processes that it starts who they are.
+// The names of the variables by which a starter tells its processes their ranks.
 struct Starter {
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;     // or nullptr
-  bool else_no_rank = false;  // a process with `rank`, but without `size`, is none
+  bool else_no_rank = false;  // a process with `rank` but without `size` is no rank
 };
-// Other programs than torchrun. Set before main by starters/other_starters.cpp; nullptr in a
-// program without.
+// Other starters than torchrun. starters/other_starters.cpp sets them before main; nullptr in a
+// program without that file.
 struct OtherStarters {
   std::span<const Starter> all;
   // Called if the rank's starter has not said how many ranks are on this machine. Fills that in,
@@ -67,8 +67,9 @@ struct OtherStarters {
 };
 inline constinit const OtherStarters* other_starters = nullptr;
 
-// RINGGRAD_SECRET, or what RINGGRAD_SECRET_FILE holds, if it is none that others know or guess. Set
-// before main by starters/secret.cpp; in a program without, RINGGRAD_SECRET is taken as it is.
+// Returns RINGGRAD_SECRET, or the contents of RINGGRAD_SECRET_FILE, unless others know it or can
+// guess it. starters/secret.cpp sets it before main. A program without that file takes
+// RINGGRAD_SECRET as it is.
 using SecretFrom = std::string (*)(const Environment& environment);
 inline constinit SecretFrom secret_from = nullptr;
 

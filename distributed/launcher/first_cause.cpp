@@ -31,7 +31,7 @@ bool out_of_step(const RankEnd& end, const RankStatus& status) {
           (status.failure == FailureKind::TimedOut || status.failure == FailureKind::OutOfStep));
 }
 
-// Smaller: rather the cause.
+// Returns the order of causes: a smaller number is more likely the cause.
 int order(const RankEnd& end, const RankStatus& status) {
   return end.by_us ? 3 : only_noticed(end, status) ? 2 : killed(end) ? 0 : 1;
 }
@@ -85,7 +85,7 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
   std::vector<RankEnd> bad;
   std::copy_if(ends.begin(), ends.end(), std::back_inserter(bad), failed);
   if (bad.empty()) return {};
-  if (interrupted_by != 0) {  // then only what a rank failed in by itself counts, such as saving
+  if (interrupted_by != 0) {  // then only a rank's own failure counts, such as one of saving
     std::erase_if(bad, [&](const RankEnd& end) {
       return killed(end) || ended_as_asked(end) || status_of(end).failed_at == 0 ||
              status_of(end).noticed;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kLongestLine = 64 << 10;  // a rank that writes no line ends cannot fill the memory
 constexpr size_t kPiece = 16 << 10;        // one stream's turn
-constexpr size_t kPipeBytes = 64 << 10;    // what a pipe holds
+constexpr size_t kPipeBytes = 64 << 10;    // the capacity of a pipe
 
 void write_all_to(int descriptor, const char* bytes, size_t size) {
   while (size > 0) {

@@ -30,17 +30,19 @@ class OutputSink {
 
 class RankOutput {
  public:
-  // Lines read from `source` go to `sink` with `prefix`, and as they are to `log` where it is one.
+  // Lines read from `source` go to `sink` with `prefix`, and unchanged to `log` if it is a
+  // descriptor.
   RankOutput(FileDescriptor source, OutputSink& sink, std::string prefix, int log);
 
   int descriptor() const { return source_.get(); }
   bool ended() const { return !source_; }
-  // There is something to read for, and the sink has passed on what came before.
+  // Returns true if more should be read: the output has not ended, and the sink has passed on what
+  // came before.
   bool wanted() const { return !ended() && sink_.empty(); }
   // Passes on one piece; false: nothing is there. REQUIRES: !ended().
   bool forward();
-  // Passes on what the pipe still holds, and no more: children of the rank may go on writing into
-  // it.
+  // Passes on what the pipe still holds, and no more, because children of the rank may go on
+  // writing into it.
   void finish();
 
  private:

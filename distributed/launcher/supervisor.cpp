@@ -26,12 +26,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between looks at what the ranks say of themselves.
+// The interval at which the ranks' statuses are read.
 constexpr std::chrono::milliseconds kLookAround{1000};
-// Between looks at who waits there, in an elastic job.
-constexpr std::chrono::milliseconds kLookAtDoor{10};
+// The interval at which the membership of an elastic job is read.
+constexpr std::chrono::milliseconds kLookAtMembers{10};
 
-// After the first failure the others get the time to find out themselves, and to say what it kept
+// After the first failure the others get this time to notice it, and to report what it has kept
 // them from.
 constexpr std::chrono::milliseconds kReportTime{400};
 constexpr std::chrono::milliseconds kUntilKill{800};
@@ -79,7 +79,7 @@ class SignalQueue {
   }
 
  private:
-  // The kernel forgets how children have ended where it is ignored.
+  // If SIGCHLD is ignored, the kernel forgets how children have ended.
   const Disposition children_{SIGCHLD, SIG_DFL};
   // Output without a reader is dropped: rank_output.h.
   const Disposition readers_{SIGPIPE, SIG_IGN};
@@ -221,7 +221,7 @@ class Supervisor {
     std::vector<pollfd> ready;
     for (const Rank& rank : ranks_)
       if (!rank.ended) ready.push_back({rank.child.handle.get(), POLLIN, 0});
-    const auto longest = members_ ? kLookAtDoor : kLookAround;
+    const auto longest = members_ ? kLookAtMembers : kLookAround;
     pass_on(std::move(ready),
             ending_ ? next_kill_.poll_timeout() : static_cast<int>(longest.count()));
     while (const int signal = signals_.next()) handle(signal);
@@ -236,9 +236,9 @@ class Supervisor {
     }
   }
 
-  // Waits until one of `ready` is, a signal or output comes, or a reader takes some. Then each
-  // stream gets one turn, so that none of them can keep the launcher from everything else. False:
-  // nothing has happened.
+  // Waits until one of `ready` is ready, a signal or output comes, or a reader takes some. Then
+  // each stream gets one turn, so that none of them can keep the launcher from everything else.
+  // Returns false if nothing has happened.
   bool pass_on(std::vector<pollfd> ready, int timeout) {
     ready.push_back({signals_.descriptor(), POLLIN, 0});
     const size_t first = ready.size();
@@ -263,8 +263,8 @@ class Supervisor {
     return true;
   }
 
-  // All ranks have ended. A reader that takes its time is waited for, as long as it takes something
-  // now and then, but not after a signal.
+  // Called when all ranks have ended. Waits for a slow reader as long as it takes something now and
+  // then, but not after a signal.
   void pass_on_the_rest(const std::string& final_message) {
     for (const Rank& rank : ranks_)
       for (RankOutput* stream : {rank.output.get(), rank.error.get()}) stream->finish();

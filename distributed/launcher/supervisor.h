@@ -19,7 +19,7 @@ struct JobResult {
   // consequence. 5: a rank was killed, or missed by others. 6: a timeout, or ranks out of step. 128
   // + signal: SIGINT, SIGTERM or SIGHUP asked for the end, and no rank failed.
   int exit_code = 0;
-  std::string report;  // a few lines on what happened, empty if nothing did
+  std::string report;  // a few lines that explain a failure; empty if there was none
 };
 
 inline constexpr const char* kEarlierLaunches = "RINGGRAD_EARLIER_LAUNCHES";
@@ -31,7 +31,7 @@ struct SupervisorOptions {
   std::string program;
   // The text that launch() tells its ranks in kEarlierLaunches.
   std::string earlier_launches;
-  // On this machine.
+  // The number of ranks on this machine.
   int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;
@@ -39,7 +39,7 @@ struct SupervisorOptions {
   std::string host = "127.0.0.1";
   // MASTER_PORT, below 65535; 0: a free one (one machine only).
   int port = 0;
-  // Empty: RINGGRAD_SECRET(_FILE) where it is set, else a new one.
+  // Empty: RINGGRAD_SECRET(_FILE) if it is set, else a new one.
   std::string secret;
   // Ranks may go and come (elastic/README.md), and SIGUSR1 asks for one more.
   ElasticRange elastic = {};

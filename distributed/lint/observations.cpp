@@ -23,10 +23,11 @@
 namespace ringgrad {
 namespace {
 
-constexpr size_t kMostPasses = 200;  // the last one stands for what comes after
+constexpr size_t kMostPasses = 200;  // the last one also stands for all later ones
 constexpr size_t kMostLrChanges = 1000;
 
-// From one pass of a sampler to the next; the first one is what the program does before.
+// The time from one pass of a sampler to the next. The first one is what the program does before
+// any pass.
 struct Stretch {
   int sampler = -1;
   int64_t samples = 0;
@@ -162,7 +163,7 @@ class Observations final : public ProgramObserver {
 
   const std::string directory_;
   std::mutex mutex_;
-  // In order of appearance, as on other ranks.
+  // In order of their first use, which is the same on other ranks.
   std::map<const void*, size_t> samplers_;
   std::map<const void*, size_t> optimizer_numbers_;
   std::vector<Stretch> stretches_ = std::vector<Stretch>(1);

@@ -79,11 +79,11 @@ Addresses resolve(const Address& address, Deadline deadline = {}) {
   }
 }
 
-// Attempts to connect, side by side.
+// Makes attempts to connect, side by side.
 class Attempts {
  public:
-  // An address that is good within one network only does not say which, where another machine has
-  // named it: any may be meant.
+  // An address that is good within one network only does not name the network, if another machine
+  // has written it. So any network is tried.
   void begin(const addrinfo& address) {
     sockaddr_in6 local{};
     std::memcpy(&local, address.ai_addr, std::min<size_t>(sizeof local, address.ai_addrlen));
@@ -98,7 +98,8 @@ class Attempts {
     }
   }
 
-  // The first that connects; nothing where all have failed, or at the deadline.
+  // Returns the first attempt that connects, or nothing if all have failed or the deadline has
+  // passed.
   FileDescriptor await(Deadline deadline) {
     while (!sockets_.empty()) {
       std::vector<pollfd> ready;
@@ -165,7 +166,7 @@ std::vector<FileDescriptor> listen_on_all(const Address& address) {
       listeners.push_back(listen_tcp({host, address.port}));
     } catch (const AddressInUseError&) {
       throw;
-    } catch (const Error&) {  // it is not this machine's, or of a kind that it lacks
+    } catch (const Error&) {  // the address is not this machine's, or of a kind that it lacks
     }
   }
   return listeners;

@@ -1,4 +1,5 @@
-// A process of the job: started with an environment and pipes of its own, and never left behind.
+// A process of the job: it has an environment and pipes of its own, and never outlives the
+// launcher.
 #pragma once
 
 #include <sys/types.h>
@@ -22,27 +23,27 @@ struct ChildOptions {
   std::vector<std::string> command;
   // The program that is executed instead, under the command's name.
   std::string program = {};
-  // Set in addition to this process's.
+  // These are set in addition to this process's variables.
   std::map<std::string, std::string> environment;
   // Descriptors that stay open, under the same numbers.
   std::vector<int> inherited;
-  // 0: a new one, led by the child.
+  // 0: a new group, led by the child.
   pid_t process_group = 0;
-  // False: through the pipes below.
+  // False: its output goes through the pipes below.
   bool own_output = false;
-  // False: /dev/null.
+  // False: its input is /dev/null.
   bool own_input = false;
 };
 
 struct ChildProcess {
   pid_t pid = -1;
   FileDescriptor handle;  // a pidfd: ready when the child has ended
-  // what it writes; empty with own_output
+  // the pipe with its output; empty with own_output
   FileDescriptor output;
   FileDescriptor error;
 };
 
-// This process's variables and these, as NAME=VALUE.
+// Returns this process's variables and these, as NAME=VALUE.
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& more);
 
 // Starts a child that the kernel kills when this process dies, however it dies (PR_SET_PDEATHSIG).
@@ -65,8 +66,8 @@ class LauncherPipe {
   FileDescriptor held_by_launcher_;
 };
 
-// The rank's end: from now on the kernel kills this process when the launcher ends, however it
-// does. Nothing happens where there is no launcher.
+// The rank's end of it: from now on the kernel kills this process when the launcher ends, however
+// it ends. Without a launcher nothing happens.
 void die_with_launcher();
 
 }  // namespace ringgrad

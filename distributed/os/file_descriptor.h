@@ -43,8 +43,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// After a call that makes a descriptor: throws unless it has, LimitError where this process may
-// have no more, else an E.
+// Called after a call that makes a descriptor. Throws if the call has failed: LimitError if this
+// process may open no more files, else an E.
 template <class E, class... What>
 void check_opened(bool opened, const What&... what) {
   if (opened) return;

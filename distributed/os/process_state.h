@@ -9,9 +9,9 @@
 namespace ringgrad {
 
 struct ProcessState {
-  // One of its threads runs, or could; else one waits for a disk, or for memory; else it is
-  // stopped; else it sleeps. Of a process that is not there, or not for this one to see: what it
-  // may be.
+  // The state of its threads, in this order: one runs, or could; one waits for a disk, or for
+  // memory; all are stopped; all sleep. For a process that does not exist, or that this one may not
+  // see, the words say what it may be.
   const char* words = "it is stopped, starved, or cut off";
   // For how long a thread of it could have run, and had no core, since it started: the longest of
   // all threads.

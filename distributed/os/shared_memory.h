@@ -10,17 +10,19 @@
 namespace ringgrad {
 
 // An anonymous file (memfd), mapped by every rank that was handed its descriptor. It never has a
-// name: whatever kills the processes, nothing is left behind, no other process can open it, and a
-// container's small /dev/shm does not limit it. Its size is sealed, so that no rank can pull the
-// pages from under another one (SIGBUS).
+// name. So nothing is left behind however the processes end, no other process can open it, and a
+// container's small /dev/shm does not limit it. Its size is sealed, so that no rank can take the
+// pages from another one (SIGBUS).
 //
-// Within one process a file is mapped once: ranks that are threads get the same addresses, where
-// sanitizers see races.
+// Within one process a file is mapped once. Ranks that are threads get the same addresses, so
+// sanitizers see their races.
 class SharedMemory {
  public:
-  // Zeros. Throws OutOfMemoryError; LimitError where this process may have no more or no such file.
+  // Returns memory of zeros. Throws OutOfMemoryError, and LimitError if this process may open no
+  // more files, or none of this size.
   static std::shared_ptr<SharedMemory> create(size_t bytes);
-  // Maps what another rank has created. Throws DistributedError unless it is such a file.
+  // Maps memory that another rank has created. Throws DistributedError if the descriptor is no such
+  // file.
   static std::shared_ptr<SharedMemory> open(FileDescriptor descriptor);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

@@ -28,15 +28,16 @@ struct AddressInUseError : DistributedError {
   using DistributedError::DistributedError;
 };
 
-// An address that is not this machine's is a mistake, or how others reach it: through a router that
-// translates addresses, or a service of Kubernetes. Then this machine listens on all that it has.
+// An address that is not this machine's is a mistake, or the one under which others reach it,
+// through a router that translates addresses or a service of Kubernetes. For the second case this
+// machine listens on all of its addresses.
 enum class IfForeign { Fail, ListenOnAll };
 
 // Listens on this address only; port 0: any free one. Throws AddressInUseError,
 // EnvironmentError for an address that is not this machine's, or DistributedError.
 FileDescriptor listen_tcp(const Address& address, IfForeign foreign = IfForeign::Fail);
 // Listens on every address of the host that this machine has: a name may stand for 127.0.1.1 here,
-// and for another one elsewhere. Throws as listen_tcp() where it can listen on none, and
+// and for another address elsewhere. Throws as listen_tcp() if it can listen on none, and
 // AddressInUseError.
 std::vector<FileDescriptor> listen_on_all_of(const Address& address, IfForeign foreign);
 // Only takes the port; several such sockets and one that listens may have the same.
@@ -64,17 +65,17 @@ void give_up_after(const FileDescriptor& socket, std::chrono::milliseconds silen
 // without that file, whose ranks meet at an address of their one machine.
 struct Networks {
   FileDescriptor (*connect)(const Address& address, Deadline deadline, IfRefused refused);
-  // On none where the host has one address, or none of this machine's.
+  // Returns no listener if the host has one address, or none of this machine's.
   std::vector<FileDescriptor> (*listen)(const Address& address);
-  // This machine's own address on the way to `host`, numeric; no loopback address where there is
-  // another. Tries again until the deadline while the name is not known.
+  // Returns this machine's own address on the way to `host`, in numbers. It is no loopback address
+  // if there is another one. Tries again until the deadline if the name is not known.
   std::string (*address_towards)(const std::string& host, Deadline deadline);
-  // Throws EnvironmentError when `host`, where ranks of several machines are to meet, is a name
-  // that leads back to this machine alone. "localhost" and numbers are taken as meant.
+  // Throws EnvironmentError if `host`, where ranks of several machines are to meet, is a name for
+  // this machine alone. Accepts "localhost" and numeric addresses.
   void (*check_reachable)(const std::string& host);
-  // No other machine reaches the host by any of its addresses.
+  // Returns true if no other machine reaches the host by any of its addresses.
   bool (*is_loopback)(const std::string& host);
-  // tcp://host:port. Throws Error for what is none.
+  // Parses tcp://host:port. Throws Error for other texts.
   Address (*parse_url)(const std::string& url);
 };
 inline constinit const Networks* networks = nullptr;

@@ -12,7 +12,7 @@
 namespace ringgrad {
 namespace {
 
-// Tensors of one dtype on one device, one for each rank.
+// Checks that there is one tensor for each rank, all of one dtype and on one device.
 std::vector<int64_t> check_list(Operation operation, const std::vector<Tensor>& list,
                                 const Tensor& like, int ranks) {
   CHECK_AS(ShapeError, list.size() == static_cast<size_t>(ranks), name(operation), ": ",
@@ -29,7 +29,7 @@ std::vector<int64_t> check_list(Operation operation, const std::vector<Tensor>& 
   return counts;
 }
 
-// One that can hold what is in all of these, one after the other.
+// Returns a tensor that can hold the elements of all of these, one after the other.
 Tensor room_for(const std::vector<Tensor>& list) {
   int64_t items = 0;
   for (const Tensor& x : list) items += x.numel();

@@ -10,7 +10,7 @@
 namespace ringgrad {
 
 // y[count] on rank r becomes the reduction of the r-th of the `size` parts of all ranks' x[size ·
-// count]. size-1 steps, each rank sends (size-1) · bytes(y). x stays as it is.
+// count]. It takes size-1 steps, and each rank sends (size-1) · bytes(y). x does not change.
 void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count,
                          const ReduceFunctions& reduction, size_t segment_bytes);
 
@@ -24,16 +24,16 @@ void ring_all_gather(Messenger& messages, const std::vector<std::span<std::byte>
 void reduce(Messenger& messages, int root, void* y, const void* x, size_t count,
             const ReduceFunctions& reduction, size_t segment_bytes);
 
-// from[r] becomes rank r's to[rank]. Everybody sends to everybody, beginning with the neighbour, so
-// that no rank is sent everything at once. Only what goes from `sender` or to `receiver`, where
-// they are ranks; the rest of the parts is not used then. So it scatters, or gathers.
+// from[r] becomes rank r's to[rank]. Every rank sends to all others, beginning with its neighbour,
+// so that no rank is sent everything at once. With `sender` or `receiver` only that rank's parts
+// travel, and the other parts are not used: then it scatters, or gathers.
 using Parts = std::vector<std::span<std::byte>>;
 void exchange_parts(Messenger& messages, const Parts& from, const Parts& to, int sender = kAnyRank,
                     int receiver = kAnyRank);
 
-// The first all-reduce everybody writes, kept to compare: rank 0 collects all x[count], reduces
-// them and sends the result back to everybody. Rank 0 receives and sends (size-1) · bytes(x), while
-// the others wait.
+// The simplest all-reduce, kept for comparison: rank 0 collects all x[count], reduces them and
+// sends the result to all ranks. Rank 0 receives and sends (size-1) · bytes(x), while the others
+// wait.
 void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count,
                                  const ReduceFunctions& reduction);
 

@@ -1,4 +1,4 @@
-// Groups out of groups: the ranks exchange their addresses through the parent, and connect anew.
+// Splits groups: the ranks exchange their addresses through the parent, and connect anew.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ std::shared_ptr<ProcessGroup> split_group(HostProcessGroup& group, int color, in
   std::stable_sort(members.begin(), members.end(),
                    [&](int a, int b) { return wishes[2 * a + 1] < wishes[2 * b + 1]; });
 
-  // All ranks of the group exchange addresses, also those that join no group or another one.
+  // All ranks of the group exchange addresses, also ranks that join another group or none.
   const auto exchange = [&](const std::string& value) {
     const std::vector<std::string> all = all_gather_texts(group, value);
     std::vector<std::string> texts;

@@ -22,8 +22,8 @@ BucketCaps plan_caps(const LinkModel& link, const std::vector<ReadyGradient>& gr
 // it is ready, one after the other.
 double finished(const LinkModel& link, const std::vector<ReadyGradient>& buckets);
 
-// Collective: measures the group's link, in some ten milliseconds, and returns what plans by it,
-// for DistributedDataParallelOptions::planner.
+// Collective: measures the group's link, which takes some ten milliseconds. Returns a planner that
+// uses it, for DistributedDataParallelOptions::planner.
 BucketPlanner plan_by_measuring(ProcessGroup& group);
 
 }  // namespace ringgrad

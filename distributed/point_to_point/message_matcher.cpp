@@ -17,8 +17,8 @@ constexpr size_t kPiece = 4 << 20;  // a larger request travels as several messa
 
 // -- reading --------------------------------------------------------------------------------------
 
-// Messages come one after the other. One that is offered waits in its stream, as does what follows,
-// for the collective.
+// Messages come one after the other. If one is offered to a collective, it stays in its stream, and
+// so do the messages behind it.
 bool MessageMatcher::read_from(int peer) {
   Peer& from = peers_[peer];
   bool moved = false;
@@ -44,7 +44,7 @@ bool MessageMatcher::read_from(int peer) {
   return moved;
 }
 
-// The header of a message has come: where does its payload go?
+// The header of a message has come. Decides where its payload goes.
 void MessageMatcher::route(int peer) {
   Peer& from = peers_[peer];
   from.frame = transport_.decode_from(peer, from.header);
@@ -61,7 +61,7 @@ void MessageMatcher::route(int peer) {
       if (!fits(*request, peer, from.frame)) continue;
       from.request = request;
       from.rest = place_in(*request, peer, from.frame);
-      return;  // what could come from any rank is missed from this one now
+      return;  // from now on this rank is missed if nothing comes, even if any rank could have sent
     }
   auto bytes = std::make_unique_for_overwrite<std::byte[]>(from.frame.payload_bytes);
   EarlyMessage early{peer, from.frame, std::move(bytes)};
@@ -141,7 +141,7 @@ std::string MessageMatcher::describe_first() {
 
 bool MessageMatcher::progress() {
   const bool begun = begin_posted();
-  return end_sent() || begun;  // also where a collective's push() took the last bytes along
+  return end_sent() || begun;  // a collective's push() may have sent the last bytes
 }
 
 bool MessageMatcher::begin_posted() {

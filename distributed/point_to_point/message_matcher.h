@@ -132,8 +132,9 @@ class MessageMatcher final : public Sorter {
 
 // REQUIRES: the program is linked with point-to-point messages, so the transport has a matcher.
 MessageMatcher& matcher_of(Transport& transport);
-// Messages travel while some thread waits in a collective or here. Each is told of its end, unless
-// an exception ends them all: who catches it calls fail_all(). Throws as Transport::wait().
+// Messages travel while a thread waits in a collective or here. Each request learns of its end. If
+// an exception ends them all, the code that catches it must call fail_all(). Throws as
+// Transport::wait() does.
 void move_messages_until(Transport& transport, const std::function<bool()>& done);
 
 }  // namespace ringgrad

@@ -14,7 +14,7 @@ namespace ringgrad {
 
 // The description of a group that is to be made.
 struct GroupRequest {
-  // The name asked for.
+  // The name that was asked for.
   std::string backend;
   const RankEnvironment& environment;
   // As in InitOptions.
@@ -25,8 +25,8 @@ struct GroupRequest {
   std::function<std::shared_ptr<ProcessGroup>()> connect_hosts;
 };
 
-// Throws EnvironmentError for a name that is none, NotImplementedError for a backend that this
-// program lacks. Set before main by vendor_groups/backend.cpp; nullptr in a program without.
+// Throws EnvironmentError for an unknown name, NotImplementedError for a backend that this program
+// lacks. vendor_groups/backend.cpp sets it before main; nullptr in a program without that file.
 using MakeOtherGroup = std::shared_ptr<ProcessGroup> (*)(const GroupRequest& request);
 inline constinit MakeOtherGroup make_other_group = nullptr;
 

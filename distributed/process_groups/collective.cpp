@@ -1,4 +1,4 @@
-// From a call of ProcessGroup to what a backend sees of it.
+// Turns a call of ProcessGroup into the Collective that a backend sees.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/overlap.h"

@@ -121,7 +121,7 @@ Work HostProcessGroup::issue(Collective collective) {
   return Work(std::move(job));
 }
 
-// The worker executes what is queued, and while nothing is, listens to the other ranks.
+// The worker executes queued collectives. While there are none, it listens to the other ranks.
 void HostProcessGroup::serve() {
   for (;;) {
     std::shared_ptr<QueuedCollective> job;
@@ -134,7 +134,7 @@ void HostProcessGroup::serve() {
     }
     if (job == nullptr) {
       if (messages_under_way()) {
-        std::this_thread::yield();  // to who wants the transport
+        std::this_thread::yield();  // lets a thread that wants the transport take it
         std::lock_guard lock(transport_mutex_);
         point_to_point_->move();
       } else {

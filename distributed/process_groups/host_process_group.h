@@ -1,4 +1,4 @@
-// The ProcessGroup of CPU ranks: ours, over any Transport.
+// HostProcessGroup: our group of CPU ranks, over any Transport.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class GroupMemory {
   // Enters the collective, and executes it; false: messages take less time.
   virtual bool all_reduce(const Collective& collective, const Frame& frame) = 0;
 };
-// Set before main by the file that implements it; it returns nullptr where the ranks share none.
+// The file that implements it sets it before main. It returns nullptr if the ranks share no memory.
 using FindGroupMemory = std::unique_ptr<GroupMemory> (*)(Transport&, const HostOptions&);
 inline constinit FindGroupMemory find_group_memory = nullptr;
 
@@ -57,25 +57,26 @@ class PointToPoint {
   // Moves it until nothing is under way, a collective wants the transport, or the group ends.
   // REQUIRES: the caller holds the transport.
   virtual void move() = 0;
-  // Makes who is in move() look again, from any thread.
+  // Makes a thread in move() look again. Any thread may call it.
   virtual void ring() noexcept = 0;
   virtual void fail_all(std::exception_ptr error) noexcept = 0;
 };
 using MakePointToPoint = std::unique_ptr<PointToPoint> (*)(HostProcessGroup&);
 inline constinit MakePointToPoint make_point_to_point = nullptr;
 
-// Makes groups out of groups (other_collectives/split.cpp).
+// Splits groups (other_collectives/split.cpp).
 using SplitHosts = std::shared_ptr<ProcessGroup> (*)(HostProcessGroup&, int color, int key);
 inline constinit SplitHosts split_hosts = nullptr;
 
-// "ring over tcp": by which transports this rank sends to these, or to all where there are none.
+// Returns "ring over tcp", with the transports by which this rank sends to these ranks, or to all
+// if there are none.
 std::string ring_over(Transport& transport, const std::vector<int>& ranks);
 
 class HostProcessGroup final : public ProcessGroup {
  public:
   explicit HostProcessGroup(std::unique_ptr<Transport> transport, const HostOptions& options = {});
-  // Leaves the group. Work that is not done is given up, as is the group when an exception is what
-  // ends it.
+  // Leaves the group. Unfinished work is given up, and so is the group if an exception is ending
+  // it.
   ~HostProcessGroup() override;
 
   const HostOptions& options() const { return options_; }
@@ -104,23 +105,24 @@ class HostProcessGroup final : public ProcessGroup {
   const HostOptions options_;
   const int exceptions_at_birth_;
 
-  // One thread at a time uses what follows. Lock order: jobs_mutex_, transport_mutex_.
+  // One thread at a time uses the members below. Lock order: jobs_mutex_, transport_mutex_.
   std::mutex transport_mutex_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<PointToPoint> point_to_point_;
   uint64_t sequence_ = 0;
-  // The first cause, in the words of the collective that met it.
+  // The first cause, in the words of the collective that has seen it.
   std::optional<Failure> failure_;
 
-  // Asynchronous collectives in issue order; the worker executes the first one. When there is none,
-  // a caller of a blocking one executes it itself.
+  // Asynchronous collectives in the order of issue; the worker executes the first one. If there is
+  // none, the caller of a blocking collective executes it itself.
   std::mutex jobs_mutex_;
   std::condition_variable no_jobs_;
   std::deque<std::shared_ptr<QueuedCollective>> jobs_;
   std::atomic<bool> stop_ = false;
 
-  // Collectives that have been called and not begun, or not done where asynchronous.
+  // The number of collectives that were called and have not begun, or are not done if they are
+  // asynchronous.
   std::atomic<int> demand_ = 0;
 
   FileDescriptor wakeup_;  // an eventfd: the worker has something to do

@@ -1,4 +1,4 @@
-// From a call on tensors to the algorithm on bytes, where messages carry it.
+// Turns a call on tensors into the algorithm on bytes, if messages carry it.
 #pragma once
 
 #include <span>
@@ -7,17 +7,17 @@
 
 namespace ringgrad {
 
-// Those of a contiguous tensor; none where it is undefined.
+// Returns the bytes of a contiguous tensor; none if it is undefined.
 std::span<std::byte> bytes_of(const Tensor& x);
 
-// So few bytes that messages cost more than what is in them.
+// Returns true for so few bytes that messages cost more than their contents.
 bool is_small(size_t bytes, int ranks);
 
 // Executes a collective. REQUIRES: the frame describes it, and this rank has entered it.
 void run_by_messages(const Collective& collective, const Frame& frame, Messenger& messages,
                      size_t segment_bytes);
 // The same for those without which gradients are averaged. Set before main by the file that
-// implements them (other_collectives/other_collectives.cpp); nullptr in a program without.
+// implements them (other_collectives/other_collectives.cpp); nullptr in a program without it.
 inline constinit decltype(&run_by_messages) run_other_by_messages = nullptr;
 
 }  // namespace ringgrad

@@ -45,7 +45,7 @@ std::vector<TcpSocket> tcp_sockets(const char* path) {
   return sockets;
 }
 
-// As the tables have it: words of the machine, each as it lies in memory.
+// Returns an address in the form of the tables: words of the machine, each as it lies in memory.
 std::string as_in_table(const sockaddr_storage& address) {
   const bool v6 = address.ss_family == AF_INET6;
   const auto& in = reinterpret_cast<const sockaddr_in&>(address);

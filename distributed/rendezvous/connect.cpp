@@ -32,7 +32,7 @@ constexpr char kTable = '\0';  // begins a rank's table, behind its address
 struct PeerAddress {
   uint64_t machine = 0;
   uint64_t job = 0;  // rank 0's counts
-  // The same, where the job has none: they have met as processes of one user.
+  // The secret of a job that has none: its ranks have met as processes of one user.
   std::string secret;
   std::map<std::string, std::string> offers = {};  // addresses, by transport
 
@@ -115,7 +115,7 @@ class Connector {
     return options_.transport == "auto" ? kind.preference > 0 : options_.transport == kind.name;
   }
 
-  // The same for both ranks of a pair; nullptr: there is none.
+  // Returns the same kind for both ranks of a pair; nullptr if there is none.
   const ChannelKind* kind_between(int a, int b) const {
     const bool one_machine = addresses_[a].machine == addresses_[b].machine;
     for (const ChannelKind* kind : channel_kinds())

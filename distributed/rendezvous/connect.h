@@ -21,7 +21,7 @@ struct ConnectOptions {
   // Empty: one that rank 0 thinks up, which the exchange must keep from strangers.
   std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  // Asked now and then while this rank waits for others: throws where it need not any more.
+  // Called now and then while this rank waits for others. Throws if it need not wait any more.
   std::function<void()> check_wanted = {};
 };
 
@@ -30,8 +30,8 @@ struct ConnectOptions {
 // the group that they have already.
 using Exchange = std::function<std::vector<std::string>(const std::string& value)>;
 
-// All that changes a result, as lines: what ranks compare before they connect, and before any of
-// them computes. Set before main by agreement/rank_table.cpp; nullptr in a program without.
+// Everything that changes a result, as lines, which ranks compare before they connect.
+// agreement/rank_table.cpp sets it before main; nullptr in a program without that file.
 struct RankTable {
   std::string (*own)(const ConnectOptions& options);
   // Takes all ranks' tables, and sets what ranks can agree on, such as the processor's

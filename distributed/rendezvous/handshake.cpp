@@ -94,7 +94,7 @@ void client_handshake(const FileDescriptor& socket, const Claims& claims, std::s
       " does not know this job's secret: it belongs to another job, or RINGGRAD_SECRET differs");
 }
 
-// Never reads beyond the handshake: what follows it belongs to what takes the socket.
+// Never reads beyond the handshake: later bytes belong to the next owner of the socket.
 bool ServerHandshake::fill(size_t bytes) {
   while (received_.size() < bytes && !gone_) {
     char chunk[256];

@@ -60,18 +60,18 @@ struct ServerAnswer {
   Mac mac;
 };
 
-// 256 random bits, as 64 hexadecimal digits.
+// Returns 256 random bits, as 64 hexadecimal digits.
 std::string new_secret();
 
-// Without a secret, what counts is who runs the other process, which the system knows where it is
-// one of this machine. REQUIRES: the other process cannot have ended in good order yet.
+// Without a secret the user of the other process counts, which the system knows if it is on this
+// machine. REQUIRES: the other process cannot have ended in good order yet.
 bool may_talk(const FileDescriptor& socket, std::string_view secret);
 inline constexpr const char* kAnotherUsers =
     " does not belong to this job's user, and the job has no secret; "
     "all ranks are to be one user's, or know the same RINGGRAD_SECRET";
 
-// The client's side. Throws TimeoutError, DistributedError, or OutOfStepError where the secrets
-// differ, or the users where there is no secret, calling the server `peer`.
+// The client's side. Throws TimeoutError, DistributedError, or OutOfStepError if the secrets
+// differ, or without a secret the users. Errors call the server `peer`.
 void client_handshake(const FileDescriptor& socket, const Claims& claims, std::string_view secret,
                       Deadline deadline, const char* peer);
 
@@ -81,8 +81,8 @@ class ServerHandshake {
   explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   enum class State { Waiting, Refused, Admitted };
-  // Reads what is there. Refused: the client broke the protocol, does not know the secret (claims()
-  // says then who it wanted to be) or has gone.
+  // Reads the bytes that are there. Refused means that the client broke the protocol, does not know
+  // the secret (claims() has its claims), or has gone.
   State advance(std::string_view secret);
 
   const FileDescriptor& socket() const { return socket_; }

@@ -18,7 +18,7 @@ constexpr size_t kMaxValue = 1024;
 constexpr uint32_t kMaxReply = 64 << 20;
 // The interval at which rank 0 checks that the waiting ranks still live.
 constexpr std::chrono::milliseconds kBetweenChecks{100};
-// Rank 0's word on who is missing comes before a rank's own deadline.
+// The time by which rank 0's message about missing ranks comes before a rank's own deadline.
 constexpr std::chrono::seconds kGrace{1};
 
 // A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes)
@@ -196,7 +196,7 @@ class RendezvousServer {
   const Deadline deadline_;
   const RendezvousOptions& options_;
   std::vector<std::optional<Place>> places_;  // by rank
-  Address here_;                              // where it listens
+  Address here_;                              // the address at which rank 0 listens
   int joined_ = 1;
   std::string twice_;
   std::string strangers_;

@@ -20,7 +20,7 @@ struct RendezvousOptions {
   // process is admitted.
   std::string secret;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  IfForeign foreign = IfForeign::Fail;  // what rank 0 does where the address is not its machine's
+  IfForeign foreign = IfForeign::Fail;  // for rank 0, if the address is not its machine's
 };
 
 // Collective over the job's ranks: returns all ranks' values, by rank. A value has at most 1024

@@ -21,8 +21,8 @@ class Lockstep {
   // begin_turn(m) is called whenever member m's turn begins.
   Lockstep(int members, std::function<void(int member)> begin_turn);
 
-  // Runs body(0) … body(members - 1); the first on this thread. Throws the first error of any,
-  // after all have ended, and Error where they do not meet equally often.
+  // Runs body(0) … body(members - 1), the first on this thread. After all have ended, throws the
+  // first error of any, and Error if they did not meet equally often.
   void run(const std::function<void(int member)>& body);
 
   // In a body: waits until all members have come; the last one calls `together` before any goes on.

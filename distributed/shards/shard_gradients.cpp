@@ -103,9 +103,9 @@ Work ShardGradients::sum(const GradientBucket& bucket, const CollectiveOptions& 
   std::vector<Tensor> own;
   for (const Tensor& x : flats_[arena]) own.push_back(x.as_strided({end - begin}, {1}, begin));
   sums_[bucket.index] = tree_.start(std::move(own), options);
-  // The others' part of the bucket before has mostly come: its total goes to all, too, while
-  // backward goes on. (All ranks have started that one, or will without waiting for this one; but
-  // not where shards wait for each other.)
+  // Most of the others' part of the previous bucket has come. Its total is sent to all ranks, too,
+  // while backward goes on. (All ranks have started that bucket, or will without waiting for this
+  // one. That is not so if shards wait for each other.)
   if (!in_lockstep_) fold_before(bucket.index);
   return sums_[bucket.index].work;
 }

@@ -31,16 +31,17 @@ class ShardGradients : public GradientBuckets {
   // numbered from 1 on.
   void add_replica(const std::vector<Tensor>& parameters);
   // From here on backward of this replica (0: the parameters themselves) computes gradients of this
-  // rank's shard number k, counted from its first one.
+  // rank's shard k, counted from its first one.
   void compute(int k, int replica = 0) { computing_[replica] = k; }
-  // Its backward, if there was one, is over: what it has not reached counts as zero.
+  // The shard's backward, if there was one, has ended. Parameters that it has not reached count as
+  // zero.
   void end_shard(int k);
-  // All shards have ended: launches what is left.
+  // All shards have ended. Launches the remaining buckets.
   void end_shards();
-  // Waits for the others' sums, and multiplies the total by `factor`: param.grad.
+  // Waits for the others' sums, and multiplies the total by `factor`; the result is param.grad.
   void finish(double factor);
-  // The step has failed: waits for what is under way, which reads and writes the arenas. The next
-  // one has its number.
+  // The step has failed. Waits for the collectives under way, which use the arenas. The next step
+  // has the same number.
   void give_up();
 
   double waited_seconds() const { return waited_; }  // for other ranks in finish(), in all steps
@@ -73,7 +74,7 @@ class ShardGradients : public GradientBuckets {
   std::vector<std::vector<Tensor>> flats_;
   std::vector<ScopedHook> replica_hooks_;
 
-  // Guards what is below, and the buckets, while shards are computed.
+  // Guards the members below, and the buckets, while shards are computed.
   std::mutex mutex_;
   // By parameter.
   std::vector<Joining> joining_;
@@ -81,7 +82,7 @@ class ShardGradients : public GradientBuckets {
   std::vector<TreeAllReduce::Sum> sums_;
   // The number of leading buckets that have been folded.
   size_t folded_ = 0;
-  // By replica: this rank's shard; -1: outside a step, where gradients are left alone.
+  // This rank's shard, by replica; -1: outside a step, where gradients are left alone.
   std::vector<int> computing_{-1};
   double waited_ = 0;
 };

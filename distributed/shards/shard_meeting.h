@@ -17,9 +17,9 @@ class ShardMeeting {
         lockstep_(lockstep),
         own_rows_(static_cast<size_t>(own.size())) {}
 
-  // While it lives, this thread computes a shard of the step.
+  // While a Scope lives, this thread computes a shard of the step.
   class Scope;
-  // That of this thread; nullptr: it computes no shard that meets others.
+  // Returns the meeting of this thread; nullptr if it computes no shard that needs others.
   static ShardMeeting* current() { return current_; }
 
   // In the middle of a shard, by all shards of all ranks: their rows [n], in order, as [shards, n].

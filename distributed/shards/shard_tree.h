@@ -70,8 +70,8 @@ struct PartialSum {
   Value value;
 };
 
-// Appends the next partial sum, joined with what it completes: add(left, right). REQUIRES: its
-// shards are a node's, and follow those of the last one.
+// Appends the next partial sum, and joins it with the sums that it completes: add(left, right).
+// REQUIRES: its shards are those of a node, and follow those of the last sum.
 template <class Value, class Add>
 void join(std::vector<PartialSum<Value>>& sums, PartialSum<Value> next, int shards,
           const Add& add) {

@@ -22,7 +22,7 @@ RowRange slice_of(int64_t numel, int ranks, int rank) {
   return {std::min(numel, lines.begin * kLine), std::min(numel, lines.end * kLine)};
 }
 
-// Elements of all partial sums, [partial sums, elements].
+// Returns these elements of all partial sums, [partial sums, elements].
 Tensor stacked(const std::vector<Tensor>& sums, RowRange range) {
   const auto count = static_cast<int64_t>(sums.size());
   if (count == 1)

@@ -28,7 +28,8 @@ class TreeAllReduce {
   struct Sum {
     // [n] each, contiguous: this rank's partial sums, in order.
     std::vector<Tensor> own;
-    // By rank: its partial sums' slices [partial sums, slice]; none: nothing to add here.
+    // The slices of each rank's partial sums [partial sums, slice], by rank; empty if there is
+    // nothing to add here.
     std::vector<Tensor> received;
     bool in_slices = false;
     CollectiveOptions options;
@@ -48,7 +49,7 @@ class TreeAllReduce {
   std::vector<std::vector<ShardRange>> partials_;  // by rank
 };
 
-// left + right, in memory of its own.
+// Returns left + right, in memory of its own.
 Tensor sum_of(const Tensor& left, const Tensor& right);
 
 }  // namespace ringgrad

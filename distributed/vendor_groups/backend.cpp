@@ -22,8 +22,8 @@ Registry& registry() {  // made at first use, which is before main
   return registry;
 }
 
-// The module lies beside the program, or in the library folder of what is installed; the path to
-// search is in the program (RUNPATH). It stays loaded. Empty on success.
+// The module lies beside the program, or in the library folder of an installation; the program has
+// the path to search (RUNPATH). It stays loaded. Returns "" on success.
 std::string load_mpi() {
   if (dlopen("libringgrad_mpi.so", RTLD_NOW | RTLD_GLOBAL)) return {};
   const std::string error = dlerror();

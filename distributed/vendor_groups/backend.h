@@ -12,15 +12,15 @@ namespace ringgrad {
 
 struct GroupBackend {
   MakeOtherGroup make;  // a file may implement several
-  // False where an emulator connects the threads of one process only.
+  // False if an emulator only connects threads of one process.
   bool between_processes = true;
 };
 
 // Called before main, or while a module is loaded, by the file that implements the backend.
 void register_group_backend(const std::string& name, GroupBackend backend);
 
-// nullptr where this program lacks the backend; `why`, unless null, then says what to do about it.
-// Loads the module of "mpi". Thread-safe.
+// Returns nullptr if this program lacks the backend; `why`, unless null, then says what to do about
+// it. Loads the module of "mpi". Thread-safe.
 const GroupBackend* find_group_backend(const std::string& name, std::string* why = nullptr);
 
 std::vector<std::string> available_backends();  // those that connect processes here

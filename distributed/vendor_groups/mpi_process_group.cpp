@@ -285,7 +285,7 @@ class MpiProcessGroup final : public ProcessGroup {
     void* out = data_of(c.output);
     MPI_Datatype type = bits_type(dtype);
     if (reduces(c.operation)) {
-      (void)reduction(name(c.operation), dtype, c.reduce_op);  // throws where there is none
+      (void)reduction(name(c.operation), dtype, c.reduce_op);  // throws if there is none
       type = arithmetic_type(dtype);
       if (itemsize(dtype) == 2) {
         job.wide_in = widened(c.input);

@@ -177,7 +177,7 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,
       std::erase(pending_, under_way);
     }
     throw_if_failed();  // if this call failed because the group did
-    // The other ranks would wait for what has not been queued.
+    // Otherwise the other ranks would wait for work that was not queued.
     give_up(missed ? *missed : failure_of(std::current_exception()), missed.has_value());
     if (missed) throw_if_failed();
     throw;
@@ -336,7 +336,7 @@ std::optional<Failure> NcclCommunicator::failure_of_hosts() const {  // caller h
   return known;
 }
 
-// An error of NCCL's is a consequence: the hosts get a moment to say of what.
+// An error of NCCL is a consequence. The hosts get a moment to name the cause.
 std::optional<Failure> NcclCommunicator::blame() const {  // caller holds mutex_
   for (const auto end = Clock::now() + kMoment; Clock::now() < end;
        std::this_thread::sleep_for(kLook))
@@ -364,7 +364,7 @@ std::optional<Failure> NcclCommunicator::look() {
         str("nccl: ", ncclGetErrorString(static_cast<ncclResult_t>(state)), reason(), " on rank ",
             rank(), pending_.empty() ? "" : " in " + pending_.front()->what)};
   }
-  // The hosts have the same deadline, and then know who is missing.
+  // The hosts have the same deadline, and then know which rank is missing.
   if (!pending_.empty() && Clock::now() > pending_.front()->deadline +
                                               (pending_.front()->agreed.done() ? 0 : 5) * kMoment)
     return Failure{FailureKind::TimedOut, str(pending_.front()->what, ": not done after ",

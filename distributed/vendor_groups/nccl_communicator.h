@@ -39,8 +39,8 @@ class Event;
 class OwnedStream;
 }  // namespace cuda
 
-// Ends the process where what has begun does not end within the limit. Asks nothing of CUDA, whose
-// calls may be what does not return.
+// Ends the process if an activity that has begun does not end within the limit. Asks nothing of
+// CUDA, whose calls may be the ones that do not return.
 class LastResort {
  public:
   explicit LastResort(std::chrono::milliseconds limit);
@@ -52,7 +52,7 @@ class LastResort {
   void look_on();
 
   const std::chrono::milliseconds limit_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable stopped_;
   std::string words_;  // "": nothing has begun
   ExitCode code_ = kTrainingFailed;
@@ -68,8 +68,8 @@ class NcclCommunicator {
   // when NCCL has not connected the ranks in time, CudaError when it cannot.
   NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device device,
                    std::chrono::milliseconds timeout, std::chrono::milliseconds last_resort);
-  // Waits for what is under way: until its deadline, or where an exception is the end, until the
-  // device has ended it.
+  // Waits for the work under way until its deadline. After an exception it waits until the device
+  // has ended the work.
   ~NcclCommunicator();
 
   int rank() const { return host_->rank(); }
@@ -90,13 +90,13 @@ class NcclCommunicator {
   // In the body of queue(): the calls of NCCL that `calls` makes go on together, as one operation
   // of stream().
   void together(const std::function<void(ncclComm*)>& calls);
-  // Throws CudaError for what a call of NCCL returned, an ncclResult_t, unless it went well or goes
-  // on.
+  // Throws CudaError for the result of a call of NCCL (an ncclResult_t), unless it succeeded or is
+  // in progress.
   void check(int result, const char* call) const;
 
   void throw_if_failed();
-  // Tells the other ranks, and has the device's part in what is under way ended: the first failure
-  // counts. noticed: it is another rank's.
+  // Tells the other ranks, and makes the device end its part of the work under way. Only the first
+  // failure counts. `noticed` says that it is another rank's.
   void give_up(const Failure& failure, bool noticed = false);
 
  private:
@@ -127,7 +127,7 @@ class NcclCommunicator {
   // guards calls of NCCL; locked before mutex_, under which it is only tried
   std::timed_mutex issue_mutex_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::condition_variable idle_;
   std::atomic<ncclComm*> comm_ = nullptr;  // nullptr after a failure

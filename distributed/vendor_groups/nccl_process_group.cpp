@@ -85,7 +85,7 @@ class NcclProcessGroup::Pending final : public Work::State {
   ~Pending() override {
     try {
       if (!waited_ && cuda::being_captured(issued_on_) == recorded_) done_->block(issued_on_);
-    } catch (const std::exception&) {  // the device is lost; who waits for it learns that
+    } catch (const std::exception&) {  // the device is lost; a waiter for it learns that
     }
   }
 
@@ -177,8 +177,8 @@ Work NcclProcessGroup::issue(Collective c) {
   return work;
 }
 
-// NCCL compares nothing: ranks that disagree would hang, or sum what does not belong together. So
-// the hosts meet beside every collective, each saying what it is in.
+// NCCL compares nothing: ranks that disagree would hang, or add unrelated numbers. So the hosts
+// meet beside every collective, and each says which one it is in.
 Work NcclProcessGroup::agree(ProcessGroup& host, const Frame& frame,
                              const CollectiveOptions& options) {
   Collective meeting{Operation::Barrier, {}, {}, ReduceOp::Sum, -1, options};
@@ -251,7 +251,7 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   }
 }
 
-// A part to every rank, and one from every rank, of whatever sizes.
+// Sends a part to every rank, and receives one from every rank, of any sizes.
 void NcclProcessGroup::exchange_parts(const Collective& c, ncclComm* comm, bool same_to_all) {
   const ncclDataType_t type = nccl_type(c.operation, c.output.dtype());
   const cudaStream_t stream = cuda::native(communicator_->stream());
@@ -274,7 +274,7 @@ void NcclProcessGroup::exchange_parts(const Collective& c, ncclComm* comm, bool 
 
 Work NcclProcessGroup::issue_on_host(Collective c) {
   communicator_->throw_if_failed();
-  // A barrier holds for the devices, too: each rank's has done what was queued before.
+  // A barrier also holds for the devices: each rank's has done the work that was queued before.
   if (c.operation == Operation::Barrier) synchronize(current_stream(device()));
   return issue_in(*host_, std::move(c));
 }

@@ -35,7 +35,7 @@ namespace ringgrad {
 
 enum class NcclAllReduce : uint8_t {
   Library,  // ncclAllReduce
-  Ring,     // ours over ncclSend and ncclRecv: what NCCL does, to read and to measure
+  Ring,     // ours over ncclSend and ncclRecv: the same as NCCL's, to read and to measure
 };
 
 struct NcclOptions {

@@ -73,7 +73,7 @@ class TrainWorkload {
     if (CapturedStep::possible(device_)) captured_step_.emplace(device_, [this] { compute(); });
   }
 
-  // As `train` runs it: captured where that is possible, and then all its time counts as the first
+  // As `train` runs it: captured if that is possible, and then all its time counts as the first
   // phase's.
   StepTimes step() {
     if (!captured_step_) return step_by_phases();

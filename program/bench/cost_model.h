@@ -71,7 +71,7 @@ struct Prediction {
 // Returns the number of nodes for each number of ranks. Throws UsageError if the ranks do not
 // divide by the nodes.
 std::vector<int> nodes_of(const Prediction& wanted, int measured_ranks);
-// Throws the same, and UsageError where ddp's rows are missing.
+// Throws the same, and UsageError if ddp's rows are missing.
 nlohmann::json predict_clusters(const nlohmann::json& document, const Prediction& wanted);
 
 }  // namespace ringgrad::program

@@ -18,7 +18,7 @@ struct Card {
   double operations_16;  // multiplications and additions of 16-bit numbers, on tensor cores, dense
   double operations_32;  // operations of float32, on CUDA cores
 };
-// The card that a device's description names; nullptr where it is none that we know.
+// The card that a device's description names; nullptr if it is none that we know.
 const Card* card_of(const std::string& description);
 // Returns the card whose limits are used if there is no GPU.
 const Card& usual_card();

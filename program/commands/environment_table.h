@@ -11,7 +11,7 @@ struct EnvironmentVariable {
   std::string name;
   std::string set_by;  // user; tests; ringgrad, for processes that it starts; a launcher; system
   std::string values;
-  std::string otherwise;  // what counts where it is not set
+  std::string otherwise;  // what counts if it is not set
   std::string meaning;
   std::string read_by;  // a source file
 };

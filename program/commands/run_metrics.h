@@ -22,7 +22,7 @@ namespace ringgrad::program {
 class RunMetrics {
  public:
   // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there
-  // is one process. Throws UsageError where --trace-steps cannot be.
+  // is one process. Throws UsageError if --trace-steps cannot be.
   RunMetrics(const TrainOptions& options, const RunConfig& config, const Data& data,
              Training& training, const RunDirectory* run, ProcessGroup* group);
   ~RunMetrics();

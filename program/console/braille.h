@@ -24,7 +24,7 @@ struct BraillePlot {
   bool logarithmic = false;  // y, where all of it is more than 0
   bool percent = false;      // y is a part of 1
 
-  // `rows` lines of `columns` columns, y's labels included; empty where there is nothing to draw,
+  // `rows` lines of `columns` columns, y's labels included; empty if there is nothing to draw,
   // or no room.
   std::vector<std::string> lines() const;
 };

@@ -49,7 +49,7 @@ void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&...
 }
 // Prints with --json, when the program ends; else nothing.
 void print_json(const nlohmann::json& document);
-// True where a person reads results there, and --plain does not forbid tables.
+// True if a person reads results there, and --plain does not forbid tables.
 bool on_terminal();
 // The width of the terminal that results go to, within 40 and 200 columns; 80 where they go
 // elsewhere.

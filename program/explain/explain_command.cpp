@@ -36,7 +36,7 @@ const Topic& topic_named(const std::string& name) {
                    fmt::join(names, ", "));
 }
 
-// Throws UsageError where there is no such topic, IoError where the file cannot be written,
+// Throws UsageError if there is no such topic, IoError if the file cannot be written,
 // JobFailed where the ranks fail otherwise than the topic means them to.
 int explain(const ExplainOptions& options) {
   if (options.topic.empty() || options.list) return list_topics();

@@ -51,7 +51,7 @@ int list_exercises(const LearnOptions&) {
   return kOk;
 }
 
-// Throws UsageError where there is none.
+// Throws UsageError if there is none.
 const Exercise& exercise_of(int number) {
   if (number < 1 || number > kLast)
     throw UsageError("learn: no exercise {}, expected 1 to {}; {} shows them", number, kLast,
@@ -59,7 +59,7 @@ const Exercise& exercise_of(int number) {
   return *kExercises[number - 1];
 }
 
-// Throws UsageError also where a file is in the way, IoError where one cannot be written.
+// Throws UsageError also where a file is in the way, IoError if one cannot be written.
 int start(const LearnOptions& options) {
   const int number = options.number;
   const Exercise& exercise = exercise_of(number);
@@ -103,7 +103,7 @@ Grade grade(const Exercise& exercise, int number, const std::string& file) {
   }
 }
 
-// Returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws IoError where
+// Returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws IoError if
 // no compiler is found.
 int check(const LearnOptions& options) {
   const int number = options.number;

@@ -15,7 +15,7 @@ struct DoesNotCompile : Error {
 
 // Compiles the file alone into the shared library `library`, against the headers of the engine that
 // this program was built from, or that are installed beside it. The compiler's warnings go to
-// stderr. Throws DoesNotCompile, and ExecuteError where no compiler is found: $CXX, or where that
+// stderr. Throws DoesNotCompile, and ExecuteError if no compiler is found: $CXX, or where that
 // is not set the one that built this program, or c++.
 void compile(const std::string& file, const std::string& library);
 

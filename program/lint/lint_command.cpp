@@ -112,7 +112,7 @@ struct LintOptions {
 };
 
 // 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws
-// UsageError where there is neither a program nor --from, or both.
+// UsageError if there is neither a program nor --from, or both.
 int lint(const LintOptions& options) {
   if (options.job.command.empty() == options.from.empty())
     throw UsageError(

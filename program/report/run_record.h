@@ -85,7 +85,7 @@ struct RunRecord {
   bool is_complete() const { return epochs_done() >= recipe.epochs; }
 };
 
-// Throws DataError where there is no config.json, or none that can be read. Damaged lines of
+// Throws DataError if there is no config.json, or none that can be read. Damaged lines of
 // metrics.jsonl, and a summary.json that cannot be, are left out, with a note.
 RunRecord read_run(const std::string& path);
 

@@ -104,7 +104,7 @@ void sort_by(std::vector<RunRecord>& runs, const std::string& order) {
 }
 
 // The runs of a directory; one that cannot be read is listed with the reason. Throws UsageError
-// where there is no such order, DataError where there is no such directory.
+// if there is no such order, DataError if there is no such directory.
 int runs(const RunsOptions& options) {
   std::error_code error;
   CHECK_AS(DataError, fs::is_directory(options.directory, error), "runs: there is no directory ",
@@ -191,7 +191,7 @@ struct RemoveOptions {
 };
 
 // Removes runs with all that a run writes. Other files, and a folder that has some, stay. Throws
-// DataError where one is no run, and UsageError where it goes on; nothing is removed then.
+// DataError if one is no run, and UsageError if it goes on; nothing is removed then.
 int remove_runs(const RemoveOptions& options) {
   std::vector<RunDirectory> all;
   for (const std::string& name : options.runs) {

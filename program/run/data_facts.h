@@ -29,7 +29,7 @@ struct DataFacts {
 // Returns true if --data names own pictures (an existing folder, a path, or a .csv) and no data
 // set.
 bool is_own_data(const std::string& data);
-// Facts from the catalog; throws Error where there are none.
+// Facts from the catalog; throws Error if there are none.
 DataFacts facts_of_dataset(const std::string& name);
 ImageTransform normalization_of(const DataFacts& facts);
 
@@ -37,7 +37,7 @@ ImageTransform normalization_of(const DataFacts& facts);
 using Metadata = std::map<std::string, std::string>;
 Metadata to_metadata(const DataFacts& facts);
 bool tells_facts(const Metadata& metadata);  // there is all of that
-// Throws DataError where something lacks or cannot be.
+// Throws DataError if something lacks or cannot be.
 DataFacts facts_from_metadata(const Metadata& metadata, const std::string& name);
 
 nlohmann::json to_json(const DataFacts& facts);

@@ -103,7 +103,7 @@ struct Cached {
   Broken broken;
 };
 
-// Nothing where there is none, it is of other files, or damaged.
+// Nothing if there is none, it is of other files, or damaged.
 std::optional<Cached> read_cache(const fs::path& file, const std::string& made_of) {
   std::error_code none;
   if (!fs::exists(file, none)) return {};
@@ -160,7 +160,7 @@ std::string classes_in_words(const std::vector<std::string>& classes) {
       fmt::join(classes.begin(), classes.begin() + static_cast<ptrdiff_t>(shown), ", "), rest);
 }
 
-// In words, "" where all could be read. Throws where that is not to be passed over.
+// In words, "" where all could be read. Throws if that is not to be passed over.
 std::string left_out(const Broken& broken, const std::string& path, const OwnPictures& own,
                      bool skip) {
   if (broken.count == 0) return "";

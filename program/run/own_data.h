@@ -40,7 +40,7 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
                       const std::string& directory);
 
 // One split of either kind of data set, for a network that knows these classes: pictures of one's
-// own are labelled with their numbers there. Throws DataError where there is a picture of another
+// own are labelled with their numbers there. Throws DataError if there is a picture of another
 // class, and the above. The cache is only read, as directory_of_data() says. `files` takes the
 // names of test images that are one's own.
 ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,

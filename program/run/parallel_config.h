@@ -69,7 +69,7 @@ struct ParallelConfigField {
   enum Trait : unsigned {
     kForRanks = 1,  // one process may not be told it
     kSame = 2,      // must be the same on all ranks, whichever program has launched them
-    kKept = 4,      // by a run that goes on, where it is not given
+    kKept = 4,      // by a run that goes on, if it is not given
     kLater = 8,     // a run that lacks it in config.json is from before it, which is not reported
     kFromOne = 16,  // a number that cannot be 0, which leaves it open
   };
@@ -117,7 +117,7 @@ void check_divisible(int64_t batch, int ranks);
 // Throws UsageError unless every batch can be divided equally. Each rank must get an image of it;
 // with --shards, each rank a shard, and each shard an image.
 void check_parts(const ParallelConfig& settled, const Recipe& recipe, int ranks);
-// Throws UsageError where --sync-bn would leave a rank or shard without an image in the last batch
+// Throws UsageError if --sync-bn would leave a rank or shard without an image in the last batch
 // of an epoch: it cannot take part in the layers' sums.
 void check_sync_bn(const ParallelConfig& settled, int64_t images, int64_t batch);
 

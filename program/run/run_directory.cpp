@@ -34,7 +34,7 @@ bool make_directory(const fs::path& path) {
   return made;
 }
 
-// The entry of runs/ with the highest number, 0 where there is none; or of those that hold a run.
+// The entry of runs/ with the highest number, 0 if there is none; or of those that hold a run.
 std::pair<int, fs::path> newest_run(bool to_read = false) {
   std::pair<int, fs::path> newest;
   std::error_code ignored;

@@ -26,7 +26,7 @@ inline constexpr const char* kRuns = "runs";
 inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
 // A directory for what a measurement has found: `path`, or runs/NNNN-name with the next free number
-// where it is empty. It is no run, and runs/latest stays. Throws IoError.
+// if it is empty. It is no run, and runs/latest stays. Throws IoError.
 std::filesystem::path make_result_directory(const std::string& path, const std::string& name);
 
 // Throws DataError if a link to a file leads out of the directory, or nowhere. The directory may
@@ -44,7 +44,7 @@ class RunDirectory {
   // without links. Throws DataError if there is none.
   static RunDirectory open(const std::string& path, const RunKind& kind = kTrainingRun);
   // An existing run, to go on with: held as by create(). Throws DataError, also as check_links()
-  // does, and UsageError where a process trains there.
+  // does, and UsageError if a process trains there.
   static RunDirectory resume(const std::string& path, const RunKind& kind = kTrainingRun);
 
   // Returns true if a process trains there now.
@@ -72,9 +72,9 @@ class RunDirectory {
   void note_failure(const std::string& why) const;
   // The last epoch that has a line in metrics.jsonl; 0: none has.
   int64_t last_epoch() const;
-  // True where all have, and the result is saved: there is nothing to go on with.
+  // True if all have, and the result is saved: there is nothing to go on with.
   bool has_all(int64_t epochs) const;
-  // True where there is metrics.jsonl or summary.json: something to report, though there is no
+  // True if there is metrics.jsonl or summary.json: something to report, though there is no
   // model.
   bool has_measured() const;
 

@@ -48,8 +48,8 @@ using TrainRank = std::function<int(const RunDirectory* run, ProcessGroup* group
 
 // Opens the run's directory, and calls `train` here, or in ranks that it starts and waits for; or
 // in this one of the ranks that another launcher has started. Returns the exit code. A run that
-// fails before its first checkpoint leaves no directory. Throws UsageError where there are fewer
-// shards than ranks, OutOfStepError where ranks have other settings, and what `train` and
+// fails before its first checkpoint leaves no directory. Throws UsageError if there are fewer
+// shards than ranks, OutOfStepError if ranks have other settings, and what `train` and
 // RunDirectory throw.
 int train_on_ranks(const RunOfRanks& job, const TrainRank& train);
 

@@ -42,7 +42,7 @@ struct SavedModel {
   std::shared_ptr<nn::Module> module;
   std::string model;
   std::string data;
-  std::string data_dir;  // where the run had its data; empty where a file does not say
+  std::string data_dir;  // where the run had its data; empty if a file does not say
   std::string file;      // the .safetensors file that was read
   DataFacts facts;       // the facts of its images
   bool skip_broken;      // as the run did, where there is one
@@ -50,7 +50,7 @@ struct SavedModel {
 
 // `path`: a run directory, or a .safetensors file: of weights, or a checkpoint. `model` and `data`
 // override what the file says; a file from elsewhere says nothing. With pictures of one's own as
-// data the classes are those of the file. Throws DataError, and UsageError where the model is not
+// data the classes are those of the file. Throws DataError, and UsageError if the model is not
 // known.
 SavedModel load_model(const std::string& path, const std::string& model, const std::string& data);
 

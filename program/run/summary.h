@@ -118,7 +118,7 @@ struct RunSummary {
 };
 
 nlohmann::json to_json(const RunSummary& summary);
-// Throws nlohmann's exceptions where something lacks or is of another type, DataError where numbers
+// Throws nlohmann's exceptions where something lacks or is of another type, DataError if numbers
 // cannot be.
 RunSummary summary_from_json(const nlohmann::json& json);
 nlohmann::json to_json(const RankSummary& rank);

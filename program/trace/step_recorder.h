@@ -20,7 +20,7 @@ std::vector<std::vector<Slice>> slices_of(LoadingLog& log);  // since the last c
 // steps: it puts a communication hook in, which averages plainly.
 class StepRecorder : private KernelObserver {
  public:
-  // Both must outlive this. `ddp`: nullptr where there is none, or its buckets are not asked for.
+  // Both must outlive this. `ddp`: nullptr if there is none, or its buckets are not asked for.
   StepRecorder(nn::Module& model, DistributedDataParallel* ddp);
   ~StepRecorder() override;
   StepRecorder(const StepRecorder&) = delete;

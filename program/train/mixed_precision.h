@@ -40,7 +40,7 @@ class MixedPrecision {
   // "master.NAME" and "scaler.NAME", beside what the optimizer saves; empty at O0 and O1 without
   // float16.
   nn::NamedTensors state_dict() const;
-  // Takes its part out of the state; the rest is the optimizer's. Throws DataError where something
+  // Takes its part out of the state; the rest is the optimizer's. Throws DataError if something
   // lacks.
   nn::NamedTensors load(const nn::NamedTensors& state);
 

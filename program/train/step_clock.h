@@ -28,7 +28,7 @@ class StepClock {
 
   int64_t steps() const { return static_cast<int64_t>(durations_.size()); }  // that were measured
   const std::vector<float>& durations() const { return durations_; }         // in seconds
-  // Means over the measured steps; zeros where there are none. Memory and bytes are the caller's to
+  // Means over the measured steps; zeros if there are none. Memory and bytes are the caller's to
   // add.
   RankSummary means() const;
 

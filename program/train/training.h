@@ -46,7 +46,7 @@ class Training {
   // Throws OutOfStepError, which names tensor and rank, and writes nothing if the ranks' models are
   // not the same bit for bit.
   void save(const std::filesystem::path& path);
-  // Throws DataError where the file is missing or damaged, or belongs to another model or recipe;
+  // Throws DataError if the file is missing or damaged, or belongs to another model or recipe;
   // nothing is changed then.
   void load(const std::filesystem::path& path);
 
