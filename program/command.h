@@ -1,5 +1,5 @@
-// A command of the program. It registers itself from its own source, which has its name, its help,
-// its options and what it does; the command line is made of all that have registered.
+// A command of the program. Its source has its name, help, options and function, and registers it.
+// The command line consists of all registered commands.
 //
 //   void add_options(CLI::App* app, WatchOptions& o) {
 //     app->add_option("run", o.run, "a run directory, or latest")->required();
@@ -23,8 +23,8 @@ class Command {
   using Run = std::function<int()>;
 
   // Commands are listed in the order of `place`. "bench ddp" is a command of `bench`, whose place
-  // comes first. Where Options has a set `named`, run() finds there the names of the options that
-  // were given, such as "--out"; without those in groups.
+  // comes first. If Options has a set `named`, run() finds there the names of the options that were
+  // given, such as "--out", but not those in groups.
   template <class Options>
   Command(
       int place, const char* name, const char* help, int (*run)(const Options&),
@@ -63,7 +63,7 @@ void add_device_option(CLI::App* app, std::string& device);
 
 inline const CLI::Range kPositive(1, std::numeric_limits<int>::max(), "POSITIVE");
 inline const CLI::Range kNotNegative(0, std::numeric_limits<int>::max(), "NONNEGATIVE");
-// Returns "" for a positive number, however small, and otherwise what is wrong with it.
+// Returns "" for a positive number, however small, and otherwise the mistake.
 std::string check_above_zero(const std::string& value);
 
 }  // namespace ringgrad::program

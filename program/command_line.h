@@ -1,10 +1,10 @@
-// The command line: which command it names, and what that is told.
+// Parses the command line: finds the command and its options.
 #pragma once
 
 namespace ringgrad::program {
 
 // Runs the command and returns its exit code (exit_code.h). Throws UsageError, with a suggestion,
-// on what there is not; and what the command throws.
+// for unknown commands and options. Throws the command's exceptions.
 int run_command_line(int argc, char** argv);
 
 }  // namespace ringgrad::program

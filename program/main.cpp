@@ -19,7 +19,7 @@ namespace {
 
 using namespace ringgrad::program;
 
-// Says what the memory was for: std::bad_alloc knows only that there was none.
+// Says what the memory was for. std::bad_alloc does not know.
 class NoMemory : public std::bad_alloc {
  public:
   NoMemory() {
@@ -46,7 +46,7 @@ void check_stack() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // All that it writes and reads has the same numbers everywhere.
+  // Numbers are written and read in the same form in every locale.
   std::locale::global(std::locale::classic());
   std::cout.imbue(std::locale::classic());
   std::cerr.imbue(std::locale::classic());

@@ -21,8 +21,8 @@ inline std::vector<const CLI::App*> children_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The long options of a command with what they are for, those of its groups (nameless children)
-// included.
+// Returns the long options of a command with their descriptions, also those of its groups (nameless
+// children).
 inline std::map<std::string, std::string> long_options(const CLI::App& app) {
   std::map<std::string, std::string> help;
   for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
@@ -33,7 +33,7 @@ inline std::map<std::string, std::string> long_options(const CLI::App& app) {
   return help;
 }
 
-// "bench train: ", which begins what is said of this command; "" of the program itself.
+// Returns "bench train: ", which begins messages about this command; "" for the program itself.
 inline std::string prefix_for(const CLI::App& app) {
   std::string words;
   for (const CLI::App* command = &app; command->get_parent(); command = command->get_parent())
@@ -41,7 +41,7 @@ inline std::string prefix_for(const CLI::App& app) {
   return words;
 }
 
-// For a word that names no command below this one.
+// Returns the message for a word that names no command below this one.
 inline std::string no_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* child : children_of(app))
@@ -109,7 +109,7 @@ inline const CLI::Option* option_named(const CLI::App& command, const CLI::App& 
   return own ? own : program.get_option_no_throw(name);
 }
 
-// Returns the sentence of CLI11 in our words: what is wrong, and what was expected.
+// Returns CLI11's sentence in our words: the mistake, and what was expected.
 inline std::string in_our_words(const CLI::App& command, const std::string& what) {
   const auto match = [&](const char* pattern) {
     std::smatch found;
@@ -137,7 +137,7 @@ inline std::string in_our_words(const CLI::App& command, const std::string& what
   return what;
 }
 
-// The message for what CLI11 did not understand, with the nearest thing that exists.
+// Returns the message for words that CLI11 did not understand, with the nearest existing thing.
 inline std::string misunderstanding(const CLI::App& app, const CLI::ParseError& error, int argc,
                                     char** argv) {
   const CLI::App* command = &app;

@@ -1,4 +1,4 @@
-// The commands `ringgrad bench …`: what each can be told, and what they say of their samples.
+// The commands `ringgrad bench …`: their options, and statistics of their samples.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct WorkloadOptions {
   double bucket_mb = 0;  // as ParallelConfig's
 };
 
-// The sample below which the fraction q of the others lies; 0 of none.
+// Returns the quantile q of the samples; 0 if there are none.
 inline double quantile(std::vector<double> samples, double q) {
   if (samples.empty()) return 0;
   std::sort(samples.begin(), samples.end());

@@ -1,7 +1,7 @@
-// `ringgrad bench allreduce`: float32 sums between ranks of this machine, in nccl-tests' table. In
-// place means in memory that the ranks share where they can, as gradients are; out of place, from
-// one tensor of a rank's own to another. On a GPU a time ends when the device has done what was
-// queued.
+// `ringgrad bench allreduce`: float32 sums between ranks of this machine, in nccl-tests' table. "In
+// place" means memory that the ranks share if they can, as gradients do. "Out of place" means from
+// one of a rank's own tensors to another. On a GPU a time ends when the device has done the queued
+// work.
 #include <sched.h>
 
 #include <algorithm>
@@ -36,16 +36,16 @@ struct BenchAllReduceOptions {
   std::string transport = "auto";
   // Or gather, exchange, ring, segmented, shared.
   std::string algorithm = "auto";
-  // A least size of 0: the sizes 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
+  // If it is 0 the sizes are 1 KiB, 64 KiB, 1, 4, 25 and 64 MiB.
   uint64_t min_bytes = 0;
   uint64_t max_bytes = uint64_t{64} << 20;
   int factor = 2;
-  // For each size.
+  // The time for each size.
   double seconds = 0.5;
   // 0: as many as `seconds` allow.
   int iterations = 0;
   int warmup = 5;
-  // Shows also what the sums alone cost, with threads of one process.
+  // Also shows the cost of the sums alone, with threads of one process.
   bool bound = false;
 };
 

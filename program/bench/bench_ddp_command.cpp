@@ -91,8 +91,7 @@ int run_row(const BenchDdpOptions& options) {
       {.group = group});
 }
 
-// The row, measured in processes of its own, which write it to this file; throws what went wrong
-// there.
+// Measures the row in processes of its own, which write it to this file. Throws their errors.
 json measure_in_processes(const BenchDdpOptions& options, const RowPlan& row,
                           const fs::path& file) {
   SupervisorOptions job;
@@ -159,7 +158,7 @@ Prediction prediction_of(const BenchDdpOptions& o) {
   return {o.predict, o.nodes, o.network_us, o.network_gbit};
 }
 
-// Throws what makes these options impossible.
+// Throws if these options are impossible.
 void check_options(const BenchDdpOptions& options) {
   recipe_field("model").check_choice(options.model);
   check_divisible(options.batch, options.ranks);
@@ -235,7 +234,7 @@ void write_json(const fs::path& file, const json& document) {
   write_text(file, text);
 }
 
-// The same, kept in a directory, which is made first: what is found there has cost minutes.
+// Does the same in a directory that is made first, because the results take minutes.
 json measure_into(const fs::path& run, const BenchDdpOptions& options) {
   try {
     json measured = measure_rows(options);

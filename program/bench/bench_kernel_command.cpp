@@ -1,6 +1,6 @@
 // `ringgrad bench kernel`: one CUDA kernel alone, step by step from the obvious to the fast. On a
-// GPU each step's time beside the least that the card allows; without one, what the emulator
-// counts, which is why a step is faster.
+// GPU it prints each step's time beside the least that the card allows. Without one it prints the
+// emulator's counts, which explain why a step is faster.
 #include <algorithm>
 #include <optional>
 
@@ -45,7 +45,7 @@ const Ladder& ladder_named(const std::string& kernel) {
                    fmt::join(names, ", "), did_you_mean(kernel, names));
 }
 
-// From 0; nothing: all of them.
+// Returns a step, counted from 0, or nothing for all of them.
 std::optional<int> step_named(const Ladder& ladder, const std::string& step) {
   if (step.empty()) return {};
   std::vector<std::string> names;
@@ -210,7 +210,7 @@ int bench_kernel(const BenchKernelOptions& options) {
 
   std::vector<std::optional<StepResult>> found(ladder.steps.size());
   for (const DType dtype : dtypes) {
-    std::optional<LadderProblem> problem;  // made only where a step has not run yet
+    std::optional<LadderProblem> problem;  // made when a step first needs it
     for (int step = 0; step < static_cast<int>(ladder.steps.size()); ++step) {
       if (found[static_cast<size_t>(step)] || (only && step != *only)) continue;
       if (!problem) {

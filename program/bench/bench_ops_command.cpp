@@ -1,6 +1,5 @@
-// `ringgrad bench ops`: what one operation costs when the arithmetic is nothing, on one thread. A
-// chain of 1,000 operations on one float measures the tape itself: allocation, node, closure,
-// engine.
+// `ringgrad bench ops`: the cost of an operation without arithmetic, on one thread. A chain of
+// 1,000 operations on one float measures the tape itself: allocation, node, closure, engine.
 #include <chrono>
 #include <functional>
 

@@ -46,8 +46,8 @@ struct Noise {
   Tensor labels;
 };
 
-// A network and its optimizer. `shards` 0: plain; on several ranks with DistributedDataParallel
-// then.
+// A network and its optimizer. With 0 `shards` it is plain, and on several ranks in
+// DistributedDataParallel.
 class Trained {
  public:
   Trained(const std::string& name, int shards, ProcessGroup& group) {
@@ -60,7 +60,7 @@ class Trained {
     optimizer_.emplace(model_->named_parameters(), optim::SGDOptions{.lr = 0.01, .momentum = 0.9});
   }
 
-  // The global batch, and this rank's rows of it.
+  // Takes a step with the global batch, of which `own` has this rank's rows.
   void step(int64_t batch, const Noise& own) {
     if (virtual_) {
       virtual_->step(batch, [&](const VirtualRanks::Shard& shard) {
@@ -143,7 +143,8 @@ json measure_all(const BenchSameBitsOptions& options, int shards) {
   return rows;
 }
 
-// With a shard for each rank, in processes of their own: this program with the same arguments.
+// Measures with a shard for each rank, in processes of their own: this program with the same
+// arguments.
 json measure_on_ranks(const BenchSameBitsOptions& options) {
   const TemporaryDirectory files("bench same-bits");
   const std::filesystem::path file = files.of("ranks");

@@ -1,5 +1,5 @@
-// `ringgrad bench train`: what a training step costs on synthetic data: no reading, no
-// augmentation, no schedule. The counterpart of bench/peers/train_pytorch.py, with the same models,
+// `ringgrad bench train`: the cost of a training step on synthetic data, without reading,
+// augmentation or schedule. bench/peers/train_pytorch.py is its counterpart, with the same models,
 // batches and optimizer.
 #include <sys/resource.h>
 #include <time.h>
@@ -52,7 +52,7 @@ struct BenchTrainOptions {
 constexpr std::array<const char*, 4> kPhases = {"zero_grad", "forward", "backward", "optimizer"};
 using StepTimes = std::array<double, kPhases.size()>;
 
-// A network, and a batch of noise that it is trained to know by heart.
+// A network, and a batch of noise that it learns by heart.
 class TrainWorkload {
  public:
   explicit TrainWorkload(const BenchTrainOptions& options)
@@ -73,7 +73,7 @@ class TrainWorkload {
     if (CapturedStep::possible(device_)) captured_step_.emplace(device_, [this] { compute(); });
   }
 
-  // As `train` runs it: captured if that is possible, and then all its time counts as the first
+  // Takes a step as `train` does: captured if possible, and then all its time counts as the first
   // phase's.
   StepTimes step() {
     if (!captured_step_) return step_by_phases();

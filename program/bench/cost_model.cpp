@@ -17,7 +17,7 @@ using nlohmann::json;
 // ⌈log2 n⌉.
 int rounds_of_tree(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
 
-// Reduce-scatter, or all-gather: half of a ring's way.
+// Returns the cost of a reduce-scatter or an all-gather, which is half of a ring's.
 double half_ring(const LinkModel& hop, int ranks, double bytes) {
   return (ranks - 1) * hop.seconds(bytes / ranks);
 }
@@ -35,9 +35,9 @@ const json* row_of(const json& document, const std::string& name) {
   return nullptr;
 }
 
-constexpr double kNumbersBytes = 64;  // what ranks tell each other at the end of backward
+constexpr double kNumbersBytes = 64;  // the ranks' numbers at the end of backward
 
-// The step of a ddp row, its buckets averaged at this price.
+// Returns the step of a ddp row, with its buckets averaged at this cost.
 template <class Seconds>
 StepModel step_of(const json& row, double hidden_costs, Seconds&& seconds) {
   StepModel step{.alone = row.at("no_communication_ms").get<double>() / 1e3,

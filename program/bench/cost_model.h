@@ -62,7 +62,8 @@ void predict_rows(nlohmann::json& document);
 // images_per_second}, and the assumptions in words. Every rank keeps its batch. All nodes have
 // equally many ranks.
 struct Prediction {
-  // As many nodes as ranks, one for all, or none: nodes as large as this machine's group.
+  // As many nodes as ranks, one number for all, or none: then nodes are as large as this machine's
+  // group.
   std::vector<int> ranks;
   std::vector<int> nodes;
   double network_us;
@@ -71,7 +72,7 @@ struct Prediction {
 // Returns the number of nodes for each number of ranks. Throws UsageError if the ranks do not
 // divide by the nodes.
 std::vector<int> nodes_of(const Prediction& wanted, int measured_ranks);
-// Throws the same, and UsageError if ddp's rows are missing.
+// Throws as nodes_of(), and UsageError if ddp's rows are missing.
 nlohmann::json predict_clusters(const nlohmann::json& document, const Prediction& wanted);
 
 }  // namespace ringgrad::program

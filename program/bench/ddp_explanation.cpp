@@ -12,15 +12,15 @@ namespace {
 
 using nlohmann::json;
 
-// The round's ddp row says what the same processes do without communication.
+// The round's ddp row has the time of the same processes without communication.
 double kept_in(const json& round, const std::string& name) {
   const json& row = round.at(name);
   if (row.contains("kept_of_no_communication")) return row["kept_of_no_communication"];
   return round.at("ddp").at("no_communication_ms").get<double>() / row.at("step_ms").get<double>();
 }
 
-// From the lowest of `key`'s two numbers to the highest, over the rounds; without them of
-// `otherwise`.
+// Returns the interval from the lowest to the highest of `key`'s two numbers, over the rounds;
+// without them that of `otherwise`.
 json interval(const json& rounds, const std::string& name, const char* key,
               const std::vector<double>& otherwise) {
   double low = INFINITY;

@@ -18,7 +18,7 @@ namespace {
 constexpr double kBlockSeconds = 0.25;
 constexpr int kSamples = 15;  // per size
 
-// The peaks of this process's devices, then those of the other ranks.
+// Returns the peaks of this process's devices, then those of the other ranks.
 std::vector<int64_t> peak_memory(const Workload& work, bool shared_gradients, ProcessGroup& group) {
   std::vector<int64_t> own;
   for (const Device device : work.devices())
@@ -37,7 +37,7 @@ void count_bytes(const BenchDdpOptions& options, const Workload& work, nlohmann:
   int64_t busiest = 0;
   if (options.row.starts_with("ddp")) {
     moved = 2 * (n - 1) * gradients;
-    busiest = 2 * moved / n;  // what leaves one rank arrives at another
+    busiest = 2 * moved / n;  // each byte that leaves a rank arrives at another
   } else if (options.row == "dp") {
     moved = (n - 1) * (2 * gradients + work.buffer_bytes());
     moved += (work.input_bytes() + 2 * work.output_bytes()) * (n - 1) / n;

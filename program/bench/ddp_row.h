@@ -28,7 +28,7 @@ struct BenchDdpOptions : WorkloadOptions {
   // The run directory; "" : runs/NNNN-bench-ddp-MODEL.
   std::string out;
   bool report = true;
-  // Measure this row in this process, as one of its ranks; "" : all of them.
+  // Measure this row in this process, as one of its ranks; "": all rows.
   std::string row;
 };
 

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr int kColumns = 80;
 
-// "label   words that go on below the words"
+// Returns "label   words that continue below the words".
 std::vector<std::string> labelled(const std::string& label, const std::string& words) {
   const std::string gap(std::max<size_t>(label.size() + 1, 8), ' ');
   std::vector<std::string> lines = wrapped(words, kColumns - static_cast<int>(gap.size()));

@@ -63,7 +63,7 @@ Workload::Workload(const WorkloadOptions& options, const std::string& method, Pr
       optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4});
 }
 
-// The devices have done what was queued, on all ranks.
+// Returns when the devices have done the queued work, on all ranks.
 void Workload::meet() {
   for (const Device device : devices_) synchronize(current_stream(device));
   group_.barrier().wait();

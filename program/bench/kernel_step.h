@@ -18,7 +18,7 @@ struct Card {
   double operations_16;  // multiplications and additions of 16-bit numbers, on tensor cores, dense
   double operations_32;  // operations of float32, on CUDA cores
 };
-// The card that a device's description names; nullptr if it is none that we know.
+// Returns the card that a device's description names; nullptr if it is unknown.
 const Card* card_of(const std::string& description);
 // Returns the card whose limits are used if there is no GPU.
 const Card& usual_card();
@@ -38,7 +38,8 @@ struct StepResult {
   double moved() const;
 };
 
-// REQUIRES: problem.supports(step). `card` may be nullptr. Counts where the device is emulated.
+// REQUIRES: problem.supports(step). `card` may be nullptr. On an emulated device it counts instead
+// of timing.
 StepResult run_step(const LadderProblem& problem, int step, Device device, DType dtype,
                     const Card* card, bool emulated);
 

@@ -16,7 +16,7 @@ namespace ringgrad::program {
 
 class KernelTable {
  public:
-  KernelTable();  // measures what the CPU can do at most
+  KernelTable();  // measures the CPU's limits
 
   struct Phase {
     const char* name;

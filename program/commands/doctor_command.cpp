@@ -1,4 +1,4 @@
-// `ringgrad doctor`: what this machine and this build have, what is off, and why.
+// `ringgrad doctor`: the features of this machine and this build, and the reason why some are off.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

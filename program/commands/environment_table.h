@@ -9,9 +9,9 @@ namespace ringgrad::program {
 
 struct EnvironmentVariable {
   std::string name;
-  std::string set_by;  // user; tests; ringgrad, for processes that it starts; a launcher; system
+  std::string set_by;  // user; tests; ringgrad (for processes that it starts); a launcher; system
   std::string values;
-  std::string otherwise;  // what counts if it is not set
+  std::string otherwise;  // the value that counts if it is not set
   std::string meaning;
   std::string read_by;  // a source file
 };

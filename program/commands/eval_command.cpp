@@ -1,4 +1,4 @@
-// `ringgrad eval`: how well a network does on the test images, class by class, and where it errs.
+// `ringgrad eval`: the accuracy of a network on the test images, class by class, and its errors.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -83,7 +83,7 @@ void print_recall(std::vector<ClassResult> results, const std::vector<std::strin
            classes.size());
 }
 
-// As a matrix where that fits 80 columns, else its largest numbers.
+// Prints a matrix if it fits into 80 columns, else its largest numbers.
 void print_confusion(const Evaluation& evaluation, const std::vector<std::string>& classes) {
   const size_t n = classes.size();
   const std::string most =
@@ -116,7 +116,7 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
            classes[cells[i] % n].substr(0, 23), with_commas(evaluation.confusion[cells[i]]));
 }
 
-// A row of the table for each image, and the images in that order in one picture.
+// Prints a table row for each image, and draws the images in that order in one picture.
 nlohmann::json show_worst(const Evaluation& evaluation, const ImageDataset& set,
                           const std::vector<std::string>& files, int count,
                           const std::filesystem::path& file) {

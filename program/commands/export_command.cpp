@@ -1,5 +1,5 @@
-// `ringgrad export --python`: the lines of Python with which PyTorch loads a file of weights and
-// sees what we see.
+// `ringgrad export --python`: prints Python lines with which PyTorch loads a file of weights and
+// gets our results.
 #include <map>
 
 #include <nlohmann/json.hpp>

@@ -111,8 +111,8 @@ constexpr int64_t kSmall = 16;  // smaller batches have other plans, and memory 
 constexpr int kMostSteps = 8;
 constexpr double kFull = 0.97;  // a fit that uses this part of the memory is close enough
 
-// Two small steps give a line, which predicts. Steps of the batches that it promises then close in
-// on the largest one that fits.
+// Two small steps give a line, which predicts the memory. Steps of the predicted batches then close
+// in on the largest one that fits.
 std::pair<Fit, Line> fit_one(const FitOptions& options, const Way& way) {
   Measurement step(options, way);
   const auto memory = static_cast<double>(options.memory);
@@ -144,8 +144,8 @@ std::pair<Fit, Line> fit_one(const FitOptions& options, const Way& way) {
   return {fit, line};
 }
 
-// The same on each of several ranks, of which each has so much memory. What the others keep of the
-// state makes room for images.
+// Fits the same on each of several ranks with so much memory each. State that other ranks keep
+// makes room for images.
 Fit on_ranks(const FitOptions& options, const Fit& alone, const Line& line, bool zero) {
   Fit fit{.way = alone.way, .batch = alone.batch, .predicted = alone.predicted};
   fit.way.ranks = options.ranks;

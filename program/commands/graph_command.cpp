@@ -36,7 +36,7 @@ struct FirstBatch {
   Tensor labels;
 };
 
-// The first images of the training set, or noise where no data set is named.
+// Returns the first images of the training set, or noise if no data set is named.
 FirstBatch first_batch(const GraphOptions& options) {
   const int64_t batch = options.batch > 0 ? options.batch : Recipe().batch;
   if (options.data.empty()) {

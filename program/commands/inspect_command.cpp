@@ -1,4 +1,4 @@
-// `ringgrad inspect`: what is in a file of weights or of images.
+// `ringgrad inspect`: prints the contents of a file of weights or of images.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -97,7 +97,7 @@ int inspect_idx(const fs::path& path) {
   return kOk;
 }
 
-// One file of CIFAR-10, or of CIFAR-100 where the records have that size.
+// Reads one file of CIFAR-10, or of CIFAR-100 if the records have that size.
 int inspect_cifar(const fs::path& path) {
   const auto bytes = static_cast<int64_t>(fs::file_size(path));
   const bool fine = bytes % kCifar10.record_bytes() != 0;

@@ -7,8 +7,8 @@
 
 namespace ringgrad::program {
 
-// Warns of what looks like a mistake, by what ranks have written to the directory that
-// RINGGRAD_LINT names, and returns it, for the document.
+// Warns of possible mistakes in the files that ranks have written to the directory in
+// RINGGRAD_LINT, and returns the warnings for the document.
 using JobJudge = nlohmann::json (*)(const std::filesystem::path& written);
 
 // nullptr until a source sets it, before main.

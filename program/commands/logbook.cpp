@@ -15,8 +15,8 @@ namespace {
 // Four digits are enough for a curve, and a line stays short.
 double rounded(double x) { return parse_number<double>(fmt::format("{:.4g}", x)).value_or(x); }
 
-// "loss" → "loss", gradient_norms.conv1 → "gradient_norms/conv1"; what is no number, or a list, is
-// left out.
+// Adds scalars: "loss" → "loss", gradient_norms.conv1 → "gradient_norms/conv1". Leaves out lists,
+// and values that are no numbers.
 void add_scalars(const nlohmann::json& line, const std::string& before,
                  std::vector<std::pair<std::string, double>>& out) {
   for (const auto& [key, value] : line.items()) {

@@ -13,14 +13,14 @@
 
 namespace ringgrad::program {
 
-// The norm of each layer's gradient as the optimizer got it: averaged over the ranks, unscaled,
-// clipped.
+// Returns the norm of each layer's gradient as the optimizer gets it: averaged over the ranks,
+// unscaled, clipped.
 std::map<std::string, double> gradient_norms(nn::Module& model);
 
 // The mean loss of this rank's images since the last look. Looking waits for the device.
 class LossSince {
  public:
-  // None: there were no images, or it is not finite.
+  // Returns nothing if there were no images, or the loss is not finite.
   std::optional<double> look(const Training& training);
 
  private:

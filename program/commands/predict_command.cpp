@@ -1,4 +1,4 @@
-// `ringgrad predict`: what the network sees in one image, or in each of many, and how sure it is.
+// `ringgrad predict`: the network's class for one image or many, with its probability.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ void draw(const Tensor& image) {
   }
 }
 
-// The network, and what it takes.
+// The network, and the form of its input.
 class Predictor {
  public:
   Predictor(const SavedModel& saved, Device device) : saved_(saved), device_(device) {
@@ -91,7 +91,7 @@ class Predictor {
   const Device device_;
 };
 
-// Classes, the likeliest first.
+// Returns the classes, the likeliest first.
 std::vector<size_t> by_probability(const std::vector<float>& probability) {
   std::vector<size_t> order(probability.size());
   std::iota(order.begin(), order.end(), 0);

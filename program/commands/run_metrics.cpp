@@ -79,7 +79,7 @@ RunMetrics::RunMetrics(const TrainOptions& options, const RunConfig& config, con
 RunMetrics::~RunMetrics() { training_.set_on_part({}); }
 
 void RunMetrics::save_so_far() {
-  // Known: the numbers of all ranks, by the last epoch.
+  // The numbers of all ranks are known since the last epoch.
   const bool known = !now_.ranks.empty() || training_.clock().steps() < kMeasured;
   if (!run_ || known) return;
   now_ = {training_.clock().steps(), {own_measurements()}};
@@ -193,7 +193,7 @@ double RunMetrics::throttled() const {
                      : 0;
 }
 
-// Means are over all steps by now: those since the line before are what they have grown by.
+// Means cover all steps so far. The difference to the previous line gives those since then.
 void RunMetrics::end_epoch(nlohmann::json line, const Evaluation& test) {
   const int64_t steps_since = now_.steps - before_.steps;
   for (size_t r = 0; r < now_.ranks.size() && steps_since > 0; ++r) {

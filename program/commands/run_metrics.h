@@ -21,8 +21,8 @@ namespace ringgrad::program {
 // thread-safe.
 class RunMetrics {
  public:
-  // All of these must outlive it. `run` is nullptr on ranks that write nothing, `group` where there
-  // is one process. Throws UsageError if --trace-steps cannot be.
+  // All arguments must outlive this object. `run` is nullptr on ranks that write nothing, `group`
+  // if there is one process. Throws UsageError if --trace-steps is impossible.
   RunMetrics(const TrainOptions& options, const RunConfig& config, const Data& data,
              Training& training, const RunDirectory* run, ProcessGroup* group);
   ~RunMetrics();
@@ -30,7 +30,7 @@ class RunMetrics {
   void begin_epoch();
   // Collective behind the last step that is traced. `stops`: no step follows.
   void after_step(bool stops);
-  // Collective: what all ranks have measured, on the first of them.
+  // Collective: gathers the measurements of all ranks on the first one.
   void gather();
 
   // Writes the line of an epoch, with the times of its steps on each rank, and the current

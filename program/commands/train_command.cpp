@@ -139,10 +139,10 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
   return run;
 }
 
-// After a failure: what is left of the run. Ranks that were interrupted have said it themselves,
-// and a checkpoint that cannot be read is nothing to go on from.
+// Called after a failure: says what is left of the run. Interrupted ranks have said it themselves,
+// and an unreadable checkpoint is nothing to go on from.
 void leave(const TrainOptions& options, const RunDirectory& run, int code, const std::string& why) {
-  // The run was refused, and is as it was.
+  // The run was refused and has not changed.
   const bool unreadable = code == kBadData && !options.resume.empty();
   if (code < 128 && !unreadable) run.note_failure(why);
   if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
@@ -253,7 +253,7 @@ int cores_allowed() {
   return sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : 1;
 }
 
-// Starts the ranks, waits for them, and says what is left of the run when they fail.
+// Starts the ranks, waits for them, and says what is left of the run if they fail.
 int start_ranks(const TrainOptions& options, const RunConfig& config, int ranks) {
   check_parts(*config.parallel_config, config.recipe, ranks);
   if (config.parallel_config->device == "cpu" && ranks > cores_allowed())
@@ -314,8 +314,8 @@ void share_cores(int ranks_here) {
     set_cpu_cores(std::min(allowed, share));
 }
 
-// SIGUSR1 asks for a rank more: it waits for the launcher, who reads it, and does not end what is
-// to become one.
+// SIGUSR1 asks for one more rank. It is held until the launcher reads it, so that it does not end
+// the process that becomes a rank.
 void hold_requests() {
   sigset_t requests;
   sigemptyset(&requests);
@@ -373,13 +373,13 @@ int train(const TrainOptions& asked) {
   if (before && *before != *config.parallel_config && here.rank == 0)
     message("note    the run began with {}; from here on {}", as_words(*before),
             as_words(*config.parallel_config));
-  // It was read before the ranks meet: what is missing here is missing for all of them.
+  // The data were read before the ranks meet, so what is missing here is missing for all of them.
   if (in_elastic_job()) {
     int code = kOk;
     launch_or_throw([&] { code = train_elastically(options, config, *data); });
     return code;
   }
-  // Shards have a group also where this process has all of them.
+  // Shards need a group even if this process has all of them.
   if (meets_others || parallel_config.shards > 0) {
     if (!meets_others) catch_interrupts();
     int code = kOk;
@@ -471,7 +471,7 @@ void add_options(CLI::App* app, TrainOptions& o) {
       "FIRST:LAST: trace.json and timeline.svg of these steps");
   app->add_flag("!--no-report", o.report, "leave out report.html, which is made at the end");
   for (const ParallelConfigField& field : parallel_config_fields()) {
-    if (field.name == "sync_bn")  // before it in --help, beside what else ranks meet by
+    if (field.name == "sync_bn")  // it comes before these in --help, beside other options of ranks
       app->add_option("--checksums", o.checksums,
                       "of messages between ranks: on, off or auto (those over a network)")
           ->check(CLI::IsMember({"auto", "on", "off"}));

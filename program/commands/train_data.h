@@ -1,4 +1,4 @@
-// The images of a run, and what its network is told of them.
+// The images of a run, and the facts about them for its network.
 #pragma once
 
 #include "ringgrad/program/run/own_data.h"
@@ -21,7 +21,7 @@ struct Data {
 // `keep` says whether own pictures may be written to the data directory's cache.
 Data read_data(RunConfig& config, const std::string& init, bool keep);
 
-// "cifar10", or the folder's name as it can be part of a file's.
+// Returns "cifar10", or the folder's name in a form that can be part of a file's name.
 std::string name_for_directory(const DataFacts& facts);
 
 }  // namespace ringgrad::program

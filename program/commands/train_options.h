@@ -22,7 +22,7 @@ struct TracedSteps {
 TracedSteps traced_steps_from(const std::string& words);
 
 struct TrainOptions {
-  // Its values count where their options are `given`.
+  // Its values count if their options are in `given`.
   Recipe recipe;
   // Such as "--lr".
   std::set<std::string> given;

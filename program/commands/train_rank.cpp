@@ -32,7 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// "256 = 2 × 64 × 2 ranks": the images of a step, and where they come from.
+// Returns "256 = 2 × 64 × 2 ranks": the images of a step, and their parts.
 std::string effective_batch(const Recipe& recipe, const ProcessGroup* group, int shards) {
   std::string text = std::to_string(recipe.step_batch());
   if (recipe.accumulate > 1 || group) text += " =";
@@ -91,8 +91,7 @@ struct Best {
   }
 };
 
-// An epoch's line in a table of 80 columns, for people, under the table's head where it is the
-// first.
+// Prints an epoch's line in a table of 80 columns, below the table's head if it is the first.
 void print_row(const nlohmann::json& metrics) {
   static bool first = true;
   if (std::exchange(first, false))
@@ -140,16 +139,17 @@ void report_epoch(RunMetrics& run_metrics, const Training& training, const Epoch
     line += fmt::format(" hash={:016x}", *epoch.hash);
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
-  run_metrics.end_epoch(metrics, epoch.test);  // first: who has read the line may read the run, too
+  // this comes first, because a reader of the line may read the run, too
+  run_metrics.end_epoch(metrics, epoch.test);
   if (on_terminal())
     print_row(metrics);
   else
     news(line);
 }
 
-// Returns the exit code. Collective where training is: the signal may have reached another rank
-// only, and the launcher of another machine knows of it by its ranks' codes. An elastic job's
-// launcher takes a code for the end of a rank alone.
+// Returns the exit code. It is collective where training is, because the signal may have reached
+// another rank only, and another machine's launcher knows it from its ranks' codes. An elastic
+// job's launcher takes a code as the end of one rank.
 int stopped_by_signal(const RunDirectory* run, const Training& training, ProcessGroup* group) {
   const std::vector<int64_t> own{interrupted()};
   const auto signals = group ? all_gather_values(*group, own) : own;
@@ -168,16 +168,16 @@ bool owes_epoch(const RunDirectory* run, const Training& training, ProcessGroup*
   return owes.item<int64_t>() != 0;
 }
 
-// Keeps what training has come to for the next generation, however this one ends.
-class Keeping {
+// Keeps the state of training for the next generation, however this one ends.
+class StateKeeper {
  public:
-  Keeping(Training& training, ElasticRun& run) : training_(training), run_(run) {
+  StateKeeper(Training& training, ElasticRun& run) : training_(training), run_(run) {
     training.load(run.kept);
   }
-  ~Keeping() { run_.kept = training_.state(); }
-  Keeping(const Keeping&) = delete;
+  ~StateKeeper() { run_.kept = training_.state(); }
+  StateKeeper(const StateKeeper&) = delete;
 
-  // Collective: takes training to where the most advanced rank's is.
+  // Collective: brings training to the state of the most advanced rank.
   void catch_up(ProcessGroup& group) {
     const TrainingState all = hand_over(group, training_.state());
     if (all.step > training_.step()) training_.load(all);
@@ -194,7 +194,7 @@ class Keeping {
   ElasticRun& run_;
 };
 
-// The epochs of a run, from where training stands to the end of the recipe, or of the steps that
+// The epochs of a run, from training's current step to the end of the recipe, or of the steps that
 // were asked for.
 class Epochs {
  public:
@@ -211,7 +211,7 @@ class Epochs {
         goes_on_(elastic && elastic->job.generation() > 1),
         run_metrics_(options, config, data, training, run, group) {}
 
-  // The process' exit code. Collective where training is, as is what follows.
+  // Returns the process's exit code. This and the functions below are collective where training is.
   int train() {
     try {
       return train_all();
@@ -282,7 +282,7 @@ class Epochs {
         group_->broadcast(value, 0).wait();
   }
 
-  // To write what outlives this rank.
+  // Returns the permission to write what outlives this rank.
   std::unique_ptr<ElasticMember::WritePermit> permit() const {
     return elastic_ && run_ ? std::make_unique<ElasticMember::WritePermit>(elastic_->job.member())
                             : nullptr;
@@ -295,7 +295,7 @@ class Epochs {
     run_metrics_.save_seconds += seconds_since(start);
   }
 
-  // Up to the end of an epoch, or to where training stops.
+  // Trains up to the end of an epoch, or to the step at which training stops.
   Pace train_epoch() {
     const int64_t in_epoch = training_.steps_per_epoch();
     const int64_t epoch = training_.epoch() + 1;
@@ -351,7 +351,7 @@ class Epochs {
     return test;
   }
 
-  // False: a signal came meanwhile.
+  // Returns false if a signal came meanwhile.
   bool end_epoch(const std::optional<Pace>& pace) {
     last_ = EpochReport{training_.mean_loss(), pace, {}, {}, {}};
     if (group_) last_->hash = training_.check_identical();
@@ -454,7 +454,7 @@ class Epochs {
   ElasticRun* const elastic_;
   Training& training_;
   const int64_t begun_at_;  // the step
-  const bool goes_on_;      // from what other ranks of this job have come to
+  const bool goes_on_;      // it begins with the state of other ranks of this job
   RunMetrics run_metrics_;
   std::optional<EpochReport> last_;  // the report of the current weights
   Best best_;
@@ -474,13 +474,13 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   const bool has_state = elastic && elastic->kept.step > 0;
   if (!options.resume.empty() && !has_state)
     training.load(RunDirectory::open(options.resume).checkpoint());
-  std::optional<Keeping> keeping;
-  if (elastic) keeping.emplace(training, *elastic).catch_up(*group);
+  std::optional<StateKeeper> keeper;
+  if (elastic) keeper.emplace(training, *elastic).catch_up(*group);
   if (group) check_same_lines(*group, "train", "checkpoint", training.lines_of_state());
   if (!elastic || elastic->job.generation() == 1) print_header(config, training, data, group);
   catch_interrupts(run ? "note    this step is finished and saved; a second signal ends at once"
                        : nullptr);
-  // It asks this rank alone to leave: the launcher asks all by another one.
+  // SIGTERM asks only this rank to leave. The launcher asks all of them by another signal.
   if (elastic) signal(SIGTERM, SIG_DFL);
   return Epochs(options, config, data, run, group, elastic, training).train();
 }

@@ -8,12 +8,12 @@
 
 namespace ringgrad::program {
 
-std::string resume_command(const RunDirectory& run);  // as it can be typed
+std::string resume_command(const RunDirectory& run);  // in a form that can be typed
 
 // In an elastic job train_rank() is called for every generation of ranks.
 struct ElasticRun {
   ElasticJob& job;
-  TrainingState kept = {};  // what this rank has come to in the generations before
+  TrainingState kept = {};  // the state of this rank after the generations before
   int64_t begun_at = -1;    // the step at which this call of `train` began; -1: not known yet
 };
 

@@ -24,8 +24,8 @@ struct BraillePlot {
   bool logarithmic = false;  // y, where all of it is more than 0
   bool percent = false;      // y is a part of 1
 
-  // `rows` lines of `columns` columns, y's labels included; empty if there is nothing to draw,
-  // or no room.
+  // Returns `rows` lines of `columns` columns, with y's labels. Returns none if there is nothing to
+  // draw, or no room.
   std::vector<std::string> lines() const;
 };
 

@@ -43,8 +43,8 @@ int columns(int stream) {
   return ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// Progress in the title bar or the dock (OSC 9;4, of ConEmu), where the terminal is one that knows
-// it: others may print what they do not know.
+// Shows progress in the title bar or the dock (OSC 9;4, of ConEmu), if the terminal knows it.
+// Others may print unknown sequences.
 void show_percent(int state, int64_t percent) {
   static const bool known = [] {
     const std::string program = variable("TERM_PROGRAM");

@@ -21,20 +21,20 @@ void configure_console(const ConsoleOptions& options);
 // From now on nothing is printed: of several ranks only one speaks.
 void silence_console(bool silent = true);
 
-// All of these spell out what would steer a terminal (printable() in distributed/failure.h).
-// A line of the answer.
+// All of these spell out characters that control a terminal (printable() in distributed/failure.h).
+// This one prints a line of the answer.
 void result(const std::string& line);
 // A line that in_colour() has made: nothing in it is spelt out.
 void result_in_colours(const std::string& line);
 // A line of how a run gets on, for stdout, too.
 void news(const std::string& line);
-// A line about what is going on.
+// Prints a line about the program's progress.
 void message(const std::string& line);
-// A message with the title in bold.
+// Prints a message with the title in bold.
 void headline(const std::string& title, const std::string& rest);
-// A line about a failure, also where the console is quiet.
+// Prints a line about a failure, even if the console is quiet.
 void complain(const std::string& line);
-// The same lines, put together as by fmt::format: result("{} of {} correct", right, all).
+// These put the line together as fmt::format does: result("{} of {} correct", right, all).
 template <class First, class... Rest>
 void result(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
   result(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
@@ -49,18 +49,17 @@ void message(fmt::format_string<First, Rest...> format, First&& first, Rest&&...
 }
 // Prints with --json, when the program ends; else nothing.
 void print_json(const nlohmann::json& document);
-// True if a person reads results there, and --plain does not forbid tables.
+// Returns true if results go to a terminal, and --plain does not forbid tables.
 bool on_terminal();
-// The width of the terminal that results go to, within 40 and 200 columns; 80 where they go
+// Returns the width of the terminal for results, within 40 and 200 columns; 80 if they go
 // elsewhere.
 int line_width();
 
-// Lines of at most `width` columns, broken between words; what follows the first begins with
-// `indent`.
+// Breaks words into lines of at most `width` columns. Lines after the first begin with `indent`.
 std::vector<std::string> wrapped(const std::string& text, int width,
                                  const std::string& indent = "");
 
-// With an SGR code, such as "32" for green, where results go to a terminal that may have colours.
+// Adds an SGR code, such as "32" for green, if results go to a terminal that may have colours.
 std::string in_colour(const char* code, const std::string& text);
 
 // "1,234,567", "11.6 MB", "4.1 s", "2 min 10 s"
@@ -90,7 +89,7 @@ class Progress {
   bool visible_ = false;
 };
 
-// For a word mistyped on the command line: ". Did you mean 'train'?" or "".
+// Returns ". Did you mean 'train'?" or "" for a mistyped word on the command line.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace ringgrad::program

@@ -22,7 +22,7 @@
 namespace ringgrad::program {
 namespace {
 
-// Tells ranks the path of what they hand over.
+// This variable tells ranks the path of the document that they hand over.
 constexpr const char* kVariable = "RINGGRAD_DOCUMENT";
 
 FileDescriptor out;          // what stdout was
@@ -61,7 +61,7 @@ std::string as_text(const nlohmann::json& document) {
 bool is_first_rank() {
   try {
     return rank_environment().rank == 0;
-  } catch (const Error&) {  // the environment is what went wrong
+  } catch (const Error&) {  // the environment itself is wrong
     return true;
   }
 }
@@ -79,7 +79,8 @@ void hand_over(const std::string& file, int code, const std::string& error) {
     write_all(launchers.get(), error.empty() ? kept : end_as_json(code, error));
 }
 
-// Signals that end the program at once unless its command catches them, with what is printed then.
+// Signals that end the program at once unless its command catches them, with the message for that
+// case.
 struct Ending {
   int signal;
   std::string document;

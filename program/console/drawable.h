@@ -7,9 +7,9 @@
 
 namespace ringgrad::program {
 
-// The number as a chart draws it: 0 where it is nearer to 0 than 1e-290, and at most 1e290 away
-// from it. Sums, differences and logarithms of such numbers are finite, and no power of ten between
-// two of them is 0. NaN stays.
+// Returns the number as a chart draws it: 0 if it is nearer to 0 than 1e-290, and at most 1e290
+// away from it. Sums, differences and logarithms of such numbers are finite, and no power of ten
+// between two of them is 0. NaN stays.
 inline double drawable(double x) {
   constexpr double kFarthest = 1e290;
   return std::abs(x) < 1 / kFarthest ? 0 : std::clamp(x, -kFarthest, kFarthest);

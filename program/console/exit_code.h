@@ -31,7 +31,8 @@ struct JobFailed : std::runtime_error {
   int exit_code;
 };
 
-// The code for an exception that reached main: ringgrad::exit_code_of(), or one of the above.
+// Returns the code for an exception that reached main: ringgrad::exit_code_of(), or one of the
+// above.
 int exit_code_of(std::exception_ptr error);
 
 // After this, Ctrl-C and SIGTERM ask for a clean end: the step in progress is finished and saved.
@@ -40,7 +41,7 @@ int exit_code_of(std::exception_ptr error);
 void catch_interrupts(const char* said = nullptr);
 int interrupted();  // the signal that asked for the end, or 0
 
-// While it lives, such signals wait, so that none is lost between asking interrupted() and a
+// While it lives, such signals are held, so that none is lost between a call of interrupted() and a
 // launcher that takes over.
 class InterruptsHeld {
  public:

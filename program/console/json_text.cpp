@@ -9,8 +9,8 @@ using nlohmann::json;
 
 constexpr int kMostLevels = 100;
 
-// Returns the byte at which brackets are nested too deep, or the text's size. Where the text is no
-// JSON, the parser finds that by the byte at which this count goes wrong.
+// Returns the byte at which brackets are nested too deep, or the text's size. If the text is no
+// JSON, the parser notices it at the latest at the byte where this count goes wrong.
 size_t end_of_shallow(const std::string& text) {
   int level = 0;
   bool quoted = false;

@@ -8,11 +8,11 @@
 
 namespace ringgrad::program {
 
-// Throws nlohmann's parse_error, also where brackets are nested more than 100 deep: nlohmann
-// copies, compares and prints a document by recursion, which would end the stack.
+// Throws nlohmann's parse_error, also if brackets are nested more than 100 deep: nlohmann copies,
+// compares and prints a document by recursion, which would overflow the stack.
 nlohmann::json json_from(const std::string& text);
-// Does the same, but returns a document that is_discarded(), and no object, where json_from()
-// throws.
+// Does the same, but returns a document that is_discarded() and is no object if json_from() would
+// throw.
 nlohmann::json json_if_whole(const std::string& text);
 
 }  // namespace ringgrad::program

@@ -1,5 +1,5 @@
-// `explain buckets`: which gradients travel together, in which order they are ready, and what
-// another size changes.
+// `explain buckets`: which gradients travel together, the order in which they are ready, and the
+// effect of another size.
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"

@@ -31,7 +31,7 @@ class Chain : public nn::Module {
   }
 
  protected:
-  // For a topic to interfere: sees what layer i has made of its input, and returns what goes on.
+  // Lets a topic interfere: sees the output of layer i, and returns the input of the next one.
   virtual Tensor after_layer(size_t, const Tensor& y) { return y; }
 
  private:

@@ -1,4 +1,4 @@
-// `explain dp`: what DataParallel copies between devices in one step, counted as it is copied,
+// `explain dp`: the copies of DataParallel between devices in one step, counted as they are made,
 // beside DDP's.
 #include <algorithm>
 #include <map>
@@ -149,7 +149,7 @@ void tell(Page& page, const ExplainOptions&) {
       "The same network and batch on {} ranks with a ring between them. Bytes out of and into the "
       "busiest device, in a step:",
       kDevices));
-  // All that leaves one of two arrives at the other.
+  // Each byte that leaves one of two ranks arrives at the other.
   const auto ring = 2 * ddp[0]["sent"].get<int64_t>();
   const double most = static_cast<double>(std::max(through_first, ring));
   page.chart(

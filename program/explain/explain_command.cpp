@@ -36,8 +36,8 @@ const Topic& topic_named(const std::string& name) {
                    fmt::join(names, ", "));
 }
 
-// Throws UsageError if there is no such topic, IoError if the file cannot be written,
-// JobFailed where the ranks fail otherwise than the topic means them to.
+// Throws UsageError if there is no such topic, IoError if the file cannot be written, JobFailed if
+// the ranks fail in an unexpected way.
 int explain(const ExplainOptions& options) {
   if (options.topic.empty() || options.list) return list_topics();
   const Topic& topic = topic_named(options.topic);

@@ -1,5 +1,5 @@
-// `explain memory`: what a training step holds, predicted from shapes before it and read from the
-// allocator after it.
+// `explain memory`: the memory of a training step, predicted from shapes before it and read from
+// the allocator after it.
 #include <functional>
 
 #include "ringgrad/autograd/ops.h"
@@ -84,7 +84,8 @@ void on_rank(const std::string&) {
           optimizer = std::make_unique<optim::SGD>(ddp->named_parameters(),
                                                    optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
         });
-        for (int step = 0; step < 3; ++step) {  // the first ones tune, and make what is then kept
+        // the first steps tune, and allocate what is then kept
+        for (int step = 0; step < 3; ++step) {
           loss = {};
           measure("activations", [&] { loss = cross_entropy((*ddp)(x), target); });
           measure("freed by backward", [&] { loss.backward(); });

@@ -34,7 +34,7 @@ void on_rank(const std::string&) {
     for (int step = 0; step < kSteps; ++step)
       for (int way = 0; way < 2; ++way) {
         loss_on_noise(*ways[way], kSamples, kWidth, group.rank()).backward();
-        // After those that plan and tune.
+        // The first two steps plan and tune.
         if (step >= 2) steps[way].push_back(log_as_json(ways[way]->log()));
       }
     nlohmann::json all = {{"with", steps[0]}, {"without", steps[1]}};

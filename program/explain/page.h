@@ -23,10 +23,10 @@ class Page {
   void chart(const std::vector<Lane>& lanes, double end);
   // Shown as they are, but for lines that are too long.
   void listing(const std::string& lines);
-  // Shown in a browser only, which scrolls a wide one.
+  // Shown only in a browser, which scrolls a wide picture.
   void picture(const std::string& svg);
-  // The last words: where the sources say it. `file` and `text` are literals, which anchors.cmake
-  // finds.
+  // The last words of a page: the place in the sources. `file` and `text` are literals, which
+  // anchors.cmake finds.
   void read(const std::string& file, const std::string& text, const std::string& why);
 
   const std::string& topic() const { return topic_; }
