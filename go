@@ -6,6 +6,8 @@
 #   ./go --emulated COMMAND …   the same with CUDA devices, emulated on the CPU: RINGGRAD_CUDA_DEVICES of them (1)
 #   ./go bench kernel …         by nvcc where there is a GPU, else emulated by kernels that count what they do
 #   ./go book          write the annotated book, a site: build/site/index.html
+#   ./go docs          the API reference by Doxygen, in build/docs/html
+#   ./go packages      .deb and tarball for any x86-64, in build/package/packages
 #   ./go clean         remove what was built
 # GO_PRESET=cuda|debug|asan|tsan builds another preset; GO_NO_INSTALL=1 never touches apt. The truth about how things are
 # built is in CMakePresets.json; this script only calls it.
@@ -16,13 +18,22 @@ build=$root/build/$preset
 packages="g++ cmake ninja-build python3 libeigen3-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev zlib1g-dev
   libssl-dev libcurl4-openssl-dev libpng-dev libboost-context-dev"
 
+# The same for who has no apt: Fedora's and Arch's names.
+packages_dnf="gcc-c++ cmake ninja-build python3 eigen3-devel catch-devel cli11-devel fmt-devel json-devel zlib-devel
+  openssl-devel libcurl-devel libpng-devel libjpeg-turbo-devel boost-devel"
+packages_pacman="gcc cmake ninja python eigen catch2 cli11 fmt nlohmann-json zlib openssl curl libpng libjpeg-turbo boost"
+
 say() { printf '%s\n' "$*" >&2; }
 
 install_missing() {
   [ -z "${GO_NO_INSTALL:-}" ] || return 0
   if ! command -v dpkg-query >/dev/null 2>&1; then
-    command -v cmake >/dev/null 2>&1 || say "go: no dpkg here; install the equivalents of:" $packages
-    return 0
+    command -v cmake >/dev/null 2>&1 && command -v ninja >/dev/null 2>&1 && return 0
+    if command -v dnf >/dev/null 2>&1; then say "go: no apt here; install what is missing: dnf install" $packages_dnf
+    elif command -v pacman >/dev/null 2>&1; then say "go: no apt here; install what is missing: pacman -S --needed" $packages_pacman
+    else say "go: neither apt, dnf nor pacman is here; install the equivalents of:" $packages
+    fi
+    exit 3
   fi
   missing=
   ours="(all|$(dpkg --print-architecture)) installed"  # who cross-compiles has some of another architecture, too
@@ -56,6 +67,19 @@ jobs() {  # one per core, and per 1.5 GB of free memory
   [ "$cores" -le "$memory" ] && echo "$cores" || echo "$memory"
 }
 
+progress() {  # what ninja has done, from when it takes more than a second: redrawn on a terminal, else every half minute
+  begun=$(date +%s) said=
+  while sleep 1; do
+    steps=$(tail -c 8192 "$log" | sed -n 's/^\[\([0-9]*\)\/\([0-9]*\)\] .*/\1 of \2/p' | tail -n 1)
+    seconds=$(($(date +%s) - begun))
+    line="go: building ($preset, $1 jobs)${steps:+, $steps steps}, $seconds s"
+    if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then printf '\r%s\033[K' "$line" >&2
+    elif [ -z "$said" ] || [ $((seconds % 30)) = 0 ]; then say "$line"
+    fi
+    said=1
+  done
+}
+
 build() {  # $@: further options of cmake --build
   log=$build/build.log
   mkdir -p "$build"
@@ -64,10 +88,12 @@ build() {  # $@: further options of cmake --build
     say "go: configuring failed; the whole log is $log"
     exit 3
   }
-  # Said only when it takes a while: whether there is anything to do, ninja knows after it has looked for new files.
-  { sleep 1 >/dev/null 2>&1; say "go: building ($preset, $(jobs) jobs)"; } & notice=$!
+  : >"$log"
+  progress "$(jobs)" & notice=$!
   ninja -C "$build" -j "$(jobs)" "$@" >"$log" 2>&1 && built=1 || built=
   kill "$notice" 2>/dev/null || true
+  wait "$notice" 2>/dev/null || true
+  if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then printf '\r\033[K' >&2; fi
   [ -n "$built" ] || {
     tail -n 30 "$log" >&2
     say "go: the build failed; the whole log is $log"
@@ -108,6 +134,24 @@ case "${1:-}" in
     build $targets
     # One more than there are cores: many tests wait, for a peer or a deadline.
     cd "$build" && exec ctest --output-on-failure -j "$(($(jobs) + 1))" $skip "$@"
+    ;;
+  docs)
+    packages="doxygen doxygen-awesome-css python3"
+    install_missing
+    mkdir -p "$root/build/docs"
+    RINGGRAD_VERSION=$(sed -n 's/^project(ringgrad VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
+    RINGGRAD_DOXYGEN_STYLE=$(ls /usr/share/doxygen-awesome-css/doxygen-awesome.css 2>/dev/null || true)  # else Doxygen's own
+    export RINGGRAD_VERSION RINGGRAD_DOXYGEN_STYLE
+    cd "$root" && doxygen docs/Doxyfile && say "go: build/docs/html/index.html"
+    ;;
+  packages)
+    install_missing
+    preset=package build=$root/build/package
+    [ -f "$build/build.ninja" ] || cmake -S "$root" --preset package -DRINGGRAD_TESTS=OFF >/dev/null
+    build all
+    (cd "$build" && cpack -G "DEB;TGZ" -B packages >cpack.log 2>&1) || { tail -n 30 "$build/cpack.log" >&2; exit 3; }
+    rm -rf "$build/packages/_CPack_Packages"
+    ls "$build"/packages/*.*
     ;;
   '')
     install_missing

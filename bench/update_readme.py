@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes results and sources into README.md, bench/README.md and cuda_kernels/README.md, each between its two markers:
+"""Writes results and sources into README.md, bench/README.md, cuda_kernels/README.md and docs/, each between its two markers:
 
     <!-- results:NAME --> … <!-- end -->   the table of bench/results/NAME.json
     <!-- file:PATH --> … <!-- end -->      a source file, from after its includes on
@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "cuda_kernels" / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "cuda_kernels" / "README.md", *sorted((ROOT / "docs").glob("from_*.md"))]
 PLACE = re.compile(r"<!-- results:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 FILE = re.compile(r"<!-- file:(\S+) -->\n.*?<!-- end -->", re.DOTALL)
 GO = re.compile(r"<!-- go -->\n.*?<!-- end -->", re.DOTALL)

@@ -11,6 +11,7 @@
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/misunderstanding.h"
 #include "ringgrad/program/option_values.h"
+#include "ringgrad/program/run/build.h"
 
 namespace ringgrad::program {
 namespace {
@@ -56,7 +57,8 @@ checkpoint, 5 a rank died, 6 timeout or out of step, 7 memory, 8 disk,
 int run_command_line(int argc, char** argv) {
   CLI::App app("A from-scratch tensor and autograd engine with built-in data parallelism",
                "ringgrad");
-  app.set_version_flag("--version", "ringgrad " RINGGRAD_VERSION);
+  app.set_version_flag("--version", "ringgrad " RINGGRAD_VERSION,
+                       "version, commit and how it was built");
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it when they are added
   app.fallthrough();                                 // the options below may also follow a command
@@ -88,7 +90,12 @@ int run_command_line(int argc, char** argv) {
     return kOk;
   } catch (const CLI::CallForVersion& version) {
     result(version.what());
-    print_json({{"version", RINGGRAD_VERSION}});
+    nlohmann::json document;
+    for (const auto& [name, value] : build_facts()) {
+      document[name] = value;
+      if (name != "version") result("{:<11}{}", name, value);
+    }
+    print_json(document);
     return kOk;
   } catch (const CLI::ParseError& error) {
     if (argc == 1)

@@ -25,7 +25,7 @@ from architecture_words import words
 from source_tree import ANGLED, OURS, Breach, Tree, each_line, without_comments
 
 TOP_LEVEL = set(
-    "CMakeLists.txt CMakePresets.json README.md CONTRIBUTING.md LICENSE go "
+    "CMakeLists.txt CMakePresets.json README.md CONTRIBUTING.md CHANGELOG.md CITATION.cff LICENSE go docs "
     "include core autograd cuda_kernels nn distributed data models program tests bench book".split()
 )
 
@@ -56,7 +56,7 @@ ROOMS = {
         "cpu",
     ],
     "data": ["sampler image_dataset", "batch_source formats", "loading synthetic", "datasets"],
-    "program": ["console command", "run", "train", "report", "bench", "trace", "commands", "explain", "learn", "lint", "gan", "reinforce", "speedrun"],
+    "program": ["console command misunderstanding", "weights", "run", "train", "report", "bench", "trace", "commands", "explain", "learn", "lint", "gan", "reinforce", "speedrun"],
     "distributed": [
         "os",
         "processes networks",

@@ -28,6 +28,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
+#include "ringgrad/program/run/build.h"
 #include "ringgrad/program/run/machine.h"
 #include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
@@ -222,7 +223,7 @@ json measure_rows(const BenchDdpOptions& options) {
           {"rounds", rounds},
           {"command", command_line()},
           {"machine", machine_name()},
-          {"commit", checkout()},
+          {"commit", build_commit()},
           {"version", RINGGRAD_VERSION},
           {"max_difference", compare_results(rows.size() > 2, files)}};
 }

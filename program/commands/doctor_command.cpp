@@ -21,6 +21,7 @@
 #include "ringgrad/program/commands/environment_table.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/run/build.h"
 
 namespace ringgrad::program {
 namespace {
@@ -37,35 +38,11 @@ std::string value_in(const char* path, const std::string& key) {
   return "unknown";
 }
 
-// "v3 of v2, v3 and, beyond this machine, v4": those for which the kernels in use are compiled, and
-// which there are.
-std::string instructions_in_use() {
-  std::vector<std::string> here;
-  std::vector<std::string> beyond;
-  for (const BuiltIsa& built : built_isas())
-    (built.on_this_machine ? here : beyond).push_back(built.name);
-  std::string text = isa();
-  if (here.size() > 1) text += fmt::format(", of {} (RINGGRAD_ISA)", fmt::join(here, ", "));
-  if (!beyond.empty()) text += fmt::format(", not for this machine: {}", fmt::join(beyond, ", "));
-  return text;
-}
-
 int kernels_with(DeviceType device, Provider provider) {
   int count = 0;
   for (const KernelBase* kernel = first_kernel(); kernel; kernel = kernel->next())
     count += kernel->has(device, provider);
   return count;
-}
-
-// Says how this build has the CUDA kernels.
-std::string cuda_build(int kernels) {
-  if (kernels == 0)
-    return "off: this program has no CUDA kernels; emulated on the CPU: ./go --emulated; "
-           "for GPUs: cmake --preset cuda";
-  if (device_count(DeviceType::CUDA) == 0) return "no GPU: " + why_no_device(DeviceType::CUDA);
-  const std::string first = device_backend(DeviceType::CUDA).describe(0);
-  return first.starts_with("emulated") ? first + ", for tests; for GPUs: cmake --preset cuda"
-                                       : "compiled for GPUs";
 }
 
 // One library that can stand in for native kernels: its version, or why it is not there.
@@ -160,7 +137,7 @@ int doctor(const DoctorOptions& options) {
       {"disk_available_bytes", static_cast<int64_t>(space.available)},
       {"cpu_devices", device_count(DeviceType::CPU)},
       {"cuda_devices", gpus},
-      {"cuda", cuda_build(cuda)},
+      {"cuda", cuda_build()},
       {"bfloat16_products", bfloat16_products()},
       {"backends", available_backends()},
       {"kernels",
@@ -176,9 +153,11 @@ int doctor(const DoctorOptions& options) {
   const auto on = [](bool yes, const char* why_not) {
     return yes ? std::string("on") : fmt::format("off: {}", why_not);
   };
-  result("ringgrad {}", RINGGRAD_VERSION);
   result("cpu        {}, {}", report["cpu"].get<std::string>(), counted(cpu_cores(), "core"));
-  result("kernels    for {}", instructions_in_use());
+  for (const auto& [name, value] : build_facts()) {
+    report["build"][name] = value;
+    result("{:<11}{}", name, value);
+  }
   result("           on the CPU {} native, {} from a vendor's library, {} for reference", native,
          vendor, reference);
   result("           on CUDA {} native, {} from a vendor's library", cuda, cuda_vendor);
@@ -189,7 +168,6 @@ int doctor(const DoctorOptions& options) {
   result("devices    {} logical CPU device(s) (RINGGRAD_CPU_DEVICES), {} CUDA device(s)",
          device_count(DeviceType::CPU), gpus);
   result("bfloat16   convolutions multiply it {}", bfloat16_products());
-  result("cuda       {}", cuda_build(cuda));
   result("backends   {} (--backend)",
          fmt::join(report["backends"].get<std::vector<std::string>>(), ", "));
   std::string why;

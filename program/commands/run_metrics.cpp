@@ -11,6 +11,7 @@
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/report/run_record.h"
+#include "ringgrad/program/run/build.h"
 #include "ringgrad/program/trace/one_clock.h"
 #include "ringgrad/program/trace/perfetto.h"
 #include "ringgrad/program/trace/timeline_svg.h"
@@ -253,7 +254,7 @@ RunSummary RunMetrics::summarize(const Evaluation& last, bool ended) {
     fixed_.classes = data_.test_set.classes;
     fixed_.command = command_line();
     fixed_.machine = machine_name();
-    fixed_.commit = checkout();
+    fixed_.commit = build_commit();
     fixed_.data_digest = digest_of(data_.train_set);
     fixed_.version = RINGGRAD_VERSION;
     if (run_ && !options_.resume.empty()) earlier_ = read_run(run_->path().string()).summary;

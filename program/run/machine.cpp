@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "ringgrad/core/base/environment.h"
@@ -13,8 +12,6 @@
 #include "ringgrad/program/console/console.h"
 
 namespace ringgrad::program {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -39,35 +36,7 @@ std::ifstream group_file(const std::string& controller, const std::string& name_
   return std::ifstream();
 }
 
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
 }  // namespace
-
-std::string checkout() {
-  std::error_code none;
-  fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path();
-  while (folder != folder.parent_path() && !fs::exists(folder / ".git", none))
-    folder = folder.parent_path();
-  fs::path git = folder / ".git";
-  if (const std::string elsewhere = first_line(git); elsewhere.starts_with("gitdir: "))
-    git = folder / elsewhere.substr(8);
-  const std::string head = first_line(git / "HEAD");
-  if (!head.starts_with("ref: ")) return head.substr(0, 12);
-  const std::string name = head.substr(5);
-  const std::string shared = first_line(git / "commondir");
-  const fs::path common = shared.empty() ? git : git / shared;
-  if (const std::string commit = first_line(common / name); !commit.empty())
-    return commit.substr(0, 12);
-  std::ifstream packed(common / "packed-refs");
-  for (std::string line; std::getline(packed, line);)
-    if (line.ends_with(" " + name)) return line.substr(0, 12);
-  return "";
-}
 
 std::string machine_name() {
   return fmt::format("{}, {}, kernels for {}", device_backend(DeviceType::CPU).describe(0),

@@ -10,8 +10,6 @@ namespace ringgrad::program {
 std::string machine_name();
 // As it was typed.
 std::string command_line();
-// The commit of the checkout in which this program lies, now; "" : it lies in none.
-std::string checkout();
 
 // The bytes that this machine has, or that the process's control group may take where that is less.
 int64_t memory_limit();

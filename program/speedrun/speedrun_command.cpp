@@ -20,6 +20,7 @@
 #include "ringgrad/program/commands/train_options.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/run/build.h"
 #include "ringgrad/program/run/machine.h"
 #include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/program/run/saved_model.h"
@@ -122,7 +123,7 @@ RunSummary summary_of(const ImageDataset& train_set, const Taken& taken, double 
   summary.classes = train_set.classes;
   summary.command = command_line();
   summary.machine = machine_name();
-  summary.commit = checkout();
+  summary.commit = build_commit();
   summary.version = RINGGRAD_VERSION;
   return summary;
 }

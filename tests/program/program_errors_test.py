@@ -97,7 +97,7 @@ class Errors(ProgramCase):
     def test_help_and_version(self):
         self.assertIn("Examples", self.run_program("--help").stdout)
         self.assertIn("--label-smoothing", self.run_program("train", "--help").stdout)
-        self.assertIn("ringgrad 0.", self.run_program("--version").stdout)
+        self.assertIn("ringgrad 1.", self.run_program("--version").stdout)
 
     def test_numbers_without_bound(self):
         for option, value, said in (("--batch", "9223372036854775807", "1 to 1000000"),
