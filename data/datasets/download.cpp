@@ -62,6 +62,36 @@ int on_progress(void* receiver, curl_off_t, curl_off_t, curl_off_t, curl_off_t) 
   return own.attempt([&] { own.options.progress(own.received); }) ? 0 : 1;  // 1 ends the transfer
 }
 
+template <class Take>
+void for_each_piece(const InputFile& file, Take take) {
+  std::vector<uint8_t> buffer(1 << 20);
+  for (uint64_t at = 0; at < file.size(); at += buffer.size()) {
+    const std::span piece(buffer.data(), std::min<uint64_t>(buffer.size(), file.size() - at));
+    file.read_at(at, piece);
+    take(piece);
+  }
+}
+
+// Takes what an earlier call has kept, if it can be the beginning.
+void take_part(Receiver& receiver, const std::filesystem::path& part) {
+  std::error_code none;
+  const uint64_t bytes = std::filesystem::file_size(part, none);
+  if (part.empty() || none || bytes >= receiver.options.bytes) return;
+  for_each_piece(InputFile(part), [&](std::span<const uint8_t> piece) { receiver.take(piece); });
+}
+
+// What it was that ended the download is more important than why its part cannot be kept.
+void keep_part(const Receiver& receiver, const std::filesystem::path& part) {
+  if (part.empty() || receiver.received == 0) return;
+  try {
+    AtomicFile kept(part);
+    for_each_piece(InputFile(receiver.file),
+                   [&](std::span<const uint8_t> piece) { kept.write(piece); });
+    kept.commit();
+  } catch (const Error&) {
+  }
+}
+
 bool is_loopback_http(std::string_view url) { return url.starts_with("http://127.0.0.1:"); }
 
 }  // namespace
@@ -74,6 +104,7 @@ void download(const std::string& url, const std::filesystem::path& file,
   const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);
   CHECK_AS(IoError, initialised == CURLE_OK && curl, "download: libcurl does not start");
   Receiver receiver{AtomicFile(file), options, {}, 0, nullptr};
+  take_part(receiver, options.part);
   char message[CURL_ERROR_SIZE] = "";
 
   CURLcode code = CURLE_OK;
@@ -95,6 +126,7 @@ void download(const std::string& url, const std::filesystem::path& file,
   set(CURLOPT_USERAGENT, "ringgrad");
   set(CURLOPT_WRITEFUNCTION, on_bytes);
   set(CURLOPT_WRITEDATA, &receiver);
+  set(CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(receiver.received));
   if (options.progress) {
     set(CURLOPT_NOPROGRESS, 0L);
     set(CURLOPT_XFERINFOFUNCTION, on_progress);
@@ -105,9 +137,17 @@ void download(const std::string& url, const std::filesystem::path& file,
   if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
   if (code == CURLE_OK) code = curl_easy_perform(curl.get());
 
+  const bool too_many = receiver.received > options.bytes;
+  const bool range_refused = code == CURLE_RANGE_ERROR && receiver.received > 0;
+  std::error_code none;
+  if (code != CURLE_OK && !too_many && !range_refused)
+    keep_part(receiver, options.part);
+  else if (!options.part.empty())
+    std::filesystem::remove(options.part, none);
+  if (range_refused) return download(url, file, options);  // from its beginning
   if (receiver.error) std::rethrow_exception(receiver.error);
-  CHECK_AS(DataError, receiver.received <= options.bytes, "download: ", url,
-           ": sends more than the expected ", options.bytes, " bytes. Nothing was kept");
+  CHECK_AS(DataError, !too_many, "download: ", url, ": sends more than the expected ",
+           options.bytes, " bytes. Nothing was kept");
   CHECK_AS(NetworkError, code == CURLE_OK, "download: ", url, ": ",
            *message ? message : curl_easy_strerror(code), ", after ", receiver.received, " of ",
            options.bytes, " bytes");

@@ -12,6 +12,9 @@ namespace ringgrad {
 struct DownloadOptions {
   uint64_t bytes = 0;  // exactly this many: more end the download at once, fewer are an error
   std::string sha256 = {};
+  // Keeps what has arrived in this file if the network fails or progress() throws; the next call
+  // continues it. Removed once all is there or found wrong. Empty: nothing is kept.
+  std::filesystem::path part = {};
   // Called when bytes have arrived, and otherwise about every second. May throw to stop the
   // download.
   std::function<void(uint64_t received)> progress = {};
@@ -30,8 +33,8 @@ struct DownloadOptions {
 bool can_download();
 
 // Downloads by https only, with at most five redirects, each to https. `file` appears once size and
-// hash have been verified. If anything fails before, an older file is unchanged and no part is left
-// behind. Throws NetworkError, IoError (disk), DataError (wrong size or hash).
+// hash have been verified. If anything fails before, an older file is unchanged and only
+// options.part is left behind. Throws NetworkError, IoError (disk), DataError (wrong size or hash).
 void download(const std::string& url, const std::filesystem::path& file,
               const DownloadOptions& options);
 

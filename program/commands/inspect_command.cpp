@@ -17,6 +17,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/run_directory.h"
+#include "ringgrad/program/weights/torch_file.h"
 
 namespace ringgrad::program {
 namespace fs = std::filesystem;
@@ -210,6 +211,7 @@ int inspect(const InspectOptions& options) {
   if (!options.npy.empty())
     throw UsageError("--npy takes a tensor out of a .safetensors file, and " + path.string() +
                      " is none");
+  refuse_torch_file(path);
   if (path.extension() == ".bin") return inspect_cifar(path);
   CHECK_AS(DataError, begins_as_idx(path), "inspect: ", path.string(),
            " is no .safetensors file, and neither IDX nor one of CIFAR (.bin)");

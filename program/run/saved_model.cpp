@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/run_directory.h"
+#include "ringgrad/program/weights/torch_file.h"
 
 namespace ringgrad::program {
 namespace fs = std::filesystem;
@@ -38,6 +40,7 @@ Metadata described(const Metadata& metadata) {
 fs::path weights_of(const std::string& path) {
   if (!fs::is_directory(path)) {
     CHECK_AS(DataError, fs::exists(path), "load: there is no ", path);
+    refuse_torch_file(path);
     return path;
   }
   const RunDirectory run = RunDirectory::open(path);
@@ -65,6 +68,18 @@ void check_usable(const nn::NamedTensors& weights, const fs::path& file) {
   }
 }
 
+std::set<std::string> names_of(const nn::NamedTensors& state) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : state) names.insert(name);
+  return names;
+}
+
+// The command that trains a last layer for other classes.
+std::string new_head_for(const std::string& data, const fs::path& file) {
+  return program_command(fmt::format("train --data {} --init {} --freeze backbone",
+                                     shell_word(data), shell_word(file.string())));
+}
+
 void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& file,
           const std::string& what) {
   check_usable(saved.tensors, file);
@@ -77,11 +92,33 @@ void give(nn::Module& module, const nn::SafetensorsFile& saved, const fs::path& 
           "DistributedDataParallel), which was left out",
           file.string());
   } catch (const Error& error) {
-    throw DataError(fmt::format("load: {} does not fit {}: {}", file.string(), what, error.what()));
+    const bool same_names = names_of(saved.tensors) == names_of(module.state_dict());
+    const std::string fits = same_names ? "" : fitting_model(saved.tensors);
+    if (!fits.empty())
+      throw DataError(fmt::format("load: {} does not fit {}, but {}: --model {}", file.string(),
+                                  what, fits, fits));
+    const std::string help =
+        same_names ? ". Where only the classes differ: " + new_head_for("FOLDER", file) : "";
+    throw DataError(
+        fmt::format("load: {} does not fit {}: {}{}", file.string(), what, error.what(), help));
   }
 }
 
 }  // namespace
+
+std::string fitting_model(const nn::NamedTensors& weights) {
+  const std::set<std::string> wanted = names_of(weights);
+  const bool residual = wanted.contains("layer1.0.conv1.weight");
+  for (const std::string& name : models::model_names())
+    if (name.starts_with("resnet") == residual &&
+        names_of(models::make_model(name, models::usual_images(name))->state_dict()) == wanted)
+      return name;
+  return "";
+}
+
+ImageTransform imagenet_normalization() {
+  return {.mean = {0.485f, 0.456f, 0.406f}, .std = {0.229f, 0.224f, 0.225f}};
+}
 
 std::string head_of(const nn::Module& module) {
   const std::string last = module.named_parameters().back().first;
@@ -160,9 +197,8 @@ void load_weights(nn::Module& module, const std::string& called) {
 
 ImageTransform normalization_of_weights(const std::string& called, int64_t channels) {
   const Metadata about = described(nn::load_weights(weights_of(find_run(called))).metadata);
-  const ImageTransform imagenet{.mean = {0.485f, 0.456f, 0.406f}, .std = {0.229f, 0.224f, 0.225f}};
-  const ImageTransform used =
-      tells_facts(about) ? normalization_of(facts_from_metadata(about, "")) : imagenet;
+  const ImageTransform used = tells_facts(about) ? normalization_of(facts_from_metadata(about, ""))
+                                                 : imagenet_normalization();
   return static_cast<int64_t>(used.mean.size()) == channels ? used : ImageTransform();
 }
 
@@ -174,8 +210,10 @@ DataFacts facts_for(const std::string& data, const Metadata& about, const fs::pa
   try {
     return facts_from_metadata(about, fs::path(data).stem().string());
   } catch (const DataError& error) {
-    throw DataError(fmt::format("load: {} does not say which classes it knows: {}", file.string(),
-                                error.what()));
+    throw DataError(fmt::format(
+        "load: {} does not say which classes it knows: {}. A new last layer for those of "
+        "{} is trained by: {}",
+        file.string(), error.what(), data, new_head_for(data, file)));
   }
 }
 

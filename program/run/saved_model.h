@@ -21,6 +21,12 @@ void load_weights(nn::Module& module, const std::string& path);
 // channels.
 ImageTransform normalization_of_weights(const std::string& path, int64_t channels);
 
+// ImageNet's, as torchvision's weights want it.
+ImageTransform imagenet_normalization();
+// The network that has parameters and buffers of just these names; "" where none is known. Takes a
+// second, as networks are made to ask them.
+std::string fitting_model(const nn::NamedTensors& weights);
+
 // The name of the last layer, which tells the classes apart: "fc". All else is the backbone.
 std::string head_of(const nn::Module& module);
 

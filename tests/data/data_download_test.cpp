@@ -148,6 +148,55 @@ TEST_CASE("download: a server that falls silent or crawls is given up") {
   REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
 }
 
+TEST_CASE("download: goes on behind what has come, and begins anew where that is wrong",
+          "[quick]") {
+  if (!can_download()) {
+    WARN("built without libcurl: skipped");
+    return;
+  }
+  const auto rest = [](size_t from) {
+    return "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes " + std::to_string(from) + "-" +
+           std::to_string(kBody.size() - 1) + "/" + std::to_string(kBody.size()) +
+           "\r\nContent-Length: " + std::to_string(kBody.size() - from) + "\r\n\r\n";
+  };
+  LoopbackServer server([&](int connection, const std::string& path) {
+    const size_t at = path.find('@');
+    const size_t from = at == std::string::npos ? 0 : std::stoul(path.substr(at + 1));
+    if (path.starts_with("cut")) {  // 5000 bytes each time
+      if (from == 0) send_all(connection, ok(kBody.size()));
+      if (from > 0) send_all(connection, rest(from));
+      send_all(connection, kBody.substr(from, 5000));
+    }
+    if (path.starts_with("whole@")) send_all(connection, rest(from) + kBody.substr(from));
+    if (path.starts_with("always")) send_all(connection, ok(kBody.size()) + kBody);  // no ranges
+  });
+  TempFolder folder;
+  DownloadOptions options = expecting(kBody);
+  options.part = folder / "x.part";
+  const auto error = [&](const char* path) {
+    return error_of<IoError>([&] { download(server.url(path), folder / "x", options); });
+  };
+  for (const char* end : {"whole", "always"}) {
+    INFO(end);
+    for (size_t times = 1; times <= 3; ++times) {
+      REQUIRE(contains(error("cut"), "after " + std::to_string(times * 5000) + " of 100007 bytes"));
+      REQUIRE(folder.names() == std::vector<std::string>{"x.part"});
+      REQUIRE(read_bytes(options.part).size() == times * 5000);
+    }
+    REQUIRE(error(end) == "");
+    REQUIRE(folder.names() == std::vector<std::string>{"x"});
+    REQUIRE(read_bytes(folder / "x") == Bytes(kBody.begin(), kBody.end()));
+    std::filesystem::remove(folder / "x");
+  }
+  // A part of another file is found wrong by the hash, and thrown away; one that is too long, too.
+  write_bytes(options.part, Bytes(5000, 'w'));
+  REQUIRE(contains(error("whole"), "SHA-256"));
+  REQUIRE(folder.names().empty());
+  write_bytes(options.part, Bytes(kBody.size() + 1, 'w'));
+  REQUIRE(error("always") == "");
+  REQUIRE(folder.names() == std::vector<std::string>{"x"});
+}
+
 TEST_CASE("download: http is refused, except to this machine for tests", "[quick]") {
   if (!can_download()) {
     WARN("built without libcurl: skipped");

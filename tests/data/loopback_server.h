@@ -15,7 +15,8 @@
 
 namespace ringgrad::test {
 
-// Answers each connection with `serve`, one after the other, until destroyed.
+// Answers each connection with `serve`, one after the other, until destroyed. The path of a request
+// for the bytes from 7 on ends with "@7".
 class LoopbackServer {
  public:
   using Serve = std::function<void(int connection, const std::string& path)>;
@@ -52,7 +53,13 @@ class LoopbackServer {
       const ssize_t count = ::recv(connection, request, sizeof request, 0);
       const std::string text(request, static_cast<size_t>(std::max<ssize_t>(count, 0)));
       ++requests_;
-      if (text.starts_with("GET /")) serve_(connection, text.substr(5, text.find(' ', 5) - 5));
+      const size_t range = text.find("Range: bytes=");
+      const std::string from =
+          range == std::string::npos
+              ? ""
+              : "@" + text.substr(range + 13, text.find('-', range) - range - 13);
+      if (text.starts_with("GET /"))
+        serve_(connection, text.substr(5, text.find(' ', 5) - 5) + from);
       ::close(connection);
     }
   }

@@ -1,0 +1,21 @@
+// What torch.save(model.state_dict(), FILE) has written, read with distrust.
+#pragma once
+
+#include <string>
+
+#include "ringgrad/nn/named_tensors.h"
+
+namespace ringgrad::program {
+
+// Whether a file begins as those of torch.save() do, of any version. False for what cannot be read.
+bool is_torch_file(const std::string& path);
+
+// Throws DataError, naming the command that converts it, where a file is one.
+void refuse_torch_file(const std::string& path);
+
+// The tensors of the state_dict, on the CPU, in its order; those that shared memory share it here,
+// too. `key`: where the file holds a dictionary that has the state_dict under this key. Nothing in
+// the file is executed. Throws DataError, naming what it found, on anything else; IoError.
+nn::NamedTensors read_torch_file(const std::string& path, const std::string& key = "");
+
+}  // namespace ringgrad::program
