@@ -12,7 +12,10 @@
 namespace ringgrad::program {
 namespace {
 
-constexpr size_t kMaxValues = 4 << 20;  // some 25 stand for a tensor
+constexpr size_t kMaxValues = 2 << 20;  // some 25 stand for a tensor
+constexpr size_t kMaxTensors = 65'536;
+constexpr size_t kMaxKeyBytes = 100;  // "17"
+constexpr size_t kMaxNamed = 10;      // in a message
 
 constexpr std::pair<const char*, DType> kStorages[] = {
     {"FloatStorage", DType::Float32}, {"DoubleStorage", DType::Float64},
@@ -26,13 +29,9 @@ using Ref = uint32_t;
 
 struct Value {
   enum Kind { None, Number, Text, Tuple, List, Dict, Name, Storage, Tensor, Other } kind = None;
-  int64_t number = 0;            // an int or a bool; of a storage: its elements
-  std::string text = {};         // a string; "module name"; a storage's key
-  std::vector<Ref> items = {};   // of a dictionary key, value, key, value, …
-  DType dtype = DType::Float32;  // of a storage or tensor
-  int64_t offset = 0;            // of a tensor
-  Shape shape = {};
-  Strides strides = {};
+  int64_t number = 0;           // an int or a bool; a storage's or a tensor's place in tensors_
+  std::string text = {};        // a string; "module.name"
+  std::vector<Ref> items = {};  // of a dictionary key, value, key, value, …
 };
 
 class Machine {
@@ -50,6 +49,9 @@ class Machine {
   }
 
   const Value& operator[](Ref ref) const { return values_[ref]; }
+  const PickledTensor& tensor_of(const Value& value) const {
+    return tensors_[static_cast<size_t>(value.number)];
+  }
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -195,19 +197,29 @@ class Machine {
     return values_[tuple.items[i]];
   }
 
+  void push_tensor(Value::Kind kind, PickledTensor tensor) {
+    tensors_.push_back(std::move(tensor));
+    push({.kind = kind, .number = static_cast<int64_t>(tensors_.size() - 1)});
+  }
+
   // ("storage", torch.FloatStorage, "0", "cpu", elements)
   void storage() {
-    const Value tuple = values_[pop()];
-    const std::string type = item(tuple, 1, Value::Name).text;
+    const Value& tuple = values_[pop()];
+    const std::string& type = item(tuple, 1, Value::Name).text;
     for (const auto& [known, dtype] : kStorages)
       if (type == std::string("torch.") + known) {
         const int64_t elements = item(tuple, 4, Value::Number).number;
-        if (item(tuple, 0, Value::Text).text != "storage" || elements < 0)
-          fail("a storage of ", elements, " elements");
-        return push({.kind = Value::Storage,
-                     .number = elements,
-                     .text = item(tuple, 2, Value::Text).text,
-                     .dtype = dtype});
+        const std::string& key = item(tuple, 2, Value::Text).text;
+        if (item(tuple, 0, Value::Text).text != "storage" || elements < 0 ||
+            key.size() > kMaxKeyBytes)
+          fail("a storage of ", elements, " elements, or with a key of ", key.size(), " bytes");
+        return push_tensor(Value::Storage, {.name = "",
+                                            .storage = key,
+                                            .storage_elements = elements,
+                                            .dtype = dtype,
+                                            .offset = 0,
+                                            .shape = {},
+                                            .strides = {}});
       }
     fail("a tensor lies in a ", type,
          ", and there is no such dtype here; expected float32, float64, float16, bfloat16, int64, "
@@ -215,17 +227,18 @@ class Machine {
   }
 
   void build() {
-    const Value arguments = values_[pop()];
-    const std::string name = values_[pop()].text;
+    const Value& arguments = values_[pop()];
+    const std::string& name = values_[pop()].text;
     if (arguments.kind != Value::Tuple) fail("what ", name, " is given is no tuple");
     if (name == "collections.OrderedDict" && arguments.items.empty())
       return push({.kind = Value::Dict});
-    if (name == "torch._utils._rebuild_tensor_v2") return push(tensor(arguments));
+    if (name == "torch._utils._rebuild_tensor_v2")
+      return push_tensor(Value::Tensor, tensor(arguments));
     if (name == "torch._utils._rebuild_parameter" && !arguments.items.empty() &&
         values_[arguments.items[0]].kind == Value::Tensor)
       return stack_.push_back(arguments.items[0]);
-    fail("its pickle calls ", name.empty() ? "what is no name" : name, " with ",
-         arguments.items.size(), " arguments, which no state_dict does");
+    fail("its pickle calls ", name.empty() ? "what is no name" : name.substr(0, kMaxKeyBytes),
+         " with ", arguments.items.size(), " arguments, which no state_dict does");
   }
 
   Shape sizes(const Value& tuple) const {
@@ -240,15 +253,11 @@ class Machine {
   }
 
   // (storage, offset, size, stride, requires_grad, hooks)
-  Value tensor(const Value& arguments) const {
-    const Value& storage = item(arguments, 0, Value::Storage);
-    Value made{.kind = Value::Tensor,
-               .number = storage.number,
-               .text = storage.text,
-               .dtype = storage.dtype,
-               .offset = item(arguments, 1, Value::Number).number,
-               .shape = sizes(item(arguments, 2, Value::Tuple)),
-               .strides = sizes(item(arguments, 3, Value::Tuple))};
+  PickledTensor tensor(const Value& arguments) const {
+    PickledTensor made = tensor_of(item(arguments, 0, Value::Storage));
+    made.offset = item(arguments, 1, Value::Number).number;
+    made.shape = sizes(item(arguments, 2, Value::Tuple));
+    made.strides = sizes(item(arguments, 3, Value::Tuple));
     int64_t elements = 1;
     int64_t last = made.offset;
     bool fits = made.offset >= 0 && made.shape.dim() == made.strides.dim();
@@ -262,9 +271,9 @@ class Machine {
                                      &step) &&
              !__builtin_add_overflow(last, step, &last);
     }
-    if (!fits || (empty ? made.offset > storage.number : last >= storage.number))
+    if (!fits || (empty ? made.offset > made.storage_elements : last >= made.storage_elements))
       fail("a tensor of shape ", made.shape, " with strides ", made.strides, " from element ",
-           made.offset, " on does not lie in its storage of ", storage.number, " elements");
+           made.offset, " on does not lie in its storage of ", made.storage_elements, " elements");
     return made;
   }
 
@@ -286,6 +295,7 @@ class Machine {
   const std::string& file_;
   size_t at_ = 0;
   std::vector<Value> values_;
+  std::vector<PickledTensor> tensors_;
   std::vector<Ref> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint32_t, Ref> memo_;
@@ -294,12 +304,13 @@ class Machine {
 // The names of a dictionary's entries that are dictionaries of tensors: "state_dict, ema".
 std::string dictionaries_in(const Machine& machine, const Value& dict) {
   std::string names;
+  size_t count = 0;
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const Value& key = machine[dict.items[i]];
     const Value& value = machine[dict.items[i + 1]];
     const bool has_tensors = value.kind == Value::Dict && value.items.size() >= 2 &&
                              machine[value.items[1]].kind == Value::Tensor;
-    if (key.kind == Value::Text && has_tensors)
+    if (key.kind == Value::Text && has_tensors && ++count <= kMaxNamed)
       names += (names.empty() ? "" : ", ") + key.text.substr(0, 100);
   }
   return names;
@@ -329,12 +340,15 @@ std::vector<PickledTensor> read_state_dict(std::span<const uint8_t> pickle, cons
     const Value& value = machine[dict->items[i + 1]];
     if (name.kind != Value::Text || value.kind != Value::Tensor)
       machine.fail(
-          "it is no state_dict: ", name.kind == Value::Text ? "'" + name.text + "'" : "a key",
+          "it is no state_dict: ",
+          name.kind == Value::Text ? "'" + name.text.substr(0, kMaxKeyBytes) + "'" : "a key",
           value.kind == Value::Tensor ? " is no name" : " is no tensor",
           inside.empty() ? "" : "; it has one, or several: --key " + inside);
-    if (!names.insert(name.text).second) machine.fail("it has '", name.text, "' twice");
-    tensors.push_back({name.text, value.text, value.number, value.dtype, value.offset, value.shape,
-                       value.strides});
+    if (!names.insert(name.text).second)
+      machine.fail("it has '", name.text.substr(0, kMaxKeyBytes), "' twice");
+    if (tensors.size() >= kMaxTensors) machine.fail("it has more than ", kMaxTensors, " tensors");
+    tensors.push_back(machine.tensor_of(value));
+    tensors.back().name = name.text;
   }
   if (tensors.empty()) machine.fail("its dictionary has no tensors");
   return tensors;
