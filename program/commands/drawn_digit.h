@@ -9,8 +9,8 @@
 
 namespace ringgrad::program {
 
-// `image`, uint8 [C, H, W], as MNIST would show it: uint8 [1, 28, 28]; what is so already, and what
-// has no ink, comes back as it is. `*done` says what was done, "" if nothing.
+// Returns `image`, uint8 [C, H, W], in MNIST's form: uint8 [1, 28, 28]. An image that has this form
+// already, or has no ink, comes back unchanged. `*done` says what was done, "" if nothing.
 Tensor like_mnist(const Tensor& image, std::string* done);
 
 }  // namespace ringgrad::program

@@ -16,7 +16,7 @@ namespace ringgrad::program {
 namespace {
 
 constexpr const char* kPart = "RINGGRAD_EXPLAIN_PART";
-// Rank 0 writes there what all ranks answer.
+// The file to which rank 0 writes the answers of all ranks.
 constexpr const char* kAnswers = "RINGGRAD_EXPLAIN_FILE";
 
 constexpr int kSignal = 128;  // larger exit codes mean that a signal asked for the end

@@ -1,5 +1,5 @@
-// The ranks of a topic: processes of this program, `explain TOPIC` again, each of which knows by
-// the environment which part it plays and where its answer goes.
+// The ranks of a topic: processes of this program that run `explain TOPIC` again. The environment
+// tells each its part, and the file for its answer.
 #pragma once
 
 #include <functional>
@@ -20,15 +20,15 @@ struct JobEnd {
   int exit_code = 0;
   std::string said;  // the launcher's report: which rank failed first, and why
   double seconds = 0;
-  std::vector<nlohmann::json> answers;  // by rank; none where the job failed
+  std::vector<nlohmann::json> answers;  // by rank; empty if the job failed
 };
 JobEnd run_ranks(const Page& page, const std::string& part, int ranks);
 
-// The answers of ranks that are not to fail. Throws JobFailed where they do.
+// Returns the answers of ranks that must not fail. Throws JobFailed if they do.
 std::vector<nlohmann::json> answers_of_ranks(const Page& page, const std::string& part, int ranks);
 
-// A failure of the gallery: says what happens and what PyTorch does then, makes two ranks do it,
-// and shows the end.
+// Writes a failure of the gallery: says what happens, and what PyTorch does then, makes two ranks
+// fail in this way, and shows the end.
 void show_failure(Page& page, const std::string& what_happens, const std::string& pytorch);
 
 // -- in a rank ------------------------------------------------------------------------------------

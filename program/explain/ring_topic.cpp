@@ -9,8 +9,8 @@
 namespace ringgrad::program::ring_topic {
 namespace {
 
-// Rank r's chunk c is (c + 1) · 10^r: in a sum each rank has a digit of its own, which tells that
-// it is in.
+// Rank r's chunk c is (c + 1) · 10^r. So each rank has a digit of its own in a sum, which shows
+// that its number is in.
 std::vector<int64_t> own_numbers(int rank, int ranks) {
   std::vector<int64_t> x;
   int64_t power = 1;
@@ -19,7 +19,7 @@ std::vector<int64_t> own_numbers(int rank, int ranks) {
   return x;
 }
 
-// This rank's array before each message that it sends, and at the end.
+// Answers with this rank's array before each message that it sends, and at the end.
 void on_rank(const std::string& part) {
   nlohmann::json sends = nlohmann::json::array();
   Tensor x;
@@ -62,8 +62,8 @@ int64_t busiest(const std::vector<nlohmann::json>& ranks) {
   return most;
 }
 
-// Draws the ranks in a circle. Each has an arrow to its right neighbour, labelled with what travels
-// there.
+// Draws the ranks in a circle. Each has an arrow to its right neighbour, labelled with the bytes
+// that travel there.
 std::string circle(int n, int64_t bytes) {
   const double kTurn = 6.283185307179586;
   const double kMiddleX = 380;

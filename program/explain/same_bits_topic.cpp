@@ -33,8 +33,8 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return last(relu(first(x))); }
 };
 
-// Trains the network on the same batches, with what step(net, x, target) does for a batch, and
-// returns its hash.
+// Trains the network on the same batches, with step(net, x, target) for each batch, and returns its
+// hash.
 template <class Make>
 std::string trained(const Make& make_step) {
   manual_seed(1);

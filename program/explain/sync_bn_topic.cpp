@@ -1,4 +1,5 @@
-// `explain sync-bn`: batch norm that sees a rank's part of the batch, and such that sees all of it.
+// `explain sync-bn`: batch norm over a rank's part of the batch, and batch norm over the whole
+// batch.
 #include <cmath>
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A backward: the gradients of a linear layer.
+// The exercise on backward: the gradients of a linear layer.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ void compare(const char* name, const Tensor& got, const std::vector<double>& wan
                               values[i], want[i]));
 }
 
-// Three loops, in double precision.
+// Compares with three loops in double precision.
 void check_gradients(Linear* linear, int64_t n, int64_t in, int64_t out, DType dtype,
                      double tolerance) {
   const Layer layer = layer_of(n, in, out, dtype);
@@ -81,7 +81,7 @@ void check_gradients(Linear* linear, int64_t n, int64_t in, int64_t out, DType d
   compare("db", layer.b.grad(), db, {out}, tolerance);
 }
 
-// The change of the loss when one number changes a little, against the gradient.
+// Compares the gradient with the change of the loss after a small change of one number.
 void check_by_differences(Linear* linear) {
   const Layer layer = layer_of(2, 3, 4, DType::Float64);
   layer.w.set_requires_grad(true);
@@ -103,7 +103,7 @@ void check_by_differences(Linear* linear) {
   }
 }
 
-// Only one of the three wants a gradient: what the others would need has not been saved.
+// Only one of the three inputs wants a gradient. What the others would need was not saved.
 void check_one_wanted(Linear* linear) {
   for (int wanted = 0; wanted < 3; ++wanted) {
     const char* const names[] = {"x", "w", "b"};

@@ -26,7 +26,7 @@ struct Fate {
   int rank;
   int exit_code = 0;
   int signal = 0;              // that kills it; else it ends with the code
-  std::string says = "";       // what it reports before; "" : nothing
+  std::string says = "";       // what it reports before; "": nothing
   bool noticed = false;        // it says that of another rank
   bool by_us = false;          // the launcher had begun to kill
   bool reports_first = false;  // long before it ends, as one does that cleans up

@@ -9,11 +9,11 @@
 
 namespace ringgrad::program {
 
-// "distributed/…/ring_reduce_scatter.cpp" as it was when this program was built (sources.cmake), so
-// that an installed program has it, too.
+// Returns the text of a file such as "distributed/…/ring_reduce_scatter.cpp" when this program was
+// built (sources.cmake), so an installed program has it, too.
 const char* engine_source(const std::string& path);
 
-// "learn/01_ring_reduce_scatter.cpp"
+// Returns a name such as "learn/01_ring_reduce_scatter.cpp".
 std::string file_of(const Exercise& exercise, int number);
 
 // Wraps the paragraphs of a text into lines of at most `width` columns.

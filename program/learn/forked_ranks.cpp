@@ -94,7 +94,7 @@ std::vector<RankResult> run_forked_ranks(int size, const RankBody& rank) {
     if (id == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       write_all(answer.get(), answer_of(r, links, rank).dump());
-      std::fflush(nullptr);  // what the learner printed
+      std::fflush(nullptr);  // the learner's output
       _exit(0);
     }
     ranks.push_back({id, std::move(says)});

@@ -13,8 +13,8 @@
 namespace ringgrad::program {
 
 struct RankResult {
-  nlohmann::json answer;  // null where the rank failed
-  std::string error;      // what it threw
+  nlohmann::json answer;  // null if the rank failed
+  std::string error;      // the exception that it threw
   bool noticed = false;   // only that another rank failed
   std::string killed;     // "was killed by signal 9 (Killed)", or ended otherwise without an answer
 };

@@ -26,10 +26,10 @@ struct Failed {};  // has been said
 
 // Nothing leaves this but by _exit: the code above it is the parent's.
 [[noreturn]] void be_graded(const std::function<void(Grading&)>& grade, int pipe, pid_t parent) {
-  setpgid(0, 0);  // with the ranks that it starts, to be killed together
+  setpgid(0, 0);  // one group with the ranks that it starts, to be killed together
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
-  dup2(STDERR_FILENO, STDOUT_FILENO);  // what the learner prints is none of the program's results
+  dup2(STDERR_FILENO, STDOUT_FILENO);  // the learner's output is no result of the program
   Grading grading(pipe);
   try {
     grade(grading);
@@ -40,12 +40,12 @@ struct Failed {};  // has been said
     } catch (const Failed&) {
     }
   }
-  std::fflush(nullptr);  // what the learner printed
+  std::fflush(nullptr);  // the learner's output
   _exit(0);
 }
 
-// Reads lines until the child has ended, or the time is over. Returns what came, and whether it was
-// in time.
+// Reads lines until the child has ended, or the time is over. Returns them, and whether it ended in
+// time.
 bool read_until(int pipe, std::chrono::steady_clock::time_point deadline, std::string& text) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -1,4 +1,4 @@
-// Grading: a process of its own runs the learner's code, so that what crashes, loops or never
+// Grading: a process of its own runs the learner's code, so that code that crashes, loops or never
 // answers is graded, too.
 #pragma once
 
@@ -19,8 +19,8 @@ class Grading {
  public:
   explicit Grading(int pipe) : pipe_(pipe) {}
 
-  // One thing that is asked for: look() throws Wrong, or what the learner's code throws. The first
-  // that fails is the last that is looked at.
+  // Checks one requirement: look() throws Wrong, or the exception of the learner's code. The first
+  // failure ends the grading.
   void check(const std::string& what, const std::function<void()>& look);
 
  private:
@@ -29,7 +29,7 @@ class Grading {
 };
 
 struct Grade {
-  std::vector<std::string> passed;  // what was asked for, and is done
+  std::vector<std::string> passed;  // the requirements that are met
   std::string failed;               // the first that is not; "" : all are
   std::string why;
 };

@@ -20,7 +20,7 @@ namespace {
 
 struct LearnOptions {
   int number = 0;    // the exercise, from 1 on
-  std::string file;  // check: the learner's; "" : where `start` has written it
+  std::string file;  // check: the learner's file; "": the one that `start` has written
 };
 
 constexpr int kSeconds = 8;  // that the checks may take, beside the compiler
@@ -59,7 +59,7 @@ const Exercise& exercise_of(int number) {
   return *kExercises[number - 1];
 }
 
-// Throws UsageError also where a file is in the way, IoError if one cannot be written.
+// Also throws UsageError if a file is in the way, and IoError if one cannot be written.
 int start(const LearnOptions& options) {
   const int number = options.number;
   const Exercise& exercise = exercise_of(number);
@@ -103,8 +103,8 @@ Grade grade(const Exercise& exercise, int number, const std::string& file) {
   }
 }
 
-// Returns kOk where the exercise is solved, kTrainingFailed where it is not. Throws IoError if
-// no compiler is found.
+// Returns kOk if the exercise is solved, kTrainingFailed if it is not. Throws IoError if no
+// compiler is found.
 int check(const LearnOptions& options) {
   const int number = options.number;
   const Exercise& exercise = exercise_of(number);

@@ -1,4 +1,4 @@
-// The learner's file as code of this process.
+// LearnersCode: the learner's file, as code of this process.
 #pragma once
 
 #include <memory>
@@ -21,12 +21,13 @@ void compile(const std::string& file, const std::string& library);
 
 class LearnersCode {
  public:
-  // Loads a library into this process, for good: what its functions make may outlive this. What it
-  // uses but does not define is the engine's, in this program. Throws DoesNotCompile.
+  // Loads a library into this process for good, because objects from its functions may outlive this
+  // one. Names that it uses but does not define come from the engine in this program. Throws
+  // DoesNotCompile.
   explicit LearnersCode(const std::string& library);
 
-  // The learner's function of the engine's name and signature. Throws DoesNotCompile where there is
-  // none.
+  // Returns the learner's function with the engine's name and signature. Throws DoesNotCompile if
+  // there is none.
   template <class Function>
   Function* instead_of(Function* engines) const {
     return reinterpret_cast<Function*>(find(reinterpret_cast<void*>(engines)));

@@ -23,8 +23,8 @@ struct Overlap {
   decltype(&launchable) may_launch;
 };
 
-// A backward: parameters become ready one after the other, a tick each; what was launched and when,
-// by bucket.
+// A backward pass. Parameters become ready one after the other, one per tick. It records when each
+// bucket was launched.
 struct Pass {
   std::vector<int> launched;  // the order
   std::vector<int> at;        // by bucket: the tick; -1: left to the end of backward

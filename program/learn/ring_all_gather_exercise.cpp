@@ -1,4 +1,4 @@
-// The second half of the ring all-reduce.
+// The exercise on the second half of the ring all-reduce.
 #include "ringgrad/distributed/other_collectives/other_collectives.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ using nlohmann::json;
 
 using AllGather = decltype(ring_all_gather);
 
-// Rank r gives counts[r] numbers: r · 1000, r · 1000 + 1, …; or, where there is one each, its
-// digit.
+// Rank r gives counts[r] numbers: r · 1000, r · 1000 + 1, …; or its digit, if each rank gives one
+// number.
 int32_t given(int rank, size_t i, bool digits) {
   return digits ? digit(rank, rank) : rank * 1000 + static_cast<int32_t>(i);
 }

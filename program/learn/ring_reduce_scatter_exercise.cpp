@@ -1,4 +1,4 @@
-// The first half of the ring all-reduce.
+// The exercise on the first half of the ring all-reduce.
 #include "ringgrad/distributed/other_collectives/other_collectives.h"
 
 #include <cstring>
@@ -75,7 +75,7 @@ void check_four_numbers(ReduceScatter* function) {
   std::vector<json> sums;
   bool right = true;
   for (int r = 0; r < kRanks; ++r) {
-    // Chunk r - 1 - step, with what ranks r - step … r have added.
+    // This is chunk r - 1 - step, with the sums of ranks r - step … r.
     for (int step = 0; step < kRanks - 1; ++step) {
       const int chunk = static_cast<int>(ringgrad::wrapped(r - 1 - step, kRanks));
       int partial = 0;

@@ -23,7 +23,7 @@ struct Watched {
   };
 };
 
-// For the next collective of a transport.
+// Returns a Messenger for the next collective of a transport.
 Messenger messenger(Transport& t, Operation operation, uint64_t count,
                     const SendObserver& observer);
 
@@ -31,7 +31,7 @@ Messenger messenger(Transport& t, Operation operation, uint64_t count,
 // it is in.
 int32_t digit(int rank, int c);
 
-// One line per rank: the numbers that it sent, and what it ended up with.
+// Draws one line per rank: the numbers that it sent, and its result.
 std::string drawing(const char* title, const std::vector<std::vector<int>>& sent,
                     const std::vector<nlohmann::json>& has);
 std::vector<std::vector<int>> numbers_sent(const std::vector<nlohmann::json>& answers);

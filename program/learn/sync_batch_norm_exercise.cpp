@@ -1,4 +1,4 @@
-// Batch norm over the samples of all ranks.
+// The exercise on batch norm over the samples of all ranks.
 #include <cmath>
 #include <numeric>
 
@@ -24,13 +24,13 @@ StatisticsChannel channel_of(ProcessGroup& group) {
   return {std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group), {}};
 }
 
-// Value i of channel c of a sample: far from zero in channel 2, where Σ x² - (Σ x)² would lose all
-// digits.
+// Returns value i of channel c of a sample. Channel 2 is far from zero, where Σ x² - (Σ x)² would
+// lose all digits.
 double value(int sample, int64_t c, int64_t i) {
   return std::sin(sample * 1.7 + static_cast<double>(c * 5 + i)) + (c == 2 ? 1e4 : 0);
 }
 
-// Means and mean squared deviations over all ranks' samples, in two passes.
+// Computes means and mean squared deviations over all ranks' samples, in two passes.
 std::vector<double> statistics_of(int samples) {
   std::vector<double> result(2 * kChannels);
   const double n = static_cast<double>(samples * kPixels);

@@ -1,4 +1,4 @@
-// Unequal batches: what each rank's gradients weigh in the average.
+// The exercise on unequal batches: the weight of each rank's gradients in the average.
 #include <cmath>
 #include <numeric>
 

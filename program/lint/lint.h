@@ -1,6 +1,6 @@
-// `ringgrad lint`: the usual mistakes of training on several ranks, found in a user's program by
-// what it did. The library writes that down where RINGGRAD_LINT says (distributed/lint/); here it
-// is judged.
+// `ringgrad lint`: finds the usual mistakes of training on several ranks in a user's program, by
+// what the program does. The library writes that into RINGGRAD_LINT (distributed/lint/); this room
+// judges it.
 #pragma once
 
 #include <filesystem>
@@ -23,12 +23,12 @@ struct Mistake {
 // Throws DataError, which names the file, if one is damaged.
 std::vector<nlohmann::json> read_observations(const std::filesystem::path& directory);
 
-// Each mistake once, however many ranks make it. The ranks are those of one job. Throws nlohmann's
-// exceptions where an observation lacks something.
+// Returns each mistake once, however many ranks make it. The ranks are those of one job. Throws
+// nlohmann's exceptions if an observation lacks a field.
 std::vector<Mistake> find_mistakes(const std::vector<nlohmann::json>& ranks);
 
 nlohmann::json to_json(const std::vector<Mistake>& findings);
-// Says them to people, as mistakes or as warnings.
+// Prints them, as mistakes or as warnings.
 void tell(const std::vector<Mistake>& findings,
           const std::function<void(const std::string& line)>& say);
 

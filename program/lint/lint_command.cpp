@@ -1,4 +1,4 @@
-// `ringgrad lint`: runs a program, watched, and says what it found.
+// `ringgrad lint`: runs a program, watches it, and prints its mistakes.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,12 +107,12 @@ void tell(const std::vector<Mistake>& findings,
 namespace {
 
 struct LintOptions {
-  SupervisorOptions job;  // num_processes 0: the program is started as it is
-  std::string from;       // judge what was written here instead
+  SupervisorOptions job;  // with num_processes 0 the program is started as it is
+  std::string from;       // judge the files of this directory instead
 };
 
-// 1 if there are findings, 0 if there are none; the program's exit code where it failed. Throws
-// UsageError if there is neither a program nor --from, or both.
+// Returns 1 if there are findings, 0 if there are none, and the program's exit code if it failed.
+// Throws UsageError if there is neither a program nor --from, or both.
 int lint(const LintOptions& options) {
   if (options.job.command.empty() == options.from.empty())
     throw UsageError(
@@ -165,7 +165,7 @@ const Command kLint(150, "lint",
                     "Usual mistakes of training on several ranks, in a program of yours", lint,
                     add_options);
 
-// The usual mistakes are errors here, and warnings of `launch`, where the program uses ringgrad.
+// The usual mistakes are errors here. `launch` only warns of them, if the program uses ringgrad.
 nlohmann::json warn_of_mistakes(const fs::path& written) {
   std::vector<Mistake> findings;
   try {

@@ -1,5 +1,5 @@
-// The rules of `ringgrad lint`: each is a function of what the ranks have done, and finds a mistake
-// or nothing.
+// The rules of `ringgrad lint`. Each is a function of what the ranks have done, and finds one
+// mistake or none.
 #include <algorithm>
 #include <optional>
 #include <set>

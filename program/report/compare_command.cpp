@@ -20,14 +20,15 @@ struct CompareOptions {
   std::string b;
 };
 
-constexpr double kNoise = 0.03;  // what runs of the same differ by
+constexpr double kNoise = 0.03;  // the difference between runs with the same settings
 
 struct TimedPart {
   std::string name;
   double seconds;  // per image
 };
 
-// By the summary, rank by rank and then their mean; else, `roughly`, by what metrics.jsonl has.
+// Returns the parts of a step from the summary, as the mean over the ranks; or, `roughly`, from
+// metrics.jsonl.
 std::vector<TimedPart> parts_of(const RunRecord& run, bool roughly) {
   std::vector<TimedPart> parts;
   if (!roughly) {

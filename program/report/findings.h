@@ -10,7 +10,7 @@
 
 namespace ringgrad::program {
 
-// A finding and how much of the time it costs, as a part of a step.
+// A finding, and the time that it costs, as a part of a step.
 struct Finding {
   double cost;
   Verdict verdict;
@@ -24,7 +24,7 @@ void judge_learning(const RunRecord& run, Findings& found);
 // weights and division, except for `options`, which replace its own. Every word is quoted if a
 // shell would split it.
 std::string train_with(const RunRecord& run, const std::string& options);
-// Return the command that resumes a run, and the one that evaluates what it has learnt.
+// Return the command that resumes a run, and the one that evaluates its model.
 std::string resume_of(const RunRecord& run);
 std::string eval_of(const RunRecord& run);
 

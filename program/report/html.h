@@ -19,7 +19,8 @@ struct Cell {
 };
 using Row = std::vector<Cell>;
 
-// `text` with what HTML takes for its own replaced, and bytes that no page may have spelt out.
+// Returns `text` with HTML's special characters replaced, and with bytes that no page may have
+// spelt out.
 std::string escaped(const std::string& text);
 
 // The same with words in `backticks` as code, and the terminal's ▒ █ ░ as squares of the colours
@@ -28,7 +29,7 @@ std::string prose(const std::string& text);
 std::string html_key(const char* css_class);  // such a square
 
 std::string html_table(const Row& header, const std::vector<Row>& rows);
-// `wide`: with room for pictures beside each other.
+// `wide` leaves room for pictures beside each other.
 std::string html_document(const std::string& title, const std::string& body, bool wide = false);
 
 }  // namespace ringgrad::program

@@ -1,4 +1,4 @@
-// Pixels as a picture inside a page.
+// Encodes pixels as a picture inside a page.
 #pragma once
 
 #include <cstdint>

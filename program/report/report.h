@@ -1,4 +1,4 @@
-// `ringgrad report`, `compare`, `runs` and `watch`: what runs have come to, for people and for
+// `ringgrad report`, `compare`, `runs` and `watch`: the results of runs, for people and for
 // scripts.
 #pragma once
 

@@ -63,7 +63,7 @@ void test_again(RunRecord& run, const ImageDataset& set) {
   }
 }
 
-// Throws DataError if one is no run or is damaged, IoError; nothing is written then.
+// Throws DataError if a path is no run or is damaged, and IoError. Nothing is written then.
 int report(const ReportOptions& options) {
   if (options.runs.size() > kMostRuns)
     throw UsageError("report: {} runs, expected at most {}; `runs` lists many", options.runs.size(),

@@ -1,5 +1,5 @@
-// The page of `report`: what two runs have in common is drawn in one picture, everything else side
-// by side.
+// The page of `report`. Values that two runs have in common share a picture; everything else stands
+// side by side.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -20,7 +20,7 @@ namespace {
 constexpr Span::Kind kKinds[] = {Span::Data,        Span::Forward,   Span::Compute,
                                  Span::Communicate, Span::Optimizer, Span::Wait};
 
-// A part of the grid; `whole`: as wide as the page.
+// Makes a part of the grid; with `whole` it is as wide as the page.
 std::string section(const std::string& html, bool whole = false) {
   return html.empty() ? ""
                       : fmt::format("<section class=\"{}\">\n", whole ? "whole" : "") + html +
@@ -72,7 +72,7 @@ std::string headline_table(const std::vector<RunRecord>& runs) {
   return html_table(header, rows);
 }
 
-// A name for each curve: the run's, where there are several.
+// Returns a name for each curve: the run's, if there are several.
 std::string label(const std::vector<RunRecord>& runs, size_t i, const char* alone) {
   return letter(runs, i) + alone;
 }
@@ -174,8 +174,8 @@ std::string where_time_goes(const RunRecord& run) {
              "which backward did not hide. Rest: between two steps.");
 }
 
-// A row for each layer, or where those are many for each block of layers: "layer1.0.conv1" is of
-// "layer1".
+// Makes a row for each layer. If there are many layers, it makes one for each block:
+// "layer1.0.conv1" belongs to "layer1".
 std::string gradient_norms(const RunRecord& run) {
   constexpr size_t kMostRows = 16;
   const bool many = run.gradient_norms.size() > kMostRows;

@@ -141,7 +141,7 @@ void read_saved_step_of(RunRecord& run) {
     const auto progress = metadata.find("progress");
     if (progress != metadata.end()) json_from(progress->second).at("step").get_to(run.saved_step);
   } catch (const std::exception&) {
-    // There is none, or it is damaged, which is said where it is needed.
+    // There is no summary, or it is damaged, which is reported where it is needed.
   }
 }
 

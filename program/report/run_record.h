@@ -28,7 +28,7 @@ struct EpochLine {  // one line of metrics.jsonl; a value that an older version 
   double comm_wait = 0;
 };
 
-struct StepLine {  // with --log-every; a loss that was none is NaN
+struct StepLine {  // with --log-every; a loss that is no number is NaN
   int64_t step = 0;
   double loss = NAN;
   double images_per_second = 0;
@@ -38,7 +38,7 @@ struct StepLine {  // with --log-every; a loss that was none is NaN
 
 struct RunRecord {
   enum State {
-    Ended,    // as it wanted to, or after a signal
+    Ended,    // by itself, or after a signal
     Running,  // some process holds its directory
     Failed,   // with a word, `failure`
     Died,     // without: it was killed, or the machine stopped
@@ -60,7 +60,7 @@ struct RunRecord {
   std::vector<StepLine> steps;
   // By layer: (step, norm).
   std::map<std::string, std::vector<std::array<double, 2>>> gradient_norms;
-  // None: an older version's run, or one that was killed.
+  // Missing for an older version's run, or one that was killed.
   std::optional<RunSummary> summary;
   // Results of the test at the end, as RunSummary has them.
   std::vector<std::string> classes;
@@ -68,13 +68,13 @@ struct RunRecord {
   std::vector<ImageResult> worst;
   // The step of the checkpoint of a run that did not get to its end.
   int64_t saved_step = 0;
-  // Words for what is missing or damaged.
+  // Says what is missing or damaged.
   std::vector<std::string> notes;
 
   void take(RunSummary measured);
   // A preset's steps are not measured one by one.
   bool has_preset() const { return config.contains("preset"); }
-  // Its recipe; of one with a preset what that leaves open.
+  // Returns its recipe; with a preset, only the settings that the preset leaves open.
   nlohmann::json told() const;
 
   double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
@@ -85,8 +85,8 @@ struct RunRecord {
   bool is_complete() const { return epochs_done() >= recipe.epochs; }
 };
 
-// Throws DataError if there is no config.json, or none that can be read. Damaged lines of
-// metrics.jsonl, and a summary.json that cannot be, are left out, with a note.
+// Throws DataError if there is no config.json, or it cannot be read. Damaged lines of
+// metrics.jsonl, and an invalid summary.json, are left out, with a note.
 RunRecord read_run(const std::string& path);
 
 // A setting in which two runs differ, in words: {"lr", "0.05", "0.1"}.

@@ -75,7 +75,7 @@ std::time_t date_of(const std::string& run) {
     if (struct stat status{}; stat((run + file).c_str(), &status) == 0) return status.st_mtime;
   return 0;
 }
-// "Nov 27 15:10", or the day alone of another year.
+// Returns "Nov 27 15:10", or only the day for another year.
 std::string short_date(const std::string& run) {
   const std::time_t date = date_of(run);
   const std::tm day = fmt::localtime(date);
@@ -103,8 +103,8 @@ void sort_by(std::vector<RunRecord>& runs, const std::string& order) {
   });
 }
 
-// The runs of a directory; one that cannot be read is listed with the reason. Throws UsageError
-// if there is no such order, DataError if there is no such directory.
+// Lists the runs of a directory, and unreadable ones with the reason. Throws UsageError if there is
+// no such order, DataError if there is no such directory.
 int runs(const RunsOptions& options) {
   std::error_code error;
   CHECK_AS(DataError, fs::is_directory(options.directory, error), "runs: there is no directory ",
@@ -190,8 +190,8 @@ struct RemoveOptions {
   std::vector<std::string> runs;
 };
 
-// Removes runs with all that a run writes. Other files, and a folder that has some, stay. Throws
-// DataError if one is no run, and UsageError if it goes on; nothing is removed then.
+// Removes runs with all files that a run writes. Other files, and folders that have some, stay.
+// Throws DataError if a path is no run, and UsageError if the run goes on; nothing is removed then.
 int remove_runs(const RemoveOptions& options) {
   std::vector<RunDirectory> all;
   for (const std::string& name : options.runs) {

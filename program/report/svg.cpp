@@ -53,7 +53,7 @@ Ends apart(double low, double high) {
   return {low, high - low > least ? high : low + std::max(1.0, least)};
 }
 
-// Round numbers within [low, high], four to eight of them.
+// Returns four to eight round numbers within [low, high].
 std::vector<double> ticks_between(double low, double high) {
   const double raw = (high - low) / 5;
   const double magnitude = std::pow(10, std::floor(std::log10(raw)));
@@ -68,7 +68,7 @@ std::vector<double> ticks_between(double low, double high) {
   return ticks;
 }
 
-// 0.01, 0.1, 1 …, with steps between them where there are few, and without some where there are
+// Returns 0.01, 0.1, 1 …, with steps between them if they are few, and without some if they are
 // many.
 std::vector<double> decades_between(double low, double high) {
   std::vector<double> ticks;
@@ -190,7 +190,7 @@ std::string svg_curves(const std::vector<Curve>& all, const Axes& axes) {
   const Plot plot(left, right, bottom - room, axes.percent ? std::min(1.0, top + room) : top + room,
                   logarithmic);
   std::string svg = plot.begin(margin, axes.y) + plot.y_axis(axes.percent) + plot.x_axis(axes.x);
-  std::vector<std::pair<double, size_t>> names;  // where a curve ends, and which
+  std::vector<std::pair<double, size_t>> names;  // the end of each curve, and its index
   constexpr double kLine = 15;
   for (size_t c = 0; c < curves.size(); ++c) {
     const Curve& curve = curves[c];

@@ -15,7 +15,7 @@ struct Span {
   double begin;
   double end;
   Kind kind = Compute;
-  // Shown where the pointer rests.
+  // It is shown under the pointer.
   std::string name = "";
 };
 struct Lane {
@@ -39,19 +39,19 @@ struct Axes {
   enum Scale { Tight, FromZero, Logarithmic } scale = Tight;  // the scale of y
   bool percent = false;                                       // y is a part of 1
 };
-// Empty where no curve has a point.
+// Returns "" if no curve has a point.
 std::string svg_curves(const std::vector<Curve>& curves, const Axes& axes);
 
-// A row for each curve, on a logarithmic scale of its own, with its name and its first, highest and
-// last value.
+// Draws a row for each curve, on a logarithmic scale of its own, with its name and its first,
+// highest and last value.
 std::string svg_sparklines(const std::vector<Curve>& rows);
 
 // Bars of equal widths between two ends of an axis.
 std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high,
                           const std::string& x);
 
-// Counts of (row, column), darker where there are more of their row; [n · n]. Names and numbers
-// where they have room.
+// Draws counts of (row, column), [n · n], darker for a larger part of their row. Names and numbers
+// are shown if they have room.
 std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std::string>& names);
 
 }  // namespace ringgrad::program

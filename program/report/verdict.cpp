@@ -154,7 +154,7 @@ void judge_communication(const RunRecord& run, double step, Findings& found) {
                        least_of(s, [](const RankSummary& r) { return r.starved; })) /
                       step;
   int64_t bytes = 0;
-  // Without waiting for other ranks: the last one to launch a bucket has none of it.
+  // This excludes waiting for other ranks, because the last rank to launch a bucket waits for none.
   double travelled = 0;
   for (size_t b = 0; b < buckets.size(); ++b) {
     bytes += buckets[b].bytes;
@@ -273,8 +273,8 @@ void judge_lines(const RunRecord& run, Findings& found) {
           train_with(run, fmt::format("--batch {}", 2 * run.recipe.batch))}});
 }
 
-// DataParallel does on one device what DDP divides: it sends the parameters out and takes the
-// gradients in, sums them, keeps all outputs, and steps.
+// DataParallel does on one device what DDP divides: it sends the parameters out, adds up the
+// gradients, keeps all outputs, and steps.
 void judge_data_parallel(const RunRecord& run, double step, Findings& found) {
   const RankSummary& one = run.summary->ranks.front();
   if (run.parallel != "dp" || one.device_bytes.size() < 2) return;

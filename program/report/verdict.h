@@ -15,11 +15,11 @@ struct Verdict {
   std::string name;                    // "healthy", or one of the others that verdict.cpp has
   std::string why;                     // with numbers
   std::string next;                    // a command
-  std::vector<std::string> also = {};  // what else was found, by name
+  std::vector<std::string> also = {};  // the names of the other findings
 };
 
-// There always is one. A function of the record alone: what is wrong with the learning counts most,
-// then what costs the most time.
+// There always is one. It is a function of the record alone. Problems of learning come first, then
+// the largest loss of time.
 Verdict judge(const RunRecord& run);
 
 nlohmann::json to_json(const Verdict& verdict);  // {name, why, next, also}

@@ -32,7 +32,7 @@ const char* words_of(RunRecord::State state) {
   return words[state];
 }
 
-// The screen while it is ours; what was there before comes back.
+// Takes the terminal's screen, and restores its contents at the end.
 class Screen {
  public:
   Screen() { std::cout << "\033[?1049h\033[?25l" << std::flush; }
@@ -181,9 +181,8 @@ int watch_other(const std::string& path, const RunKind& kind) {
   return interrupted() ? 128 + interrupted() : kOk;
 }
 
-// Curves of a run while it goes on, until it has ended, and then its verdict; lines of text where
-// there is no terminal. Returns 128 and the signal where one has ended the watching. Throws
-// DataError.
+// Draws the curves of a run until it has ended, and then prints its verdict. Without a terminal it
+// prints lines. Returns 128 plus the signal that has ended the watching. Throws DataError.
 int watch(const WatchOptions& options) {
   catch_interrupts();
   const std::string path = find_run(options.run, kAnyRun);

@@ -29,15 +29,15 @@ struct DataFacts {
 // Returns true if --data names own pictures (an existing folder, a path, or a .csv) and no data
 // set.
 bool is_own_data(const std::string& data);
-// Facts from the catalog; throws Error if there are none.
+// Returns facts from the catalog. Throws Error if there are none.
 DataFacts facts_of_dataset(const std::string& name);
 ImageTransform normalization_of(const DataFacts& facts);
 
-// As a weights file's metadata: in JSON input_size [C, H, W], mean, std and classes.
+// The facts as metadata of a weights file, in JSON: input_size [C, H, W], mean, std and classes.
 using Metadata = std::map<std::string, std::string>;
 Metadata to_metadata(const DataFacts& facts);
 bool tells_facts(const Metadata& metadata);  // there is all of that
-// Throws DataError if something lacks or cannot be.
+// Throws DataError if a field is missing or impossible.
 DataFacts facts_from_metadata(const Metadata& metadata, const std::string& name);
 
 nlohmann::json to_json(const DataFacts& facts);

@@ -32,7 +32,7 @@ std::string masked_crc(const std::string& data) {
   return bytes_of<uint32_t>(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
 }
 
-// Protocol buffers: a field is its number and its kind, then what it holds.
+// In protocol buffers a field is its number and its kind, then its value.
 enum Kind { Varint = 0, Fixed64 = 1, Bytes = 2, Fixed32 = 5 };
 std::string varint(uint64_t value) {
   std::string bytes;

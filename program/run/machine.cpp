@@ -15,8 +15,8 @@ namespace ringgrad::program {
 
 namespace {
 
-// A file of this process's control group: of the one hierarchy of version 2, or of a controller's
-// own of version 1.
+// Opens a file of this process's control group: in the one hierarchy of version 2, or in a
+// controller's own of version 1.
 std::ifstream group_file(const std::string& controller, const std::string& name_1,
                          const std::string& name_2) {
   std::ifstream groups("/proc/self/cgroup");

@@ -8,10 +8,11 @@ namespace ringgrad::program {
 
 // "AMD EPYC 9R14, 2 cores, kernels for v4_bf16".
 std::string machine_name();
-// As it was typed.
+// Returns the command as it was typed.
 std::string command_line();
 
-// The bytes that this machine has, or that the process's control group may take where that is less.
+// Returns the bytes of this machine's memory, or the limit of the process's control group if that
+// is less.
 int64_t memory_limit();
 int64_t resident_bytes();  // that this process has taken at most, shared memory included
 

@@ -42,7 +42,7 @@ std::string fingerprint(const OwnPictures& own, const OwnDataOptions& options) {
 
 struct Broken {
   int64_t count = 0;
-  std::string first;         // what is wrong with the first of them
+  std::string first;         // the reason for the first of them
   std::set<fs::path> files;  // which
 };
 
@@ -103,7 +103,7 @@ struct Cached {
   Broken broken;
 };
 
-// Nothing if there is none, it is of other files, or damaged.
+// Returns nothing if there is no cache, or it is damaged or belongs to other files.
 std::optional<Cached> read_cache(const fs::path& file, const std::string& made_of) {
   std::error_code none;
   if (!fs::exists(file, none)) return {};
@@ -160,7 +160,8 @@ std::string classes_in_words(const std::vector<std::string>& classes) {
       fmt::join(classes.begin(), classes.begin() + static_cast<ptrdiff_t>(shown), ", "), rest);
 }
 
-// In words, "" where all could be read. Throws if that is not to be passed over.
+// Returns words about the pictures that were left out, "" if all could be read. Throws if they must
+// not be left out.
 std::string left_out(const Broken& broken, const std::string& path, const OwnPictures& own,
                      bool skip) {
   if (broken.count == 0) return "";
@@ -212,7 +213,7 @@ std::string directory_of_data(const std::string& data, const std::string& given,
   const DatasetInfo& info = dataset_info(data);
   const bool drawn_anew =
       info.draw && std::ranges::any_of(info.files, [&](const auto& file) {
-        std::error_code error;  // what is closed is not missing
+        std::error_code error;  // a folder that is closed to us is not missing
         return !fs::exists(fs::path(of_run) / info.name / file.name, error) && !error;
       });
   if (!drawn_anew || of_run == fs::absolute(data_directory("")).lexically_normal()) return of_run;

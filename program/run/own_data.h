@@ -17,7 +17,7 @@ std::string directory_of_data(const std::string& data, const std::string& given,
 struct OwnDataOptions {
   int64_t channels = 3;
   int64_t image_size = 64;
-  bool skip_broken = false;  // leave out what cannot be read; else that is an error
+  bool skip_broken = false;  // leave unreadable pictures out; otherwise they are an error
   bool keep = true;          // for the next time; false: the directory is only read
 };
 
@@ -27,7 +27,7 @@ struct OwnData {
   ImageDataset train;
   ImageDataset test;
   std::vector<std::string> test_files;  // the test images' names, below the folder
-  // For people: the classes, how they are divided, and what was left out.
+  // Words about the classes, the division, and what was left out.
   std::vector<std::string> notes;
 };
 

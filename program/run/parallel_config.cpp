@@ -287,7 +287,7 @@ void check_divisible(int64_t batch, int ranks) {
 
 void check_parts(const ParallelConfig& d, const Recipe& recipe, int now) {
   const int ranks = std::max(now, elastic_range(d, now).max);  // that there may be
-  // Without --shards an elastic job has as many as it has ranks.
+  // Without --shards an elastic job has as many parts as ranks.
   const std::string parts =
       d.shards > 0 ? fmt::format("--shards {}", d.shards) : "--elastic " + d.elastic;
   if (d.shards == 0 && d.elastic.empty()) return check_divisible(recipe.batch, ranks);

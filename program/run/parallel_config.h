@@ -24,18 +24,18 @@ constexpr int kMaxShards = kMaxRanks;
 // UsageError.
 // As DistributedDataParallel has them.
 inline constexpr double kUsualBuckets = 0;
-// "auto": as its planner chooses after the first step.
+// "auto": the planner chooses after the first step.
 inline constexpr double kPlannedBuckets = -1;
 std::string bucket_words(double mb);
 double bucket_mb_from(const std::string& words);
 // Sets the options of DistributedDataParallel for --bucket-mb. Collective if it measures.
 void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options);
 
-// As a command line asks for it, with the values that leave a question open; settled, every one
-// says what is done.
+// The values may leave a question open, as on a command line. After settle() every value says what
+// is done.
 struct ParallelConfig {
-  std::string parallel = "";         // none, dp or ddp; "" : ddp where there are two cores
-  int ranks = 0;                     // 0: two where there are two cores; dp: replicas
+  std::string parallel = "";         // none, dp or ddp; "": ddp if there are two cores
+  int ranks = 0;                     // 0: two if there are two cores; dp: replicas
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
   // Between ranks, each of which adds up in an order of its own.
@@ -47,21 +47,21 @@ struct ParallelConfig {
   int shards = 0;
   // "MIN:MAX": the number of ranks may change, beginning with `ranks`. "": it may not.
   std::string elastic = "";
-  // ZeRO: the stage, and so what of the training's state the ranks divide; 0: nothing.
+  // The stage of ZeRO, which says what part of the state the ranks divide; 0: none.
   int zero = 0;
   // The blocks that backward computes again to save memory (nn/recompute.h): "blocks" for all;
   // "auto:MB" for as many as needed; "" for none.
   std::string recompute = "";
 
   bool one_process() const { return parallel == "none" || parallel == "dp"; }
-  // Devices of this process; 1: no DataParallel.
+  // Returns the number of this process's devices; 1: no DataParallel.
   int replicas() const { return parallel == "dp" ? ranks : 1; }
   bool operator==(const ParallelConfig&) const = default;
 };
 
 // An option is declared in two places: in ParallelConfig, and as a row of this table. The command
-// line and its help, config.json, what a run that goes on keeps, as_words() and the comparison of
-// launched ranks go by the table.
+// line and its help, config.json, the options that a resumed run keeps, as_words() and the
+// comparison of launched ranks use the table.
 struct ParallelConfigField {
   // An optional is a flag, and the number with a point the buckets' cap.
   using Member = std::variant<int ParallelConfig::*, double ParallelConfig::*,
@@ -69,7 +69,7 @@ struct ParallelConfigField {
   enum Trait : unsigned {
     kForRanks = 1,  // one process may not be told it
     kSame = 2,      // must be the same on all ranks, whichever program has launched them
-    kKept = 4,      // by a run that goes on, if it is not given
+    kKept = 4,      // kept by a resumed run, if it is not given
     kLater = 8,     // a run that lacks it in config.json is from before it, which is not reported
     kFromOne = 16,  // a number that cannot be 0, which leaves it open
   };
@@ -88,12 +88,12 @@ const std::vector<ParallelConfigField>& parallel_config_fields();
 const ParallelConfigField& parallel_config_field(
     const std::string& name);  // REQUIRES: there is one
 
-// Fills in what is left open from `before`: how the run that is continued was divided when it
-// began, if it is one and has said so. A launcher that has started this process (`launched`)
-// decides about ranks instead.
+// Fills open values in from `before`, the configuration with which a resumed run began, if it has
+// recorded one. If a launcher has started this process (`launched`), the launcher decides about
+// ranks instead.
 ParallelConfig complete(ParallelConfig asked, const std::optional<ParallelConfig>& before,
                         bool launched);
-// Throws UsageError for what cannot be, or contradicts itself.
+// Throws UsageError for values that are impossible or contradict each other.
 void check_parallel_config(const ParallelConfig& complete);
 // Returns the number of ranks that train. By default that is two, if there are two cores and the
 // batch can be halved.
@@ -101,15 +101,16 @@ int ranks_for(const ParallelConfig& complete, int64_t batch);
 // Throws UsageError unless it is MIN:MAX with the ranks in between, or "" for a job that is not
 // elastic.
 ElasticRange elastic_range(const ParallelConfig& parallel_config, int ranks);
-// Bytes for the tensors of a process, where blocks are recomputed only as far as that needs; 0: all
-// are, or none. Throws UsageError unless it is one of these words.
+// Returns the bytes for the tensors of a process, if blocks are recomputed only as far as that
+// limit needs. Returns 0 if all blocks are recomputed, or none. Throws UsageError for an invalid
+// value.
 int64_t recompute_budget(const ParallelConfig& parallel_config);
 // Returns the settled configuration for so many ranks, with all defaults filled in.
 ParallelConfig settle(const ParallelConfig& complete, int ranks);
 
-// "--parallel ddp --ranks 2 … --device cpu --backend ring".
+// Returns "--parallel ddp --ranks 2 … --device cpu --backend ring".
 std::string as_words(const ParallelConfig& settled);
-// "DDP, 2 ranks (shared memory) · cpu, 1 thread per rank"
+// Returns "DDP, 2 ranks (shared memory) · cpu, 1 thread per rank".
 std::string describe(const ParallelConfig& settled, const ProcessGroup* group);
 
 // Throws UsageError, with the nearest values that do, unless the batch divides by the ranks.
@@ -117,8 +118,8 @@ void check_divisible(int64_t batch, int ranks);
 // Throws UsageError unless every batch can be divided equally. Each rank must get an image of it;
 // with --shards, each rank a shard, and each shard an image.
 void check_parts(const ParallelConfig& settled, const Recipe& recipe, int ranks);
-// Throws UsageError if --sync-bn would leave a rank or shard without an image in the last batch
-// of an epoch: it cannot take part in the layers' sums.
+// Throws UsageError if --sync-bn would leave a rank or shard without an image in the last batch of
+// an epoch, because it could not take part in the layers' sums.
 void check_sync_bn(const ParallelConfig& settled, int64_t images, int64_t batch);
 
 // Throws UsageError on a --backend that there is not, or that does not go with --device.
@@ -134,7 +135,7 @@ void check_ranks(const char* command, int ranks, const std::string& device,
 // one.
 InitOptions group_options_for(const std::string& device, const std::string& backend);
 
-// Says how a job of ranks has ended, where it failed by itself, and returns its exit code.
+// If a job of ranks failed by itself, prints how it ended. Returns its exit code.
 int report_end(int code);
 
 }  // namespace ringgrad::program

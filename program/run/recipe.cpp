@@ -28,7 +28,7 @@ constexpr double kAboveZero = std::numeric_limits<double>::denorm_min(),
                  kLargest = std::numeric_limits<double>::max(),
                  kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
 constexpr Range kFraction{0, kBelowOne, "a number in [0, 1)"};
-// Far beyond use, and products of such numbers are far from where integers end.
+// It is far beyond use, and products of such numbers are far from the limit of integers.
 constexpr double kMany = 1'000'000;
 
 template <class T>

@@ -19,9 +19,9 @@ struct Recipe {
   std::string model;
   std::string data;
   int64_t epochs = 4;
-  // For all ranks together.
+  // The batch of all ranks together.
   int64_t batch = 128;
-  // So many batches are a step.
+  // The number of batches in a step.
   int64_t accumulate = 1;
   std::string optimizer = "sgd";
   double lr = 0.1;
@@ -29,7 +29,7 @@ struct Recipe {
   bool nesterov = false;
   double weight_decay = 5e-4;
   std::string schedule = "onecycle";
-  // Epochs.
+  // The length of the warm-up in epochs.
   double warmup = 0;
   double label_smoothing = 0;
   double clip_norm = 0;
@@ -44,13 +44,13 @@ struct Recipe {
   std::string freeze = "none";
   // The part of the training images that is held out, by which `keep` and `patience` go.
   double validation = 0;
-  // The weights of the last epoch, of the best by validation, or both.
+  // Keeps the weights of the last epoch, of the best by validation, or both.
   std::string keep = "last";
-  // Epochs without a better one, after which training stops; 0: never.
+  // Training stops after this number of epochs without a better one; 0: never.
   int64_t patience = 0;
 
   bool chooses() const { return keep != "last" || patience > 0; }
-  // For images and activations; or bf16, fp16.
+  // The dtype of images and activations; bf16 and fp16 are possible, too.
   std::string dtype = "fp32";
   // The level, which says what else has that dtype; see mixed_precision.h.
   std::string amp = "O0";
@@ -98,8 +98,8 @@ struct RecipeField {
     return {std::move(name), of, std::move(help), {}, {}};
   }
   std::string option() const;  // "--label-smoothing"
-  // Throws UsageError, in the option's name and with a suggestion, where this is none of the
-  // choices. Data may also be one's own, by their path.
+  // Throws UsageError, with the option's name and a suggestion, if this is none of the choices.
+  // Data may also be own pictures, by their path.
   void check_choice(const std::string& value) const;
 };
 const std::vector<RecipeField>& recipe_fields();
@@ -109,21 +109,21 @@ const RecipeField& recipe_field(const std::string& name);  // REQUIRES: there is
 // `given`. Throws UsageError on a name or a value that cannot be.
 Recipe make_recipe(const Recipe& asked, const std::set<std::string>& given);
 
-// The options that lead to this recipe: "--data digits --model cnn --batch 64"; without those in
-// `others`, which are to be given beside them. What is not plain is quoted for a shell.
+// Returns the options that lead to this recipe: "--data digits --model cnn --batch 64". It leaves
+// out those in `others`, which are given beside them. Special values are quoted for a shell.
 std::string options_of(const Recipe& recipe, const std::string& others);
 
 // Throws UsageError on a name or value that cannot be, also in a recipe from a file.
 void check_recipe(const Recipe& recipe);
 
-// The learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up rises
-// from nothing to the peak; what follows counts from there.
+// Returns the learning rate as a function of the peak (recipe.lr) and the steps done. The warm-up
+// rises from nothing to the peak; the rest counts from there.
 optim::Schedule learning_rate(const Recipe& recipe, int64_t steps_per_epoch);
 
 // Return the meaning of --dtype, --conv and --provider. Throw UsageError, which names the option.
 DType dtype_named(const std::string& name);
 ConvAlgorithm conv_algorithm_named(const std::string& name);
-// "auto": nullopt. Throws UsageError also where no kernel of this provider runs on the device.
+// "auto" gives nullopt. Also throws UsageError if no kernel of this provider runs on the device.
 std::optional<Provider> provider_named(const std::string& name, Device device);
 
 nlohmann::json to_json(const Recipe& recipe);

@@ -34,7 +34,8 @@ bool make_directory(const fs::path& path) {
   return made;
 }
 
-// The entry of runs/ with the highest number, 0 if there is none; or of those that hold a run.
+// Returns the entry of runs/ with the highest number, or only of those that hold a run; 0 if there
+// is none.
 std::pair<int, fs::path> newest_run(bool to_read = false) {
   std::pair<int, fs::path> newest;
   std::error_code ignored;
@@ -63,7 +64,7 @@ void point_latest_at(const fs::path& name) {
   const fs::path fresh = fs::path(kRuns) / fmt::format(".latest.{}", getpid());
   fs::create_directory_symlink(name, fresh, ignored);
   fs::rename(fresh, latest, ignored);
-  fs::remove(fresh, ignored);  // where it could not be renamed
+  fs::remove(fresh, ignored);  // in case it could not be renamed
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ void RunDirectory::hold() {
       std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ",
                         path_.string());
-  int tries = 5;  // one who only looks, in_use(), holds it for some microseconds
+  int tries = 5;  // in_use() holds it for some microseconds
   while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0)
     usleep(10'000);
   if (tries == 0)
@@ -161,8 +162,8 @@ bool RunDirectory::in_use() const {
 
 namespace {
 
-// runs/latest, where it leads to a run that has gone, leads to the newest that is left.
-void mend_latest() {
+// If runs/latest leads to a run that has gone, makes it lead to the newest that is left.
+void repair_latest() {
   std::error_code ignored;
   const fs::path latest = fs::path(kRuns) / "latest";
   if (!fs::is_symlink(latest, ignored) || fs::exists(latest, ignored)) return;
@@ -189,7 +190,7 @@ void RunDirectory::discard() const {
   if (has_measured()) return;
   std::error_code ignored;
   fs::remove(path_ / "config.json", ignored);
-  if (made_ && fs::remove(path_, ignored)) mend_latest();
+  if (made_ && fs::remove(path_, ignored)) repair_latest();
 }
 
 int64_t RunDirectory::remove() const {
@@ -208,7 +209,7 @@ int64_t RunDirectory::remove() const {
     CHECK_AS(IoError, !error, "run: cannot remove ", file.string(), ": ", error.message());
   }
   if (left == 0) fs::remove(path_, error);
-  mend_latest();
+  repair_latest();
   return left;
 }
 
@@ -274,7 +275,7 @@ void RunDirectory::note_failure(const std::string& why) const {
     for_each_line(path_ / "metrics.jsonl",
                   [&](const nlohmann::json& line) { noted = line.contains("failed"); });
     if (!noted) append_metrics({{"failed", why}});
-  } catch (const std::exception&) {  // the failure itself is what counts
+  } catch (const std::exception&) {  // the failure itself is more important
   }
 }
 

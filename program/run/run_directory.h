@@ -1,6 +1,6 @@
-// One directory per training run: config.json (what was asked for), metrics.jsonl (lines of epochs
-// and steps), checkpoint.safetensors (to continue from) and model.safetensors (the result, which
-// loads in PyTorch). runs/latest points at the newest.
+// RunDirectory: one directory per training run. It has config.json (the settings), metrics.jsonl
+// (lines of epochs and steps), checkpoint.safetensors (to continue from) and model.safetensors (the
+// result, which loads in PyTorch). runs/latest points to the newest.
 #pragma once
 
 #include <filesystem>
@@ -22,11 +22,12 @@ namespace ringgrad::program {
 
 inline constexpr const char* kRuns = "runs";
 
-// The process that starts the ranks makes the run's directory, and tells them by this where it is.
+// The process that starts the ranks makes the run's directory, and tells them its path in this
+// variable.
 inline constexpr const char* kRunVariable = "RINGGRAD_RUN";
 
-// A directory for what a measurement has found: `path`, or runs/NNNN-name with the next free number
-// if it is empty. It is no run, and runs/latest stays. Throws IoError.
+// Makes a directory for the results of a measurement: `path`, or runs/NNNN-name with the next free
+// number if `path` is empty. It is no run, and runs/latest stays. Throws IoError.
 std::filesystem::path make_result_directory(const std::string& path, const std::string& name);
 
 // Throws DataError if a link to a file leads out of the directory, or nowhere. The directory may
@@ -43,17 +44,17 @@ class RunDirectory {
   // Opens an existing run of a kind for reading, by its name or path; the run keeps its path
   // without links. Throws DataError if there is none.
   static RunDirectory open(const std::string& path, const RunKind& kind = kTrainingRun);
-  // An existing run, to go on with: held as by create(). Throws DataError, also as check_links()
-  // does, and UsageError if a process trains there.
+  // Opens an existing run to go on with, and holds it as create() does. Throws DataError, also as
+  // check_links() does, and UsageError if a process trains there.
   static RunDirectory resume(const std::string& path, const RunKind& kind = kTrainingRun);
 
   // Returns true if a process trains there now.
   bool in_use() const;
-  // Takes back what create() and write_config() have made, unless something was measured. REQUIRES:
-  // no checkpoint.
+  // Removes what create() and write_config() have made, unless something was measured. REQUIRES:
+  // there is no checkpoint.
   void discard() const;
-  // Removes what a run of whatever kind writes, and the directory where nothing else is in it.
-  // Returns how many other files there are.
+  // Removes the files that a run of any kind writes, and the directory if nothing else is in it.
+  // Returns the number of other files.
   int64_t remove() const;
 
   const std::filesystem::path& path() const { return path_; }
@@ -64,18 +65,18 @@ class RunDirectory {
   std::vector<nlohmann::json> epochs() const;
 
   void write_config(const nlohmann::json& config) const;
-  // Throws IoError; the file is as it was then. A half-written line, of a process that was killed,
-  // goes.
+  // Throws IoError, and then leaves the file as it was. Removes a half-written line of a process
+  // that was killed.
   void append_metrics(const nlohmann::json& line) const;
   // Records why the run has failed, as the last line of metrics.jsonl, unless there is one already
   // or nothing was measured. Never throws.
   void note_failure(const std::string& why) const;
-  // The last epoch that has a line in metrics.jsonl; 0: none has.
+  // Returns the last epoch that has a line in metrics.jsonl; 0 if none has.
   int64_t last_epoch() const;
-  // True if all have, and the result is saved: there is nothing to go on with.
+  // Returns true if all epochs have a line, and the result is saved: there is nothing to go on
+  // with.
   bool has_all(int64_t epochs) const;
-  // True if there is metrics.jsonl or summary.json: something to report, though there is no
-  // model.
+  // Returns true if there is metrics.jsonl or summary.json: it can be reported without a model.
   bool has_measured() const;
 
  private:
@@ -88,19 +89,20 @@ class RunDirectory {
   std::shared_ptr<FileDescriptor> held_;
 };
 
-// config.json: what is fixed for the whole life of a run, over any number of resumptions, and how
-// its work was divided when it began. While it is trained, `parallel_config` is how it is divided
-// now.
+// The contents of config.json: what is fixed for the whole life of a run, over any number of
+// resumptions, and the parallel configuration with which it began. While the run trains,
+// `parallel_config` is the current one.
 struct RunConfig {
   Recipe recipe;
   std::string data_dir;
   uint64_t seed = 1;
-  std::optional<ParallelConfig> parallel_config;  // settled; none: of a run from before it was kept
+  // settled; none: the run is from before it was recorded
+  std::optional<ParallelConfig> parallel_config;
   DataFacts facts = {};  // the facts of the images; for own pictures known once they have been read
-  std::string init = "";      // whose weights it began with, for who wants to begin so again
+  std::string init = "";      // the initial weights, for a user who wants to begin with them again
   std::string preset = "";    // "speedrun", which is no recipe
   std::string extended = "";  // "4 to 8 epochs after epoch 4", by --resume
-  OtherVersion other = {};    // what the file has of another version
+  OtherVersion other = {};    // settings of another version in the file
 };
 
 nlohmann::json to_json(const RunConfig& config);

@@ -60,13 +60,13 @@ RunKind kind_of(const fs::path& directory) {
   nlohmann::json config;
   try {
     config = json_if_whole(text_of(file));
-  } catch (const Error&) {  // it cannot be read, which is said where it is needed
+  } catch (const Error&) {  // it cannot be read, which is reported where it is needed
   }
   // Other commands than `train` keep their settings under their names.
   if (config.is_object() && !config.contains("recipe"))
     for (const auto& [key, value] : config.items())
       if (value.is_object() && key != "division" && key != "images") return key;
-  return kTrainingRun;  // also one that is damaged, which is said where it is read
+  return kTrainingRun;  // a damaged one, too, which is reported where it is read
 }
 
 std::string find_run(const std::string& name, const RunKind& kind) {

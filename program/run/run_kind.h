@@ -11,7 +11,7 @@ namespace ringgrad::program {
 using RunKind = std::string;
 inline constexpr const char* kTrainingRun = "train";
 inline constexpr const char* kBenchDdpRun = "bench ddp";
-inline constexpr const char* kAnyRun = "";  // where one of whatever kind is wanted
+inline constexpr const char* kAnyRun = "";  // a run of any kind
 
 // "" : the directory holds no run.
 RunKind kind_of(const std::filesystem::path& directory);
@@ -21,7 +21,8 @@ RunKind kind_of(const std::filesystem::path& directory);
 // the newest of all.
 std::string find_run(const std::string& name, const RunKind& kind = kTrainingRun);
 
-// Throws DataError, saying what the directory holds instead, unless it holds a run of this kind.
+// Throws DataError, which says what the directory holds instead, unless it holds a run of this
+// kind.
 void check_kind(const std::filesystem::path& directory, const RunKind& kind);
 
 }  // namespace ringgrad::program

@@ -21,7 +21,7 @@ void check_ranks_of(const RunOfRanks& job, int ranks) {
                      job.kind, job.shards, ranks);
 }
 
-// The run's directory, for the process that opens it; taken back where nothing was saved there.
+// The run's directory, for the process that opens it. It is removed if nothing was saved there.
 class OwnRun {
  public:
   explicit OwnRun(const RunOfRanks& job)
@@ -81,7 +81,7 @@ int train_on_ranks(const RunOfRanks& job, const TrainRank& train) {
         launch_or_throw([] {}, {.num_processes = job.ranks, .environment = environment}));
   }
   if (!is_rank && job.shards == 0) return train_here(job, nullptr, train);
-  int code = kOk;  // shards have a group also where this process has all of them
+  int code = kOk;  // shards need a group even if this process has all of them
   launch_or_throw([&] { code = train_here(job, &process_group(), train); });
   return code;
 }

@@ -60,8 +60,8 @@ nlohmann::json settings_of_run(const RunKind& kind, const std::string& run);
 std::string run_that_goes_on(const RunKind& kind, const std::string& resume);
 // Says that the run is complete, and what to do instead of resuming it.
 void nothing_to_go_on_with(const RunKind& kind, const std::string& run, const std::string& all);
-// Says where a run stopped, and how it goes on; the document has that, too. `signal` asked for it;
-// 0: --max-steps did.
+// Says where a run stopped, and how to resume it, also in the document. `signal` stopped it; 0:
+// --max-steps did.
 void say_stopped(const RunKind& kind, const RunDirectory& run, const std::string& where, int signal,
                  nlohmann::json& document);
 // Reports the settings that the run lacks. Throws DataError if a setting is unknown, because the

@@ -53,7 +53,7 @@ fs::path weights_of(const std::string& path) {
   return run.model();
 }
 
-// With such weights every answer would be the same one, or none.
+// With such weights every answer would be the same, or there would be none.
 void check_usable(const nn::NamedTensors& weights, const fs::path& file) {
   for (const auto& [name, tensor] : weights) {
     if (!is_floating(tensor.dtype())) continue;

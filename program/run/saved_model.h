@@ -1,4 +1,4 @@
-// A trained model in a file, and what the file says about it: which model, for which data.
+// A trained model in a file, and the file's facts about it: its name and its data.
 #pragma once
 
 #include <filesystem>
@@ -48,10 +48,10 @@ struct SavedModel {
   std::shared_ptr<nn::Module> module;
   std::string model;
   std::string data;
-  std::string data_dir;  // where the run had its data; empty if a file does not say
+  std::string data_dir;  // the run's data directory; empty if the file does not say
   std::string file;      // the .safetensors file that was read
   DataFacts facts;       // the facts of its images
-  bool skip_broken;      // as the run did, where there is one
+  bool skip_broken;      // as the run did, if there is one
 };
 
 // `path`: a run directory, or a .safetensors file: of weights, or a checkpoint. `model` and `data`

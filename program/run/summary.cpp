@@ -31,7 +31,7 @@ StepHistogram histogram_of(std::vector<float> seconds) {
   return histogram;
 }
 
-// Milliseconds, as people who open the file will want them.
+// Times are in milliseconds, for people who open the file.
 nlohmann::json to_json(const RankSummary& rank) {
   nlohmann::json parts;
   nlohmann::json buckets = nlohmann::json::array();

@@ -1,5 +1,5 @@
-// summary.json: what a run has measured of itself, on all its ranks. The verdict at its end,
-// `report`, `compare` and `runs` go by this file, metrics.jsonl and config.json.
+// summary.json: what a run has measured on all its ranks. The verdict at its end, `report`,
+// `compare` and `runs` use this file, metrics.jsonl and config.json.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ enum class Part { Data, Forward, Backward, Waiting, Optimizer, Rest };
 inline constexpr std::array<const char*, 6> kParts = {"data",    "forward",   "backward",
                                                       "waiting", "optimizer", "rest"};
 
-// Means over the measured steps, in seconds since the rank's backward began: ReductionLog's.
+// Means over the measured steps, in seconds since the rank's backward began, from ReductionLog.
 struct BucketSummary {
   std::string parameters;
   int64_t bytes = 0;
@@ -29,23 +29,23 @@ struct BucketSummary {
 };
 
 struct RankSummary {
-  // By Part, of a step: the mean over the measured steps.
+  // The seconds of each Part of a step, as means over the measured steps.
   std::array<double, kParts.size()> seconds{};
   // The part of these in which it could have run, and had no core, as others had them or a quota
   // was spent.
   double starved = 0;
-  // Cores that it used in a step, with all its threads.
+  // The number of cores that all its threads used in a step.
   double processor = 0;
-  // Cores that all programs of the machine used meanwhile.
+  // The number of cores that all programs of the machine used meanwhile.
   double machine = 0;
-  // Pages that came from the disk in a step.
+  // The number of pages that came from the disk in a step.
   double page_faults = 0;
   // At most.
   int64_t tensor_bytes = 0;
   int64_t resident_bytes = 0;
-  // Bytes of gradients, for a step.
+  // The bytes of gradients in a step.
   int64_t sent_bytes = 0;
-  // DataParallel: in tensors on each of its devices, at most.
+  // DataParallel: the peak of the bytes in tensors, on each of its devices.
   std::vector<int64_t> device_bytes;
   std::vector<BucketSummary> buckets;
 
@@ -56,7 +56,7 @@ struct RankSummary {
 
 // The times of the first rank's measured steps.
 struct StepHistogram {
-  // seconds: the ends of the bins; what took longer is in the last one
+  // In seconds: the ends of the bins. Longer steps are in the last bin.
   double low = 0;
   double high = 0;
   std::vector<int64_t> bins;
@@ -66,7 +66,7 @@ struct StepHistogram {
 
 // The time of a kernel in a step of the first rank: the median of the profiled steps.
 struct KernelTime {
-  // "forward", "conv1", "conv2d"; no layer: behind the last one, such as the loss.
+  // "forward", "conv1", "conv2d"; without a layer: after the last one, such as the loss.
   std::string phase;
   std::string layer;
   std::string kernel;
@@ -92,7 +92,7 @@ struct RunSummary {
   double test_seconds = 0;
   double save_seconds = 0;
   double images_per_second = 0;
-  // The machine's cores, and a rank's threads and workers.
+  // The number of the machine's cores, and of a rank's threads and workers.
   int cores = 0;
   int threads = 0;
   int workers = 0;
@@ -103,7 +103,7 @@ struct RunSummary {
   std::vector<RankSummary> ranks;
   StepHistogram histogram;
   std::vector<KernelTime> kernels;
-  // Epochs done, and the mean loss since the point before.
+  // The number of epochs done, and the mean loss since the point before.
   std::vector<std::array<double, 2>> loss_curve;
   std::vector<std::string> classes;
   // As Evaluation has it.
@@ -118,8 +118,8 @@ struct RunSummary {
 };
 
 nlohmann::json to_json(const RunSummary& summary);
-// Throws nlohmann's exceptions where something lacks or is of another type, DataError if numbers
-// cannot be.
+// Throws nlohmann's exceptions if a field is missing or of another type, DataError if a number is
+// impossible.
 RunSummary summary_from_json(const nlohmann::json& json);
 nlohmann::json to_json(const RankSummary& rank);
 RankSummary rank_from_json(const nlohmann::json& json);

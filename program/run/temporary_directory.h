@@ -1,5 +1,5 @@
-// A directory that goes with its object: where the ranks of a job leave an answer for the process
-// that started them.
+// A directory that is removed with its object. The ranks of a job leave an answer there for the
+// process that started them.
 #pragma once
 
 #include <cerrno>

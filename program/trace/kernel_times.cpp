@@ -5,7 +5,8 @@
 namespace ringgrad::program {
 namespace {
 
-// The one of consecutive slices in which a time lies, from `at` on; nullptr: none.
+// Returns the one of consecutive slices in which a time lies, from `at` on; nullptr if there is
+// none.
 const Slice* around(const std::vector<Slice>& slices, int64_t time, size_t& at) {
   while (at < slices.size() && slices[at].end < time) ++at;
   return at < slices.size() && slices[at].begin <= time ? &slices[at] : nullptr;

@@ -1,4 +1,4 @@
-// The records of all ranks on one clock.
+// Moves the records of all ranks to one clock.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,9 @@
 
 namespace ringgrad::program {
 
-// Collective. On rank 0: all ranks' records by rank, in times of rank 0's clock; elsewhere none.
-// Rank 0 asks each rank for its time; half of the quickest of many answers' way bounds the error.
+// Collective. Returns all ranks' records on rank 0, by rank, in times of rank 0's clock; nothing on
+// other ranks. Rank 0 asks each rank many times for its time; half of the quickest answer's delay
+// bounds the error.
 std::vector<StepRecord> on_one_clock(StepRecord own, ProcessGroup& group);
 
 }  // namespace ringgrad::program

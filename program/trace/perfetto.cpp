@@ -44,7 +44,7 @@ class Writer {
          {"dur", at(end) - at(begin)},
          {"args", std::move(args)}});
   }
-  // From a place in a slice to the beginning of another.
+  // Draws an arrow from a place in a slice to the beginning of another slice.
   void arrow(int rank, const std::string& name, int64_t from, int64_t to) {
     const json common = {{"name", name}, {"cat", "flow"}, {"id", ++arrows_}};
     json begin = common;

@@ -37,11 +37,11 @@ struct StepRecord {
   std::vector<Slice> phases;
   // The times until a layer's output, or its last gradient, was there.
   std::vector<Slice> layers;
-  // Kernels that the thread of the step called.
+  // The kernels that the thread of the step called.
   std::vector<Slice> kernels;
   // By parameter: from its complete gradient to the end of its hooks.
   std::vector<Slice> gradients;
-  // In backward, after the last gradient: what overlap did not hide.
+  // The time in backward after the last gradient, which overlap did not hide.
   std::vector<Slice> waits;
   // The loading of batches, by the loader's threads.
   std::vector<std::vector<Slice>> loading;

@@ -44,7 +44,7 @@ StepRecorder::StepRecorder(nn::Module& model, DistributedDataParallel* ddp) : dd
     after_hooks_.push_back(
         register_post_accumulate_grad_hook(parameter, [this, name = name](const Tensor&) {
           if (!recording_) return;
-          // The hooks of DistributedDataParallel came first.
+          // The hooks of DistributedDataParallel ran before this one.
           record_.gradients.back().end = steady_nanoseconds();
           layer_is_done(layer_of(name));
         }));
@@ -117,8 +117,8 @@ void StepRecorder::call(const ObservedCall& call, const std::function<void()>& r
   record_.kernels[at].end = steady_nanoseconds();
 }
 
-// The log counts seconds from the beginning of backward, which is where the buckets' launches,
-// noted here as well, say.
+// The log counts seconds from the beginning of backward. The buckets' launches, which are recorded
+// here as well, give that moment.
 void StepRecorder::end_step() {
   const size_t first = std::exchange(buckets_before_, record_.buckets.size());
   if (!recording_ || !ddp_ || first == record_.buckets.size()) return;

@@ -15,12 +15,13 @@ namespace ringgrad::program {
 
 std::vector<std::vector<Slice>> slices_of(LoadingLog& log);  // since the last call, by thread
 
-// The hooks that it needs stay as long as it lives; it notes things between start() and pause()
-// only. With DistributedDataParallel it must be made and go on all ranks between the same two
-// steps: it puts a communication hook in, which averages plainly.
+// Its hooks stay as long as it lives, but it records only between start() and pause(). With
+// DistributedDataParallel it must be made and destroyed on all ranks between the same two steps,
+// because it registers a communication hook, which averages plainly.
 class StepRecorder : private KernelObserver {
  public:
-  // Both must outlive this. `ddp`: nullptr if there is none, or its buckets are not asked for.
+  // Both arguments must outlive this object. `ddp` is nullptr if there is none, or its buckets are
+  // not wanted.
   StepRecorder(nn::Module& model, DistributedDataParallel* ddp);
   ~StepRecorder() override;
   StepRecorder(const StepRecorder&) = delete;
@@ -29,7 +30,7 @@ class StepRecorder : private KernelObserver {
   void begins(const std::string& phase);  // begins a phase of the step; the one before has ended
   void end_step();                        // the gradients are averaged
   void pause();
-  StepRecord take();  // what was noted since the last call
+  StepRecord take();  // returns what was recorded since the last call
 
  private:
   void call(const ObservedCall& call, const std::function<void()>& run) override;

@@ -45,7 +45,7 @@ class Picture {
         end_(end),
         scale_((width - kLeft - kRight) / static_cast<double>(end - begin)) {}
 
-  // Loaders are ahead of the steps: what is not in the picture is at its edge.
+  // Loaders are ahead of the steps. A time outside the picture is drawn at its edge.
   double x(int64_t time) const {
     return kLeft + static_cast<double>(std::clamp(time, begin_, end_) - begin_) * scale_;
   }
@@ -55,7 +55,7 @@ class Picture {
         fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
                     of, x, y, anchor, escaped(words));
   }
-  // A bar over that time, with its name in it where there is room.
+  // Draws a bar over that time, with its name in it if there is room.
   void bar(const std::string& of, double y, double height, int64_t from, int64_t to,
            const std::string& label, const std::string& tip) {
     const double width = std::max(x(to) - x(from), 1.5);
@@ -81,7 +81,7 @@ class Picture {
   std::string shapes_;
 };
 
-// Returns where the next one has its top.
+// Returns the top of the next rank.
 double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& record,
                  int64_t zero) {
   double below = top + kLane + 6;

@@ -1,4 +1,4 @@
-// A step of all ranks as a picture: a lane for what each rank computes, and one for its buckets.
+// Draws a step of all ranks: a lane for each rank's computation, and one for its buckets.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ringgrad::program {
 
-// An SVG that refers to nothing outside, in the colours of a light or a dark page; what things are
-// is said when the pointer rests on them.
+// Returns an SVG without outside references, in the colours of a light or a dark page. It names
+// things when the pointer rests on them.
 std::string timeline_svg(const std::string& title, const std::vector<StepRecord>& records);
 
 }  // namespace ringgrad::program

@@ -50,7 +50,7 @@ std::string bar(const BucketLog& bucket, const ReductionLog& log, int width) {
   return text;
 }
 
-// "layer3.2.conv1.weight", or where that is too long ".conv1.weight".
+// Returns "layer3.2.conv1.weight", or ".conv1.weight" if that is too long.
 std::string within(const std::string& name, size_t columns) {
   size_t from = 0;
   while (name.size() - from > columns && name.find('.', from + 1) != std::string::npos)
@@ -58,7 +58,7 @@ std::string within(const std::string& name, size_t columns) {
   return name.substr(from, columns);
 }
 
-// The first and the last of a bucket's parameters.
+// Returns the first and the last of a bucket's parameters.
 std::pair<std::string, std::string> ends_of(const BucketLog& bucket) {
   const std::string names = first_and_last(*bucket.parameters);
   const size_t space = names.find(' ');
@@ -221,7 +221,7 @@ void warn_of_load() {
             counted(cores, "core"));
 }
 
-// The same steps with each cap, below each other.
+// Prints the same steps with each cap, below each other.
 void trace_each(TraceOptions options, ProcessGroup& group) {
   if (group.is_main_process()) warn_of_load();
   std::vector<nlohmann::json> documents;

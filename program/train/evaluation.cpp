@@ -18,7 +18,7 @@ namespace {
 // No more memory than training; larger ones were no faster.
 constexpr int64_t kEvaluationBatch = 100;
 
-// −log softmax(logits)[label], in double.
+// Returns −log softmax(logits)[label], in double.
 double loss_of(const float* logits, int64_t classes, int64_t label) {
   const double highest = *std::max_element(logits, logits + classes);
   double sum = 0;
@@ -53,8 +53,8 @@ void gather_worst(ProcessGroup& group, std::vector<ImageResult>& images) {
   keep_worst(images);
 }
 
-// `losses`: of each share, zero where another rank has it, so that a sum over the ranks adds
-// nothing to any.
+// `losses` has each share of the images, with zeros for another rank's, so a sum over the ranks
+// rounds nothing.
 void sum_over_ranks(ProcessGroup& group, std::vector<double>& losses, Evaluation& evaluation) {
   const Tensor loss = tensor(losses);
   std::vector<int64_t> numbers = evaluation.confusion;
@@ -81,7 +81,7 @@ Evaluation evaluate(nn::Module& model, const ImageDataset& dataset, const ImageT
   const int shares = shards > 0 ? shards : ranks;
   const ShardRange own = shards_of_rank(rank, ranks, shares);
   const auto classes = static_cast<int64_t>(dataset.classes.size());
-  const DType dtype = model.parameters().at(0).dtype();  // 16 bits where the model was converted
+  const DType dtype = model.parameters().at(0).dtype();  // 16 bits if the model was converted
   Evaluation evaluation;
   evaluation.confusion.resize(classes * classes);
   std::vector<double> losses(static_cast<size_t>(shares));

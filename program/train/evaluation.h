@@ -20,9 +20,9 @@ struct Evaluation {
   int64_t total = 0;
   // A signal asked some rank to stop: the numbers are of a part of the images.
   bool interrupted = false;
-  // [classes · classes], row: the label, column: the answer.
+  // [classes · classes]; a row is the label, a column the answer.
   std::vector<int64_t> confusion;
-  // The kWorst images of the highest loss, the worst first.
+  // The kWorst images with the highest loss, the worst first.
   std::vector<ImageResult> worst;
   double accuracy() const {
     return total ? static_cast<double>(correct) / static_cast<double>(total) : 0;

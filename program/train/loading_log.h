@@ -33,7 +33,7 @@ class LoadingLog {
     return all;
   }
 
-  // The same batches, noted here.
+  // Returns a function that makes the same batches, and records them here.
   static MakeBatch watched(MakeBatch make, std::shared_ptr<LoadingLog> log) {
     return [make = std::move(make), log = std::move(log)](std::span<const int64_t> indices,
                                                           int64_t epoch) {
@@ -48,7 +48,7 @@ class LoadingLog {
 
  private:
   std::atomic<bool> on_ = false;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::map<std::thread::id, std::vector<Made>> made_;
 };
 

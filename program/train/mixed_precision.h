@@ -16,13 +16,13 @@
 
 namespace ringgrad::program {
 
-// The recipe's optimizer for these parameters.
+// Returns the recipe's optimizer for these parameters.
 std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
                                                  const nn::NamedTensors& parameters);
 
 class MixedPrecision {
  public:
-  // Converts the model's parameters where the level says so. Call it before the model is wrapped.
+  // Converts the model's parameters if the level says so. Call it before the model is wrapped.
   MixedPrecision(const Recipe& recipe, nn::Module& model, Device device);
 
   // Returns the parameters that the optimizer must step. Call it on every rank once the model has
@@ -31,17 +31,17 @@ class MixedPrecision {
 
   void zero_grad(optim::Optimizer& optimizer);
   Tensor scale(const Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
-  // Clips the gradients' norm where clip_norm > 0, then steps; a step whose gradients overflowed is
+  // Clips the gradients' norm if clip_norm > 0, then steps. A step whose gradients overflowed is
   // skipped.
   void step(optim::Optimizer& optimizer, double clip_norm);
   // Then gradients that are not finite are no mistake.
   bool may_overflow() const { return scaler_.has_value(); }
 
-  // "master.NAME" and "scaler.NAME", beside what the optimizer saves; empty at O0 and O1 without
-  // float16.
+  // Returns "master.NAME" and "scaler.NAME", beside the optimizer's state; empty at O0 and O1
+  // without float16.
   nn::NamedTensors state_dict() const;
-  // Takes its part out of the state; the rest is the optimizer's. Throws DataError if something
-  // lacks.
+  // Takes its part out of the state, and returns the optimizer's rest. Throws DataError if an entry
+  // is missing.
   nn::NamedTensors load(const nn::NamedTensors& state);
 
  private:

@@ -14,8 +14,7 @@ namespace {
 
 constexpr int64_t kTuningSteps = 3;
 
-// RINGGRAD_SLOW=PART:MILLISECONDS, or RANK:PART:MILLISECONDS: trouble to put into a run, for what
-// is to find it.
+// RINGGRAD_SLOW=PART:MILLISECONDS, or RANK:PART:MILLISECONDS, slows a run, to test what finds it.
 double planted_seconds(Part part) {
   static const std::string planted = variable("RINGGRAD_SLOW");
   if (planted.empty()) return 0;
@@ -113,7 +112,7 @@ RankSummary StepClock::means() const {
   const auto steps = static_cast<double>(durations_.size());
   for (size_t i = 0; i < sums_.size(); ++i) rank.seconds[i] = std::max(0.0, sums_[i] / steps);
   const Pressure now = pressure();
-  // Tests and checkpoints included: as a part of all of it.
+  // It includes tests and checkpoints, because it is a part of the whole time.
   const double passed = seconds_since(measured_since_);
   const double per_step = rank.step() / std::max(passed, 1e-9);
   rank.starved = std::max(0.0, now.starved_seconds - before_.starved_seconds) * per_step;

@@ -17,10 +17,10 @@ class StepClock {
 
   // The part under way ends, and another begins. RINGGRAD_SLOW may make it last.
   void enter(Part part);
-  // A step is done: what backward and `log` (nullptr: one rank) say of it counts, unless it is one
-  // of the first steps, which tune kernels and plan buckets.
+  // Ends a step. What backward and `log` (nullptr: one rank) say of it counts, unless it is one of
+  // the first steps, which tune kernels and plan buckets.
   void end_step(const ReductionLog* log);
-  // No step is under way, until enter(): what came after the last one belongs to none.
+  // Pauses until enter(): the time after the last step belongs to no step.
   void pause() {
     running_ = false;
     step_ = {};
@@ -28,8 +28,8 @@ class StepClock {
 
   int64_t steps() const { return static_cast<int64_t>(durations_.size()); }  // that were measured
   const std::vector<float>& durations() const { return durations_; }         // in seconds
-  // Means over the measured steps; zeros if there are none. Memory and bytes are the caller's to
-  // add.
+  // Returns means over the measured steps; zeros if there are none. The caller must add memory and
+  // bytes.
   RankSummary means() const;
 
  private:

@@ -91,7 +91,7 @@ void Training::set_modes() {
   if (recipe_.freeze != "none") model_->eval();  // the last layer has no modes
 }
 
-// Chooses what a step calls: the model itself, or what divides its work.
+// Chooses what a step calls: the model itself, or the wrapper that divides its work.
 void Training::wrap(const RunConfig& config) {
   network_ = model_.get();
   const ParallelConfig& parallel_config = *config.parallel_config;
@@ -121,7 +121,7 @@ void Training::wrap(const RunConfig& config) {
     options.broadcast_buffers = recipe_.freeze == "none";  // frozen ones never change
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();
-    // Other neurons drop out.
+    // With another seed other neurons drop out.
     if (group_->rank() > 0) manual_seed(config.seed + static_cast<uint64_t>(group_->rank()));
   } else if (parallel_config.replicas() > 1) {
     dp_ = std::make_unique<DataParallel>(*model_, make_replica, devices);
@@ -207,7 +207,7 @@ void Training::train_shards(int64_t images) {
   const Batch batch = batches_->indices().empty() ? Batch() : batches_->current();
   Tensor digests;
   Work gathered;
-  if (elastic_) {  // what one rank alone knows would be lost with it
+  if (elastic_) {  // state that only one rank has would be lost with it
     ShardDigest used;
     used.add(batches_->indices());
     digests = empty({2 * static_cast<int64_t>(group_->size())}, {.dtype = DType::Int64});
@@ -215,8 +215,8 @@ void Training::train_shards(int64_t images) {
   }
   const double loss = virtual_->step(
       images, [&](const VirtualRanks::Shard& shard) { return add_gradient_of(batch, shard); });
-  // From here on nothing throws: the step counts. The digests have come before what the step has
-  // waited for.
+  // From here on nothing throws, so the step counts. The digests came before the results that the
+  // step has waited for.
   gathered.wait();
   if (elastic_) {
     begin_sums();

@@ -36,9 +36,9 @@ class Training {
 
   // Called after every step; returns true to stop there.
   using AfterStep = std::function<bool()>;
-  // Trains from where it stands to the end of the epoch, or to where after_step stops it. Throws
-  // Error when the loss is not a number, naming the step; or when the epoch has not used every
-  // image exactly once, on all ranks together.
+  // Trains to the end of the epoch, or to the step at which after_step stops it. Throws Error,
+  // which names the step, when the loss is not a number. Throws Error when the epoch has not used
+  // every image exactly once, on all ranks together.
   void run_epoch(const AfterStep& after_step);
 
   // The first rank writes a file with everything that continuing needs; see nn/checkpoint.h.
@@ -46,8 +46,8 @@ class Training {
   // Throws OutOfStepError, which names tensor and rank, and writes nothing if the ranks' models are
   // not the same bit for bit.
   void save(const std::filesystem::path& path);
-  // Throws DataError if the file is missing or damaged, or belongs to another model or recipe;
-  // nothing is changed then.
+  // Throws DataError, and changes nothing, if the file is missing or damaged, or belongs to another
+  // model or recipe.
   void load(const std::filesystem::path& path);
 
   // For elastic jobs: returns the whole state of training after step() steps, also if a step has
@@ -61,14 +61,14 @@ class Training {
   void load(const TrainingState& state);
 
   nn::Module& model() { return *model_; }
-  // The number of elements; all but what the recipe freezes.
+  // Returns the number of elements without those that the recipe freezes.
   int64_t trained_parameters() const;
-  // Steps done, over all epochs.
+  // Returns the number of steps done, over all epochs.
   int64_t step() const { return step_; }
-  // Whole epochs done.
+  // Returns the number of whole epochs done.
   int64_t epoch() const { return step_ / steps_per_epoch_; }
   bool at_epoch_end() const { return step_ > 0 && step_ % steps_per_epoch_ == 0; }
-  // In this epoch so far, on all ranks.
+  // Returns the number of images in this epoch so far, on all ranks.
   int64_t images() const { return images_; }
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
   int64_t planned_steps() const { return steps_per_epoch_ * recipe_.epochs; }
@@ -76,7 +76,7 @@ class Training {
   double waited_for_data() const { return batches_->waited_seconds(); }
   // The mean over the images of this epoch so far; waits for the device.
   double mean_loss() const;
-  // The mean over this rank's images alone; not collective.
+  // Returns the mean over this rank's images alone; not collective.
   double own_mean_loss() const;
   // The number of images whose mean that is.
   int64_t own_images() const { return own_images_; }
@@ -93,9 +93,9 @@ class Training {
   // OutOfStepError, naming tensor and rank, unless all ranks have the same.
   uint64_t check_identical() const;
   double waited_for_ranks() const;  // seconds, this rank, in all epochs of this process
-  // The wrapper, for what it knows about communication; nullptr without a group.
+  // Returns the wrapper, which knows about communication; nullptr without a group.
   DistributedDataParallel* distributed() const { return ddp_.get(); }
-  const StepClock& clock() const { return clock_; }  // where this rank's time has gone
+  const StepClock& clock() const { return clock_; }  // the parts of this rank's time
   LoadingLog& loading() { return *loading_; }        // and its loader threads'
   double lr() const { return optimizer_->lr(); }     // the rate of the last step
 
@@ -139,12 +139,12 @@ class Training {
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;
   std::optional<nn::Recomputation> recomputation_;
-  int64_t recompute_budget_;  // until the first step has been taken; 0: none
+  int64_t recompute_budget_;  // valid until the first step has been taken; 0: none
   std::unique_ptr<DistributedDataParallel> ddp_;
   bool plans_buckets_ = false;  // a checkpoint keeps the plan
   std::unique_ptr<DataParallel> dp_;
   std::unique_ptr<VirtualRanks> virtual_;
-  nn::Module* network_;  // what is trained: the model, or a wrapper
+  nn::Module* network_;  // the model, or a wrapper
   std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   int64_t own_batch_;  // this rank's part of the batch
@@ -154,7 +154,8 @@ class Training {
   StepClock clock_;
   std::function<void(Part)> on_part_;
   int64_t step_ = 0;
-  // [] on the device: the sum over this rank's images of this epoch; in shards over all ranks'.
+  // [] on the device: the sum over this rank's images of this epoch; with shards, over all ranks'
+  // images.
   Tensor loss_sum_;
   int64_t own_images_ = 0;  // how many those are
   int64_t images_ = 0;

@@ -33,7 +33,7 @@ std::shared_ptr<Sampler> make_sampler(int64_t images, const RunConfig& config,
   return std::make_shared<DistributedSampler>(images, group->size(), group->rank(), options);
 }
 
-// The images' normalisation with the recipe's augmentation.
+// Returns the images' normalisation with the recipe's augmentation.
 ImageTransform train_transform(const DataFacts& facts, const Recipe& recipe, uint64_t seed) {
   ImageTransform transform = normalization_of(facts);
   transform.augment = {.crop_padding = static_cast<int>(recipe.crop),

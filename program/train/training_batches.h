@@ -15,7 +15,7 @@ namespace ringgrad::program {
 // --shards.
 int shards_of_step(const RunConfig& config);
 
-// Images of this rank in a full batch.
+// Returns the number of this rank's images in a full batch.
 int64_t own_batch(const RunConfig& config, const ProcessGroup* group);
 
 // Returns the same global batches on any number of ranks, augmented as the recipe says. On CUDA

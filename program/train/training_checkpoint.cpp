@@ -26,8 +26,8 @@ struct TrainingProgress {
   SamplerState sampler;
   // the order of gradients; see DistributedDataParallel::ready_order()
   std::vector<std::string> ready_order;
-  std::optional<BucketCaps> caps;  // where a planner has chosen them
-  // Seed and offset of each rank's; empty in what older versions saved.
+  std::optional<BucketCaps> caps;  // only if a planner has chosen them
+  // The seed and offset of each rank's generator; empty in files of older versions.
   std::vector<int64_t> generators;
   Recipe recipe;
 };
@@ -108,7 +108,7 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
 
 }  // namespace
 
-// The loss of the last step is older than what that step made of the parameters.
+// The loss of the last step is older than the parameters that this step has made.
 void Training::check_state() const {
   for (const auto& [name, tensor] : model_->state_dict())
     if (is_floating(tensor.dtype()) &&
@@ -119,7 +119,7 @@ void Training::check_state() const {
 void Training::save(const std::filesystem::path& path) {
   clock_.pause();
   check_loss();
-  (void)check_identical();  // what the ranks do not agree on is nothing to go on from
+  (void)check_identical();  // ranks that disagree must not go on from a checkpoint
   const auto sums = loss_sums();
   const ShardDigest used = used_images();
   const auto generator = to_vector<int64_t>(default_generator(device_).state());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files that somebody else has made: program_files_test.py PATH_TO_RINGGRAD [test names].
+"""Tests files of other origin: program_files_test.py PATH_TO_RINGGRAD [test names].
 
 Runs and pictures come from colleagues, archives and the network. They are read in bounded time and memory, or refused by
 name, and what they say decides neither where something is written nor whether other files can be read."""
