@@ -41,6 +41,44 @@ void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] = convert<Y>(x[i]);
 }
 
+// Rows up to this size are copied without memcpy. It takes longer for short rows because of the
+// call, and for rows of some kilobytes because of its instruction.
+constexpr int64_t kShortRow = 1 << 14;  // bytes
+
+// The last kBytes of a row end with it, and repeat some of those before.
+template <int64_t kBytes>
+void copy_rows(char* y, int64_t y_pitch, const char* x, int64_t x_pitch, int64_t rows,
+               int64_t bytes) {
+  for (int64_t row = 0; row < rows; ++row, y += y_pitch, x += x_pitch) {
+    for (int64_t i = 0; i < bytes - kBytes; i += kBytes) std::memcpy(y + i, x + i, kBytes);
+    std::memcpy(y + bytes - kBytes, x + bytes - kBytes, kBytes);
+  }
+}
+
+// The innermost loop of the plan is over rows of at most kShortRow bytes, without gaps.
+template <class T>
+void copy_short_rows(Stream stream, const LoopPlan& plan, T* y, const T* x) {
+  const int64_t row = plan.inner_size();
+  LoopPlan rows = plan;
+  --rows.dims;
+  rows.numel /= row;
+  const int64_t size = sizeof(T);
+  const int64_t bytes = row * size;
+  const auto copy = bytes >= 64   ? copy_rows<64>
+                    : bytes >= 32 ? copy_rows<32>
+                    : bytes >= 16 ? copy_rows<16>
+                    : bytes >= 8  ? copy_rows<8>
+                    : bytes >= 4  ? copy_rows<4>
+                    : bytes >= 2  ? copy_rows<2>
+                                  : copy_rows<1>;
+  parallel_for(stream, rows.numel, grain(row), [&](int64_t begin, int64_t end) {
+    rows.for_each_run<2>(begin, end, [&](const auto& offsets, int64_t n) {
+      copy(reinterpret_cast<char*>(y + offsets[0]), rows.inner_stride(0) * size,
+           reinterpret_cast<const char*>(x + offsets[1]), rows.inner_stride(1) * size, n, bytes);
+    });
+  });
+}
+
 constexpr int64_t kTile = kChannelBlock;  // one cache line of float32
 
 // Used if neighbours in x are neighbours in y along another loop, `across`. Those two loops are
@@ -92,6 +130,10 @@ void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
   for (int d = 0; d < plan.dims; ++d)
     if (plan.strides[1][d] > 0 && plan.strides[1][d] < plan.strides[1][nearest]) nearest = d;
   if (nearest != plan.dims - 1) return copy_transposed(stream, plan, nearest, y_data, x_data);
+  if constexpr (std::is_same_v<Y, X>)
+    if (plan.dims > 1 && plan.inner_stride(0) == 1 && plan.inner_stride(1) == 1 &&
+        plan.inner_size() * static_cast<int64_t>(sizeof(Y)) <= kShortRow)
+      return copy_short_rows(stream, plan, y_data, x_data);
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
     plan.for_each_run<2>(begin, end, [&](const auto& offsets, int64_t n) {
       copy_run(y_data + offsets[0], plan.inner_stride(0), x_data + offsets[1], plan.inner_stride(1),

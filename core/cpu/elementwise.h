@@ -23,7 +23,8 @@ template <class T>
 using Piece = std::conditional_t<kIs16Bit<T>, float, T>;
 
 // Returns a pointer to the n elements from `first` on as neighbours: in x, or in `piece`, into
-// which they are copied. If all elements are the same number, only the first is there.
+// which they are copied. If all pieces have the same elements, it points to the first piece's: to
+// one number, or, if the stride is negative, to a row of that many.
 template <class T>
 [[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n,
                                              Piece<T>* piece) {
@@ -32,10 +33,13 @@ template <class T>
       return x + first;
     else
       conv::convert(piece, x + first, n);
-  } else if (stride != 0) {
+  } else if (stride > 0) {
     for (int64_t i = 0; i < n; ++i) piece[i] = x[(first + i) * stride];
-  } else if (first == 0) {
+  } else if (first == 0 && stride == 0) {
     std::fill_n(piece, n, Piece<T>(*x));
+  } else if (first == 0) {
+    for (int64_t i = 0; i < n; i -= stride)
+      for (int64_t j = 0; j < std::min(-stride, n - i); ++j) piece[i + j] = x[j];
   }
   return piece;
 }
@@ -47,16 +51,17 @@ template <class T>
   for (int64_t i = 0; i < n; ++i) y[i * stride] = static_cast<T>(piece[i]);
 }
 
-// Computes one run of n elements. f is a copy, so that the compiler knows that no store changes it.
-// Otherwise a condition in f would be a jump for each element.
+// Computes one run of n elements, in rows of `row`. f is a copy, so that the compiler knows that no
+// store changes it. Otherwise a condition in f would be a jump for each element.
 template <class Out, class T, class F, size_t... I>
-void map_run(int64_t n, F f, Out* y, int64_t y_stride,
+void map_run(int64_t n, int64_t row, F f, Out* y, int64_t y_stride,
              [[maybe_unused]] const std::pair<const T*, int64_t>* x, std::index_sequence<I...>) {
   using A = Accumulator<T>;
   [[maybe_unused]] Piece<T> pieces[sizeof...(I) + 1][kPiece];
   Piece<Out> results[kPiece];
   constexpr bool kInPlace = std::is_same_v<T, Piece<T>> && std::is_same_v<Out, Piece<Out>>;
-  const int64_t most = kInPlace && y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece;
+  const int64_t most =
+      kInPlace && y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece / row * row;
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
     [[maybe_unused]] const Piece<T>* const from[] = {
@@ -71,18 +76,41 @@ void map_run(int64_t n, F f, Out* y, int64_t y_stride,
   }
 }
 
+// Short rows of y, one behind the other, and operands that lie likewise or have one row for all of
+// them, such as one number for each of the 16 channels of a block: so many elements of the
+// innermost loop are a row, and many rows are a run. 1 elsewhere: nothing is a row.
+inline int64_t short_row(const LoopPlan& plan) {
+  constexpr int64_t kMost = kPiece / 4;
+  const int64_t row = plan.inner_size();
+  if (plan.dims < 2 || row > kMost) return 1;
+  for (int i = 0; i < plan.operands; ++i) {
+    const int64_t next = plan.strides[i][plan.dims - 2];
+    if (plan.inner_stride(i) != 1 || !(next == row || (i > 0 && next == 0))) return 1;
+  }
+  return row;
+}
+
 template <class Out, class T, class F, class... Inputs, size_t... I>
 void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> inputs,
                const Inputs&... x) {
-  const LoopPlan plan = plan_loops({&y, &x...});
+  LoopPlan plan = plan_loops({&y, &x...});
   if (plan.dims == 0) return;
+  const int64_t row = short_row(plan);
+  if (row > 1) {
+    --plan.dims;
+    plan.numel /= row;
+  }
+  const auto stride = [&plan, row](int operand) {
+    const int64_t next = plan.inner_stride(operand);
+    return row == 1 ? next : next == 0 ? -row : 1;
+  };
   Out* const y_data = y.data<Out>();
   const T* const x_data[] = {x.template data<T>()..., nullptr};
-  parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(stream, plan.numel, kElementwiseGrain / row, [&](int64_t begin, int64_t end) {
     plan.for_each_run<sizeof...(I) + 1>(begin, end, [&](const auto& offsets, int64_t run) {
-      const std::pair<const T*, int64_t> from[] = {
-          {x_data[I] + offsets[I + 1], plan.inner_stride(I + 1)}..., {}};
-      map_run<Out, T>(run, f, y_data + offsets[0], plan.inner_stride(0), from, inputs);
+      const std::pair<const T*, int64_t> from[] = {{x_data[I] + offsets[I + 1], stride(I + 1)}...,
+                                                   {}};
+      map_run<Out, T>(run * row, row, f, y_data + offsets[0], stride(0), from, inputs);
     });
   });
 }

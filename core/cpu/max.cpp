@@ -22,7 +22,10 @@ A best_value(const T* x, int64_t n) {
   const auto better = [](auto best, auto v) { return beats<kMax>(v, best) ? v : best; };
   const auto term = [x](auto i) { return at<A>(x, i); };
   int64_t i = 0;
-  A best = n >= kCompareLanes ? fold_lanes<kCompareLanes, A>(i, n, term, better) : term(i);
+  constexpr int kMany = 4 * kCompareLanes;  // so that no comparison waits for another
+  A best = n >= kMany           ? fold_lanes<kMany, A>(i, n, term, better)
+           : n >= kCompareLanes ? fold_lanes<kCompareLanes, A>(i, n, term, better)
+                                : term(i);
   for (; i < n; ++i) best = better(best, term(i));
   return best;
 }

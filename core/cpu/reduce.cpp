@@ -23,6 +23,13 @@
 namespace ringgrad::cpu {
 namespace {
 
+// By one without a division, which takes longer than the sum of a short row.
+struct Division {
+  int64_t quotient;
+  int64_t rest;
+  Division(int64_t a, int64_t b) : quotient(b == 1 ? a : a / b), rest(b == 1 ? 0 : a % b) {}
+};
+
 struct Loop {
   int64_t size = 1;
   int64_t x_stride = 0;
@@ -54,7 +61,7 @@ struct LoopNest {
     const Loop inner = count > 0 ? loops[count - 1] : Loop{};
     while (first < last) {
       const int64_t begin = offset(first, &Loop::x_stride);
-      const int64_t n = std::min(last - first, inner.size - first % inner.size);
+      const int64_t n = std::min(last - first, inner.size - Division(first, inner.size).rest);
       for (int64_t i = 0; i < n; ++i) body(begin + i * inner.x_stride);
       first += n;
     }
@@ -145,12 +152,13 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
   const int64_t width = std::min(columns, kColumns);
   const int64_t outputs = plan.kept.size() * tiles;
   const auto first_of = [&](int64_t output, int64_t Loop::*stride) {
-    return plan.kept.offset(output / tiles, stride) +
-           output % tiles * kColumns * (plan.inner.*stride);
+    const Division at(output, tiles);
+    return plan.kept.offset(at.quotient, stride) + at.rest * kColumns * (plan.inner.*stride);
   };
   const auto write = [&](int64_t output, const Total<A>* partial) {
     Y* const to = y + first_of(output, &Loop::y_stride);
-    for (int64_t j = 0; j < std::min(width, columns - output % tiles * kColumns); ++j) {
+    const int64_t wide = std::min(width, columns - Division(output, tiles).rest * kColumns);
+    for (int64_t j = 0; j < wide; ++j) {
       Total<A> total = 0;
       for (int64_t s = 0; s < segments; ++s) total += partial[s * width + j];
       const auto sum = static_cast<Scaled<A>>(total);
@@ -164,10 +172,10 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
       stream, outputs * segments, grain(segment_elements), [&](int64_t begin, int64_t end) {
         Total<A> local[kColumns];
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t output = unit / segments;
+          const auto [output, place] = Division(unit, segments);
           Total<A>* const out = partials ? partials->data() + unit * width : local;
-          segment(first_of(output, &Loop::x_stride), first_of(output, &Loop::y_stride),
-                  unit % segments, std::min(width, columns - output % tiles * kColumns), out);
+          segment(first_of(output, &Loop::x_stride), first_of(output, &Loop::y_stride), place,
+                  std::min(width, columns - Division(output, tiles).rest * kColumns), out);
           if (!partials) write(output, out);
         }
       });
@@ -195,8 +203,9 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
   sum_segments<A>(
       stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
       [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
-        const int64_t first_row = s / pieces * segment_rows;
-        const int64_t first = s % pieces * kMaxTerms;
+        const Division place(s, pieces);
+        const int64_t first_row = place.quotient * segment_rows;
+        const int64_t first = place.rest * kMaxTerms;
         const int64_t n = std::min(kMaxTerms, length - first);
         const F term = f.from(y_offset);
         const int64_t last_row = std::min(rows, first_row + segment_rows);

@@ -1,6 +1,7 @@
 // Tests of CPU kernels that the rows of tests/kernels/op_specs*.cpp do not reach: the vector
 // functions, matrices of several tiles, and sums that a simpler kernel would get wrong.
 #include <limits>
+#include <random>
 
 #include "ringgrad/core/cpu/vector_math.h"
 #include "ringgrad/core/kernels.h"
@@ -283,5 +284,67 @@ TEST_CASE("the sum of channel-blocked memory is that of any other", "[quick][cpu
       require_within(y, values(expected),
                      sum_bounds(DType::Float32, 2 * plain.numel(), values(magnitudes)));
     }
+  }
+}
+
+// Rows of all lengths on either side of those that are copied, or computed, in another way.
+TEST_CASE("rows that are short, and repeated, have the elements of any others", "[quick][cpu]") {
+  const auto dtype =
+      GENERATE(DType::Float32, DType::Float64, DType::BFloat16, DType::UInt8, DType::Bool);
+  const auto whole = [dtype](const Shape& shape) {
+    std::vector<double> numbers(shape.numel());
+    for (size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<double>(i * 7 % 13 % 2 + (dtype != DType::Bool ? i * 7 % 13 : 0));
+    const Tensor x = empty(shape, {.dtype = dtype});
+    kernels::copy(x, tensor(numbers, shape));
+    return x;
+  };
+  for (const int64_t row :
+       {1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 513, 4095, 4097}) {
+    CAPTURE(dtype, row);
+    const int64_t rows = 40000 / row;
+    const Tensor wide = whole({rows, row + 3});
+    const Tensor part = wide.as_strided({rows, row}, {row + 3, 1}, 2);
+    const Tensor into = whole({rows, row + 1});
+    const std::vector<double> before = values(into);
+    kernels::copy(into.as_strided({rows, row}, {row + 1, 1}, 1), part);
+    const std::vector<double> source = values(wide);
+    std::vector<double> want = before;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < row; ++j) want[i * (row + 1) + 1 + j] = source[i * (row + 3) + 2 + j];
+    REQUIRE(values(into) == want);
+
+    if (dtype == DType::Bool) continue;
+    const Tensor x = whole({rows, row});
+    const Tensor one = whole({row});
+    const Tensor y = empty({rows, row}, {.dtype = dtype});
+    kernels::add(y, x, one.as_strided({rows, row}, {0, 1}, 0));
+    const std::vector<double> a = values(x);
+    const std::vector<double> b = values(one);
+    std::vector<double> sums(a.size());
+    for (size_t i = 0; i < a.size(); ++i) sums[i] = a[i] + b[i % row];
+    REQUIRE(values(y) == sums);
+  }
+}
+
+TEST_CASE("the largest of rows of any length is where it is first, a NaN before all",
+          "[quick][cpu]") {
+  std::mt19937 generator(3);
+  for (int64_t n = 1; n < 1300; n += n < 300 ? 1 : 97) {
+    const bool with_nan = n % 3 == 0;
+    std::vector<float> numbers(n);
+    for (float& number : numbers) number = static_cast<float>(generator() % 50);
+    if (with_nan)
+      for (int i = 0; i < 2; ++i) numbers[generator() % n] = NAN;
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; ++i)
+      if (!std::isnan(numbers[best]) && (std::isnan(numbers[i]) || numbers[i] > numbers[best]))
+        best = i;
+    CAPTURE(n, best);
+    const Tensor y = empty({1, 1});
+    const Tensor index = empty({1, 1}, {.dtype = DType::Int64});
+    kernels::max(y, index, tensor(numbers, {1, n, 1}));
+    REQUIRE(*index.data<int64_t>() == best);
+    REQUIRE((*y.data<float>() == numbers[best] || with_nan));
   }
 }
