@@ -38,9 +38,9 @@ CATCH_REGISTER_LISTENER(CountCases)
 
 }  // namespace
 
-// The library of C++ counts who holds an exception where ThreadSanitizer does not look. So it takes
-// the last holder's release for a race with the others' reading, whenever an exception goes from
-// one thread to another.
+// The C++ library counts the holders of an exception in code that ThreadSanitizer does not see. So
+// ThreadSanitizer takes the last holder's release for a race with the others' reading, whenever an
+// exception goes from one thread to another.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:std::__exception_ptr::exception_ptr::_M_release";
 }

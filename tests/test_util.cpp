@@ -10,8 +10,8 @@
 
 namespace ringgrad::test {
 
-// Before main, so before the first use: tests run on emulated devices, too, where the build has the
-// emulator.
+// This runs before main, so before the first use: tests also run on emulated devices, if the build
+// has the emulator.
 [[maybe_unused]] static const bool emulated_devices = setenv("RINGGRAD_CUDA_DEVICES", "4", 0) == 0;
 
 double machine_epsilon(DType dtype) {

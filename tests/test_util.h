@@ -28,14 +28,15 @@ struct Tolerance {
 
 double machine_epsilon(DType dtype);  // 0 for integers
 
-// Empty when `got` has the values `want`, else the first difference that is too large: its index,
-// both values, the error and what was allowed. NaN equals only NaN and an infinity itself, so they
-// fail unless wanted.
+// Returns "" if `got` has the values `want`, else the first difference that is too large: its
+// index, both values, the error and the bound. NaN equals only NaN, and an infinity only itself, so
+// they fail unless wanted.
 std::string difference(const std::vector<double>& got, const std::vector<double>& want,
                        Tolerance tolerance);
 std::string difference(const Tensor& got, const std::vector<double>& want, Tolerance tolerance);
 
-// The text of the error of exactly type E that f throws; otherwise what happened instead.
+// Returns the text of the error of exactly type E that f throws; otherwise says what happened
+// instead.
 template <class E, class F>
 std::string thrown(F&& f) {
   try {
@@ -47,7 +48,7 @@ std::string thrown(F&& f) {
   return "nothing was thrown";
 }
 
-// A test's REQUIRE that `text` contains `fragment`.
+// REQUIREs that `text` contains `fragment`.
 void require_contains(const std::string& text, const std::string& fragment);
 
 // Requires that f throws exactly E, with a text that contains `fragment`.

@@ -34,7 +34,7 @@ struct GanOptions {
   int shards = 0;  // virtual ranks (virtual_ranks.h); 0: each rank is one
   double lr = 2e-4;
   uint64_t seed = 1;
-  // as of train
+  // As for train.
   std::string out;
   std::string resume;
   int64_t max_steps = 0;  // stop after this number of steps of this call; 0: never

@@ -27,7 +27,7 @@ struct ReinforceOptions {
   // shards: environments, whatever the ranks; 0: one for each rank
   int ranks = 1;
   int shards = 0;
-  // as of train
+  // As for train.
   std::string out;
   std::string resume;
   int64_t max_steps = 0;  // stop after this number of episodes of this call; 0: never

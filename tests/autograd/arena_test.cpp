@@ -1,4 +1,4 @@
-// Parameters in flat arenas: where they lie, that handles follow, and what counts as one range.
+// Parameters in flat arenas: their places, handles that follow them, and ranges that count as one.
 #include "ringgrad/autograd/arena.h"
 
 #include "ringgrad/autograd/ops.h"

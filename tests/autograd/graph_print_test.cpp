@@ -14,8 +14,8 @@ using namespace ringgrad::test;
 
 namespace {
 
-// The text with sequence numbers, which depend on what ran before, counted from the oldest node
-// shown.
+// Returns the text with sequence numbers counted from the oldest node shown, because the real ones
+// depend on earlier operations.
 std::string renumbered(const std::string& text) {
   std::vector<int> numbers;
   const std::regex number("#([0-9]+)");

@@ -1,4 +1,4 @@
-// Post-accumulate-grad hooks and final callbacks: what data parallelism is built on.
+// Post-accumulate-grad hooks and final callbacks, on which data parallelism is built.
 #include <memory>
 
 #include "ringgrad/autograd/accumulate_grad.h"

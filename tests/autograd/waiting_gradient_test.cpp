@@ -18,8 +18,8 @@ namespace {
 
 using Values = std::vector<double>;
 
-// h itself; what uses this instead of h gives its gradient to a node of its own, so the engine adds
-// it to the others.
+// Returns h itself. An operation that uses this instead of h gives its gradient to a node of its
+// own, so the engine adds it to the others.
 Tensor apart(const Tensor& h) {
   return differentiable("apart", {h}, copy_of(h, h.options()),
                         [](const Tensor& dy) -> Gradients { return {dy}; });
@@ -71,8 +71,8 @@ void check_block(bool halves, DType dtype, Device device, int64_t channels) {
   const auto [apart, sums] = block.gradient(false);
   CHECK(no_sums == 0);
   CHECK(sums == 1);
-  // One of the two is rounded once more where they are added apart, and a sum may begin elsewhere:
-  // see Note [Tolerances].
+  // One of the two is rounded once more if they are added separately, and a sum may begin
+  // elsewhere: see Note [Tolerances].
   double largest = 0;
   double error = 0;
   for (size_t i = 0; i < apart.size(); ++i) {

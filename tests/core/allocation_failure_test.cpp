@@ -46,7 +46,7 @@ void give(void* data) {
   std::free(data);
 }
 
-// The CPU's memory, of which there may be none; everything else is the CPU's.
+// The CPU's memory, which may run out; everything else is the CPU's.
 class ScarceMemory : public DeviceBackend {
  public:
   explicit ScarceMemory(DeviceBackend& cpu) : cpu_(cpu) {}

@@ -34,7 +34,7 @@ int64_t address_space_in_use() {  // bytes of address space in use now
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// Runs f in a child process with `room` more bytes of address space, and returns what it returned.
+// Runs f in a child process with `room` more bytes of address space, and returns its result.
 template <class F>
 std::string in_child_with_room(int64_t room, F f) {
   int ends[2];
@@ -176,7 +176,7 @@ TEST_CASE("out of memory names the operation, the bytes and what is live", "[all
 }
 
 TEST_CASE("cached blocks are given back before memory is out", "[allocator][quick]") {
-  // Sizes far above what the C library may keep of freed memory (64 MiB).
+  // These sizes are far above what the C library may keep of freed memory (64 MiB).
   const std::string text = in_child_with_room(512 * kMiB, []() -> std::string {
     { const Tensor x = empty({100 * kMiB}); }  // 400 MiB, now cached
     const Tensor y = empty({120 * kMiB});      // 480 MiB: fits without the other only

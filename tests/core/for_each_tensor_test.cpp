@@ -1,4 +1,4 @@
-// The tensors inside a value, wherever they stand.
+// Finds the tensors inside a value, at any place.
 #include "ringgrad/core/for_each_tensor.h"
 
 #include "ringgrad/core/factory.h"

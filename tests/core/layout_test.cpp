@@ -1,4 +1,5 @@
-// Layouts propagate: a convolution picks the one that suits its device, and what follows keeps it.
+// Layouts propagate: a convolution picks the one that suits its device, and later operations keep
+// it.
 #include <cmath>
 #include <limits>
 
@@ -78,7 +79,7 @@ TEST_CASE("images are joined along their channels in the layout that they have",
     const Tensor found = cat(blocked, 1);
     CHECK(found.layout() == row.layout);
     CHECK(to_vector<double>(found) == to_vector<double>(want));
-    // Nothing but zeros beside the channels.
+    // The places beside the channels have only zeros.
     CHECK(sum(to(ne(memory_of(found.detach()), 0.0), DType::Int64)).item<int64_t>() ==
           want.numel());
     const Tensor grad = random({2, all, 5, 7}, dtype);

@@ -1,5 +1,5 @@
-// The plan must visit every element once and keep the operands together, whatever their strides;
-// and merge what it can.
+// The plan must visit every element once and keep the operands together, for any strides. It must
+// merge the dimensions that it can.
 #include "ringgrad/core/kernels/loop_plan.h"
 
 #include <set>

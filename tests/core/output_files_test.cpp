@@ -1,5 +1,5 @@
-// Tests where files are written: through links and into pipes and devices. A path that is not a
-// regular file is never replaced.
+// Output is written through links and into pipes and devices. A path that is not a regular file is
+// never replaced.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -126,8 +126,8 @@ TEST_CASE("output: a name of a descriptor is the descriptor", "[quick]") {
   ::close(ends[1]);
   CHECK(read_pipe(ends[0]) == Bytes{'n', 'e', 'w', 'n', 'e', 'w'});
 
-  // A shell redirects standard output to a file in this way. What was printed before stays, and
-  // what follows comes after it.
+  // A shell redirects standard output to a file in this way. Earlier output stays, and later output
+  // comes after it.
   const int file = ::open((folder / "file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE(::write(file, "a", 1) == 1);
   write("/proc/self/fd/" + std::to_string(file));

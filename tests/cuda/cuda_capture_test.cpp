@@ -69,7 +69,7 @@ class Run {
       : batches_(some_images(), std::make_shared<RandomSampler>(kImages, 5), kBatch,
                  {.augment = kind.augment, .mean = {0.5f}, .std = {0.25f}},
                  {.dtype = kind.dtype, .device = kGpu}),
-        // Overflows at first.
+        // The first steps overflow.
         scaler_(kGpu, {.initial_scale = 65536.0 * 64, .growth_interval = 3}) {
     manual_seed(7);
     model_ = std::make_unique<Net>();
@@ -132,7 +132,7 @@ class Run {
     kernels::add(loss_sum_, loss_sum_, loss.detach());
   }
 
-  // Everything that training changes, as doubles on the host.
+  // Returns everything that training changes, as doubles on the host.
   std::vector<double> state() {
     std::vector<double> all = to_vector<double>(loss_sum_);
     all.push_back(scaler_.current_scale());

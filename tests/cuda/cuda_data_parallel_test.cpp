@@ -17,7 +17,7 @@ std::vector<Device> cuda_devices(int n) {
   return devices;
 }
 
-// Six steps on batches of 12 and 7; no devices: on the CPU, without a wrapper.
+// Takes six steps on batches of 12 and 7. Without devices it trains on the CPU, without a wrapper.
 std::vector<double> train_on(const std::vector<Device>& devices) {
   const auto net = make_net<Mlp>(3, DType::Float32);
   std::unique_ptr<DataParallel> wrapper;

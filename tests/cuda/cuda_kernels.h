@@ -7,7 +7,7 @@
 
 namespace ringgrad::test {
 
-// The same view (strides, offset, layout) of a copy of the host tensor's storage.
+// Returns the same view (strides, offset, layout) of a copy of the host tensor's storage.
 inline Tensor to_device(const Tensor& host, Device device = Device(DeviceType::CUDA)) {
   if (!host.defined()) return host;
   const auto bytes = static_cast<int64_t>(host.storage()->nbytes());
@@ -21,7 +21,7 @@ inline Tensor empty_on_device(const Shape& shape, DType dtype) {
   return empty(shape, {.dtype = dtype, .device = Device(DeviceType::CUDA)});
 }
 
-// A contiguous copy in float64; nothing of nothing.
+// Returns a contiguous copy in float64; an undefined tensor gives an undefined one.
 inline Tensor in_double(const Tensor& x) {
   if (!x) return x;
   const Tensor y = empty(x.shape(), {.dtype = DType::Float64});

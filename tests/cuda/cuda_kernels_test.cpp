@@ -53,7 +53,8 @@ TEST_CASE("cuda: unaligned operands, and in place", "[quick][cuda]") {
   }
 }
 
-// More long rows than blocks: each block reduces one after another, in the same shared memory.
+// There are more long rows than blocks, so each block reduces one after another, in the same shared
+// memory.
 TEST_CASE("cuda: blocks that go over several rows", "[quick][cuda]") {
   const int64_t n = 33 * 3 + 11;
   const int64_t c = 1100;
@@ -97,7 +98,7 @@ TEST_CASE("cuda: copies between host and device, devices, strides and layouts", 
             empty(image.shape(), {.device = other, .layout = Layout::ChannelsLast});
         const Tensor back = empty(image.shape(), {.dtype = dtype});
         copy_(first, source);  // host to device
-        // Device to device, where there are two; other strides and dtype.
+        // From device to device, if there are two, with other strides and dtypes.
         copy_(second_last, first);
         copy_(second, second_last);  // on one device
         copy_(back, second);         // device to host

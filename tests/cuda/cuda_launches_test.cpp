@@ -40,7 +40,7 @@ struct LargeDevices {
 
 struct Counts {
   size_t launches = 0;
-  // Needed: by convolutions, batch norm and the optimizer, each for what it computes.
+  // The bytes that convolutions, batch norm and the optimizer need for their computation.
   double bytes = 0;
   double needed = 0;
   std::map<std::string, int> calls;

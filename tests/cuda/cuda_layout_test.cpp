@@ -1,6 +1,6 @@
-// On CUDA devices images lie as NHWC from the first convolution to the last pooling, and nothing
-// between them is reordered, forward or backward. Networks compute with that what they compute on
-// the CPU.
+// On CUDA devices images lie as NHWC from the first convolution to the last pooling, and no
+// operation between them reorders them, forward or backward. Networks compute the same as on the
+// CPU.
 #include <functional>
 
 #include "ringgrad/autograd/ops.h"
@@ -81,7 +81,7 @@ void check_block(DType dtype, int64_t in_channels, const Args&... args) {
   CHECK(seen.images == 1);  // the gradient of a leaf is contiguous
 }
 
-// The images of a first layer are, for tensor cores, where eight channels are made of few
+// The images of a first layer are reordered for tensor cores, where a few channels become eight
 // (autograd/ops/conv.cpp).
 int first_reordered(DType dtype) { return dtype == DType::BFloat16 ? 1 : 0; }
 

@@ -17,7 +17,8 @@ Tensor matrix(int64_t batches, int64_t rows, int64_t cols, DType dtype, uint32_t
   return stored.as_strided({batches, rows, cols}, {rows * cols, 1, rows}, 0);
 }
 
-// By the CPU in double, which tests/kernels/cpu_kernels_test.cpp and op_specs_matmul.cpp check.
+// Computes the product on the CPU in double, which tests/kernels/cpu_kernels_test.cpp and
+// op_specs_matmul.cpp check.
 std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias) {
   const Tensor c = empty({a.size(0), a.size(1), b.size(2)}, {.dtype = DType::Float64});
   kernels::matmul(c, in_double(a), in_double(b), in_double(bias));
@@ -59,7 +60,7 @@ TEST_CASE("cuda: each step of the matrix product, in float32", "[quick][cuda]") 
     check_all_layouts(step, 3, 5, 7, 9, DType::Float32);
   }
   check_all_layouts(MatmulStep::RegisterTile, 1, 130, 140, 17, DType::Float32);
-  // Whole tiles and rests.
+  // Whole tiles, and remainders.
   check_all_layouts(MatmulStep::Vectorised, 1, 132, 136, 20, DType::Float32);
   check_all_layouts(MatmulStep::Vectorised, 2, 128, 128, 16, DType::Float32);
 }
@@ -74,7 +75,7 @@ TEST_CASE("cuda: the matrix product on tensor cores", "[quick][cuda]") {
   for (const DType dtype : {DType::BFloat16, DType::Float16}) {
     // Whole tiles, copied 16 bytes at a time.
     check_all_layouts(MatmulStep::TensorCores, 1, 64, 64, 96, dtype);
-    // 16 bytes at a time, with rests.
+    // Copied 16 bytes at a time, with remainders.
     check_all_layouts(MatmulStep::TensorCores, 2, 72, 40, 104, dtype);
     check_all_layouts(MatmulStep::TensorCores, 1, 37, 19, 53, dtype);  // element by element
   }

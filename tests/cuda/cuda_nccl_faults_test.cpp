@@ -58,7 +58,7 @@ TEST_CASE("nccl: ranks that disagree are found out", "[quick][cuda][threads]") {
     INFO(error);
     // The slowest may still be connecting.
     CHECK((contains(error, "Error: ") || contains(error, "ncclCommInitRankConfig")));
-    // The latter is what the emulator's NCCL says.
+    // The emulator's NCCL gives the latter message.
     CHECK((contains(error, "ranks are out of step") || contains(error, "invalid usage")));
   }
 }

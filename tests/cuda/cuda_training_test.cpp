@@ -79,7 +79,7 @@ class Trainer {
     nn::set_random_state(checkpoint.random, images_.device());
   }
 
-  // Everything that training changes, as doubles on the host.
+  // Returns everything that training changes, as doubles on the host.
   std::vector<double> state() const {
     std::vector<double> all = to_vector<double>(loss_);
     for (const auto& [name, tensor] : model_->state_dict())
@@ -120,7 +120,7 @@ TEST_CASE("tensors move between devices whatever the order of their streams", "[
   static int factor = 2;
   for (int round = 0; round < 8; ++round, ++factor) {
     const Tensor x = ones({100}, {.device = kGpu});
-    // After the kernel that computes what is sent.
+    // This comes after the kernel that computes the message.
     const Tensor multiple = to(mul(x, factor), there);
     REQUIRE(to_vector<double>(multiple) == std::vector<double>(100, factor));
     const Tensor y = to(x, there);

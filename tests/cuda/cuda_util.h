@@ -69,7 +69,7 @@ struct ScheduleGuard {
 };
 #endif
 
-// The message of the CudaError that `body` throws; "" when it throws none.
+// Returns the message of the CudaError that `body` throws; "" if it throws none.
 template <class Body>
 std::string failure(Body body) {
   try {

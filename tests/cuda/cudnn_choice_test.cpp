@@ -107,8 +107,8 @@ TEST_CASE("the fastest of cuDNN's plans that work runs, found once", "[cudnn]") 
   order = {*fastest};
   CHECK(run("a call"));
   CHECK((runs == 1 && built == 0 && order.size() == 1));
-  // Another thread has a handle and plans of its own, and knows which. The next has what this one
-  // leaves.
+  // Another thread has its own handle and plans, and the measured choice. The next thread takes
+  // over what this one leaves.
   const auto on_a_thread = [&] { std::thread([&] { CHECK(run("a call")); }).join(); };
   on_a_thread();
   CHECK((runs == 1 && built == 1 && handles == 2));

@@ -1,5 +1,4 @@
-// The emulator's scheduler: what a CUDA thread may wait for, and what is reported when it waits in
-// vain.
+// The emulator's scheduler: the waits of a CUDA thread, and the reports of waits that cannot end.
 #include <cmath>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// The memory checker and the race checker of the emulator. Their code is in this program where it
-// is not in all of them.
+// The memory checker and the race checker of the emulator. This program has their code even if
+// others lack it.
 #include "ringgrad/core/device/access_counter.h"
 #include "ringgrad/cuda_kernels/emulator/grid.h"
 #include "ringgrad/tests/catch.h"

@@ -379,7 +379,7 @@ TEST_CASE("emulator: a small device gives memory back while a captured step live
   emulator::config().memory_bytes = memory;
 }
 
-// An error of a kernel ends a device's context. Destructors of what lies on the device must not
+// An error of a kernel ends a device's context. Destructors of objects on the device must not
 // throw, so that the program can still report the error.
 TEST_CASE("emulator: what lies on a lost device can be let go", "[quick][cuda]") {
   const Device device("cuda:2");

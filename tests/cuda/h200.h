@@ -1,5 +1,5 @@
-// An H200 by its properties, as cuDNN writes down a card's: plans are made for it where there is
-// none.
+// An H200, described by its properties as cuDNN writes them. Plans are made for it without the
+// card.
 #pragma once
 
 namespace ringgrad::test {

@@ -39,7 +39,7 @@ std::vector<std::string> errors_of_nccl(int size, const NcclOptions& options, Bo
   });
 }
 
-// Throws what the first failing rank threw.
+// Throws the error of the first failing rank.
 template <class Body>
 void run_nccl(int size, const NcclOptions& options, Body body) {
   const auto errors = errors_of_nccl(size, options, body);

@@ -1,5 +1,5 @@
-// CIFAR's binary files: what is written is read back; whatever is wrong with a file is an error
-// that names it.
+// CIFAR's binary files: a written file is read back, and every damage is an error that names the
+// file.
 #include <cstdlib>
 
 #include "ringgrad/core/device/allocator.h"

@@ -1,5 +1,5 @@
-// IDX files: what is written is read back; whatever is wrong with a file is an error that names it,
-// and costs nothing.
+// IDX files: a written file is read back, and every damage is an error that names the file, and
+// costs no memory.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -211,9 +211,9 @@ TEST_CASE("idx: a file cannot make the reader allocate more than its size and 64
   REQUIRE(contains(refused(huge_claim), "more bytes than any"));
   REQUIRE(contains(refused(large_claim), "found 16"));  // a plain file, far too short
   REQUIRE(contains(refused(gzip(huge_claim)), "more bytes than any"));
-  // A bomb whose header tells the truth.
+  // This bomb's header tells the truth.
   REQUIRE(contains(refused(gzip(large_claim, zeros)), "may hold"));
-  // A bomb whose header lies.
+  // This bomb's header lies.
   REQUIRE(contains(refused(gzip(modest_claim, zeros)), "expected the end"));
   REQUIRE(memory_stats({}).peak_bytes - live < (1 << 20));
   REQUIRE(peak_resident_bytes() - resident < static_cast<int64_t>(largest) + (int64_t{64} << 20));

@@ -1,5 +1,5 @@
-// Data sets by name: where they are looked for, what is said when they are missing, making, getting
-// and checking them.
+// Data sets by name: the places where they are looked for, the messages when they are missing, and
+// making, getting and checking them.
 #include <atomic>
 #include <cmath>
 #include <cstdio>

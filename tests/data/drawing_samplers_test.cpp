@@ -1,4 +1,4 @@
-// Samplers that draw: the frequencies of what they give, and what makes an epoch.
+// Samplers that draw: the frequencies of their samples, and the length of an epoch.
 #include "ringgrad/data/drawing_samplers.h"
 
 #include <cmath>

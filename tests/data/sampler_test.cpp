@@ -161,11 +161,11 @@ TEST_CASE("sampler: resuming from any place continues the order, on any number o
   for (int64_t world : {1, 2, 3, 5}) {
     const Indices whole = interleave(ranks(n, world, {}), {11, 2, 0});
     for (int64_t position = 0; position <= n; ++position) {
-      // The same world, at a step boundary: exactly the rest, padding included.
+      // The same world at a step boundary gets exactly the rest, with its padding.
       if (position % world == 0)
         REQUIRE(interleave(ranks(n, world, {}), {11, 2, position}) ==
                 Indices(whole.begin() + position, whole.end()));
-      // Another world: each sample of the rest once.
+      // Another world gets each sample of the rest once.
       for (int64_t other : {1, 2, 4, 7}) {
         const Indices rest = interleave(ranks(n, other, {.pad = false}), {11, 2, position});
         REQUIRE(rest == Indices(whole.begin() + position, whole.begin() + n));

@@ -40,7 +40,8 @@ TEST_CASE("a line through measured all-reduces gives latency and time per byte",
   CHECK(fit(std::vector<LinkSample>{{1e3, 1e-3}, {1e6, 1e-4}}).per_byte == 0);
 }
 
-// So many gradients of a size, the first ready after `first` seconds, the last after `last`.
+// Returns `count` gradients of one size; the first is ready after `first` seconds, the last after
+// `last`.
 std::vector<ReadyGradient> gradients(int count, int64_t bytes, double first, double last) {
   std::vector<ReadyGradient> all;
   for (int i = 0; i < count; ++i) all.push_back({bytes, first + (last - first) * i / (count - 1)});
@@ -69,8 +70,8 @@ TEST_CASE(
 
 TEST_CASE("no other number of equal buckets is much better by the model's own timeline",
           "[quick]") {
-  // Exposed time and the latencies that each bucket costs, for k equal buckets of an evenly ready
-  // arena.
+  // Returns the exposed time and the latencies of the buckets, for k equal buckets of an evenly
+  // ready arena.
   const double bytes = 16e6;
   const double computes = 0.040;
   for (const double per_byte : {2e-10, 1e-9, 8e-9})

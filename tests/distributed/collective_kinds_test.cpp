@@ -34,7 +34,7 @@ Tensor part(int from, int to, bool transposed) {
   return x;
 }
 
-// The reduction of all ranks' values, in the widest type, wrapped to T's bits where T is an
+// Returns the reduction of all ranks' values, in the widest type, wrapped to T's bits if T is an
 // integer.
 template <class T>
 T expected(ReduceOp op, const std::vector<T>& values) {

@@ -1,5 +1,5 @@
-// Collectives speak of logical tensors: however input and output lie in memory, on each rank in
-// another way, the result is what a loop over row-major values says.
+// Collectives work on logical tensors. Input and output may lie in memory in any way, different on
+// each rank; the result must be that of a loop over row-major values.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"

@@ -28,7 +28,7 @@ std::vector<Device> devices(int n) {
 
 template <class Net>
 DataParallel::MakeReplica maker(DType dtype) {
-  // Other values on purpose.
+  // The values differ on purpose.
   return [dtype] { return std::shared_ptr<nn::Module>(make_net<Net>(9, dtype)); };
 }
 

@@ -35,7 +35,7 @@ TEST_CASE("a parameter that was frozen when it was wrapped stays so", "[ddp][qui
     net->last.bias.set_requires_grad(true);
     backward(ddp, group);
   });
-  // Frozen by the first one, of which others hear.
+  // The first rank has frozen it, and the others are told.
   const std::string said = "last.bias was frozen when the module was wrapped";
   REQUIRE(std::any_of(errors.begin(), errors.end(),
                       [&](const auto& error) { return error.find(said) != error.npos; }));
@@ -214,7 +214,7 @@ TEST_CASE("an output that takes no part is no error, and evaluation communicates
     DistributedDataParallel ddp(*net, group);
     backward(ddp, group);
     ddp.eval();
-    // Unequally often, and with a graph.
+    // The ranks do this unequally often, and with a graph.
     for (int i = 0; i <= group.rank(); ++i) ddp(zeros({1, 6}));
     ddp.train();
     {

@@ -22,7 +22,8 @@ struct WithLoss : Mlp {
   }
 };
 
-// The gradients of one step: of both ranks together, and of one process with all samples.
+// Returns the gradients of one step: those of both ranks together, and those of one process with
+// all samples.
 template <class Step>
 void check_two_ranks(const Step& step) {
   const auto alone = make_net<WithLoss>(3, DType::Float64);

@@ -36,7 +36,7 @@ void must_be_refused(ProcessGroup& group, const std::string& words, Body body) {
   group.barrier().wait();
 }
 
-// Throws what the first failing rank threw.
+// Throws the error of the first failing rank.
 template <class Body>
 void run_ddp_ranks(int size, Body body, const char* channel = "shm") {
   const auto errors = errors_of_ranks(host_groups(size, channel), body);
@@ -54,7 +54,7 @@ std::unique_ptr<Net> make_seeded(uint64_t seed, Args&&... args) {
   return std::make_unique<Net>(std::forward<Args>(args)...);
 }
 
-// The same, with all parameters and floating buffers in one dtype.
+// Does the same, with all parameters and floating buffers in one dtype.
 template <class Net, class... Args>
 std::unique_ptr<Net> make_net(uint64_t seed, DType dtype, Args&&... args) {
   auto net = make_seeded<Net>(seed, std::forward<Args>(args)...);
@@ -89,7 +89,7 @@ struct Mlp : nn::Module {
   Tensor forward(const Tensor& x) override { return last(relu(middle(relu(first(x))))); }
 };
 
-// Samples [begin, end) of an endless data set, and of those what rank r of n has: every n-th.
+// Samples [begin, end) of an endless data set, of which rank r of n has every n-th.
 struct Samples {
   Tensor x;
   Tensor target;
@@ -131,7 +131,7 @@ inline std::vector<double> gradients(const nn::Module& module) {
   return all;
 }
 
-// |a - b| / |b|, of all values as one vector.
+// Returns |a - b| / |b|, of all values as one vector.
 inline double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0;

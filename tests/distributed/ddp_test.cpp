@@ -1,5 +1,5 @@
-// DistributedDataParallel computes what one rank would: the same global batches give the same
-// parameters, whatever the number of ranks, the buckets, the transport, and the sizes of the ranks'
+// DistributedDataParallel computes what one rank would. The same global batches give the same
+// parameters, for any number of ranks, any buckets, any transport, and any sizes of the ranks'
 // parts.
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
@@ -12,7 +12,7 @@ namespace {
 // An epoch's batches: the last one does not divide by 2, 3 or 4.
 const std::vector<int64_t> kBatches = {12, 12, 12, 7};
 
-// 20 steps of one rank without any wrapper: the reference.
+// Returns the result of 20 steps of one rank without any wrapper: the reference.
 template <class Net>
 std::vector<double> train_alone(DType dtype, const Shape& sample, int64_t classes) {
   const auto net = make_net<Net>(3, dtype);

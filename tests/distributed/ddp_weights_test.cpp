@@ -32,8 +32,8 @@ struct Normed : nn::Module {  // batch norm over all ranks, whatever their losse
   }
 };
 
-// Rows of images with labels of which many are missing: rank 1 of 2 has one row of eight, rank 2 of
-// 3 none.
+// Rows of images, many of them without a label: rank 1 of 2 has one labelled row of eight, rank 2
+// of 3 none.
 struct Labelled {
   Tensor x;
   Tensor target;

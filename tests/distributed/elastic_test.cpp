@@ -42,7 +42,7 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return fc2(dropout(relu(bn(fc1(x))))); }
 };
 
-// Rank `slot`, at the beginning of a step, once in the job.
+// Lets rank `slot` fail at the beginning of a step, once in the job.
 void mishap(const std::string& scenario, int64_t step) {
   const std::string slot = variable("LOCAL_RANK");
   const std::string directory = variable("TEST_DIRECTORY");
@@ -65,7 +65,7 @@ void mishap(const std::string& scenario, int64_t step) {
   }
 }
 
-// Each rank leaves its process id in a file, and at the end what it has come to.
+// Each rank leaves its process id in a file, and its result at the end.
 void train(const std::string& scenario) {
   manual_seed(3);
   Net net;
@@ -211,7 +211,7 @@ TEST_CASE("a rank that fails by itself ends the job", "[elastic][quick]") {
 
 TEST_CASE("the most advanced state goes to those behind", "[elastic][quick][threads]") {
   run_ddp_ranks(3, [](ProcessGroup& group) {
-    // As after a loss in the middle of the last collective.
+    // The state is that after a loss in the middle of the last collective.
     const int64_t step = group.rank() == 1 ? 4 : 3;
     const Tensor weights = full({5}, static_cast<double>(step));
     const Tensor count = full({}, step, {.dtype = DType::Int64});
@@ -237,7 +237,7 @@ TEST_CASE("two ranks that have done the same steps and differ are an error",
   });
 }
 
-// A coordinator, and members for what would be processes.
+// A coordinator, and members that stand for processes.
 struct Members {
   Coordinator coordinator;
   std::deque<ElasticMember> members;

@@ -37,7 +37,7 @@ class FaultProxy {
     thread_.join();
   }
 
-  // The address under which clients reach `server` through this proxy.
+  // Returns the address under which clients reach `server` through this proxy.
   Address towards(const Address& server) {
     FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
     const Address address = local_address(listener);

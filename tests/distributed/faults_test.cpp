@@ -140,7 +140,7 @@ void train(const Accident& accident) {
 }
 
 int rank_main() {
-  // Runs when what was made later is destroyed, as the group's own thread may.
+  // This runs when later objects are destroyed, as the group's own thread may.
   if (variable("TEST_SCENARIO") == "leaves") std::atexit([] { set_phase(Phase::Finished); });
   try {
     train(Accident());
@@ -164,7 +164,7 @@ std::set<std::string> shared_memory() {  // by name; ours has none
   return names;
 }
 
-// Processes whose environment names the test's directory, this one excepted.
+// Returns the processes whose environment names the test's directory, except this one.
 std::vector<pid_t> pids_of(const Directory& directory) {
   std::vector<pid_t> pids;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -209,7 +209,7 @@ std::string phase_of(const std::string& place) {
   return place;
 }
 
-// Ranks as torchrun or Slurm start them, without our launcher.
+// Ranks that start as with torchrun or Slurm, without our launcher.
 class LooseRanks {
  public:
   LooseRanks(const std::string& kind, const std::string& place, int culprit, int started, int size,
@@ -236,7 +236,7 @@ class LooseRanks {
   ~LooseRanks() {
     for (const ChildProcess& rank : ranks) kill(rank.pid, SIGKILL);
   }
-  // Its exit code, and what it has written.
+  // Returns its exit code, and its output.
   std::pair<int, std::string> end(int rank) {
     std::string text;
     char bytes[4096];

@@ -1,4 +1,4 @@
-// Message headers: what is refused, and who is named.
+// Message headers: those that are refused, and the rank that is named.
 #include "ringgrad/distributed/transport/frame.h"
 
 #include <random>

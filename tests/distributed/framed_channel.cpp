@@ -33,7 +33,7 @@ class FramedChannel final : public Channel {
   const ChannelKind& kind() const override { return framed_kind; }
   int descriptor() const override { return socket_.get(); }
 
-  // Sends one frame, or goes on with it. What it consists of is still the front of the pieces.
+  // Sends one frame, or goes on with it. Its bytes are still the front of the pieces.
   size_t write(std::span<const iovec> pieces) override {
     if (start_left_ == 0 && payload_left_ == 0) begin_frame(pieces);
     std::vector<iovec> out;
@@ -56,7 +56,7 @@ class FramedChannel final : public Channel {
     return static_cast<size_t>(sent) - of_start;
   }
 
-  // Gives what is left of a frame that has come whole and proved undamaged.
+  // Gives the rest of a frame that has come whole and is undamaged.
   size_t read(std::span<std::byte> bytes) override {
     while (given_ == payload_.size()) {
       if (!receive_frame()) return 0;

@@ -1,4 +1,4 @@
-// GradientBuckets alone, without a wrapper and its policies: averages that backward hides.
+// GradientBuckets alone, without a wrapper and its policies: backward hides the averages.
 #include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"

@@ -1,5 +1,5 @@
-// The handshake by which two ranks believe each other: what an eavesdropper, a liar and a fault of
-// the wire get from it.
+// The handshake by which two ranks believe each other. An eavesdropper, a liar or a fault of the
+// wire must gain nothing.
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
 #include <netinet/in.h>
@@ -40,7 +40,7 @@ TEST_CASE("who comes without the secret takes nothing away to guess on",
 }
 
 TEST_CASE("a handshake cannot be replayed", "[handshake][quick][threads]") {
-  // Overhear a good one by sitting between client and server.
+  // The test overhears a good one by sitting between client and server.
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_tcp({"127.0.0.1", 0}));
   const Address address = local_address(listeners[0]);

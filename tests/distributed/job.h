@@ -42,8 +42,8 @@ class Directory {
   std::string path;
 };
 
-// A job of `ranks` processes that run the test case "a rank of a job", with TEST_SCENARIO telling
-// what to do. What they write comes to directory/rankN.log.
+// A job of `ranks` processes that run the test case "a rank of a job". TEST_SCENARIO tells them
+// what to do. Their output goes to directory/rankN.log.
 inline SupervisorOptions job(const std::string& scenario, int ranks, const Directory& directory) {
   setenv("TEST_SCENARIO", scenario.c_str(), 1);
   setenv("TEST_DIRECTORY", directory.path.c_str(), 1);
@@ -54,7 +54,7 @@ inline SupervisorOptions job(const std::string& scenario, int ranks, const Direc
   return options;
 }
 
-// Ranks tell their process ids by files in the directory.
+// Ranks write their process ids to files in the directory.
 inline std::filesystem::path pid_file(int rank) {
   return variable("TEST_DIRECTORY") + "/pid" + std::to_string(rank);
 }

@@ -1,5 +1,5 @@
-// Jobs of real processes: this program starts itself again as the ranks, which then do what a
-// scenario says.
+// Jobs of real processes: this program starts itself again as the ranks, which then play a
+// scenario.
 #include "ringgrad/distributed/launch.h"
 
 #include <signal.h>
@@ -78,7 +78,7 @@ int rank_main() {
       return 0;
     }
     if (scenario == "talks late") {
-      // Rank 0 has the launcher's own output: what Catch has said must not end it.
+      // Rank 0 has the launcher's own output, so Catch's output must not end it.
       std::cout << std::flush;
       leave_pid(rank);
       if (rank == 0) return 0;

@@ -23,7 +23,8 @@ unsigned seed() {
   return static_cast<unsigned>(number_from_environment("RINGGRAD_TEST_SEED", 0, INT_MAX, 12345));
 }
 
-// A rank's address as it travels at the rendezvous: the line "tcp HOST PORT" is about TCP.
+// Returns a rank's address as it travels at the rendezvous, with the TCP line "tcp HOST PORT"
+// changed.
 std::string through(FaultProxy& proxy, const std::string& card) {
   const std::string host = "\ntcp 127.0.0.1 ";
   const size_t begin = card.find(host) + host.size();
@@ -93,7 +94,8 @@ TEST_CASE("a slow and distant network only takes longer", "[link_faults]") {
     REQUIRE(error == "");
 }
 
-// Every phase of a connection's life: its handshake (148 bytes), headers, payloads.
+// The faults cover every phase of a connection's life: its handshake (148 bytes), headers,
+// payloads.
 constexpr size_t kConnecting = 400;  // bytes over both connections of a pair, until it is connected
 TEST_CASE("a connection that is cut after k bytes is named by every rank", "[link_faults]") {
   const auto kind = GENERATE(Fault::Reset, Fault::End);

@@ -87,7 +87,7 @@ void test_collectives(ProcessGroup& group, DType dtype) {
   group.barrier().wait();
 }
 
-// The parameters after a few steps of a small network.
+// Returns the parameters after a few steps of a small network.
 std::vector<double> train(ProcessGroup& group) {
   const auto net = make_net<SmallCnn>(3, DType::Float64);
   DistributedDataParallel ddp(*net, group);
@@ -125,7 +125,7 @@ TEST_CASE("collectives and training over MPI", "[mpi][quick]") {
   test_collectives(*pair, DType::Float32);
   pair.reset();
 
-  // The ring, among the same processes, trains the same network.
+  // The ring trains the same network, among the same processes.
   const auto over_mpi = train(*group);
   group.reset();
   destroy_process_group();

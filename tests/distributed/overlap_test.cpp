@@ -63,7 +63,7 @@ Tensor own_numbers(int64_t count, int rank) {
 }
 int64_t number_of(int64_t rank, int64_t i) { return 1000 * rank + i; }
 
-// On a rank's thread, where Catch's macros have no place.
+// It runs on a rank's thread, where Catch's macros do not work.
 void must(bool holds, const std::string& what) {
   if (!holds) throw Error("not so: " + what);
 }

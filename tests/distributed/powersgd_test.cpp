@@ -1,5 +1,5 @@
-// PowerSGD against the paper's formulas, done here in float64 with loops; and a network that trains
-// with it.
+// PowerSGD against the paper's formulas, computed here in float64 with loops; and a network that
+// trains with it.
 #include "ringgrad/distributed/powersgd_hook.h"
 
 #include "ringgrad/nn/safetensors.h"
@@ -29,8 +29,8 @@ Matrix transposed(const Matrix& a) {
   return t;
 }
 
-// Onto what columns span, by the normal equations: no orthogonal basis is needed for it. Gauss and
-// Jordan.
+// Projects x onto the span of the columns by the normal equations, which need no orthogonal basis.
+// It uses Gauss and Jordan's method.
 Matrix projected(const Matrix& columns, const Matrix& x) {
   Matrix gram = product(transposed(columns), columns);
   Matrix right = product(transposed(columns), x);
@@ -200,7 +200,7 @@ TEST_CASE("training with PowerSGD goes on from a checkpoint with the same bits",
     must(flat_values(*resumed.net) == flat_values(*whole.net), "bit for bit");
     must(flat_values(*without.net) != flat_values(*whole.net), "the errors matter");
 
-    // Once more, into a hook that has kept something else; and none of it.
+    // The state is loaded again into a hook that has kept another one; then an empty state is.
     resumed.load(first);
     resumed.ddp.load_comm_hook_state(nn::load_safetensors(file).tensors);
     resumed.steps(3, 7);
