@@ -68,7 +68,7 @@ void sum_over_ranks(const Tensor& a, const Tensor& b, double unit,
   copy_(packed.as_strided({n}, {1}, n), b);
   kernels::affine(packed, packed, unit, 0);
   channel.group->all_reduce(packed, ReduceOp::Sum, channel.options).wait();
-  // if the unit is 0, no gradient uses the sums
+  // If the unit is 0, no gradient uses the sums.
   if (unit != 0) kernels::affine(packed, packed, 1 / unit, 0);
   copy_(a, packed.as_strided({n}, {1}, 0));
   copy_(b, packed.as_strided({n}, {1}, n));

@@ -13,7 +13,7 @@ namespace ringgrad {
 struct StatisticsChannel {
   std::shared_ptr<ProcessGroup> group;
   CollectiveOptions options;
-  // replaces the exchange between ranks for virtual ranks
+  // Replaces the exchange between ranks for virtual ranks.
   std::function<Tensor(const Tensor& own)> gather_shards = {};
 
   // Collective: returns the numbers [n] of all ranks, or shards, in their order: [ranks, n].

@@ -28,7 +28,7 @@ constexpr size_t kMostLrChanges = 1000;
 
 // The time from one pass of a sampler to the next. The first one is what the program does before
 // any pass.
-struct Stretch {
+struct SamplerInterval {
   int sampler = -1;
   int64_t samples = 0;
   int64_t repeated = 0;
@@ -45,7 +45,7 @@ struct OptimizerRecord {
   int64_t steps = 0;
   size_t parameters = 0;
   std::vector<std::string> not_averaged;
-  // of the first parameter group, with the step from which it holds
+  // The rates of the first parameter group, each with the step from which it holds.
   std::vector<std::pair<int64_t, double>> lr;
 };
 
@@ -55,8 +55,8 @@ class Observations final : public ProgramObserver {
 
   void pass(const void* sampler, std::span<const int64_t> samples, int64_t repeated) override {
     const std::lock_guard lock(mutex_);
-    if (stretches_.size() > kMostPasses) stretches_.pop_back();
-    Stretch& next = stretches_.emplace_back();
+    if (intervals_.size() > kMostPasses) intervals_.pop_back();
+    SamplerInterval& next = intervals_.emplace_back();
     next.sampler = static_cast<int>(samplers_.emplace(sampler, samplers_.size()).first->second);
     next.samples = static_cast<int64_t>(samples.size());
     next.repeated = repeated;
@@ -112,7 +112,7 @@ class Observations final : public ProgramObserver {
   // Nothing, of a process that has only started the ranks.
   void write() {
     const std::lock_guard lock(mutex_);
-    if (optimizers_.empty() && stretches_.size() == 1 && now().backwards == 0) return;
+    if (optimizers_.empty() && intervals_.size() == 1 && now().backwards == 0) return;
     try {
       const RankEnvironment here = rank_environment();
       const std::string file = directory_ + "/rank" + std::to_string(here.rank) + "-" +
@@ -127,12 +127,12 @@ class Observations final : public ProgramObserver {
 
  private:
   static const void* identity(const Tensor& parameter) { return parameter.autograd_meta().get(); }
-  Stretch& now() { return stretches_.back(); }
+  SamplerInterval& now() { return intervals_.back(); }
 
   nlohmann::json to_json(const RankEnvironment& here) const {
     nlohmann::json passes = nlohmann::json::array();
     nlohmann::json optimizers = nlohmann::json::array();
-    for (const Stretch& s : stretches_)
+    for (const SamplerInterval& s : intervals_)
       passes.push_back({{"sampler", s.sampler},
                         {"samples", s.samples},
                         {"repeated", s.repeated},
@@ -166,7 +166,7 @@ class Observations final : public ProgramObserver {
   // In order of their first use, which is the same on other ranks.
   std::map<const void*, size_t> samplers_;
   std::map<const void*, size_t> optimizer_numbers_;
-  std::vector<Stretch> stretches_ = std::vector<Stretch>(1);
+  std::vector<SamplerInterval> intervals_ = std::vector<SamplerInterval>(1);
   std::vector<OptimizerRecord> optimizers_;
   std::set<const void*> averaged_;
   std::map<const void*, std::string> not_stepped_;  // the ones not stepped

@@ -120,7 +120,7 @@ class Attempts {
   }
 
   bool under_way() const { return !sockets_.empty(); }
-  // the error of the last attempt that failed
+  // Returns the error of the last attempt that failed.
   int error() const { return under_way() ? ETIMEDOUT : error_; }
 
  private:

@@ -113,7 +113,7 @@ ChildProcess start_child(const ChildOptions& options) {
            "; there may be too many (ulimit -u), or too little memory");
   if (child.pid == 0) become(plan);
 
-  // the child does the same, so it does not matter which one is first
+  // The child does the same, so it does not matter which one is first.
   setpgid(child.pid, options.process_group);
   failure.write.reset();
   int reason = 0;

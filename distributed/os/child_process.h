@@ -38,7 +38,7 @@ struct ChildOptions {
 struct ChildProcess {
   pid_t pid = -1;
   FileDescriptor handle;  // a pidfd: ready when the child has ended
-  // the pipe with its output; empty with own_output
+  // The pipe with its output; empty with own_output.
   FileDescriptor output;
   FileDescriptor error;
 };

@@ -38,13 +38,13 @@ class PointToPointRequest {
   int peer = kAnyRank;
   Frame frame;  // both sides must have the same; the tag says which receive a send is for
   std::span<std::byte> payload;
-  // how long a wait may last in which nothing moves
+  // The longest wait in which nothing moves.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
 
  private:
   friend class MessageMatcher;
-  uint64_t number =
-      0;  // the position among the sender's sends to this rank; 0: nothing has arrived
+  // The position among the sender's sends to this rank; 0: nothing has arrived.
+  uint64_t number = 0;
   size_t received = 0;             // in bytes
   std::deque<FrameBytes> headers;  // they must live until they are sent
   Transfer last;

@@ -317,8 +317,8 @@ void SharedMemoryPeers::check_entered() {
 namespace {
 
 ChannelOffer offer_shm(const std::string& /*host*/) {
-  std::random_device
-      random;  // the name must only be unique; the handshake keeps other programs out
+  // The name must only be unique; the handshake keeps other programs out.
+  std::random_device random;
   std::string name = str("ringgrad-", random(), '-', random(), '-', random(), '-', random());
   FileDescriptor listener = listen_local(name);
   return {std::move(name), std::move(listener)};

@@ -95,7 +95,7 @@ class FailureDetector {
     explicit Peer(FileDescriptor socket);
     ControlLink control;
     pid_t process = 0;  // 0: unknown, as over TCP, or this process
-    // the process's state when it was asked for its position
+    // The process's state when it was asked for its position.
     std::chrono::nanoseconds without_core{};
     bool left = false;                    // it has said goodbye
     std::optional<std::string> position;  // the frame in its answer to the last query

@@ -25,7 +25,7 @@ bool reduces(Operation operation) {
 
 namespace {
 
-// the leading bytes, which all ranks must have alike
+// The leading bytes, which all ranks must have alike.
 constexpr size_t kAgreed = offsetof(Frame, part);
 
 }  // namespace

@@ -307,7 +307,7 @@ void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<Unde
     ncclCommAbort(comm);
   }
   try {
-    // also waits for work without an event, of a call that failed half-way
+    // Also waits for work without an event, of a call that failed half-way.
     cuda::Event last(device_);
     {
       std::lock_guard issued(issue_mutex_);

@@ -124,7 +124,7 @@ class NcclCommunicator {
   const std::chrono::milliseconds timeout_;
   const std::unique_ptr<cuda::OwnedStream> stream_;
   const int exceptions_at_birth_ = std::uncaught_exceptions();
-  // guards calls of NCCL; locked before mutex_, under which it is only tried
+  // Guards calls of NCCL. It is locked before mutex_, under which it is only tried.
   std::timed_mutex issue_mutex_;
 
   std::mutex mutex_;  // guards the members below

@@ -43,8 +43,8 @@ struct NcclOptions {
   // The size of a ring's segment: small enough to overlap, and large enough that latency does not
   // dominate. Not yet measured on a GPU.
   size_t segment_bytes = 4 << 20;
-  std::chrono::milliseconds timeout =
-      default_timeout();  // for connecting, and for every collective
+  // The time for connecting, and for every collective.
+  std::chrono::milliseconds timeout = default_timeout();
   // The time that the device gets to end its work after the group was given up. Then the process
   // ends.
   std::chrono::milliseconds last_resort = default_timeout();

@@ -139,7 +139,7 @@ void report_epoch(RunMetrics& run_metrics, const Training& training, const Epoch
     line += fmt::format(" hash={:016x}", *epoch.hash);
     metrics["parameter_hash"] = fmt::format("{:016x}", *epoch.hash);
   }
-  // this comes first, because a reader of the line may read the run, too
+  // This comes first, because a reader of the line may read the run, too.
   run_metrics.end_epoch(metrics, epoch.test);
   if (on_terminal())
     print_row(metrics);

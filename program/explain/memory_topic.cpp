@@ -84,7 +84,7 @@ void on_rank(const std::string&) {
           optimizer = std::make_unique<optim::SGD>(ddp->named_parameters(),
                                                    optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
         });
-        // the first steps tune, and allocate what is then kept
+        // The first steps tune, and allocate what is then kept.
         for (int step = 0; step < 3; ++step) {
           loss = {};
           measure("activations", [&] { loss = cross_entropy((*ddp)(x), target); });

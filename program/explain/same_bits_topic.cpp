@@ -118,7 +118,7 @@ void tell(Page& page, const ExplainOptions&) {
   page.text(
       fmt::format("With shards the batch is always cut into {}. A rank computes some of them, "
                   "one after the other, and their gradients are added by a binary tree over the "
-                  "shards' numbers, ((0+1)+(2+3))+((4+5)+(6+7)), whoever has them.",
+                  "shards' numbers, ((0+1)+(2+3))+((4+5)+(6+7)), on any ranks.",
                   kShards));
 
   page.section("Who adds what");

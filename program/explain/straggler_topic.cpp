@@ -60,7 +60,7 @@ void tell(Page& page, const ExplainOptions&) {
                   kSlowLayer, kDelay.count()));
   page.text(
       "PyTorch: nothing. Both ranks take equally long, the fast one inside the all-reduce; "
-      "whoever looks sees communication.");
+      "a profiler shows communication.");
   page.section("Here, just now");
   std::vector<Row> rows;
   double jump = 0;

@@ -252,7 +252,7 @@ const Exercise exercises::kHook = {
     .task =
         R"(
 The engine calls a leaf's sink once in a backward, when all parts of its gradient have been added up. accumulate()
-adds that to leaf.grad; run_hooks() then tells whoever wants to know, such as DistributedDataParallel, whose buckets
+adds that to leaf.grad; run_hooks() then calls its hooks, such as those of DistributedDataParallel, whose buckets
 leave while backward goes on.
 
 leaf.autograd_meta() has `grad`, undefined before the first backward, `post_accumulate_hooks` by number and in the

@@ -183,7 +183,7 @@ buckets has this one completed, and up to which bucket may all-reduces be launch
 
 A bucket may leave when all its parameters are ready and all buckets before it have left: ranks may see other
 orders, and must issue the same collectives. The last one does not leave here, even when it is complete: backward is
-over then, and whoever called executes it without handing it to another thread.
+over then, and the caller executes it without handing it to another thread.
 
 The contract stands in distributed/buckets/launch_order.h.)",
     .grade = overlap_exercise::grade,

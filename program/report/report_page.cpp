@@ -101,8 +101,8 @@ std::string learning(const std::vector<RunRecord>& runs) {
       test.points.push_back({at, epoch.test_loss});
       right.points.push_back({at, epoch.test_accuracy});
     }
-    for (const StepLine& step :
-         run.steps)  // all calls' steps; the summary only has the last call's
+    // These are all calls' steps; the summary only has the last call's.
+    for (const StepLine& step : run.steps)
       if (const double each = steps_per_epoch(run); each > 0 && std::isfinite(step.loss))
         train.points.push_back({static_cast<double>(step.step) / each, step.loss});
     if (train.points.empty() && run.summary) train.points = run.summary->loss_curve;

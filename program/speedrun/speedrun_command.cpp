@@ -205,7 +205,7 @@ int speedrun(const TrainOptions& options) {
       recipe_of(options), data_directory(options.data_dir), options.seed.value_or(1), {}};
   config.facts = facts_of_dataset(config.recipe.data);
   config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
-  // impossible settings are reported before a directory is made
+  // Impossible settings are reported before a directory is made.
   (void)dtype_named(config.recipe.dtype);
   catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
   const RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-speedrun");

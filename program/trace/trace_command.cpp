@@ -214,7 +214,7 @@ nlohmann::json trace_step(const TraceOptions& options, ProcessGroup& group) {
 
 void warn_of_load() {
   double load = 0;
-  // the cores of all ranks together
+  // The cores of all ranks together.
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   if (getloadavg(&load, 1) == 1 && load > 0.5 * cores)
     message("note    load {:.1f} on {}: other programs run, too, and are in these times", load,

@@ -37,7 +37,7 @@ class StepClock {
   struct Pressure {
     double starved_seconds = 0;    // counted for this thread
     double processor_seconds = 0;  // counted for this process
-    // counted for all programs, with the time that a hypervisor has taken
+    // Counted for all programs, with the time that a hypervisor has taken.
     double machine_seconds = 0;
     int64_t page_faults = 0;
   };

@@ -24,7 +24,7 @@ struct TrainingProgress {
   std::vector<double> loss_sums;  // over those images, one for each rank
   ShardDigest used_images;        // the same images, of all ranks together
   SamplerState sampler;
-  // the order of gradients; see DistributedDataParallel::ready_order()
+  // The order of gradients; see DistributedDataParallel::ready_order().
   std::vector<std::string> ready_order;
   std::optional<BucketCaps> caps;  // only if a planner has chosen them
   // The seed and offset of each rank's generator; empty in files of older versions.

@@ -25,7 +25,7 @@ using namespace ringgrad::cuda;
 
 namespace {
 
-// the order in which plans were run for the first time
+// The order in which plans were run for the first time.
 std::map<cudnnBackendDescriptor_t, int> order;
 int runs = 0;
 int plans = 0;

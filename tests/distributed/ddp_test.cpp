@@ -184,8 +184,8 @@ TEST_CASE("parameters that take no part in the loss need no flag", "[ddp][quick]
     const auto [x, target] = samples({6}, 3, DType::Float64, 0, 12, group.rank(), group.size());
     for (int step = 0; step < 4; ++step) {
       ddp.zero_grad();
-      net->second =
-          step >= 2 && group.rank() == 0;  // at first no rank uses the head, then one does
+      // At first no rank uses the head, then one does.
+      net->second = step >= 2 && group.rank() == 0;
       cross_entropy(ddp(x), target).backward();
       const auto grad = to_vector<double>(net->unused.weight.grad());
       const bool zero = std::all_of(grad.begin(), grad.end(), [](double g) { return g == 0; });

@@ -129,7 +129,7 @@ TEST_CASE("a rank keeps its part of the state alone", "[sharded_optimizer][quick
       optimizer.zero_grad();
       optimizer.step();
       group.barrier().wait();
-      // the bytes of all four ranks, which share one account
+      // The bytes of all four ranks, which share one account.
       bytes = memory_stats({}).live_bytes - before;
       group.barrier().wait();
     });
