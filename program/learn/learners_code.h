@@ -13,10 +13,10 @@ struct DoesNotCompile : Error {
   using Error::Error;
 };
 
-// Compiles the file alone into the shared library `library`, against the headers of the engine that
-// this program was built from, or that are installed beside it. The compiler's warnings go to
-// stderr. Throws DoesNotCompile, and ExecuteError if no compiler is found: $CXX, or where that
-// is not set the one that built this program, or c++.
+// Compiles the file alone into the shared library `library`, against the headers of the engine from
+// which this program was built, or those that are installed beside it. The compiler is $CXX, else
+// the one that built this program, else c++. Its warnings go to stderr. Throws DoesNotCompile, and
+// ExecuteError if no compiler is found.
 void compile(const std::string& file, const std::string& library);
 
 class LearnersCode {

@@ -380,7 +380,7 @@ int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::
   if (runs.size() == 2) {
     std::vector<Row> rows;
     for (const Difference& d : differences(runs[0], runs[1])) rows.push_back({d.what, d.a, d.b});
-    html += heading("Told differently");
+    html += heading("Settings that differ");
     html += rows.empty() ? paragraph("Nothing.") : html_table({"", "A", "B"}, rows);
   }
   html += learning(runs) + "<div class=\"runs\">\n";

@@ -53,7 +53,7 @@ void read_config_of(RunRecord& run) {
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& error) {  // UsageError: a value that cannot be
-    throw DataError(fmt::format("run: {} cannot be: {}", file, error.what()));
+    throw DataError(fmt::format("run: {} is not valid: {}", file, error.what()));
   }
 }
 

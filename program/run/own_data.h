@@ -31,18 +31,18 @@ struct OwnData {
   std::vector<std::string> notes;
 };
 
-// Pictures lie in DIRECTORY/cache/NAME-….safetensors as they are after resizing: whole or not at
-// all, one file for each path and size. A file that was added, removed or changed (its size or
-// time) makes it anew, as does a damaged cache. Throws DataError, naming the first picture that
-// cannot be read and their number, also where a class has none left, and what find_own_pictures()
-// throws.
+// Reads pictures, or their cache DIRECTORY/cache/NAME-….safetensors, which has the resized
+// pictures: whole or not at all, one file for each path and size. The cache is made again if a file
+// was added, removed or changed (its size or time), or if the cache is damaged. Throws DataError,
+// which names the first unreadable picture and their number. Throws DataError if a class has no
+// picture left, and as find_own_pictures() does.
 OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
                       const std::string& directory);
 
-// One split of either kind of data set, for a network that knows these classes: pictures of one's
-// own are labelled with their numbers there. Throws DataError if there is a picture of another
-// class, and the above. The cache is only read, as directory_of_data() says. `files` takes the
-// names of test images that are one's own.
+// Returns one split of either kind of data set, for a network that knows these classes: own
+// pictures are labelled with the network's numbers. Throws DataError if there is a picture of
+// another class, and as load_own_data() does. The cache is only read, as directory_of_data() says.
+// `files` takes the names of own test images.
 ImageDataset load_images(const std::string& data, Split split, const DataFacts& known,
                          bool skip_broken, const std::string& directory,
                          std::vector<std::string>* files = nullptr);

@@ -400,13 +400,13 @@ RunConfig read_config(const RunDirectory& run) {
   } catch (const nlohmann::json::parse_error& error) {
     throw damaged("is damaged: ", without_number(error));
   } catch (const nlohmann::json::exception& error) {
-    throw damaged("cannot be: ", without_number(error));
+    throw damaged("is not valid: ", without_number(error));
   } catch (const UsageError& error) {
-    throw damaged("cannot be: ", error.what());
+    throw damaged("is not valid: ", error.what());
   } catch (const DeviceError& error) {
-    throw damaged("cannot be: ", error.what());
+    throw damaged("is not valid: ", error.what());
   } catch (const DataError& error) {
-    throw damaged("cannot be: ", error.what());
+    throw damaged("is not valid: ", error.what());
   }
 }
 

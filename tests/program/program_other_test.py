@@ -79,7 +79,7 @@ class Gan(DigitsCase):
         self.run_program("gan", "--resume", "classifier", "--lr", "0.1", code=2)
         (self.dir / "run").mkdir()
         (self.dir / "run/config.json").write_text('{"gan": {"batch": "many"}}')
-        self.assertIn("config.json cannot be: batch", self.run_program("gan", "--resume", "run", code=4).stderr)
+        self.assertIn("config.json is not valid: batch", self.run_program("gan", "--resume", "run", code=4).stderr)
 
 
 class Reinforce(DigitsCase):
