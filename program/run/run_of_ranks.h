@@ -102,7 +102,7 @@ void restore_settings(const RunKind& kind, Options& options) {
     });
   } catch (const UsageError& error) {
     throw DataError(
-        fmt::format("{}: {}/config.json cannot be: {}", kind, options.resume, error.what()));
+        fmt::format("{}: {}/config.json is not valid: {}", kind, options.resume, error.what()));
   }
   check_version(other, options.resume);
 }
