@@ -56,20 +56,16 @@ TEST_CASE("what keeps zeros keeps images channel-blocked", "[quick][layout]") {
 // The expected values are those of the same images in the strided layout, with their gradients.
 TEST_CASE("images are joined along their channels in the layout that they have",
           "[quick][layout]") {
-  struct Row {
-    std::vector<int64_t> channels;
-    Layout layout;
-  };
   const auto dtype = GENERATE(DType::Float32, DType::BFloat16, DType::Float64);
-  for (const Row& row :
-       {Row{{16, 32, 16}, Layout::ChannelBlocked}, Row{{32, 5}, Layout::ChannelBlocked},
-        Row{{5, 32}, Layout::Strided}, Row{{12, 4, 20}, Layout::Strided}}) {
-    CAPTURE(row.channels, dtype);
+  // Pieces that fill their blocks, begin amid one, end with one, and lie within one.
+  for (const std::vector<int64_t>& pieces : std::vector<std::vector<int64_t>>{
+           {16, 32, 16}, {32, 5}, {5, 32}, {12, 4, 20}, {58, 58}, {3, 2, 4}, {31, 1, 17, 40}}) {
+    CAPTURE(pieces, dtype);
     std::vector<Tensor> strided;
     std::vector<Tensor> blocked;
     std::vector<Tensor> blocked_leaves;
     int64_t all = 0;
-    for (const int64_t channels : row.channels) {
+    for (const int64_t channels : pieces) {
       strided.push_back(random({2, channels, 5, 7}, dtype).set_requires_grad());
       blocked_leaves.push_back(clone(strided.back()).detach().set_requires_grad());
       blocked.push_back(to_layout(blocked_leaves.back(), Layout::ChannelBlocked));
@@ -77,7 +73,7 @@ TEST_CASE("images are joined along their channels in the layout that they have",
     }
     const Tensor want = cat(strided, 1);
     const Tensor found = cat(blocked, 1);
-    CHECK(found.layout() == row.layout);
+    CHECK(found.layout() == Layout::ChannelBlocked);
     CHECK(to_vector<double>(found) == to_vector<double>(want));
     // The places beside the channels have only zeros.
     CHECK(sum(to(ne(memory_of(found.detach()), 0.0), DType::Int64)).item<int64_t>() ==

@@ -78,6 +78,41 @@ Tensor unsqueeze(const Tensor& x, Int dim) {
   return reshape(x, shape);
 }
 
+// Some of the lanes of some blocks of channel-blocked images.
+static Tensor lanes_of(const Tensor& images, int64_t block, int64_t blocks, int64_t lane,
+                       int64_t lanes) {
+  return part_of(part_of(memory_of(images), 1, block, blocks), 3, lane, lanes);
+}
+
+// Between all channels of `part` and those of `whole` from `first` on, both channel-blocked: a
+// block of one is the end of a block of the other and the beginning of the next.
+enum class Towards { Part, Whole };
+static void copy_channels(Towards towards, const Tensor& whole, int64_t first, const Tensor& part) {
+  const auto copy = [towards](const Tensor& of_whole, const Tensor& of_part) {
+    towards == Towards::Part ? kernels::copy(of_part, of_whole) : kernels::copy(of_whole, of_part);
+  };
+  const int64_t blocks = memory_of(part).size(1);
+  const int64_t block = first / kChannelBlock;
+  const int64_t shift = first % kChannelBlock;
+  copy(lanes_of(whole, block, blocks, shift, kChannelBlock - shift),
+       lanes_of(part, 0, blocks, 0, kChannelBlock - shift));
+  const int64_t more = std::min(blocks, memory_of(whole).size(1) - block - 1);
+  if (shift > 0 && more > 0)
+    copy(lanes_of(whole, block + 1, more, 0, shift),
+         lanes_of(part, 0, more, kChannelBlock - shift, shift));
+}
+
+// Channels that there are not, of the last block. (As rows of zeros, which copies are quick with.)
+static void clear_padding(const Tensor& images) {
+  const int64_t used = images.size(1) % kChannelBlock;
+  if (used == 0) return;
+  const Tensor rest =
+      lanes_of(images, images.size(1) / kChannelBlock, 1, used, kChannelBlock - used);
+  kernels::copy(rest,
+                broadcast_view(zeros({kChannelBlock - used}, {images.dtype(), images.device()}),
+                               rest.shape()));
+}
+
 Tensor cat(const std::vector<Tensor>& all, Int dim) {
   OpScope scope("cat");
   CHECK(!all.empty(), "cat: the list of tensors is empty, expected at least one");
@@ -89,10 +124,10 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
   dim = normalize_dim("cat", dim, first.dim());
   Shape shape = first.shape();
   shape[dim] = 0;
-  bool blocked = dim == 1;  // true if all are blocked, and all but the last have full blocks
+  bool blocked = dim == 1;  // true if all are
   for (const Tensor& x : all) {
     if (is_nothing(x)) continue;
-    blocked = blocked && x.is_channel_blocked() && shape[1] % kChannelBlock == 0;
+    blocked = blocked && x.is_channel_blocked() && x.numel() > 0;
     check_same_kind("cat", first, x);
     bool fits = x.dim() == first.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || x.shape()[d] == shape[d];
@@ -100,10 +135,6 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
              " differ outside dimension ", dim, ", along which they are joined");
     shape[dim] += x.shape()[dim];
   }
-  const int64_t unit = blocked ? kChannelBlock : 1;
-  const auto piece = [dim, unit](const Tensor& y, int64_t begin, int64_t length) {
-    return part_of(memory_of(y), dim, begin / unit, (length + unit - 1) / unit);
-  };
   const Layout layout = blocked ? Layout::ChannelBlocked : Layout::Strided;
   Tensor y = empty(shape, {first.dtype(), first.device(), layout});
   Gradients of_nothing;  // by input: the gradient of an empty one
@@ -112,27 +143,31 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
   for (const Tensor& x : all) {
     of_nothing.push_back(is_nothing(x) ? empty_like(x) : Tensor());
     lengths.push_back(is_nothing(x) ? 0 : x.shape()[dim]);
-    if (lengths.back() > 0)
-      kernels::copy(piece(y, begin, lengths.back()), blocked ? memory_of(x) : x);
+    if (blocked && lengths.back() > 0)
+      copy_channels(Towards::Whole, y, begin, x);
+    else if (lengths.back() > 0)
+      kernels::copy(part_of(y, dim, begin, lengths.back()), x);
     begin += lengths.back();
   }
-  return differentiable("cat", all, y,
-                        [of_nothing, lengths, piece, shape, dim, layout](const Tensor& dy) {
-                          const Tensor g = to_layout(dy, layout);
-                          Gradients parts = of_nothing;
-                          Shape one = shape;
-                          int64_t begin = 0;
-                          for (size_t i = 0; i < parts.size(); begin += lengths[i++]) {
-                            if (parts[i]) continue;
-                            parts[i] = piece(g, begin, lengths[i]);
-                            if (layout == Layout::Strided) continue;
-                            one[dim] = lengths[i];
-                            const Tensor images = empty(one, g.options());
-                            kernels::copy(memory_of(images), parts[i]);
-                            parts[i] = images;
-                          }
-                          return parts;
-                        });
+  if (blocked) clear_padding(y);
+  return differentiable("cat", all, y, [of_nothing, lengths, shape, dim, layout](const Tensor& dy) {
+    const Tensor g = to_layout(dy, layout);
+    Gradients parts = of_nothing;
+    Shape one = shape;
+    int64_t begin = 0;
+    for (size_t i = 0; i < parts.size(); begin += lengths[i++]) {
+      if (parts[i]) continue;
+      one[dim] = lengths[i];
+      if (layout == Layout::Strided) {
+        parts[i] = part_of(g, dim, begin, lengths[i]);
+        continue;
+      }
+      parts[i] = empty(one, g.options());
+      copy_channels(Towards::Part, g, begin, parts[i]);
+      clear_padding(parts[i]);
+    }
+    return parts;
+  });
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
