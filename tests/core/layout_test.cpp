@@ -51,6 +51,19 @@ TEST_CASE("what keeps zeros keeps images channel-blocked", "[quick][layout]") {
   CHECK(clamp(x, -2, -0.0).layout() == Layout::ChannelBlocked);
   CHECK(clamp(x, 1, 6).layout() == Layout::Strided);
   CHECK(clamp(x, -6, -1).layout() == Layout::Strided);
+  // A number for each channel, or for each channel and image.
+  for (const Shape& shape : {Shape{20, 1, 1}, Shape{1, 20, 1, 1}, Shape{2, 20, 1, 1}}) {
+    const Tensor numbers = random(shape);
+    for (const Tensor& y :
+         {x * numbers, numbers * x, x + numbers, numbers - x, maximum(x, numbers)})
+      CHECK(y.layout() == Layout::ChannelBlocked);
+    CHECK((x / numbers).layout() == Layout::Strided);
+  }
+  CHECK(prelu(x, random({20, 1, 1})).layout() == Layout::ChannelBlocked);
+  CHECK((x * random({2, 1, 3, 5})).layout() == Layout::Strided);
+  CHECK((x + random({1, 1, 1})).layout() == Layout::Strided);
+  for (const UpsampleMode mode : {UpsampleMode::Nearest, UpsampleMode::Bilinear})
+    CHECK(upsample(x, {7, 9}, {.mode = mode}).layout() == Layout::ChannelBlocked);
 }
 
 // The expected values are those of the same images in the strided layout, with their gradients.

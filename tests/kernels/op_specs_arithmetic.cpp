@@ -27,6 +27,9 @@ OpSpec binary(const std::string& name, std::vector<std::string> kernels,
                   {uniform({2, 3, 4, 5}), b({2, 3, 4, 5})},
                   {uniform({2, 17, 2, 2}), b({2, 17, 2, 2})},
                   {uniform({2, 3, 2, 2}), b({3, 1, 1})},
+                  {uniform({2, 17, 2, 3}), b({17, 1, 1})},
+                  {uniform({2, 17, 2, 3}), b({2, 17, 1, 1})},
+                  {uniform({1, 17, 1, 1}), b({2, 17, 2, 3})},
                   {uniform({0, 3}), b({3})},
                   {uniform({2, 0}), b({2, 1})}};
   spec.terms = 16;  // a gradient is summed over the broadcast dimensions

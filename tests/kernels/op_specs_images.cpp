@@ -1,4 +1,9 @@
-// Rows for batches of augmented images, one pixel at a time.
+// Rows for batches of augmented images, one pixel at a time, and for images of another size.
+#include <algorithm>
+#include <cmath>
+
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/tests/kernels/op_spec.h"
@@ -75,10 +80,59 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
   return spec;
 }
 
+// Where output i of n is seen among `size` pixels.
+double seen_at(int64_t i, int64_t n, int64_t size, const UpsampleOptions& options) {
+  const auto in = static_cast<double>(size);
+  const auto out = static_cast<double>(n);
+  const auto at = static_cast<double>(i);
+  if (options.mode == UpsampleMode::Nearest) return std::floor(at * in / out);
+  const double place = options.align_corners ? (n == 1 ? 0 : at * (in - 1) / (out - 1))
+                                             : (at + 0.5) * in / out - 0.5;
+  return std::clamp(place, 0.0, in - 1);
+}
+
+OpSpec upsampled(const std::string& name, Pair to, const UpsampleOptions& options) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"interpolate"};
+  spec.run = [=](const Tensors& in) { return Tensors{upsample(in[0], to, options)}; };
+  spec.reference = [=](const Arrays& in) {
+    const Array& x = in[0];
+    Array y({x.size(0), x.size(1), to.h, to.w});
+    for (int64_t e = 0; e < y.numel(); ++e) {
+      const Shape at = y.index(e);
+      const double row = seen_at(at[2], to.h, x.size(2), options);
+      const double column = seen_at(at[3], to.w, x.size(3), options);
+      for (int64_t i = 0; i < x.size(2); ++i)
+        for (int64_t j = 0; j < x.size(3); ++j) {
+          const double near = std::max(0.0, 1 - std::abs(row - static_cast<double>(i))) *
+                              std::max(0.0, 1 - std::abs(column - static_cast<double>(j)));
+          y.values[e] += near * x(at[0], at[1], i, j);
+        }
+    }
+    return Arrays{y};
+  };
+  spec.samples = {{uniform({2, 3, 4, 5})}, {uniform({2, 17, 2, 3})}, {uniform({1, 2, 1, 2})},
+                  {uniform({1, 1, 1, 1})}, {uniform({1, 33, 9, 1})}, {uniform({0, 3, 4, 4})}};
+  spec.errors = {error<ShapeError>("upsample: from [1, 2, 0, 3]", [=] {
+    upsample(zeros({1, 2, 0, 3}), to, options);
+  })};
+  spec.terms = 64;  // of a gradient, along both axes
+  spec.keeps_blocked = true;
+  return spec;
+}
+
 }  // namespace
 
 std::vector<OpSpec> image_specs() {
+  const UpsampleOptions bilinear{.mode = UpsampleMode::Bilinear};
+  const UpsampleOptions corners{.mode = UpsampleMode::Bilinear, .align_corners = true};
   return {
+      upsampled("upsample to the nearest pixel", {8, 7}, {}),
+      upsampled("upsample between pixels", {8, 7}, bilinear),
+      upsampled("upsample to fewer pixels", {3, 2}, bilinear),
+      upsampled("upsample from corner to corner", {6, 9}, corners),
+      upsampled("upsample to one pixel", 1, corners),
       augmented("augment_images that only normalises", {}),
       augmented("augment_images with crops", {.crop_padding = 2, .seed = 1}),
       augmented("augment_images with crops beyond the image",

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/image_memory.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
@@ -70,9 +71,37 @@ struct Broadcast {
   }
 };
 
+// The memory of b, a number for each channel, or channel and image, of channel-blocked images a;
+// undefined where it is something else.
+Tensor of_channels(const Tensor& a, const Tensor& b) {
+  if (!a.is_channel_blocked() || b.dim() < 3 || b.dim() > 4) return {};
+  const Shape shape = {b.dim() == 4 ? b.size(0) : 1, b.size(-3), b.size(-2), b.size(-1)};
+  const bool fits = (shape[0] == 1 || shape[0] == a.size(0)) && shape[1] == a.size(1) &&
+                    shape[2] == 1 && shape[3] == 1;
+  if (!fits || a.shape() == shape) return {};
+  return memory_in(to_layout(b.dim() == 4 ? b : reshape(b, shape), Layout::ChannelBlocked));
+}
+
+// of_two(a, b), which maps zeros to a zero, in a's layout or b's where the other has a number for
+// each channel; undefined elsewhere.
+template <class F>
+Tensor by_channel(const char* operation, const F& of_two, const Tensor& a, const Tensor& b) {
+  check_same_kind(operation, a, b);
+  if (const Tensor numbers = of_channels(a, b))
+    return images_in(of_two(memory_in(a), numbers), a.shape());
+  if (const Tensor numbers = of_channels(b, a))
+    return images_in(of_two(numbers, memory_in(b)), b.shape());
+  return {};
+}
+Tensor by_channel(const char* operation, Tensor (*of_two)(const Tensor&, const Tensor&),
+                  const Tensor& a, const Tensor& b) {
+  return by_channel<decltype(of_two)>(operation, of_two, a, b);
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (const Tensor y = by_channel("add", add, a, b)) return y;
   OpScope scope("add");
   Broadcast in("add", a, b);
   kernels::add(in.y, in.a, in.b);
@@ -83,6 +112,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+  if (const Tensor y = by_channel("sub", sub, a, b)) return y;
   OpScope scope("sub");
   Broadcast in("sub", a, b);
   kernels::sub(in.y, in.a, in.b);
@@ -94,6 +124,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (const Tensor y = by_channel("mul", mul, a, b)) return y;
   OpScope scope("mul");
   Broadcast in("mul", a, b);
   kernels::mul(in.y, in.a, in.b);
@@ -127,6 +158,10 @@ using OfTwoBackward = Kernel<void(const Tensor& da, const Tensor& db, const Tens
 
 static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward& backward,
                      const Tensor& a, const Tensor& b) {
+  const auto in_memory = [&](const Tensor& p, const Tensor& q) {
+    return of_two(name, kernel, backward, p, q);
+  };
+  if (const Tensor y = by_channel(name, in_memory, a, b)) return y;
   OpScope scope(name);
   Broadcast in(name, a, b);
   kernel(in.y, in.a, in.b);

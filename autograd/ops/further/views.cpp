@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/image_memory.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -76,6 +77,21 @@ Tensor unsqueeze(const Tensor& x, Int dim) {
   Shape shape = x.shape();
   shape.insert(normalize_dim("unsqueeze", dim, x.dim() + 1), 1);
   return reshape(x, shape);
+}
+
+Tensor memory_in(const Tensor& images) {
+  return differentiable(
+      "memory_in", {images}, memory_of(images),
+      [shape = images.shape()](const Tensor& dy) -> Gradients { return {images_in(dy, shape)}; });
+}
+Tensor images_in(const Tensor& memory, const Shape& shape) {
+  const Tensor x = contiguous(memory);
+  const Tensor images(x.storage(), shape, contiguous_strides(shape), x.storage_offset(), x.dtype(),
+                      true);
+  return differentiable("images_in", {x}, images,
+                        [from = x.shape()](const Tensor& dy) -> Gradients {
+                          return {reshape(memory_of(to_layout(dy, Layout::ChannelBlocked)), from)};
+                        });
 }
 
 // Some of the lanes of some blocks of channel-blocked images.
