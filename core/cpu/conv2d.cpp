@@ -1,7 +1,8 @@
 // Convolution on the CPU, by the methods of conv/plan.h. Channel-blocked images use the Winograd
-// and direct kernels of core/cpu/conv/; with dilation they are split into sub-images first.
-// Contiguous images use plane_convolution.h, with any stride, dilation and group. Those of float64
-// are cut into strips of im2col that fit the second-level cache, and multiplied by Eigen.
+// and direct kernels of core/cpu/conv/; with dilation they are split into sub-images first,
+// and groups of whole blocks of channels are convolved one by one. Contiguous images use
+// plane_convolution.h, with any stride, dilation and group. Those of float64 are cut into strips of
+// im2col that fit the second-level cache, and multiplied by Eigen.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/conv/convolve.h"
 #include "ringgrad/core/cpu/conv/depthwise.h"
@@ -240,6 +241,57 @@ void join(Stream stream, const conv::SubImages& sub, const Tensor& parts, const 
                 [&]<class T>() { conv::join(stream, sub, parts.data<T>(), image.data<T>()); });
 }
 
+// ---- with groups: each by itself
+
+// The convolution of one group, whose channels fill their blocks: copies of its channels, which the
+// caches hold while they are worked on, and its filters where they lie.
+struct Group {
+  int64_t count;
+  int64_t index;
+  Conv2dOptions options;  // of the one
+
+  Tensor images_like(const Tensor& images) const {
+    return empty({images.size(0), images.size(1) / count, images.size(2), images.size(3)},
+                 {images.dtype(), images.device(), Layout::ChannelBlocked});
+  }
+  Tensor images_of(const Tensor& images) const {
+    if (!images) return images;
+    const Tensor part = images_like(images);
+    kernels::copy(rows(part, 1, 0), rows(images, count, index));
+    return part;
+  }
+  void put(const Tensor& part, const Tensor& images) const {
+    kernels::copy(rows(images, count, index), rows(part, 1, 0));
+  }
+  // Of w, dw and biases.
+  Tensor filters_of(const Tensor& filters) const {
+    if (!filters) return filters;
+    Shape shape = filters.shape();
+    shape[0] /= count;
+    return filters.as_strided(shape, filters.strides(),
+                              filters.storage_offset() + index * shape[0] * filters.strides()[0]);
+  }
+
+ private:
+  // Memory of channel-blocked images: the part of each image.
+  static Tensor rows(const Tensor& images, int64_t parts, int64_t part) {
+    const int64_t n = images.size(0);
+    const int64_t length = blocked_shape(images).numel() / (n * parts);
+    return Tensor(images.storage(), {n, length}, {parts * length, 1},
+                  images.storage_offset() + part * length, images.dtype());
+  }
+};
+
+// Whether there are groups, of several channels; then body(Group) has been called for each.
+template <class Body>
+bool for_each_group(const Conv2dOptions& options, ConvMethod method, const Body& body) {
+  if (options.groups == 1 || method == ConvMethod::DepthwiseBlocked) return false;
+  Conv2dOptions of_one = options;
+  of_one.groups = 1;
+  for (int64_t i = 0; i < options.groups; ++i) body(Group{options.groups, i, of_one});
+  return true;
+}
+
 // ---- the kernels
 
 void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tensor& w,
@@ -257,6 +309,13 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
                                  y.data<T>());
     });
   }
+  const auto by_group = [&, x = options.groups > 1 ? blocked(images) : images](const Group& group) {
+    const Tensor part = group.images_like(y);
+    conv2d_cpu(stream, part, group.images_of(x), group.filters_of(w), group.filters_of(b),
+               group.options);
+    group.put(part, y);
+  };
+  if (for_each_group(options, method, by_group)) return;
   if (is_dilated(options)) {
     const conv::SubImages made = made_by(y, options);
     const Tensor parts = parts_like(made, y);
@@ -294,6 +353,13 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
                                                 addend ? addend.data<T>() : nullptr, dx.data<T>());
     });
   }
+  const auto by_group = [&](const Group& group) {
+    const Tensor part = group.images_like(dx);
+    conv2d_backward_input_cpu(stream, part, group.images_of(dy), group.filters_of(w),
+                              group.images_of(addend), group.options);
+    group.put(part, dx);
+  };
+  if (for_each_group(options, method, by_group)) return;
   if (is_dilated(options)) {
     const conv::SubImages seen = seen_in(dx, dy, w, options);
     const Tensor parts = parts_like(seen, dx);
@@ -327,6 +393,11 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
                                                  dy.data<T>(), dw.data<float>());
     });
   }
+  const auto by_group = [&, x = options.groups > 1 ? blocked(images) : images](const Group& group) {
+    conv2d_backward_weight_cpu(stream, group.filters_of(dw), group.images_of(dy),
+                               group.images_of(x), group.options);
+  };
+  if (for_each_group(options, method, by_group)) return;
   if (is_dilated(options)) {
     return conv2d_backward_weight_cpu(stream, dw, split(stream, made_by(dy, options), dy),
                                       split(stream, seen_in(images, dy, dw, options), images), {});

@@ -31,6 +31,7 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
   const Conv2dOptions first{.stride = 2, .padding = 3};
   const Conv2dOptions dilated{.padding = 2, .dilation = 2};
   const Conv2dOptions depthwise{.padding = 1, .groups = 64};
+  const Conv2dOptions grouped{.padding = 1, .groups = 2};
   const Conv2dOptions oblong{.stride = {2, 1}, .padding = 1};
   const char* const f43 = "Winograd F(4, 3)";
   const char* const tiles = "direct, on tiles";
@@ -98,7 +99,19 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
       // Several filters of a channel; channels that would leave most of a vector empty.
       {{32, 64, 8, 8}, {128, 1, 3, 3}, depthwise, f32, "depthwise", "depthwise"},
       {{32, 8, 8, 8}, {8, 1, 3, 3}, {.groups = 8}, f32, "depthwise", "depthwise"},
-      {{32, 64, 32, 32}, {64, 32, 3, 3}, {.padding = 1, .groups = 2}, f32, "planes", "planes"},
+      // Groups of whole blocks of channels, and others.
+      {{32, 64, 32, 32}, {64, 32, 3, 3}, grouped, f32, f43, f43},
+      {{32, 64, 32, 32}, {64, 32, 3, 3}, grouped, bf16, f43, tiles},
+      {{32, 64, 32, 32}, {64, 32, 3, 3}, grouped, f64, "im2col, float64", "im2col, float64"},
+      {{32, 64, 32, 32}, {64, 32, 1, 1}, {.groups = 2}, f32, "direct", "direct"},
+      {{32, 48, 32, 32}, {64, 24, 3, 3}, grouped, f32, "planes", "planes"},
+      {{32, 64, 32, 32}, {48, 32, 3, 3}, grouped, f32, "planes", "planes"},
+      {{32, 64, 32, 32},
+       {64, 32, 3, 3},
+       {.padding = 2, .dilation = 2, .groups = 2},
+       f32,
+       "planes",
+       "planes"},
       {{32, 64, 32, 32}, {64, 64, 3, 3}, oblong, f32, "planes", "planes"},
       {{32, 64, 32, 32}, {64, 64, 3, 3}, same, f16, "planes", "planes"},
       {{32, 64, 32, 32}, {64, 64, 3, 3}, same, f64, "im2col, float64", "im2col, float64"},

@@ -31,9 +31,27 @@ bool sub_images_pay(const ConvProblem& p) {
          fills_tiles(p.output().w, p.options.dilation.w);
 }
 
+// Groups of whole blocks of channels, each a convolution by itself: F(4, 3) of 16 channels takes
+// 0.35 to 0.5, and direct 0.6 to 0.9, of the time that contiguous images take.
+bool has_blocked_groups(const ConvProblem& p) {
+  const int64_t groups = p.options.groups;
+  return groups > 1 && p.options.dilation == Pair(1) && p.x[1] % (groups * kChannelBlock) == 0 &&
+         p.w[0] % (groups * kChannelBlock) == 0;
+}
+ConvProblem of_group(const ConvProblem& p) {
+  ConvProblem one = p;
+  one.x[1] /= p.options.groups;
+  one.w[0] /= p.options.groups;
+  one.options.groups = 1;
+  one.x_layout = Layout::ChannelBlocked;
+  one.layout = Layout::ChannelBlocked;
+  return one;
+}
+
 bool fits_blocked_kernels(const ConvProblem& p) {
   if (p.w.numel() == 0 || p.x[2] == 0 || p.x[3] == 0) return false;
-  if (p.options.groups != 1 || !for_vectors(p.dtype)) return false;
+  if (p.options.groups != 1 && !has_blocked_groups(p)) return false;
+  if (!for_vectors(p.dtype)) return false;
   if (p.options.dilation != Pair(1)) return sub_images_pay(p);
   return is_square(p.options.stride) && is_square(p.options.padding);
 }
@@ -141,6 +159,7 @@ ConvPlan plan(const ConvProblem& p, bool tiles) {
     return {.layout = Layout::ChannelBlocked,
             .x_layout = Layout::ChannelBlocked,
             .method = ConvMethod::DepthwiseBlocked};
+  if (p.options.groups > 1) return plan(of_group(p), tiles);
   if (p.options.dilation != Pair(1)) {
     ConvPlan parts = plan(of_sub_images(p), tiles);
     parts.sub_images = true;
