@@ -71,6 +71,9 @@ struct Layer {
              weight.device(), ", the input on ", x.device(), ", expected one device");
   }
 
+  // Returns the weight as [H, G H]. It is turned once, and not in the product of each step.
+  Tensor turned_weight() const { return as_contiguous(swapped_matrix(weight.detach())); }
+
   // Returns the given initial state, or zeros.
   Tensor state(const char* name, const Tensor& given) const {
     if (!given) return zeros({samples, size}, {x.dtype(), x.device()});
@@ -126,7 +129,7 @@ RecurrentResult lstm_layer(const Tensor& x_, const Tensor& h_, const Tensor& c_,
   const Tensor h = layer.states(layer.h);
   const Tensor c = layer.states(c_first);
   const Tensor gates = empty_like(layer.x);
-  const Tensor turned = swapped_matrix(layer.weight.detach());
+  const Tensor turned = layer.turned_weight();
   layer.steps.forward([&](int64_t t, int64_t before, int64_t behind) {
     kernels::lstm_cell(at_step(h, behind), at_step(c, behind), at_step(gates, t),
                        at_step(layer.x, t), matrix_product(at_step(h, before), turned),
@@ -166,7 +169,7 @@ RecurrentResult gru_layer(const Tensor& x_, const Tensor& h_, const Tensor& weig
   const Tensor h = layer.states(layer.h);
   const Tensor gates = empty({layer.steps.count, layer.samples, 4 * layer.size},
                              {layer.x.dtype(), layer.x.device()});
-  const Tensor turned = swapped_matrix(layer.weight.detach());
+  const Tensor turned = layer.turned_weight();
   layer.steps.forward([&](int64_t t, int64_t before, int64_t behind) {
     kernels::gru_cell(at_step(h, behind), at_step(gates, t), at_step(layer.x, t),
                       matrix_product(at_step(h, before), turned, bias.detach()),
@@ -200,7 +203,7 @@ RecurrentResult rnn_layer(const Tensor& x_, const Tensor& h_, const Tensor& weig
   const Layer layer("rnn_layer", 1, x_, h_, weight_, reverse);
   const bool relu = activation == RecurrentActivation::Relu;
   const Tensor h = layer.states(layer.h);
-  const Tensor turned = swapped_matrix(layer.weight.detach());
+  const Tensor turned = layer.turned_weight();
   layer.steps.forward([&](int64_t t, int64_t before, int64_t behind) {
     const Tensor sum = matrix_product(at_step(h, before), turned);
     kernels::add(sum, sum, at_step(layer.x, t));
