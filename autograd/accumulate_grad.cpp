@@ -1,6 +1,8 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/gradient_home.h"
+#include "ringgrad/autograd/twice.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
@@ -16,6 +18,12 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
   const bool fits = g.dtype() == leaf.dtype() && g.device() == leaf.device();
   if (!meta.grad && fits && g.is_sole_owner() && g.is_contiguous()) {
     meta.grad = g;
+    return;
+  }
+  // What has a history is never written to.
+  if ((grad_enabled() && g.requires_grad()) || (meta.grad && !meta.grad.is_leaf())) {
+    meta.zeros = nullptr;
+    meta.grad = twice->sum(meta.grad, g);
     return;
   }
   Tensor like_leaf;

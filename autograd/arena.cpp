@@ -82,7 +82,7 @@ std::vector<ArenaRange> arena_ranges(const std::vector<Tensor>& parameters) {
     const Tensor& p = parameters[i];
     if (!p.is_contiguous()) p.set_data(as_contiguous(p));
     if (!p.grad()) p.set_grad(zeros(p.shape(), {p.dtype(), p.device()}));
-    if (!p.grad().is_contiguous()) p.set_grad(as_contiguous(p.grad()));
+    if (!p.grad().is_contiguous() || !p.grad().is_leaf()) p.set_grad(as_contiguous(p.grad()));
   }
   // An empty tensor comes before the tensor that begins at the same address.
   std::ranges::sort(order, {}, [&](int i) {

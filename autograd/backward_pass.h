@@ -1,13 +1,15 @@
 // A pass over the tape, for Tensor::backward() and autograd::grad(). Private to autograd.
 #pragma once
 
-#include "ringgrad/autograd/graph.h"
+#include "ringgrad/autograd/twice.h"
 
 namespace ringgrad {
 
 // The options of a pass. If `capture` is not empty, gradients go to `captured` and to no leaf.
 struct BackwardRequest {
   bool retain_graph = false;
+  // Keeps a graph of the gradients. With it the graph of the pass is retained.
+  const Twice* graph = nullptr;
   std::vector<Edge> capture = {};
   std::vector<Tensor> captured = {};  // one for each captured edge
 };

@@ -1,10 +1,11 @@
 #include "ringgrad/autograd/differentiable.h"
 
+#include "ringgrad/autograd/twice.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 
-SavedTensor::SavedTensor(const Tensor& tensor) {
+SavedTensor::SavedTensor(const Tensor& tensor, int from) : from_(from) {
   if (!tensor) return;
   tensor_ = tensor.detach();
   version_ = tensor.storage()->version();
@@ -17,7 +18,7 @@ const Tensor& SavedTensor::get() const {
         "), or another view of its memory was, such as a parameter of the same "
         "arena; modify it after ",
         "backward, or modify a copy");
-  return tensor_;
+  return saved_with_history ? saved_with_history(tensor_, from_) : tensor_;
 }
 
 bool detail::needs_grad(std::span<const Tensor> inputs) {

@@ -3,14 +3,16 @@
 //   Tensor exp(const Tensor& x) {
 //     Tensor y = empty_like(x);
 //     kernels::exp(y, x);
-//     return differentiable("exp", {x}, y, [y = save(y)](const Tensor& dy) -> Gradients {
+//     return differentiable("exp", {x}, y, [y = save(y, kOutput)](const Tensor& dy) -> Gradients {
 //       return {mul(dy, y.get())};
 //     });
 //   }
 //
 // The closure receives d(loss)/dy and returns one gradient per input, in their order. It must
-// capture save(t), never a tensor with history. It runs without grad mode, at most once, on the
-// engine's thread.
+// capture save(t), never a tensor with history. It runs on the engine's thread, without grad mode.
+// In a pass that keeps a graph of the gradients (create_graph) it runs in grad mode, and dy and the
+// saved tensors have their history. Such a pass records what the closure computes by operations. A
+// closure that calls kernels takes another way if grad_enabled(), or the pass throws.
 #pragma once
 
 #include <initializer_list>
@@ -21,27 +23,36 @@
 
 namespace ringgrad {
 
+// Says which tensor of its operation a saved tensor is: the number of an input, or one of these.
+// Tensors of integers and truth values need not say. For others a graph of the gradients must know.
+inline constexpr int kOutput = -1;    // the first output
+inline constexpr int kConstant = -2;  // does not depend on an input
+inline constexpr int kUnsaid = -3;
+
 // SavedTensor: what a backward closure keeps of a tensor. It is an alias without history, with a
 // check that the tensor has not been modified in place since.
 class SavedTensor {
  public:
   SavedTensor() = default;
-  explicit SavedTensor(const Tensor& tensor);  // an undefined tensor may be saved
+  SavedTensor(const Tensor& tensor, int from);  // an undefined tensor may be saved
 
   // Returns the tensor. Throws Error that names the current operation and both versions if it was
-  // modified in place.
+  // modified in place. In a pass that keeps a graph of the gradients it is the input or output with
+  // its history, which lives as long as the closure runs. If an input was saved repeated
+  // (broadcast_view), it is the input itself.
   const Tensor& get() const;
   explicit operator bool() const { return tensor_.defined(); }
 
  private:
   Tensor tensor_;
   uint32_t version_ = 0;
+  int from_ = kConstant;
 };
 
-inline SavedTensor save(const Tensor& tensor) { return SavedTensor(tensor); }
+inline SavedTensor save(const Tensor& tensor, int from = kUnsaid) { return {tensor, from}; }
 // Saves nothing if only the gradient of an input that requires none would need it.
-inline SavedTensor save_if(bool needed, const Tensor& tensor) {
-  return needed ? SavedTensor(tensor) : SavedTensor();
+inline SavedTensor save_if(bool needed, const Tensor& tensor, int from = kUnsaid) {
+  return needed ? SavedTensor(tensor, from) : SavedTensor();
 }
 
 // Returns true if this input needs a gradient; closures skip the others.

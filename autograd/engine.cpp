@@ -88,7 +88,7 @@ class BackwardPass {
   void count_dependencies(const std::shared_ptr<Node>& root);
   Queue& queue_of(Device device);
   void work(Queue& queue);
-  Gradients run_node(Node& node);
+  Gradients run_node(const std::shared_ptr<Node>& ready);
   void deliver(const Edge& edge, Tensor grad);
 
   // The mutex guards everything below and the progress of the pass's nodes. It is never held while
@@ -207,7 +207,7 @@ void BackwardPass::run(const Edge& root, Tensor grad) {
 
 void BackwardPass::work(Queue& queue) {
   current_pass = this;
-  NoGradGuard no_grad;
+  GradModeGuard grad_mode(request_.graph != nullptr);
   std::unique_lock lock(mutex_);
   for (;;) {
     queue.not_empty.wait(lock, [&] { return !queue.heap.empty() || unfinished_ == 0 || error_; });
@@ -217,7 +217,7 @@ void BackwardPass::work(Queue& queue) {
     queue.heap.pop_back();
     lock.unlock();
     try {
-      Gradients grads = run_node(*node);
+      Gradients grads = run_node(node);
       for (size_t i = 0; i < node->next.size(); ++i)
         if (is_on_way(node->next[i].node.get()))
           deliver(node->next[i], grads.empty() ? Tensor() : std::move(grads[i]));
@@ -235,7 +235,8 @@ void BackwardPass::work(Queue& queue) {
 }
 
 // Runs the closure and checks what it returns. Returns nothing if no gradient reached the node.
-Gradients BackwardPass::run_node(Node& node) {
+Gradients BackwardPass::run_node(const std::shared_ptr<Node>& ready) {
+  Node& node = *ready;
   std::vector<Tensor> grad_outputs = std::move(progress_of(node).grad_outputs);
   for (const auto& [output, hooks] : node.grad_hooks)
     if (grad_outputs.size() > static_cast<size_t>(output) && grad_outputs[output])
@@ -253,7 +254,8 @@ Gradients BackwardPass::run_node(Node& node) {
         "compute the loss again, add the losses and call backward once, "
         "or retain the graph: backward({}, true)");
   current_node = &node;
-  Gradients grads = node.backward(grad_outputs);
+  Gradients grads =
+      request_.graph ? request_.graph->run(ready, grad_outputs) : node.backward(grad_outputs);
   // The closure of a leaf stays for the next graph.
   if (node.next.empty()) return {};
   if (!request_.retain_graph) node.backward = nullptr;  // frees the saved tensors now
@@ -292,7 +294,8 @@ void BackwardPass::deliver(const Edge& edge, Tensor grad) {
     }
     received[edge.output] = Tensor();
     lock.unlock();
-    grad = sum_of(std::move(other), std::move(grad));
+    grad = request_.graph ? request_.graph->sum(other, grad)
+                          : sum_of(std::move(other), std::move(grad));
     lock.lock();
   }
   if (--dependencies > 0) return;

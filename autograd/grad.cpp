@@ -2,17 +2,13 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
 
 std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
                                    const std::vector<Tensor>& inputs, const GradOptions& options) {
   check_outside_pass("grad");
-  CHECK(!options.create_graph,
-        "grad: create_graph asks for derivatives of derivatives, which are not there: what an ",
-        "operation saves for backward has no history; take finite differences of the gradients, "
-        "or write the gradient ",
-        "as operations");
   CHECK(!outputs.empty() && !inputs.empty(), "grad: ", outputs.size(), " outputs and ",
         inputs.size(), " inputs, expected at least one of each");
   CHECK(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
@@ -28,7 +24,8 @@ std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
   }
   root->outputs.push_back({{}, first[0].dtype(), first[0].device()});
   root->backward = [first](std::span<const Tensor>) { return first; };
-  BackwardRequest request{.retain_graph = options.retain_graph,
+  BackwardRequest request{.retain_graph = options.retain_graph || options.create_graph,
+                          .graph = options.create_graph ? twice : nullptr,
                           .capture = {},
                           .captured = std::vector<Tensor>(inputs.size())};
   for (const Tensor& input : inputs) {
@@ -40,10 +37,28 @@ std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
   for (size_t i = 0; i < inputs.size(); ++i) {
     CHECK(options.allow_unused || request.captured[i], "grad: the outputs do not depend on input ",
           i, ", expected that they do; with allow_unused its gradient is an undefined tensor");
-    if (request.captured[i])
+    // One with a history is never written to, so that nobody minds who else holds it.
+    if (request.captured[i] && !request.captured[i].requires_grad())
       request.captured[i] = copy_of(request.captured[i], {inputs[i].dtype(), inputs[i].device()});
   }
   return request.captured;
+}
+
+void autograd::zero_grad(const Tensor& leaf) {
+  const Tensor grad = leaf.grad();
+  if (grad && !grad.is_leaf())
+    leaf.set_grad(zeros(grad.shape(), {grad.dtype(), grad.device()}));
+  else if (grad)
+    fill_(grad, 0);
+}
+
+void autograd::backward(const Tensor& output, const BackwardOptions& options) {
+  check_outside_pass("backward");
+  Tensor grad = first_gradient("backward", output, options.grad_output);
+  if (program_observer) program_observer->backward();
+  BackwardRequest request{.retain_graph = options.retain_graph || options.create_graph,
+                          .graph = options.create_graph ? twice : nullptr};
+  run_backward_pass(gradient_edge(output), std::move(grad), request);
 }
 
 }  // namespace ringgrad

@@ -2,7 +2,9 @@
 
 #include <climits>
 
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/graph.h"
+#include "ringgrad/autograd/twice.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
@@ -62,6 +64,10 @@ const Tensor& Tensor::retain_grad() const {
   // The reference is weak: the node keeps the hook, and the tensor keeps the node.
   hooks->hooks.emplace(kRetains, [meta = std::weak_ptr(autograd_meta())](const Tensor& grad) {
     if (const auto kept = meta.lock()) {
+      if (grad_enabled()) {  // with its history
+        kept->grad = twice->sum(kept->grad, grad);
+        return Tensor();
+      }
       const Tensor own = copy_of(grad, {grad.dtype(), grad.device()});
       if (kept->grad) kernels::add(own, own, kept->grad);
       kept->grad = own;

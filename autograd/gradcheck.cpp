@@ -5,6 +5,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/graph.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
@@ -62,10 +63,8 @@ class GradientsAside {
   std::vector<Tensor> grads_;
 };
 
-}  // namespace
-
-GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
-                          const GradcheckOptions& options) {
+GradcheckResult check(const char* title, const TensorFunction& f, const std::vector<Tensor>& inputs,
+                      const GradcheckOptions& options) {
   for (const Tensor& x : inputs) {
     if (x.requires_grad() && x.dtype() != DType::Float64)
       throw_unsupported_dtype("gradcheck", x.dtype(),
@@ -104,7 +103,7 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
       if (!(error <= result.worst) && !std::isnan(result.worst)) {
         result.worst = error;
         result.message =
-            str("gradcheck of ", name, ": input ", input, " of shape ", x.shape(), ", element ", i,
+            str(title, " of ", name, ": input ", input, " of shape ", x.shape(), ", element ", i,
                 ": backward gives ", analytic[i], ", central differences ", numeric,
                 ", relative error ", error, ", tolerance ", options.tolerance);
       }
@@ -112,6 +111,41 @@ GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& in
   }
   result.passed = result.worst <= options.tolerance;  // false for NaN
   return result;
+}
+
+}  // namespace
+
+GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+                          const GradcheckOptions& options) {
+  return check("gradcheck", f, inputs, options);
+}
+
+GradcheckResult gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+                              const GradcheckOptions& options) {
+  const auto first = [&](const std::vector<Tensor>& all) {
+    const GradModeGuard grad_mode(true);
+    const std::vector<Tensor> in(all.begin(), all.end() - 1);
+    std::vector<Tensor> wanted;
+    for (const Tensor& x : in)
+      if (x.requires_grad()) wanted.push_back(x);
+    const Tensor y = f(in);
+    CHECK(y.requires_grad(),
+          "gradgradcheck: the result does not depend on any input that requires grad");
+    std::vector<Tensor> rows;
+    for (const Tensor& g :
+         autograd::grad({y}, wanted,
+                        {.grad_outputs = {all.back()}, .create_graph = true, .allow_unused = true}))
+      if (g) rows.push_back(reshape(g, {g.numel()}));
+    return cat(rows, 0);
+  };
+  std::vector<Tensor> all = inputs;
+  {
+    NoGradGuard no_grad;
+    const Tensor y = f(inputs);
+    all.push_back(tensor(random_weights(y.numel()), y.shape(), y.device()));
+  }
+  all.back().set_requires_grad();
+  return check("gradgradcheck", first, all, options);
 }
 
 }  // namespace ringgrad

@@ -1,4 +1,5 @@
-// Checks an operation's backward against central differences: (f(x + h) - f(x - h)) / 2h.
+// Checks an operation's backward, and the backward of this, against central differences:
+// (f(x + h) - f(x - h)) / 2h.
 //
 // It compares one number per input element, d(Σ v · f(x)) / dx, for fixed pseudo-random weights v.
 // A wrong backward agrees with it only by chance. Use it at points away from kinks and ties, where
@@ -34,5 +35,11 @@ struct GradcheckResult {
 // gradients do not change.
 GradcheckResult gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                           const GradcheckOptions& options = {});
+
+// The same of the first derivatives, as autograd::grad() computes them with create_graph: they are
+// differentiated in the inputs, and in the gradient of f's result, which has pseudo-random values.
+// Throws Error, too, where an operation of f is none that can be differentiated twice.
+GradcheckResult gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+                              const GradcheckOptions& options = {});
 
 }  // namespace ringgrad

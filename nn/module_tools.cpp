@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <typeinfo>
 
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/module.h"
@@ -61,8 +62,7 @@ void Module::to(DType dtype) {
 }
 
 void Module::zero_grad() {
-  for (const Tensor& parameter : parameters())
-    if (const Tensor grad = parameter.grad()) fill_(grad, 0);
+  for (const Tensor& parameter : parameters()) autograd::zero_grad(parameter);
 }
 
 HookHandle Module::register_forward_hook(ForwardHook hook) {

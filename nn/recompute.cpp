@@ -64,7 +64,7 @@ class Part {
  public:
   Part(const std::vector<Tensor>& inputs, detail::RecomputeScope::Run run) : run_(std::move(run)) {
     for (const Tensor& input : inputs) {
-      inputs_.push_back(save(input));
+      inputs_.push_back(save(input, kConstant));
       wants_grad_.push_back(wants_grad(input));
     }
     const Tensor& state = default_generator(inputs[0].device()).state();
@@ -74,7 +74,8 @@ class Part {
   // Replaces the closure of an operation that the first run has recorded.
   void replace(const std::shared_ptr<Part>& self, Node& node, std::span<const Tensor> inputs) {
     for (const Tensor& input : inputs)
-      if (input && input.is_leaf() && input.requires_grad()) leaves_.push_back(save(input));
+      if (input && input.is_leaf() && input.requires_grad())
+        leaves_.push_back(save(input, kConstant));
     names_.push_back(node.name);
     node.backward = [part = self, operation = names_.size() - 1](std::span<const Tensor> dy) {
       return part->backward(operation, dy);
@@ -82,7 +83,7 @@ class Part {
   }
   void keep(const std::vector<Tensor>& values) {
     kept_.emplace_back();
-    for (const Tensor& value : values) kept_.back().push_back(save(value));
+    for (const Tensor& value : values) kept_.back().push_back(save(value, kConstant));
   }
 
  private:

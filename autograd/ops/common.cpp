@@ -69,16 +69,6 @@ Tensor memory_of(const Tensor& images) {
                 images.dtype());
 }
 
-Tensor around_dim(const Tensor& x, int d) {
-  ASSERT(x.is_contiguous());
-  int64_t outer = 1;
-  int64_t inner = 1;
-  for (int i = 0; i < d; ++i) outer *= x.shape()[i];
-  for (int i = d + 1; i < x.dim(); ++i) inner *= x.shape()[i];
-  const Shape shape = {outer, x.shape()[d], inner};
-  return x.as_strided(shape, contiguous_strides(shape), x.storage_offset());
-}
-
 Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> like;
   for (const Tensor& input : inputs) like.push_back(input ? input.detach() : input);
@@ -87,15 +77,6 @@ Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inpu
     for (const Tensor& input : like) none.push_back(input ? zeros_like(input) : input);
     return none;
   });
-}
-
-void check_mask(const char* operation, const Tensor& mask, const Tensor& x) {
-  check_defined(operation, mask);
-  check_defined(operation, x);
-  CHECK_AS(DTypeError, mask.dtype() == DType::Bool, operation, ": the mask has dtype ",
-           mask.dtype(), ", expected bool, as x > 0 gives it");
-  CHECK_AS(DeviceError, mask.device() == x.device(), operation, ": the mask is on ", mask.device(),
-           ", the tensor on ", x.device(), ", expected one device; move with to(x, device)");
 }
 
 }  // namespace ringgrad

@@ -5,6 +5,7 @@
 
 #include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/twice.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
@@ -27,13 +28,13 @@ Tensor broadcast_view(const Tensor& x, const Shape& shape);
 // Sums g over the dimensions along which `shape` was broadcast to g's shape. This is the gradient
 // of broadcast_view.
 Tensor sum_to(const Tensor& g, const Shape& shape);
-// Applies f to gradients and operands and sums the result to `shape`. If there is anything to sum,
-// 16-bit numbers are added as float32 and rounded once.
-template <class F, class... Tensors>
-Tensor summed_to(const Shape& shape, const F& f, const Tensor& g, const Tensors&... operands) {
-  const DType wide = accumulator_dtype(g.dtype());
-  if (g.shape() == shape || wide == g.dtype()) return sum_to(f(g, operands...), shape);
-  return to(sum_to(f(to(g, wide), to(operands, wide)...), shape), g.dtype());
+// dx, which is linear in dy. Where a graph of the gradients is asked for with its history: its own
+// gradient is `forward` of the one that arrives.
+template <class Forward>
+Tensor linear_gradient(const char* name, const Tensor& dy, Tensor dx, Forward forward) {
+  if (!grad_enabled() || dx.is_same(dy)) return dx;
+  return differentiable(name, {dy}, dx,
+                        [forward](const Tensor& g) -> Gradients { return {forward(g)}; });
 }
 
 // These are recorded in the graph, and return x if nothing changes.
@@ -53,9 +54,6 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
 // Returns channel-blocked images [N, C, H, W] in the shape of their memory, [N, ⌈C/16⌉, H W, 16],
 // and other images unchanged.
 Tensor memory_of(const Tensor& images);
-// Returns x as [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x
-// contiguous.
-Tensor around_dim(const Tensor& x, int d);
 
 enum class Saves { Input, Output };  // the one that the derivative is written in
 // AnyLayout: zero maps to zero, forward and backward, so the padding of the channel-blocked layout
@@ -72,9 +70,16 @@ Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves,
   const Tensor x = takes == Takes::Strided ? strided(x_) : x_;
   Tensor y = empty_like(x);
   forward(y, x, numbers...);
+  const bool output = saves == Saves::Output;
   return differentiable(name, {x}, y,
-                        [&backward, saved = save(saves == Saves::Output ? y : x),
+                        [&backward, saved = save(output ? y : x, output ? kOutput : 0),
                          numbers...](const Tensor& dy) -> Gradients {
+                          if (grad_enabled()) {
+                            const auto slope = [&backward, numbers...](const auto&... tensors) {
+                              backward(tensors..., numbers...);
+                            };
+                            return {twice->elementwise(dy, saved.get(), slope, {numbers...})};
+                          }
                           Tensor dx = empty_like(saved.get());
                           backward(dx, like(dy, saved.get()), saved.get(), numbers...);
                           return {dx};
@@ -99,8 +104,5 @@ Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias = {})
 // Handles inputs without values. There is nothing to normalise, but a weight and a bias receive
 // their gradient, which is 0. The result has the shape of the first input.
 Tensor normalized_nothing(const char* operation, const std::vector<Tensor>& inputs);
-
-// Checks a mask for x: it is bool and on x's device.
-void check_mask(const char* operation, const Tensor& mask, const Tensor& x);
 
 }  // namespace ringgrad

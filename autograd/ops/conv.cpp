@@ -101,11 +101,12 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   kernels::conv2d(y, x, filters, b, options);
   return differentiable(
       "conv2d", {x, w, b}, y,
-      [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
+      [x = save_if(wants_grad(w), x, 0), w = save_if(wants_grad(x), w, 1), b = wants_grad(b),
        b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), x_layout = x.layout(),
        w_shape = w.shape(), w_dtype = w.dtype(), home = GradientHome(w),
        filters = wants_grad(x) ? filters : Tensor(), layout,
        options](const Tensor& dy_) -> Gradients {
+        if (grad_enabled()) return twice->conv2d(dy_, x.get(), w.get(), options);
         const Tensor dy = to_layout(dy_, layout);
         Tensor dx;
         Tensor dw;

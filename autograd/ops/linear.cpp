@@ -72,8 +72,9 @@ Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   const Tensor w = strided(to(w_, x.dtype()));
   const Tensor bias = b ? strided_contiguous(to(b, x.dtype())) : b;
   return differentiable("linear", {rows, w, bias}, matrix_product(rows, swapped_matrix(w), bias),
-                        [x = save_if(wants_grad(w), rows), w = save_if(wants_grad(rows), w),
+                        [x = save_if(wants_grad(w), rows, 0), w = save_if(wants_grad(rows), w, 1),
                          wants_db = wants_grad(bias)](const Tensor& dy) -> Gradients {
+                          if (grad_enabled()) return twice->linear(dy, x.get(), w.get());
                           return linear_backward(strided(dy), x, w, wants_db);
                         });
 }

@@ -92,9 +92,13 @@ Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOpt
         ReducedRows reduced(loss, weight, options.reduction);
         return differentiable(
             "cross_entropy", {x}, reduced.result,
-            [x = save(x), target = save(target), class_weight = save(class_weight),
-             log_sum_exp = save(log_sum_exp), weight_sum = save(reduced.weight_sum), rows,
+            [x = save(x, 0), target = save(target), class_weight = save(class_weight, kConstant),
+             log_sum_exp = save(log_sum_exp, kConstant),
+             weight_sum = save(reduced.weight_sum, kConstant), rows,
              smoothing](const Tensor& dy) -> Gradients {
+              if (grad_enabled())
+                return {twice->cross_entropy(dy, x.get(), target.get(), class_weight.get(),
+                                             weight_sum.get(), smoothing)};
               Tensor dx = empty_like(x.get());
               kernels::cross_entropy_backward(dx, row_scale(dy, weight_sum.get(), rows), x.get(),
                                               log_sum_exp.get(), target.get(), class_weight.get(),

@@ -48,6 +48,7 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   return differentiable("max_pool2d", {x}, y,
                         [index = save(index), from = x.shape(), layout = x.layout(),
                          options](const Tensor& dy_) -> Gradients {
+                          if (grad_enabled()) return {twice->max_pool2d(dy_, index.get())};
                           const Tensor dy = to_layout(dy_, layout);
                           Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
                           kernels::max_pool2d_backward(dx, dy, index.get(), options);
@@ -68,7 +69,8 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
         const Tensor dy = to_layout(dy_, layout);
         Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
         kernels::avg_pool2d_backward(dx, dy, options);
-        return {dx};
+        return {linear_gradient("avg_pool2d_backward", dy_, dx,
+                                [options](const Tensor& g) { return avg_pool2d(g, options); })};
       });
 }
 
@@ -83,15 +85,16 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
   const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
   if (y.numel() > 0) kernels::adaptive_avg_pool2d(y, x);
-  return differentiable("adaptive_avg_pool2d", {x}, y,
-                        [from = x.shape(), layout = x.layout()](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = to_layout(dy_, layout);
-                          if (dy.numel() == 0)
-                            return {zeros(from, {dy.dtype(), dy.device(), layout})};
-                          Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
-                          kernels::adaptive_avg_pool2d_backward(dx, dy);
-                          return {dx};
-                        });
+  return differentiable(
+      "adaptive_avg_pool2d", {x}, y,
+      [from = x.shape(), layout = x.layout(), to = output_size](const Tensor& dy_) -> Gradients {
+        const Tensor dy = to_layout(dy_, layout);
+        if (dy.numel() == 0) return {zeros(from, {dy.dtype(), dy.device(), layout})};
+        Tensor dx = empty(from, {dy.dtype(), dy.device(), layout});
+        kernels::adaptive_avg_pool2d_backward(dx, dy);
+        return {linear_gradient("adaptive_avg_pool2d_backward", dy_, dx,
+                                [to](const Tensor& g) { return adaptive_avg_pool2d(g, to); })};
+      });
 }
 
 }  // namespace ringgrad

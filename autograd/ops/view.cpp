@@ -142,6 +142,14 @@ Tensor permute(const Tensor& x_, const Dims& order) {
       [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
 }
 
+// The part that y = pad(x, widths) has in common with x: of y, or with sign -1 of x.
+static Tensor padded_part(Tensor t, const Shape& common, const std::vector<int64_t>& widths,
+                          int sign) {
+  for (int d = t.dim() - 1, i = 0; i + 1 < static_cast<int>(widths.size()); --d, i += 2)
+    t = part_of(t, d, std::max<int64_t>(sign * widths[i], 0), common[d]);
+  return t;
+}
+
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
   OpScope scope("pad");
   check_defined("pad", x);
@@ -160,24 +168,21 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value) {
                widths[2 * i + 1], " behind in dimension ", d, ", expected 0 to ", INT64_MAX,
                " in all, and to remove no more than there are");
     }
-  // Returns the common part of y, or with sign -1 of x.
-  const auto part = [common, widths, pairs](Tensor t, int sign) {
-    for (int i = 0; i < pairs; ++i)
-      t = part_of(t, t.dim() - 1 - i, std::max<int64_t>(sign * widths[2 * i], 0),
-                  common[t.dim() - 1 - i]);
-    return t;
-  };
   Tensor y = full(shape, value,
                   {x.dtype(), x.device(), x.is_channel_blocked() ? Layout::Strided : x.layout()});
-  kernels::copy(part(y, 1), common == x.shape() ? x : part(strided(x), -1));
-  return differentiable("pad", {x}, y,
-                        [part, common, from = x.shape()](const Tensor& dy) -> Gradients {
-                          const Tensor kept = part(strided(dy), 1);
-                          if (common == from) return {kept};
-                          const Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-                          kernels::copy(part(dx, -1), kept);
-                          return {dx};
-                        });
+  kernels::copy(padded_part(y, common, widths, 1),
+                common == x.shape() ? x : padded_part(strided(x), common, widths, -1));
+  return differentiable(
+      "pad", {x}, y, [common, from = x.shape(), widths](const Tensor& dy) -> Gradients {
+        Tensor dx = padded_part(strided(dy), common, widths, 1);
+        if (common != from) {
+          const Tensor kept = std::exchange(dx, zeros(from, {dy.dtype(), dy.device()}));
+          kernels::copy(padded_part(dx, common, widths, -1), kept);
+        }
+        if (!grad_enabled()) return {dx};
+        return {linear_gradient("pad_backward", dy, dx,
+                                [widths](const Tensor& g) { return pad(g, widths); })};
+      });
 }
 
 }  // namespace ringgrad

@@ -122,6 +122,13 @@ void Reducer::end_pass(bool failed) {
   if (failed) contribution_ = before_;
 }
 
+// Gradients with a history lie outside the buckets, and ranks average numbers.
+static void check_no_graph() {
+  CHECK(!grad_enabled(),
+        "distributed_data_parallel: create_graph: gradients that ranks average have no history; "
+        "take those with one by autograd::grad(), and call backward() on the outer loss");
+}
+
 // The newest forward in the graph decides how many samples this pass stands for. Other forwards of
 // the same pass, such as a discriminator's batches of real and of generated images, have as many.
 // Returns the module's part of dy.
@@ -131,6 +138,7 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
     contribution_.reach(forward);
     return {dy.begin(), dy.end()};
   }
+  check_no_graph();
   join_pass();
   contribution_.reach(forward);
   if (!std::exchange(reached_, true)) {
@@ -155,6 +163,7 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
 }
 
 void Reducer::gradient_complete(int parameter, const Tensor&) {
+  check_no_graph();
   if (!synchronizing_) return;
   join_pass();
   take(parameter);

@@ -50,8 +50,7 @@ LBFGS::LBFGS(const ParameterList& parameters, LBFGSOptions options) : options_(o
 }
 
 void LBFGS::zero_grad() {
-  for (const Tensor& parameter : parameters_)
-    if (parameter.grad()) fill_(parameter.grad(), 0);
+  for (const Tensor& parameter : parameters_) autograd::zero_grad(parameter);
 }
 
 Tensor LBFGS::gradient() const {

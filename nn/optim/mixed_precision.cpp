@@ -120,8 +120,7 @@ MasterWeights::MasterWeights(nn::NamedTensors parameters) : model_(std::move(par
 }
 
 void MasterWeights::zero_grad() {
-  for (const auto& [name, tensor] : model_)
-    if (const Tensor grad = tensor.grad()) fill_(grad, 0);
+  for (const auto& [name, tensor] : model_) autograd::zero_grad(tensor);
 }
 
 void MasterWeights::take_gradients() {

@@ -1,5 +1,6 @@
 // The generic suites: every row of op_specs() on every device, provider, dtype and arrangement.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "ringgrad/autograd/differentiable.h"
@@ -287,6 +288,85 @@ TEST_CASE("backward agrees with central differences", "[ops][quick]") {
           const auto result = gradcheck([&](const Tensors& in) { return spec.run(in)[k]; }, inputs);
           INFO(result.message);
           CHECK(result.passed);
+        }
+      }
+    }
+  }
+}
+
+// What cannot be differentiated twice, by rows: the operation that says so.
+const std::map<std::string, std::string> kOnceOnly = {
+    {"lstm_layer", "lstm_layer"}, {"lstm_layer in reverse", "lstm_layer"},
+    {"gru_layer", "gru_layer"},   {"gru_layer in reverse", "gru_layer"},
+    {"rnn_layer", "rnn_layer"},
+};
+
+TEST_CASE("second derivatives agree with central differences of the first", "[ops][quick]") {
+  // The first derivatives of a softplus at 1e4 are large, and so is their rounding error.
+  const GradcheckOptions options = {.step = 1e-5};
+  std::set<std::string> passed;
+  std::set<std::string> refused;
+  for (const OpSpec& spec : op_specs()) {
+    if (spec.dtypes != kFloatingDTypes || spec.bare_kernel) continue;
+    for (size_t i = 0; i < spec.samples.size(); ++i) {
+      const Sample& sample = spec.samples[i];
+      if (!sample.smooth || sample.is_empty() || has_many_derivatives(sample)) continue;
+      const Tensors inputs = make_inputs(sample, {});
+      const Tensors outputs = spec.run(inputs);
+      for (size_t k = 0; k < outputs.size(); ++k) {
+        if (!outputs[k].requires_grad() || outputs[k].numel() == 0) continue;
+        INFO(spec.name << ", sample " << i << ", output " << k);
+        try {
+          const auto result =
+              gradgradcheck([&](const Tensors& in) { return spec.run(in)[k]; }, inputs, options);
+          INFO(result.message);
+          CHECK(result.passed);
+          passed.insert(spec.name);
+        } catch (const Error& error) {
+          INFO(error.what());
+          const auto once = kOnceOnly.find(spec.name);
+          REQUIRE(once != kOnceOnly.end());
+          require_contains(error.what(),
+                           once->second + ": create_graph: it cannot be differentiated twice: ");
+          refused.insert(spec.name);
+        }
+      }
+    }
+  }
+  CHECK(refused.size() == kOnceOnly.size());
+  CHECK(passed.size() == 180);
+}
+
+// Of the same graph, with create_graph and without: to record the gradients changes none of them.
+TEST_CASE(
+    "a pass that keeps a graph gives the gradients of one that does not, which records nothing",
+    "[ops][quick]") {
+  for (const OpSpec& spec : op_specs()) {
+    if (spec.dtypes != kFloatingDTypes || spec.bare_kernel || kOnceOnly.contains(spec.name))
+      continue;
+    for (size_t i = 0; i < spec.samples.size(); ++i) {
+      INFO(spec.name << ", sample " << i);
+      const Tensors inputs = make_inputs(spec.samples[i], {});
+      Tensors wanted;
+      for (const Tensor& x : inputs)
+        if (x.requires_grad()) wanted.push_back(x);
+      for (const Tensor& y : spec.run(inputs)) {
+        if (!y.requires_grad()) continue;
+        autograd::GradOptions options = {
+            .grad_outputs = {arrange(weights_of(y), y.dtype(), {}, Arrangement::Contiguous)},
+            .retain_graph = true,
+            .allow_unused = true};
+        const uint64_t before = next_sequence();
+        const Tensors plain = autograd::grad({y}, wanted, options);
+        CHECK(next_sequence() == before + 2);  // the pass's root, and this
+        options.create_graph = true;
+        const Tensors recorded = autograd::grad({y}, wanted, options);
+        for (size_t k = 0; k < wanted.size(); ++k) {
+          CHECK(!(plain[k] && plain[k].requires_grad()));
+          REQUIRE(plain[k].defined() == recorded[k].defined());
+          if (plain[k])
+            CHECK(difference(recorded[k], to_vector<double>(plain[k]),
+                             tolerance_of(spec, DType::Float64)) == "");
         }
       }
     }

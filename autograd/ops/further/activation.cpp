@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/program_observer.h"
@@ -65,31 +65,54 @@ Tensor rows(const Tensor& x) {
   return x.as_strided(shape, contiguous_strides(shape), x.storage_offset());
 }
 
+// dx by operations, over the last dimension: where a graph of the gradients is asked for.
+using ByOperations = Tensor (*)(const Tensor& dy, const Tensor& y);
+
 Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& forward,
-                 const Backward& backward) {
+                 const Backward& backward, ByOperations twice) {
   OpScope scope(name);
   check_floating(name, x_);
-  if (x_.dim() == 0) return reshape(over_rows(name, reshape(x_, {1}), dim, forward, backward), {});
+  if (x_.dim() == 0)
+    return reshape(over_rows(name, reshape(x_, {1}), dim, forward, backward, twice), {});
   dim = normalize_dim(name, dim, x_.dim());
   if (dim != x_.dim() - 1)  // the kernels see rows: bring the dimension to the end and back
-    return transpose(over_rows(name, transpose(x_, dim, -1), -1, forward, backward), dim, -1);
+    return transpose(over_rows(name, transpose(x_, dim, -1), -1, forward, backward, twice), dim,
+                     -1);
   const Tensor x = strided_contiguous(x_);
   Tensor y = empty_like(x);
   if (x.numel() > 0) forward(rows(y), rows(x));
-  return differentiable(name, {x}, y, [&backward, y = save(y)](const Tensor& dy) -> Gradients {
-    Tensor dx = empty_like(y.get());
-    if (dx.numel() > 0) backward(rows(dx), rows(strided_contiguous(dy)), rows(y.get()));
-    return {dx};
-  });
+  return differentiable(name, {x}, y,
+                        [&backward, twice, y = save(y, kOutput)](const Tensor& dy) -> Gradients {
+                          if (grad_enabled()) return {twice(dy, y.get())};
+                          Tensor dx = empty_like(y.get());
+                          if (dx.numel() > 0)
+                            backward(rows(dx), rows(strided_contiguous(dy)), rows(y.get()));
+                          return {dx};
+                        });
 }
 
 }  // namespace
 
 Tensor softmax(const Tensor& x, Int dim) {
-  return over_rows("softmax", x, dim, kernels::softmax, kernels::softmax_backward);
+  return over_rows(
+      "softmax", x, dim, kernels::softmax, kernels::softmax_backward,
+      [](const Tensor& dy, const Tensor& y) { return mul(y, sub(dy, sum(mul(dy, y), -1, true))); });
 }
 Tensor log_softmax(const Tensor& x, Int dim) {
-  return over_rows("log_softmax", x, dim, kernels::log_softmax, kernels::log_softmax_backward);
+  return over_rows(
+      "log_softmax", x, dim, kernels::log_softmax, kernels::log_softmax_backward,
+      [](const Tensor& dy, const Tensor& y) { return sub(dy, mul(exp(y), sum(dy, -1, true))); });
+}
+
+// Its gradient is the same function of dy.
+static Tensor dropped(const Tensor& x_, const Tensor& state, double p) {
+  // Element i's number belongs to row-major index i, whatever the order in memory.
+  const Tensor x = strided_contiguous(x_);
+  Tensor y = empty_like(x);
+  kernels::dropout(y, x, state, p);
+  return differentiable("dropout", {x}, y, [state, p](const Tensor& dy) -> Gradients {
+    return {dropped(dy, state, p)};
+  });
 }
 
 Tensor dropout(const Tensor& x_, Real p, Flag training) {
@@ -98,17 +121,7 @@ Tensor dropout(const Tensor& x_, Real p, Flag training) {
   check_floating("dropout", x_);
   CHECK(p >= 0 && p <= 1, "dropout: the probability is ", p, ", expected a number in [0, 1]");
   if (!training || p == 0) return x_;
-  // The random number of element i belongs to row-major index i, whatever the order in memory.
-  const Tensor x = strided_contiguous(x_);
-  Tensor y = empty_like(x);
-  const Tensor state = default_generator(x.device()).draw(x.numel());
-  kernels::dropout(y, x, state, p);
-  return differentiable("dropout", {x}, y, [state = save(state), p](const Tensor& dy) -> Gradients {
-    const Tensor g = strided_contiguous(dy);
-    Tensor dx = empty_like(g);
-    kernels::dropout(dx, g, state.get(), p);
-    return {dx};
-  });
+  return dropped(x_, default_generator(x_.device()).draw(x_.numel()), p);
 }
 
 }  // namespace ringgrad

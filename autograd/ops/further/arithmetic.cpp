@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/autograd/ops/further/image_memory.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
@@ -38,6 +38,7 @@ Scalar negative(const Tensor& x, Scalar c) {
 Tensor product_of(const Tensor& a, const Tensor& b) { return mul(a, b); }
 Tensor quotient_of(const Tensor& a, const Tensor& b) { return div(a, b); }
 Tensor divisor_gradient(const Tensor& dy, const Tensor& a, const Tensor& b) {
+  if (grad_enabled()) return neg(mul(div(dy, b), div(a, b)));
   const Tensor g = like(dy, a);
   Tensor db = empty(g.shape(), g.options());
   kernels::div_backward(db, g, a, b);
@@ -107,7 +108,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   kernels::add(in.y, in.a, in.b);
   return differentiable("add", {a, b}, in.y,
                         [sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
-                          return {sum_to(dy, sa), sum_to(dy, sb)};
+                          return {summed(dy, sa), summed(dy, sb)};
                         });
 }
 
@@ -119,7 +120,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
   return differentiable(
       "sub", {a, b}, in.y,
       [sa = in.a_shape, sb = in.b_shape, wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
-        return {sum_to(dy, sa), wants_b ? neg(sum_to(dy, sb)) : Tensor()};
+        return {summed(dy, sa), wants_b ? neg(summed(dy, sb)) : Tensor()};
       });
 }
 
@@ -129,7 +130,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   Broadcast in("mul", a, b);
   kernels::mul(in.y, in.a, in.b);
   return differentiable("mul", {a, b}, in.y,
-                        [a = save_if(wants_grad(b), in.a), b = save_if(wants_grad(a), in.b),
+                        [a = save_if(wants_grad(b), in.a, 0), b = save_if(wants_grad(a), in.b, 1),
                          sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
                           return {b ? summed_to(sa, product_of, dy, b.get()) : Tensor(),
                                   a ? summed_to(sb, product_of, dy, a.get()) : Tensor()};
@@ -143,34 +144,59 @@ Tensor div(const Tensor& a, const Tensor& b) {
   if (!is_floating(a.dtype())) return div(to(a, DType::Float32), to(b, DType::Float32));
   Broadcast in("div", a, b, Takes::Strided);
   kernels::div(in.y, in.a, in.b);
-  return differentiable("div", {a, b}, in.y,
-                        [a = save_if(wants_grad(b), in.a), b = save(in.b), wants_a = wants_grad(a),
-                         sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
-                          return {
-                              wants_a ? summed_to(sa, quotient_of, dy, b.get()) : Tensor(),
-                              a ? summed_to(sb, divisor_gradient, dy, a.get(), b.get()) : Tensor()};
-                        });
+  return differentiable(
+      "div", {a, b}, in.y,
+      [a = save_if(wants_grad(b), in.a, 0), b = save(in.b, 1), wants_a = wants_grad(a),
+       sa = in.a_shape, sb = in.b_shape](const Tensor& dy) -> Gradients {
+        return {wants_a ? summed_to(sa, quotient_of, dy, b.get()) : Tensor(),
+                a ? summed_to(sb, divisor_gradient, dy, a.get(), b.get()) : Tensor()};
+      });
 }
 
 using OfTwo = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
 using OfTwoBackward = Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy,
                                   const Tensor& a, const Tensor& b)>;
 
+// Where a graph of the gradients is asked for: both in the operands' dtype, with the result's
+// shape.
+using OfTwoTwice = std::pair<Tensor, Tensor> (*)(const Tensor& dy, const Tensor& a,
+                                                 const Tensor& b);
+
+// Equals share the gradient; beside a NaN both have all of it, as the kernels say.
+static std::pair<Tensor, Tensor> of_larger(const Tensor& dy, const Tensor& a, const Tensor& b) {
+  const Tensor half = mul(dy, 0.5);
+  return {where(lt(a, b), 0, where(eq(a, b), half, dy)),
+          where(lt(b, a), 0, where(eq(a, b), half, dy))};
+}
+static std::pair<Tensor, Tensor> of_smaller(const Tensor& dy, const Tensor& a, const Tensor& b) {
+  return of_larger(dy, neg(a), neg(b));
+}
+static std::pair<Tensor, Tensor> of_prelu(const Tensor& dy, const Tensor& x, const Tensor& w) {
+  const Tensor positive = gt(x, 0);
+  return {where(positive, dy, mul(dy, w)), where(positive, 0, mul(dy, x))};
+}
 static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward& backward,
-                     const Tensor& a, const Tensor& b) {
+                     OfTwoTwice twice, const Tensor& a, const Tensor& b) {
   const auto in_memory = [&](const Tensor& p, const Tensor& q) {
-    return of_two(name, kernel, backward, p, q);
+    return of_two(name, kernel, backward, twice, p, q);
   };
   if (const Tensor y = by_channel(name, in_memory, a, b)) return y;
   OpScope scope(name);
   Broadcast in(name, a, b);
   kernel(in.y, in.a, in.b);
+  // Which of two is the larger does not change under a small step.
+  const bool smooth = twice == of_prelu;
   return differentiable(
       name, {a, b}, in.y,
-      [&backward, a = save(in.a), b = save(in.b), sa = in.a_shape,
+      [&backward, twice, a = save(in.a, smooth ? 0 : kConstant),
+       b = save(in.b, smooth ? 1 : kConstant), sa = in.a_shape,
        sb = in.b_shape](const Tensor& dy) -> Gradients {
         const DType dtype = dy.dtype();
         const DType wide = dy.shape() == sa && dy.shape() == sb ? dtype : accumulator_dtype(dtype);
+        if (grad_enabled()) {
+          const auto [da, db] = twice(to(dy, wide), to(a.get(), wide), to(b.get(), wide));
+          return {to(summed(da, sa), dtype), to(summed(db, sb), dtype)};
+        }
         const Tensor g = to(like(dy, a.get()), wide);
         Tensor da = empty(g.shape(), g.options());
         Tensor db = empty(g.shape(), g.options());
@@ -179,16 +205,16 @@ static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward&
       });
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
-  return of_two("maximum", kernels::maximum, kernels::maximum_backward, a, b);
+  return of_two("maximum", kernels::maximum, kernels::maximum_backward, of_larger, a, b);
 }
 Tensor minimum(const Tensor& a, const Tensor& b) {
-  return of_two("minimum", kernels::minimum, kernels::minimum_backward, a, b);
+  return of_two("minimum", kernels::minimum, kernels::minimum_backward, of_smaller, a, b);
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   check_floating("prelu", x);
   check_parameter("prelu", x, weight);
-  const Tensor y =
-      of_two("prelu", kernels::prelu, kernels::prelu_backward, to(x, weight.dtype()), weight);
+  const Tensor y = of_two("prelu", kernels::prelu, kernels::prelu_backward, of_prelu,
+                          to(x, weight.dtype()), weight);
   return to(y, x.dtype());
 }
 
@@ -318,8 +344,10 @@ static Tensor stepped(const char* name, const Tensor& x,
   if (!is_floating(x.dtype())) return clone(x);
   Tensor y = empty_like(x);
   kernel(y, x);
-  return differentiable(name, {x}, y,
-                        [](const Tensor& dy) -> Gradients { return {zeros_like(dy)}; });
+  return differentiable(name, {x}, y, [](const Tensor& dy) -> Gradients {
+    const auto none = [](const Tensor& g) { return zeros_like(g); };
+    return {linear_gradient("zeros_like", dy, none(dy), none)};
+  });
 }
 Tensor floor(const Tensor& x) { return stepped("floor", x, kernels::floor); }
 Tensor ceil(const Tensor& x) { return stepped("ceil", x, kernels::ceil); }

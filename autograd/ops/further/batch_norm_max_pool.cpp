@@ -1,7 +1,9 @@
 #include <cmath>
 
 #include "ringgrad/autograd/gradient_home.h"
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/batch_norm.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
@@ -29,11 +31,21 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
   const bool wants_dx = wants_grad(x);
   return differentiable(
       "batch_norm", {x, weight, bias}, y,
-      [x = save_if(wants_dx, x), y = save_if(relu, y), winners = save(winners),
-       index = save_if(wants_dx, index), mean = save(mean), var = save(var), weight = save(weight),
-       eps, window, count, wants_dx, wants_weight = wants_grad(weight),
-       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
+      [x = save_if(wants_dx, x, 0), y = save_if(relu, y, kConstant),
+       winners = save(winners, kConstant), index = save_if(wants_dx, index),
+       mean = save(mean, kConstant), var = save(var, kConstant), weight = save(weight, 1), eps,
+       window, count, wants_dx, wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
+       weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
+        if (grad_enabled()) {
+          const Tensor g = y ? mul(dy_, to(gt(y.get(), 0), dy_.dtype())) : dy_;
+          if (!wants_dx)
+            return batch_norm_gradients(g, winners.get(), weight.get(), {}, mean.get(), var.get(),
+                                        eps);
+          return batch_norm_gradients(max_pool2d_gradient(g, index.get(), x.get().shape()), x.get(),
+                                      weight.get(), {}, std::isinf(count) ? mean.get() : Tensor(),
+                                      var.get(), eps);
+        }
         const Tensor dy = to_layout(dy_, winners.get().layout());
         Tensor sum_dy = bias_home.claim_or_empty(mean.get());
         Tensor sum_dy_xhat = weight_home.claim_or_empty(mean.get());

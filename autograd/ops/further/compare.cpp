@@ -1,7 +1,7 @@
 // Comparisons, and operations on the resulting masks.
 #include "ringgrad/autograd/ops.h"
 
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
@@ -66,14 +66,17 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   check_mask("where", mask, a);
   const Shape shape =
       broadcast_shapes("where", mask.shape(), broadcast_shapes("where", a.shape(), b.shape()));
-  return differentiable(
-      "where", {a, b}, choose(mask, a, b, shape),
-      [mask = save(mask), sa = a.shape(), sb = b.shape(), wants_a = wants_grad(a),
-       wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
-        const Tensor zero = scalar_like(dy, 0);
-        return {wants_a ? sum_to(choose(mask.get(), dy, zero, dy.shape()), sa) : Tensor(),
-                wants_b ? sum_to(choose(mask.get(), zero, dy, dy.shape()), sb) : Tensor()};
-      });
+  return differentiable("where", {a, b}, choose(mask, a, b, shape),
+                        [mask = save(mask), sa = a.shape(), sb = b.shape(), wants_a = wants_grad(a),
+                         wants_b = wants_grad(b)](const Tensor& dy) -> Gradients {
+                          const Tensor zero = scalar_like(dy, 0);
+                          const auto chosen = [&](const Tensor& a, const Tensor& b) {
+                            return grad_enabled() ? where(mask.get(), a, b)
+                                                  : choose(mask.get(), a, b, dy.shape());
+                          };
+                          return {wants_a ? summed(chosen(dy, zero), sa) : Tensor(),
+                                  wants_b ? summed(chosen(zero, dy), sb) : Tensor()};
+                        });
 }
 
 }  // namespace ringgrad

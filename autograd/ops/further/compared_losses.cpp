@@ -18,7 +18,7 @@ Tensor sum_of_squares(const Tensor& x_, double scale) {
   kernels::sum_squares(total, x);
   kernels::affine(total, total, scale, 0);
   return differentiable("mse_loss", {x}, to(total, x.dtype()),
-                        [x = save(x), scale](const Tensor& dy) -> Gradients {
+                        [x = save(x, 0), scale](const Tensor& dy) -> Gradients {
                           return {mul(x.get(), mul(dy, 2 * scale))};
                         });
 }
@@ -66,27 +66,34 @@ using TargetLoss = Kernel<void(const Tensor& y, const Tensor& x, const Tensor& t
 using TargetLossBackward =
     Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t)>;
 
-// slope(x): d(loss)/d(target).
-template <class Slope>
+// The slopes of a loss: d(loss)/d(target) of x, and d(loss)/dx of x and the target, by operations.
+struct Slopes {
+  Tensor (*of_target)(const Tensor& x);
+  Tensor (*of_x)(const Tensor& x, const Tensor& target);
+};
+
 Tensor with_target(const char* name, const TargetLoss& forward, const TargetLossBackward& backward,
-                   const Tensor& x_, const Tensor& target_, Reduction reduction, Slope slope) {
+                   const Tensor& x_, const Tensor& target_, Reduction reduction, Slopes slopes) {
   OpScope scope(name);
   const Compared of(name, x_, target_);
   const Tensor x = strided(of.x);
   const Tensor target = strided(of.target);
   Tensor losses = empty_like(x);
   forward(losses, x, target);
-  losses = differentiable(name, {x, target}, losses,
-                          [&backward, slope, x = save(x), target = save_if(wants_grad(x), target),
-                           wants_target = wants_grad(target)](const Tensor& dy_) -> Gradients {
-                            const Tensor dy = strided(dy_);
-                            Tensor dx;
-                            if (target) {
-                              dx = empty_like(x.get());
-                              backward(dx, dy, x.get(), target.get());
-                            }
-                            return {dx, wants_target ? mul(dy, slope(x.get())) : Tensor()};
-                          });
+  losses =
+      differentiable(name, {x, target}, losses,
+                     [&backward, slopes, x = save(x, 0), target = save_if(wants_grad(x), target, 1),
+                      wants_target = wants_grad(target)](const Tensor& dy_) -> Gradients {
+                       const Tensor dy = strided(dy_);
+                       Tensor dx;
+                       if (target && grad_enabled()) {
+                         dx = mul(dy, slopes.of_x(x.get(), target.get()));
+                       } else if (target) {
+                         dx = empty_like(x.get());
+                         backward(dx, dy, x.get(), target.get());
+                       }
+                       return {dx, wants_target ? mul(dy, slopes.of_target(x.get())) : Tensor()};
+                     });
   return of.reduce(losses, reduction);
 }
 
@@ -96,7 +103,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
                                         Reduction reduction) {
   return with_target("binary_cross_entropy_with_logits", kernels::bce_with_logits,
                      kernels::bce_with_logits_backward, x, target, reduction,
-                     [](const Tensor& x) { return neg(x); });
+                     {.of_target = [](const Tensor& x) { return neg(x); },
+                      .of_x = [](const Tensor& x, const Tensor& t) { return sub(sigmoid(x), t); }});
 }
 
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction) {
@@ -109,7 +117,11 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction red
             "binary_cross_entropy_with_logits()");
   }
   return with_target(name, kernels::bce, kernels::bce_backward, x, target, reduction,
-                     [](const Tensor& x) { return sub(log1p(neg(x)), log(x)); });
+                     {.of_target = [](const Tensor& x) { return sub(log1p(neg(x)), log(x)); },
+                      .of_x =
+                          [](const Tensor& x, const Tensor& t) {
+                            return div(sub(x, t), clamp_min(mul(x, 1 - x), double{1e-12F}));
+                          }});
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {

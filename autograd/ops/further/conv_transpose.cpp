@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/autograd/ops/conv.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/conv_plan.h"
 
@@ -93,9 +93,15 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   if (y.is_channel_blocked() && y.size(1) < kChannelBlock) y = to_layout(y, Layout::Strided);
   return differentiable(
       "conv_transpose2d", {x, w, b}, y,
-      [x = save_if(wants_grad(w), x), w = save_if(wants_grad(x), w), b = wants_grad(b),
+      [x = save_if(wants_grad(w), x, 0), w = save_if(wants_grad(x), w, 1), b = wants_grad(b),
        b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), w_shape = w.shape(),
        w_dtype = w.dtype(), layout, problem, conv](const Tensor& dy_) -> Gradients {
+        if (grad_enabled()) {  // the roles of input and output are exchanged
+          const OutputInfo* const of_b = wanted_input(2);
+          return {w ? conv2d(dy_, w.get(), {}, conv) : Tensor(),
+                  x ? conv2d_weight_gradient(x.get(), dy_, *wanted_input(1), conv) : Tensor(),
+                  of_b ? to(sum(dy_, {0, 2, 3}), of_b->dtype) : Tensor()};
+        }
         ConvProblem forward = problem;
         forward.pass = ConvPass::Forward;
         forward.x_layout = dy_.layout();
@@ -107,7 +113,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
           dx = empty(x_shape, {dy.dtype(), dy.device(), layout});
           kernels::conv2d(dx, dy, w.get(), {}, conv);
         }
-        if (x) {  // the roles of input and output are exchanged
+        if (x) {
           dw = empty(w_shape, {w_dtype, dy.device()});
           kernels::conv2d_backward_weight(dw, x.get(), dy, conv);
         }

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/kernels.h"
@@ -81,7 +81,10 @@ Tensor index_select(const Tensor& x_, Int dim, const Tensor& index_) {
         Tensor dx = zeros(from, {dy.dtype(), dy.device()});
         kernels::index_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
                            index.get());
-        return {dx};
+        if (!grad_enabled()) return {dx};
+        return {linear_gradient("index_select_backward", dy, dx, [dim, index](const Tensor& g) {
+          return index_select(g, dim, index.get());
+        })};
       });
 }
 
@@ -98,7 +101,10 @@ Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
         Tensor dx = zeros(from, {dy.dtype(), dy.device()});
         kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
                              around_dim(index.get(), dim));
-        return {dx};
+        if (!grad_enabled()) return {dx};
+        return {linear_gradient("gather_backward", dy, dx, [dim, index](const Tensor& g) {
+          return gather(g, dim, index.get());
+        })};
       });
 }
 

@@ -1,10 +1,36 @@
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
 namespace ringgrad {
 namespace {
+
+// The gradients of normalized_rows(), where a graph of them is asked for. A row is [M, P]: a number
+// of its part of the weight for each P neighbours.
+Gradients by_operations(const Tensor& dy_, const Tensor& x_, const Tensor& weight, int64_t groups,
+                        int64_t columns, double eps) {
+  const OutputInfo* const of_weight = wanted_input(1);
+  const OutputInfo* const of_bias = wanted_input(2);
+  const int64_t numbers = weight    ? weight.numel() / groups
+                          : of_bias ? of_bias->shape.numel() / groups
+                                    : 1;
+  const DType wide = accumulator_dtype(x_.dtype());
+  const auto rows = [&](const Tensor& t) {
+    return to(reshape(t, {t.numel() / columns / groups, groups, numbers, columns / numbers}), wide);
+  };
+  const auto row_mean = [](const Tensor& t) { return mean(t, {2, 3}, true); };
+  const Tensor dy = rows(dy_);
+  const Tensor x = rows(x_);
+  const Tensor apart = sub(x, row_mean(x));
+  const Tensor rstd = pow(add(row_mean(square(apart)), eps), -0.5);
+  const Tensor xhat = mul(apart, rstd);
+  const Tensor g = weight ? mul(dy, reshape(weight, {1, groups, numbers, 1})) : dy;
+  const Tensor dx = mul(rstd, sub(sub(g, row_mean(g)), mul(xhat, row_mean(mul(g, xhat)))));
+  return {to(reshape(dx, x_.shape()), x_.dtype()),
+          of_weight ? reshape(sum(mul(dy, xhat), {0, 3}), of_weight->shape) : Tensor(),
+          of_bias ? reshape(sum(dy, {0, 3}), of_bias->shape) : Tensor()};
+}
 
 // Normalises the rows of x, of `columns` elements each. kernels::layer_norm describes weight and
 // bias.
@@ -25,12 +51,14 @@ Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns,
   kernels::layer_norm(rows(y), mean, rstd, rows(x), weight, bias, groups, eps);
   return differentiable(
       operation, {x, weight, bias}, y,
-      [x = save(x), mean = save(mean), rstd = save(rstd), weight = save(weight),
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
+      [x = save(x, 0), mean = save(mean, kConstant), rstd = save(rstd, kConstant),
+       weight = save(weight, 1), wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
        shape = weight ? weight.shape()
                : bias ? bias.shape()
                       : Shape(),
-       groups, rows](const Tensor& dy) -> Gradients {
+       groups, rows, eps](const Tensor& dy) -> Gradients {
+        if (grad_enabled())
+          return by_operations(dy, x.get(), weight.get(), groups, rows(x.get()).size(1), eps);
         Tensor dx = empty_like(x.get());
         Tensor dweight = wants_weight ? empty(shape, mean.get().options()) : Tensor();
         Tensor dbias = wants_bias ? empty(shape, mean.get().options()) : Tensor();

@@ -12,6 +12,18 @@ Tensor side_by_side(const Tensor& x) {
   return reshape(permute(x, {1, 0, 2}), {x.size(1), x.size(0) * x.size(2)});
 }
 
+// The gradients of matmul(a, b) where a graph of them is asked for: without b not that of a, and
+// the other way round. `repeated`: a is one matrix for all of b.
+Gradients gradients(const Tensor& dy, const Tensor& a, const Tensor& b, bool repeated) {
+  const auto turned = [](const Tensor& x) { return transpose(x, -2, -1); };
+  Tensor da;
+  if (b && repeated)
+    da = matmul(side_by_side(dy), turned(side_by_side(b)));
+  else if (b)
+    da = matmul(dy, turned(b));
+  return {da, a ? matmul(turned(a), dy) : Tensor()};
+}
+
 // Multiplies batches of matrices, whose leading dimensions are broadcast.
 Tensor of_batches(const Tensor& a, const Tensor& b) {
   const auto outer = [](const Tensor& x) {
@@ -61,9 +73,10 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   const Tensor a = strided(a_);
   const Tensor b = strided(b_);
   return differentiable("matmul", {a, b}, matrix_product(a, b),
-                        [a = save_if(wants_grad(b), a), b = save_if(wants_grad(a), b),
+                        [a = save_if(wants_grad(b), a, 0), b = save_if(wants_grad(a), b, 1),
                          repeated = a.dim() < b.dim()](const Tensor& dy_) -> Gradients {
                           const Tensor dy = strided(dy_);
+                          if (grad_enabled()) return gradients(dy, a.get(), b.get(), repeated);
                           Tensor da;
                           if (b)
                             da = repeated ? matrix_product(side_by_side(dy),

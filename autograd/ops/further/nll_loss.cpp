@@ -1,5 +1,6 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/class_loss.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 
@@ -21,8 +22,15 @@ Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions&
         return differentiable(
             "nll_loss", {x}, reduced.result,
             [dtype = x.dtype(), shape = x.shape(), target = save(target),
-             class_weight = save(class_weight), weight_sum = save(reduced.weight_sum), rows,
+             class_weight = save(class_weight, kConstant),
+             weight_sum = save(reduced.weight_sum, kConstant), rows,
              ignore_index](const Tensor& dy) -> Gradients {
+              if (grad_enabled())
+                return {neg(
+                    to(mul(row_gradient(dy, weight_sum.get(), target.get(), ignore_index),
+                           class_parts(target.get(), class_weight.get(), empty(shape, dy.options()),
+                                       {.ignore_index = ignore_index})),
+                       dtype))};
               Tensor dx = empty(shape, {dtype, dy.device()});
               kernels::nll_loss_backward(dx, row_scale(dy, weight_sum.get(), rows), target.get(),
                                          class_weight.get(), ignore_index);

@@ -1,6 +1,6 @@
 #include "ringgrad/autograd/ops.h"
 
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/autograd/ops/further/reduced.h"
 #include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
@@ -25,7 +25,7 @@ Tensor scaled_sum(const char* name, const Tensor& x_, const Reduced& reduced, do
       name, {x}, kept.as_strided(shape, contiguous_strides(shape), 0),
       [from = x.shape(), kept = reduced.kept, scale](const Tensor& dy) -> Gradients {
         const Tensor g = reshape(dy, kept);
-        return {broadcast_view(scale == 1 ? g : mul(g, scale), from)};
+        return {repeated(scale == 1 ? g : mul(g, scale), from)};
       });
 }
 
@@ -59,7 +59,11 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
     Tensor dx = zeros(from, {dy.dtype(), dy.device()});
     const Tensor g = strided_contiguous(reshape(dy, kept));
     kernels::scatter_add(around_dim(dx, dim), around_dim(g, dim), around_dim(indices.get(), dim));
-    return {dx};
+    if (!grad_enabled()) return {dx};
+    return {linear_gradient("gather_backward", dy, dx,
+                            [dim, indices, shape = dy.shape()](const Tensor& d) {
+                              return reshape(gather(d, dim, indices.get()), shape);
+                            })};
   };
   return {differentiable(name, {x}, y, backward),
           indices.as_strided(shape, contiguous_strides(shape), 0)};

@@ -1,6 +1,6 @@
 // Running sums and the sorted order along one dimension.
 #include "ringgrad/autograd/ops.h"
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 

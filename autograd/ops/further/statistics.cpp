@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/autograd/ops/further/reduced.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
@@ -53,6 +53,13 @@ struct Deviations {
   }
 };
 
+// The same by operations, of x itself: where a graph of the gradients is asked for.
+Tensor deviations(const Tensor& x, const Shape& kept) {
+  const Tensor wide = to(x, DType::Float64);
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(kept.numel());
+  return sub(wide, mul(summed(wide, kept), 1 / count));
+}
+
 // Converts the float64 result, whose reduced dimensions are kept, to the caller's shape and dtype.
 Tensor finished(const Tensor& y, const Reduced& reduced, bool keepdim, DType dtype) {
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
@@ -75,8 +82,13 @@ Tensor var(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   // if dimensions are given.
   const bool of_all_without = dims.empty() && freedom <= 0;
   return differentiable("var", {x}, finished(y, reduced, keepdim, x.dtype()),
-                        [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
+                        [=, kept = reduced.kept, x = save(x, 0)](const Tensor& dy) -> Gradients {
                           const DType dtype = x.get().dtype();
+                          if (grad_enabled()) {
+                            const Tensor c = deviations(x.get(), kept);
+                            const Tensor g = to(reshape(dy, kept), DType::Float64);
+                            return {to(mul(c, mul(g, 2 / freedom)), dtype)};
+                          }
                           const Tensor g = to(reshape(dy, kept), DType::Float64);
                           Tensor c = sub(scaled(x.get(), of.scale), of.mean);
                           if (of_all_without)
@@ -98,7 +110,14 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   const Tensor y = of.scale ? div(scaled_y, of.scale) : scaled_y;
   const bool of_all_without = dims.empty() && freedom <= 0;  // as in var()
   return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
-                        [=, kept = reduced.kept, x = save(x)](const Tensor& dy) -> Gradients {
+                        [=, kept = reduced.kept, x = save(x, 0)](const Tensor& dy) -> Gradients {
+                          if (grad_enabled()) {
+                            const Tensor c = deviations(x.get(), kept);
+                            const Tensor y = sqrt(mul(summed(square(c), kept), 1 / freedom));
+                            const Tensor g = to(reshape(dy, kept), DType::Float64);
+                            const Tensor slope = div(g, mul(masked_fill(y, y == 0, 1), freedom));
+                            return {to(mul(c, slope), x.get().dtype())};
+                          }
                           if (of_all_without) return {full_like(x.get(), NAN)};
                           const Tensor g = mul(to(reshape(dy, kept), DType::Float64), 1 / freedom);
                           const Tensor c = sub(scaled(x.get(), of.scale), of.mean);
@@ -112,14 +131,28 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
 static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool keepdim) {
   const Tensor largest = clone(largest_of(abs(x.detach()), reduced));
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
-  return differentiable("norm", {x}, reshape(largest, shape),
-                        [x = save(x), y = save(largest)](const Tensor& dy) -> Gradients {
-                          const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
-                          Tensor dx = mul(
-                              hit, div(reshape(dy, y.get().shape()), sum_to(hit, y.get().shape())));
-                          kernels::abs_backward(dx, dx, x.get());
-                          return {dx};
-                        });
+  return differentiable(
+      "norm", {x}, reshape(largest, shape),
+      [x = save(x, 0), y = save(largest, kConstant)](const Tensor& dy) -> Gradients {
+        const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
+        const Tensor g = reshape(dy, y.get().shape());
+        Tensor dx = mul(hit, div(g, sum_to(hit, y.get().shape())));
+        if (grad_enabled()) return {mul(dx, sign(x.get()))};
+        kernels::abs_backward(dx, dx, x.get());
+        return {dx};
+      });
+}
+
+// The gradient by operations.
+static Tensor norm_gradient(const Tensor& g, const Tensor& x_, double p) {
+  if (p == 1) return mul(sign(x_), g);
+  const Tensor x = to(x_, DType::Float64);
+  const Tensor powers = p == 2 ? square(x) : pow(abs(x), p);
+  const Tensor total = summed(powers, g.shape());
+  const Tensor y = pow(masked_fill(total, total == 0, 1), 1 / p);
+  const Tensor part = div(x, y);
+  const Tensor slope = p == 2 ? part : mul(sign(x), pow(abs(part), p - 1));
+  return to(mul(slope, to(g, DType::Float64)), x_.dtype());
 }
 
 // Computes in float64 throughout. For p = 2, scale_for_squares() keeps the squares in range. For p
@@ -148,7 +181,9 @@ Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
     y = mul(pow(total, 1 / p), most);
   }
   return differentiable("norm", {x}, finished(y, reduced, keepdim, x.dtype()),
-                        [x = save(x), y, p](const Tensor& dy) -> Gradients {
+                        [x = save(x, 0), y, p](const Tensor& dy) -> Gradients {
+                          if (grad_enabled())
+                            return {norm_gradient(reshape(dy, y.shape()), x.get(), p)};
                           const Tensor g = to(reshape(dy, y.shape()), DType::Float64);
                           const Tensor wide = to(x.get(), DType::Float64);
                           // The gradient is d|x| (|x| / y)^(p - 1), and 0 at 0.
@@ -178,11 +213,13 @@ Tensor logsumexp(const Tensor& x_, Int dim, Flag keepdim) {
   const Tensor log_sum = log(sum(exp(sub(wide, largest)), {dim}, true));
   const Tensor y = clone(to(add(log_sum, largest), x.dtype()));
   const Tensor result = keepdim ? y : squeeze(y, dim);
-  return differentiable("logsumexp", {x}, result, [=, x = save(x)](const Tensor& dy) -> Gradients {
-    const Tensor wide = to(x.get(), largest.dtype());
-    const Tensor g = to(reshape(dy, largest.shape()), largest.dtype());
-    return {to(mul(exp(sub(sub(wide, largest), log_sum)), g), x.get().dtype())};
-  });
+  return differentiable(
+      "logsumexp", {x}, result, [=, x = save(x, 0)](const Tensor& dy) -> Gradients {
+        if (grad_enabled()) return {mul(softmax(x.get(), dim), reshape(dy, largest.shape()))};
+        const Tensor wide = to(x.get(), largest.dtype());
+        const Tensor g = to(reshape(dy, largest.shape()), largest.dtype());
+        return {to(mul(exp(sub(sub(wide, largest), log_sum)), g), x.get().dtype())};
+      });
 }
 
 }  // namespace ringgrad

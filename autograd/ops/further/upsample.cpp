@@ -14,7 +14,7 @@ struct Place {
   int64_t from;
   double weight;
 };
-// What each output is the sum of.
+// By output: the inputs of which it is the sum.
 using Places = std::vector<std::vector<Place>>;
 
 AxisWeights weights_of(const Places& all, DType dtype, Device device) {
@@ -32,7 +32,7 @@ AxisWeights weights_of(const Places& all, DType dtype, Device device) {
           on_device(in_dtype(tensor(weight), dtype), device)};
 }
 
-// What each of n inputs is part of.
+// Returns, for each of n inputs, the outputs that it is part of.
 Places turned(const Places& all, int64_t n) {
   Places result(n);
   for (size_t to = 0; to < all.size(); ++to)
@@ -41,7 +41,7 @@ Places turned(const Places& all, int64_t n) {
   return result;
 }
 
-// x [O, H, W, I], contiguous.
+// Returns x [O, H, W, I], contiguous, interpolated along H and W.
 Tensor interpolated(const Tensor& x, const Places& rows, const Places& columns) {
   const Tensor y = empty({x.size(0), static_cast<int64_t>(rows.size()),
                           static_cast<int64_t>(columns.size()), x.size(3)},
@@ -56,7 +56,7 @@ Tensor interpolate(const Tensor& x, const Places& rows, const Places& columns) {
   return differentiable(
       "interpolate", {x}, interpolated(x, rows, columns),
       [=, h = x.size(1), w = x.size(2)](const Tensor& dy) -> Gradients {
-        return {interpolated(strided_contiguous(dy), turned(rows, h), turned(columns, w))};
+        return {interpolate(strided_contiguous(dy), turned(rows, h), turned(columns, w))};
       });
 }
 
@@ -89,7 +89,7 @@ Places places_along(int64_t from, int64_t to, const UpsampleOptions& options) {
 Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& options) {
   check_floating("upsample", input);
   check_dim("upsample", "the input", input, 4);
-  // Rounded once, forward and backward.
+  // 16-bit numbers are rounded once, forward and backward.
   const Tensor x = to(input, accumulator_dtype(input.dtype()));
   const Shape& from = x.shape();
   const auto [height, width] = output_size;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/autograd/ops/further/image_memory.h"
 #include "ringgrad/core/base/check.h"
 
@@ -30,10 +30,11 @@ Tensor slice(const Tensor& x_, Int dim, Int64 begin, Int64 end, Int64 step) {
   const int64_t length = end == begin ? 0 : (end - begin - 1) / step + 1;
   return differentiable(
       "slice", {x}, part_of(x, dim, begin, length, step),
-      [from = x.shape(), dim, begin, length, step](const Tensor& dy) -> Gradients {
+      [from = x.shape(), dim, begin, end, length, step](const Tensor& dy) -> Gradients {
         Tensor dx = zeros(from, {dy.dtype(), dy.device()});
         kernels::copy(part_of(dx, dim, begin, length, step), dy);
-        return {dx};
+        return {linear_gradient("slice_backward", dy, dx,
+                                [=](const Tensor& g) { return slice(g, dim, begin, end, step); })};
       });
 }
 
@@ -59,7 +60,7 @@ Tensor expand(const Tensor& x_, const Shape& wanted) {
   // detach() makes a separate tensor even if the shape does not change
   return differentiable(
       "expand", {x}, broadcast_view(x, shape).detach(),
-      [from = x.shape()](const Tensor& dy) -> Gradients { return {sum_to(dy, from)}; });
+      [from = x.shape()](const Tensor& dy) -> Gradients { return {summed(dy, from)}; });
 }
 
 Tensor squeeze(const Tensor& x, Int dim) {
@@ -90,7 +91,7 @@ Tensor images_in(const Tensor& memory, const Shape& shape) {
                       true);
   return differentiable("images_in", {x}, images,
                         [from = x.shape()](const Tensor& dy) -> Gradients {
-                          return {reshape(memory_of(to_layout(dy, Layout::ChannelBlocked)), from)};
+                          return {reshape(memory_in(to_layout(dy, Layout::ChannelBlocked)), from)};
                         });
 }
 
@@ -173,6 +174,10 @@ Tensor cat(const std::vector<Tensor>& all, Int dim) {
     int64_t begin = 0;
     for (size_t i = 0; i < parts.size(); begin += lengths[i++]) {
       if (parts[i]) continue;
+      if (grad_enabled()) {
+        parts[i] = slice(dy, dim, begin, begin + lengths[i]);
+        continue;
+      }
       one[dim] = lengths[i];
       if (layout == Layout::Strided) {
         parts[i] = part_of(g, dim, begin, lengths[i]);

@@ -1,0 +1,309 @@
+// create_graph: gradients with a history of their own. What single operations give is in op_test,
+// whole programs are in second_order_test; here is what the engine does, and what it refuses.
+#include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/gradcheck.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/kernels.h"
+#include "ringgrad/nn.h"
+#include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/kernels/cpu_kernels.h"
+#include "ringgrad/tests/test_util.h"
+
+using namespace ringgrad;
+using namespace ringgrad::test;
+
+namespace {
+
+using Values = std::vector<double>;
+
+Tensor leaf(const Values& values) {
+  return tensor(values, {static_cast<int64_t>(values.size())}).set_requires_grad();
+}
+
+// d(sum of y)/dx.
+Tensor slope(const Tensor& y, const Tensor& x, bool create_graph = true) {
+  return autograd::grad({sum(y)}, {x}, {.create_graph = create_graph})[0];
+}
+
+// x³, with a backward that a user writes.
+template <class Backward>
+Tensor cube(const Tensor& x, Backward backward) {
+  return differentiable("cube", {x}, (x * x * x).detach(), backward);
+}
+
+}  // namespace
+
+TEST_CASE("derivatives of derivatives, to the third", "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const Tensor first = slope(pow(x, 4), x);
+  CHECK(to_vector<double>(first) == Values{32, -4, 0.5});
+  const Tensor second = slope(first, x);
+  CHECK(to_vector<double>(second) == Values{48, 12, 3});
+  const Tensor third = slope(second, x, false);
+  CHECK(to_vector<double>(third) == Values{48, -24, 12});
+  CHECK(!third.requires_grad());
+}
+
+TEST_CASE("an operation of one's own is differentiated twice if it says what it saves",
+          "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const auto second = [&](auto backward) {
+    return to_vector<double>(slope(slope(cube(x, backward), x), x));
+  };
+  CHECK(second([x = save(x, 0)](const Tensor& dy) -> Gradients {
+          return {dy * x.get() * x.get() * 3};
+        }) == Values{12, -6, 3});
+  // Of the output y: dx = 3 dy y^(2/3), here for x > 0.
+  const Tensor z = leaf({1, 8});
+  Tensor y = (z * z * z).detach();
+  y = differentiable("cube", {z}, y, [y = save(y, kOutput)](const Tensor& dy) -> Gradients {
+    return {dy * pow(y.get(), 2.0 / 3) * 3};
+  });
+  CHECK(difference(slope(slope(y, z), z), {6, 48}, {DType::Float64, 8}) == "");
+}
+
+TEST_CASE("what cannot be differentiated twice is refused by name", "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const auto refuses = [&](const char* text, auto backward) {
+    for (const bool by_grad : {true, false})
+      require_error<Error>(text, [&] {
+        const Tensor y = sum(cube(x, backward));
+        if (by_grad) return (void)autograd::grad({y}, {x}, {.create_graph = true});
+        autograd::backward(y, {.create_graph = true});
+      });
+    CHECK(!x.grad());
+    CHECK(to_vector<double>(slope(cube(x, backward), x, false)) == Values{12, 3, 0.75});
+  };
+  refuses(
+      "cube: create_graph: it cannot be differentiated twice: it saves a tensor of shape [3] "
+      "and does not say which input or output that is",
+      [x = save(x)](const Tensor& dy) -> Gradients { return {dy * x.get() * x.get() * 3}; });
+  const auto by_kernels = [x = save(x, 0)](const Tensor& dy) -> Gradients {
+    const Tensor dx = empty_like(x.get());
+    kernels::pow_backward(dx, dy, x.get(), 3);
+    return {dx};
+  };
+  refuses(
+      "cube: create_graph: it cannot be differentiated twice: its backward computes gradients "
+      "by kernels, which nobody records",
+      by_kernels);
+  // Where only dy has a history, too.
+  const Tensor dy = leaf({1, 1, 1});
+  const auto linear_by_kernels = [](const Tensor& dy) -> Gradients {
+    const Tensor dx = empty_like(dy);
+    kernels::affine(dx, dy, 2, 0);
+    return {dx};
+  };
+  require_error<Error>("its backward computes gradients by kernels", [&] {
+    const Tensor y = differentiable("twice", {x}, x.detach() * 2, linear_by_kernels);
+    autograd::grad({y}, {x}, {.grad_outputs = {dy}, .create_graph = true});
+  });
+}
+
+TEST_CASE("gradients that backward leaves have a history, and nobody writes to them",
+          "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  autograd::backward(sum(x * x * x), {.create_graph = true});
+  const Tensor first = x.grad();
+  CHECK(first.requires_grad());
+  CHECK(to_vector<double>(first) == Values{12, 3, 0.75});
+  sum(first * first).backward();  // 2 · 3x² · 6x = 36 x³, added to 3x²
+  CHECK(to_vector<double>(first) == Values{12, 3, 0.75});
+  CHECK(to_vector<double>(x.grad()) == Values{12 + 288, 3 - 36, 0.75 + 4.5});
+  CHECK(!x.grad().requires_grad());
+  // Gradients that were there, and those of a tensor that is used twice.
+  x.set_grad(ones({3}, {.dtype = DType::Float64}));
+  const Tensor before = x.grad();
+  autograd::backward(sum(x * x) + sum(x * 2), {.create_graph = true});
+  CHECK(to_vector<double>(before) == Values{1, 1, 1});
+  CHECK(to_vector<double>(x.grad()) == Values{7, 1, 4});
+  CHECK(to_vector<double>(slope(x.grad(), x)) == Values{2, 2, 2});
+  x.set_grad({});
+}
+
+TEST_CASE("a gradient that is retained inside has a history, too", "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const Tensor y = x * x;
+  y.retain_grad();
+  autograd::backward(sum(y * y), {.create_graph = true});
+  CHECK(to_vector<double>(y.grad()) == Values{8, 2, 0.5});
+  CHECK(to_vector<double>(slope(y.grad(), x)) == Values{8, -4, 2});  // 2 x² in x
+  x.set_grad({});
+}
+
+TEST_CASE("hooks see gradients with their history, and what they give is differentiated",
+          "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const Tensor y = x * x;
+  auto hook = y.register_hook([](const Tensor& g) { return g * g; });
+  const Tensor first = slope(y * y, x);  // (2 x²)² 2 x = 8 x⁵
+  CHECK(to_vector<double>(first) == Values{256, -8, 0.25});
+  hook.remove();  // which would see the gradients of the next pass, too
+  CHECK(to_vector<double>(slope(first, x)) == Values{640, 40, 2.5});
+}
+
+TEST_CASE("zero_grad() and the optimizer take gradients with a history", "[autograd][quick]") {
+  nn::Sequential net(nn::Linear(3, 4), nn::Tanh(), nn::Linear(4, 1));
+  net.to(DType::Float64);
+  optim::SGD optimizer(net.named_parameters(), {.lr = 0.5});
+  const Tensor x = leaf({2, -1, 0.5});
+  const auto loss = [&] { return sum(square(net(reshape(x, {1, 3})))); };
+  std::vector<Values> plain;
+  optimizer.zero_grad();
+  loss().backward();
+  for (const Tensor& p : net.parameters()) plain.push_back(to_vector<double>(p.grad()));
+  for (const bool by_module : {true, false}) {
+    by_module ? net.zero_grad() : optimizer.zero_grad();
+    autograd::backward(loss(), {.create_graph = true});
+    size_t i = 0;
+    for (const Tensor& p : net.parameters()) {
+      CHECK(p.grad().requires_grad());
+      CHECK(difference(p.grad(), plain[i++], {DType::Float64, 16}) == "");
+    }
+  }
+  const Values before = to_vector<double>(net.parameters()[0]);
+  optimizer.step();
+  const Values after = to_vector<double>(net.parameters()[0]);
+  for (size_t i = 0; i < before.size(); ++i)
+    CHECK(std::abs(after[i] - (before[i] - 0.5 * plain[0][i])) < 1e-14);
+  for (const bool by_module : {true, false}) {
+    autograd::backward(loss(), {.create_graph = true});
+    by_module ? net.zero_grad() : optimizer.zero_grad();
+    for (const Tensor& p : net.parameters()) {
+      CHECK(!p.grad().requires_grad());
+      CHECK(to_vector<double>(p.grad()) == Values(static_cast<size_t>(p.numel())));
+    }
+  }
+}
+
+// With a residual connection, whose gradient another operation would begin its sums with, and
+// parameters whose gradients have a home in the arena.
+TEST_CASE("a penalty's gradient is that without an arena", "[autograd][quick]") {
+  const auto gradients = [](bool arena) {
+    const Tensor w = tensor(std::vector<double>{0.5, -1, 2, 0.25}, {2, 2, 1, 1});
+    w.set_requires_grad();
+    optim::SGD optimizer(NamedTensors{{"w", w}}, {.lr = 0.1});
+    if (arena) optimizer.zero_grad();
+    const Tensor x = tensor(std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 2, 2});
+    x.set_requires_grad();
+    const Tensor y = sum(square(x + tanh(conv2d(x * 0.1, w)) * conv2d(x, w)));
+    const Tensor g = autograd::grad({y}, {x}, {.create_graph = true})[0];
+    (y + sum(square(g)) * 0.1).backward();
+    return to_vector<double>(w.grad());
+  };
+  CHECK(difference(gradients(true), gradients(false), {DType::Float64, 32}) == "");
+}
+
+TEST_CASE("second derivatives stay in the tensors' dtype under autocast", "[autograd][quick]") {
+  const Tensor x = to(leaf({2, -1, 0.5, 1}), DType::Float32).detach();
+  x.set_requires_grad();
+  const Tensor w = full({3, 4}, 0.25);
+  w.set_requires_grad();
+  const AutocastGuard autocast;
+  const Tensor y = to(linear(reshape(x, {1, 4}), w), DType::Float32);
+  const Tensor first = autograd::grad({sum(y * y)}, {x}, {.create_graph = true})[0];
+  sum(first * first).backward();
+  CHECK(x.grad().dtype() == DType::Float32);
+  CHECK(w.grad().dtype() == DType::Float32);
+}
+
+TEST_CASE("gradgradcheck finds a second derivative that is wrong", "[gradcheck][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const auto check = [&](auto backward) {
+    return gradgradcheck(
+        [&](const std::vector<Tensor>& in) {
+          return differentiable("cube", {in[0]}, (in[0] * in[0] * in[0]).detach(),
+                                [backward, x = save(in[0], 0)](const Tensor& dy) -> Gradients {
+                                  return {backward(dy, x.get())};
+                                });
+        },
+        {x});
+  };
+  CHECK(check([](const Tensor& dy, const Tensor& x) { return dy * x * x * 3; }));
+  // Right as a gradient, but a part of it is cut out of its graph.
+  const auto wrong =
+      check([](const Tensor& dy, const Tensor& x) { return dy * x * x.detach() * 3; });
+  CHECK(!wrong);
+  require_contains(wrong.message, "gradgradcheck of ");
+}
+
+// They have no rows among the op specs. What they are made of is differentiated, and so are they.
+TEST_CASE("compositions are differentiated twice", "[gradcheck][quick]") {
+  struct Composition {
+    const char* name;
+    std::vector<Shape> shapes;
+    TensorFunction f;
+  };
+  using In = const std::vector<Tensor>&;
+  const Tensor index = tensor<int64_t>({2, 0, 2});
+  const std::vector<Composition> all = {
+      {"attention",
+       {{2, 3, 4}, {2, 5, 4}, {2, 5, 3}},
+       [](In in) { return scaled_dot_product_attention(in[0], in[1], in[2]); }},
+      {"causal attention",
+       {{1, 4, 3}, {1, 4, 3}, {1, 4, 3}},
+       [](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], {}, 0, true); }},
+      {"matmul of a vector", {{4}, {4, 3}}, [](In in) { return matmul(in[0], in[1]); }},
+      {"matmul of batches", {{2, 1, 3, 4}, {3, 4, 2}}, [](In in) { return matmul(in[0], in[1]); }},
+      {"einsum", {{3, 4}, {2, 4}}, [](In in) { return einsum("ij,kj->ki", in[0], in[1]); }},
+      {"conv1d", {{2, 3, 6}, {4, 3, 3}, {4}}, [](In in) { return conv1d(in[0], in[1], in[2]); }},
+      {"prod", {{3, 4}}, [](In in) { return prod(in[0], 1); }},
+      {"cumprod", {{5}}, [](In in) { return cumprod(in[0], 0); }},
+      {"embedding", {{4, 3}}, [&](In in) { return embedding(index, in[0]); }},
+      {"index", {{4, 3}}, [&](In in) { return in[0].index({index}) * in[0].index({index}); }},
+      {"flip and roll", {{4, 3}}, [](In in) { return roll(flip(in[0], 0), {1}, 1) * in[0]; }},
+      {"reflected border",
+       {{1, 1, 3, 3}},
+       [](In in) {
+         return square(pad(in[0], {1, 1, 1, 1}, PadMode::Reflect));
+       }},
+      {"upsample",
+       {{1, 2, 2, 3}},
+       [](In in) {
+         return square(upsample(in[0], {4, 5}));
+       }},
+      {"unfold", {{1, 2, 4, 4}}, [](In in) { return square(unfold(in[0], {.kernel = 2})); }},
+      {"instance_norm",
+       {{2, 3, 4}, {3}, {3}},
+       [](In in) { return instance_norm(in[0], in[1], in[2]); }},
+      {"normalize", {{3, 4}}, [](In in) { return normalize(in[0]); }},
+      {"cosine_similarity",
+       {{3, 4}, {3, 4}},
+       [](In in) { return cosine_similarity(in[0], in[1], 1); }},
+      {"kl_div", {{3, 4}}, [](In in) { return kl_div(log_softmax(in[0], 1), softmax(in[0], 1)); }},
+      {"smooth_l1_loss", {{3, 4}, {3, 4}}, [](In in) { return smooth_l1_loss(in[0], in[1], 0.3); }},
+      {"triplet_margin_loss",
+       {{3, 4}, {3, 4}, {3, 4}},
+       [](In in) { return triplet_margin_loss(in[0], in[1], in[2], {}); }},
+      {"probabilities as targets",
+       {{3, 4}},
+       [](In in) { return cross_entropy(in[0], softmax(in[0] * 2, 1)); }},
+      {"glu, selu, softsign",
+       {{3, 4}},
+       [](In in) { return glu(selu(in[0]), 1) + softsign(glu(in[0], 1)); }},
+      {"in place",
+       {{3, 4}},
+       [](In in) {
+         Tensor y = in[0] * 2;
+         y *= in[0];
+         y.sigmoid_();
+         return y;
+       }},
+  };
+  uint32_t seed = 1;
+  for (const auto& [name, shapes, f] : all) {
+    INFO(name);
+    std::vector<Tensor> inputs;
+    for (const Shape& shape : shapes) {
+      inputs.push_back(random_tensor(shape, DType::Float64, seed++));
+      inputs.back().set_requires_grad();
+    }
+    const auto result = gradgradcheck(f, inputs, {.step = 1e-5});
+    INFO(result.message);
+    CHECK(result.passed);
+  }
+}
