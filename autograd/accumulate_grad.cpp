@@ -20,7 +20,7 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
     meta.grad = g;
     return;
   }
-  // What has a history is never written to.
+  // A tensor with a history is never written to.
   if ((grad_enabled() && g.requires_grad()) || (meta.grad && !meta.grad.is_leaf())) {
     meta.zeros = nullptr;
     meta.grad = twice->sum(meta.grad, g);

@@ -1,5 +1,5 @@
-// What a pass over the tape does that keeps a graph of the gradients (create_graph), and operations
-// whose backward calls kernels: registered by autograd/ops/further/twice.cpp. Private to autograd.
+// A pass over the tape that keeps a graph of the gradients (create_graph) calls these functions.
+// autograd/ops/further/twice.cpp registers them. Private to autograd.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,8 @@
 
 namespace ringgrad {
 
-// What SavedTensor::get() returns while a closure of such a pass runs on this thread; else null.
+// Gives SavedTensor::get() its result while a closure of such a pass runs on this thread; else
+// null.
 using SavedWithHistory = const Tensor& (*)(const Tensor& saved, int from);
 inline constinit thread_local SavedWithHistory saved_with_history = nullptr;
 

@@ -48,7 +48,7 @@ class Name:
 
 
 def read(job):
-    """What one translation unit has: {(path, offset): (usr, name, scope, kind, public, is definition, line)}, and the uses,
+    """Reads one translation unit. Its names are {(path, offset): (usr, name, scope, kind, public, is definition, line)}, and the uses,
     {(path, offset): (path, offset) of the declaration that is meant, None where it is local or another library's}."""
     file, arguments, root, files = job
     unit = clang.Index.create().parse(file, arguments, options=clang.TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD)
@@ -132,7 +132,7 @@ class Names:
             self.by_name[name.name].append(name)
 
     def meant_at(self, path, offset, word):
-        """What the identifier `word` there means: (Name, the Place if it is declared or defined there); (None, None): nothing
+        """Returns the meaning of the identifier `word` there: (Name, the Place if it is declared or defined there); (None, None): nothing
         of the book."""
         if (path, offset) in self.at:
             usr, place = self.at[path, offset]

@@ -69,7 +69,7 @@ def anchor(place):
 
 
 class Runs:
-    """What commands say. They run while the sources are read."""
+    """The output of commands. They run while the sources are read."""
 
     def __init__(self, build, commands):
         self.programs = {"ringgrad": build / "ringgrad", "ringgrad_book": build / "models/book/ringgrad_book"}

@@ -1,4 +1,4 @@
-# What is installed beside the library and the program, and packages of all.
+# Installs what belongs beside the library and the program, and packs all of it.
 
 # The program's manual pages, and what completes its words in shells, are made of its own table of commands.
 if(TARGET ringgrad_program)

@@ -62,7 +62,7 @@ def sites(tree):
         if source.folder not in ROOMS or source.suffix != ".cpp":
             continue
         code = without_comments(source.text)
-        # Of the same length, and without words in strings or directives.
+        # The text keeps its length, but not the words of strings and directives.
         code = STRING.sub(lambda m: re.sub(r"[^\n]", "\"", m[0]), code)
         for kind, pattern, edit in KINDS:
             for match in pattern.finditer(code):

@@ -263,7 +263,7 @@ struct Group {
   void put(const Tensor& part, const Tensor& images) const {
     kernels::copy(rows(images, count, index), rows(part, 1, 0));
   }
-  // Of w, dw and biases.
+  // Returns this group's part of w, dw or a bias.
   Tensor filters_of(const Tensor& filters) const {
     if (!filters) return filters;
     Shape shape = filters.shape();
@@ -282,7 +282,7 @@ struct Group {
   }
 };
 
-// Whether there are groups, of several channels; then body(Group) has been called for each.
+// Calls body(Group) for each group of several channels. Returns false if there are none.
 template <class Body>
 bool for_each_group(const Conv2dOptions& options, ConvMethod method, const Body& body) {
   if (options.groups == 1 || method == ConvMethod::DepthwiseBlocked) return false;

@@ -70,7 +70,7 @@ struct Interpolation {
         q(y.shape()[2]),
         inner(x.shape()[3]) {}
 
-  // What row r of all outputs' is made of: a row of the image's width.
+  // Makes the row of the image's width from which row r of all outputs is made.
   void sum_of_rows(T* to, int64_t r) const {
     rows.sum_rows(to, r % p, x + r / p * h * w * inner, w * inner);
   }
@@ -90,7 +90,7 @@ struct Interpolation {
     });
   }
 
-  // Of single numbers: 16 rows at a time, turned, so that their pixels lie side by side.
+  // Pixels are single numbers: 16 rows at a time are turned, so that their pixels lie side by side.
   void run_turned(Stream stream) const {
     constexpr int64_t kRows = kChannelBlock;
     const int64_t wide = ceil_div(w, kRows) * kRows;

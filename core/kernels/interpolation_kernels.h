@@ -6,8 +6,8 @@
 
 namespace ringgrad {
 
-// Which places along an axis an output is the sum of, and with which weights: output i of those
-// from begin[i] to begin[i + 1], in their order. begin int64 [outputs + 1]; index int64; weight of
+// An output is the weighted sum of places along an axis: output i of those from begin[i] to
+// begin[i + 1], in their order. begin int64 [outputs + 1]; index int64; weight of
 // the images' dtype.
 struct AxisWeights {
   Tensor begin;

@@ -80,7 +80,7 @@ void take_part(Receiver& receiver, const std::filesystem::path& part) {
   for_each_piece(InputFile(part), [&](std::span<const uint8_t> piece) { receiver.take(piece); });
 }
 
-// What it was that ended the download is more important than why its part cannot be kept.
+// Throws nothing: the error that ended the download is more important.
 void keep_part(const Receiver& receiver, const std::filesystem::path& part) {
   if (part.empty() || receiver.received == 0) return;
   try {

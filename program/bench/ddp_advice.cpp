@@ -53,7 +53,7 @@ std::string command_of(const Choice& c) {
   return command;
 }
 
-// How sure it is, in brackets behind a gain.
+// Says in brackets behind a gain how sure it is.
 std::string interval_of(const Choice& c) {
   if (c.rounds < 2) return "one round: no interval";
   return fmt::format("{:.2f} to {:.2f} in {} rounds", c.low, c.high, c.rounds);

@@ -96,8 +96,8 @@ void report_environment(nlohmann::json& report) {
   }
 }
 
-// How to train options.model here: `bench ddp` for 2, 4, … ranks, and what the rounds of all of
-// them say.
+// Says how to train wanted.model here: it measures like `bench ddp`, with 2, 4, … ranks, and judges
+// all rounds.
 int advise_how_to_train(const BenchDdpOptions& wanted) {
   const Device first(wanted.device);
   const int most = first.is_cpu() ? cpu_cores() : device_count(first.type) - first.index;

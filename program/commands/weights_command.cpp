@@ -105,7 +105,7 @@ std::vector<std::string> class_names(const std::string& file, int64_t count) {
   return names;
 }
 
-// What is known of torchvision's networks for ImageNet, so that nobody need say it again.
+// Returns what is known of torchvision's networks for ImageNet, so that the user need not say it.
 Metadata facts_of(const nn::NamedTensors& weights, const std::string& model,
                   const std::string& classes) {
   Metadata metadata;

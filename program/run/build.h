@@ -1,4 +1,4 @@
-// What this program is built from and for.
+// Describes this build of the program: its version, compiler and devices.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace ringgrad::program {
 // The commit, with a + where files differed from it; "" where it was built outside a checkout.
 std::string build_commit();
 
-// What became of the CUDA kernels in this build, and whether there is a GPU for them.
+// Says whether this build has CUDA kernels, and whether there is a GPU for them.
 std::string cuda_build();
 
 // Names and values, for people: version, commit, compiler, kernels, cuda.

@@ -1,4 +1,4 @@
-// What torch.save(model.state_dict(), FILE) has written, read with distrust.
+// Reads the files of torch.save(model.state_dict(), FILE), with distrust.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace ringgrad::program {
 
-// Whether a file begins as those of torch.save() do, of any version. False for what cannot be read.
+// Returns true if a file begins like those of torch.save(), of any version; false if it cannot be
+// read.
 bool is_torch_file(const std::string& path);
 
 // Throws DataError, naming the command that converts it, where a file is one.

@@ -57,7 +57,7 @@ TEST_CASE("an operation of one's own is differentiated twice if it says what it 
   CHECK(second([x = save(x, 0)](const Tensor& dy) -> Gradients {
           return {dy * x.get() * x.get() * 3};
         }) == Values{12, -6, 3});
-  // Of the output y: dx = 3 dy y^(2/3), here for x > 0.
+  // The output y is saved: dx = 3 dy y^(2/3), here for x > 0.
   const Tensor z = leaf({1, 8});
   Tensor y = (z * z * z).detach();
   y = differentiable("cube", {z}, y, [y = save(y, kOutput)](const Tensor& dy) -> Gradients {
@@ -91,7 +91,7 @@ TEST_CASE("what cannot be differentiated twice is refused by name", "[autograd][
       "cube: create_graph: it cannot be differentiated twice: its backward computes gradients "
       "by kernels, which nobody records",
       by_kernels);
-  // Where only dy has a history, too.
+  // It also holds if only dy has a history.
   const Tensor dy = leaf({1, 1, 1});
   const auto linear_by_kernels = [](const Tensor& dy) -> Gradients {
     const Tensor dx = empty_like(dy);

@@ -30,7 +30,7 @@ KINDS = [
      [("all_tests", f"[#{file}][cuda]") for file in ("cuda_nccl_test", "cuda_nccl_ring_test", "cuda_nccl_training_test",
                                                           "cuda_nccl_capture_test")]),
 ]
-# Which kernel shows what a header's barrier is for, where its name does not say it.
+# The kernel that needs a header's barrier, if the header's name does not tell it.
 COMPILED_IN = {
     "reduce.cuh": "softmax.cu",
     "channels.cuh": "batch_norm.cu",
@@ -51,7 +51,7 @@ def sites(names):
 
 
 def run(build, file, number, target, tests):
-    """What the tests say without line `number` of `file`; empty when they are content."""
+    """Returns the output of tests that fail without line `number` of `file`; empty if they pass."""
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         lines = (ROOT / file).read_text().splitlines()

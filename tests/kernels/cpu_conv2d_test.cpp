@@ -128,7 +128,7 @@ namespace {
 
 using Between = std::function<int64_t(int64_t low, int64_t high)>;
 
-// Of channel-blocked images of whole numbers, whose sums are exact without Winograd's algorithms.
+// Uses channel-blocked images of whole numbers, whose sums are exact without Winograd's algorithms.
 void check_whole_numbers(const Case& t, DType dtype, const Between& from) {
   const auto whole_numbers = [&](const Shape& shape) {
     std::vector<double> numbers(shape.numel());

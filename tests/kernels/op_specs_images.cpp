@@ -80,7 +80,7 @@ OpSpec augmented(const std::string& name, const AugmentOptions& options) {
   return spec;
 }
 
-// Where output i of n is seen among `size` pixels.
+// Returns the place of output i of n among `size` pixels.
 double seen_at(int64_t i, int64_t n, int64_t size, const UpsampleOptions& options) {
   const auto in = static_cast<double>(size);
   const auto out = static_cast<double>(n);

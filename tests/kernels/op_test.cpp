@@ -294,7 +294,7 @@ TEST_CASE("backward agrees with central differences", "[ops][quick]") {
   }
 }
 
-// What cannot be differentiated twice, by rows: the operation that says so.
+// Rows that cannot be differentiated twice, each with the operation that the error names.
 const std::map<std::string, std::string> kOnceOnly = {
     {"lstm_layer", "lstm_layer"}, {"lstm_layer in reverse", "lstm_layer"},
     {"gru_layer", "gru_layer"},   {"gru_layer in reverse", "gru_layer"},
@@ -337,7 +337,7 @@ TEST_CASE("second derivatives agree with central differences of the first", "[op
   CHECK(passed.size() == 180);
 }
 
-// Of the same graph, with create_graph and without: to record the gradients changes none of them.
+// The same graph runs with create_graph and without: recording changes none of the gradients.
 TEST_CASE(
     "a pass that keeps a graph gives the gradients of one that does not, which records nothing",
     "[ops][quick]") {

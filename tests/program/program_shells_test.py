@@ -67,7 +67,7 @@ class Shells(ProgramCase):
 
     @needs("zsh")
     def test_zsh(self):
-        # What `compadd` and `_describe` are given, as nobody has a terminal here.
+        # These record the arguments of `compadd` and `_describe`, since there is no terminal here.
         (self.dir / "_ringgrad").write_text(self.run_program("completion", "zsh").stdout)
 
         def complete(line):

@@ -197,7 +197,7 @@ class Get(ProgramCase):
         self.assertIn("https://download.pytorch.org/models/resnet18-f37072fd.pth", message)
         self.assertIn("put it at data/weights/resnet18-f37072fd.pth", message)
         self.assertIn("Did you mean 'resnet18'", self.run_program("weights", "get", "resnet19", code=2).stderr)
-        # What lies there is not believed.
+        # A file that lies there is checked, too.
         (self.dir / "data/weights/resnet18-f37072fd.pth").write_bytes((FILES / "module.pth").read_bytes())
         self.run_program("weights", "get", "resnet18", "--data-dir", "data", env=nowhere, code=3)
 

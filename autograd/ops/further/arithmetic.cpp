@@ -157,8 +157,8 @@ using OfTwo = Kernel<void(const Tensor& y, const Tensor& a, const Tensor& b)>;
 using OfTwoBackward = Kernel<void(const Tensor& da, const Tensor& db, const Tensor& dy,
                                   const Tensor& a, const Tensor& b)>;
 
-// Where a graph of the gradients is asked for: both in the operands' dtype, with the result's
-// shape.
+// Computes both gradients for a pass that keeps a graph of them, in the operands' dtype and with
+// the result's shape.
 using OfTwoTwice = std::pair<Tensor, Tensor> (*)(const Tensor& dy, const Tensor& a,
                                                  const Tensor& b);
 
@@ -184,7 +184,7 @@ static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward&
   OpScope scope(name);
   Broadcast in(name, a, b);
   kernel(in.y, in.a, in.b);
-  // Which of two is the larger does not change under a small step.
+  // A small step does not change the larger of the two.
   const bool smooth = twice == of_prelu;
   return differentiable(
       name, {a, b}, in.y,

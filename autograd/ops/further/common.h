@@ -1,4 +1,5 @@
-// What the operations share that no network of the book needs. Private to autograd/ops/further.
+// Code that these operations share and no network of the book needs. Private to
+// autograd/ops/further.
 #pragma once
 
 #include "ringgrad/autograd/ops/common.h"

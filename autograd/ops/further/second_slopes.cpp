@@ -41,7 +41,7 @@ Tensor of_silu(const Tensor& x, const Numbers&) {
   return mul(mul(part, 1 - part), add(mul(x, 1 - 2 * part), 2));
 }
 
-// Of x L(u(x)) with the logistic function L: 2 L'u' + x (L''u'² + L'u'').
+// The function is x L(u(x)) with the logistic function L, so this is 2 L'u' + x (L''u'² + L'u'').
 Tensor of_gelu_tanh(const Tensor& x, const Numbers&) {
   constexpr double kScale = 1.5957691216057308;
   const Tensor near = clamp(x, -20, 20);  // beyond, all parts vanish
@@ -54,7 +54,7 @@ Tensor of_gelu_tanh(const Tensor& x, const Numbers&) {
   return add(mul(mul(slope, first), 2), mul(near, bend));
 }
 
-// Of x t(x) with t = tanh(softplus(x)): 2 t' + x t''.
+// The function is x t(x) with t = tanh(softplus(x)), so this is 2 t' + x t''.
 Tensor of_mish(const Tensor& x, const Numbers&) {
   const Tensor t = tanh(softplus(x));
   const Tensor part = sigmoid(x);

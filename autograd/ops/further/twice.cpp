@@ -214,7 +214,7 @@ Tensor conv2d_weight_gradient(const Tensor& dy_, const Tensor& x_, const OutputI
                         });
 }
 
-// What was pooled, seen as rows of pixels.
+// Sees the images that were pooled as rows of pixels.
 Tensor max_pool2d_gradient(const Tensor& dy, const Tensor& index, const Shape& images) {
   const Shape rows = {dy.size(0), dy.size(1), dy.size(2) * dy.size(3)};
   const Tensor places = reshape(to(strided_contiguous(index), DType::Int64), rows);
