@@ -1,0 +1,399 @@
+// The time of a training step of networks that users bring, on the CPU: forward, cross entropy,
+// backward, SGD with momentum.
+//
+//   networks NAME float32|bfloat16 SECONDS [profile]
+//
+// Prints {"step_ms": median, "first_s": to the end of the first step, "peak_mb"}, and with
+// `profile` a step's kernels instead, by their time. bfloat16 is autocast's. Images are 32 × 32 of
+// 10 classes, in batches of 64; sequences are 28 steps of 28 numbers.
+// RINGGRAD_THREADS=1 makes it processor time.
+// peers/networks_pytorch.py has the same networks; networks.py runs both in turn.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/kernel_profile.h"
+#include "ringgrad/nn/attention.h"
+#include "ringgrad/nn/containers.h"
+#include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/nn/recurrent.h"
+
+using namespace ringgrad;
+
+namespace {
+
+using Network = std::shared_ptr<nn::Module>;
+using Sequence = std::shared_ptr<nn::Sequential>;
+
+enum class After : uint8_t { Nothing, Relu, Relu6 };
+
+struct ConvOptions {
+  int64_t stride = 1;
+  int64_t groups = 1;
+  After after = After::Relu;
+};
+
+// Convolution, batch norm, nonlinearity.
+class ConvNorm : public nn::Module {
+ public:
+  ConvNorm(int64_t in, int64_t out, int64_t kernel, ConvOptions options)
+      : conv_(in, out, kernel,
+              {.stride = options.stride,
+               .padding = kernel / 2,
+               .groups = options.groups,
+               .bias = false}),
+        norm_(out),
+        after_(options.after) {
+    register_module("conv", conv_);
+    register_module("norm", norm_);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Activation activation = after_ == After::Relu ? Activation::Relu : Activation::None;
+    const Tensor y = norm_(conv_(x), {.activation = activation});
+    return after_ == After::Relu6 ? relu6(y) : y;
+  }
+
+ private:
+  nn::Conv2d conv_;
+  nn::BatchNorm2d norm_;
+  After after_;
+};
+
+ConvNorm conv(int64_t in, int64_t out, int64_t kernel, ConvOptions options = {}) {
+  return ConvNorm(in, out, kernel, options);
+}
+
+// What is applied to parts(x), and joined by `join`: the pieces of a network that is no sequence.
+class Joined : public nn::Module {
+ public:
+  using Join = std::function<Tensor(const Tensor& x, nn::ModuleList& branches)>;
+  Joined(std::vector<Network> branches, Join join) : join_(std::move(join)) {
+    for (const Network& branch : branches) branches_.push_back(branch);
+    register_module("branches", branches_);
+  }
+  Tensor forward(const Tensor& x) override { return join_(x, branches_); }
+
+ private:
+  nn::ModuleList branches_;
+  Join join_;
+};
+
+template <class M>
+void add(const Sequence& to, M&& module) {
+  to->push_back(std::forward<M>(module));
+}
+Sequence sequence() { return std::make_shared<nn::Sequential>(); }
+
+void add_classifier(const Sequence& net, int64_t channels) {
+  add(net, nn::Functional([](const Tensor& x) { return flatten(adaptive_avg_pool2d(x, 1), 1); }));
+  add(net, nn::Linear(channels, 10));
+}
+
+Tensor plus_input(const Tensor& x, nn::ModuleList& branches) { return branches[0](x) + x; }
+
+// Sandler et al. 2018, with the strides that suit 32 × 32.
+Network mobilenet_v2() {
+  struct Stage {
+    int64_t expansion;
+    int64_t channels;
+    int64_t blocks;
+    int64_t stride;
+  };
+  constexpr Stage kStages[] = {{1, 16, 1, 1}, {6, 24, 2, 1},  {6, 32, 3, 2}, {6, 64, 4, 2},
+                               {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+  const Sequence net = sequence();
+  add(net, conv(3, 32, 3, {.after = After::Relu6}));
+  int64_t in = 32;
+  for (const Stage& stage : kStages)
+    for (int64_t i = 0; i < stage.blocks; ++i) {
+      const int64_t stride = i == 0 ? stage.stride : 1;
+      const int64_t wide = in * stage.expansion;
+      const Sequence block = sequence();
+      if (wide != in) add(block, conv(in, wide, 1, {.after = After::Relu6}));
+      add(block, conv(wide, wide, 3, {.stride = stride, .groups = wide, .after = After::Relu6}));
+      add(block, conv(wide, stage.channels, 1, {.after = After::Nothing}));
+      if (stride == 1 && in == stage.channels)
+        add(net, Joined({block}, plus_input));
+      else
+        add(net, block);
+      in = stage.channels;
+    }
+  add(net, conv(in, 1280, 1, {.after = After::Relu6}));
+  add_classifier(net, 1280);
+  return net;
+}
+
+// Ma et al. 2018, 1 ×.
+Tensor shuffled(const Tensor& a, const Tensor& b) {
+  const Tensor y = cat({a, b}, 1);
+  const Shape& s = y.shape();
+  return reshape(transpose(reshape(y, {s[0], 2, s[1] / 2, s[2], s[3]}), 1, 2), s);
+}
+Network shufflenet_v2() {
+  const Sequence net = sequence();
+  add(net, conv(3, 24, 3));
+  int64_t in = 24;
+  for (const auto& [channels, blocks] : {std::pair{116, 4}, {232, 8}, {464, 4}})
+    for (int i = 0; i < blocks; ++i) {
+      const int64_t half = channels / 2;
+      const int64_t stride = i == 0 ? 2 : 1;
+      const int64_t seen = i == 0 ? in : half;
+      const ConvOptions depthwise{.stride = stride, .groups = half, .after = After::Nothing};
+      const Sequence branch = sequence();
+      add(branch, conv(seen, half, 1));
+      add(branch, conv(half, half, 3, depthwise));
+      add(branch, conv(half, half, 1));
+      if (i > 0) {
+        add(net, Joined({branch}, [](const Tensor& x, nn::ModuleList& branches) {
+              const int64_t half = x.size(1) / 2;
+              return shuffled(narrow(x, 1, 0, half), branches[0](narrow(x, 1, half, half)));
+            }));
+        continue;
+      }
+      const Sequence other = sequence();
+      add(other, conv(in, in, 3, {.stride = 2, .groups = in, .after = After::Nothing}));
+      add(other, conv(in, half, 1));
+      add(net, Joined({other, branch}, [](const Tensor& x, nn::ModuleList& branches) {
+            return shuffled(branches[0](x), branches[1](x));
+          }));
+      in = channels;
+    }
+  add(net, conv(in, 1024, 1));
+  add_classifier(net, 1024);
+  return net;
+}
+
+// Xie et al. 2017: three stages of two blocks of eight groups.
+Network resnext20() {
+  const Sequence net = sequence();
+  add(net, conv(3, 64, 3));
+  int64_t in = 64;
+  for (const int64_t width : {128, 256, 512})
+    for (int i = 0; i < 2; ++i) {
+      const int64_t stride = i == 0 && width > 128 ? 2 : 1;
+      const Sequence block = sequence();
+      add(block, conv(in, width, 1));
+      add(block, conv(width, width, 3, {.stride = stride, .groups = 8}));
+      add(block, conv(width, 2 * width, 1, {.after = After::Nothing}));
+      const Sequence shortcut = sequence();
+      if (in != 2 * width)
+        add(shortcut, conv(in, 2 * width, 1, {.stride = stride, .after = After::Nothing}));
+      add(net, Joined({block, shortcut}, [](const Tensor& x, nn::ModuleList& branches) {
+            return relu(branches[0](x) + branches[1](x));
+          }));
+      in = 2 * width;
+    }
+  add_classifier(net, in);
+  return net;
+}
+
+// Huang et al. 2017, with 12 channels more from each layer.
+Network densenet40() {
+  const Sequence net = sequence();
+  const auto norm_conv = [](int64_t in, int64_t out, int64_t kernel) {
+    const Sequence layer = sequence();
+    add(layer, nn::BatchNorm2d(in));
+    add(layer, nn::ReLU());
+    add(layer, nn::Conv2d(in, out, kernel, {.padding = kernel / 2, .bias = false}));
+    return layer;
+  };
+  add(net, nn::Conv2d(3, 16, 3, {.padding = 1, .bias = false}));
+  int64_t in = 16;
+  for (int block = 0; block < 3; ++block) {
+    if (block > 0) {
+      add(net, norm_conv(in, in, 1));
+      add(net, nn::AvgPool2d({.kernel = 2}));
+    }
+    for (int i = 0; i < 12; ++i, in += 12)
+      add(net, Joined({norm_conv(in, 12, 3)}, [](const Tensor& x, nn::ModuleList& branches) {
+            return cat({x, branches[0](x)}, 1);
+          }));
+  }
+  add(net, nn::BatchNorm2d(in));
+  add(net, nn::ReLU());
+  add_classifier(net, in);
+  return net;
+}
+
+// Hu et al. 2018: ResNet-20, whose blocks' channels are weighted by what all of them are.
+Network se_resnet20() {
+  const Sequence net = sequence();
+  add(net, conv(3, 16, 3));
+  int64_t in = 16;
+  for (const int64_t channels : {16, 32, 64})
+    for (int i = 0; i < 3; ++i) {
+      const int64_t stride = i == 0 && channels > 16 ? 2 : 1;
+      const Sequence block = sequence();
+      add(block, conv(in, channels, 3, {.stride = stride}));
+      add(block, conv(channels, channels, 3, {.after = After::Nothing}));
+      const Sequence gate = sequence();
+      add(gate, nn::AdaptiveAvgPool2d(1));
+      add(gate, nn::Conv2d(channels, channels / 4, 1));
+      add(gate, nn::ReLU());
+      add(gate, nn::Conv2d(channels / 4, channels, 1));
+      add(gate, nn::Sigmoid());
+      const Sequence shortcut = sequence();
+      if (in != channels)
+        add(shortcut, conv(in, channels, 1, {.stride = stride, .after = After::Nothing}));
+      add(net, Joined({block, gate, shortcut}, [](const Tensor& x, nn::ModuleList& branches) {
+            const Tensor y = branches[0](x);
+            return relu(y * branches[1](y) + branches[2](x));
+          }));
+      in = channels;
+    }
+  add_classifier(net, in);
+  return net;
+}
+
+// Dosovitskiy et al. 2021, with patches of 4 × 4: 64 tokens and one for the class, of 192 numbers.
+class VisionTransformer : public nn::Module {
+ public:
+  VisionTransformer() : patches_(3, 192, 4, {.stride = 4}), norm_({192}), head_(192, 10) {
+    register_module("patches", patches_);
+    class_token_ = register_parameter("class_token", zeros({1, 1, 192}));
+    positions_ = register_parameter("positions", randn({1, 65, 192}) * 0.02);
+    for (int i = 0; i < 12; ++i)
+      layers_.push_back(nn::TransformerEncoderLayer(192, 3,
+                                                    {.dim_feedforward = 768,
+                                                     .dropout = 0,
+                                                     .activation = nn::TransformerActivation::Gelu,
+                                                     .batch_first = true,
+                                                     .norm_first = true}));
+    register_module("layers", layers_);
+    register_module("norm", norm_);
+    register_module("head", head_);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor patches = transpose(flatten(patches_(x), 2), 1, 2);
+    const Tensor token = expand(class_token_, {x.size(0), 1, 192});
+    const Tensor tokens = cat({ringgrad::to(token, patches.dtype()), patches}, 1);
+    const Tensor y = layers_(tokens + ringgrad::to(positions_, patches.dtype()));
+    return head_(select(norm_(y), 1, 0));
+  }
+
+ private:
+  nn::Conv2d patches_;
+  nn::Parameter class_token_;
+  nn::Parameter positions_;
+  nn::Sequential layers_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+// Rows of an image as a sequence, through two layers of 128 units.
+class RowsLSTM : public nn::Module {
+ public:
+  RowsLSTM() : lstm_(28, 128, {.num_layers = 2, .batch_first = true}), head_(128, 10) {
+    register_module("lstm", lstm_);
+    register_module("head", head_);
+  }
+  Tensor forward(const Tensor& x) override {
+    return head_(select(std::get<0>(lstm_(x)), 1, x.size(1) - 1));
+  }
+
+ private:
+  nn::LSTM lstm_;
+  nn::Linear head_;
+};
+
+const std::map<std::string, std::function<Network()>> kNetworks = {
+    {"MobileNetV2", mobilenet_v2},
+    {"ShuffleNetV2", shufflenet_v2},
+    {"ResNeXt-20", resnext20},
+    {"DenseNet-40", densenet40},
+    {"SE-ResNet-20", se_resnet20},
+    {"ViT-tiny", [] { return std::make_shared<VisionTransformer>(); }},
+    {"LSTM", [] { return std::make_shared<RowsLSTM>(); }},
+};
+
+// In seconds: this process's time of processors where it has one thread, which other programs do
+// not lengthen; else the time on the wall.
+double now() {
+  timespec time{};
+  const bool one_thread = thread_count(current_stream(Device())) == 1;
+  clock_gettime(one_thread ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void print_profile(const std::function<void()>& step) {
+  std::map<std::string, std::pair<double, double>> sums;
+  double total = 0;
+  {
+    const KernelProfile profile;
+    step();
+    for (const KernelCall& call : profile.calls()) {
+      auto& [ms, bytes] = sums[call.plan.empty() ? call.kernel : call.kernel + (" " + call.plan)];
+      ms += call.milliseconds;
+      bytes += call.bytes;
+      total += call.milliseconds;
+    }
+  }
+  std::vector<std::pair<double, std::string>> rows;
+  for (const auto& [name, sum] : sums)
+    rows.emplace_back(sum.first,
+                      fmt::format("{:8.2f} ms  {:8.1f} MB  {}", sum.first, sum.second / 1e6, name));
+  std::sort(rows.rbegin(), rows.rend());
+  for (const auto& [ms, row] : rows) fmt::print("{}\n", row);
+  fmt::print("{:8.2f} ms in kernels\n", total);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto network = argc >= 4 ? kNetworks.find(argv[1]) : kNetworks.end();
+  const std::string dtype = argc >= 4 ? argv[2] : "";
+  if (network == kNetworks.end() || (dtype != "float32" && dtype != "bfloat16")) {
+    fmt::print(stderr, "networks NAME float32|bfloat16 SECONDS [profile]; the names:");
+    for (const auto& [name, make] : kNetworks) fmt::print(stderr, " {}", name);
+    fmt::print(stderr, "\n");
+    return 2;
+  }
+  const double start = now();
+  const Network net = network->second();
+  optim::SGD optimizer(net->parameters(), {.lr = 0.01, .momentum = 0.9});
+  const Tensor x = network->first == "LSTM" ? randn({64, 28, 28}) : randn({64, 3, 32, 32});
+  const Tensor labels = to(rand({64}) * 9.99, DType::Int64);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    Tensor loss;
+    {
+      const AutocastGuard autocast(dtype == "bfloat16" ? std::optional(DType::BFloat16)
+                                                       : std::nullopt);
+      loss = cross_entropy((*net)(x), labels);
+    }
+    loss.backward();
+    optimizer.step();
+  };
+  step();
+  const double first = now() - start;
+  step();
+  if (argc > 4) {
+    print_profile(step);
+    return 0;
+  }
+  std::vector<double> times;
+  for (const double begin = now(); times.size() < 3 || now() - begin < std::stod(argv[3]);) {
+    const double one = now();
+    step();
+    times.push_back(1e3 * (now() - one));
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
+                   times.end());
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const nlohmann::ordered_json result = {{"step_ms", times[times.size() / 2]},
+                                         {"first_s", first},
+                                         {"peak_mb", static_cast<double>(used.ru_maxrss) / 1e3}};
+  fmt::print("{}\n", result.dump());
+}
