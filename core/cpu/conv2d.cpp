@@ -282,13 +282,20 @@ struct Group {
   }
 };
 
-// Calls body(Group) for each group of several channels. Returns false if there are none.
+// Calls body(Group) for each group of several channels. Returns false if there are none. If all
+// threads have as many groups, each group is one thread's, and the threads wait for each other
+// once; otherwise all threads share each group.
 template <class Body>
-bool for_each_group(const Conv2dOptions& options, ConvMethod method, const Body& body) {
+bool for_each_group(Stream stream, const Conv2dOptions& options, ConvMethod method,
+                    const Body& body) {
   if (options.groups == 1 || method == ConvMethod::DepthwiseBlocked) return false;
   Conv2dOptions of_one = options;
   of_one.groups = 1;
-  for (int64_t i = 0; i < options.groups; ++i) body(Group{options.groups, i, of_one});
+  const bool even = options.groups % thread_count(stream) == 0;
+  const int64_t together = even ? 1 : options.groups;
+  parallel_for(stream, options.groups, together, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) body(Group{options.groups, i, of_one});
+  });
   return true;
 }
 
@@ -315,7 +322,7 @@ void conv2d_cpu(Stream stream, const Tensor& y, const Tensor& images, const Tens
                group.options);
     group.put(part, y);
   };
-  if (for_each_group(options, method, by_group)) return;
+  if (for_each_group(stream, options, method, by_group)) return;
   if (is_dilated(options)) {
     const conv::SubImages made = made_by(y, options);
     const Tensor parts = parts_like(made, y);
@@ -359,7 +366,7 @@ void conv2d_backward_input_cpu(Stream stream, const Tensor& dx, const Tensor& dy
                               group.images_of(addend), group.options);
     group.put(part, dx);
   };
-  if (for_each_group(options, method, by_group)) return;
+  if (for_each_group(stream, options, method, by_group)) return;
   if (is_dilated(options)) {
     const conv::SubImages seen = seen_in(dx, dy, w, options);
     const Tensor parts = parts_like(seen, dx);
@@ -397,7 +404,7 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
     conv2d_backward_weight_cpu(stream, group.filters_of(dw), group.images_of(dy),
                                group.images_of(x), group.options);
   };
-  if (for_each_group(options, method, by_group)) return;
+  if (for_each_group(stream, options, method, by_group)) return;
   if (is_dilated(options)) {
     return conv2d_backward_weight_cpu(stream, dw, split(stream, made_by(dy, options), dy),
                                       split(stream, seen_in(images, dy, dw, options), images), {});
