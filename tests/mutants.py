@@ -52,7 +52,10 @@ KINDS = [
 NO_CALL = re.compile(r"\s*(CHECK|CHECK_AS|ASSERT|REFERENCE|REGISTER_\w+|return|throw|static_assert|delete|using)\b")
 STRING = re.compile(r'R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|^\s*#.*?(?<!\\)$', re.S | re.M)
 # Mistakes that no test can notice: (file, a piece of the line, what takes the place of what): why.
-EQUIVALENT = {}
+EQUIVALENT = {
+    ("autograd/composed/layers.cpp", "{1, options.dilation}", "1 → 2"): "no mistake: the filter is one row high",
+    ("autograd/composed/layers.cpp", "{1, options.stride}", "1 → 2"): "no mistake: the image is one row high",
+}
 
 
 def sites(tree):
@@ -98,12 +101,14 @@ class Mutants:
         self.out.mkdir(exist_ok=True)
 
     def filters(self, folder, file):
-        """Cases by tags: those of the file's own test, then the quick ones of each of its rooms, then the others."""
+        """(program, cases) by tags: those of the file's own test, then the quick ones of each of its rooms, then the others."""
         rooms = [[test.stem for test in sorted((ROOT / "tests" / room).glob("*_test.cpp"))] for room in ROOMS[folder]]
         own = [test for room in rooms for test in room if test.removesuffix("_test").startswith(Path(file).stem)]
         for tests, tags in [(own, ""), *((room, "[quick]") for room in rooms), *((room, "~[quick]") for room in rooms)]:
-            if tests:
-                yield ",".join(f"[#{test}]{tags}~[cuda]" for test in tests)
+            apart = [test for test in tests if (self.build.folder / "tests" / test).is_file()]
+            for program, those in [("all_tests", [test for test in tests if test not in apart]), *((test, [test]) for test in apart)]:
+                if those:
+                    yield f"tests/{program}", ",".join(f"[#{test}]{tags}~[cuda]" for test in those)
 
     def fails(self, program, cases):
         """The case that fails; None: all pass. "" : it hangs, or ends before a case."""
@@ -130,14 +135,17 @@ class Mutants:
         options = [] if "kernels_" in built else ["-O1"]
         if self.build.compile(built, self.out / "mutant.o", options, source=source).returncode:
             return "does not compile"
-        program = self.out / "all_tests"
-        self.build.link("tests/all_tests", program, {built: self.out / "mutant.o"})
-        for cases in self.filters(folder, file):
-            failing = self.fails(program, cases)
+        linked = set()
+        for program, cases in self.filters(folder, file):
+            mutant = self.out / program
+            if program not in linked:
+                self.build.link(program, mutant, {built: self.out / "mutant.o"})
+                linked.add(program)
+            failing = self.fails(mutant, cases)
             if failing is None:
                 continue
             again = re.sub(r"([,\[\]\\*])", r"\\\1", failing) if failing else cases
-            if self.fails(program, again) is not None and self.fails(self.build.folder / "tests/all_tests", again) is None:
+            if self.fails(mutant, again) is not None and self.fails(self.build.folder / program, again) is None:
                 return f"noticed: {failing or 'at the start'}"
         return "SURVIVED"
 
@@ -167,8 +175,9 @@ def main():
         if count >= options.count or time.monotonic() > end:
             break
         folder, kind, file, where, old, new = site
-        line = (ROOT / file).read_text().count("\n", 0, where + len(old) - len(old.lstrip())) + 1
-        name = f"{file}:{line} {' '.join(old.split())} → {new}"
+        before = (ROOT / file).read_text()[: where + len(old) - len(old.lstrip())]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        name = f"{file}:{line}:{column} {' '.join(old.split())} → {new}"
         verdict = verdicts.get(name) or reason(site) or mutants.verdict(site)
         verdict = reason(site) or verdict
         verdicts[name] = verdict

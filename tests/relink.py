@@ -51,7 +51,10 @@ class Build:
         if program not in self.links:
             command = subprocess.check_output(["ninja", "-t", "commands", program], cwd=self.folder, text=True).splitlines()[-1]
             self.links[program] = ARCHIVE.sub(lambda match: " ".join(self.objects(match[1])), command)
-        words = [str(replaced.get(word, word)) for word in self.links[program].split(" ")]
+        # They come first: of an inline function that several objects have, the linker takes the first.
+        words = [word for word in self.links[program].split(" ") if word not in replaced]
+        first = next(i for i, word in enumerate(words) if word.endswith(".o"))
+        words[first:first] = [str(replaced[word]) for word in self.links[program].split(" ") if word in replaced]
         words[words.index("-o") + 1] = str(output)
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["sh", "-c", " ".join(words).replace(" -o ", f" {options} -o ", 1)], cwd=self.folder, check=True)

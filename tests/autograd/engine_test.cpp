@@ -83,6 +83,21 @@ TEST_CASE("gradients of different layouts meet", "[engine][quick]") {
   sum(relu(z) * z + z).backward();  // relu keeps blocks, sum is strided
   CHECK(grad(x) == Values(12, 3));
   CHECK(x.grad().is_contiguous());
+
+  // The same, as the closures say: the layouts above follow from what operations do today.
+  const auto with_gradient_in = [](Layout layout, const Tensor& y) {
+    return differentiable(
+        "with_gradient_in", {y}, y.clone().detach(),
+        [layout](const Tensor& dy) -> Gradients { return {to_layout(dy * 1, layout)}; });
+  };
+  for (const auto& [first, second] : {std::pair(Layout::ChannelBlocked, Layout::Strided),
+                                      std::pair(Layout::Strided, Layout::ChannelBlocked)}) {
+    const Tensor image = Tensor(ones({1, 3, 2, 2})).set_requires_grad();
+    const Tensor y = image * 1;
+    sum(with_gradient_in(first, y) * 2 + with_gradient_in(second, y) * 3).backward();
+    CHECK(grad(image) == Values(12, 5));
+    CHECK(image.grad().is_contiguous());
+  }
 }
 
 TEST_CASE("a tensor used several times receives the sum, a tensor not used nothing",

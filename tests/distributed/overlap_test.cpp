@@ -110,6 +110,26 @@ TEST_CASE("common memory is found as looking at each byte finds it", "[quick]") 
   for (const bool found : {false, true}) CHECK((inside[found] > 1000 && between[found] > 1000));
 }
 
+TEST_CASE("common memory is found between blocks of channels and a view with gaps", "[quick]") {
+  const Tensor blocked = to_layout(ones({1, 3, 2, 2}), Layout::ChannelBlocked);  // padding counts
+  const auto whole = static_cast<int64_t>(blocked.flat_numel());
+  const auto storage = std::make_shared<Storage>(2 * whole * sizeof(float), Device());
+  const Tensor images(storage, blocked.shape(), blocked.strides(), whole / 2, DType::Float32, true);
+  for (int64_t offset = 0; offset < 2 * whole; offset += 3)
+    for (const int64_t stride : {2, 5, 7}) {
+      if (offset + 2 * stride >= 2 * whole) continue;
+      const Tensor view(storage, {3}, {stride}, offset, DType::Float32);
+      bool common = false;
+      for (int64_t i = 0; i < 3; ++i) {
+        const int64_t place = offset + i * stride;
+        common |= place >= whole / 2 && place < whole / 2 + whole;
+      }
+      CAPTURE(offset, stride);
+      CHECK(have_memory_in_common(images, view) == common);
+      CHECK(have_memory_in_common(view, images) == common);
+    }
+}
+
 TEST_CASE(
     "copies between views of one tensor are right or refused, and no view leads out of its memory",
     "[quick]") {

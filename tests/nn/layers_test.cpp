@@ -66,6 +66,21 @@ TEST_CASE("Linear: x wᵀ + b", "[quick]") {
   REQUIRE_THROWS_AS(nn::Linear(0, 3), Error);
 }
 
+TEST_CASE("InstanceNorm takes images without a batch, and refuses other shapes", "[quick]") {
+  manual_seed(1);
+  nn::InstanceNorm1d lines(3);
+  nn::InstanceNorm2d images(3);
+  const Tensor line = randn({3, 5});
+  const Tensor image = randn({3, 2, 4});
+  REQUIRE(values(lines(line)) == values(lines(reshape(line, {1, 3, 5}))));
+  REQUIRE(values(images(image)) == values(images(reshape(image, {1, 3, 2, 4}))));
+  REQUIRE(values(lines(line)) != values(line));
+  for (const Shape& shape : {Shape{3}, Shape{4, 3}, Shape{5, 4, 3}, Shape{1, 1, 3, 5}})
+    REQUIRE_THROWS_AS(lines(ones(shape)), ShapeError);
+  for (const Shape& shape : {Shape{3, 5}, Shape{2, 3, 4}, Shape{3, 2, 2, 4}, Shape{1, 1, 3, 2, 2}})
+    REQUIRE_THROWS_AS(images(ones(shape)), ShapeError);
+}
+
 TEST_CASE("Conv2d passes every option on", "[quick]") {
   manual_seed(1);
   const Tensor x = randn({2, 4, 9, 8});
