@@ -30,7 +30,7 @@ def lines(tree):
 def first_comment(text):
     """The lines before the first that is neither comment nor blank; of Python the docstring."""
     lines = re.split(r"^(?!\s*(?://|#|$))", text, maxsplit=1, flags=re.M)
-    return re.match(r'(?:#!.*\n)?\s*"""(.*?)"""', text, re.S)[1] if '"""' in text[:100] else lines[0]
+    return re.match(r'(?:#![^\n]*\n)?\s*"""(.*?)"""', text, re.S)[1] if '"""' in text[:100] else lines[0]
 
 
 RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.S)
