@@ -69,7 +69,7 @@ jobs() {  # one per core, and per 1.5 GB of free memory
 
 progress() {  # what ninja has done, from when it takes more than a second: redrawn on a terminal, else every half minute
   begun=$(date +%s) said=
-  while sleep 1; do
+  while sleep 1 >/dev/null 2>&1; do
     steps=$(tail -c 8192 "$log" | sed -n 's/^\[\([0-9]*\)\/\([0-9]*\)\] .*/\1 of \2/p' | tail -n 1)
     seconds=$(($(date +%s) - begun))
     line="go: building ($preset, $1 jobs)${steps:+, $steps steps}, $seconds s"

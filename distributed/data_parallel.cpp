@@ -60,8 +60,9 @@ std::string difference(const char* prefix, const NamedModules& module,
       return str(prefix, "the module has a layer ", named(module[i]), " that replicas lack");
     if (i >= module.size())
       return str(prefix, "the module lacks a layer ", named(replica[i]), " of the replicas");
-    if (module[i].first != replica[i].first ||
-        typeid(*module[i].second) != typeid(*replica[i].second))
+    const nn::Module& ours = *module[i].second;
+    const nn::Module& theirs = *replica[i].second;
+    if (module[i].first != replica[i].first || typeid(ours) != typeid(theirs))
       return str(prefix, "the module has a layer ", named(module[i]), " where replicas have ",
                  named(replica[i]));
   }

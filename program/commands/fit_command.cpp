@@ -40,8 +40,7 @@ struct Way {
 // Measures the memory of a step on noise: the peak of the bytes in this process's tensors.
 class Measurement {
  public:
-  Measurement(const FitOptions& options, const Way& way)
-      : options_(options), device_(options.device) {
+  Measurement(const FitOptions& options, const Way& way) : device_(options.device) {
     recipe_.model = options.model;
     recipe_.optimizer = options.optimizer;
     recipe_.dtype = way.dtype;
@@ -79,7 +78,6 @@ class Measurement {
   }
 
  private:
-  const FitOptions& options_;
   const Device device_;
   Recipe recipe_;
   models::ModelOptions sizes_;
