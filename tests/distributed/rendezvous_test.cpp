@@ -11,10 +11,12 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include <openssl/hmac.h>
 
 #include "ringgrad/distributed/failure.h"
+#include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
@@ -221,6 +223,17 @@ TEST_CASE("an address that others can reach needs a secret", "[rendezvous][quick
   const RendezvousOptions options = options_at({"0.0.0.0", 0}, "", 50);
   REQUIRE(contains(error_of([&] { meet(0, 2, "", options); }), "the job needs a secret"));
   REQUIRE(contains(error_of([&] { meet(1, 2, "", options); }), "the job needs a secret"));
+}
+
+TEST_CASE("in the book alone, which has no networks, 127.0.0.1 needs no secret",
+          "[rendezvous][quick]") {
+  const Networks* const before = std::exchange(networks, nullptr);
+  const std::string here = error_of([] { meet(1, 2, "", options_at({"127.0.0.1", 9}, "", 50)); });
+  const std::string there = error_of([] { meet(1, 2, "", options_at({"127.0.0.2", 9}, "", 50)); });
+  networks = before;
+  CAPTURE(here, there);
+  REQUIRE(contains(here, "rank 0 has not come"));
+  REQUIRE(contains(there, "the job needs a secret"));
 }
 
 TEST_CASE("a rank that dies while others wait is named", "[rendezvous][quick][threads]") {
