@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains with PyTorch and the programs' settings, and prints a line for each seed: pytorch.py DATA_DIR [PROGRAM] [SEEDS].
 
-DATA_DIR holds digits (`ringgrad data make digits`) and, for the programs on MNIST, mnist. Needs torch.
+DATA_DIR holds digits (`ringgrad data make digits`) and, for the programs on MNIST, mnist; shapes, too. Needs
+torch. One file, because every function is a program, beside what they share.
 """
 import gzip
 import pathlib
@@ -244,9 +245,355 @@ def reinforce(episodes=100):
     return running
 
 
+def vae(epochs=3):
+    class VAE(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc21, self.fc22 = nn.Linear(784, 400), nn.Linear(400, 20), nn.Linear(400, 20)
+            self.fc3, self.fc4 = nn.Linear(20, 400), nn.Linear(400, 784)
+
+        def forward(self, x):
+            h = F.relu(self.fc1(x))
+            mu, logvar = self.fc21(h), self.fc22(h)
+            z = mu + torch.randn_like(mu) * torch.exp(0.5 * logvar)
+            return torch.sigmoid(self.fc4(F.relu(self.fc3(z)))), mu, logvar
+
+    def loss(x):
+        recon, mu, logvar = model(x.view(-1, 784))
+        kld = -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
+        return F.binary_cross_entropy(recon, x.view(-1, 784), reduction="sum") + kld
+
+    model, data = VAE(), images("digits", "train", 0, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        for x, _ in batches(data, 128):
+            optimizer.zero_grad()
+            loss(x).backward()
+            optimizer.step()
+    test = images("digits", "t10k", 0, 1)
+    with torch.no_grad():
+        return sum(loss(x).item() for x, _ in batches(test, 128)) / len(test[0])
+
+
+def siamese(kind="pairs", epochs=1, channels=8):
+    def partner(i, same):
+        others = [label for label in range(10) if (label == y[i]) == same]
+        place = i
+        while place == i:
+            places = where[others[torch.randint(len(others), ()).item()]]
+            place = places[torch.randint(len(places), ()).item()].item()
+        return place
+
+    def apart(a, b):
+        return (a - b).pow(2).sum(1)
+
+    (x, y), (test_x, test_y) = images("digits", "train"), images("digits", "t10k")
+    where = [torch.where(y == label)[0] for label in range(10)]
+    same = torch.rand(len(x)) < 0.5
+    first = [partner(i, kind != "pairs" or same[i].item()) for i in range(len(x))]
+    second = [partner(i, False) for i in range(len(x))] if kind != "pairs" else None
+    c = channels
+    net = nn.Sequential(
+        nn.Conv2d(1, c, 5), nn.PReLU(), nn.MaxPool2d(2), nn.Conv2d(c, 2 * c, 5), nn.PReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(2 * c * 16, 256), nn.PReLU(), nn.Linear(256, 256), nn.PReLU(), nn.Linear(256, 2))  # fmt: skip
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    for _ in range(epochs):
+        for i, _ in batches((torch.arange(len(x)), y), 128):
+            anchor, other = net(x[i]), net(x[[first[j] for j in i]])
+            if kind == "pairs":
+                d, t = apart(anchor, other), same[i].float()
+                loss = (0.5 * (t * d + (1 - t) * F.relu(1 - (d + 1e-9).sqrt()).pow(2))).mean()
+            else:
+                loss = F.relu(apart(anchor, other) - apart(anchor, net(x[[second[j] for j in i]])) + 1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    with torch.no_grad():
+        embedded = net(x)
+        means = torch.stack([embedded[y == label].mean(0) for label in range(10)])
+        return (torch.cdist(net(test_x), means).argmin(1) == test_y).float().mean().item()
+
+
+def unet(epochs=3, width=8, count=800):
+    def double(i, o):
+        return nn.Sequential(
+            nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(),
+            nn.Conv2d(o, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU())  # fmt: skip
+
+    class UNet(nn.Module):
+        def __init__(self, w):
+            super().__init__()
+            self.inc, self.outc = double(1, w), nn.Conv2d(w, 3, 1)
+            self.downs = nn.ModuleList(double(w << i, w << (i + 1)) for i in range(4))
+            self.ups = nn.ModuleList(nn.ConvTranspose2d(w << i, w << (i - 1), 2, 2) for i in range(4, 0, -1))
+            self.convs = nn.ModuleList(double(w << i, w << (i - 1)) for i in range(4, 0, -1))
+
+        def forward(self, x):
+            levels = [self.inc(x)]
+            for down in self.downs:
+                levels.append(down(F.max_pool2d(levels[-1], 2)))
+            y = levels.pop()
+            for up, conv in zip(self.ups, self.convs):
+                y = conv(torch.cat([levels.pop(), up(y)], 1))
+            return self.outc(y)
+
+    def draw():
+        y0, x0, y1, x1 = (torch.rand(4) * 16 + 8).tolist()
+        r, h, w = (torch.rand(3) * 5 + 3).tolist()
+        y, x = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+        mask = ((y - y0).hypot(x - x0) <= r).long()
+        mask[((y - y1).abs() <= h) & ((x - x1).abs() <= w)] = 2
+        light = torch.cat([torch.zeros(1), torch.rand(2) * 0.2 + torch.tensor([0.4, 0.8])])
+        return (light[mask] + torch.randn(32, 32) * 0.2)[None], mask
+
+    def dice(a, b):
+        inter, sets = 2 * (a * b).sum((-1, -2)), a.sum((-1, -2)) + b.sum((-1, -2))
+        sets = torch.where(sets == 0, inter, sets)
+        return ((inter + 1e-6) / (sets + 1e-6)).mean()
+
+    def one_hot(mask):
+        return F.one_hot(mask, 3).permute(0, 3, 1, 2).float()
+
+    x, y = (torch.stack(t) for t in zip(*(draw() for _ in range(count))))
+    n, found = count - count // 10, []
+    net = UNet(width)
+    optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-3, weight_decay=1e-8)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", patience=5)
+    for _ in range(epochs):
+        net.train()
+        for a, b in batches((x[:n], y[:n]), 8):
+            out = net(a)
+            loss = F.cross_entropy(out, b) + 1 - dice(out.softmax(1).flatten(0, 1), one_hot(b).flatten(0, 1))
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            scores = [dice(one_hot(net(a).argmax(1))[:, 1:].flatten(0, 1), one_hot(b)[:, 1:].flatten(0, 1))
+                      for a, b in batches((x[n:], y[n:]), 8, drop_last=True)]  # fmt: skip
+        found.append(torch.stack(scores).mean().item())
+        scheduler.step(found[-1])
+    return max(found)
+
+
+def sentence():
+    def one_of(words):
+        return words.split()[torch.randint(len(words.split()), ()).item()]
+
+    def nouns(plural):
+        adjectives = [one_of("small big red old quiet wild") for _ in range(torch.randint(3, ()).item())]
+        noun = one_of("cat dog bird horse tree girl boy king")
+        return ["these" if plural else "a", *adjectives, noun + ("s" if plural else "")]
+
+    plural = torch.rand(()).item() < 0.5
+    verb = one_of("see like find know want hear") + ("" if plural else "s")
+    return " ".join([*nouns(plural), verb, *nouns(torch.rand(()).item() < 0.5), "."])
+
+
+def word_language_model(epochs=4, size=32, bptt=16):
+    class RNNModel(nn.Module):
+        def __init__(self, ntoken):
+            super().__init__()
+            self.drop, self.encoder = nn.Dropout(0.2), nn.Embedding(ntoken, size)
+            self.rnn, self.decoder = nn.LSTM(size, size, 2, dropout=0.2), nn.Linear(size, ntoken)
+            self.decoder.weight = self.encoder.weight
+            nn.init.zeros_(self.decoder.bias)
+            nn.init.uniform_(self.decoder.weight, -0.1, 0.1)
+
+        def forward(self, x, hidden):
+            y, hidden = self.rnn(self.drop(self.encoder(x)), hidden)
+            return self.decoder(self.drop(y)).flatten(0, 1), tuple(h.detach() for h in hidden)
+
+    words = {}
+
+    def columns(lines, n):
+        ids = [words.setdefault(w, len(words)) for _ in range(lines) for w in [*sentence().split(), "<eos>"]]
+        return torch.tensor(ids[: len(ids) // n * n]).view(n, -1).t()
+
+    def evaluate(data):
+        model.eval()
+        hidden, total = None, 0
+        with torch.no_grad():
+            for i in range(0, len(data) - 1, bptt):
+                y, hidden = model(data[i : i + bptt][: len(data) - 1 - i], hidden)
+                total += F.cross_entropy(y, data[i + 1 : i + 1 + bptt].flatten(), reduction="sum").item()
+        return total / (len(data) - 1) / data.size(1)
+
+    text, valid, test = columns(3000, 20), columns(300, 10), columns(300, 10)
+    model, lr, best = RNNModel(len(words)), 20, float("inf")
+    for _ in range(epochs):
+        model.train()
+        hidden = None
+        for i in range(0, len(text) - 1, bptt):
+            model.zero_grad()
+            y, hidden = model(text[i : i + bptt][: len(text) - 1 - i], hidden)
+            F.cross_entropy(y, text[i + 1 : i + 1 + bptt].flatten()).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(p.grad, alpha=-lr)
+        loss = evaluate(valid)
+        if loss < best:
+            best, kept = loss, {k: v.clone() for k, v in model.state_dict().items()}
+        else:
+            lr /= 4
+    model.load_state_dict(kept)
+    return torch.tensor(evaluate(test)).exp().item()
+
+
+def mingpt(steps=150, count=1000, width=48, block=48):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.c_attn, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            q, k, v = (t.unflatten(2, (2, -1)).transpose(1, 2) for t in self.c_attn(self.ln_1(x)).split(width, 2))
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 * self.training, is_causal=True)
+            x = x + F.dropout(self.out(y.transpose(1, 2).flatten(2)), 0.1, self.training)
+            y = self.c_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+            return x + F.dropout(y, 0.1, self.training)
+
+    class GPT(nn.Module):
+        def __init__(self, characters):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(characters, width), nn.Embedding(block, width)
+            self.h, self.ln_f = nn.Sequential(Block(), Block()), nn.LayerNorm(width)
+            self.lm_head = nn.Linear(width, characters, bias=False)
+            for name, p in self.named_parameters():
+                if p.dim() == 2:
+                    nn.init.normal_(p, 0, 0.02 / (2 if ".out." in name or ".c_proj." in name else 1))
+                elif name.endswith("bias"):
+                    nn.init.zeros_(p)
+
+        def forward(self, x):
+            x = F.dropout(self.wte(x) + self.wpe.weight, 0.1, self.training)
+            return self.lm_head(self.ln_f(self.h(x)))
+
+    texts = ["".join(sentence() + "\n" for _ in range(n)) for n in (count, count // 10)]
+    characters = sorted(set(texts[0]))
+    train_ids, test_ids = (torch.tensor([characters.index(c) for c in text]) for text in texts)
+
+    def loss(ids):
+        part = torch.stack([ids[i : i + block + 1] for i in torch.randint(len(ids) - block, (16,)).tolist()])
+        return F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten())
+
+    model = GPT(len(characters))
+    decay = [p for name, p in model.named_parameters() if p.dim() == 2 and "wte" not in name and "wpe" not in name]
+    others = [p for p in model.parameters() if all(p is not q for q in decay)]
+    groups = [{"params": decay, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(train_ids).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        return sum(loss(test_ids).item() for _ in range(20)) / 20
+
+
+def ddp_tutorial():  # two ranks' batches are one of twice as many, averaged
+    def inputs(rank):
+        return torch.linspace(-1, 1 + rank, 200).view(20, 10), torch.linspace(1 + rank, -1, 100).view(20, 5)
+
+    model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.linspace(-0.5, 0.6, p.numel()).view_as(p))
+    optimizer, numbers = torch.optim.SGD(model.parameters(), 0.1), []
+    for step in range(10):
+        optimizer.zero_grad()
+        losses = [F.mse_loss(model(x), y) for x, y in (inputs(0), inputs(1))]
+        (sum(losses) / 2).backward()
+        optimizer.step()
+        if step in (0, 9):
+            numbers += [losses[0].item(), sum(p.square().sum().item() for p in model.parameters())]
+    return numbers
+
+
+def horovod_mnist(name="digits", epochs=6):  # the same, at twice the rate
+    model, data = Small(nn.Dropout2d()), images(name, "train")
+    optimizer = torch.optim.SGD(model.parameters(), 0.02, 0.5)
+    for _ in range(epochs):
+        model.train()
+        train(model, data, optimizer, 128, F.nll_loss)
+    return accuracy(model, images(name, "t10k"))
+
+
+def cifar10_mobilenetv2(name="shapes", epochs=1, width=0.25, stages=3, stride=2, lr=0.1):
+    def pictures(files):
+        raw = torch.cat([torch.frombuffer(bytearray((DATA / folder / f).read_bytes()), dtype=torch.uint8) for f in files])
+        raw = raw.view(-1, 3073)
+        mean, std = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2023, 0.1994, 0.2010])
+        x = raw[:, 1:].reshape(-1, 3, 32, 32).float() / 255
+        return (x - mean.view(3, 1, 1)) / std.view(3, 1, 1), raw[:, 0].long()
+
+    def divisible(v):
+        new = max(8, int(v + 4) // 8 * 8)
+        return new + 8 if new < 0.9 * v else new
+
+    def conv(i, o, kernel=3, stride=1, groups=1):
+        return [nn.Conv2d(i, o, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(o), nn.ReLU6()]
+
+    class Inverted(nn.Module):
+        def __init__(self, i, o, stride, expand):
+            super().__init__()
+            hidden = i * expand
+            self.conv = nn.Sequential(
+                *(conv(i, hidden, 1) if expand != 1 else []), *conv(hidden, hidden, 3, stride, hidden),
+                nn.Conv2d(hidden, o, 1, bias=False), nn.BatchNorm2d(o))  # fmt: skip
+            self.same = stride == 1 and i == o
+
+        def forward(self, x):
+            return x + self.conv(x) if self.same else self.conv(x)
+
+    def augmented(x):  # black as in the loader, before the normalisation
+        black = -torch.tensor([0.4914, 0.4822, 0.4465]) / torch.tensor([0.2023, 0.1994, 0.2010])
+        padded = black.view(1, 3, 1, 1).repeat(len(x), 1, 40, 40)
+        padded[:, :, 4:36, 4:36] = x
+        dy, dx, flip = torch.randint(9, (len(x),)), torch.randint(9, (len(x),)), torch.rand(len(x)) < 0.5
+        x = torch.stack([p[:, a : a + 32, b : b + 32] for p, a, b in zip(padded, dy, dx)])
+        return torch.where(flip.view(-1, 1, 1, 1), x.flip(3), x)
+
+    folder = "cifar-10-batches-bin" if name == "cifar10" else name
+    settings = [(1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    width = float(width)
+    last, channels = divisible(1280 * width), divisible(32 * width)
+    layers = conv(3, channels, 3, stride)
+    for t, c, n, s in settings[:stages]:
+        for i in range(n):
+            layers.append(Inverted(channels, divisible(c * width), s if i == 0 else 1, t))
+            channels = divisible(c * width)
+    net = nn.Sequential(
+        *layers, *conv(channels, last, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(last, 10))  # fmt: skip
+    for m in net.modules():
+        if isinstance(m, nn.Conv2d):
+            nn.init.kaiming_normal_(m.weight, mode="fan_out")
+        elif isinstance(m, nn.Linear):
+            nn.init.normal_(m.weight, 0, 0.01)
+            nn.init.zeros_(m.bias)
+    data, test = pictures([f"data_batch_{i}.bin" for i in range(1, 6)]), pictures(["test_batch.bin"])
+    optimizer = torch.optim.SGD(net.parameters(), lr=float(lr), momentum=0.9, weight_decay=5e-4)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
+    best = 0
+    for _ in range(epochs):
+        net.train()
+        for x, y in batches(data, 128):
+            optimizer.zero_grad()
+            F.cross_entropy(net(augmented(x)), y).backward()
+            optimizer.step()
+        best = max(best, accuracy(net, test))
+        scheduler.step()
+    return best
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    chosen = sys.argv[2:3] or "gradient_penalty regression mnist dist_mnist mnist_main dcgan custom_dataset transfer_learning gan_ddp reinforce".split()
+    chosen = sys.argv[2:3] or "gradient_penalty regression mnist dist_mnist mnist_main dcgan custom_dataset transfer_learning gan_ddp reinforce vae siamese unet word_language_model mingpt ddp_tutorial horovod_mnist cifar10_mobilenetv2".split()
     for name in chosen:
         function, *arguments = name.split(":")
         for seed in range(int(sys.argv[3]) if len(sys.argv) > 3 else 5):
