@@ -3,7 +3,8 @@
 //   Tensor exp(const Tensor& x) {
 //     Tensor y = empty_like(x);
 //     kernels::exp(y, x);
-//     return differentiable("exp", {x}, y, [y = save(y, kOutput)](const Tensor& dy) -> Gradients {
+//     return differentiable("exp", {x}, y, [y = save(y, kSavedOutput)](const Tensor& dy) ->
+//     Gradients {
 //       return {mul(dy, y.get())};
 //     });
 //   }
@@ -25,9 +26,9 @@ namespace ringgrad {
 
 // Says which tensor of its operation a saved tensor is: the number of an input, or one of these.
 // Tensors of integers and truth values need not say. For others a graph of the gradients must know.
-inline constexpr int kOutput = -1;    // the first output
-inline constexpr int kConstant = -2;  // does not depend on an input
-inline constexpr int kUnsaid = -3;
+inline constexpr int kSavedOutput = -1;    // the first output
+inline constexpr int kSavedConstant = -2;  // does not depend on an input
+inline constexpr int kSavedUnsaid = -3;
 
 // SavedTensor: what a backward closure keeps of a tensor. It is an alias without history, with a
 // check that the tensor has not been modified in place since.
@@ -46,12 +47,12 @@ class SavedTensor {
  private:
   Tensor tensor_;
   uint32_t version_ = 0;
-  int from_ = kConstant;
+  int from_ = kSavedConstant;
 };
 
-inline SavedTensor save(const Tensor& tensor, int from = kUnsaid) { return {tensor, from}; }
+inline SavedTensor save(const Tensor& tensor, int from = kSavedUnsaid) { return {tensor, from}; }
 // Saves nothing if only the gradient of an input that requires none would need it.
-inline SavedTensor save_if(bool needed, const Tensor& tensor, int from = kUnsaid) {
+inline SavedTensor save_if(bool needed, const Tensor& tensor, int from = kSavedUnsaid) {
   return needed ? SavedTensor(tensor, from) : SavedTensor();
 }
 

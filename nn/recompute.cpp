@@ -64,7 +64,7 @@ class Part {
  public:
   Part(const std::vector<Tensor>& inputs, detail::RecomputeScope::Run run) : run_(std::move(run)) {
     for (const Tensor& input : inputs) {
-      inputs_.push_back(save(input, kConstant));
+      inputs_.push_back(save(input, kSavedConstant));
       wants_grad_.push_back(wants_grad(input));
     }
     const Tensor& state = default_generator(inputs[0].device()).state();
@@ -75,7 +75,7 @@ class Part {
   void replace(const std::shared_ptr<Part>& self, Node& node, std::span<const Tensor> inputs) {
     for (const Tensor& input : inputs)
       if (input && input.is_leaf() && input.requires_grad())
-        leaves_.push_back(save(input, kConstant));
+        leaves_.push_back(save(input, kSavedConstant));
     names_.push_back(node.name);
     node.backward = [part = self, operation = names_.size() - 1](std::span<const Tensor> dy) {
       return part->backward(operation, dy);
@@ -83,7 +83,7 @@ class Part {
   }
   void keep(const std::vector<Tensor>& values) {
     kept_.emplace_back();
-    for (const Tensor& value : values) kept_.back().push_back(save(value, kConstant));
+    for (const Tensor& value : values) kept_.back().push_back(save(value, kSavedConstant));
   }
 
  private:

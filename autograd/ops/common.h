@@ -72,7 +72,7 @@ Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves,
   forward(y, x, numbers...);
   const bool output = saves == Saves::Output;
   return differentiable(name, {x}, y,
-                        [&backward, saved = save(output ? y : x, output ? kOutput : 0),
+                        [&backward, saved = save(output ? y : x, output ? kSavedOutput : 0),
                          numbers...](const Tensor& dy) -> Gradients {
                           if (grad_enabled()) {
                             const auto slope = [&backward, numbers...](const auto&... tensors) {

@@ -92,9 +92,10 @@ Tensor cross_entropy(const Tensor& x_, const Tensor& target_, const ClassLossOpt
         ReducedRows reduced(loss, weight, options.reduction);
         return differentiable(
             "cross_entropy", {x}, reduced.result,
-            [x = save(x, 0), target = save(target), class_weight = save(class_weight, kConstant),
-             log_sum_exp = save(log_sum_exp, kConstant),
-             weight_sum = save(reduced.weight_sum, kConstant), rows,
+            [x = save(x, 0), target = save(target),
+             class_weight = save(class_weight, kSavedConstant),
+             log_sum_exp = save(log_sum_exp, kSavedConstant),
+             weight_sum = save(reduced.weight_sum, kSavedConstant), rows,
              smoothing](const Tensor& dy) -> Gradients {
               if (grad_enabled())
                 return {twice->cross_entropy(dy, x.get(), target.get(), class_weight.get(),

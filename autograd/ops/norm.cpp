@@ -149,11 +149,11 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
 
   const Tensor recorded = differentiable(
       "batch_norm", inputs, y,
-      [x = save(x, 0), y = save_if(relu, positive ? positive : y, kConstant),
-       mean = save(mean, kConstant), var = save(var, kConstant), weight = save(weight, 1), eps,
-       training = options.training, wants_dx = wants_grad(x), wants_residual = wants_grad(residual),
-       wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
-       weight_home = GradientHome(weight),
+      [x = save(x, 0), y = save_if(relu, positive ? positive : y, kSavedConstant),
+       mean = save(mean, kSavedConstant), var = save(var, kSavedConstant), weight = save(weight, 1),
+       eps, training = options.training, wants_dx = wants_grad(x),
+       wants_residual = wants_grad(residual), wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         if (grad_enabled())
           return twice->batch_norm(dy_, x.get(), weight.get(), y.get(),

@@ -60,7 +60,7 @@ TEST_CASE("an operation of one's own is differentiated twice if it says what it 
   // The output y is saved: dx = 3 dy y^(2/3), here for x > 0.
   const Tensor z = leaf({1, 8});
   Tensor y = (z * z * z).detach();
-  y = differentiable("cube", {z}, y, [y = save(y, kOutput)](const Tensor& dy) -> Gradients {
+  y = differentiable("cube", {z}, y, [y = save(y, kSavedOutput)](const Tensor& dy) -> Gradients {
     return {dy * pow(y.get(), 2.0 / 3) * 3};
   });
   CHECK(difference(slope(slope(y, z), z), {6, 48}, {DType::Float64, 8}) == "");

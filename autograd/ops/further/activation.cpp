@@ -81,14 +81,13 @@ Tensor over_rows(const char* name, const Tensor& x_, int dim, const Forward& for
   const Tensor x = strided_contiguous(x_);
   Tensor y = empty_like(x);
   if (x.numel() > 0) forward(rows(y), rows(x));
-  return differentiable(name, {x}, y,
-                        [&backward, twice, y = save(y, kOutput)](const Tensor& dy) -> Gradients {
-                          if (grad_enabled()) return {twice(dy, y.get())};
-                          Tensor dx = empty_like(y.get());
-                          if (dx.numel() > 0)
-                            backward(rows(dx), rows(strided_contiguous(dy)), rows(y.get()));
-                          return {dx};
-                        });
+  return differentiable(
+      name, {x}, y, [&backward, twice, y = save(y, kSavedOutput)](const Tensor& dy) -> Gradients {
+        if (grad_enabled()) return {twice(dy, y.get())};
+        Tensor dx = empty_like(y.get());
+        if (dx.numel() > 0) backward(rows(dx), rows(strided_contiguous(dy)), rows(y.get()));
+        return {dx};
+      });
 }
 
 }  // namespace

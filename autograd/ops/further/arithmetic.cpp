@@ -188,8 +188,8 @@ static Tensor of_two(const char* name, const OfTwo& kernel, const OfTwoBackward&
   const bool smooth = twice == of_prelu;
   return differentiable(
       name, {a, b}, in.y,
-      [&backward, twice, a = save(in.a, smooth ? 0 : kConstant),
-       b = save(in.b, smooth ? 1 : kConstant), sa = in.a_shape,
+      [&backward, twice, a = save(in.a, smooth ? 0 : kSavedConstant),
+       b = save(in.b, smooth ? 1 : kSavedConstant), sa = in.a_shape,
        sb = in.b_shape](const Tensor& dy) -> Gradients {
         const DType dtype = dy.dtype();
         const DType wide = dy.shape() == sa && dy.shape() == sb ? dtype : accumulator_dtype(dtype);

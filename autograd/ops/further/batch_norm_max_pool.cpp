@@ -31,11 +31,11 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
   const bool wants_dx = wants_grad(x);
   return differentiable(
       "batch_norm", {x, weight, bias}, y,
-      [x = save_if(wants_dx, x, 0), y = save_if(relu, y, kConstant),
-       winners = save(winners, kConstant), index = save_if(wants_dx, index),
-       mean = save(mean, kConstant), var = save(var, kConstant), weight = save(weight, 1), eps,
-       window, count, wants_dx, wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
-       weight_home = GradientHome(weight),
+      [x = save_if(wants_dx, x, 0), y = save_if(relu, y, kSavedConstant),
+       winners = save(winners, kSavedConstant), index = save_if(wants_dx, index),
+       mean = save(mean, kSavedConstant), var = save(var, kSavedConstant), weight = save(weight, 1),
+       eps, window, count, wants_dx, wants_weight = wants_grad(weight),
+       wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         if (grad_enabled()) {
           const Tensor g = y ? mul(dy_, to(gt(y.get(), 0), dy_.dtype())) : dy_;

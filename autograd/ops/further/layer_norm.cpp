@@ -51,7 +51,7 @@ Tensor normalized_rows(const char* operation, const Tensor& x_, int64_t columns,
   kernels::layer_norm(rows(y), mean, rstd, rows(x), weight, bias, groups, eps);
   return differentiable(
       operation, {x, weight, bias}, y,
-      [x = save(x, 0), mean = save(mean, kConstant), rstd = save(rstd, kConstant),
+      [x = save(x, 0), mean = save(mean, kSavedConstant), rstd = save(rstd, kSavedConstant),
        weight = save(weight, 1), wants_weight = wants_grad(weight), wants_bias = wants_grad(bias),
        shape = weight ? weight.shape()
                : bias ? bias.shape()

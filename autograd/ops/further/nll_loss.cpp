@@ -22,8 +22,8 @@ Tensor nll_loss(const Tensor& x_, const Tensor& target_, const ClassLossOptions&
         return differentiable(
             "nll_loss", {x}, reduced.result,
             [dtype = x.dtype(), shape = x.shape(), target = save(target),
-             class_weight = save(class_weight, kConstant),
-             weight_sum = save(reduced.weight_sum, kConstant), rows,
+             class_weight = save(class_weight, kSavedConstant),
+             weight_sum = save(reduced.weight_sum, kSavedConstant), rows,
              ignore_index](const Tensor& dy) -> Gradients {
               if (grad_enabled())
                 return {neg(

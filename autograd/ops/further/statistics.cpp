@@ -133,7 +133,7 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
   return differentiable(
       "norm", {x}, reshape(largest, shape),
-      [x = save(x, 0), y = save(largest, kConstant)](const Tensor& dy) -> Gradients {
+      [x = save(x, 0), y = save(largest, kSavedConstant)](const Tensor& dy) -> Gradients {
         const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
         const Tensor g = reshape(dy, y.get().shape());
         Tensor dx = mul(hit, div(g, sum_to(hit, y.get().shape())));

@@ -53,14 +53,14 @@ Tensor at_edge(const Tensor& x, const Edge& edge) {
 }
 
 const Tensor& with_history(const Tensor& saved, int from) {
-  if (!saved || from == kConstant || !is_floating(saved.dtype())) return saved;
+  if (!saved || from == kSavedConstant || !is_floating(saved.dtype())) return saved;
   Running& running = *Running::innermost;
   const std::shared_ptr<Node>& node = running.node;
-  if (from == kUnsaid)
+  if (from == kSavedUnsaid)
     refuse(*node, str("it saves a tensor of shape ", saved.shape(),
                       " and does not say which input or output that is; expected save(x, i), "
-                      "save(y, kOutput) or save(t, kConstant)"));
-  const Edge edge = from == kOutput ? Edge{node, 0} : node->next[static_cast<size_t>(from)];
+                      "save(y, kSavedOutput) or save(t, kSavedConstant)"));
+  const Edge edge = from == kSavedOutput ? Edge{node, 0} : node->next[static_cast<size_t>(from)];
   if (!edge.node) return saved;
   running.reads_history = running.reads_history || saved.numel() > 0;
   return running.with_history.emplace_back(at_edge(saved, edge));
