@@ -105,7 +105,9 @@ void Tensor::set_grad(const Tensor& grad) const {
   // Other gradients will be added to this one in place, so it is an array of its own.
   Tensor own = grad && !grad.is_leaf() ? grad.detach() : grad;
   if (own && (own.is_channel_blocked() || has_internal_overlap(own))) own = as_contiguous(own);
-  ringgrad::autograd_meta(*this).grad = own;
+  AutogradMeta& meta = ringgrad::autograd_meta(*this);
+  meta.grad = own;
+  meta.zeros = nullptr;
 }
 
 }  // namespace ringgrad

@@ -74,6 +74,19 @@ TEST_CASE("what somebody has written to a zeroed gradient stays", "[quick]") {
   CHECK(p.grad() == 15);
 }
 
+TEST_CASE("a gradient that the user sets is added to, whatever the version of its memory",
+          "[quick]") {
+  for (int writes = 0; writes < 12; ++writes) {
+    Parameters p;
+    p.optimizer.zero_grad();
+    const Tensor own = full({1, 1, 1, 1}, 5);
+    for (int i = 0; i < writes; ++i) fill_(own, 5);
+    p.w.set_grad(own);
+    p.loss().backward();
+    CHECK(p.grad() == 15);
+  }
+}
+
 TEST_CASE("autograd::grad leaves zeroed gradients alone", "[quick]") {
   Parameters p;
   p.optimizer.zero_grad();
