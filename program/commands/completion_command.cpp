@@ -190,9 +190,9 @@ void add_options(CLI::App* app, CompletionOptions& o) {
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   app->footer(R"text(Examples
-  eval "$(ringgrad completion bash)"                          now; or in ~/.bashrc
+  eval "$(ringgrad completion bash)"                 now; or in ~/.bashrc
   ringgrad completion fish > ~/.config/fish/completions/ringgrad.fish
-  ringgrad completion zsh > FOLDER/_ringgrad                  FOLDER: one of $fpath)text");
+  ringgrad completion zsh > FOLDER/_ringgrad         FOLDER: one of $fpath)text");
 }
 
 const Command kCompletion(210, "completion", "Print a shell's completions of this program",
