@@ -591,9 +591,73 @@ def cifar10_mobilenetv2(name="shapes", epochs=1, width=0.25, stages=3, stride=2,
     return best
 
 
+def maml_sines(iterations=20000):
+    def uniform(low, high):
+        return low + (high - low) * torch.rand(()).item()
+
+    def wave():
+        amplitude, phase = uniform(0.1, 5), uniform(0, torch.pi)
+        return lambda x: amplitude * (x - phase).sin()
+
+    def network(x, w):
+        return F.linear(F.relu(F.linear(F.relu(F.linear(x, w[0], w[1])), w[2], w[3])), w[4], w[5])
+
+    def points(count):
+        return torch.rand(count, 1) * 10 - 5
+
+    def adapted(of, w, steps, create_graph):
+        x = points(10)
+        for _ in range(steps):
+            grads = torch.autograd.grad(F.mse_loss(network(x, w), of(x)), w, create_graph=create_graph)
+            w = [a - 0.01 * g for a, g in zip(w, grads)]
+        return w
+
+    weights = [p for layer in (nn.Linear(1, 40), nn.Linear(40, 40), nn.Linear(40, 1)) for p in layer.parameters()]
+    optimizer = torch.optim.Adam(weights, lr=1e-3)
+    for _ in range(iterations):
+        optimizer.zero_grad()
+        for _ in range(4):
+            of = wave()
+            after, x = adapted(of, weights, 1, True), points(10)
+            (F.mse_loss(network(x, after), of(x)) / 4).backward()
+        optimizer.step()
+    loss = 0
+    for _ in range(100):
+        of, x = wave(), points(100)
+        loss += F.mse_loss(network(x, adapted(of, weights, 10, False)), of(x)).item() / 100
+    return loss
+
+
+def wgan_gp(iterations=10000):
+    def layers(out):
+        return nn.Sequential(nn.Linear(2, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(),
+                             nn.Linear(128, out))  # fmt: skip
+
+    angle = 2 * torch.pi * torch.arange(8) / 8
+    places = 2**0.5 * torch.stack([angle.cos(), angle.sin()], 1)
+    generator, critic = layers(2), layers(1)
+    of_generator, of_critic = (torch.optim.Adam(m.parameters(), 1e-3, (0.5, 0.9)) for m in (generator, critic))
+    for _ in range(iterations):
+        for _ in range(5):
+            real = places[torch.randint(8, (128,))] + 0.02 * torch.randn(128, 2)
+            fake = generator(torch.randn(128, 2)).detach()
+            of_critic.zero_grad()
+            alpha = torch.rand(128, 1)
+            between = (alpha * real + (1 - alpha) * fake).requires_grad_()
+            slope = torch.autograd.grad(critic(between), between, torch.ones(128, 1), create_graph=True)[0]
+            penalty = 0.1 * (slope.norm(2, 1) - 1).pow(2).mean()
+            (critic(fake).mean() - critic(real).mean() + penalty).backward()
+            of_critic.step()
+        of_generator.zero_grad()
+        (-critic(generator(torch.randn(128, 2))).mean()).backward()
+        of_generator.step()
+    with torch.no_grad():
+        return torch.cdist(generator(torch.randn(1000, 2)), places).min(1)[0].mean().item()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    chosen = sys.argv[2:3] or "gradient_penalty regression mnist dist_mnist mnist_main dcgan custom_dataset transfer_learning gan_ddp reinforce vae siamese unet word_language_model mingpt ddp_tutorial horovod_mnist cifar10_mobilenetv2".split()
+    chosen = sys.argv[2:3] or "gradient_penalty regression mnist dist_mnist mnist_main dcgan custom_dataset transfer_learning gan_ddp reinforce vae siamese unet word_language_model mingpt ddp_tutorial horovod_mnist cifar10_mobilenetv2 maml_sines wgan_gp".split()
     for name in chosen:
         function, *arguments = name.split(":")
         for seed in range(int(sys.argv[3]) if len(sys.argv) > 3 else 5):
