@@ -301,7 +301,7 @@ const std::map<std::string, std::string> kOnceOnly = {
     {"rnn_layer", "rnn_layer"},
 };
 
-TEST_CASE("second derivatives agree with central differences of the first", "[ops][quick]") {
+TEST_CASE("second derivatives agree with central differences of the first", "[ops]") {
   // The first derivatives of a softplus at 1e4 are large, and so is their rounding error.
   const GradcheckOptions options = {.step = 1e-5};
   std::set<std::string> passed;
@@ -334,7 +334,7 @@ TEST_CASE("second derivatives agree with central differences of the first", "[op
     }
   }
   CHECK(refused.size() == kOnceOnly.size());
-  CHECK(passed.size() == 180);
+  CHECK(passed.size() == 185);
 }
 
 // The same graph runs with create_graph and without: recording changes none of the gradients.
