@@ -110,7 +110,7 @@ MUTANTS = [
     ("locales", "nn/module.cpp", 'void f() { std::snprintf(text, 9, "%.4g", 0.5); }\n', 1),
     ("locales", "nn/module.cpp", "double f() { return std::stod(text); }\n", 1),
     ("locales", "nn/module.cpp", "bool f() { return std::isalpha(c); }\n", 1),
-    ("top_level", "notes/map.md", "# map\n", 1, "docs"),
+    ("top_level", "notes/map.md", "# map\n", 1, "notes"),
     ("top_level", "notes.txt", "\n", 1),
     ("objects", "CMakeLists.txt", "ringgrad_folder(core)\nringgrad_folder(nn)\n", 1),
     ("kernels", "core/cpu/add.cpp", "// " + GOOD["core/cpu/add.cpp"].splitlines()[-1], 2, "core/kernels.h"),
