@@ -218,7 +218,7 @@ void add_options(CLI::App* app, FitOptions& o) {
   app->add_option("--optimizer", o.optimizer, "as for train")->capture_default_str();
   app->add_option("--image-size", o.image_size, "pixels a side (default: the model's usual ones)")
       ->check(kPositive);
-  app->add_option("--ranks", o.ranks, "ranks in the rows that use several, such as --zero 1")
+  app->add_option("--ranks", o.ranks, "ranks in the rows that use several")
       ->check(kPositive)
       ->capture_default_str();
   add_device_option(app, o.device);
