@@ -19,9 +19,9 @@ struct SafetensorsFile {
   std::vector<std::string> skipped;
 };
 
-// Loads everything or throws: IoError if the file cannot be read; DataError that names file,
-// tensor, bytes, expected and found if it is damaged. Allocates at most twice the file's size plus
-// 64 MiB, because unaligned tensors are copied.
+// Loads everything but what `skipped` names, or throws: IoError if the file cannot be read;
+// DataError that names file, tensor, bytes, expected and found if it is damaged. Allocates at most
+// twice the file's size plus 64 MiB, because unaligned tensors are copied.
 SafetensorsFile load_safetensors(const std::string& path);
 
 // Writes the file atomically (core/base/file.h). Everything is read back before it replaces an
