@@ -141,27 +141,15 @@ bool is_decided(const json& document) {
   return r.at("rounds") > 1 && (r.at("low") > 1.0 || r.at("high") < 1.0);
 }
 
-std::string payoff_of(const json& document) {
-  const json* none = find_row(document, "none");
-  const json* fastest = nullptr;
+std::string speed_ups_of(const json& document) {
   std::string words;
   for (const auto& [name, called] : {std::pair("dp", "DataParallel"), std::pair("ddp", "DDP")}) {
     const json* row = find_row(document, name);
-    if (!none || !row) continue;
-    if (!fastest || row->at("step_ms") < fastest->at("step_ms")) fastest = row;
+    if (!row || !row->contains("speed_up")) continue;
     words += fmt::format("{}{} {:.2f}×", words.empty() ? "" : ", ", called,
                          row->at("speed_up").get<double>());
   }
-  if (!fastest) return "";
-  const json& alone = none->at("step_interval_ms");
-  const json& divided = fastest->at("step_interval_ms");
-  const bool once = document.at("measured_rounds") == 1;
-  const char* const pays = once ? "whether dividing a step pays here, one round cannot tell"
-                           : divided.at(1) < alone.at(0) ? "dividing a step pays here"
-                           : divided.at(0) > alone.at(1)
-                               ? "dividing a step does not pay here"
-                               : "whether dividing a step pays here, these rounds cannot tell";
-  return fmt::format("Against one process with all the cores: {}; {}.", words, pays);
+  return words.empty() ? "" : fmt::format("Against one process with all the cores: {}.", words);
 }
 
 std::vector<std::pair<std::string, std::string>> reasons_of(const json& document) {

@@ -32,9 +32,9 @@ nlohmann::json explain_rounds(const nlohmann::json& measured);
 // "DDP is 1.14× as fast as DataParallel (1.10 to 1.18 in 3 rounds)."; empty without both rows.
 std::string headline_of(const nlohmann::json& document);
 bool is_decided(const nlohmann::json& document);  // all rounds say the same of it
-// Returns "Against one process with all the cores: DataParallel 0.74×, DDP 0.95×; dividing a step
-// does not pay here."
-std::string payoff_of(const nlohmann::json& document);
+// Returns "Against one process with all the cores: DataParallel 0.74×, DDP 0.95×."; empty without
+// both. ddp_advice.h says whether dividing a step pays.
+std::string speed_ups_of(const nlohmann::json& document);
 // Returns, for the rows that communicate, their names and where their time goes, in words.
 std::vector<std::pair<std::string, std::string>> reasons_of(const nlohmann::json& document);
 

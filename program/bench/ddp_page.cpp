@@ -125,9 +125,10 @@ void write_ddp_page(const json& document, const std::filesystem::path& file) {
                   document.at("batch").get<int64_t>(), document.at("ranks").get<int>());
   std::string body = "<h1>" + escaped(title) + "</h1>\n";
   if (const std::string headline = headline_of(document); !headline.empty())
-    body += fmt::format("<div class=\"verdict{}\">{} {}</div>\n",
+    body += fmt::format("<div class=\"verdict{}\">{} {} {}</div>\n",
                         is_decided(document) ? " healthy" : "", escaped(headline),
-                        escaped(payoff_of(document)));
+                        escaped(speed_ups_of(document)),
+                        escaped(document.at("advice").at("sentence").get<std::string>()));
   body += how_fast(document) + where_the_time_goes(document);
   if (document.contains("costs"))
     body += titled("The model") + bulleted(document["costs"].at("assumptions"));

@@ -96,7 +96,7 @@ void print_ddp(const json& document) {
   for (const auto& [row, why] : reasons)
     for (const std::string& line : labelled(fmt::format("{:<16}", row), why)) result(line);
   const std::string advice = document.at("advice").at("sentence");
-  for (const std::string& words : {headline_of(document), payoff_of(document), advice})
+  for (const std::string& words : {headline_of(document), speed_ups_of(document), advice})
     for (const std::string& line : wrapped(words, kColumns)) result(line);
   if (document.contains("costs"))
     for (const json& line : document["costs"].at("assumptions"))
