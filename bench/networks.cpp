@@ -74,7 +74,8 @@ ConvNorm conv(int64_t in, int64_t out, int64_t kernel, ConvOptions options = {})
   return ConvNorm(in, out, kernel, options);
 }
 
-// What is applied to parts(x), and joined by `join`: the pieces of a network that is no sequence.
+// Applies modules to parts(x) and joins the results by `join`: the pieces of a network that is no
+// sequence.
 class Joined : public nn::Module {
  public:
   using Join = std::function<Tensor(const Tensor& x, nn::ModuleList& branches)>;

@@ -13,8 +13,8 @@ from pathlib import Path
 from source_tree import CPP_SUFFIXES, Breach, Tree, without_comments
 
 # Percent of all comment blocks that begin with a relative word, and sentences of more words: both may only fall.
-MAX_RELATIVE = 0.5
-MAX_LONG_SENTENCES = 80
+MAX_RELATIVE = 0.1
+MAX_LONG_SENTENCES = 66
 LONG = 30  # words
 
 RELATIVE = re.compile(r"(What|Whether|Where|How|Of|Who|Whose|Whom|Which|When|Why)\b")

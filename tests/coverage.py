@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much of the book and of the library the tests reach: coverage.py BUILD [--minutes M] [--list FILE…]
+"""Counts the lines and branches of the book and the library that tests reach: coverage.py BUILD [--minutes M] [--list FILE…]
 
 Compiles the library once more, with counters, into BUILD/coverage; links the test programs and ringgrad with it; runs the
 ctests with the labels quick and full but not long, those that have been quickest first, for M minutes (60); and writes the

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 
-# Of one thread the time of processors, which other programs do not lengthen.
+# For one thread it is processor time, which other programs do not lengthen.
 now = time.process_time if os.environ.get("RINGGRAD_THREADS") == "1" else time.perf_counter
 BEGIN = now()
 

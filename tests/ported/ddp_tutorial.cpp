@@ -80,7 +80,7 @@ static void demo_checkpoint() {
   // No rank may load before rank 0 has saved.
   group.barrier().wait();
 
-  // What has to be gone after loading.
+  // Loading must undo this.
   nn::MSELoss loss_fn;
   optim::SGD optimizer(ddp_model.parameters(), {.lr = 0.1});
   for (int i = 0; i < 3; ++i) step(ddp_model, loss_fn, optimizer, group.rank());

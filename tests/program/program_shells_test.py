@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is made of the program's table of commands, as shells and `man` use it: program_shells_test.py PATH_TO_RINGGRAD
+"""Tests what shells and `man` get from the program's table of commands: program_shells_test.py PATH_TO_RINGGRAD
 [test names]. zsh and fish are asked where they are installed, bash and groff likewise."""
 
 import functools, json, re, shutil, subprocess, sys, unittest
