@@ -10,6 +10,7 @@ are the kernels of core/cpu, whose inner loops would take hours with counters: k
 definition. What a rank that is killed has run is not counted. --list: no table, but the lines of these files that no
 test runs, as the last run found them. Needs a build in which all tests have been made."""
 
+import argparse
 import concurrent.futures
 import gzip
 import json
@@ -140,20 +141,23 @@ def table(found, ran, count):
 
 
 def main():
-    build = Build(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.replace("%", "%%"), formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--list", nargs="+", metavar="FILE")
+    options = parser.parse_args()
+    build = Build(options.build)
     out = build.folder / "coverage"
-    options = sys.argv[2:]
     kept = out / "counted.json"
-    if "--list" in options:
+    if options.list:
         found = json.loads(kept.read_text())
-        for path in options[options.index("--list") + 1 :]:
+        for path in options.list:
             text = (ROOT / path).read_text().splitlines()
             for number in [int(number) for number, ran in found[path][0].items() if not ran]:
                 print(f"{path}:{number}: {text[number - 1].strip()}")
         return
     replaced = instrumented(build, out)
-    minutes = float(options[options.index("--minutes") + 1]) if "--minutes" in options else 60
-    ran, count = run_tests(build, out, replaced, minutes)
+    ran, count = run_tests(build, out, replaced, options.minutes)
     found = counted(replaced)
     kept.write_text(json.dumps({path: [lines, {f"{k[0]}.{k[1]}": v for k, v in taken.items()}] for path, (lines, taken) in found.items()}))
     page = ROOT / "tests/README.md"
