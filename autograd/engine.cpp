@@ -33,7 +33,7 @@ namespace {
 // received, or an array that a user still holds. So a gradient may be overwritten only if it is
 // solely owned; otherwise a sum goes into fresh memory. Summing in place into a shared array would
 // silently corrupt the other receiver's gradient. The same holds for an array in which elements
-// share a place: the gradient of sum is dy with stride 0.
+// share a place (its flat_numel() is 0): the gradient of sum is dy with stride 0.
 bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel() > 0; }
 
 // Note [Sums inside an operation]

@@ -64,8 +64,8 @@ class DataLoader {
 
   // Returns the position after the batches handed out so far, whatever was prefetched. After the
   // last batch of a pass it is the beginning of the next one. After a batch that threw, it is that
-  // batch. load_state() continues with exactly the batches that would have followed. If the sampler
-  // was given an epoch since the pass began, that epoch counts instead.
+  // batch. load_state() continues with exactly the batches that would have followed. After
+  // the sampler's set_epoch() during a pass it is the beginning of that epoch.
   SamplerState state() const {
     return sampler_->state() == untouched_ ? state_ : sampler_->state();
   }

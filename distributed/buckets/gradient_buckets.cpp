@@ -200,8 +200,7 @@ void GradientBuckets::ready(int parameter) {
   if (!complete.empty()) launch_ready();
 }
 
-// All but the last, which launch_rest() executes on this thread: handing it to another one would
-// cost more than a small all-reduce does.
+// Launches all but the last bucket, which launchable() never includes (launch_order.h says why).
 void GradientBuckets::launch_ready() {
   if (!leads_ || !may_launch()) return;
   for (const size_t end = launchable(pending_, next_); next_ < end;) launch(/*async=*/true);

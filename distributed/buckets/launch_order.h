@@ -15,7 +15,8 @@ std::vector<int> buckets_completed(std::vector<int>& pending,
 // Buckets 0 … next-1 have been launched. Returns the end (not included) of the range that may be
 // launched now. Buckets are launched in their order, whichever becomes ready first, because all
 // ranks must issue the same collectives. The last bucket is never included: when it is complete,
-// nothing is left to overlap with, so the end of backward executes it itself.
+// backward has ended, and nothing is left to overlap with. launch_rest() executes it on backward's
+// own thread, since another one would have to be woken first.
 size_t launchable(const std::vector<int>& pending, size_t next);
 
 }  // namespace ringgrad

@@ -31,7 +31,8 @@ bool out_of_step(const RankEnd& end, const RankStatus& status) {
           (status.failure == FailureKind::TimedOut || status.failure == FailureKind::OutOfStep));
 }
 
-// Returns the order of causes: a smaller number is more likely the cause.
+// Returns the place among the causes, the likeliest first: 0 killed by a signal, 1 failed by
+// itself, 2 only noticed another's failure, 3 ended by the launcher.
 int order(const RankEnd& end, const RankStatus& status) {
   return end.by_us ? 3 : only_noticed(end, status) ? 2 : killed(end) ? 0 : 1;
 }

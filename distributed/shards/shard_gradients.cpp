@@ -104,8 +104,8 @@ Work ShardGradients::sum(const GradientBucket& bucket, const CollectiveOptions& 
   for (const Tensor& x : flats_[arena]) own.push_back(x.as_strided({end - begin}, {1}, begin));
   sums_[bucket.index] = tree_.start(std::move(own), options);
   // Most of the others' part of the previous bucket has come. Its total is sent to all ranks, too,
-  // while backward goes on. (All ranks have started that bucket, or will without waiting for this
-  // one. That is not so if shards wait for each other.)
+  // while backward goes on. No rank waits forever for it: every rank starts that bucket without
+  // waiting for this one. If shards run in lockstep, that does not hold.
   if (!in_lockstep_) fold_before(bucket.index);
   return sums_[bucket.index].work;
 }

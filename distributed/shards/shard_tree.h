@@ -20,19 +20,22 @@
 //     only two that are the halves of a node, left + right, which is that node's value by
 //     definition.
 // (3) In the end only the root remains. Suppose ranges that are nodes and cover [0, V) come to
-//     join() in order, and several remain. Take a deepest one, and its sibling's range, which some
-//     remaining ranges cover. None of them lies inside it (it would be deeper). None is larger (it
-//     would contain the parent, and overlap with the first one). So the sibling itself remains, as
-//     its neighbour. But when the right one of the two came, the left one was last in the list, and
-//     they were joined: a contradiction.
+//     join() in order, and several remain. Let X be a deepest one, and S its sibling's
+//     range, which remaining ranges cover. One inside S would be deeper than X. One larger than S
+//     would contain the parent of both, and overlap with X. So S itself remains, beside X. But when
+//     the right one of the two came, the left one was last in the list, and they were joined: a
+//     contradiction.
 // (4) So the total is the root's value, whatever ranges came. (3) holds for a rank's shards and for
 //     all ranks' partial sums, and a join may happen on any rank, because the sum of two floats has
 //     one result. Transports carry bits and add nothing. Elements are added one by one, so it does
 //     not matter where a transport cuts a buffer. (With two ranks of one partial sum each, the
 //     group adds left + right or right + left, which is the same.)
 // (5) Every rank divides by the batch's size and takes the optimizer's step, on arrays with the
-// same
-//     layout, since the order of parameters follows from the model. So the state is equal again.
+//     same layout, since the order of parameters follows from the model. So the state is equal
+//     again.
+//
+// With 6 shards the total is ((0 + 1) + (2 + 3)) + (4 + 5). Three ranks hold 0 + 1, 2 + 3 and
+// 4 + 5. Of two ranks the first holds 0 + 1 and 2, the second 3 and 4 + 5; so 2 and 3 travel apart.
 #pragma once
 
 #include <cstdint>

@@ -70,14 +70,16 @@ class Channel {
   virtual const ChannelKind& kind() const = 0;
 
   // Takes bytes from the pieces, in order, and returns their number; 0 if the stream is full. Bytes
-  // that were taken arrive without another call. The next call must begin with the first byte that
-  // was not taken, and offer at least the bytes that this call offered. Throws ChannelClosed.
+  // that were taken arrive without another call. After a partial write the caller
+  // offers the same rest again, perhaps with more behind it. Throws ChannelClosed.
   virtual size_t write(std::span<const iovec> pieces) = 0;
   // Fills the front of `bytes`, and returns the number of bytes; 0 if none has arrived. Throws
   // ChannelClosed.
   virtual size_t read(std::span<std::byte> bytes) = 0;
 
-  // Returns the descriptor to poll, or -1 if the peer rings a doorbell instead.
+  // Returns the descriptor, polled for POLLIN while a message is expected and for POLLOUT while one
+  // is queued; or -1: the peer's write() then wakes this rank through its doorbell
+  // (shared_memory/shared_memory_peers.h).
   virtual int descriptor() const = 0;
 };
 

@@ -240,8 +240,8 @@ Tensor Training::add_gradient_of(const Batch& batch, const VirtualRanks::Shard& 
   return loss;
 }
 
-// The last step of an epoch may have fewer batches, not on all ranks equally many, and the last of
-// them fewer images.
+// The last step of an epoch may be short: a rank may have fewer batches than another, and its last
+// batch may have fewer images.
 int64_t Training::own_images_of_step() const {
   const int64_t ranks = group_ ? group_->size() : 1;
   const int64_t rank = group_ ? group_->rank() : 0;

@@ -8,8 +8,8 @@
 
 namespace ringgrad {
 
-// With max pooling. The sums of backward need x only at the maxima: `winners` has one element for
-// each window.
+// Batch norm, ReLU and max pooling in one pass. Backward's sums need x only at each window's
+// maximum, `winners`.
 static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningStatistics& running,
                           const BatchNormOptions& options) {
   const auto& [x, weight, bias, mean, var] = in;

@@ -16,9 +16,10 @@ bool is_square(Pair pair) { return pair.h == pair.w; }
 
 bool for_vectors(DType dtype) { return dtype == DType::Float32 || dtype == DType::BFloat16; }
 
-// With dilation an image becomes sub-images. This pays if Winograd's algorithm computes their
-// outputs and most of its tiles are full: 3 x 3 then takes 0.3 to 0.8 of the time. With direct
-// products, filters of 2 x 2 and 7 x 7 take up to three times as long.
+// A dilated convolution can be split into ordinary ones on every d-th pixel, the sub-images. This
+// pays if Winograd's algorithm computes their outputs and most of its tiles are full: 3 x 3 then
+// takes 0.3 to 0.8 of the time. With direct products, filters of 2 x 2 and 7 x 7 take up to three
+// times as long.
 bool sub_images_pay(const ConvProblem& p) {
   const auto fills_tiles = [](int64_t outputs, int64_t dilation) {
     constexpr int64_t kTile = 4;
