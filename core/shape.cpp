@@ -67,23 +67,6 @@ Strides channels_last_strides(const Shape& nchw) {
   return {h * w * c, 1, w * c, c};
 }
 
-Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
-  if (a == b) return a;
-  const Shape& longer = a.dim() >= b.dim() ? a : b;
-  const Shape& shorter = a.dim() >= b.dim() ? b : a;
-  Shape result = longer;
-  const int offset = longer.dim() - shorter.dim();
-  for (int d = 0; d < shorter.dim(); ++d) {
-    const int64_t x = longer[d + offset];
-    const int64_t y = shorter[d];
-    CHECK_AS(ShapeError, x == y || x == 1 || y == 1, operation, ": shapes ", a, " and ", b,
-             " cannot be broadcast: dimension ", d + offset - longer.dim(), " has sizes ", x,
-             " and ", y, ", expected equal sizes or 1");
-    result[d + offset] = x == 1 ? y : x;
-  }
-  return result;
-}
-
 DimOrder memory_order(const Shape& shape, const Strides& strides) {
   DimOrder order;  // insertion sort keeps equal strides in their order
   for (int d = 0; d < shape.dim(); ++d) {

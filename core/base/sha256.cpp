@@ -42,16 +42,4 @@ std::string sha256_hex(std::string_view text) {
   return sha256_hex({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
 
-std::string sha256_file(const std::filesystem::path& file) {
-  const InputFile in(file);
-  std::vector<uint8_t> buffer(1 << 18);
-  Sha256 sha;
-  for (uint64_t at = 0; at < in.size(); at += buffer.size()) {
-    buffer.resize(std::min<uint64_t>(buffer.size(), in.size() - at));
-    in.read_at(at, buffer);
-    sha.update(buffer);
-  }
-  return sha.hex();
-}
-
 }  // namespace ringgrad

@@ -188,6 +188,11 @@ FileDescriptor connect_tcp(const Address& address, Deadline deadline, IfRefused 
   }
 }
 
+void abandon(const FileDescriptor& socket) {
+  const linger at_once{1, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 void give_up_after(const FileDescriptor& socket, std::chrono::milliseconds silence) {
   const auto milliseconds = static_cast<unsigned>(silence.count());
   setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);

@@ -57,6 +57,9 @@ enum class IfRefused { TryAgain, Fail };
 FileDescriptor connect_tcp(const Address& address, Deadline deadline,
                            IfRefused refused = IfRefused::TryAgain);
 
+// Makes the close of a connection a reset: the other end then knows that it was not used any more,
+// and that this process need not have died.
+void abandon(const FileDescriptor& socket);
 // Makes a TCP connection count as broken after so much silence from the other end.
 void give_up_after(const FileDescriptor& socket, std::chrono::milliseconds silence);
 

@@ -19,11 +19,14 @@ namespace {
 
 // The interval at which a waiting rank checks that the others live.
 constexpr std::chrono::milliseconds kLookAgain{50};
+// The same for a rank that is connected with all others, and waits for their word.
+constexpr std::chrono::milliseconds kListenAgain{1};
 // The time for which a rank tries to reach another one before it goes on to the next missing one,
 // in the first round and at most in later ones.
 constexpr std::chrono::milliseconds kFirstTry{250};
 constexpr std::chrono::milliseconds kLongestTry{2000};
-// A rank that dials others is the first to say which ones it does not reach.
+// A rank that dials others is the first to say which ones it does not reach. One that only waits to
+// be dialled is the second; one that waits for the others to be connected is the last.
 constexpr std::chrono::seconds kGrace{1};
 
 constexpr char kTable = '\0';  // begins a rank's table, behind its address
@@ -58,7 +61,7 @@ struct PeerAddress {
 class Connector {
  public:
   Connector(int rank, int size, const ConnectOptions& options)
-      : rank_(rank), size_(size), options_(options), links_(size) {}
+      : rank_(rank), size_(size), options_(options), links_(size), newest_(size), is_ready_(size) {}
 
   Connected run(const Exchange& exchange) {
     PeerAddress own;
@@ -82,12 +85,11 @@ class Connector {
     try {
       connect_pairs(listener);
       // Ranks themselves give up earlier, and say which rank they miss.
-      for (const Link& link : links_) give_up_after(link.control, 2 * options_.timeout);
+      for (const Link& link : links_) give_up_after(link.control.socket(), 2 * options_.timeout);
     } catch (...) {
       const Failure failure = failure_of(std::current_exception());
       for (Link& link : links_)
-        ControlLink(std::move(link.control))
-            .send({ControlKind::Failed, failure.kind, failure.text});
+        link.control.send({ControlKind::Failed, failure.kind, failure.text});
       throw;
     }
     auto transport = std::make_unique<Transport>(rank_, std::move(links_), ranks_here(), last_);
@@ -146,7 +148,7 @@ class Connector {
   }
 
   bool is_connected(int peer) const {
-    return peer == rank_ || (links_[peer].control && links_[peer].data);
+    return peer == rank_ || (links_[peer].control.socket() && links_[peer].data);
   }
   bool misses(int first, int end) const {
     while (first < end && is_connected(first)) ++first;
@@ -155,78 +157,103 @@ class Connector {
 
   // Higher ranks dial lower ones. Rank 0 only admits, so there is always one rank that does not
   // wait for another. A rank dials an unreachable one again and again, and keeps no other rank from
-  // connecting meanwhile.
+  // connecting meanwhile. None goes on before all are connected, so that a rank that misses another
+  // one can say so to all.
   void connect_pairs(PeerListener& listener) {
-    for (auto patience = kFirstTry; misses(0, size_);
+    const auto end = Deadline::after(options_.timeout + 2 * kGrace);
+    for (auto patience = kFirstTry; !are_all_connected();
          patience = std::min(2 * patience, kLongestTry)) {
+      if (refusal_ && explained_by_.passed()) throw_failure(*refusal_);
       if (deadline_.passed() && misses(0, rank_)) throw TimeoutError(whom_it_does_not_reach());
-      CHECK_AS(TimeoutError, !last_.passed(), "transport: ", names_of_missing(),
-               " did not connect to rank ", rank_, " in time", listener.strangers());
+      const bool waits = misses(0, size_);
+      CHECK_AS(TimeoutError, !(waits ? last_ : end).passed(), "transport: ", names_of_missing(),
+               " did not connect to ", waits ? str("rank ", rank_) : "all others", " in time",
+               listener.strangers());
       for (int peer = 0; peer < rank_; ++peer)
-        if (!is_connected(peer)) go_to(peer, deadline_.but_at_most(patience));
-      while (misses(0, size_)) {
-        auto admitted = listener.next(Deadline::after(kLookAgain));
-        if (!admitted) break;
-        take(std::move(*admitted));
-      }
-      check_alive();
-      if (options_.check_wanted) options_.check_wanted();
+        if (!is_connected(peer)) go_to(peer, patience);
+      const auto served = Deadline::after(patience);  // for as long as it has dialled
+      do {
+        auto admitted = listener.next(Deadline::after(waits ? kLookAgain : kListenAgain));
+        if (admitted) take(std::move(*admitted));
+        check_alive();
+        if (options_.check_wanted) options_.check_wanted();
+      } while (misses(rank_ + 1, size_) && !served.passed());
     }
   }
 
-  void go_to(int peer, Deadline patience) {
+  // Says so to all ranks when this one is. Returns true once all have said so.
+  bool are_all_connected() {
+    if (misses(0, size_)) return false;
+    if (!is_ready_[rank_])
+      for (Link& link : links_) link.control.send({ControlKind::Connected});
+    is_ready_[rank_] = true;
+    return std::find(is_ready_.begin(), is_ready_.end(), false) == is_ready_.end();
+  }
+
+  // A rank that is stopped lets others connect, and says nothing.
+  void go_to(int peer, std::chrono::milliseconds patience) {
     const std::string name = str("rank ", peer);
     Link& link = links_[peer];
     const auto dial = [&](ConnectionPurpose purpose) {
-      FileDescriptor socket =
-          kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name], patience);
-      client_handshake(socket, {purpose, rank_, size_, ""}, secret_, deadline_, name.c_str());
+      FileDescriptor socket = kinds_[peer]->dial(addresses_[peer].offers[kinds_[peer]->name],
+                                                 deadline_.but_at_most(patience));
+      try {
+        client_handshake(socket, {purpose, rank_, size_, str(++attempts_)}, secret_,
+                         deadline_.but_at_most(patience), name.c_str());
+      } catch (const TimeoutError&) {
+        abandon(socket);
+        throw;
+      }
       return socket;
     };
     try {
-      if (!link.control) link.control = dial(ConnectionPurpose::Control);
+      if (!link.control.socket()) link.control = dial(ConnectionPurpose::Control);
       link.data = kinds_[peer]->open(dial(ConnectionPurpose::Data));
     } catch (const DistributedError& error) {
       obstacles_[peer] = error.what();
       if (dynamic_cast<const TimeoutError*>(&error) ||
           dynamic_cast<const ConnectionLostError*>(&error))
         return;
-      throw_failure(failure_of(std::current_exception()),
-                    str("transport: rank ", rank_, " cannot connect to ", name, ": "));
+      if (refusal_) return;
+      refusal_ = failure_of(std::current_exception());
+      refusal_->text =
+          str("transport: rank ", rank_, " cannot connect to ", name, ": ", error.what());
+      explained_by_ = Deadline::after(kFirstTry);
     }
   }
 
-  // A rank that comes again has lost its earlier connection.
+  // A rank that comes again has lost its earlier connection, or has abandoned it. That one may
+  // still arrive later.
   void take(AdmittedPeer admitted) {
     const auto& [purpose, peer, size, value] = admitted.claims;
     const bool known =
         size == size_ && peer > rank_ && peer < size_ && purpose != ConnectionPurpose::Rendezvous;
     CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ",
              rank_, " of ", size_, ", which does not expect it");
+    const int attempt = parse_number<int>(value).value_or(0);
+    if (attempt < std::exchange(newest_[peer], std::max(attempt, newest_[peer]))) return;
     if (purpose == ConnectionPurpose::Control)
       links_[peer].control = std::move(admitted.socket);
     else
       links_[peer].data = kinds_[peer]->open(std::move(admitted.socket));
   }
 
-  // A rank that has connected, and then gives up or dies because of another one, closes its
-  // connections. They mostly still hold unread bytes: ranks that have connected already ask for
-  // this one. A rank that needs no other one any more may leave.
+  // Hears which ranks are connected with all others. A rank that gives up, or dies, closes its
+  // connections. One that is connected may leave, and is heard by the transport.
   void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {
-      FileDescriptor& control = links_[peer].control;
-      pollfd end{control.get(), POLLRDHUP, 0};
-      if (!control || poll(&end, 1, 0) == 0 || ends_with_goodbye(control)) continue;
-      if (!links_[peer].data &&
-          (end.revents & POLLERR) != 0) {  // it was lost: the rank comes again
-        control.reset();
+      ControlLink& control = links_[peer].control;
+      if (!control.socket() || is_ready_[peer]) continue;
+      pollfd end{control.socket().get(), POLLRDHUP, 0};
+      if (poll(&end, 1, 0) > 0 && !links_[peer].data && (end.revents & POLLERR) != 0) {
+        control = {};  // it was lost: the rank comes again
         continue;
       }
-      ControlLink link(std::move(control));
-      while (const auto said = link.receive())
-        if (said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
-      throw DistributedError(str("transport: rank ", peer, " died: its connection to rank ", rank_,
-                                 " was closed while ranks connected"));
+      const auto said = control.receive();
+      if (said && said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
+      CHECK_AS(DistributedError, said || !control.closed(), "transport: rank ", peer,
+               " died: its connection to rank ", rank_, " was closed while ranks connected");
+      is_ready_[peer] = said.has_value();
     }
   }
 
@@ -242,10 +269,13 @@ class Connector {
     return text;
   }
 
+  // Of the ranks that this one misses; if there are none, of those that miss others.
   std::string names_of_missing() const {
+    const bool waits = misses(0, size_);
     std::string names;
-    for (int peer = rank_ + 1; peer < size_; ++peer)
-      if (!is_connected(peer)) names += str(names.empty() ? "rank " : ", rank ", peer);
+    for (int peer = 0; peer < size_; ++peer)
+      if (waits ? !is_connected(peer) : !is_ready_[peer])
+        names += str(names.empty() ? "rank " : ", rank ", peer);
     return names;
   }
 
@@ -256,7 +286,13 @@ class Connector {
   Deadline deadline_;  // for connecting; until the rendezvous it is the rendezvous's own
   Deadline last_;
   std::map<int, std::string> obstacles_;  // by rank: why it was not reached
+  // A rank that has given up listens no more. The others may have heard why, so they get a moment.
+  std::optional<Failure> refusal_;
+  Deadline explained_by_;
   std::vector<Link> links_;
+  int attempts_ = 0;            // of this rank, to connect with others
+  std::vector<int> newest_;     // by rank: the last of its attempts that was admitted
+  std::vector<bool> is_ready_;  // by rank: it has said that it is connected with all others
   std::vector<PeerAddress> addresses_;
   std::vector<const ChannelKind*> kinds_;  // by rank: how this one is connected with it
 };

@@ -170,6 +170,8 @@ std::string PeerListener::strangers() const {
 }
 
 void PeerListener::note_refusal(const ServerHandshake& handshake) {
+  // It said what ranks say: it is one that would not wait any longer, and comes again.
+  if (handshake.is_client() && !handshake.wrong_secret()) return;
   ++refused_;
   if (!handshake.wrong_secret() || !wrong_secret_.empty()) return;
   wrong_secret_ = str("; a process at ", host_at_other_end(handshake.socket()), " came as rank ",

@@ -58,15 +58,6 @@ void ControlLink::read_available() {
   }
 }
 
-bool ends_with_goodbye(const FileDescriptor& socket) {
-  char bytes[4 * ControlLink::kMaxText];
-  const ssize_t size = recv(socket.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
-  Header last;
-  if (size < static_cast<ssize_t>(sizeof last)) return false;
-  std::memcpy(&last, bytes + size - sizeof last, sizeof last);
-  return last.magic == kControlMagic && last.kind == ControlKind::Goodbye;
-}
-
 std::optional<ControlMessage> ControlLink::receive() {
   if (!closed_ && socket_) read_available();
   Header header;

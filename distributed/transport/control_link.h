@@ -16,6 +16,8 @@
 namespace ringgrad {
 
 enum class ControlKind : uint8_t {
+  // The sender is connected with all ranks. It is the first message, unless the sender fails.
+  Connected,
   // The sender leaves in good order.
   Goodbye,
   // The sender gives the group up. `failure` and `text` say why.
@@ -38,8 +40,8 @@ class ControlLink {
  public:
   static constexpr size_t kMaxText = 4096;
 
-  // REQUIRES: a connected stream socket.
-  explicit ControlLink(FileDescriptor socket);
+  // A connected stream socket, or none.
+  ControlLink(FileDescriptor socket = {});
 
   // Never waits. Returns false, with errno set, if the socket's buffer is full because the peer has
   // been stopped for long. A broken connection shows only in receive(). Long texts are cut.
@@ -50,7 +52,7 @@ class ControlLink {
   std::optional<ControlMessage> receive();
 
   bool closed() const { return closed_; }  // the peer closed it or died; nothing more will arrive
-  int descriptor() const { return socket_.get(); }
+  const FileDescriptor& socket() const { return socket_; }
 
  private:
   void read_available();
@@ -59,8 +61,5 @@ class ControlLink {
   std::string buffer_;
   bool closed_ = false;
 };
-
-// Returns true if the unread bytes of a TCP connection end with a goodbye.
-bool ends_with_goodbye(const FileDescriptor& socket);
 
 }  // namespace ringgrad

@@ -26,16 +26,16 @@ std::string describe(const Position& position) {
              describe(position.frame), names);
 }
 
-FailureDetector::Peer::Peer(FileDescriptor socket) : control(std::move(socket)) {
+FailureDetector::Peer::Peer(ControlLink link) : control(std::move(link)) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  const bool known = getsockopt(control.descriptor(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  const bool known = getsockopt(control.socket().get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
   if (known && peer.pid != getpid()) process = peer.pid;
 }
 
-FailureDetector::FailureDetector(int rank, std::vector<FileDescriptor> controls)
+FailureDetector::FailureDetector(int rank, std::vector<ControlLink> controls)
     : rank_(rank), exceptions_at_birth_(std::uncaught_exceptions()) {
-  for (FileDescriptor& control : controls) peers_.emplace_back(std::move(control));
+  for (ControlLink& control : controls) peers_.emplace_back(std::move(control));
 }
 
 // -- giving up, and leaving -----------------------------------------------------------------------
@@ -78,8 +78,6 @@ void FailureDetector::say_goodbye() noexcept {
   if (interrupted_) abort(*interruption_);  // no wait has followed that would do it
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
-  // After a failure a goodbye would look like an end in good order to a rank that still connects to
-  // this one.
   if (!failure_) tell_all({ControlKind::Goodbye});
 }
 
@@ -87,13 +85,14 @@ void FailureDetector::say_goodbye() noexcept {
 
 void FailureDetector::watch(std::vector<pollfd>& descriptors) const {
   for (const Peer& peer : peers_)
-    if (peer.control.descriptor() >= 0 && !peer.control.closed())
-      descriptors.push_back({peer.control.descriptor(), POLLIN | POLLRDHUP, 0});
+    if (peer.control.socket() && !peer.control.closed())
+      descriptors.push_back({peer.control.socket().get(), POLLIN | POLLRDHUP, 0});
 }
 
 void FailureDetector::answer(ControlMessage message, int rank) {
   Peer& peer = peers_[rank];
   switch (message.kind) {
+    case ControlKind::Connected: break;
     case ControlKind::Goodbye: peer.left = true; break;
     case ControlKind::Failed: fail({message.failure, message.text});
     case ControlKind::Query: {
@@ -166,7 +165,7 @@ void FailureDetector::ask_for_positions() {
   tell_all({ControlKind::Query});
   asked_ = std::chrono::steady_clock::now();
   for (Peer& peer : peers_) {
-    peer.missed = peer.control.descriptor() >= 0;
+    peer.missed = static_cast<bool>(peer.control.socket());
     peer.without_core = process_state(peer.process).without_core;
   }
 }
@@ -182,7 +181,7 @@ void FailureDetector::call_roll(const Sleep& sleep) {
   for (Peer& peer : peers_) peer.position.reset();
   tell_all({ControlKind::Query, {}, "and who answers you?"});
   const auto answered = [](const Peer& peer) {
-    return peer.position || peer.left || peer.control.descriptor() < 0;
+    return peer.position || peer.left || !peer.control.socket();
   };
   const auto deadline = Deadline::after(kRollCall);
   while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered))
@@ -203,17 +202,19 @@ std::string FailureDetector::who_is_missing(const PeerStreams& streams, const Sl
   }
 
   std::string text;
+  std::string left;
   for (int r = 0; r < size(); ++r) {
     const Peer& peer = peers_[r];
     if (r == rank_) continue;
     if (peer.left)
-      text += str("; rank ", r, " has left the group");
+      left += str("; rank ", r, " has left the group");
     else if (!peer.position)
       text += str("; rank ", r, " does not answer: ", process_state(peer.process).words);
     else if (position_.inside && peer.entered < position_.frame.sequence)
       text += str("; rank ", r, " has not come to it: it is ", *peer.position);
   }
   if (!text.empty()) return text;
+  if (!left.empty()) return left;
   if (position_.inside) text = "; all ranks are in it";
   for (int r = 0; r < size(); ++r) {
     if (streams.receiving(r))

@@ -40,7 +40,7 @@ std::string describe(const Position& position);
 class FailureDetector {
  public:
   // controls[r] leads to rank r; this rank's own entry is unused.
-  FailureDetector(int rank, std::vector<FileDescriptor> controls);
+  FailureDetector(int rank, std::vector<ControlLink> controls);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
@@ -92,7 +92,7 @@ class FailureDetector {
  private:
   friend struct PairsApart;
   struct Peer {
-    explicit Peer(FileDescriptor socket);
+    explicit Peer(ControlLink link);
     ControlLink control;
     pid_t process = 0;  // 0: unknown, as over TCP, or this process
     // The process's state when it was asked for its position.

@@ -30,8 +30,8 @@ inline void pause() {
 #endif
 }
 
-std::vector<FileDescriptor> controls_of(std::vector<Link>& links) {
-  std::vector<FileDescriptor> controls;
+std::vector<ControlLink> controls_of(std::vector<Link>& links) {
+  std::vector<ControlLink> controls;
   for (Link& link : links) controls.push_back(std::move(link.control));
   return controls;
 }

@@ -29,7 +29,7 @@ namespace ringgrad {
 
 // The connection of one pair of ranks.
 struct Link {
-  FileDescriptor control;
+  ControlLink control;
   std::unique_ptr<Channel> data;
 };
 
