@@ -60,6 +60,7 @@ int REAL(sched_yield)();
 int REAL(sched_getaffinity)(pid_t, size_t, cpu_set_t*);
 int REAL(pthread_mutex_lock)(pthread_mutex_t*);
 int REAL(pthread_mutex_unlock)(pthread_mutex_t*);
+int REAL(RAND_bytes)(unsigned char*, int);
 Steady::time_point REAL(STEADY_NOW)();
 void REAL(START_THREAD)(std::thread*, ThreadState, void (*)());
 void REAL(JOIN_THREAD)(std::thread*);
@@ -279,6 +280,14 @@ int WRAP(sched_getaffinity)(pid_t process, size_t size, cpu_set_t* cores) {
   for (int core = 0; core < (World::here()->machines() + 1) / 2; ++core)
     CPU_SET_S(core, size, cores);
   return 0;
+}
+
+// OpenSSL's: secrets follow from the seed, too, since their digits are sent.
+int WRAP(RAND_bytes)(unsigned char* bytes, int count) {
+  if (World::here() == nullptr) return REAL(RAND_bytes)(bytes, count);
+  for (int i = 0; i < count; ++i)
+    bytes[i] = static_cast<unsigned char>(World::here()->number_below(256));
+  return 1;
 }
 
 // -- threads --------------------------------------------------------------------------------------
