@@ -55,7 +55,7 @@ struct Adam {
 
 template <class T, class A = Compute<T>>
 __global__ void __launch_bounds__(kThreads)
-    adam_kernel(int64_t n, T* param, T* m, T* v, const T* grad, const double* lr,
+    adam_kernel(int64_t n, T* param, T* m, T* v, T* max_v, const T* grad, const double* lr,
                 const int64_t* step, Adam<A> o) {
   if (*lr != *lr) return;
   // The bias corrections are moved out of the loop: m / (1 - β1^t) into the rate, v / (1 - β2^t)
@@ -75,9 +75,14 @@ __global__ void __launch_bounds__(kThreads)
     const A value = widen(param[i]);
     const A gradient = widen(grad[i]) + decay * value;
     const A mean = o.beta1 * widen(m[i]) + o.fresh1 * gradient;
-    const A square = o.beta2 * widen(v[i]) + o.fresh2 * gradient * gradient;
+    A square = o.beta2 * widen(v[i]) + o.fresh2 * gradient * gradient;
     m[i] = narrow<T>(mean);
     v[i] = narrow<T>(square);
+    if (max_v) {
+      const A largest = widen(max_v[i]);
+      square = square < largest ? largest : square;  // NaN of a new square stays
+      max_v[i] = narrow<T>(square);
+    }
     param[i] =
         narrow<T>(keep * value - corrected_rate * mean / (std::sqrt(square) * correction + o.eps));
   }
@@ -104,7 +109,7 @@ void sgd_step_cuda(Stream stream, const Tensor& param, const Tensor& buffer, con
 }
 
 void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v,
-                    const Tensor& grad, const Tensor& lr, const Tensor& step,
+                    const Tensor& max_v, const Tensor& grad, const Tensor& lr, const Tensor& step,
                     const kernels::AdamStepOptions& o) {
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
     using A = ComputeOf<T>;
@@ -119,7 +124,8 @@ void adam_step_cuda(Stream stream, const Tensor& param, const Tensor& m, const T
                           o.decoupled};
     launch_elements(stream, param.numel(), adam_kernel<Element<T>>, param.numel(),
                     flat<T>(param, param), flat<T>(m, param), flat<T>(v, param),
-                    flat<T>(grad, param), lr.data<double>(), step.data<int64_t>(), options);
+                    flat<T>(max_v, param), flat<T>(grad, param), lr.data<double>(),
+                    step.data<int64_t>(), options);
   });
 }
 

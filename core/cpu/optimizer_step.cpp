@@ -88,22 +88,28 @@ struct AdamFactors {
   A keep;
 };
 
-template <class T, class A = Accumulator<T>>
-void adam_range(T* p, T* m, T* v, const T* g, int64_t begin, int64_t end, AdamFactors<A> f) {
+template <bool amsgrad, class T, class A = Accumulator<T>>
+void adam_range(T* p, T* m, T* v, T* max_v, const T* g, int64_t begin, int64_t end,
+                AdamFactors<A> f) {
   for (int64_t i = begin; i < end; ++i) {
     const A value = static_cast<A>(p[i]);
     const A gradient = static_cast<A>(g[i]) + f.decay * value;
     const A mean = f.beta1 * static_cast<A>(m[i]) + f.fresh1 * gradient;
-    const A square = f.beta2 * static_cast<A>(v[i]) + f.fresh2 * gradient * gradient;
+    A square = f.beta2 * static_cast<A>(v[i]) + f.fresh2 * gradient * gradient;
     m[i] = static_cast<T>(mean);
     v[i] = static_cast<T>(square);
+    if constexpr (amsgrad) {
+      const A largest = static_cast<A>(max_v[i]);
+      square = square < largest ? largest : square;  // NaN of a new square stays
+      max_v[i] = static_cast<T>(square);
+    }
     p[i] =
         static_cast<T>(f.keep * value - f.rate * mean / (std::sqrt(square) * f.correction + f.eps));
   }
 }
 
 void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Tensor& v,
-                   const Tensor& grad, const Tensor& lr, const Tensor& step,
+                   const Tensor& max_v, const Tensor& grad, const Tensor& lr, const Tensor& step,
                    const kernels::AdamStepOptions& o) {
   if (std::isnan(*lr.data<double>())) return;
   visit_floating("adam_step", param.dtype(), [&]<class T>() {
@@ -126,9 +132,11 @@ void adam_step_cpu(Stream stream, const Tensor& param, const Tensor& m, const Te
     T* const p = flat<T>(param, param);
     T* const first_moment = flat<T>(m, param);
     T* const second_moment = flat<T>(v, param);
+    T* const largest = flat<T>(max_v, param);
     const T* const g = flat<T>(grad, param);
+    const auto range = largest ? adam_range<true, T> : adam_range<false, T>;
     parallel_for(stream, param.numel(), kUnitElements, [=](int64_t begin, int64_t end) {
-      adam_range(p, first_moment, second_moment, g, begin, end, factors);
+      range(p, first_moment, second_moment, largest, g, begin, end, factors);
     });
   });
 }

@@ -209,8 +209,10 @@ struct AdamStepOptions {
 // Adam (Kingma & Ba 2015, Algorithm 1) with t = step + 1:
 //   m = β1 m + (1 - β1) g;  v = β2 v + (1 - β2) g²
 //   param -= lr m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + eps)
-KERNEL(adam_step, (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& grad,
-                   const Tensor& lr, const Tensor& step, const AdamStepOptions& options));
+// If max_v is defined (AMSGrad: Reddi, Kale & Kumar 2018), max_v = max(max_v, v) divides, not v.
+KERNEL(adam_step,
+       (const Tensor& param, const Tensor& m, const Tensor& v, const Tensor& max_v,
+        const Tensor& grad, const Tensor& lr, const Tensor& step, const AdamStepOptions& options));
 
 #undef KERNEL
 

@@ -19,18 +19,20 @@ void sgd_step(Stream, const Tensor& param, const Tensor& buffer_in, const Tensor
 }
 
 void adam_step(Stream, const Tensor& param, const Tensor& m_in, const Tensor& v_in,
-               const Tensor& grad, const Tensor& lr_in, const Tensor& step,
+               const Tensor& max_v_in, const Tensor& grad, const Tensor& lr_in, const Tensor& step,
                const kernels::AdamStepOptions& o) {
   const Results<double> p(flat(param));
   const Results<double> m(flat(m_in));
   const Results<double> v(flat(v_in));
+  const Results<double> max_v(flat(max_v_in));
   const double lr = number_in(lr_in);
   const double t = number_in(step) + 1;
   descend(param, grad, lr, o.decoupled ? 0 : o.weight_decay, [&](int64_t i, double g) {
     const double mean = o.beta1 * m(i) + (1 - o.beta1) * g;
-    const double square = o.beta2 * v(i) + (1 - o.beta2) * g * g;
+    double square = o.beta2 * v(i) + (1 - o.beta2) * g * g;
     m(i) = mean;
     v(i) = square;
+    if (max_v_in) max_v(i) = square = square < max_v(i) ? max_v(i) : square;
     const double root = std::sqrt(square / (1 - std::pow(o.beta2, t)));
     const double decay = o.decoupled ? o.weight_decay * p(i) : 0;
     return mean / (1 - std::pow(o.beta1, t)) / (root + o.eps) + decay;

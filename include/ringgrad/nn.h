@@ -7,6 +7,7 @@
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/losses.h"
+#include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/lbfgs.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/mixed_precision.h"

@@ -1,10 +1,13 @@
 
+#include "ringgrad/nn/optim/clip_grad.h"
+
+#include "ringgrad/autograd/arena.h"
+#include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
-#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 

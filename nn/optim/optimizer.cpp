@@ -31,6 +31,7 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
     Group group;
     group.lr = spec.lr;
     group.state_names = spec.state_names;
+    group.maximize = spec.maximize;
     for (auto& [given_name, parameter] : spec.parameters.named) {
       const std::string own_name = given_name.empty() ? std::to_string(position) : given_name;
       ++position;
@@ -98,7 +99,7 @@ void Optimizer::step(const Tensor& guard) {
   take_in_unfrozen();
   for (int g = 0; g < num_groups(); ++g) {
     if (program_observer) program_observer->step(this, g, groups_[g].named, groups_[g].lr);
-    const std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
+    std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
     if (guard) {  // the kernels do nothing if the learning rate is NaN
       groups_[g].guarded_lr = empty_like(guard);
@@ -106,6 +107,10 @@ void Optimizer::step(const Tensor& guard) {
     }
     for (size_t r = 0; r < ranges.size(); ++r) {
       begin_write(name_, ranges[r].values);
+      if (groups_[g].maximize) {
+        const Tensor grads = std::exchange(ranges[r].grads, empty_like(ranges[r].grads));
+        kernels::affine(ranges[r].grads, grads, -1, 0);
+      }
       update_range(g, ranges[r], groups_[g].state[r]);
       if (share_) share_->gather(ranges[r].values);
     }

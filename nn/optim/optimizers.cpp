@@ -15,7 +15,7 @@ std::vector<Spec> specs(const char* name, const std::vector<ParamGroup<Options>>
   for (const auto& [parameters, options] : groups) {
     CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps,
           ", weight decay ", options.weight_decay, ", expected at least 0");
-    all.push_back({parameters, options.lr, names_of(options)});
+    all.push_back({parameters, options.lr, names_of(options), options.maximize});
   }
   return all;
 }
@@ -80,13 +80,14 @@ void Adadelta::update(int group, const ArenaRange& range, const std::vector<Tens
 static std::vector<ParamGroup<AdamOptions>> as_adam(std::vector<ParamGroup<AdamWOptions>> groups) {
   std::vector<ParamGroup<AdamOptions>> converted;
   for (auto& [parameters, o] : groups)
-    converted.push_back({std::move(parameters), {o.lr, o.betas, o.eps, o.weight_decay}});
+    converted.push_back({std::move(parameters),
+                         {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize, true}});
   return converted;
 }
 
 AdamW::AdamW(ParameterList parameters, AdamWOptions options)
     : AdamW(std::vector<ParamGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
 AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups)
-    : Adam("AdamW", as_adam(std::move(groups)), true) {}
+    : Adam("AdamW", as_adam(std::move(groups))) {}
 
 }  // namespace ringgrad::optim

@@ -13,6 +13,8 @@ struct AdamWOptions {
   std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
+  bool amsgrad = false;
+  bool maximize = false;
 };
 class AdamW : public Adam {
  public:
@@ -29,6 +31,7 @@ struct RMSpropOptions {
   double weight_decay = 0;
   double momentum = 0;
   bool centered = false;
+  bool maximize = false;
 };
 class RMSprop : public Optimizer {
  public:
@@ -51,6 +54,7 @@ struct AdagradOptions {
   double weight_decay = 0;
   double initial_accumulator_value = 0;
   double eps = 1e-10;
+  bool maximize = false;
 };
 class Adagrad : public Optimizer {
  public:
@@ -71,6 +75,7 @@ struct AdadeltaOptions {
   double rho = 0.9;
   double eps = 1e-6;
   double weight_decay = 0;
+  bool maximize = false;
 };
 class Adadelta : public Optimizer {
  public:

@@ -16,9 +16,8 @@ std::vector<Spec> specs(const SGDGroups& groups) {
     CHECK(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
           "SGD: nesterov with momentum ", options.momentum, " and dampening ", options.dampening,
           ", expected a momentum and no dampening");
-    all.push_back(
-        {parameters, options.lr,
-         options.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}});
+    all.push_back({parameters, options.lr, {}, options.maximize});
+    if (options.momentum > 0) all.back().state_names = {"momentum"};
   }
   return all;
 }
@@ -54,30 +53,30 @@ std::vector<Spec> specs(const char* name, const AdamGroups& groups) {
           options.betas.first, " and ", options.betas.second, ", expected values in [0, 1)");
     CHECK(options.eps >= 0 && options.weight_decay >= 0, name, ": eps ", options.eps,
           ", weight decay ", options.weight_decay, ", expected at least 0");
-    all.push_back({parameters, options.lr, {"exp_avg", "exp_avg_sq"}});
+    all.push_back({parameters, options.lr, {"exp_avg", "exp_avg_sq"}, options.maximize});
+    if (options.amsgrad) all.back().state_names.push_back("max_exp_avg_sq");
   }
   return all;
 }
 
 }  // namespace
 
-Adam::Adam(const char* name, AdamGroups groups, bool decoupled)
-    : Optimizer(name, specs<GroupSpec>(name, groups)) {
+Adam::Adam(const char* name, AdamGroups groups) : Optimizer(name, specs<GroupSpec>(name, groups)) {
   for (const auto& [parameters, options] : groups)
     options_.push_back({.beta1 = options.betas.first,
                         .beta2 = options.betas.second,
                         .eps = options.eps,
                         .weight_decay = options.weight_decay,
-                        .decoupled = decoupled});
+                        .decoupled = options.decoupled_weight_decay});
 }
 
 Adam::Adam(ParameterList parameters, AdamOptions options)
     : Adam(AdamGroups{{std::move(parameters), options}}) {}
-Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam("Adam", std::move(groups), false) {}
+Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam("Adam", std::move(groups)) {}
 
 void Adam::update(int group, const ArenaRange& range, const std::vector<Tensor>& state) {
-  kernels::adam_step(range.values, state[0], state[1], range.grads, guarded_lr(group),
-                     step_tensor(), options_[group]);
+  kernels::adam_step(range.values, state[0], state[1], state.size() > 2 ? state[2] : Tensor(),
+                     range.grads, guarded_lr(group), step_tensor(), options_[group]);
 }
 
 }  // namespace ringgrad::optim

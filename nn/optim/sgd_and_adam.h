@@ -18,6 +18,7 @@ struct SGDOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;  // requires a momentum and no dampening
+  bool maximize = false;  // ascends; likewise in all optimizers
 };
 
 class SGD : public Optimizer {
@@ -33,12 +34,16 @@ class SGD : public Optimizer {
   std::vector<kernels::SgdStepOptions> options_;
 };
 
-// Adam (Kingma & Ba 2015).
+// Adam (Kingma & Ba 2015). With `amsgrad` a step is divided by the root of the largest v so far
+// (Reddi, Kale & Kumar 2018).
 struct AdamOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;
+  bool amsgrad = false;
+  bool maximize = false;
+  bool decoupled_weight_decay = false;  // AdamW's
 };
 
 class Adam : public Optimizer {
@@ -47,8 +52,9 @@ class Adam : public Optimizer {
   explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
 
  protected:
-  Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups, bool decoupled);
-  // Calls kernels::adam_step. State: "exp_avg" and "exp_avg_sq", the paper's m and v.
+  Adam(const char* name, std::vector<ParamGroup<AdamOptions>> groups);
+  // Calls kernels::adam_step. State: "exp_avg" and "exp_avg_sq", the paper's m and v, and for
+  // amsgrad "max_exp_avg_sq".
   void update(int group, const ArenaRange& range, const std::vector<Tensor>& state) override;
 
  private:

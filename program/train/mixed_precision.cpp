@@ -1,5 +1,6 @@
 #include "ringgrad/program/train/mixed_precision.h"
 
+#include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
 namespace ringgrad::program {

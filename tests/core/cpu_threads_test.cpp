@@ -141,7 +141,7 @@ TEST_CASE("optimizer steps do not depend on the number of threads", "[quick][thr
     const Tensor lr = scalar(0.1, {.dtype = DType::Float64});
     const Tensor step = scalar(3, {.dtype = DType::Int64});
     kernels::sgd_step(p, m, q, lr, step, {.momentum = 0.9});
-    kernels::adam_step(q, m, v, p, lr, step, {});
+    kernels::adam_step(q, m, v, {}, p, lr, step, {});
     return std::vector<Tensor>{p, q, m, v};
   });
 }

@@ -60,6 +60,7 @@ struct Kind {
   // The parameters', too, with 16 bits, and then there are float32 copies of them.
   DType dtype = DType::Float32;
   AugmentOptions augment = {};
+  bool adam = false;  // AMSGrad that ascends the negative loss, instead of SGD
 };
 
 // A training program with every part that has state on the device.
@@ -70,6 +71,7 @@ class Run {
                  {.augment = kind.augment, .mean = {0.5f}, .std = {0.25f}},
                  {.dtype = kind.dtype, .device = kGpu}),
         // The first steps overflow.
+        ascends_(kind.adam),
         scaler_(kGpu, {.initial_scale = 65536.0 * 64, .growth_interval = 3}) {
     manual_seed(7);
     model_ = std::make_unique<Net>();
@@ -78,9 +80,13 @@ class Run {
       model_->to(kind.dtype);
       masters_.emplace(model_->named_parameters());
     }
-    optimizer_ = std::make_unique<optim::SGD>(
-        masters_ ? masters_->parameters() : model_->named_parameters(),
-        optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+    const nn::NamedTensors trained = masters_ ? masters_->parameters() : model_->named_parameters();
+    if (ascends_)
+      optimizer_ = std::make_unique<optim::Adam>(
+          trained, optim::AdamOptions{.lr = 0.1, .amsgrad = true, .maximize = true});
+    else
+      optimizer_ = std::make_unique<optim::SGD>(
+          trained, optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
     loss_sum_ = zeros({}, {.device = kGpu});
   }
 
@@ -114,7 +120,7 @@ class Run {
                                       {.label_smoothing = 0.1});
     if (in_step) in_step(loss);
     const bool scaled = batch.data.dtype() == DType::Float16;
-    (scaled ? scaler_.scale(loss) : loss).backward();
+    (scaled ? scaler_.scale(loss) : ascends_ ? -loss : loss).backward();
     if (masters_) masters_->take_gradients();
     if (scaled) scaler_.unscale(*optimizer_);
     std::vector<Tensor> clipped;
@@ -146,9 +152,10 @@ class Run {
 
   std::unique_ptr<Net> model_;
   ResidentBatches batches_;
+  bool ascends_;
   optim::GradScaler scaler_;
   std::optional<optim::MasterWeights> masters_;
-  std::unique_ptr<optim::SGD> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor loss_sum_;
   int steps_on_host_ = 0;
 };
@@ -160,8 +167,8 @@ TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quic
   const AugmentOptions augment{.crop_padding = 2, .flip = true, .cutout = 3, .seed = 4};
   for (const Kind& kind :
        {Kind{}, Kind{.augment = augment}, Kind{.dtype = DType::Float16, .augment = augment},
-        Kind{.dtype = DType::BFloat16}}) {
-    INFO(kind.dtype << (kind.augment.flip ? ", augmented" : ""));
+        Kind{.dtype = DType::BFloat16}, Kind{.adam = true}}) {
+    INFO(kind.dtype << (kind.augment.flip ? ", augmented" : "") << (kind.adam ? ", Adam" : ""));
     Run eager(kind);
     Run captured(kind);
     const std::vector<double> expected = eager.train(false);

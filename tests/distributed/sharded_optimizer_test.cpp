@@ -75,10 +75,12 @@ Trained train(int ranks, const Options& options, bool divided) {
 TEST_CASE("a divided step is the undivided one", "[sharded_optimizer][quick][threads]") {
   const optim::SGDOptions sgd{.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-2};
   const optim::AdamWOptions adamw{.lr = 0.01, .weight_decay = 1e-2};
+  const optim::AdamWOptions largest{.lr = 0.01, .amsgrad = true, .maximize = true};
   for (const int ranks : {1, 2, 3, 4}) {
     CAPTURE(ranks);
     CHECK(train<optim::SGD>(ranks, sgd, true) == train<optim::SGD>(ranks, sgd, false));
     CHECK(train<optim::AdamW>(ranks, adamw, true) == train<optim::AdamW>(ranks, adamw, false));
+    CHECK(train<optim::AdamW>(ranks, largest, true) == train<optim::AdamW>(ranks, largest, false));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/lbfgs.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/optimizer.h"
@@ -76,7 +77,9 @@ Options adam_options(const json& args) {
   return {.lr = args["lr"],
           .betas = {args.value("beta1", 0.9), args.value("beta2", 0.999)},
           .eps = args.value("eps", 1e-8),
-          .weight_decay = args["weight_decay"]};
+          .weight_decay = args["weight_decay"],
+          .amsgrad = args.value("amsgrad", false),
+          .maximize = args.value("maximize", false)};
 }
 
 // One operation of a tensor called x.
@@ -149,11 +152,14 @@ const Operations kOperations = {
                                  .momentum = args.value("momentum", 0.0),
                                  .dampening = args.value("dampening", 0.0),
                                  .weight_decay = args.value("weight_decay", 0.0),
-                                 .nesterov = args.value("nesterov", false)});
+                                 .nesterov = args.value("nesterov", false),
+                                 .maximize = args.value("maximize", false)});
      }},
     {"adam",
      [](const json& args, const Named& in) {
-       return optimize<optim::Adam>(in, adam_options<optim::AdamOptions>(args));
+       auto options = adam_options<optim::AdamOptions>(args);
+       options.decoupled_weight_decay = args.value("decoupled_weight_decay", false);
+       return optimize<optim::Adam>(in, options);
      }},
     {"adamw",
      [](const json& args, const Named& in) {
@@ -167,7 +173,8 @@ const Operations kOperations = {
                                      .eps = args.value("eps", 1e-8),
                                      .weight_decay = args.value("weight_decay", 0.0),
                                      .momentum = args.value("momentum", 0.0),
-                                     .centered = args.value("centered", false)});
+                                     .centered = args.value("centered", false),
+                                     .maximize = args.value("maximize", false)});
      }},
     {"adagrad",
      [](const json& args, const Named& in) {
@@ -177,7 +184,8 @@ const Operations kOperations = {
                    .lr_decay = args.value("lr_decay", 0.0),
                    .weight_decay = args.value("weight_decay", 0.0),
                    .initial_accumulator_value = args.value("initial_accumulator_value", 0.0),
-                   .eps = args.value("eps", 1e-10)});
+                   .eps = args.value("eps", 1e-10),
+                   .maximize = args.value("maximize", false)});
      }},
     {"adadelta",
      [](const json& args, const Named& in) {
@@ -185,7 +193,8 @@ const Operations kOperations = {
            in, optim::AdadeltaOptions{.lr = args["lr"],
                                       .rho = args.value("rho", 0.9),
                                       .eps = args.value("eps", 1e-6),
-                                      .weight_decay = args.value("weight_decay", 0.0)});
+                                      .weight_decay = args.value("weight_decay", 0.0),
+                                      .maximize = args.value("maximize", false)});
      }},
     {"lbfgs",
      [](const json& args, const Named& in) -> Named {

@@ -196,22 +196,38 @@ def tensor_functions():
         differentiate(op, {}, function, inputs)
 
 
-def optimizers():
-    def steps(op, make, args):
-        parameter = random(4).requires_grad_()
-        inputs = {"param": parameter.clone()}
-        outputs = {}
-        optimizer = make([parameter], **args)
-        for step in range(3):
-            parameter.grad = random(4)
-            inputs[f"grad{step}"] = parameter.grad.clone()
-            optimizer.step()
-            outputs[f"param{step}"] = parameter.clone()
-        args = dict(args)
-        if "betas" in args:
-            args["beta1"], args["beta2"] = args.pop("betas")
-        add(op, args, inputs, outputs)
+def steps(op, make, args, gradient=lambda step: random(4)):
+    parameter = random(4).requires_grad_()
+    inputs = {"param": parameter.clone()}
+    outputs = {}
+    optimizer = make([parameter], **args)
+    for step in range(3):
+        parameter.grad = gradient(step)
+        inputs[f"grad{step}"] = parameter.grad.clone()
+        optimizer.step()
+        outputs[f"param{step}"] = parameter.clone()
+    args = dict(args)
+    if "betas" in args:
+        args["beta1"], args["beta2"] = args.pop("betas")
+    add(op, args, inputs, outputs)
 
+
+def ascents():
+    """maximize, with all that is added to a gradient; and amsgrad, with gradients that fall, so that it tells."""
+    o, decay = torch.optim, {"weight_decay": 0.1}
+    for args in ({}, {"momentum": 0.9, "nesterov": True} | decay, {"momentum": 0.8, "dampening": 0.25} | decay):
+        steps("sgd", o.SGD, {"lr": 0.125, "maximize": True} | args)
+    steps("rmsprop", o.RMSprop, {"lr": 0.01, "momentum": 0.5, "centered": True, "maximize": True} | decay)
+    steps("adagrad", o.Adagrad, {"lr": 0.125, "maximize": True} | decay)
+    steps("adadelta", o.Adadelta, {"lr": 1.0, "maximize": True} | decay)
+    falling = lambda step: random(4) / 8**step
+    for args in ({"amsgrad": True}, {"maximize": True}, {"amsgrad": True, "maximize": True, "betas": (0.8, 0.5)}):
+        for name, make in (("adam", o.Adam), ("adamw", o.AdamW)):
+            steps(name, make, {"lr": 0.01} | decay | args, falling)
+    steps("adam", o.Adam, {"lr": 0.01, "decoupled_weight_decay": True, "amsgrad": True} | decay, falling)
+
+
+def optimizers():
     for args in (
         {},
         {"momentum": 0.9},
@@ -336,7 +352,7 @@ def main():
     path = Path(__file__).with_name("ops.json")
     if sys.argv[1:2] == ["--seed"]:
         SEED, path = sys.argv[2] + " ", Path(sys.argv[3])
-    for part in (losses, norms, convolutions, pools, elementwise, optimizers, schedules, tensor_functions):
+    for part in (losses, norms, convolutions, pools, elementwise, optimizers, schedules, tensor_functions, ascents):
         part()
     cases = ",\n".join(json.dumps(case, separators=(",", ":")) for case in CASES)
     head = f'"generator":"tests/golden/make_ops.py","torch":"{torch.__version__.split("+")[0]}"'

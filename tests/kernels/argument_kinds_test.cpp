@@ -7,6 +7,7 @@
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/optimizers.h"
 

@@ -44,19 +44,25 @@ OpSpec sgd(const std::string& name, const kernels::SgdStepOptions& o) {
   return spec;
 }
 
-// Inputs: param, grad. Results: param, m and v.
-OpSpec adam(const std::string& name, const kernels::AdamStepOptions& o) {
+// Inputs: param, grad. Results: param, m and v, and max_v for amsgrad.
+OpSpec adam(const std::string& name, const kernels::AdamStepOptions& o, bool amsgrad = false) {
   OpSpec spec;
   spec.name = name;
   spec.kernels = {"adam_step"};
-  spec.run = [o](const Tensors& in) {
+  spec.run = [=](const Tensors& in) {
     const Tensor param = copy_of(in[0]);
     const Tensor m = zeros_like(in[0]);
     const Tensor v = zeros_like(in[0]);
+    const Tensor max_v = amsgrad ? zeros_like(in[0]) : Tensor();
+    double scale = 1;
     for_each_step(param, [&](const Tensor& lr, const Tensor& step) {
-      kernels::adam_step(param, m, v, in[1], lr, step, o);
+      // For amsgrad the gradients shrink, so that the largest v is an earlier one.
+      const Tensor grad = empty_like(in[1]);
+      kernels::affine(grad, in[1], scale, 0);
+      if (amsgrad) scale /= 16;
+      kernels::adam_step(param, m, v, max_v, grad, lr, step, o);
     });
-    return Tensors{param, m, v};
+    return amsgrad ? Tensors{param, m, v, max_v} : Tensors{param, m, v};
   };
   // Its sign decides the step.
   const auto grad = [](const Shape& shape) { return uniform(shape).away_from(0); };
@@ -131,6 +137,7 @@ std::vector<OpSpec> optimizer_specs() {
       adam("adam_step with weight decay",
            {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.25}),
       adam("adam_step with decoupled weight decay", {.weight_decay = 0.25, .decoupled = true}),
+      adam("adam_step with amsgrad", {.beta1 = 0.8, .beta2 = 0.5, .weight_decay = 0.25}, true),
   };
   for (OpSpec& spec : adaptive_specs()) specs.push_back(std::move(spec));
   return specs;

@@ -1,5 +1,5 @@
 // Optimizers against their formulas in double precision; their state through moves, files and
-// resumption; gradient clipping.
+// resumption.
 #include <cmath>
 #include <type_traits>
 
@@ -12,6 +12,7 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
+#include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
@@ -24,14 +25,16 @@ struct Element {
   double momentum = 0;
   double m = 0;
   double v = 0;
+  double max_v = 0;
 };
 void reference(Element& e, double g, int64_t step, const optim::SGDOptions& o) {
-  g += o.weight_decay * e.value;
+  g = (o.maximize ? -g : g) + o.weight_decay * e.value;
   e.momentum = step == 0 ? g : o.momentum * e.momentum + (1 - o.dampening) * g;
   e.value -= o.lr * (o.momentum == 0 ? g : o.nesterov ? g + o.momentum * e.momentum : e.momentum);
 }
 template <class Options>
 void reference(Element& e, double g, int64_t step, const Options& o) {
+  if (o.maximize) g = -g;
   if (std::is_same_v<Options, optim::AdamWOptions>)
     e.value -= o.lr * o.weight_decay * e.value;
   else
@@ -39,8 +42,9 @@ void reference(Element& e, double g, int64_t step, const Options& o) {
   const double t = static_cast<double>(step + 1);
   e.m = o.betas.first * e.m + (1 - o.betas.first) * g;
   e.v = o.betas.second * e.v + (1 - o.betas.second) * g * g;
+  e.max_v = std::max(e.max_v, e.v);
   e.value -= o.lr * e.m / (1 - std::pow(o.betas.first, t)) /
-             (std::sqrt(e.v / (1 - std::pow(o.betas.second, t))) + o.eps);
+             (std::sqrt((o.amsgrad ? e.max_v : e.v) / (1 - std::pow(o.betas.second, t))) + o.eps);
 }
 
 // Four steps over three tensors, the rate halved after the second one.
@@ -148,7 +152,62 @@ TEST_CASE("optim: steps follow their formulas", "[quick]") {
     check_formula<AdamW>(
         AdamWOptions{.lr = 0.1, .betas = {0.8, 0.9}, .eps = 0.1, .weight_decay = 0.1}, dtype,
         tolerance);
+    check_formula<SGD>(
+        SGDOptions{
+            .lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true, .maximize = true},
+        dtype, tolerance);
+    check_formula<Adam>(
+        AdamOptions{.lr = 0.1, .betas = {0.8, 0.5}, .weight_decay = 0.1, .amsgrad = true}, dtype,
+        tolerance);
+    check_formula<AdamW>(
+        AdamWOptions{.lr = 0.1, .betas = {0.8, 0.5}, .eps = 0.1, .amsgrad = true, .maximize = true},
+        dtype, tolerance);
   }
+}
+
+TEST_CASE("optim: maximize climbs in every optimizer, and leaves the gradients as they are",
+          "[quick]") {
+  const auto climbs = [](auto make) {
+    const Tensor x = zeros({3}).set_requires_grad();
+    const std::unique_ptr<optim::Optimizer> optimizer = make(std::vector<Tensor>{x});
+    for (int step = 0; step < 3; ++step) {
+      optimizer->zero_grad();
+      sum(x).backward();
+      optimizer->step();
+      CHECK(to_vector<float>(x.grad()) == std::vector<float>(3, 1));
+    }
+    CHECK(to_vector<float>(x)[0] > 0);
+  };
+  using namespace optim;
+  climbs([](auto x) { return std::make_unique<SGD>(x, SGDOptions{.maximize = true}); });
+  climbs([](auto x) { return std::make_unique<Adam>(x, AdamOptions{.maximize = true}); });
+  climbs([](auto x) { return std::make_unique<AdamW>(x, AdamWOptions{.maximize = true}); });
+  climbs([](auto x) { return std::make_unique<RMSprop>(x, RMSpropOptions{.maximize = true}); });
+  climbs([](auto x) { return std::make_unique<Adagrad>(x, AdagradOptions{.maximize = true}); });
+  climbs([](auto x) { return std::make_unique<Adadelta>(x, AdadeltaOptions{.maximize = true}); });
+}
+
+TEST_CASE("optim: AMSGrad's largest squares are part of the state, and training goes on with them",
+          "[quick]") {
+  const MakeOptimizer make = [](const nn::Module& net) {
+    return std::make_unique<optim::Adam>(
+        net.named_parameters(),
+        optim::AdamOptions{.lr = 0.1, .betas = {0.9, 0.5}, .amsgrad = true});
+  };
+  const auto whole = train(make, {});
+  const auto resumed = train(make, [&](Net& net, std::unique_ptr<optim::Optimizer>& optimizer) {
+    nn::NamedTensors state;
+    bool found = false;
+    for (const auto& [name, tensor] : optimizer->state_dict()) {
+      state.emplace_back(name, clone(tensor));
+      found = found || (name == "max_exp_avg_sq.a.weight" && tensor.max().item<float>() > 0);
+    }
+    REQUIRE(found);
+    optimizer = make(net);
+    optimizer->load_state_dict(state);
+  });
+  CHECK(resumed == whole);
+  CHECK(train(make_adam, {}) != whole);
 }
 
 TEST_CASE("optim: the variance of equal gradients has a root, in every dtype", "[quick]") {
@@ -365,81 +424,4 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
   REQUIRE(contains(error_of<IndexError>([&] { optim::SGD(Tensors{w}).set_lr(1, 0.1); }),
                    "no parameter group 1"));
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}).lr(-1), IndexError);
-}
-
-TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must", "[quick]") {
-  const Tensor a = zeros({2}).set_requires_grad();
-  const Tensor b = zeros({1}).set_requires_grad();
-  SECTION("apart") {}
-  SECTION("in an arena") { flatten_parameters({a, b}); }
-  a.set_grad(tensor<float>({2, -3}));
-  b.set_grad(tensor<float>({6}));
-  REQUIRE(optim::clip_grad_norm_({a, b}, 8).item<float>() == 7);
-  REQUIRE(to_vector<float>(a.grad()) == std::vector<float>{2, -3});
-  REQUIRE(optim::clip_grad_norm_({a, b}, 3.5).item<float>() == 7);
-  REQUIRE(std::abs(to_vector<float>(a.grad())[1] + 1.5f) < 1e-5f);
-  REQUIRE(std::abs(to_vector<float>(b.grad())[0] - 3) < 1e-5f);
-}
-
-// Each rank has its parameters at other addresses. Rounding would show the order in which the parts
-// were added.
-TEST_CASE("clip_grad_norm_ has the same bits wherever its parameters lie", "[quick]") {
-  constexpr int kParts = 9;
-  const auto norm_of = [](bool upwards) {
-    std::vector<float> memory(16 * kParts);
-    std::vector<Tensor> parameters;
-    // Each an allocation of its own, as wrappers and dtypes have them.
-    for (int i = 0; i < kParts; ++i) {
-      const int place = upwards ? i : kParts - 1 - i;
-      parameters.push_back(from_blob(memory.data() + 16 * place, {1}).set_requires_grad());
-      parameters.back().set_grad(tensor<float>({i == 0 ? 1.0f : 0x1p-12f}));
-    }
-    return optim::clip_grad_norm_(parameters, 1e9).item<float>();
-  };
-  CHECK(norm_of(true) == norm_of(false));
-}
-
-TEST_CASE("clip_grad_norm_ leaves parameters without a gradient alone", "[quick]") {
-  const Tensor a = zeros({1}).set_requires_grad();
-  const Tensor b = zeros({2}).set_requires_grad();
-  REQUIRE(optim::clip_grad_norm_({a, b}, 1).item<float>() == 0);
-  REQUIRE((!a.grad() && !b.grad()));
-  b.set_grad(tensor<float>({3, 4}));
-  REQUIRE(optim::clip_grad_norm_({a, b}, 10).item<float>() == 5);
-  REQUIRE((!a.grad() && to_vector<float>(b.grad()) == std::vector<float>{3, 4}));
-}
-
-TEST_CASE("clip_grad_norm_ of mixed dtypes, of NaN, of nothing", "[quick]") {
-  const Tensor a = zeros({1}).set_requires_grad();
-  const Tensor b = zeros({1}, {.dtype = DType::BFloat16}).set_requires_grad();
-  a.set_grad(full({1}, 3));
-  b.set_grad(full({1}, 4, {.dtype = DType::BFloat16}));
-  const Tensor norm = optim::clip_grad_norm_({a, b}, 2.5);
-  REQUIRE(norm.dtype() == DType::Float32);
-  REQUIRE(norm.item<float>() == 5);
-  REQUIRE(std::abs(to_vector<float>(a.grad())[0] - 1.5f) < 1e-5);
-  REQUIRE(std::abs(to_vector<float>(b.grad())[0] - 2.0f) < 0.02);
-
-  fill_(a.grad(), NAN);
-  REQUIRE(std::isnan(optim::clip_grad_norm_({a, b}, 1).item<float>()));
-  REQUIRE(std::isnan(to_vector<float>(a.grad())[0]));
-  REQUIRE(to_vector<float>(b.grad())[0] == 0);
-  REQUIRE_THROWS_AS(optim::clip_grad_norm_({}, 1), Error);
-  REQUIRE_THROWS_AS(optim::clip_grad_norm_({a}, -1), Error);
-  require_error<Error>("clip_grad_norm_: parameter 1 is undefined", [&] {
-    optim::clip_grad_norm_({a, {}}, 1);
-  });
-}
-
-TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is gone", "[quick]") {
-  const double bad = GENERATE(NAN, INFINITY);
-  const double max_norm = GENERATE(1.0, INFINITY);
-  const Tensor a = zeros({2}).set_requires_grad();
-  const Tensor b = zeros({1}).set_requires_grad();
-  flatten_parameters({a, b});
-  fill_(a.grad(), bad);
-  optim::clip_grad_norm_({a, b}, max_norm);
-  copy_(a.grad(), tensor<float>({3, 0}));
-  copy_(b.grad(), tensor<float>({4}));
-  REQUIRE(optim::clip_grad_norm_({a, b}, 10).item<float>() == 5);
 }

@@ -16,6 +16,7 @@
 #include <random>
 
 #include "ringgrad/distributed/sync_batch_norm.h"
+#include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/mixed_precision.h"
 #include "ringgrad/tests/random/one_process.h"
 #include "ringgrad/tests/random/random_shards.h"
