@@ -54,13 +54,35 @@ RecurrentResult Recurrent::all_layers(const Tensor& x_, const Tensor& h, const T
   CHECK_AS(ShapeError, x_.dim() == 3 && x_.size(2) == input_size_, name_, ": the input has shape ",
            x_.shape(), ", expected ", options_.batch_first ? "[N, T, " : "[T, N, ", input_size_,
            "]");
+  RecurrentResult of = layers(options_.batch_first ? transpose(x_, 0, 1) : x_, h, c, {});
+  if (options_.batch_first) of.y = transpose(of.y, 0, 1);
+  return of;
+}
+
+RecurrentResult Recurrent::all_layers(const PackedSequence& x, const Tensor& h,
+                                      const Tensor& c) const {
+  CHECK_AS(ShapeError, x.data.defined() && x.data.dim() == 2 && x.data.size(1) == input_size_,
+           name_, ": the packed rows have shape ", x.data ? str(x.data.shape()) : "undefined",
+           ", expected [rows, ", input_size_, "]");
+  CHECK(!x.batch_sizes.empty(), name_, ": the packed sequence has no steps, expected at least one");
+  const auto in_order = [](const Tensor& state, const Tensor& order) {
+    return state && order && state.dim() == 3 ? index_select(state, 1, order) : state;
+  };
+  RecurrentResult of =
+      layers(x.data, in_order(h, x.sorted_indices), in_order(c, x.sorted_indices), x.batch_sizes);
+  of.h = in_order(of.h, x.unsorted_indices);
+  of.c = in_order(of.c, x.unsorted_indices);
+  return of;
+}
+
+RecurrentResult Recurrent::layers(Tensor y, const Tensor& h, const Tensor& c,
+                                  const std::vector<int64_t>& batch_sizes) const {
   const int64_t directions = options_.bidirectional ? 2 : 1;
   for (const Tensor* state : {&h, &c})
     CHECK_AS(ShapeError,
              !*state || (state->dim() == 3 && state->size(0) == options_.num_layers * directions),
              name_, ": the state has shape ", state->defined() ? str(state->shape()) : "",
              ", expected [", options_.num_layers * directions, ", N, ", hidden_size_, "]");
-  Tensor y = options_.batch_first ? transpose(x_, 0, 1) : x_;
   std::vector<Tensor> last_h;
   std::vector<Tensor> last_c;
   const Parameter* next = parameters_.data();
@@ -78,18 +100,18 @@ RecurrentResult Recurrent::all_layers(const Tensor& x_, const Tensor& h, const T
       }
       const int64_t i = layer * directions + direction;
       const auto of = [i](const Tensor& state) { return state ? select(state, 0, i) : state; };
-      const RecurrentResult result = run(linear(y, of_input, bias), of(h), of(c), of_state,
-                                         gates_ == 3 ? state_bias : Tensor(), direction == 1);
+      const RecurrentResult result =
+          run(linear(y, of_input, bias), of(h), of(c), of_state,
+              gates_ == 3 ? state_bias : Tensor(), {direction == 1, batch_sizes});
       outputs.push_back(result.y);
       last_h.push_back(result.h);
       if (result.c) last_c.push_back(result.c);
     }
-    y = directions == 1 ? outputs[0] : cat(outputs, 2);
+    y = directions == 1 ? outputs[0] : cat(outputs, -1);
     if (options_.dropout > 0 && layer + 1 < options_.num_layers)
       y = ringgrad::dropout(y, options_.dropout, is_training());
   }
-  return {options_.batch_first ? transpose(y, 0, 1) : y, stack(last_h),
-          last_c.empty() ? Tensor() : stack(last_c)};
+  return {y, stack(last_h), last_c.empty() ? Tensor() : stack(last_c)};
 }
 
 std::string Recurrent::extra_repr() const {
@@ -102,31 +124,50 @@ std::string Recurrent::extra_repr() const {
   return all;
 }
 
+// Returns other rows of the same samples and steps.
+static PackedSequence with_data(PackedSequence x, const Tensor& data) {
+  x.data = data;
+  return x;
+}
+
 std::tuple<Tensor, LSTM::State> LSTM::operator()(const Tensor& x, const State& state) {
   const RecurrentResult of = all_layers(x, std::get<0>(state), std::get<1>(state));
   return {of.y, {of.h, of.c}};
 }
+std::tuple<PackedSequence, LSTM::State> LSTM::operator()(const PackedSequence& x,
+                                                         const State& state) {
+  const RecurrentResult of = all_layers(x, std::get<0>(state), std::get<1>(state));
+  return {with_data(x, of.y), {of.h, of.c}};
+}
 RecurrentResult LSTM::run(const Tensor& x, const Tensor& h, const Tensor& c, const Tensor& weight,
-                          const Tensor&, bool reverse) const {
-  return lstm_layer(x, h, c, weight, reverse);
+                          const Tensor&, const Course& course) const {
+  return lstm_layer(x, h, c, weight, course.reverse, course.batch_sizes);
 }
 
 std::tuple<Tensor, Tensor> GRU::operator()(const Tensor& x, const Tensor& h) {
   const RecurrentResult of = all_layers(x, h, {});
   return {of.y, of.h};
 }
+std::tuple<PackedSequence, Tensor> GRU::operator()(const PackedSequence& x, const Tensor& h) {
+  const RecurrentResult of = all_layers(x, h, {});
+  return {with_data(x, of.y), of.h};
+}
 RecurrentResult GRU::run(const Tensor& x, const Tensor& h, const Tensor&, const Tensor& weight,
-                         const Tensor& bias, bool reverse) const {
-  return gru_layer(x, h, weight, bias, reverse);
+                         const Tensor& bias, const Course& course) const {
+  return gru_layer(x, h, weight, bias, course.reverse, course.batch_sizes);
 }
 
 std::tuple<Tensor, Tensor> RNN::operator()(const Tensor& x, const Tensor& h) {
   const RecurrentResult of = all_layers(x, h, {});
   return {of.y, of.h};
 }
+std::tuple<PackedSequence, Tensor> RNN::operator()(const PackedSequence& x, const Tensor& h) {
+  const RecurrentResult of = all_layers(x, h, {});
+  return {with_data(x, of.y), of.h};
+}
 RecurrentResult RNN::run(const Tensor& x, const Tensor& h, const Tensor&, const Tensor& weight,
-                         const Tensor&, bool reverse) const {
-  return rnn_layer(x, h, weight, activation_, reverse);
+                         const Tensor&, const Course& course) const {
+  return rnn_layer(x, h, weight, activation_, course.reverse, course.batch_sizes);
 }
 
 }  // namespace ringgrad::nn

@@ -13,6 +13,7 @@
 #include "ringgrad/nn/optim/mixed_precision.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/nn/optim/weight_average.h"
+#include "ringgrad/nn/packed_sequence.h"
 #include "ringgrad/nn/recompute.h"
 #include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tensor.h"

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/layers.h"
@@ -275,6 +276,61 @@ void add_recurrence(Operations& all) {
   add_recurrent<nn::RNN>(all, "RNN", 3, 2, nn::RecurrentOptions{.num_layers = 2});
 }
 
+// The samples of tests/golden/make_ops.py's packed().
+template <class Module, class... Args>
+void add_packed(Operations& all, const char* name, bool batch_first, Args... args) {
+  all[name] = [=](const nlohmann::json& given, const Named& in) -> Named {
+    Module module(args...);
+    with_weights(module, in);
+    const Tensor lengths = tensor<int64_t>(given["lengths"].get<std::vector<int64_t>>());
+    const nn::PackedSequence packed = nn::pack_padded_sequence(
+        in.at("x"), lengths,
+        {.batch_first = batch_first, .enforce_sorted = given["sorted"].get<bool>()});
+    nn::PackedSequence y;
+    std::vector<Tensor> states;
+    if constexpr (std::is_same_v<Module, nn::LSTM>) {
+      const auto [all_steps, state] = module(packed, {optional(in, "h"), optional(in, "c")});
+      y = all_steps;
+      states = {std::get<0>(state), std::get<1>(state)};
+    } else {
+      const auto [all_steps, state] = module(packed, optional(in, "h"));
+      y = all_steps;
+      states = {state};
+    }
+    const auto [padded, again] = nn::pad_packed_sequence(
+        y, {.batch_first = batch_first, .padding_value = 0.5, .total_length = 6});
+    if (!equal(lengths, again)) throw Error("pad_packed_sequence: other lengths");
+    states.insert(states.begin(), padded);
+    return {{"y", flat(states)}};
+  };
+}
+
+void add_sequences(Operations& all) {
+  const nn::RecurrentOptions deep = {.num_layers = 2, .bidirectional = true};
+  nn::RecurrentOptions first = deep;
+  first.batch_first = true;
+  add_packed<nn::LSTM>(all, "packed LSTM", false, 3, 2);
+  add_packed<nn::LSTM>(all, "packed LSTM deep", true, 3, 2, first);
+  add_packed<nn::GRU>(all, "packed GRU deep", false, 3, 2, deep);
+  add_packed<nn::RNN>(all, "packed RNN", false, 3, 2, nn::RecurrentOptions{.num_layers = 2});
+  add_packed<nn::RNN>(all, "packed RNN relu", false, 3, 2,
+                      nn::RecurrentOptions{.bidirectional = true}, RecurrentActivation::Relu);
+  add_packed<nn::LSTM>(all, "packed LSTM dropped", false, 3, 2,
+                       nn::RecurrentOptions{.num_layers = 2, .dropout = 1});
+  const auto sequences = [](const Named& in) {
+    return std::vector{in.at("a"), in.at("b"), in.at("c")};
+  };
+  all["pad_sequence"] = [=](const nlohmann::json& args, const Named& in) -> Named {
+    return {{"y", nn::pad_sequence(sequences(in), args["batch_first"].get<bool>(), 0.25)}};
+  };
+  all["pack_sequence"] = [=](const nlohmann::json& args, const Named& in) -> Named {
+    const nn::PackedSequence packed = nn::pack_sequence(sequences(in), false);
+    if (packed.batch_sizes != args["batch_sizes"].get<std::vector<int64_t>>())
+      throw Error("pack_sequence: other batch sizes");
+    return {{"y", packed.data}};
+  };
+}
+
 void add_attention(Operations& all) {
   for (const bool batch_first : {false, true})
     all["MultiheadAttention " + std::to_string(batch_first)] = operation([=](const Named& in) {
@@ -311,6 +367,7 @@ void add_composed(Operations& all) {
   add_losses(all);
   add_modules(all);
   add_recurrence(all);
+  add_sequences(all);
   add_attention(all);
 }
 

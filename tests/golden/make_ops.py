@@ -347,12 +347,55 @@ def schedules():
     )
 
 
+def packed():
+    """Sequences of different lengths: all that a module gives, and the gradients of x and of the first states."""
+    from torch.nn.utils import rnn
+
+    def of_module(name, make, lengths, sort, state=(), **options):
+        module = make(3, 2, **options).double()
+        weights = {key: random(*value.shape) / 4 for key, value in module.state_dict().items()}
+        module.load_state_dict(weights)
+        first = options.get("batch_first", False)
+
+        def run(x, **states):
+            states = tuple(states.values())
+            given = rnn.pack_padded_sequence(x, torch.tensor(lengths), first, enforce_sorted=sort)
+            y, states = module(given, (states[0] if len(states) == 1 else states) if states else None)
+            y, again = rnn.pad_packed_sequence(y, first, padding_value=0.5, total_length=6)
+            assert again.tolist() == lengths
+            return torch.cat([s.reshape(-1) for s in (y, *(states if isinstance(states, tuple) else (states,)))])
+
+        n = len(lengths)
+        inputs = {"x": random(n, 5, 3) if first else random(5, n, 3)}
+        directions = (1 + options.get("bidirectional", False)) * options.get("num_layers", 1)
+        inputs |= {key: random(directions, n, 2) for key in state}
+        before = len(CASES)
+        differentiate(f"packed {name}", {"sorted": sort, "lengths": lengths}, run, inputs)
+        CASES[before]["inputs"] |= {key: array(value) for key, value in weights.items()}
+
+    deep = {"num_layers": 2, "bidirectional": True}
+    n = torch.nn
+    of_module("LSTM", n.LSTM, [5, 5, 2], True)
+    of_module("LSTM deep", n.LSTM, [2, 5, 1, 4], False, "hc", batch_first=True, **deep)
+    of_module("GRU deep", n.GRU, [3, 1, 4], False, "h", **deep)
+    of_module("RNN", n.RNN, [1, 4], False, "h", num_layers=2)
+    of_module("RNN relu", n.RNN, [4, 4, 1], True, bidirectional=True, nonlinearity="relu")
+    of_module("LSTM dropped", n.LSTM, [2, 5, 4], False, num_layers=2, dropout=1.0)
+
+    sequences = {"a": random(2, 3), "b": random(4, 3), "c": random(1, 3)}
+    for first in (False, True):
+        pad = lambda **s: rnn.pad_sequence(list(s.values()), first, 0.25)
+        differentiate("pad_sequence", {"batch_first": first}, pad, sequences)
+    pack = lambda **s: rnn.pack_sequence(list(s.values()), enforce_sorted=False).data
+    differentiate("pack_sequence", {"batch_sizes": [3, 2, 1, 1]}, pack, sequences)
+
+
 def main():
     global SEED
     path = Path(__file__).with_name("ops.json")
     if sys.argv[1:2] == ["--seed"]:
         SEED, path = sys.argv[2] + " ", Path(sys.argv[3])
-    for part in (losses, norms, convolutions, pools, elementwise, optimizers, schedules, tensor_functions, ascents):
+    for part in (losses, norms, convolutions, pools, elementwise, optimizers, schedules, tensor_functions, ascents, packed):
         part()
     cases = ",\n".join(json.dumps(case, separators=(",", ":")) for case in CASES)
     head = f'"generator":"tests/golden/make_ops.py","torch":"{torch.__version__.split("+")[0]}"'

@@ -64,7 +64,54 @@ std::vector<OpSpec> recurrent_specs() {
        .run = [](const Tensors& in) { return results_of(rnn_layer(in[0], in[1], in[2])); },
        .samples = layers(1, [](std::vector<Input>&) {}),
        .terms = 20});
+  // Samples of different lengths: R rows, as many as the batch sizes have together.
+  const std::vector<int64_t> batch_sizes = {4, 3, 3, 1};
+  const auto packed = [](int64_t gates, void (*more)(std::vector<Input>&)) {
+    std::vector<Input> all = {uniform({11, gates * 3}), uniform({4, 3}, -1, 1),
+                              uniform({gates * 3, 3}, -0.5, 0.5)};
+    more(all);
+    return std::vector<Sample>{Sample(all, true)};
+  };
+  for (const bool reverse : {false, true}) {
+    const std::string end = reverse ? " of packed rows in reverse" : " of packed rows";
+    const auto add = [&](const std::string& name, const std::vector<std::string>& kernels,
+                         const std::function<RecurrentResult(const Tensors&)>& run,
+                         const std::vector<Sample>& samples) {
+      specs.push_back({.name = name + end,
+                       .kernels = kernels,
+                       .run = [run](const Tensors& in) { return results_of(run(in)); },
+                       .samples = samples,
+                       .terms = 20,
+                       .never_empty = "a step has at least one sample"});
+    };
+    add(
+        "lstm_layer", {"lstm_cell", "lstm_cell_backward", "matmul", "add", "copy"},
+        [=](const Tensors& in) {
+          return lstm_layer(in[0], in[1], in[3], in[2], reverse, batch_sizes);
+        },
+        packed(4, [](std::vector<Input>& all) { all.push_back(all[1]); }));
+    add(
+        "gru_layer", {"gru_cell", "gru_cell_backward", "matmul", "add", "copy", "sum"},
+        [=](const Tensors& in) {
+          return gru_layer(in[0], in[1], in[2], in[3], reverse, batch_sizes);
+        },
+        packed(3, [](std::vector<Input>& all) { all.push_back(uniform({all[2].shape[0]})); }));
+    add(
+        "rnn_layer", {"tanh", "tanh_backward", "matmul", "add", "copy"},
+        [=](const Tensors& in) {
+          return rnn_layer(in[0], in[1], in[2], RecurrentActivation::Tanh, reverse, batch_sizes);
+        },
+        packed(1, [](std::vector<Input>&) {}));
+  }
   specs[0].errors = {
+      error<ShapeError>("lstm_layer: batch size 1 is 3, expected at least 1 and at most the one",
+                        [] {
+                          lstm_layer(zeros({5, 8}), {}, {}, zeros({8, 2}), false, {2, 3});
+                        }),
+      error<ShapeError>("lstm_layer: the input has 5 rows, the batch sizes together 4",
+                        [] {
+                          lstm_layer(zeros({5, 8}), {}, {}, zeros({8, 2}), false, {2, 2});
+                        }),
       error<ShapeError>("lstm_layer: the input has shape [2, 3, 8], the weight [8, 3], expected",
                         [] {
                           lstm_layer(zeros({2, 3, 8}), {}, {}, zeros({8, 3}));

@@ -60,7 +60,8 @@ const Tensor& with_history(const Tensor& saved, int from) {
     refuse(*node, str("it saves a tensor of shape ", saved.shape(),
                       " and does not say which input or output that is; expected save(x, i), "
                       "save(y, kSavedOutput) or save(t, kSavedConstant)"));
-  const Edge edge = from == kSavedOutput ? Edge{node, 0} : node->next[static_cast<size_t>(from)];
+  const Edge edge = from >= 0 ? node->next[static_cast<size_t>(from)]
+                              : Edge{node, from == kSavedOutput ? 0 : kSavedUnsaid - from};
   if (!edge.node) return saved;
   running.reads_history = running.reads_history || saved.numel() > 0;
   return running.with_history.emplace_back(at_edge(saved, edge));
