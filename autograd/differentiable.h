@@ -13,7 +13,8 @@
 // capture save(t), never a tensor with history. It runs on the engine's thread, without grad mode.
 // In a pass that keeps a graph of the gradients (create_graph) it runs in grad mode, and dy and the
 // saved tensors have their history. Such a pass records what the closure computes by operations. A
-// closure that calls kernels takes another way if grad_enabled(), or the pass throws.
+// closure that calls kernels takes another way if grad_enabled(), or the pass throws. A pass cannot
+// see what a closure reads and writes through data<T>().
 #pragma once
 
 #include <initializer_list>

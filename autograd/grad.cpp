@@ -61,4 +61,8 @@ void autograd::backward(const Tensor& output, const BackwardOptions& options) {
   run_backward_pass(gradient_edge(output), std::move(grad), request);
 }
 
+void Tensor::backward(const Tensor& grad_output, Flag retain_graph, Flag create_graph) const {
+  autograd::backward(*this, {grad_output, retain_graph, create_graph});
+}
+
 }  // namespace ringgrad

@@ -185,6 +185,8 @@ class Tensor {
   // Accumulates d(this)/d(leaf) into the grad of every leaf. Without an argument this tensor must
   // have one element. Frees the graph on the way, unless retain_graph keeps it for another pass.
   void backward(const Tensor& grad_output = {}, Flag retain_graph = false) const;
+  // The same with autograd::BackwardOptions::create_graph (autograd/engine.h).
+  void backward(const Tensor& grad_output, Flag retain_graph, Flag create_graph) const;
   const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const {
     impl("autograd").autograd = std::move(meta);
@@ -283,6 +285,7 @@ class Tensor {
   Tensor expand_as(const Tensor& other) const;
   Tensor type_as(const Tensor& other) const;
   // These create tensors with this tensor's dtype and device.
+  Tensor new_empty(const Shape& shape) const;
   Tensor new_zeros(const Shape& shape) const;
   Tensor new_ones(const Shape& shape) const;
   Tensor new_full(const Shape& shape, Scalar value) const;
@@ -330,6 +333,7 @@ class Tensor {
   const Tensor& neg_() const;
   const Tensor& exp_() const;
   const Tensor& log_() const;
+  const Tensor& log1p_() const;
   const Tensor& sqrt_() const;
   const Tensor& square_() const;
   const Tensor& sin_() const;

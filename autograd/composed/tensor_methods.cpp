@@ -119,6 +119,9 @@ Tensor Tensor::view_as(const Tensor& other) const { return view(other.shape()); 
 Tensor Tensor::reshape_as(const Tensor& other) const { return reshape(other.shape()); }
 Tensor Tensor::expand_as(const Tensor& other) const { return expand(other.shape()); }
 Tensor Tensor::type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
+Tensor Tensor::new_empty(const Shape& shape) const {
+  return ringgrad::empty(shape, {dtype(), device()});
+}
 Tensor Tensor::new_zeros(const Shape& shape) const { return new_full(shape, 0); }
 Tensor Tensor::new_ones(const Shape& shape) const { return new_full(shape, 1); }
 Tensor Tensor::new_full(const Shape& shape, Scalar value) const {

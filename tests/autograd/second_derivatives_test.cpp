@@ -104,6 +104,87 @@ TEST_CASE("what cannot be differentiated twice is refused by name", "[autograd][
   });
 }
 
+// Each of these had a history, of dy or of the other gradient, and so a part was lost unnoticed.
+TEST_CASE("a closure that mixes kernels and operations loses no part unnoticed",
+          "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const Tensor dy = leaf({1, 2, 3});
+  const auto squared = [](const Tensor& x) {
+    const Tensor y = empty_like(x);
+    kernels::mul(y, x, x);
+    return y;
+  };
+  const auto refuses = [&](auto backward) {
+    CHECK(to_vector<double>(slope(cube(x, backward), x, false)) == Values{12, 3, 0.75});
+    require_error<Error>(
+        "cube: create_graph: it cannot be differentiated twice: its backward gives mul a tensor "
+        "of shape [3] that the kernel mul computed of tensors with a history, which nobody records",
+        [&] {
+          autograd::grad({cube(x, backward)}, {x}, {.grad_outputs = {dy}, .create_graph = true});
+        });
+  };
+  refuses([squared, x = save(x, 0)](const Tensor& dy) -> Gradients {
+    return {dy * squared(x.get()) * 3};
+  });
+  // An operation between them records nothing.
+  refuses([squared, x = save(x, 0)](const Tensor& dy) -> Gradients {
+    return {dy * reshape(squared(x.get()) * 3, {1, 3})[0]};
+  });
+  // A kernel that changes an array in place.
+  refuses([x = save(x, 0)](const Tensor& dy) -> Gradients {
+    const Tensor square = full({3}, 3.0, {.dtype = DType::Float64});
+    kernels::mul(square, square, x.get());
+    kernels::mul(square, square, x.get());
+    return {dy * square};
+  });
+
+  // One of two gradients.
+  const Tensor a = leaf({2, 3});
+  const Tensor b = leaf({5, 7});
+  const Tensor product =
+      differentiable("product", {a, b}, (a * b).detach(),
+                     [a = save(a, 0), b = save(b, 1)](const Tensor& dy) -> Gradients {
+                       const Tensor db = empty_like(dy);
+                       kernels::mul(db, dy, a.get());
+                       return {dy * b.get(), db};
+                     });
+  require_error<Error>(
+      "product: create_graph: it cannot be differentiated twice: its backward returns a tensor of "
+      "shape [2] that the kernel mul computed",
+      [&] {
+        autograd::grad({sum(product)}, {a, b}, {.create_graph = true});
+      });
+
+  // A result whose derivative is 0, and one that an operation of the user records.
+  const auto second = [&](auto backward) {
+    const Tensor first =
+        autograd::grad({cube(x, backward)}, {x}, {.grad_outputs = {dy}, .create_graph = true})[0];
+    return to_vector<double>(slope(first, x));
+  };
+  const Values want = {12, -12, 9};  // 6 dy x
+  CHECK(second([squared, x = save(x, 0)](const Tensor& dy) -> Gradients {
+          const Tensor one = squared(sign(x.get()).detach());
+          return {dy * one * x.get() * x.get() * 3};
+        }) == want);
+  CHECK(second([squared, x = save(x, 0)](const Tensor& dy) -> Gradients {
+          const Tensor square = differentiable(
+              "squared", {x.get()}, squared(x.get()),
+              [x = save(x.get(), 0)](const Tensor& g) -> Gradients { return {g * x.get() * 2}; });
+          return {dy * square * 3};
+        }) == want);
+}
+
+TEST_CASE("backward takes create_graph as its third argument, too", "[autograd][quick]") {
+  const Tensor x = leaf({2, -1, 0.5});
+  const Tensor y = sum(x * x * x);
+  y.backward({}, false, true);
+  CHECK(to_vector<double>(slope(x.grad(), x)) == Values{12, -6, 3});
+  x.set_grad({});
+  y.backward({}, true, false);  // the graph was retained
+  CHECK(!x.grad().requires_grad());
+  CHECK(to_vector<double>(x.grad()) == Values{12, 3, 0.75});
+}
+
 TEST_CASE("gradients that backward leaves have a history, and nobody writes to them",
           "[autograd][quick]") {
   const Tensor x = leaf({2, -1, 0.5});

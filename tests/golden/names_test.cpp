@@ -37,18 +37,19 @@ TEST_CASE("a tensor as another one is, and new ones as it is", "[quick]") {
   CHECK((other.new_zeros({2}).dtype() == DType::Float64 &&
          values(other.new_zeros({2})) == Values{0, 0}));
   CHECK(values(x.new_ones({2})) == Values{1, 1});
+  CHECK(other.new_empty({3}).dtype() == DType::Float64);
   CHECK(x.new_full({1}, 7).dtype() == DType::Int64);
 }
 
 TEST_CASE("unary operations in place give the value, and its history", "[quick]") {
   using InPlace = const Tensor& (Tensor::*)() const;
   const std::pair<InPlace, Tensor (*)(const Tensor&)> pairs[] = {
-      {&Tensor::abs_, abs},         {&Tensor::neg_, neg},     {&Tensor::exp_, exp},
-      {&Tensor::log_, log},         {&Tensor::sqrt_, sqrt},   {&Tensor::square_, square},
-      {&Tensor::sin_, sin},         {&Tensor::cos_, cos},     {&Tensor::relu_, relu},
-      {&Tensor::sigmoid_, sigmoid}, {&Tensor::tanh_, tanh},   {&Tensor::floor_, floor},
-      {&Tensor::ceil_, ceil},       {&Tensor::round_, round}, {&Tensor::trunc_, trunc},
-      {&Tensor::sign_, sign}};
+      {&Tensor::abs_, abs},       {&Tensor::neg_, neg},         {&Tensor::exp_, exp},
+      {&Tensor::log_, log},       {&Tensor::log1p_, log1p},     {&Tensor::sqrt_, sqrt},
+      {&Tensor::square_, square}, {&Tensor::sin_, sin},         {&Tensor::cos_, cos},
+      {&Tensor::relu_, relu},     {&Tensor::sigmoid_, sigmoid}, {&Tensor::tanh_, tanh},
+      {&Tensor::floor_, floor},   {&Tensor::ceil_, ceil},       {&Tensor::round_, round},
+      {&Tensor::trunc_, trunc},   {&Tensor::sign_, sign}};
   for (const auto& [in_place, function] : pairs) {
     const auto leaf = [] { return tensor<double>({0.3, 1.6, 2.5}).set_requires_grad(); };
     const Tensor a = leaf();

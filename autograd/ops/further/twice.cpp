@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops.h"
@@ -17,19 +18,6 @@
 
 namespace ringgrad {
 namespace {
-
-// The closure that runs on this thread.
-struct Running {
-  const std::shared_ptr<Node>& node;
-  std::deque<Tensor> with_history = {};
-  bool reads_history = false;  // of elements
-  Running* const before = std::exchange(innermost, this);
-
-  explicit Running(const std::shared_ptr<Node>& node) : node(node) {}
-  ~Running() { innermost = before; }
-  Running(const Running&) = delete;
-  static inline constinit thread_local Running* innermost = nullptr;
-};
 
 // x as the input or output that the edge leads to. One that was saved repeated (broadcast_view) is
 // seen once.
@@ -52,9 +40,113 @@ Tensor at_edge(const Tensor& x, const Edge& edge) {
                   "create_graph out"));
 }
 
+// Follows what the kernels of a closure compute. What they compute of a tensor with a history, and
+// no operation records, has lost a part of its own: an operation that takes it, or a gradient that
+// it is, would lack that part without a word. A kernel writes its first array, and those behind it
+// that nobody has seen before.
+class LostHistory : KernelObserver, TapeObserver {
+ public:
+  LostHistory(const Node& node, std::span<const Tensor> grad_outputs) : node_(node) {
+    for (const Tensor& dy : grad_outputs)
+      if (dy) know(dy);
+    KernelObserver::set_current(this);
+    tape_observer = this;
+  }
+  ~LostHistory() override {
+    KernelObserver::set_current(kernels_before_);
+    tape_observer = tape_before_;
+  }
+  LostHistory(const LostHistory&) = delete;
+
+  // Says that x has been written before.
+  void know(const Tensor& x) { seen_.try_emplace(x.storage().get(), nullptr, x.storage()); }
+
+  void check(const char* verb, const Tensor& x) const {
+    const char* const kernel = lost_by(x);
+    if (kernel)
+      refuse(node_, str("its backward ", verb, " a tensor of shape ", x.shape(),
+                        " that the kernel ", kernel,
+                        " computed of tensors with a history, which nobody records; "
+                        "expected an operation in its place where grad_enabled() "
+                        "(autograd/differentiable.h), or detach() of what the kernel reads if the "
+                        "derivative of its result is 0"));
+  }
+
+ private:
+  // Returns the kernel, or null if nothing is lost.
+  const char* lost_by(const Tensor& x) const {
+    if (!x || x.requires_grad()) return nullptr;
+    const auto found = seen_.find(x.storage().get());
+    return found == seen_.end() ? nullptr : found->second.kernel;
+  }
+
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
+    if (kernels_before_)
+      kernels_before_->call(call, run);
+    else
+      run();
+    const bool in_closure = current_op() == scope_name_.c_str();
+    const char* lost_by_kernel = nullptr;
+    std::vector<const Tensor*> written;
+    bool reads = false;
+    for (size_t i = 0; i < call.arguments.size(); ++i) {
+      const Tensor* const x = call.tensor(i);
+      if (!x || !is_floating(x->dtype())) continue;
+      if (!lost_by_kernel) lost_by_kernel = lost_by(*x);
+      reads = reads || (in_closure && x->requires_grad());
+      if (!x->requires_grad() && (i == 0 || !seen_.contains(x->storage().get())))
+        written.push_back(x);
+    }
+    if (!lost_by_kernel && reads) lost_by_kernel = call.kernel.name();
+    for (const Tensor* const y : written)
+      seen_.insert_or_assign(y->storage().get(), Seen{lost_by_kernel, y->storage()});
+  }
+
+  void recorded(Node& node, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs) override {
+    for (const Tensor& x : inputs) check(str("gives ", node.name).c_str(), x);
+    for (const Tensor& y : outputs)
+      seen_.insert_or_assign(y.storage().get(), Seen{nullptr, y.storage()});
+    if (tape_before_) tape_before_->recorded(node, inputs, outputs);
+  }
+  bool runs_again() const override { return tape_before_ && tape_before_->runs_again(); }
+  std::vector<Tensor> once(const Once& f) override {
+    return tape_before_ ? tape_before_->once(f) : f();
+  }
+
+  struct Seen {
+    const char* kernel;              // that computed it of tensors with a history; else null
+    std::weak_ptr<Storage> storage;  // so that no other storage gets its address
+  };
+  const Node& node_;
+  // The name as an address of its own: an operation within the closure may have the same one.
+  const std::string scope_name_ = node_.name;
+  const OpScope scope_{scope_name_.c_str()};
+  std::map<const Storage*, Seen> seen_;
+  KernelObserver* const kernels_before_ = KernelObserver::current();
+  TapeObserver* const tape_before_ = tape_observer;
+};
+
+// The closure that runs on this thread.
+struct Running {
+  const std::shared_ptr<Node>& node;
+  LostHistory lost;
+  std::deque<Tensor> with_history = {};
+  bool reads_history = false;  // of elements
+  Running* const before = std::exchange(innermost, this);
+
+  Running(const std::shared_ptr<Node>& node, std::span<const Tensor> grad_outputs)
+      : node(node), lost(*node, grad_outputs) {}
+  ~Running() { innermost = before; }
+  Running(const Running&) = delete;
+  static inline constinit thread_local Running* innermost = nullptr;
+};
+
 const Tensor& with_history(const Tensor& saved, int from) {
-  if (!saved || from == kSavedConstant || !is_floating(saved.dtype())) return saved;
+  if (!saved || !is_floating(saved.dtype())) return saved;
   Running& running = *Running::innermost;
+  running.lost.know(saved);
+  if (from == kSavedConstant) return saved;
   const std::shared_ptr<Node>& node = running.node;
   if (from == kSavedUnsaid)
     refuse(*node, str("it saves a tensor of shape ", saved.shape(),
@@ -97,11 +189,13 @@ void check_recorded(const Node& node, std::span<const Tensor> dy, const Gradient
 }
 
 Gradients run(const std::shared_ptr<Node>& node, std::span<const Tensor> grad_outputs) {
-  const Running running(node);
+  const Running running(node, grad_outputs);
   const WithHistory history;
   const AutocastGuard no_autocast(std::nullopt);
   Gradients grads = node->backward(grad_outputs);
   check_recorded(*node, grad_outputs, grads, running.reads_history);
+  for (size_t i = 0; i < std::min(grads.size(), node->next.size()); ++i)
+    if (node->next[i].node) running.lost.check("returns", grads[i]);
   return grads;
 }
 
