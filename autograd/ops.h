@@ -362,8 +362,10 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, Real p = 2, Real eps 
 // ---- attention ----------------------------------------------------------------------------------
 // softmax(q kᵀ scale + mask) v: q [..., L, E], k [..., S, E], v [..., S, F] → [..., L, F]. mask is
 // bool [..., L, S], true for keys that a query may use, or numbers to add. With is_causal a query
-// uses keys up to its own position. The scale is 1 / √E unless given. The L × S matrix is kept for
-// backward.
+// uses keys up to its own position. A query without a key gets zeros. The scale is 1 / √E unless
+// given. The L × S matrix of the weights is never made, neither here nor in backward, unless the
+// mask requires a gradient or a graph of the gradients is asked for. dropout_p is the probability
+// that a weight is dropped. Throws as matmul(), and if there is a mask besides is_causal.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const Tensor& mask = {}, Real dropout_p = 0,
                                     Flag is_causal = false, std::optional<double> scale = {});

@@ -7,7 +7,6 @@
 #include "ringgrad/core/cpu/packed_product.h"
 
 #include "ringgrad/core/cpu/blocking.h"
-#include "ringgrad/core/cpu/conv/gemm.h"
 
 namespace ringgrad::cpu {
 namespace {
@@ -38,23 +37,6 @@ Matrix<float> words_of(const Matrix<T>& x) {
   return {reinterpret_cast<float*>(x.data), x.rows, x.cols / kTerms<T>, x.stride / kTerms<T>};
 }
 
-// Returns the rows of `a` as a register tile reads them. That is up to three more than exist; a
-// copy is made if the memory beyond does not exist.
-template <class T>
-conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
-  static constexpr int64_t kBegin = 0;
-  const int64_t steps = ceil_div(a.cols, kTerms<T>);
-  if (a.rows % 4 == 0 && consists_of_words(a)) {
-    const Matrix<float> words = words_of(a);
-    if (words.stride % kPage != 0) return {words.data, words.stride, 1, steps, &kBegin, 1};
-    for (int64_t i = 0; i < a.rows; ++i) std::copy_n(words.at(i, 0), steps, memory + i * kSegment);
-    return {memory, kSegment, 1, steps, &kBegin, 1};
-  }
-  const int64_t side = ceil_div(a.rows, 4) * 4;
-  pack(a, side, memory);
-  return {memory, 1, side, steps, &kBegin, 1};
-}
-
 // c (+)= left right. If c ends within a tile, the product goes through `scratch`, because tiles
 // write whole vectors and rows in groups of four.
 template <class Product>
@@ -70,6 +52,12 @@ void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const
       float& sum = *c.at(i, j);
       sum = accumulate ? sum + scratch[i * kColumns + j] : scratch[i * kColumns + j];
     }
+}
+
+// Copies a block of numbers, which is too short for a call of memcpy.
+void copy_block(const float* from, float* to) {
+  for (int64_t i = 0; i < kChannelBlock; i += conv::kLanes)
+    conv::store(to + i, conv::load(from + i));
 }
 
 // to = first[0], second[0], first[1], …
@@ -95,7 +83,12 @@ void pack(const Matrix<float>& x, int64_t side, float* to) {
     for (int64_t t = 0; t < x.cols; ++t)
       std::fill(to + t * side + x.rows, to + (t + 1) * side, 0.0f);
   if (x.is_transposed) {
-    for (int64_t t = 0; t < x.cols; ++t) std::copy_n(x.at(0, t), x.rows, to + t * side);
+    for (int64_t t = 0; t < x.cols; ++t) {
+      const float* const from = x.at(0, t);
+      int64_t i = 0;
+      for (; i + kBlock <= x.rows; i += kBlock) copy_block(from + i, to + t * side + i);
+      std::copy_n(from + i, x.rows - i, to + t * side + i);
+    }
     return;
   }
   const int64_t whole_rows = x.rows / kBlock * kBlock;
@@ -130,6 +123,23 @@ void pack(const Matrix<bfloat16>& x, int64_t side, float* to) {
       }
   }
 }
+
+template <class T>
+conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
+  static constexpr int64_t kBegin = 0;
+  const int64_t steps = ceil_div(a.cols, kTerms<T>);
+  if (a.rows % 4 == 0 && consists_of_words(a)) {
+    const Matrix<float> words = words_of(a);
+    if (words.stride % kPage != 0) return {words.data, words.stride, 1, steps, &kBegin, 1};
+    for (int64_t i = 0; i < a.rows; ++i) std::copy_n(words.at(i, 0), steps, memory + i * steps);
+    return {memory, steps, 1, steps, &kBegin, 1};
+  }
+  const int64_t side = ceil_div(a.rows, 4) * 4;
+  pack(a, side, memory);
+  return {memory, 1, side, steps, &kBegin, 1};
+}
+template conv::LeftMatrix left_of(const Matrix<float>&, float*);
+template conv::LeftMatrix left_of(const Matrix<bfloat16>&, float*);
 
 bool suits_packed_product(int64_t rows, int64_t columns, int64_t terms) {
   return rows >= 8 && columns >= kChannelBlock && terms >= 8;

@@ -2,6 +2,7 @@
 // convolutions (conv/gemm.h). Private to core/cpu.
 #pragma once
 
+#include "ringgrad/core/cpu/conv/gemm.h"
 #include "ringgrad/core/cpu/eigen_gemm.h"
 #include "ringgrad/core/dtype.h"
 
@@ -12,6 +13,12 @@ namespace ringgrad::cpu {
 // columns is odd, the last word has a zero.
 void pack(const Matrix<float>& x, int64_t side, float* to);
 void pack(const Matrix<bfloat16>& x, int64_t side, float* to);
+
+// Returns the rows of `a` as a register tile reads a left factor, with up to three more than exist.
+// It is `a` itself if that consists of words and those rows exist, and else a copy in `memory`,
+// which takes a word for each of these rows and each step.
+template <class T>
+conv::LeftMatrix left_of(const Matrix<T>& a, float* memory);
 
 // Returns true if this is faster than Eigen's product. It is not for vectors and other thin
 // matrices, because copying them costs more than reading them.

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
+#include "ringgrad/core/cpu/random_words.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/kernels.h"
 
@@ -22,7 +23,7 @@ struct RandomState {
   }
 };
 
-// The number of independent Philox blocks. It is more than 16, so that g++ vectorises them.
+// The number of independent Philox blocks.
 constexpr int64_t kBatchBlocks = 32;
 constexpr int64_t kBatch = 4 * kBatchBlocks;
 
@@ -32,19 +33,16 @@ template <class T, class Body>
 void for_each_batch(Stream stream, const RandomState& state, int64_t count, int64_t unit_elements,
                     Body&& body) {
   constexpr int64_t kElements = kBatch / kWordsOf<T>;
-  parallel_for(
-      stream, ceil_div(count, kElements), std::max<int64_t>(1, unit_elements / kElements),
-      [&](int64_t begin, int64_t end) {
-        uint32_t words[kBatch];
-        for (int64_t batch = begin; batch < end; ++batch) {
-          const uint64_t counter = state.offset + static_cast<uint64_t>(batch * kBatchBlocks);
-          for (int64_t b = 0; b < kBatchBlocks; ++b) {
-            const PhiloxBlock block = philox(state.seed, counter + static_cast<uint64_t>(b));
-            for (int w = 0; w < 4; ++w) words[4 * b + w] = block.word[w];
-          }
-          body(batch * kElements, std::min(kElements, count - batch * kElements), words);
-        }
-      });
+  parallel_for(stream, ceil_div(count, kElements), std::max<int64_t>(1, unit_elements / kElements),
+               [&](int64_t begin, int64_t end) {
+                 uint32_t words[kBatch];
+                 for (int64_t batch = begin; batch < end; ++batch) {
+                   const uint64_t counter =
+                       state.offset + static_cast<uint64_t>(batch * kBatchBlocks);
+                   random_words(state.seed, counter, kBatchBlocks, words);
+                   body(batch * kElements, std::min(kElements, count - batch * kElements), words);
+                 }
+               });
 }
 
 void advance_random_state_cpu(Stream, const Tensor& snapshot, const Tensor& state, int64_t count) {

@@ -12,6 +12,9 @@
 
 namespace ringgrad::cpu {
 
+inline constexpr float kLog2E = 1.44269504f;
+// Adding this to a number rounds it to an integer, which is then in the low mantissa bits.
+inline constexpr float kRounder = 0x1.8p23f;
 // ln 2 as a sum of two numbers; n times the first is exact.
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440e-4f;
@@ -22,19 +25,17 @@ struct ReducedExponent {
   float r;
 };
 inline ReducedExponent reduced(float x) {
-  // Adding this rounds to an integer, which is then in the low mantissa bits.
-  constexpr float kRounder = 0x1.8p23f;
-  const float shifted = x * 1.44269504f + kRounder;
+  const float shifted = x * kLog2E + kRounder;
   const float n = shifted - kRounder;
   return {std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRounder),
           (x - n * kLn2High) - n * kLn2Low};
 }
 inline float power_of_two(int32_t n) { return std::bit_cast<float>((n + 127) << 23); }
 
-// e^r - 1, |r| <= ln 2 / 2: the polynomial of Cephes' expf (Moshier 1989).
-inline float expm1_near_0(float r) {
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
+// e^r - 1, |r| <= ln 2 / 2: the polynomial of Cephes' expf (Moshier 1989). V is float or a vector.
+template <class V>
+V expm1_near_0(V r) {
+  V p = 1.9875691500e-4f * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;

@@ -263,3 +263,11 @@ def attention(random):
 
         inputs = {"x": random(2, 3, 4), "mask": torch.tensor([[0, -9, -9], [0, 0, -9], [0, 0, 0]])}
         yield f"TransformerEncoderLayer {int(norm_first)}", encode, inputs | weights_of(made)
+    dot = torch.nn.functional.scaled_dot_product_attention
+    for some in ([[1, 0, 1, 1, 0], [0] * 5, [1] * 5], [[0] * 5] * 3):  # queries without a key
+        inputs = {"q": random(2, 3, 4), "k": random(2, 5, 4), "v": random(2, 5, 2), "m": torch.tensor(some)}
+        yield "attention masked", lambda q, k, v, m: dot(q, k, v, attn_mask=m > 0), inputs
+    wide = {"q": random(1, 5, 4), "k": random(1, 3, 4), "v": random(1, 3, 2)}
+    yield "attention causal", lambda q, k, v: dot(q, k, v, is_causal=True), wide
+    apart = {"q": random(2, 1, 3, 4), "k": random(3, 5, 4), "v": random(1, 1, 5, 2)}
+    yield "attention", lambda q, k, v: dot(q, k, v), apart

@@ -1,10 +1,13 @@
-// Rows for matrix products, and for the layers of recurrent networks, which are made of them.
+// Rows for matrix products, and for what is made of them: layers of recurrent networks, attention.
 #include <array>
+#include <cmath>
+#include <optional>
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/recurrent_ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
 #include "ringgrad/tests/kernels/op_spec.h"
 
 namespace ringgrad::test {
@@ -122,10 +125,156 @@ std::vector<OpSpec> recurrent_specs() {
   return specs;
 }
 
+// How a row of attention weighs keys.
+struct Attending {
+  bool is_causal = false;
+  bool is_bool = false;  // input 3 is a mask of 0 and 1, else it is added
+  double dropout_p = 0;
+  std::optional<double> scale = {};
+};
+
+OpSpec attention_spec(const std::string& name, const Attending& by, std::vector<Sample> samples) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"attention", "attention_backward"};
+  spec.terms = 64;
+  spec.samples = std::move(samples);
+  spec.run = [by](const Tensors& in) {
+    default_generator(in[0].device()).set_state(77, 5);
+    const Tensor mask = in.size() <= 3 ? Tensor() : by.is_bool ? Tensor(in[3] > 0.5) : in[3];
+    return Tensors{scaled_dot_product_attention(in[0], in[1], in[2], mask, by.dropout_p,
+                                                by.is_causal, by.scale)};
+  };
+  // Dropout is compared with the reference kernel, and in attention_test.cpp.
+  if (by.dropout_p > 0) return spec;
+  spec.reference = [by](const Arrays& in) {
+    const auto batch = [&](size_t i) {
+      return Shape(std::span(in[i].shape.begin(), static_cast<size_t>(in[i].shape.dim() - 2)));
+    };
+    const auto of = [](const Array& x, int d) { return x.size(x.shape.dim() - d); };
+    Shape shape = broadcast_shapes("", broadcast_shapes("", batch(0), batch(1)), batch(2));
+    const int64_t heads = shape.numel();
+    const Shape outer = shape;
+    const int64_t queries = of(in[0], 2);
+    const int64_t keys = of(in[1], 2);
+    const int64_t width = of(in[0], 1);
+    shape.push_back(queries);
+    shape.push_back(of(in[2], 1));
+    const double scale = by.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
+    Array y(shape);
+    // The element of a broadcast array at (head, row, column).
+    const auto at = [&](const Array& x, int64_t head, int64_t row, int64_t column) {
+      Shape index = Array(outer).index(head);
+      index.push_back(row);
+      index.push_back(column);
+      Shape own = x.shape;
+      for (int d = 0; d < own.dim(); ++d)
+        own[d] = x.shape[d] == 1 ? 0 : index[index.dim() - own.dim() + d];
+      return x.values[x.offset(own)];
+    };
+    for (int64_t n = 0; n < heads; ++n)
+      for (int64_t i = 0; i < queries; ++i) {
+        std::vector<double> weights;
+        double sum = 0;
+        for (int64_t j = 0; j < keys; ++j) {
+          double score = 0;
+          for (int64_t e = 0; e < width; ++e)
+            score += scale * at(in[0], n, i, e) * at(in[1], n, j, e);
+          if (in.size() > 3 && !by.is_bool) score += at(in[3], n, i, j);
+          const bool used =
+              !(by.is_causal && j > i) && !(in.size() > 3 && by.is_bool && at(in[3], n, i, j) == 0);
+          weights.push_back(used ? std::exp(score) : 0);
+          sum += weights.back();
+        }
+        for (int64_t f = 0; f < of(in[2], 1); ++f) {
+          double& to = y.values[(n * queries + i) * of(in[2], 1) + f];
+          for (int64_t j = 0; j < keys && sum > 0; ++j) to += weights[j] / sum * at(in[2], n, j, f);
+        }
+      }
+    return Arrays{y};
+  };
+  return spec;
+}
+
+std::vector<OpSpec> attention_specs() {
+  const auto of = [](const Shape& q, const Shape& k, int64_t out, std::vector<Input> more = {}) {
+    Shape v = k;
+    v[v.dim() - 1] = out;
+    std::vector<Input> all = {uniform(q), uniform(k), uniform(v)};
+    all.insert(all.end(), more.begin(), more.end());
+    return Sample(all, true);
+  };
+  const Input unused_query = literal({3, 5}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1});
+  const auto zeros_and_ones = [](const Shape& shape) { return whole(shape, 0, 2).without_grad(); };
+  std::vector<OpSpec> specs = {
+      attention_spec("scaled_dot_product_attention", {},
+                     {of({2, 3, 4}, {2, 5, 4}, 3), of({3, 4}, {5, 4}, 4), of({1, 1}, {1, 1}, 1),
+                      of({2, 2, 3, 4}, {2, 2, 6, 4}, 4), of({2, 1, 3, 4}, {3, 2, 4}, 1),
+                      of({2, 1, 2, 3, 2}, {2, 2, 1, 3, 2}, 2), of({2, 70, 20}, {2, 150, 20}, 35),
+                      of({1, 1, 400, 3}, {1, 1, 33, 3}, 17), of({1, 3, 130}, {1, 7, 130}, 70),
+                      of({0, 3, 4}, {0, 5, 4}, 3), of({2, 0, 4}, {2, 5, 4}, 3),
+                      of({2, 3, 4}, {2, 0, 4}, 3), of({2, 3, 4}, {2, 5, 4}, 0)}),
+      attention_spec("causal attention", {.is_causal = true},
+                     {of({2, 4, 3}, {2, 4, 3}, 2), of({2, 5, 3}, {2, 3, 3}, 3),
+                      of({1, 3, 3}, {1, 6, 3}, 3), of({1, 150, 8}, {1, 150, 8}, 8),
+                      of({1, 20, 4}, {1, 140, 4}, 4), of({2, 0, 3}, {2, 4, 3}, 2)}),
+      attention_spec("attention with a mask", {.is_bool = true},
+                     {of({3, 4}, {5, 4}, 2, {unused_query.without_grad()}),
+                      of({2, 2, 3, 4}, {2, 2, 5, 4}, 4, {zeros_and_ones({2, 1, 1, 5})}),
+                      of({2, 2, 3, 4}, {2, 2, 5, 4}, 4, {zeros_and_ones({2, 2, 3, 1})}),
+                      of({2, 50, 4}, {2, 140, 4}, 4, {zeros_and_ones({50, 140})}),
+                      of({2, 0, 4}, {2, 5, 4}, 3, {zeros_and_ones({0, 5})})}),
+      attention_spec("attention with a term", {},
+                     {of({2, 3, 4}, {2, 5, 4}, 2, {uniform({3, 5}).without_grad()}),
+                      of({2, 2, 3, 4}, {2, 2, 5, 4}, 4, {uniform({2, 1, 1, 5}).without_grad()}),
+                      of({2, 0, 4}, {2, 5, 4}, 3, {uniform({0, 5}).without_grad()})}),
+      attention_spec("attention with a term that has a gradient", {},
+                     {of({2, 3, 4}, {2, 5, 4}, 2, {uniform({3, 5})}),
+                      of({2, 0, 4}, {2, 5, 4}, 3, {uniform({0, 5})})}),
+      attention_spec("attention with a scale", {.scale = -0.25},
+                     {of({2, 3, 4}, {2, 5, 4}, 3), of({2, 0, 4}, {2, 5, 4}, 3)}),
+      attention_spec("attention with dropout", {.dropout_p = 0.3},
+                     {of({2, 2, 3, 4}, {2, 2, 5, 4}, 3), of({1, 50, 4}, {1, 140, 4}, 4),
+                      of({2, 0, 4}, {2, 5, 4}, 3)}),
+      attention_spec("causal attention with dropout", {.is_causal = true, .dropout_p = 0.5},
+                     {of({1, 60, 4}, {1, 60, 4}, 4), of({2, 0, 4}, {2, 5, 4}, 3)}),
+      attention_spec("attention with dropout of everything", {.dropout_p = 1},
+                     {of({2, 3, 4}, {2, 5, 4}, 3), of({2, 0, 4}, {2, 5, 4}, 3)})};
+  const auto fails = [](const Shape& q, const Shape& k, const Shape& v, const Tensor& mask = {},
+                        double p = 0, bool causal = false) {
+    return [=] { scaled_dot_product_attention(zeros(q), zeros(k), zeros(v), mask, p, causal); };
+  };
+  const Shape x = {2, 3, 4};
+  specs[0].errors = {
+      error<ShapeError>("scaled_dot_product_attention: q is [2, 3, 4], k [2, 3, 5], v [2, 3, 4], "
+                        "expected [..., L, E], [..., S, E] and [..., S, F]",
+                        fails(x, {2, 3, 5}, x)),
+      error<ShapeError>("scaled_dot_product_attention: q is [2, 3, 4], k [2, 3, 4], v [2, 2, 4]",
+                        fails(x, x, {2, 2, 4})),
+      error<ShapeError>("scaled_dot_product_attention: an argument has shape [4], expected",
+                        fails(x, x, {4})),
+      error<ShapeError>("scaled_dot_product_attention: shapes [2] and [3]", fails(x, {3, 3, 4}, x)),
+      error<ShapeError>("scaled_dot_product_attention: the mask has shape [2, 2, 3, 3], expected "
+                        "one that broadcasts to [2, 3, 3]",
+                        fails(x, x, x, zeros({2, 2, 3, 3}))),
+      error<DTypeError>("scaled_dot_product_attention: the mask has dtype int64, expected bool, or",
+                        fails(x, x, x, zeros({3, 3}, {DType::Int64}))),
+      error<Error>("scaled_dot_product_attention: there is a mask, and is_causal is set",
+                   fails(x, x, x, zeros({3, 3}), 0, true)),
+      error<Error>("scaled_dot_product_attention: dropout_p is 1.5, expected a number in [0, 1]",
+                   fails(x, x, x, {}, 1.5)),
+      error<DTypeError>("scaled_dot_product_attention: dtypes float32 and float64 differ", [] {
+        const Tensor wide = zeros({2, 2}, {DType::Float64});
+        scaled_dot_product_attention(zeros({2, 2}), wide, wide);
+      })};
+  return specs;
+}
+
 }  // namespace
 
 std::vector<OpSpec> matmul_specs() {
   std::vector<OpSpec> specs = recurrent_specs();
+  for (OpSpec& spec : attention_specs()) specs.push_back(std::move(spec));
   const auto fails = [](const Shape& a, const Shape& b) {
     return [=] { matmul(zeros(a), zeros(b)); };
   };

@@ -103,8 +103,7 @@ Tensor log_softmax(const Tensor& x, Int dim) {
       [](const Tensor& dy, const Tensor& y) { return sub(dy, mul(exp(y), sum(dy, -1, true))); });
 }
 
-// Its gradient is the same function of dy.
-static Tensor dropped(const Tensor& x_, const Tensor& state, double p) {
+Tensor dropped(const Tensor& x_, const Tensor& state, double p) {
   // Element i's number belongs to row-major index i, whatever the order in memory.
   const Tensor x = strided_contiguous(x_);
   Tensor y = empty_like(x);

@@ -21,6 +21,9 @@ Tensor summed_to(const Shape& shape, const F& f, const Tensor& g, const Tensors&
 // [O, N, I]: the dimensions before d, d itself, and those after it. REQUIRES: x contiguous.
 Tensor around_dim(const Tensor& x, int d);
 
+// dropout() with numbers that were drawn before. Its gradient is the same function of dy.
+Tensor dropped(const Tensor& x, const Tensor& state, double p);
+
 // A mask for x: bool, on its device.
 void check_mask(const char* operation, const Tensor& mask, const Tensor& x);
 
