@@ -65,29 +65,38 @@ std::tuple<Tensor, Tensor> MultiheadAttention::operator()(const Tensor& q_, cons
   const Tensor k = heads(k_, 1);
   const Tensor v = heads(v_, 2);
   const int64_t samples = q.size(0);
-  Tensor mask;
-  if (options.attn_mask) {
-    mask = added(options.attn_mask, q.dtype());
-    if (mask.dim() == 3) mask = reshape(mask, {samples, num_heads_, mask.size(1), mask.size(2)});
-  }
-  if (options.key_padding_mask) {
-    const Tensor keys = added(options.key_padding_mask, q.dtype());
+  Tensor attn_mask = options.attn_mask;
+  Tensor keys = options.key_padding_mask;
+  if (attn_mask && attn_mask.dim() == 3)
+    attn_mask = reshape(attn_mask, {samples, num_heads_, attn_mask.size(1), attn_mask.size(2)});
+  if (keys) {
     CHECK_AS(ShapeError, keys.shape() == Shape({samples, k.size(2)}),
              "MultiheadAttention: the key_padding_mask has shape ", keys.shape(), ", expected [",
              samples, ", ", k.size(2), "]");
-    const Tensor of_keys = unsqueeze(unsqueeze(keys, 1), 1);
-    mask = mask ? add(mask, of_keys) : of_keys;
+    keys = unsqueeze(unsqueeze(keys, 1), 1);
   }
+  // Masks of truth values stay such.
+  const auto is_bool = [](const Tensor& mask) { return !mask || mask.dtype() == DType::Bool; };
+  const bool excludes = is_bool(attn_mask) && is_bool(keys);
+  const auto term = [&](const Tensor& mask) {
+    return mask && !excludes ? added(mask, q.dtype()) : mask;
+  };
+  Tensor mask = term(attn_mask);
+  if (keys && mask)
+    mask = excludes ? Tensor(logical_or(mask, keys)) : add(mask, term(keys));
+  else if (keys)
+    mask = term(keys);
   const double dropout_p = is_training() ? options_.dropout : 0;
   Tensor y;
   Tensor weights;
   if (options.need_weights) {
     Tensor scores = matmul(mul(q, 1 / std::sqrt(static_cast<double>(width))), transpose(k, -2, -1));
-    if (mask) scores = add(scores, mask);
+    if (mask) scores = excludes ? masked_fill(scores, mask, -INFINITY) : add(scores, mask);
     const Tensor all = ringgrad::dropout(softmax(scores, -1), dropout_p, dropout_p > 0);
     weights = mean(all, 1);
     y = matmul(all, v);
   } else {
+    if (mask && excludes) mask = logical_not(mask);  // true for keys that are used
     y = scaled_dot_product_attention(q, k, v, mask, dropout_p);
   }
   y = permute(y, options_.batch_first ? Dims{0, 2, 1, 3} : Dims{2, 0, 1, 3});

@@ -37,21 +37,20 @@ struct NewGELU : nn::Module {
 struct CausalSelfAttention : nn::Module {
   nn::Linear c_attn;
   nn::Linear c_proj;
-  nn::Dropout attn_dropout;
   nn::Dropout resid_dropout;
   nn::Buffer bias;
+  double attn_pdrop;
   int64_t n_head;
   int64_t n_embd;
   explicit CausalSelfAttention(const Config& config)
       : c_attn(config.n_embd, 3 * config.n_embd),
         c_proj(config.n_embd, config.n_embd),
-        attn_dropout(config.attn_pdrop),
         resid_dropout(config.resid_pdrop),
+        attn_pdrop(config.attn_pdrop),
         n_head(config.n_head),
         n_embd(config.n_embd) {
     register_module("c_attn", c_attn);
     register_module("c_proj", c_proj);
-    register_module("attn_dropout", attn_dropout);
     register_module("resid_dropout", resid_dropout);
     const int64_t size = config.block_size;
     bias = register_buffer("bias", tril(ones({size, size})).view({1, 1, size, size}));
@@ -67,11 +66,7 @@ struct CausalSelfAttention : nn::Module {
     const Tensor q = heads(parts[0]);
     const Tensor k = heads(parts[1]);
     const Tensor v = heads(parts[2]);
-    Tensor att = matmul(q, k.transpose(-2, -1)) * (1.0 / std::sqrt(k.size(-1)));
-    att = att.masked_fill(bias.slice(2, 0, T).slice(3, 0, T) == 0, -INFINITY);
-    att = softmax(att, -1);
-    att = attn_dropout(att);
-    Tensor y = matmul(att, v);
+    Tensor y = scaled_dot_product_attention(q, k, v, {}, is_training() ? attn_pdrop : 0, true);
     y = y.transpose(1, 2).contiguous().view({B, T, C});
     return resid_dropout(c_proj(y));
   }
