@@ -3,10 +3,12 @@
 //   operations float32|bfloat16 [NAME…]
 //
 // Prints {"name": [microseconds forward, with backward], …} for the named operations, or for all
-// that do not take seconds. The numbers are medians over at least 0.1 s each.
+// that do not take seconds. The numbers are medians over at least 0.1 s each: of the process's time
+// of processors with RINGGRAD_THREADS=1, else of the time on the wall.
 // peers/operations_pytorch.py has the same cases; operations.py runs both in turn.
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <functional>
 
 #include <fmt/core.h>
@@ -14,6 +16,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
 
 using namespace ringgrad;
@@ -23,16 +26,22 @@ namespace {
 using Inputs = std::vector<Tensor>;
 using Run = std::function<Tensor(const Inputs&)>;
 
+// In microseconds: this process's time of processors where it has one thread, which other programs
+// do not lengthen; else the time on the wall.
+double now_us() {
+  timespec time{};
+  const bool one_thread = thread_count(current_stream(Device())) == 1;
+  clock_gettime(one_thread ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return 1e6 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_nsec);
+}
+
 double median_us(const std::function<void()>& run) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   for (int i = 0; i < 2; ++i) run();
   std::vector<double> times;
-  for (const Clock::time_point start = Clock::now();
-       times.size() < 3 || seconds(Clock::now() - start) < 0.1;) {
-    const Clock::time_point begin = Clock::now();
+  for (const double start = now_us(); times.size() < 3 || now_us() - start < 1e5;) {
+    const double begin = now_us();
     run();
-    times.push_back(1e6 * seconds(Clock::now() - begin));
+    times.push_back(now_us() - begin);
   }
   std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
                    times.end());
@@ -171,6 +180,15 @@ void products() {
           [](const Inputs& in) {
             return matmul(softmax(matmul(in[0], transpose(in[1], 1, 2)) / 8.0), in[2]);
           });
+  const std::vector<std::pair<const char*, Shape>> heads = {{"attention 64", {1, 4, 64, 32}},
+                                                            {"attention 256", {16, 8, 256, 64}},
+                                                            {"attention 2048", {1, 8, 2048, 64}}};
+  for (const auto& [name, shape] : heads)
+    for (const bool is_causal : {false, true})
+      measure(is_causal ? fmt::format("{}, causal", name) : name,
+              {normal(shape), normal(shape), normal(shape)}, [is_causal](const Inputs& in) {
+                return scaled_dot_product_attention(in[0], in[1], in[2], {}, 0, is_causal);
+              });
   const auto conv = [](const char* name, const Shape& x, const Shape& w,
                        const Conv2dOptions& options) {
     measure(name, {normal(x), normal(w), normal({w[0]})},

@@ -15,6 +15,8 @@ import torch
 from torch.nn import functional as F
 
 results, dtype, names = {}, getattr(torch, sys.argv[1]), sys.argv[2:]
+threads = int(os.environ.get("RINGGRAD_THREADS", os.cpu_count()))
+now = time.process_time if threads == 1 else time.perf_counter
 
 
 def randn(*shape):
@@ -24,11 +26,11 @@ def randn(*shape):
 def median_us(run):
     for _ in range(2):
         run()
-    times, start = [], time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - start < 0.1:
-        begin = time.perf_counter()
+    times, start = [], now()
+    while len(times) < 3 or now() - start < 0.1:
+        begin = now()
         run()
-        times.append(1e6 * (time.perf_counter() - begin))
+        times.append(1e6 * (now() - begin))
     return statistics.median(times)
 
 
@@ -106,6 +108,10 @@ def products():
     measure("linear", [randn(256, 1024), randn(1024, 1024), randn(1024)], F.linear)
     measure("attention", [randn(bmm), randn(bmm), randn(bmm)],
             lambda q, k, v: (q @ k.transpose(1, 2) / 8).softmax(-1) @ v)
+    for name, heads in (("attention 64", (1, 4, 64, 32)), ("attention 256", (16, 8, 256, 64)), ("attention 2048", (1, 8, 2048, 64))):
+        for end, causal in (("", False), (", causal", True)):
+            measure(name + end, [randn(heads), randn(heads), randn(heads)],
+                    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
     x = (16, 64, 28, 28)
     for name, images, weight, options in (
             ("conv 3x3", x, (64, 64, 3, 3), {"padding": 1}),
@@ -122,7 +128,7 @@ def products():
             lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1))
 
 
-torch.set_num_threads(int(os.environ.get("RINGGRAD_THREADS", os.cpu_count())))
+torch.set_num_threads(threads)
 square_matrices()
 layers()
 products()
