@@ -104,6 +104,11 @@ struct Collective {
   // A barrier's: the collective about which the ranks are to agree.
   std::optional<Frame> stands_for = {};
 
+  // It is one half of an all-reduce, in place: every rank's slice lies in its own array.
+  bool in_slices() const {
+    return output && input.is_same(output) &&
+           (operation == Operation::ReduceScatter || operation == Operation::AllGather);
+  }
   // The tensor that is as large on every rank, if one is; undefined in a barrier.
   const Tensor& part() const {
     const bool whole_comes_in =
@@ -166,6 +171,13 @@ class ProcessGroup {
   // y becomes this rank's part of the reduction of all ranks' x [size · numel(y)].
   Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::Sum,
                       const CollectiveOptions& options = {});
+  // The two halves of all_reduce, in place. Slice r of x, of n elements, is chunk_of({0, n},
+  // size(), r) (collectives/ring.h). reduce_slices() makes slice rank() that of the reduction, with
+  // the bits of all_reduce() wherever that adds in the same order; the other slices hold nothing of
+  // use. gather_slices() replaces the other slices by those of their ranks.
+  Work reduce_slices(const Tensor& x, ReduceOp op = ReduceOp::Sum,
+                     const CollectiveOptions& options = {});
+  Work gather_slices(const Tensor& x, const CollectiveOptions& options = {});
   // Messages between two ranks. recv() receives what was sent to it with its tag, from `peer` or
   // from any rank (kAnyRank; then Work::source() tells which one). Messages of one rank arrive in
   // the order in which it sent them. Both sides must mean the same shape, dtype and step.

@@ -65,7 +65,7 @@ class DeviceAccount {
     }
     allow(data, bytes);  // the rest of the block stays forbidden
     stats_.live_bytes += size.bytes;
-    if (stats_.live_bytes > stats_.peak_bytes) stats_.peak_bytes = stats_.live_bytes;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
     return data;
   }
 
@@ -75,6 +75,12 @@ class DeviceAccount {
     forbid(data, size.bytes);
     lists(stream).of_class[size.index].push_back(data);
     stats_.live_bytes -= size.bytes;
+  }
+
+  void count(int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    stats_.live_bytes += bytes;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
   }
 
   MemoryStats stats() {
@@ -187,6 +193,7 @@ BEFORE_MAIN(allocator, register_allocator({allocate_block, deallocate_block}));
 }  // namespace
 
 MemoryStats memory_stats(Device device) { return account(device).stats(); }
+void count_memory(Device device, int64_t bytes) { account(device).count(bytes); }
 void reset_peak_memory(Device device) { account(device).reset_peak(); }
 void empty_cache(Device device) { account(device).empty_cache(); }
 

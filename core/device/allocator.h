@@ -21,6 +21,9 @@ struct MemoryStats {
 
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
+// Counts so many bytes as live, or as live no longer, that are not the allocator's own: memory that
+// ranks share, and pages that were given back. Thread-safe.
+void count_memory(Device device, int64_t bytes);
 // Returns cached blocks to the system, except those that a replay of a recorded step uses. Does
 // nothing while a thread records a step on that device.
 void empty_cache(Device device);

@@ -6,17 +6,17 @@ namespace ringgrad {
 
 using namespace ring;
 
-// In step t of 2 (size-1), chunk rank - t - 1 comes in. In the first size-1 steps (reduce-scatter)
-// this rank adds its own elements to the partial result that comes in; in the last of them the
-// chunk is complete. In the remaining steps (all-gather) it comes in complete. In every step but
-// the last a segment is sent on as soon as it is done, so the whole ring works on size chunks at a
-// time.
+// In step t of 2 (size-1), chunk rank - t - 2 comes in. In the first size-1 steps (reduce-scatter)
+// this rank adds its own elements to the partial result that comes in; in the last of them chunk
+// number `rank` is complete. In the remaining steps (all-gather) it comes in complete. In every
+// step but the last a segment is sent on as soon as it is done, so the whole ring works on size
+// chunks at a time.
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
-                     size_t segment_bytes) {
+                     size_t segment_bytes, bool slices_only) {
   const int size = messages.size();
   const int rank = messages.rank();
   const int last_reducing = size - 2;
-  const int last = 2 * (size - 1) - 1;
+  const int last = slices_only ? last_reducing : 2 * (size - 1) - 1;
   if (size == 1) return;
   const auto [left, right] = Neighbours(messages);
   const Range all{0, count};
@@ -35,7 +35,7 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
   std::byte* const sum = incoming + segment * reduction.wide_bytes;
 
   for_each_turn(segments_in(largest, segment), last, [&](int step, size_t i) {
-    const Range s = segment_of(chunk_of(all, size, rank - step - 1), segment, i);
+    const Range s = segment_of(chunk_of(all, size, rank - step - 2), segment, i);
     if (s.count() == 0) return;
     if (step < 0) return void(messages.send(right, items.part(s)));
     if (step > last_reducing) {

@@ -20,6 +20,12 @@ void check_parts(Operation operation, const Tensor& whole, const Tensor& part, i
            part.shape(), ": there is one part for each rank");
 }
 
+// Ranks that call reduce_scatter() or all_gather() in its place mean another layout.
+CollectiveOptions for_slices(CollectiveOptions options) {
+  options.layout = ~options.layout;
+  return options;
+}
+
 }  // namespace
 
 Work ProcessGroup::reduce(const Tensor& x, Int root, ReduceOp op,
@@ -62,6 +68,16 @@ Work ProcessGroup::reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op,
                                   const CollectiveOptions& options) {
   check_parts(Operation::ReduceScatter, x, y, size_);
   return submit({Operation::ReduceScatter, x, y, op, -1, options});
+}
+
+Work ProcessGroup::reduce_slices(const Tensor& x, ReduceOp op, const CollectiveOptions& options) {
+  check_tensor(Operation::ReduceScatter, "x", x);
+  return submit({Operation::ReduceScatter, x, x, op, -1, for_slices(options)});
+}
+
+Work ProcessGroup::gather_slices(const Tensor& x, const CollectiveOptions& options) {
+  check_tensor(Operation::AllGather, "x", x);
+  return submit({Operation::AllGather, x, x, ReduceOp::Sum, -1, for_slices(options)});
 }
 
 }  // namespace ringgrad

@@ -91,6 +91,29 @@ void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count,
   messages.finish();
 }
 
+void exchange_reduce_slices(Messenger& messages, void* x, size_t count,
+                            const ReduceFunctions& reduction) {
+  const int size = messages.size();
+  const size_t item = reduction.item_bytes;
+  Parts to;
+  for (int r = 0; r < size; ++r) {
+    const Range chunk = chunk_of({0, count}, size, r);
+    to.push_back({static_cast<std::byte*>(x) + chunk.begin * item, chunk.count() * item});
+  }
+  const auto own = to[messages.rank()];
+  const auto received =
+      std::make_unique_for_overwrite<std::byte[]>(own.size() * static_cast<size_t>(size));
+  Parts from;
+  std::vector<const void*> inputs;
+  for (int r = 0; r < size; ++r) {
+    from.push_back({received.get() + own.size() * static_cast<size_t>(r), own.size()});
+    inputs.push_back(from.back().data());
+  }
+  exchange_parts(messages, from, to);
+  void* result = own.data();
+  reduction.reduce_all(&result, 1, inputs.data(), size, 0, own.size() / item);
+}
+
 // -- as messages carry them -----------------------------------------------------------------------
 
 namespace {
@@ -106,6 +129,27 @@ Parts parts_of(std::span<std::byte> whole, const std::vector<int64_t>& counts, i
     whole = whole.subspan(bytes);
   }
   return parts;
+}
+
+std::vector<int64_t> slice_counts(int64_t numel, int ranks) {
+  std::vector<int64_t> counts;
+  for (int r = 0; r < ranks; ++r)
+    counts.push_back(
+        static_cast<int64_t>(chunk_of({0, static_cast<size_t>(numel)}, ranks, r).count()));
+  return counts;
+}
+
+// Adds in the order in which run_by_messages() adds for an all-reduce of as many elements.
+void reduce_in_slices(const Collective& c, const Frame& frame, Messenger& messages,
+                      size_t segment) {
+  const auto way = static_cast<AllReduceAlgorithm>(frame.algorithm);
+  const auto x = bytes_of(c.output);
+  const ReduceFunctions& how = reduction(name(c.operation), frame.dtype, c.reduce_op);
+  if (way == AllReduceAlgorithm::Exchange || way == AllReduceAlgorithm::GatherBroadcast ||
+      (way == AllReduceAlgorithm::Auto && is_small(x.size(), messages.size())))
+    return exchange_reduce_slices(messages, x.data(), frame.count, how);
+  ring_all_reduce(messages, x.data(), frame.count, how,
+                  way == AllReduceAlgorithm::Ring ? kWholeChunk : segment, /*slices_only=*/true);
 }
 
 void run_other(const Collective& c, const Frame& frame, Messenger& messages, size_t segment) {
@@ -132,12 +176,18 @@ void run_other(const Collective& c, const Frame& frame, Messenger& messages, siz
       exchange_parts(messages, Parts(size, out), parts(in, {}), c.root);
       break;
     case Operation::AllGather:
+      if (c.in_slices()) {
+        const Parts slices = parts(out, slice_counts(c.output.numel(), size));
+        ring_all_gather(messages, slices, slices[messages.rank()], segment);
+        break;
+      }
       ring_all_gather(messages, parts(out, c.output_counts), in, segment);
       break;
     case Operation::AllToAll:
       exchange_parts(messages, parts(out, c.output_counts), parts(in, c.input_counts));
       break;
     default:  // reduce_scatter
+      if (c.in_slices()) return reduce_in_slices(c, frame, messages, segment);
       ring_reduce_scatter(messages, out.data(), in.data(), frame.count, how(), segment);
   }
 }

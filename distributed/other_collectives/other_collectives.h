@@ -31,6 +31,11 @@ using Parts = std::vector<std::span<std::byte>>;
 void exchange_parts(Messenger& messages, const Parts& from, const Parts& to, int sender = kAnyRank,
                     int receiver = kAnyRank);
 
+// For a few bytes: every rank sends each other one that rank's chunk of x[count]. It reduces its
+// own chunk in the order of ranks, as exchange_all_reduce() does (collectives.h).
+void exchange_reduce_slices(Messenger& messages, void* x, size_t count,
+                            const ReduceFunctions& reduction);
+
 // The simplest all-reduce, kept for comparison: rank 0 collects all x[count], reduces them and
 // sends the result to all ranks. Rank 0 receives and sends (size-1) · bytes(x), while the others
 // wait.

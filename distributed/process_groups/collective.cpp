@@ -8,16 +8,16 @@
 namespace ringgrad {
 namespace {
 
-bool is_in_place(Operation operation) {
-  return operation == Operation::AllReduce || operation == Operation::Broadcast ||
-         operation == Operation::Reduce;
+bool is_in_place(const Collective& c) {
+  return c.operation == Operation::AllReduce || c.operation == Operation::Broadcast ||
+         c.operation == Operation::Reduce || c.in_slices();
 }
 
 // Makes the tensors contiguous, so that every backend sees the bytes in the order of the elements.
 // It also copies an input that shares memory with the output: ranks read each other's memory, and
 // parts of the output arrive before all of the input has been sent.
 void make_contiguous(Collective& c) {
-  const bool in_place = is_in_place(c.operation) && c.output.defined();
+  const bool in_place = is_in_place(c) && c.output.defined();
   if (c.output.defined() && !c.output.is_contiguous()) {
     c.destinations = {c.output};
     c.output = in_place ? as_contiguous(c.output)

@@ -198,8 +198,8 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;
   try {
     std::shared_ptr<Storage> storage;
-    const bool in_memory = collective.operation == Operation::AllReduce && memory_ &&
-                           memory_->all_reduce(collective, frame);
+    const bool sums = collective.operation == Operation::AllReduce || collective.in_slices();
+    const bool in_memory = sums && memory_ && memory_->all_reduce(collective, frame);
     if (!in_memory) {
       transport_->enter(frame, collective.options.about);
       Messenger messages(*transport_, frame, options_.checksums, {}, options_.on_send);

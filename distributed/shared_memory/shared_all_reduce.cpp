@@ -1,4 +1,5 @@
-// SharedAllReduce: all-reduce between ranks that share memory. Nothing is sent.
+// SharedAllReduce: all-reduce, and its two halves, between ranks that share memory. Nothing is
+// sent.
 //
 // Each rank owns one slice of the elements. It reduces that slice over all ranks' buffers and
 // stores the result into all of them. There are two barriers: when every buffer is complete, and
@@ -11,7 +12,7 @@
 //
 // With several machines of several ranks each, the owner of a slice adds only its own machine's
 // buffers. Then the owners of that slice on all machines add their sums in a ring, and each stores
-// the result on its machine.
+// the result on its machine. Messages carry the halves then.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -20,6 +21,7 @@
 
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/device/allocator.h"
 #include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/process_groups/message_collectives.h"
@@ -68,7 +70,9 @@ class SharedAllReduce final : public GroupMemory {
       std::lock_guard lock(segments_->mutex);
       segments_->list.push_back(segment);
     }
-    const auto forget = [segments = segments_, id = segment.id] {
+    count_memory({}, static_cast<int64_t>(bytes));
+    const auto forget = [segments = segments_, id = segment.id, bytes] {
+      count_memory({}, -static_cast<int64_t>(bytes));
       std::lock_guard lock(segments->mutex);
       std::erase_if(segments->list, [&](const SharedSegment& s) { return s.id == id; });
     };
@@ -80,13 +84,13 @@ class SharedAllReduce final : public GroupMemory {
     auto* items = static_cast<std::byte*>(c.output.raw_data());
     const size_t count = frame.count;
     const size_t bytes = count * reduction.item_bytes;
-    if (!across_.empty() && is_small(bytes, transport_.size())) return false;
+    if (!across_.empty() && (c.in_slices() || is_small(bytes, transport_.size()))) return false;
     std::optional<Messenger> machines;
     if (!across_.empty())
       machines.emplace(transport_, frame, options_.checksums, across_, options_.on_send);
     Messenger* const across = machines ? &*machines : nullptr;
     const Place place = find(items, bytes);
-    if (place.segment == 0 && bytes > 0)
+    if (place.segment == 0 && bytes > 0 && !c.in_slices())
       std::memcpy(staging(rank_), items, std::min(bytes, kPieceBytes));
     ControlPage& own = memory_.control_page(here_[rank_]);
     own.segment.store(place.segment, std::memory_order_relaxed);
@@ -105,6 +109,8 @@ class SharedAllReduce final : public GroupMemory {
     }
     if (count == 0)
       meet();  // a barrier: no rank goes on before all have compared their frames
+    else if (c.in_slices())
+      run_half(c, items, count, reduction, all_shared);
     else if (all_shared)
       reduce_in_place(count, reduction, across);
     else
@@ -187,6 +193,48 @@ class SharedAllReduce final : public GroupMemory {
       reduce_slice(buffers, buffers, at + begin, at + end, reduction, across);
     }
     meet();
+  }
+
+  // A slice is a rank's chunk of the whole array, so a piece has a part of each slice. The halves
+  // alternate between the staging areas as reduce_staged() does. One meeting is enough for a piece:
+  // an area is written to again after the next meeting, before which all ranks have read it.
+  void run_half(const Collective& c, std::byte* x, size_t count, const ReduceFunctions& reduction,
+                bool all_shared) {
+    const bool sums = c.operation == Operation::ReduceScatter;
+    const size_t item = reduction.item_bytes;
+    const auto chunk = [&](int r) { return chunk_of({0, count}, size_, r); };
+    std::vector<void*> buffers(static_cast<size_t>(size_));
+    const auto use = [&](size_t r) { return static_cast<std::byte*>(buffers[r]); };
+    if (all_shared) {
+      for (int r = 0; r < size_; ++r) buffers[r] = address(r, count * item);
+      const Range own = chunk(rank_);
+      if (sums) reduce_slice(buffers, {x}, own.begin, own.end, reduction, nullptr);
+      for (int r = 0; r < size_ && !sums; ++r)
+        if (r != rank_)
+          std::memcpy(x + chunk(r).begin * item, use(r) + chunk(r).begin * item,
+                      chunk(r).count() * item);
+      return meet();
+    }
+    const size_t step = kPieceBytes / item / (sums ? static_cast<size_t>(size_) : 1);
+    const size_t largest = chunk(size_ - 1).count();
+    for (size_t at = 0; at < largest; at += step, turn_ ^= 1) {
+      const auto part = [&](int r) {
+        const Range all = chunk(r);
+        return Range{std::min(all.end, all.begin + at), std::min(all.end, all.begin + at + step)};
+      };
+      for (int r = 0; r < size_; ++r) buffers[r] = staging(r);
+      for (int r = 0; r < size_; ++r)
+        if (sums || r == rank_)
+          std::memcpy(use(rank_) + (sums ? r * step * item : 0), x + part(r).begin * item,
+                      part(r).count() * item);
+      meet();
+      for (int r = 0; r < size_ && !sums; ++r)
+        if (r != rank_) std::memcpy(x + part(r).begin * item, staging(r), part(r).count() * item);
+      if (!sums) continue;
+      void* const result = x + part(rank_).begin * item;
+      for (int r = 0; r < size_; ++r) buffers[r] = use(r) + rank_ * step * item;
+      reduction.reduce_all(&result, 1, buffers.data(), size_, 0, part(rank_).count());
+    }
   }
 
   // For each piece, every rank stages it, reduces its slice into its own staging area, and collects

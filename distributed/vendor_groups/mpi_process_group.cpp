@@ -21,6 +21,7 @@
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/reduction.h"
+#include "ringgrad/distributed/collectives/ring.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/vendor_groups/backend.h"
@@ -105,6 +106,7 @@ struct QueuedCollective final : PendingWork {
   // of 16-bit elements
   std::vector<float> wide_in;
   std::vector<float> wide_out;
+  std::vector<std::byte> sum;  // of this rank's slice
   std::vector<int> in_counts;
   std::vector<int> in_begins;
   std::vector<int> out_counts;
@@ -273,6 +275,14 @@ class MpiProcessGroup final : public ProcessGroup {
     return true;
   }
 
+  std::vector<int64_t> slices_of(const Collective& c) const {
+    std::vector<int64_t> counts;
+    const Range all{0, static_cast<size_t>(c.output.numel())};
+    for (int r = 0; r < size(); ++r)
+      counts.push_back(static_cast<int64_t>(chunk_of(all, size(), r).count()));
+    return counts;
+  }
+
   static bool receives(const QueuedCollective& job) {
     return job.collective.operation == Operation::SendRecv && job.collective.output.defined();
   }
@@ -291,14 +301,15 @@ class MpiProcessGroup final : public ProcessGroup {
         job.wide_in = widened(c.input);
         in = out = job.wide_in.data();
         if (c.operation == Operation::ReduceScatter) {
-          job.wide_out.resize(job.frame.count);
+          job.wide_out.resize(c.in_slices() ? static_cast<size_t>(slices_of(c)[rank()])
+                                            : job.frame.count);
           out = job.wide_out.data();
         }
       }
     }
     const MPI_Op op = operation_of(dtype == DType::Bool ? on_bool(c.reduce_op) : c.reduce_op);
     lay_out(c.input_counts, job.in_counts, job.in_begins);
-    lay_out(c.output_counts, job.out_counts, job.out_begins);
+    lay_out(c.in_slices() ? slices_of(c) : c.output_counts, job.out_counts, job.out_begins);
     check_mpi(post(job, in, out, n, type, op), describe(job.collective).c_str());
   }
 
@@ -318,11 +329,21 @@ class MpiProcessGroup final : public ProcessGroup {
       case Operation::Gather: return MPI_Igather(in, n, type, out, n, type, root, comm_, request);
       case Operation::Scatter: return MPI_Iscatter(in, n, type, out, n, type, root, comm_, request);
       case Operation::AllGather:
+        if (c.in_slices())
+          return MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out, job.out_counts.data(),
+                                 job.out_begins.data(), type, comm_, request);
         if (!c.output_counts.empty())
           return MPI_Iallgatherv(in, job.out_counts[rank()], type, out, job.out_counts.data(),
                                  job.out_begins.data(), type, comm_, request);
         return MPI_Iallgather(in, n, type, out, n, type, comm_, request);
       case Operation::ReduceScatter:
+        if (c.in_slices()) {
+          if (job.wide_out.empty()) {
+            job.sum.resize(static_cast<size_t>(job.out_counts[rank()]) * itemsize(job.frame.dtype));
+            out = job.sum.data();
+          }
+          return MPI_Ireduce_scatter(in, out, job.out_counts.data(), type, op, comm_, request);
+        }
         return MPI_Ireduce_scatter_block(in, out, n, type, op, comm_, request);
       case Operation::AllToAll:
         if (c.input_counts.empty())
@@ -347,13 +368,18 @@ class MpiProcessGroup final : public ProcessGroup {
   void scale(QueuedCollective& job) {
     const Collective& c = job.collective;
     void* result = c.output.raw_data();
-    const void* wide = result;
+    size_t count = job.frame.count;
+    if (c.operation == Operation::ReduceScatter && c.in_slices()) {
+      count = static_cast<size_t>(job.out_counts[rank()]);
+      result = static_cast<std::byte*>(result) +
+               static_cast<size_t>(job.out_begins[rank()]) * itemsize(job.frame.dtype);
+    }
+    const void* wide = job.sum.empty() ? result : job.sum.data();
     if (!job.wide_out.empty())
       wide = job.wide_out.data();
     else if (!job.wide_in.empty())
       wide = job.wide_in.data();
-    reduction(name(c.operation), job.frame.dtype, c.reduce_op)
-        .finish(result, wide, job.frame.count, size());
+    reduction(name(c.operation), job.frame.dtype, c.reduce_op).finish(result, wide, count, size());
   }
 
   MPI_Comm comm_;

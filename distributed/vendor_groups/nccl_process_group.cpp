@@ -218,6 +218,12 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
   const auto piece = [bytes](void* whole, int r) {
     return static_cast<char*>(whole) + static_cast<size_t>(r) * bytes;
   };
+  const Range all{0, count};
+  const size_t each = count / static_cast<size_t>(size());
+  const bool equal = each * static_cast<size_t>(size()) == count;
+  const auto slice = [&](int r) {
+    return static_cast<char*>(out) + chunk_of(all, size(), r).begin * itemsize(x.dtype());
+  };
   const auto check = [this](ncclResult_t result, const char* call) {
     communicator_->check(result, call);
   };
@@ -230,9 +236,28 @@ void NcclProcessGroup::call_nccl(const Collective& c, ncclComm* comm) {
       return check(ncclReduce(in, out, count, type, nccl_op(c), c.root, comm, stream),
                    "ncclReduce");
     case Operation::AllGather:
+      if (c.in_slices() && equal)
+        return check(ncclAllGather(slice(rank()), out, each, type, comm, stream), "ncclAllGather");
+      if (c.in_slices()) {
+        for (int r = 0; r < size(); ++r)
+          check(ncclBroadcast(slice(r), slice(r), chunk_of(all, size(), r).count(), type, r, comm,
+                              stream),
+                "ncclBroadcast");
+        return;
+      }
       if (!c.output_counts.empty()) return exchange_parts(c, comm, /*same_to_all=*/true);
       return check(ncclAllGather(in, out, count, type, comm, stream), "ncclAllGather");
     case Operation::ReduceScatter:
+      if (c.in_slices() && equal)
+        return check(ncclReduceScatter(in, slice(rank()), each, type, nccl_op(c), comm, stream),
+                     "ncclReduceScatter");
+      if (c.in_slices()) {
+        for (int r = 0; r < size(); ++r)
+          check(ncclReduce(slice(r), slice(r), chunk_of(all, size(), r).count(), type, nccl_op(c),
+                           r, comm, stream),
+                "ncclReduce");
+        return;
+      }
       return check(ncclReduceScatter(in, out, count, type, nccl_op(c), comm, stream),
                    "ncclReduceScatter");
     case Operation::Gather:
@@ -279,8 +304,8 @@ Work NcclProcessGroup::issue_on_host(Collective c) {
   return issue_in(*host_, std::move(c));
 }
 
-// This is step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp. Chunk rank - t - 1 comes
-// in, and chunk rank - t, which came in one step earlier, goes out. In the first size-1 steps
+// This is step t of 2 (size-1) of Patarasuk & Yuan 2009, as in ring.cpp. Chunk rank - t - 2 comes
+// in, and chunk rank - t - 1, which came in one step earlier, goes out. In the first size-1 steps
 // partial results travel, from `partial` to the neighbour's `incoming`. In the last of these steps
 // the sum is complete and goes to its place in x.
 //
@@ -314,8 +339,8 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
       const auto items = [&](int c) {
         return slice(x, chunk_of(chunk_of(all, size, c), segments, s));
       };
-      const Tensor own = items(rank - step - 1);
-      const Tensor before = items(rank - step);
+      const Tensor own = items(rank - step - 2);
+      const Tensor before = items(rank - step - 1);
       const auto part = [&](const Tensor& buffer, const Tensor& like, DType dtype) {
         return buffer_part(buffer, s * segment, like.numel(), dtype);
       };

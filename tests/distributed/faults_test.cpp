@@ -113,19 +113,26 @@ void train(const Accident& accident) {
     now("backward");
     fill_(first, 1);
     fill_(second, 1);
-    Work one =
-        group.all_reduce(first, ReduceOp::Average, {.async = true, .step = step, .bucket = 0});
+    // With ZeRO the halves of an all-reduce, the second one after the optimizer's step.
+    const bool halves = !variable("TEST_HALVES").empty();
+    const auto average = [&](const Tensor& x, int bucket) {
+      const CollectiveOptions of_bucket = {.async = true, .step = step, .bucket = bucket};
+      return halves ? group.reduce_slices(x, ReduceOp::Average, of_bucket)
+                    : group.all_reduce(x, ReduceOp::Average, of_bucket);
+    };
+    Work one = average(first, 0);
     now("between buckets");
     std::thread timer;
     if (step == 3) timer = accident.soon("inside a bucket", milliseconds(3));
-    Work two =
-        group.all_reduce(second, ReduceOp::Average, {.async = true, .step = step, .bucket = 1});
+    Work two = average(second, 1);
     one.wait();
     two.wait();
     if (timer.joinable()) timer.join();
-    must(first.data<float>()[77] == 1 && second.data<float>()[77] == 1, "average");
     set_phase(Phase::Optimizer);
     now("optimizer");
+    for (const Tensor& x : {first, second})
+      if (halves) group.gather_slices(x, {.step = step}).wait();
+    must(first.data<float>()[77] == 1 && second.data<float>()[77] == 1, "average");
   }
   set_phase(Phase::Evaluation);
   accident.may_happen("evaluation");
@@ -179,9 +186,10 @@ std::vector<pid_t> pids_of(const Directory& directory) {
 }
 
 JobResult run(const std::string& kind, const std::string& place, int culprit, int ranks,
-              const std::string& transport, const Directory& directory,
-              const char* timeout = "20") {
+              const std::string& transport, const Directory& directory, const char* timeout = "20",
+              bool halves = false) {
   setenv("TEST_PLACE", place.c_str(), 1);
+  setenv("TEST_HALVES", halves ? "yes" : "", 1);
   setenv("TEST_CULPRIT", std::to_string(culprit).c_str(), 1);
   setenv("TEST_TRANSPORT", transport.c_str(), 1);
   setenv("RINGGRAD_TIMEOUT", timeout, 1);
@@ -263,9 +271,11 @@ TEST_CASE("a rank that is killed, in ten phases", "[faults]") {
   const std::string transport = GENERATE(from_range(channel_names()));
   const int ranks = GENERATE(2, 4);
   const bool first = GENERATE(true, false);
+  const bool halves = GENERATE(false, true);
   const int culprit = first ? 0 : ranks - 1;
   for (const std::string place : kPlaces) {
-    const JobResult outcome = run("killed", place, culprit, ranks, transport, directory);
+    const JobResult outcome =
+        run("killed", place, culprit, ranks, transport, directory, "20", halves);
     CAPTURE(place, outcome.report, transport);
     REQUIRE(outcome.exit_code == 5);
     const std::string who = "[rank " + std::to_string(culprit) +
@@ -307,7 +317,8 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
           "[faults]") {
   const Directory directory;
   const std::string transport = GENERATE(from_range(channel_names()));
-  const JobResult outcome = run("stops", "backward", 1, 3, transport, directory, "0.7");
+  const bool halves = GENERATE(false, true);
+  const JobResult outcome = run("stops", "backward", 1, 3, transport, directory, "0.7", halves);
   CAPTURE(outcome.report);
   REQUIRE(outcome.exit_code == 6);
   REQUIRE(contains(outcome.report, "rank 1 does not answer: it is stopped"));
@@ -319,7 +330,7 @@ TEST_CASE("a rank that is stopped is noted at once, named at the deadline, and m
       for (const pid_t pid : pids_of(directory)) kill(pid, SIGCONT);
     }
   });
-  const JobResult good = run("stops", "backward", 1, 3, transport, directory, "10");
+  const JobResult good = run("stops", "backward", 1, 3, transport, directory, "10", halves);
   goes_on.request_stop();
   CAPTURE(good.report);
   REQUIRE(good.exit_code == 0);

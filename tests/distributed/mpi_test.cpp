@@ -57,6 +57,10 @@ void test_collectives(ProcessGroup& group, DType dtype) {
       REQUIRE(std::abs(sums[i] - want) <= std::abs(want) / 100);
       if (rank == size - 1) REQUIRE(root_sums[i] == sums[i]);
     }
+    const Tensor halves = numbers(dtype, rank);
+    group.reduce_slices(halves, op).wait();
+    group.gather_slices(halves).wait();
+    REQUIRE(values_of(halves) == sums);
     const Tensor part = zeros({kCount}, {.dtype = dtype});
     group.reduce_scatter(part, numbers(dtype, rank, kCount * size), op).wait();
     const auto parts = values_of(part);
