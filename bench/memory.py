@@ -1,83 +1,109 @@
 #!/usr/bin/env python3
-"""Measures what recomputation (train --recompute) and ZeRO (train --zero 1) save and cost. Writes bench/results/memory.json.
+"""Measures what recomputation and ZeRO save and cost, beside PyTorch's. Writes bench/results/memory.json.
 
-    memory.py [ROUNDS]     rounds (default 3), in which all variants of a row run in turn
+    memory.py PYTHON [--quick] [--rounds N] [ROW…]     PYTHON can import torch
 
-Trains on noise, in a folder of pictures that it makes. Every variant must end with the bits of the plain run, or the script
-fails. Memory is that of a rank's tensors at its peak: parameters, gradients, the optimizer's state, activations.
+A row is NETWORK-DTYPE-RANKS, such as transformer-float32-2; without rows all are measured. AdamW, on noise, the same global
+batch on any number of ranks; bfloat16 has float32 copies. Each round runs all ways of a row in turn. --quick: one round, on one
+and two ranks. Rows are kept, so a run that was stopped goes on where it was; rows that are named are not saved as the table. Every way of
+ours must end with the bits of the plain one, or the script fails.
+
+Memory of ours: the tensors of a rank at the peak of a step, with gradients and parameters that ranks share; and, as PyTorch's,
+the process's largest resident set, in which pages that ranks share count for each of them.
 """
 
-import hashlib
+import argparse
 import json
-import random
 import statistics
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import results
 
-WAYS = {"plain": [], "recompute": ["--recompute", "blocks"], "zero": ["--zero", "1"],
-        "both": ["--recompute", "blocks", "--zero", "1"]}
-NETWORKS = [("resnet20", 128), ("resnet18", 64), ("resnet101", 32)]  # model, batch
-STEPS = 8
+OURS = results.ROOT / "build" / "release" / "memory_step"  # built where RINGGRAD_BENCH is ON
+PEER = results.ROOT / "bench" / "peers" / "memory_pytorch.py"
+WAYS = {"plain": [], "recompute": ["recompute"], "ZeRO-1": ["zero1"], "ZeRO-2": ["zero2"], "both": ["recompute", "zero2"]}
+NETWORKS = {"resnet18": (64, 4), "resnet101": (32, 2), "transformer": (32, 4)}  # the global batch, and the steps of a run
+ROWS = [f"{name}-{dtype}-{ranks}" for name in NETWORKS for dtype in ("float32", "bfloat16") for ranks in (1, 2, 4)]
+LIMIT_S = 300
 
 
-def pictures(folder):
-    random.seed(1)
-    for part, count in (("train", 256), ("test", 8)):
-        for name in ("a", "b"):
-            place = folder / part / name
-            place.mkdir(parents=True)
-            for i in range(count):
-                (place / f"{i}.ppm").write_bytes(b"P6 32 32 255\n" + random.randbytes(3 * 32 * 32))
+def run(command):
+    """The JSON document that it prints, or None: PyTorch lacks some ways on some systems."""
+    try:
+        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        print(f"{command}: not done after {LIMIT_S} s", file=sys.stderr)
+        return None
+    if done.returncode != 0:
+        print(" ".join(map(str, command)), done.stderr[-500:], sep="\n", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def run(folder, model, batch, ranks, way):
-    """Peak megabytes of a rank's tensors, milliseconds of a step, and a hash of the weights."""
-    with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch) / "run"
-        parallel = ["--parallel", "none"] if ranks == 1 else ["--ranks", ranks]
-        command = [results.RINGGRAD, "train", "--data", folder, "--model", model, "--batch", batch, "--epochs", 2,
-                   "--max-steps", STEPS, "--optimizer", "adamw", "--lr", 0.001, *parallel, *way, "-q", "--out", out]
-        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        rank = json.loads((out / "summary.json").read_text())["ranks"][0]
-        weights = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
-    return rank["tensor_bytes"] / 1e6, sum(rank["step_ms"].values()), weights
+def measure(python, row, rounds):
+    """By way: the runs of ours and of PyTorch's."""
+    name, dtype, ranks = row.split("-")
+    batch, steps = NETWORKS[name]
+    names = [way for way in WAYS if int(ranks) > 1 or way in ("plain", "recompute")]
+    runs = {way: ([], []) for way in names}
+    for _ in range(rounds):
+        for way in names:
+            arguments = [name, dtype, ranks, steps, batch, *WAYS[way]]
+            for which, command in enumerate(([OURS], [python, PEER])):
+                done = run([*command, *arguments])
+                if done is None and which == 0:
+                    sys.exit(f"memory.py: {row}, {way}: ours failed")
+                if done:
+                    runs[way][which].append(done)
+    bits = {done["bits"] for ours, _ in runs.values() for done in ours}
+    if len(bits) > 1:
+        sys.exit(f"memory.py: {row}: not all ways end with the same bits")
+    return runs
+
+
+def cell(own, plain):
+    """Memory, and time with its ratio to the plain way of the same round."""
+    ours, theirs = own
+
+    def median(runs, key):
+        return statistics.median(done[key] for done in runs)
+
+    ratios = [mine["step_ms"] / other["step_ms"] for mine, other in zip(ours, plain[0])]
+    text = (f"{median(ours, 'tensor_mb'):,.0f} MB ({median(ours, 'resident_mb'):,.0f}), {median(ours, 'step_ms'):,.0f} ms, "
+            f"{statistics.median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})")
+    if not theirs:
+        return text + " / –"
+    return text + f" / ({median(theirs, 'resident_mb'):,.0f} MB), {median(theirs, 'step_ms'):,.0f} ms"
 
 
 def main():
-    if len(sys.argv) > 2 or sys.argv[1:] and not sys.argv[1].isdigit():
-        sys.exit(__doc__)
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
-    rows = []
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "noise"
-        pictures(folder)
-        for model, batch in NETWORKS:
-            for ranks in (1, 2):
-                names = [name for name in WAYS if ranks > 1 or name in ("plain", "recompute")]
-                runs = {name: [] for name in names}
-                for _ in range(rounds):
-                    for name in names:
-                        runs[name].append(run(folder, model, batch, ranks, WAYS[name]))
-                if len({weights for of_way in runs.values() for _, _, weights in of_way}) > 1:
-                    sys.exit(f"memory.py: {model} on {ranks} ranks: not all ways end with the same bits")
-                row = [f"{model}, batch {batch}, {ranks} rank{'s' if ranks > 1 else ''}"]
-                for name in WAYS:
-                    if name not in runs:
-                        row.append("–")
-                        continue
-                    ratios = [own[1] / plain[1] for own, plain in zip(runs[name], runs["plain"])]
-                    time = "" if name == "plain" else f", {statistics.median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})"
-                    row.append(f"{statistics.median(r[0] for r in runs[name]):,.0f} MB{time}")
-                rows.append(row)
-                print(row, file=sys.stderr)
-    results.save("memory", "Memory of a rank's tensors, and a step's time beside the plain run's: AdamW, float32",
-                 ["", "plain", "--recompute blocks", "--zero 1", "both"], rows,
-                 note=f"Median of {rounds} rounds of {STEPS} steps in turn, in brackets the range. All ways of a row end with the same "
-                      "bits.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.rows) - set(ROWS):
+        parser.error(f"no row {', '.join(sorted(unknown))}; the rows: {' '.join(ROWS)}")
+    rounds = 1 if arguments.quick else arguments.rounds
+    chosen = arguments.rows or [row for row in ROWS if not (arguments.quick and row.endswith("-4"))]
+    table = []
+    for row in chosen:
+        runs = results.once("memory", f"{row}-{rounds}", lambda: measure(arguments.python, row, rounds))
+        name, dtype, ranks = row.split("-")
+        line = [f"{name}, {dtype}, {ranks} rank{'s' if ranks != '1' else ''}"]
+        line += [cell(runs[way], runs["plain"]) if way in runs else "–" for way in WAYS]
+        table.append(line)
+        print(" | ".join(line), flush=True)
+    if arguments.rows:
+        return
+    version = subprocess.run([arguments.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    results.save("memory", "Memory and time of a training step with AdamW: ringgrad / PyTorch", ["", *WAYS], table,
+                 versions={"PyTorch": version.stdout.strip()},
+                 note=f"Ours: tensors of a rank at their peak (resident set), the median step, and its ratio to the plain way's in the "
+                      f"same round, of {rounds}; all ways of a row end with the same bits. PyTorch: (resident set), the median step. "
+                      "Both: recompute and ZeRO-2. The global batch is that of a row's network, divided among the ranks.")
 
 
 if __name__ == "__main__":

@@ -125,6 +125,12 @@ void DistributedDataParallel::set_ready_order(const std::vector<std::string>& na
   reducer_->set_ready_order(names, caps);
 }
 const BucketCaps& DistributedDataParallel::bucket_caps() const { return reducer_->caps(); }
+std::shared_ptr<const StepShare> DistributedDataParallel::step_share() const {
+  CHECK(reducer_->slices(), kName,
+        ": the steps of an optimizer are shared, but every rank averages all gradients; wrap the "
+        "module with zero = 1 or 2");
+  return reducer_->slices();
+}
 const ReductionLog& DistributedDataParallel::log() const { return reducer_->log(); }
 const ReductionTotals& DistributedDataParallel::totals() const { return reducer_->totals(); }
 

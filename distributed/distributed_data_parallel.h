@@ -48,6 +48,7 @@
 
 namespace ringgrad {
 
+class StepShare;
 class Reducer;
 using DistributedDataParallelOptions = ReducerOptions;
 
@@ -166,6 +167,9 @@ class DistributedDataParallel : public nn::Module {
   std::vector<std::string> ready_order() const;
   const BucketCaps& bucket_caps() const;
   void set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps = {});
+
+  // With options.zero: for the optimizer, see sharded_optimizer.h. Throws Error without it.
+  std::shared_ptr<const StepShare> step_share() const;
 
   const ReductionLog& log() const;  // the last step that was averaged
   const ReductionTotals& totals() const;

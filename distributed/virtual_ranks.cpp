@@ -69,8 +69,9 @@ VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanks
   take_from_rank_0(group, kName, module.state_dict(), trained);
   if (options.sync_batch_norm) convert_sync_batchnorm(module, group);
   replicas_.push_back({nullptr, &module, device_, module.buffers()});
-  gradients_ = std::make_unique<ShardGradients>(group, tree_, trained, options.caps,
-                                                options.check_finite, options.sync_batch_norm);
+  gradients_ =
+      std::make_unique<ShardGradients>(group, tree_, trained, options.caps, options.check_finite,
+                                       options.sync_batch_norm, options.zero);
   for (size_t i = 1; i < options_.devices.size(); ++i) add_replica(options_.devices[i]);
   watch_ = std::make_unique<ModuleWatch>(module_state());
 }
@@ -260,6 +261,13 @@ void VirtualRanks::compute_shard(ShardState& state, const Replica& replica, int6
   }
   gradients_->end_shard(state.index - own_shards().begin);
   state.samples = rows.size();
+}
+
+std::shared_ptr<const StepShare> VirtualRanks::step_share() const {
+  CHECK(gradients_->slices(), kName,
+        ": the steps of an optimizer are shared, but every rank has all gradients; ask for "
+        "zero = 1 or 2");
+  return gradients_->slices();
 }
 
 uint64_t VirtualRanks::check_identical() const {

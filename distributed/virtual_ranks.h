@@ -54,6 +54,8 @@ struct VirtualRanksOptions {
   // Batch norm over all shards; this rank's then run in lockstep (shards/lockstep.h).
   bool sync_batch_norm = false;
   BucketCaps caps = {};
+  // ZeRO, for ShardedOptimizer: see ReducerOptions. zero_grad() need not be called.
+  int zero = 0;
   // Throw if a shard's gradient on the CPU is NaN or infinite, and name rank and parameter.
   bool check_finite = true;
   // This rank's devices, of which the first is the module's; {} : only the module's.
@@ -109,6 +111,8 @@ class VirtualRanks {
 
   // Collective; see DistributedDataParallel.
   uint64_t check_identical() const;
+  // With options.zero: see DistributedDataParallel.
+  std::shared_ptr<const StepShare> step_share() const;
   // Returns the seconds of waiting for other ranks' gradients, in all steps.
   double waited_seconds() const { return gradients_->waited_seconds(); }
 

@@ -75,6 +75,7 @@ ROOMS = {
         "other_collectives point_to_point shared_memory",
         "vendor_groups",
         "buckets",
+        "zero",
         "comm_hook",
         "ddp",
         "shards",

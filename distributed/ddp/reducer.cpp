@@ -37,12 +37,27 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
   number_ = agreed.item<int64_t>();
   totals_.plans = 1;
   identify();
+  if (options_.zero == 0) return;
+  check_no_hook();
+  slices_ = std::make_shared<GradientSlices>(options_.zero, group, parameters_, arenas_, buckets_,
+                                             /*whole_norms=*/false);
+}
+
+Reducer::~Reducer() {
+  if (slices_) slices_->close();
+}
+
+void Reducer::check_no_hook() const {
+  CHECK(options_.zero == 0 || !options_.comm_hook,
+        "distributed_data_parallel: a communication hook with zero = ", options_.zero,
+        ": a hook averages whole buckets, and no rank would have them; leave out one of the two");
 }
 
 void Reducer::plan_anew(const std::vector<int>& order, const BucketCaps& caps) {
   replanned_ = true;
   if (!plan(order, caps)) return;
   scratch_.assign(buckets_.size(), {});
+  if (slices_) slices_->plan(buckets_);
   totals_.plans += 1;
 }
 
@@ -58,6 +73,7 @@ void Reducer::identify() {
 
 void Reducer::register_comm_hook(CommHook hook) {
   options_.comm_hook = std::move(hook);
+  check_no_hook();
   scratch_.assign(buckets_.size(), {});
   identify();
 }
@@ -102,6 +118,11 @@ void Reducer::begin_pass() {
 void Reducer::begin_averaging() {
   recorded_.reset();
   if (device_backend(arenas_[0].grads.device().type).capturing()) join_replays();
+  if (slices_ && !slices_->zeroed())
+    fail_all_ranks(str("on rank ", group_.rank(), ", step ", step_ + 1,
+                       " begins with the averages of the step before it, of which with zero = ",
+                       options_.zero, " no rank has all; call the optimizer's zero_grad() before"));
+  released_ = 0;
   begin_step();
   begun_ = Clock::now();
   versions_.clear();
@@ -166,6 +187,7 @@ void Reducer::gradient_complete(int parameter, const Tensor&) {
   check_no_graph();
   if (!synchronizing_) return;
   join_pass();
+  if (slices_) slices_->written(parameter);
   take(parameter);
   check_not_written(parameter, parameters_[parameter].first);
   check_finite(parameter);
@@ -231,6 +253,15 @@ Work Reducer::sum(const GradientBucket& bucket, const CollectiveOptions& options
   }
   log.launched = seconds_since(begun_);
   totals_.bytes += log.bytes;
+  if (slices_) {
+    // A bucket or two are under way; those before them need no memory any more.
+    for (; released_ + 1 < bucket.index && options_.zero > 1; ++released_) {
+      buckets_[released_].work.wait();
+      bucket_done(released_);
+      slices_->reduced(released_);
+    }
+    return group_.reduce_slices(bucket.flat, ReduceOp::Average, options);
+  }
   if (!options_.comm_hook) return GradientBuckets::sum(bucket, options);
   return options_.comm_hook({group_, bucket.flat, bucket.range.parameters, bucket.index,
                              launched() == buckets_.size(), options, scratch_[bucket.index],
@@ -281,6 +312,7 @@ void Reducer::finalize_backward() {
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
     check_not_written(i, "the last one");
     if (taken(i)) continue;
+    if (slices_) slices_->written(i);
     take(i);  // those that only other ranks or earlier passes have used
     check_finite(i);
   }
@@ -294,17 +326,18 @@ void Reducer::finalize_backward() {
   any_flag_ = sum.flags > 0;
   any_data_ = sum.present > 0;
   skipped_ = any_data_ && (sum.skips > 0 || sum.weight == 0);
-  for (const ArenaRange& arena : arenas_)
+  for (const Tensor& grads : averages())
     if (skipped_)
-      kernels::fill(arena.grads, 0);
+      kernels::fill(grads, 0);
     else if (any_data_)
-      scale(arena.grads, factor_after(scale_, sum.weight, group_.size()));
+      scale(grads, factor_after(scale_, sum.weight, group_.size()));
   log_.finished = now();
   if (recorded_) {  // nothing has been averaged yet
     CHECK(!skipped_, "distributed_data_parallel: step ", step_,
           " was recorded, and some rank skips it or all weigh 0; ", "record one that all take");
     *recorded_ = own;
     --step_;
+    if (slices_) slices_->finish();
     return;
   }
   totals_.exposed_seconds += log_.exposed();
@@ -312,6 +345,15 @@ void Reducer::finalize_backward() {
   if (!replanned_ || totals_.steps % FiniteCheck::kStepsBetweenComparisons == 0)
     if (const auto reason = finite_check_.compare(options_at_end())) fail_all_ranks(*reason);
   if (!replanned_) plan_as_observed();
+  if (slices_) slices_->finish();
+}
+
+// Returns the averaged gradients that this rank has.
+std::vector<Tensor> Reducer::averages() const {
+  if (slices_) return slices_->own_gradients();
+  std::vector<Tensor> all;
+  for (const ArenaRange& arena : arenas_) all.push_back(arena.grads);
+  return all;
 }
 
 // Throws if the ranks differ in frozen parameters or modes. Their parameters would become
@@ -353,6 +395,7 @@ void Reducer::plan_as_observed() {
   const Tensor agreed = tensor(observed);
   group_.broadcast(agreed, 0, options_at_end()).wait();
   observed = to_vector<int64_t>(agreed);
+  if (slices_) slices_->gather_gradients();  // slices of the new buckets are other elements
   plan_anew({observed.begin(), observed.end() - 2}, {observed.end()[-2], observed.end()[-1]});
 }
 

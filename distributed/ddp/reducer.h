@@ -33,6 +33,7 @@
 #include "ringgrad/distributed/ddp/module_watch.h"
 #include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/ddp/step_exchange.h"
+#include "ringgrad/distributed/zero/gradient_slices.h"
 
 namespace ringgrad {
 
@@ -41,6 +42,7 @@ class Reducer : public GradientBuckets {
   // Collective; see GradientBuckets. `buffers` are synchronised after every step (step_exchange.h).
   Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tensor> buffers,
           ModuleState module, ReducerOptions options);
+  ~Reducer() override;
 
   // Compares the module before a forward with the module that was wrapped. Throws Error on all
   // ranks if it has changed.
@@ -74,6 +76,9 @@ class Reducer : public GradientBuckets {
   std::vector<std::string> ready_order() const;
   void set_ready_order(const std::vector<std::string>& names, std::optional<BucketCaps> caps);
 
+  // None without ZeRO.
+  std::shared_ptr<GradientSlices> slices() const { return slices_; }
+
   const ReductionLog& log() const { return log_; }
   const ReductionTotals& totals() const { return totals_; }
 
@@ -91,7 +96,9 @@ class Reducer : public GradientBuckets {
 
   void plan_anew(const std::vector<int>& ready_order, const BucketCaps& caps);
   void plan_as_observed();
+  std::vector<Tensor> averages() const;
   void identify();
+  void check_no_hook() const;
 
   void begin_averaging();
   std::vector<Tensor> outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy);
@@ -122,6 +129,9 @@ class Reducer : public GradientBuckets {
   // The communication hook's memory, by bucket.
   std::vector<Tensor> scratch_;
   bool replanned_ = false;
+  // ZeRO's.
+  std::shared_ptr<GradientSlices> slices_;
+  int released_ = 0;  // leading buckets, in this step
 
   // The pass under way.
   // The contribution when it began, which comes back if the pass fails.

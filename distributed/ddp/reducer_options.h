@@ -34,6 +34,11 @@ struct ReducerOptions {
   std::vector<std::string> ignore = {};
   // False: all buffers are this rank's own.
   bool broadcast_buffers = true;
+  // ZeRO, for ShardedOptimizer (sharded_optimizer.h); 0: every rank has all gradients. 1: after
+  // backward a rank has the average of its slices alone, and each param.grad is undefined. The
+  // optimizer's zero_grad() must come before every step's first backward. 2: only those slices keep
+  // memory, too (on CPUs). Not with a communication hook.
+  int zero = 0;
   // Off: all buckets are launched after backward, to measure the gain of overlap.
   bool overlap = true;
   // On a GPU, which works behind the host: wait for it wherever the log notes a time, which else is

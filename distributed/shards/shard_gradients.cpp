@@ -12,7 +12,7 @@ namespace ringgrad {
 
 ShardGradients::ShardGradients(ProcessGroup& group, const TreeAllReduce& tree,
                                NamedTensors parameters, BucketCaps caps, bool check_finite,
-                               bool in_lockstep)
+                               bool in_lockstep, int zero)
     : GradientBuckets("virtual_ranks", group, std::move(parameters), caps),
       tree_(tree),
       check_finite_(check_finite),
@@ -30,6 +30,13 @@ ShardGradients::ShardGradients(ProcessGroup& group, const TreeAllReduce& tree,
             x.as_strided(own.shape(), own.strides(), arena.offsets[k]));
     }
   }
+  if (zero > 0)
+    slices_ = std::make_shared<GradientSlices>(zero, group, parameters_, arenas_, buckets_,
+                                               /*whole_norms=*/true);
+}
+
+ShardGradients::~ShardGradients() {
+  if (slices_) slices_->close();
 }
 
 void ShardGradients::add_replica(const std::vector<Tensor>& parameters) {
@@ -42,7 +49,8 @@ void ShardGradients::add_replica(const std::vector<Tensor>& parameters) {
 
 void ShardGradients::begin() {
   begin_step();
-  folded_ = 0;
+  if (slices_) slices_->restart();
+  folded_ = released_ = 0;
   for (size_t i = 0; i < joining_.size(); ++i) {
     parameters_[i].second.set_grad({});
     joining_[i].sums.clear();
@@ -94,6 +102,7 @@ void ShardGradients::place(int parameter) {
     if (!own.sums[p].value.is_same(own.places[p])) copy_(own.places[p], own.sums[p].value);
   own.sums.clear();
   parameters_[parameter].second.set_grad(own.places.back());
+  if (slices_) slices_->written(parameter);
   GradientBuckets::take(parameter);
   ready(parameter);
 }
@@ -102,7 +111,7 @@ Work ShardGradients::sum(const GradientBucket& bucket, const CollectiveOptions& 
   const auto& [arena, begin, end, parameters] = bucket.range;
   std::vector<Tensor> own;
   for (const Tensor& x : flats_[arena]) own.push_back(x.as_strided({end - begin}, {1}, begin));
-  sums_[bucket.index] = tree_.start(std::move(own), options);
+  sums_[bucket.index] = tree_.start(std::move(own), options, slices_ != nullptr);
   // Most of the others' part of the previous bucket has come. Its total is sent to all ranks, too,
   // while backward goes on. No rank waits forever for it: every rank starts that bucket without
   // waiting for this one. If shards run in lockstep, that does not hold.
@@ -115,6 +124,11 @@ void ShardGradients::fold_before(size_t bucket) {
     tree_.fold(sums_[folded_]);
     buckets_[folded_].work = sums_[folded_].work;
   }
+  if (slices_)
+    for (; released_ + 1 < folded_; ++released_) {
+      buckets_[released_].work.wait();
+      slices_->reduced(static_cast<int>(released_));
+    }
 }
 
 void ShardGradients::end_shard(int k) {
@@ -134,10 +148,14 @@ void ShardGradients::finish(double factor) {
   fold_before(buckets_.size());
   wait();
   waited_ += seconds_since(begun);
-  for (const ArenaRange& arena : arenas_) {
-    begin_write("virtual_ranks", arena.grads);
-    kernels::affine(arena.grads, arena.grads, factor, 0);
+  std::vector<Tensor> totals = slices_ ? slices_->own_gradients() : std::vector<Tensor>();
+  if (!slices_)
+    for (const ArenaRange& arena : arenas_) totals.push_back(arena.grads);
+  for (const Tensor& total : totals) {
+    begin_write("virtual_ranks", total);
+    kernels::affine(total, total, factor, 0);
   }
+  if (slices_) slices_->finish();
 }
 
 void ShardGradients::give_up() {

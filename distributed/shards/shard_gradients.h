@@ -14,6 +14,7 @@
 #include "ringgrad/distributed/buckets/gradient_buckets.h"
 #include "ringgrad/distributed/ddp/finite_check.h"
 #include "ringgrad/distributed/shards/tree_all_reduce.h"
+#include "ringgrad/distributed/zero/gradient_slices.h"
 
 namespace ringgrad {
 
@@ -21,9 +22,10 @@ class ShardGradients : public GradientBuckets {
  public:
   // Collective; see GradientBuckets. `check_finite`: a gradient on the CPU that is NaN or infinite
   // is an error that names rank and parameter. `in_lockstep`: in the middle of a shard others are
-  // waited for. The group and the tree must outlive this.
+  // waited for. `zero`: see VirtualRanksOptions. The group and the tree must outlive this.
   ShardGradients(ProcessGroup& group, const TreeAllReduce& tree, NamedTensors parameters,
-                 BucketCaps caps, bool check_finite, bool in_lockstep);
+                 BucketCaps caps, bool check_finite, bool in_lockstep, int zero);
+  ~ShardGradients() override;
 
   // A step begins: the gradients that there are do not count.
   void begin();
@@ -44,6 +46,8 @@ class ShardGradients : public GradientBuckets {
   // has the same number.
   void give_up();
 
+  // None without ZeRO.
+  std::shared_ptr<GradientSlices> slices() const { return slices_; }
   double waited_seconds() const { return waited_; }  // for other ranks in finish(), in all steps
 
  private:
@@ -80,8 +84,10 @@ class ShardGradients : public GradientBuckets {
   std::vector<Joining> joining_;
   // By bucket.
   std::vector<TreeAllReduce::Sum> sums_;
-  // The number of leading buckets that have been folded.
+  // The number of leading buckets that have been folded, and of those that need no memory.
   size_t folded_ = 0;
+  size_t released_ = 0;
+  std::shared_ptr<GradientSlices> slices_;  // ZeRO's
   // This rank's shard, by replica; -1: outside a step, where gradients are left alone.
   std::vector<int> computing_{-1};
   double waited_ = 0;

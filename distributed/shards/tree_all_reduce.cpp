@@ -4,13 +4,13 @@
 
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/collectives/ring.h"
 
 namespace ringgrad {
 namespace {
 
 // Then a second message would take longer than the others' slices.
 constexpr int64_t kSmallBytes = 16 << 10;
-constexpr int64_t kLine = 16;  // slices begin at cache lines of float32
 
 // Elements [begin, end) of a contiguous tensor.
 Tensor part_of(const Tensor& flat, RowRange range) {
@@ -18,8 +18,8 @@ Tensor part_of(const Tensor& flat, RowRange range) {
 }
 
 RowRange slice_of(int64_t numel, int ranks, int rank) {
-  const RowRange lines = rows_of({rank, rank + 1}, ranks, (numel + kLine - 1) / kLine);
-  return {std::min(numel, lines.begin * kLine), std::min(numel, lines.end * kLine)};
+  const Range own = chunk_of({0, static_cast<size_t>(numel)}, ranks, rank);
+  return {static_cast<int64_t>(own.begin), static_cast<int64_t>(own.end)};
 }
 
 // Returns these elements of all partial sums, [partial sums, elements].
@@ -48,19 +48,20 @@ TreeAllReduce::TreeAllReduce(ProcessGroup& group, int shards) : group_(group), s
     partials_.push_back(partial_sums_of(shards_of_rank(r, group.size(), shards), shards));
 }
 
-TreeAllReduce::Sum TreeAllReduce::start(std::vector<Tensor> own, CollectiveOptions options) const {
+TreeAllReduce::Sum TreeAllReduce::start(std::vector<Tensor> own, CollectiveOptions options,
+                                        bool own_slice_only) const {
   options.async = true;
-  Sum sum{std::move(own), {}, false, std::move(options), {}};
+  Sum sum{std::move(own), {}, false, own_slice_only, std::move(options), {}};
   const int ranks = group_.size();
   if (ranks == 1) return sum;
   const Tensor& last = sum.own.back();
   if (ranks == 2 && partials_[0].size() == 1 && partials_[1].size() == 1) {
-    sum.work = group_.all_reduce(last, ReduceOp::Sum, sum.options);
+    sum.work = own_slice_only ? group_.reduce_slices(last, ReduceOp::Sum, sum.options)
+                              : group_.all_reduce(last, ReduceOp::Sum, sum.options);
     return sum;
   }
   const int64_t numel = last.numel();
-  sum.in_slices =
-      numel * static_cast<int64_t>(itemsize(last.dtype())) > kSmallBytes && numel >= kLine * ranks;
+  sum.in_slices = numel * static_cast<int64_t>(itemsize(last.dtype())) > kSmallBytes;
   const auto range_of = [&](int rank) {
     return sum.in_slices ? slice_of(numel, ranks, rank) : RowRange{0, numel};
   };
@@ -95,6 +96,11 @@ void TreeAllReduce::fold(Sum& sum) const {
   sum.received.clear();
   if (!sum.in_slices) {
     kernels::copy(last, total);
+    sum.work = {};
+    return;
+  }
+  if (sum.own_slice_only) {
+    kernels::copy(part_of(last, slice_of(last.numel(), group_.size(), group_.rank())), total);
     sum.work = {};
     return;
   }

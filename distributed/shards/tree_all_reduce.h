@@ -32,14 +32,17 @@ class TreeAllReduce {
     // nothing to add here.
     std::vector<Tensor> received;
     bool in_slices = false;
+    // The total is wanted in this rank's slice alone.
+    bool own_slice_only = false;
     CollectiveOptions options;
     Work work;
   };
 
   // Collective, all three: on all ranks in the same order, each for every sum. start() and fold()
   // leave their messages to the group's thread, fold() waits for those of start(), and finish() for
-  // its own. Then the total is in own.back().
-  Sum start(std::vector<Tensor> own, CollectiveOptions options) const;
+  // its own. Then the total is in own.back(), or with `own_slice_only` in chunk_of() (ring.h) of it
+  // that is this rank's.
+  Sum start(std::vector<Tensor> own, CollectiveOptions options, bool own_slice_only = false) const;
   void fold(Sum& sum) const;
   void finish(Sum& sum) const { sum.work.wait(); }
 

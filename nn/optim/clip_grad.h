@@ -12,7 +12,8 @@ namespace ringgrad::optim {
 // factor is max_norm / (norm + 1e-6) if that is below 1. If a gradient is NaN or infinite, its
 // element becomes NaN and all others 0. (In PyTorch NaN spreads to every gradient; here it must not
 // reach the gaps of an arena, see autograd/arena.h.) The parameters are on one device. Those
-// without a gradient stay without.
+// without a gradient stay without. If processes share an optimizer's steps, the call is collective
+// and takes all its parameters; then their sum is added up in another order, part by part.
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm);
 
 // Clamps each element of each gradient to [-value, value]. NaN stays NaN. Parameters are as above.

@@ -1,5 +1,7 @@
 #include "ringgrad/nn/optim/mixed_precision.h"
 
+#include <algorithm>
+
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
@@ -12,7 +14,9 @@ std::vector<Tensor> Optimizer::flat_grads() {
   take_in_unfrozen();
   std::vector<Tensor> flat;
   for (Group& group : groups_)
-    for (const ArenaRange& range : arena_ranges(group.parameters)) flat.push_back(range.grads);
+    for (const ArenaRange& range :
+         share_ ? share_->parts(group.parameters) : arena_ranges(group.parameters))
+      flat.push_back(range.grads);
   return flat;
 }
 
@@ -72,6 +76,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
   }
   const Tensor guard = scalar64(0, scale_.device());
   kernels::div(guard, guard, is_equal(first_not_finite, zero));  // 0 / 1, or NaN: 0 / 0
+  if (optimizer.step_share()) optimizer.step_share()->add(guard);
   met_[&optimizer].guard = guard;
 }
 
@@ -139,6 +144,68 @@ void MasterWeights::take_gradients() {
 void MasterWeights::publish() {
   NoGradGuard no_grad;
   for (size_t i = 0; i < model_.size(); ++i) copy_(model_[i].second, masters_[i].second);
+}
+
+MasterShare::MasterShare(std::shared_ptr<const StepShare> share, nn::NamedTensors parameters)
+    : share_(std::move(share)), named_(std::move(parameters)) {}
+
+// The copies follow the parts. The gradients are converted when they have changed, because whoever
+// divides or clips them changes their float32 numbers.
+std::vector<ArenaRange> MasterShare::parts(const std::vector<Tensor>& parameters) const {
+  const std::vector<Tensor> own = nn::tensors_of(named_);
+  CHECK(
+      std::equal(
+          parameters.begin(), parameters.end(), own.begin(), own.end(),
+          [](const Tensor& a, const Tensor& b) { return a.autograd_meta() == b.autograd_meta(); }),
+      "MasterShare: the optimizer has ", parameters.size(), " parameters in a group, expected the ",
+      own.size(), " of which there are float32 copies, in their order and in one group");
+  const NoGradGuard no_grad;
+  std::vector<ArenaRange> ranges = share_->parts(parameters);
+  if (layout_ != share_->layout()) {
+    const nn::NamedTensors old = layout_ < 0 ? nn::NamedTensors() : state_dict();
+    states_.clear();
+    for (const ArenaRange& range : ranges)
+      states_.push_back({range.parameters,
+                         range.offsets,
+                         range.values.numel(),
+                         {copy_of(range.values, {DType::Float32, range.values.device()})}});
+    grads_.assign(ranges.size(), {});
+    layout_ = share_->layout();
+    if (!old.empty()) keep(states_, old);
+  }
+  values_.clear();
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    const Tensor& grads = ranges[r].grads;
+    Gradients& kept = grads_[r];
+    if (!kept.wide) kept.wide = zeros_like(states_[r].arrays[0]);
+    if (kept.version != grads.storage()->version()) copy_(kept.wide, grads);
+    kept.version = grads.storage()->version();
+    values_.push_back(ranges[r].values);
+    ranges[r].values = states_[r].arrays[0];
+    ranges[r].grads = kept.wide;
+  }
+  return ranges;
+}
+
+void MasterShare::gather() const {
+  const NoGradGuard no_grad;
+  for (size_t r = 0; r < values_.size(); ++r) copy_(values_[r], states_[r].arrays[0]);
+  share_->gather();
+}
+
+nn::NamedTensors MasterShare::state_dict() const {
+  const std::vector<Tensor> own = nn::tensors_of(named_);
+  if (layout_ < 0) (void)parts(own);
+  nn::NamedTensors state;
+  const std::vector<Tensor> all = whole(own, states_, 0);
+  for (size_t i = 0; i < named_.size(); ++i) state.emplace_back(named_[i].first, all[i]);
+  return state;
+}
+
+void MasterShare::load_state_dict(const nn::NamedTensors& state) {
+  const nn::NamedTensors all = state_dict();
+  nn::copy_by_name("MasterShare.load_state_dict", all, state, true);
+  keep(states_, all);
 }
 
 }  // namespace ringgrad::optim

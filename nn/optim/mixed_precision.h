@@ -13,7 +13,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
+#include "ringgrad/autograd/shared_state.h"
 #include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
@@ -87,6 +89,49 @@ class MasterWeights {
  private:
   nn::NamedTensors model_;
   nn::NamedTensors masters_;
+};
+
+// MasterShare: MasterWeights for an optimizer whose steps several processes share. Each keeps the
+// copies, and the float32 gradients, of its parts alone.
+//
+//   DistributedDataParallel ddp(model, group, {.zero = 2});
+//   AdamW optimizer(ddp.named_parameters(), …);  // of the 16-bit parameters
+//   optimizer.share(std::make_shared<MasterShare>(ddp.step_share(), ddp.named_parameters()));
+//
+// optimizer.step() converts the gradients and publishes the copies.
+class MasterShare : public SharedState {
+ public:
+  // `parameters` are those of the optimizer, which has them in one group.
+  MasterShare(std::shared_ptr<const StepShare> share, nn::NamedTensors parameters);
+
+  // Collective, both. The copies of all parts, float32, under the parameters' names. The second
+  // throws as nn::copy_by_name().
+  nn::NamedTensors state_dict() const;
+  void load_state_dict(const nn::NamedTensors& state);
+
+  std::vector<ArenaRange> parts(const std::vector<Tensor>& parameters) const override;
+  int64_t layout() const override { return share_->layout(); }
+  void gather() const override;
+  void zero_grad() const override { share_->zero_grad(); }
+  void add(const Tensor& x) const override { share_->add(x); }
+  void unite(const Tensor& x) const override { share_->unite(x); }
+  bool lend_gradients() const override { return false; }  // they have 16 bits
+  void take_gradients_back() const override {}
+
+ private:
+  struct Gradients {
+    Tensor wide;
+    std::optional<uint32_t> version = {};  // of the gradients, when they were converted
+  };
+  DType state_dtype(const Tensor&) const override { return DType::Float32; }
+
+  const std::shared_ptr<const StepShare> share_;
+  const nn::NamedTensors named_;
+  // The copies, the gradients and the parameters themselves, for the present parts.
+  mutable int64_t layout_ = -1;
+  mutable std::vector<State> states_;
+  mutable std::vector<Gradients> grads_;
+  mutable std::vector<Tensor> values_;
 };
 
 }  // namespace ringgrad::optim

@@ -57,21 +57,8 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
   NoGradGuard no_grad;
   flatten_parameters(all);
   step_ = zeros({}, {.dtype = DType::Int64, .device = all[0].device()});
-  for (Group& group : groups_) {
+  for (Group& group : groups_)
     group.lr_tensor = full({}, group.lr, {.dtype = DType::Float64, .device = all[0].device()});
-    current_ranges(group);
-  }
-}
-
-void Optimizer::share(std::shared_ptr<const StepShare> share) {
-  CHECK(steps_elements(), name_,
-        ": a step needs whole parameters, so ranks cannot step a part each; use another optimizer");
-  CHECK(step_.item<int64_t>() == 0, name_, ": share() after the first step, expected before it");
-  share_ = std::move(share);
-  for (Group& group : groups_) {
-    group.state.clear();
-    current_ranges(group);
-  }
 }
 
 void Optimizer::take_in_unfrozen() {
@@ -85,6 +72,7 @@ void Optimizer::take_in_unfrozen() {
 
 void Optimizer::zero_grad() {
   take_in_unfrozen();
+  if (share_) return share_->zero_grad();
   for (Group& group : groups_)
     for (const ArenaRange& range : arena_ranges(group.parameters)) {
       fill_(range.grads, 0);
@@ -112,9 +100,9 @@ void Optimizer::step(const Tensor& guard) {
         kernels::affine(ranges[r].grads, grads, -1, 0);
       }
       update_range(g, ranges[r], groups_[g].state[r]);
-      if (share_) share_->gather(ranges[r].values);
     }
   }
+  if (share_) share_->gather();
   if (!guard) return kernels::affine(step_, step_, 1, 1);
   const Tensor taken = empty({}, {DType::Bool, step_.device()});
   const Tensor count = empty_like(step_);
@@ -123,8 +111,8 @@ void Optimizer::step(const Tensor& guard) {
   kernels::add(step_, step_, count);
 }
 
-// A parameter may have been frozen since. Of each run of neighbours that still require a gradient,
-// this process's share is updated.
+// A parameter may have been frozen since. Each run of neighbours that still require a gradient is
+// updated.
 void Optimizer::update_range(int group, const ArenaRange& range, const StateRange& state) {
   const auto parameter = [&](size_t i) -> const Tensor& {
     return groups_[group].parameters[range.parameters[i]];
@@ -133,26 +121,20 @@ void Optimizer::update_range(int group, const ArenaRange& range, const StateRang
   for (size_t first = 0, end; first < count; first = end + 1) {
     for (end = first; end < count && parameter(end).requires_grad();) ++end;
     if (end == first) continue;
-    const bool all = end - first == count;
-    const int64_t run_begin = all ? 0 : range.offsets[first];
-    const int64_t run_end = all ? state.numel : range.offsets[end - 1] + parameter(end - 1).numel();
-    const int64_t begin = std::max(run_begin, state.begin);
-    const int64_t numel = std::min(run_end, state.end) - begin;
-    if (numel == state.numel) return update(group, range, state.arrays);
-    if (numel <= 0) continue;
-    const auto part = [&](const Tensor& flat, int64_t from) {
-      return flat.as_strided({numel}, {1}, flat.storage_offset() + begin - from);
+    if (end - first == count) return update(group, range, state.arrays);
+    const int64_t begin = std::max<int64_t>(0, range.offsets[first]);
+    const int64_t numel =
+        std::min(state.numel, range.offsets[end - 1] + parameter(end - 1).numel()) - begin;
+    const auto part = [&](const Tensor& flat) {
+      return flat.as_strided({numel}, {1}, flat.storage_offset() + begin);
     };
-    ArenaRange run{.parameters = {},
-                   .offsets = {},
-                   .values = part(range.values, 0),
-                   .grads = part(range.grads, 0)};
+    ArenaRange run{{}, {}, part(range.values), part(range.grads)};
     for (size_t i = first; i < end; ++i) {
       run.parameters.push_back(range.parameters[i]);
       run.offsets.push_back(range.offsets[i] - begin);
     }
     std::vector<Tensor> parts;
-    for (const Tensor& array : state.arrays) parts.push_back(part(array, state.begin));
+    for (const Tensor& array : state.arrays) parts.push_back(part(array));
     update(group, run, parts);
   }
 }
@@ -181,7 +163,9 @@ Device Optimizer::device() const {
 }
 
 std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
-  std::vector<ArenaRange> ranges = arena_ranges(group.parameters);
+  std::vector<ArenaRange> ranges =
+      share_ ? share_->parts(group.parameters) : arena_ranges(group.parameters);
+  const int64_t layout = share_ ? share_->layout() : 0;
   const auto laid_like = [](const StateRange& state, const ArenaRange& range) {
     const auto fits = [&range](const Tensor& array) {
       return array.dtype() == range.values.dtype() && array.device() == range.values.device();
@@ -190,8 +174,11 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
            state.numel == range.values.numel() &&
            std::all_of(state.arrays.begin(), state.arrays.end(), fits);
   };
-  if (!std::equal(group.state.begin(), group.state.end(), ranges.begin(), ranges.end(), laid_like))
+  // All processes lay their state anew, or none does, because they exchange it.
+  if (group.layout != layout || (!share_ && !std::equal(group.state.begin(), group.state.end(),
+                                                        ranges.begin(), ranges.end(), laid_like)))
     lay_state(group, ranges);
+  group.layout = layout;
   const Device here = device();
   group.lr_tensor = on_device(group.lr_tensor, here);
   step_ = on_device(step_, here);
@@ -205,83 +192,58 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
 // The parameters may have moved since the last step (by DistributedDataParallel or Module::to).
 // Their state is copied into arrays of the new layout.
 void Optimizer::lay_state(Group& group, const std::vector<ArenaRange>& ranges) {
-  std::map<std::string, Tensor> old;
-  for (const auto& [name, tensor] : state_of(group, whole_state(group))) old[name] = tensor;
-
+  const nn::NamedTensors old = group.layout < 0 ? nn::NamedTensors() : state_of(group);
   group.state.clear();
   for (const ArenaRange& range : ranges) {
-    const int64_t numel = range.values.numel();
-    const auto [begin, end] = share_ ? share_->part(numel) : std::pair(int64_t{0}, numel);
-    StateRange state{range.parameters, range.offsets, numel, begin, end, {}};
+    StateRange state{range.parameters, range.offsets, range.values.numel(), {}};
     for (size_t i = 0; i < group.state_names.size(); ++i)
-      state.arrays.push_back(zeros({end - begin}, {range.values.dtype(), range.values.device()}));
+      state.arrays.push_back(zeros_like(range.values));
     group.state.push_back(std::move(state));
   }
-  if (old.empty()) return;
-  const std::vector<StateRange> whole = whole_state(group);
-  for (const auto& [name, tensor] : state_of(group, whole))
-    if (const auto found = old.find(name); found != old.end()) copy_(tensor, found->second);
-  keep_part(group, whole);
+  if (!old.empty()) keep(group, old);
 }
 
-std::vector<Optimizer::StateRange> Optimizer::whole_state(const Group& group) const {
-  std::vector<StateRange> whole = group.state;
-  if (!share_) return whole;
-  for (StateRange& range : whole)
-    for (Tensor& array : range.arrays) {
-      const Tensor all = zeros({range.numel}, {array.dtype(), array.device()});
-      copy_(all.as_strided(array.shape(), {1}, range.begin), array);
-      share_->gather(all);
-      array = all;
-    }
-  return whole;
-}
-
-void Optimizer::keep_part(const Group& group, const std::vector<StateRange>& whole) const {
-  if (!share_) return;
-  for (size_t r = 0; r < whole.size(); ++r)
-    for (size_t i = 0; i < whole[r].arrays.size(); ++i) {
-      const Tensor& own = group.state[r].arrays[i];
-      copy_(own, whole[r].arrays[i].as_strided(own.shape(), {1}, whole[r].begin));
-    }
-}
-
-nn::NamedTensors Optimizer::state_of(const Group& group, const std::vector<StateRange>& whole) {
+nn::NamedTensors Optimizer::state_of(const Group& group) const {
   nn::NamedTensors named;
-  for (const StateRange& range : whole)
-    for (size_t s = 0; s < group.state_names.size(); ++s)
-      for (size_t i = 0; i < range.parameters.size(); ++i) {
-        const auto& [name, parameter] = group.named[range.parameters[i]];
-        const Tensor& array = range.arrays[s];
-        named.emplace_back(
-            group.state_names[s] + "." + name,
-            array.as_strided(parameter.shape(), contiguous_strides(parameter.shape()),
-                             range.offsets[i]));
+  for (size_t s = 0; s < group.state_names.size(); ++s) {
+    std::vector<Tensor> states(group.parameters.size());
+    if (share_) states = share_->whole(group.parameters, group.state, s);
+    for (size_t r = 0; r < group.state.size() && !share_; ++r)
+      for (size_t k = 0; k < group.state[r].parameters.size(); ++k) {
+        const int i = group.state[r].parameters[k];
+        const Shape& shape = group.parameters[i].shape();
+        states[i] = group.state[r].arrays[s].as_strided(shape, contiguous_strides(shape),
+                                                        group.state[r].offsets[k]);
       }
+    for (size_t i = 0; i < states.size(); ++i)
+      if (states[i])  // else it was frozen when the arrays were made
+        named.emplace_back(group.state_names[s] + "." + group.named[i].first, states[i]);
+  }
   return named;
 }
 
-nn::NamedTensors Optimizer::state_dict() {
-  std::vector<std::vector<StateRange>> whole;
-  return whole_state_dict(whole);
+void Optimizer::keep(const Group& group, const nn::NamedTensors& state) const {
+  const std::map<std::string, Tensor> found(state.begin(), state.end());
+  const nn::NamedTensors all = state_of(group);
+  for (const auto& [name, tensor] : all)
+    if (const auto kept = found.find(name); kept != found.end()) copy_(tensor, kept->second);
+  if (share_) share_->keep(group.state, all);
 }
 
-nn::NamedTensors Optimizer::whole_state_dict(std::vector<std::vector<StateRange>>& whole) {
+nn::NamedTensors Optimizer::state_dict() {
   take_in_unfrozen();
   nn::NamedTensors state{{"step", step_}};
   for (int g = 0; g < num_groups(); ++g) {
     current_ranges(groups_[g]);
-    whole.push_back(whole_state(groups_[g]));
     state.emplace_back("lr." + std::to_string(g), groups_[g].lr_tensor);
-    for (auto& entry : state_of(groups_[g], whole.back())) state.push_back(std::move(entry));
+    for (auto& entry : state_of(groups_[g])) state.push_back(std::move(entry));
   }
   return state;
 }
 
 void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   const char* const operation = "optimizer.load_state_dict";
-  std::vector<std::vector<StateRange>> whole;
-  const nn::NamedTensors own = whole_state_dict(whole);
+  const nn::NamedTensors own = state_dict();
   nn::check_by_name(operation, own, state, true);
   // Throws what set_lr() would throw, before anything is loaded.
   for (const auto& [name, tensor] : state) {
@@ -293,7 +255,7 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   }
   nn::copy_by_name(operation, own, state, true);
   for (int g = 0; g < num_groups(); ++g) {
-    keep_part(groups_[g], whole[g]);
+    if (share_) keep(groups_[g], own);
     groups_[g].lr = groups_[g].lr_tensor.item<double>();
   }
 }

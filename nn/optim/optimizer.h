@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/autograd/arena.h"
+#include "ringgrad/autograd/step_share.h"
 #include "ringgrad/nn/named_tensors.h"
 
 namespace ringgrad::optim {
@@ -41,16 +41,7 @@ struct ParamGroup {
   Options options;
 };
 
-// Divides the parameters among several processes that share the steps
-// (distributed/sharded_optimizer.h).
-class StepShare {
- public:
-  virtual ~StepShare() = default;
-  // Returns the elements [begin, end) of a flat range of `numel` that this process steps.
-  virtual std::pair<int64_t, int64_t> part(int64_t numel) const = 0;
-  // Collective. Completes `flat`, of which every process has computed its part.
-  virtual void gather(const Tensor& flat) const = 0;
-};
+using StepShare = ringgrad::StepShare;
 
 class Optimizer {
  public:
@@ -68,11 +59,15 @@ class Optimizer {
   // All parameters share one number of steps. Adam's bias correction also counts steps in which a
   // parameter was frozen.
   void step(const Tensor& guard = {});
-  std::vector<Tensor> flat_grads();  // all gradients, in as few arrays as possible
-  // Makes this process keep the state of its part of the parameters only, and step that part alone.
+  // All gradients, in as few arrays as possible; if the steps are shared, those of this process's
+  // parts.
+  std::vector<Tensor> flat_grads();
+  // Makes this process keep the state of its parts of the parameters only, and step those alone.
   // Then step(), load_state_dict() and state_dict(), which returns a copy, are collective. Throws
   // Error after the first step, and if an element's step depends on other elements (Muon).
   void share(std::shared_ptr<const StepShare> share);
+  // None: the steps are not shared.
+  const StepShare* step_share() const { return share_.get(); }
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   // These throw IndexError if the group does not exist.
@@ -111,15 +106,7 @@ class Optimizer {
   const Tensor& parameter(int group, int number) const { return groups_[group].parameters[number]; }
 
  private:
-  // This process's part of the state of one range's parameters, in arrays with the range's layout.
-  struct StateRange {
-    std::vector<int> parameters;
-    std::vector<int64_t> offsets;
-    int64_t numel;  // the size of the range
-    int64_t begin;
-    int64_t end;
-    std::vector<Tensor> arrays;  // [end - begin], one for each state name
-  };
+  using StateRange = StepShare::State;  // an array for each state name
   struct Group {
     nn::NamedTensors named;
     std::vector<Tensor> parameters;
@@ -129,6 +116,7 @@ class Optimizer {
     std::vector<std::string> state_names;
     bool maximize = false;
     std::vector<StateRange> state;
+    int64_t layout = -1;  // the share's, of `state`
   };
   int checked(int group) const;
   void take_in_unfrozen();
@@ -137,12 +125,10 @@ class Optimizer {
   // Returns the group's present ranges, and moves the state to their layout if it has changed.
   std::vector<ArenaRange> current_ranges(Group& group);
   void lay_state(Group& group, const std::vector<ArenaRange>& ranges);
-  // whole_state() returns the ranges' state with all elements: the arrays themselves, or copies if
-  // it is shared. keep_part() stores what was written to the copies.
-  std::vector<StateRange> whole_state(const Group& group) const;
-  void keep_part(const Group& group, const std::vector<StateRange>& whole) const;
-  static nn::NamedTensors state_of(const Group& group, const std::vector<StateRange>& whole);
-  nn::NamedTensors whole_state_dict(std::vector<std::vector<StateRange>>& whole);
+  // Returns the parameters' state by name: views of the arrays or, if it is shared, copies of all
+  // processes' parts. keep() copies such a state into the arrays.
+  nn::NamedTensors state_of(const Group& group) const;
+  void keep(const Group& group, const nn::NamedTensors& state) const;
 
   const char* name_;
   std::vector<Group> groups_;
@@ -154,6 +140,11 @@ class Optimizer {
   std::vector<Frozen> frozen_;
   Tensor step_;
   std::shared_ptr<const StepShare> share_;
+  std::shared_ptr<void> shares_;  // while it lives, clip_grad_norm_() finds this optimizer
 };
+
+// Returns the optimizers that share the steps of some of these parameters. Throws Error if one of
+// them has parameters that are not in the list.
+std::vector<Optimizer*> sharing_optimizers(const char* name, const std::vector<Tensor>& parameters);
 
 }  // namespace ringgrad::optim

@@ -1,5 +1,9 @@
 #include "ringgrad/program/commands/end_of_run.h"
 
+#include <algorithm>
+
+#include "ringgrad/core/device/allocator.h"
+
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/report/report.h"
 
@@ -27,6 +31,17 @@ Verdict end_run(const TrainOptions& options, const Data& data, const RunDirector
   // The command to resume has been said.
   if (verdict.next != resume_command(run)) message("next    {}", verdict.next);
   return verdict;
+}
+
+std::string what_fits(const OutOfMemoryError& error, const RunConfig& config, int ranks) {
+  const Device device(config.parallel_config->device);
+  const int64_t megabytes = memory_stats(device).peak_bytes / 1'000'000;
+  return fmt::format(
+      "{}\n`ringgrad fit --model {} --optimizer {} --memory {}MB --ranks {} --device {}` lists the "
+      "largest batch for one process and for several ranks, with --zero, --dtype bf16, "
+      "--recompute and --accumulate",
+      error.what(), config.recipe.model, config.recipe.optimizer, std::max<int64_t>(1, megabytes),
+      std::max(2, ranks), device.is_cpu() ? "cpu" : "cuda");
 }
 
 }  // namespace ringgrad::program

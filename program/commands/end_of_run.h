@@ -13,4 +13,7 @@ namespace ringgrad::program {
 Verdict end_run(const TrainOptions& options, const Data& data, const RunDirectory& run,
                 RunMetrics& run_metrics, const Evaluation& last);
 
+// Returns the error's words, and the command that says what fits in the memory that there was.
+std::string what_fits(const OutOfMemoryError& error, const RunConfig& config, int ranks);
+
 }  // namespace ringgrad::program

@@ -77,6 +77,14 @@ class Measurement {
     return bytes;
   }
 
+  // Returns the bytes of the gradients, which ranks can divide, too.
+  int64_t gradient_bytes() {
+    int64_t bytes = 0;
+    for (const Tensor& grads : optimizer_->flat_grads())
+      bytes += grads.numel() * static_cast<int64_t>(itemsize(grads.dtype()));
+    return bytes;
+  }
+
  private:
   const Device device_;
   Recipe recipe_;
@@ -92,6 +100,7 @@ struct Line {
   double fixed;
   double each;
   int64_t state;
+  int64_t gradients;
 
   int64_t largest(double memory) const {
     return std::max<int64_t>(0, static_cast<int64_t>((memory - fixed) / each));
@@ -118,7 +127,7 @@ std::pair<Fit, Line> fit_one(const FitOptions& options, const Way& way) {
   const auto small = static_cast<double>(step.peak(kSmall));
   const auto twice = static_cast<double>(step.peak(2 * kSmall));
   const double each = std::max(1.0, (twice - small) / kSmall);
-  const Line predicted{small - each * kSmall, each, step.state_bytes()};
+  const Line predicted{small - each * kSmall, each, step.state_bytes(), step.gradient_bytes()};
   Line line = predicted;
   Fit fit{.way = way};
   int64_t too_large = std::numeric_limits<int64_t>::max();
@@ -142,15 +151,16 @@ std::pair<Fit, Line> fit_one(const FitOptions& options, const Way& way) {
   return {fit, line};
 }
 
-// Fits the same on each of several ranks with so much memory each. State that other ranks keep
-// makes room for images.
-Fit on_ranks(const FitOptions& options, const Fit& alone, const Line& line, bool zero) {
+// Fits the same on each of several ranks with so much memory each. State and gradients that other
+// ranks keep make room for images.
+Fit on_ranks(const FitOptions& options, const Fit& alone, const Line& line, int zero) {
   Fit fit{.way = alone.way, .batch = alone.batch, .predicted = alone.predicted};
   fit.way.ranks = options.ranks;
   fit.way.options += fmt::format("{}--ranks {}", fit.way.options.empty() ? "" : " ", options.ranks);
-  if (!zero) return fit;
-  fit.way.options += " --zero 1";
-  const double room = static_cast<double>(line.state) * (1 - 1.0 / options.ranks);
+  if (zero == 0) return fit;
+  fit.way.options += fmt::format(" --zero {}", zero);
+  const int64_t divided = line.state + (zero > 1 ? line.gradients : 0);
+  const double room = static_cast<double>(divided) * (1 - 1.0 / options.ranks);
   const auto more = static_cast<int64_t>(room / line.each);
   fit.batch += more;
   fit.predicted += static_cast<double>(more) * line.each - room;
@@ -202,7 +212,7 @@ int fit(const FitOptions& options) {
         break;
       }
       fits.push_back(found.first);
-      for (const bool zero : {false, true})
+      for (const int zero : {0, 1, 2})
         on_several.push_back(on_ranks(options, found.first, found.second, zero));
     }
   fits.insert(fits.end(), on_several.begin(), on_several.end());

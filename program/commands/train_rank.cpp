@@ -464,7 +464,7 @@ class Epochs {
 }  // namespace
 
 int train_rank(const TrainOptions& options, const RunConfig& config, const Data& data,
-               const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic) {
+               const RunDirectory* run, ProcessGroup* group, ElasticRun* elastic) try {
   silence_console(group && !group->is_main_process());
   go_on_unread();
   set_conv_algorithm(conv_algorithm_named(config.recipe.conv));
@@ -483,6 +483,8 @@ int train_rank(const TrainOptions& options, const RunConfig& config, const Data&
   // SIGTERM asks only this rank to leave. The launcher asks all of them by another signal.
   if (elastic) signal(SIGTERM, SIG_DFL);
   return Epochs(options, config, data, run, group, elastic, training).train();
+} catch (const OutOfMemoryError& error) {
+  throw OutOfMemoryError(what_fits(error, config, group ? group->size() : 1));
 }
 
 }  // namespace ringgrad::program

@@ -82,7 +82,7 @@ const std::vector<ParallelConfigField>& parallel_config_fields() {
       {"transport", &D::transport, kForRanks | kLater,
        "between ranks: " + transport_choices("auto (the fastest for each pair)")},
       {"zero", &D::zero, kForRanks | kSame | kKept | kLater,
-       "1: ranks divide the optimizer's state, and keep a part each (ZeRO)"},
+       "ranks keep a part each: 1: of the optimizer's state, 2: of the gradients, too (ZeRO)"},
       {"recompute", &D::recompute, kKept | kLater,
        "save memory: backward computes activations again, of every block (blocks), or of as many "
        "as keep tensors within auto:MB"},
@@ -179,7 +179,8 @@ void check_parallel_config(const ParallelConfig& d) {
     throw UsageError("--bucket-mb is {}, expected up to 1e6, or auto", d.bucket_mb);
   check_backend(d.backend, d.device);
   (void)recompute_budget(d);
-  if (d.zero < 0 || d.zero > 1) throw UsageError("--zero is {}, expected 1 (or 0: off)", d.zero);
+  if (d.zero < 0 || d.zero > 2)
+    throw UsageError("--zero is {}, expected 1 or 2 (or 0: off)", d.zero);
   if (d.zero > 0 && !d.elastic.empty())
     throw UsageError(
         "--zero {} and --elastic exclude each other: a lost rank takes its part of the "
@@ -299,6 +300,11 @@ void check_parts(const ParallelConfig& d, const Recipe& recipe, int now) {
         "--dtype fp16 scales the loss on one device, and --shards {} with --parallel "
         "dp has a loss on each",
         d.shards);
+  if (d.zero > 0 && recipe.clip_norm > 0 && recipe.amp == "O2")
+    throw UsageError(
+        "--zero {} and {} with --clip-norm and --amp O2: the norm of divided float32 gradients "
+        "depends on the number of ranks, and --shards' bits must not; leave one of them out",
+        d.zero, parts);
   if (recipe.batch < std::max(d.shards, ranks))
     throw UsageError("{}, and --batch {}: each {} needs an image at least", parts, recipe.batch,
                      d.shards > 0 ? "shard" : "rank");

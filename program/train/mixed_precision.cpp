@@ -1,5 +1,7 @@
 #include "ringgrad/program/train/mixed_precision.h"
 
+#include <cstring>
+
 #include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
@@ -26,8 +28,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
       parameters, optim::AdamWOptions{.lr = recipe.lr, .weight_decay = recipe.weight_decay});
 }
 
-MixedPrecision::MixedPrecision(const Recipe& recipe, nn::Module& model, Device device)
-    : model_(model), wants_masters_(recipe.amp == "O2") {
+MixedPrecision::MixedPrecision(const Recipe& recipe, nn::Module& model, Device device, bool divided)
+    : model_(model), wants_masters_(recipe.amp == "O2"), divided_(divided) {
   if (recipe.amp == "O2" || recipe.amp == "O3") model.to(dtype_named(recipe.dtype));
   if (recipe.dtype == "fp16") scaler_.emplace(device);
 }
@@ -36,9 +38,16 @@ nn::NamedTensors MixedPrecision::trained_parameters() {
   nn::NamedTensors trained;
   for (auto& named : model_.named_parameters())
     if (named.second.requires_grad()) trained.push_back(std::move(named));
-  if (!wants_masters_) return trained;
+  if (!wants_masters_ || divided_) return trained;
   masters_ = std::make_unique<optim::MasterWeights>(std::move(trained));
   return masters_->parameters();
+}
+
+std::shared_ptr<const optim::StepShare> MixedPrecision::with_copies(
+    std::shared_ptr<const optim::StepShare> share) {
+  if (!wants_masters_) return share;
+  shared_masters_ = std::make_shared<optim::MasterShare>(std::move(share), trained_parameters());
+  return shared_masters_;
 }
 
 void MixedPrecision::zero_grad(optim::Optimizer& optimizer) {
@@ -68,6 +77,9 @@ nn::NamedTensors MixedPrecision::state_dict() const {
   if (masters_)
     for (const auto& [name, tensor] : masters_->parameters())
       state.emplace_back(kMaster + name, tensor.detach());
+  if (shared_masters_)
+    for (const auto& [name, tensor] : shared_masters_->state_dict())
+      state.emplace_back(kMaster + name, tensor);
   if (scaler_)
     for (const auto& [name, tensor] : scaler_->state_dict())
       state.emplace_back(kScaler + name, tensor);
@@ -80,7 +92,12 @@ nn::NamedTensors MixedPrecision::load(const nn::NamedTensors& state) {
   for (const auto& entry : state)
     (entry.first.starts_with(kMaster) || entry.first.starts_with(kScaler) ? own : rest)
         .push_back(entry);
-  nn::copy_by_name("mixed_precision", state_dict(), own, true);
+  const nn::NamedTensors all = state_dict();
+  nn::copy_by_name("mixed_precision", all, own, true);
+  nn::NamedTensors copies;
+  for (const auto& [name, tensor] : all)
+    if (name.starts_with(kMaster)) copies.emplace_back(name.substr(std::strlen(kMaster)), tensor);
+  if (shared_masters_) shared_masters_->load_state_dict(copies);
   return rest;
 }
 

@@ -23,7 +23,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
 class MixedPrecision {
  public:
   // Converts the model's parameters if the level says so. Call it before the model is wrapped.
-  MixedPrecision(const Recipe& recipe, nn::Module& model, Device device);
+  // `divided`: the ranks share the optimizer's steps (Optimizer::share).
+  MixedPrecision(const Recipe& recipe, nn::Module& model, Device device, bool divided = false);
 
   // Returns the parameters that the optimizer must step. Call it on every rank once the model has
   // its first values.
@@ -34,6 +35,9 @@ class MixedPrecision {
   // Clips the gradients' norm if clip_norm > 0, then steps. A step whose gradients overflowed is
   // skipped.
   void step(optim::Optimizer& optimizer, double clip_norm);
+  // Returns the share for the optimizer: one with float32 copies if the level has them.
+  std::shared_ptr<const optim::StepShare> with_copies(
+      std::shared_ptr<const optim::StepShare> share);
   // Then gradients that are not finite are no mistake.
   bool may_overflow() const { return scaler_.has_value(); }
 
@@ -47,7 +51,9 @@ class MixedPrecision {
  private:
   nn::Module& model_;
   bool wants_masters_;
+  bool divided_;
   std::unique_ptr<optim::MasterWeights> masters_;
+  std::shared_ptr<optim::MasterShare> shared_masters_;  // if they are divided
   std::optional<optim::GradScaler> scaler_;
 };
 

@@ -8,7 +8,6 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
-#include "ringgrad/distributed/sharded_optimizer.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/program/console/console.h"
@@ -57,11 +56,13 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
                      "; is --init the same on all machines?");
   freeze();
   model_->to(device_);
-  precision_.emplace(recipe_, *model_, device_);
+  const bool divided = group_ && config.parallel_config->zero > 0;
+  precision_.emplace(recipe_, *model_, device_, divided);
   wrap(config);
   optimizer_ = make_optimizer(recipe_, precision_->trained_parameters());
-  if (group_ && config.parallel_config->zero > 0)
-    optimizer_->share(std::make_shared<RankShare>(*group_));
+  if (divided)
+    optimizer_->share(
+        precision_->with_copies(virtual_ ? virtual_->step_share() : ddp_->step_share()));
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
   const bool alone = network_ == model_.get() && !virtual_;
   if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
@@ -107,6 +108,7 @@ void Training::wrap(const RunConfig& config) {
         VirtualRanksOptions{.shards = shards_of_step(config),
                             .seed = config.seed,
                             .sync_batch_norm = *parallel_config.sync_bn,
+                            .zero = parallel_config.zero,
                             .check_finite = !precision_->may_overflow(),
                             .devices = devices,
                             .make_replica = make_replica});
@@ -118,6 +120,7 @@ void Training::wrap(const RunConfig& config) {
     choose_buckets(parallel_config.bucket_mb, *group_, options);
     plans_buckets_ = parallel_config.bucket_mb == kPlannedBuckets;
     options.check_finite = !precision_->may_overflow();
+    options.zero = parallel_config.zero;
     options.broadcast_buffers = recipe_.freeze == "none";  // frozen ones never change
     ddp_ = std::make_unique<DistributedDataParallel>(*model_, *group_, options);
     network_ = ddp_.get();

@@ -31,14 +31,25 @@ class Memory(DigitsCase):
         two = ["--ranks", "2"]
         self.train("ranks", 3, *two)
         self.train("zero", 3, *two, "--zero", "1")
+        self.train("zero_2", 3, *two, "--zero", "2")
         self.train("both", 3, *two, "--zero", "1", "--recompute", "blocks", "--transport", "tcp")
-        self.assertEqual({self.bits("zero"), self.bits("both")}, {self.bits("ranks")})
+        self.assertEqual({self.bits("zero"), self.bits("zero_2"), self.bits("both")}, {self.bits("ranks")})
         self.train("shards", 3, "--parallel", "none", "--shards", "4")
-        self.train("zero_shards", 3, *two, "--shards", "4", "--zero", "1", "--recompute", "blocks")
+        self.train("zero_shards", 3, *two, "--shards", "4", "--zero", "2", "--recompute", "blocks")
         self.assertEqual(self.bits("zero_shards"), self.bits("shards"))
 
+    def test_divided_float32_copies_have_the_bits_of_whole_ones(self):
+        words = ["--ranks", "2", "--dtype", "bf16", "--amp", "O2", "--optimizer", "adamw"]
+        self.train("copies", 3, *words)
+        for zero in ("1", "2"):
+            self.train("copies_" + zero, 3, *words, "--zero", zero)
+            self.assertEqual(self.bits("copies_" + zero), self.bits("copies"))
+        self.train("copies_part", 2, *words, "--zero", "2")
+        self.train("copies_part", 1, "--resume", "copies_part", "--ranks", "2")
+        self.assertEqual(self.bits("copies_part"), self.bits("copies"))
+
     def test_a_divided_state_goes_on_bit_for_bit_on_any_number_of_ranks(self):
-        words = ["--shards", "4", "--ranks", "2", "--zero", "1"]
+        words = ["--shards", "4", "--ranks", "2", "--zero", "2"]
         self.train("whole", 4, *words)
         self.train("parts", 2, *words)
         self.train("parts", 1, "--resume", "parts", "--ranks", "3")
@@ -46,7 +57,7 @@ class Memory(DigitsCase):
         self.assertEqual(self.bits("parts"), self.bits("whole"))
 
     def test_what_cannot_be_is_refused(self):
-        for words, what in ((["--zero", "2"], "--zero is 2"),
+        for words, what in ((["--zero", "3"], "--zero is 3"),
                             (["--zero", "1", "--parallel", "none"], "--zero is for ranks"),
                             (["--zero", "1", "--ranks", "2", "--elastic", "1:2"], "exclude each other"),
                             (["--recompute", "all"], "expected blocks, or auto:MB"),
@@ -70,6 +81,7 @@ class Memory(DigitsCase):
             self.assertAlmostEqual(way["predicted_bytes"] / way["measured_bytes"], 1, delta=0.1)
         self.assertGreater(ways["--recompute blocks"]["batch"], 1.5 * ways[""]["batch"])
         self.assertGreater(ways["--ranks 4 --zero 1"]["batch"], ways["--ranks 4"]["batch"])
+        self.assertGreater(ways["--ranks 4 --zero 2"]["batch"], ways["--ranks 4 --zero 1"]["batch"])
         self.assertEqual(ways["--ranks 4"]["batch"], 4 * ways[""]["batch"])
         tiny = self.run_program("fit", "--model", "resnet18", "--memory", "1MB")
         self.assertIn("none", tiny.stdout)
