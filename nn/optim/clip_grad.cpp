@@ -1,4 +1,3 @@
-
 #include "ringgrad/nn/optim/clip_grad.h"
 
 #include "ringgrad/autograd/arena.h"
@@ -8,6 +7,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 
