@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measures Gloo's all-reduce through torch.distributed: float32 sums between ranks on this host. Prints JSON rows like those of
-`ringgrad bench allreduce --json`: bytes, time_us (median), algbw_GBps, busbw_GBps, wrong."""
+`ringgrad bench allreduce --json`: bytes, time_us (median of means over ranks), algbw_GBps, busbw_GBps, wrong. Ranks that were started already
+measure between their hosts."""
 
 import argparse
 import statistics
@@ -17,7 +18,7 @@ import torch.distributed as dist
 SIZES = [1 << 10, 1 << 16, 1 << 20, 4 << 20, 25 << 20, 64 << 20]
 
 
-def measure(rank, sizes, seconds):
+def measure(rank, sizes, seconds, least):
     rows = []
     size = dist.get_world_size()
     for count in [bytes // 4 for bytes in sizes]:
@@ -26,22 +27,25 @@ def measure(rank, sizes, seconds):
         wrong = int((tensor != (torch.arange(count) % 1000).float() * (size * (size + 1) / 2)).sum())
         tensor.zero_()
         times = []
-        for _ in range(3):
+        for _ in range(min(3, least)):
             dist.all_reduce(tensor)
         # Every rank must agree on the number of rounds. Rank 0 derives it from the time of one
         # round.
         start = time.perf_counter()
         dist.all_reduce(tensor)
-        repetitions = torch.tensor([max(9, int(seconds / (time.perf_counter() - start)))])
+        repetitions = torch.tensor([max(least, int(seconds / (time.perf_counter() - start)))])
         dist.broadcast(repetitions, 0)
         for _ in range(int(repetitions)):
             dist.barrier()
             start = time.perf_counter()
             dist.all_reduce(tensor)
             times.append(time.perf_counter() - start)
+        means = torch.tensor(times, dtype=torch.float64)
+        dist.all_reduce(means)
+        times = (means / size).tolist()
         median = statistics.median(times)
         bytes = 4 * count
-        low, _, high = statistics.quantiles(times, n=4)
+        low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
         rows.append(
             {
                 "bytes": bytes,
@@ -61,8 +65,9 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="bytes")
     parser.add_argument("--seconds", type=float, default=1.0, help="per size, about")
+    parser.add_argument("--least", type=int, default=9, help="repetitions")
     arguments = parser.parse_args()
-    rows = gloo_ranks.run(measure, arguments.ranks, 1, arguments.sizes, arguments.seconds)
+    rows = gloo_ranks.run(measure, arguments.ranks, 1, arguments.sizes, arguments.seconds, arguments.least)
     header = {"peer": f"Gloo in PyTorch {torch.__version__}", "machine": report.machine(), "ranks": arguments.ranks}
     report.show(header, "rows", rows)
 

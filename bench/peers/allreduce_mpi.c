@@ -1,5 +1,5 @@
 /* MPI_Allreduce in place, float32 sums; prints JSON rows like those of `ringgrad bench allreduce --json`. Arguments:
-   seconds per size, then sizes in bytes. Compiled and run by allreduce_mpi.sh. */
+   seconds per size, the least number of repetitions, then sizes in bytes. Compiled and run by allreduce_mpi.sh. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static double once(float* x, int count) {
   return MPI_Wtime() - start;
 }
 
-static void measure(size_t bytes, double seconds, int last) {
+static void measure(size_t bytes, double seconds, int least, int last) {
   int rank, size;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -28,12 +28,14 @@ static void measure(size_t bytes, double seconds, int last) {
   int wrong = 0;
   for (int i = 0; i < count; ++i) wrong += x[i] != (float)(i % 1000 * (size * (size + 1) / 2));
   memset(x, 0, bytes);
-  for (int i = 0; i < 5; ++i) once(x, count);
+  for (int i = 0; i < 5 && i < least; ++i) once(x, count);
   const double estimate = seconds / once(x, count);
-  int repetitions = estimate < 10 ? 10 : estimate > 100000 ? 100000 : (int)estimate;
+  int repetitions = estimate < least ? least : estimate > 100000 ? 100000 : (int)estimate;
   MPI_Bcast(&repetitions, 1, MPI_INT, 0, MPI_COMM_WORLD);
   double* times = malloc(sizeof(double) * (size_t)repetitions);
   for (int i = 0; i < repetitions; ++i) times[i] = once(x, count);
+  MPI_Allreduce(MPI_IN_PLACE, times, repetitions, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  for (int i = 0; i < repetitions; ++i) times[i] /= size;
   qsort(times, (size_t)repetitions, sizeof(double), ascending);
   const double median = times[repetitions / 2], bandwidth = (double)bytes / median / 1e9;
   if (rank == 0)
@@ -55,7 +57,8 @@ int main(int argc, char** argv) {
   MPI_Get_library_version(version, &length);
   version[strcspn(version, ",\n")] = 0;
   if (rank == 0) printf("{\n  \"peer\": \"%s\",\n  \"ranks\": %d,\n  \"rows\": [\n", version, size);
-  for (int i = 2; i < argc; ++i) measure(strtoull(argv[i], NULL, 10), atof(argv[1]), i + 1 == argc);
+  for (int i = 3; i < argc; ++i)
+    measure(strtoull(argv[i], NULL, 10), atof(argv[1]), atoi(argv[2]), i + 1 == argc);
   if (rank == 0) printf("  ]\n}\n");
   MPI_Finalize();
   return 0;

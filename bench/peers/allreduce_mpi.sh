@@ -8,4 +8,4 @@ directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 mpicc -O3 -march=native "$(dirname "$0")/allreduce_mpi.c" -o "$directory/allreduce"
 [ "$(id -u)" = 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-mpirun --oversubscribe -n "$ranks" "$directory/allreduce" "$seconds" "$@"
+mpirun --oversubscribe -n "$ranks" "$directory/allreduce" "$seconds" 10 "$@"

@@ -1,4 +1,5 @@
-"""Starts two or more ranks over Gloo on one host, for the peers' benchmarks, and returns rank 0's result."""
+"""Starts two or more ranks over Gloo on one host, for the peers' benchmarks, and returns rank 0's result. A process that has
+RANK in its environment is a rank already, beside others that torchrun, or bench/links.py, has started."""
 
 import os
 import socket
@@ -20,7 +21,15 @@ def _rank(rank, function, size, port, threads, queue, arguments):
 
 
 def run(function, size, threads, *arguments):
-    """Runs function(rank, *arguments) on `size` processes of `threads` threads; returns rank 0's value."""
+    """Runs function(rank, *arguments) on `size` processes of `threads` threads; returns rank 0's value. A rank that was
+    started already returns its own."""
+    if "RANK" in os.environ:
+        torch.set_num_threads(threads)
+        dist.init_process_group("gloo")
+        result = function(dist.get_rank(), *arguments)
+        dist.barrier()
+        dist.destroy_process_group()
+        return result
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -44,14 +44,14 @@ class Machines:
             raise
         self.switch = Switch(taps, seed)
 
-    def start(self, machine, command, environment, hosts=""):
+    def start(self, machine, command, environment, hosts="", stderr=subprocess.STDOUT):
         """A process on the machine; `hosts`: what it has in /etc/hosts."""
         where = ["ip", "netns", "exec", self.names[machine]]
         if hosts:
             file = self.directory / f"hosts{machine}"
             file.write_text(hosts)
             where += ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', file]
-        process = subprocess.Popen([*where, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        process = subprocess.Popen([*where, *command], stdout=subprocess.PIPE, stderr=stderr, text=True,
                                    cwd=self.directory, env={**os.environ, **environment})
         self.processes.append(process)
         return process

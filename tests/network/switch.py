@@ -54,12 +54,11 @@ def checksum(data):
 
 
 class Way:
-    """From one machine to another. Seconds, bytes a second, and shares of all frames."""
+    """From one machine to another. Seconds, and shares of all frames."""
 
     def __init__(self):
-        self.cut, self.delay, self.jitter, self.rate = False, 0.0, 0.0, None
+        self.cut, self.delay, self.jitter = False, 0.0, 0.0
         self.lost = self.doubled = self.damaged = 0.0
-        self.free_at = 0.0
 
 
 class Switch:
@@ -68,6 +67,8 @@ class Switch:
     def __init__(self, taps, seed=1):
         self.taps, self.random = taps, random.Random(seed)
         self.ways = {(i, j): Way() for i in range(len(taps)) for j in range(len(taps)) if i != j}
+        self.rate, self.room = None, 512 << 10  # bytes a second to each machine, and bytes that wait for its cable
+        self.free_at = [0.0] * len(taps)  # when each machine's cable has carried what waits
         self.forgets = None  # a firewall's patience with connections on which nothing comes, in seconds
         self.seen = {}  # when, by connection
         self.on_segment = None  # called with each TCP segment before anything is done to it
@@ -112,7 +113,7 @@ class Switch:
             pass
 
     def take(self, port, frame):
-        segment = Segment.of(frame)
+        segment = Segment.of(frame) if self.on_segment or self.forgets else None
         if segment and self.on_segment:
             self.on_segment(segment)
         if segment and self.forgets and not self.knows(segment):
@@ -120,7 +121,7 @@ class Switch:
         others = [p for p in range(len(self.taps)) if p != port]
         known = [p for p in others if frame[:6] == mac(p)]
         for target in known or (others if frame[0] & 1 else []):
-            self.send(self.ways[port, target], target, frame)
+            self.send(port, target, frame)
 
     def knows(self, segment):
         now, flow = time.monotonic(), segment.flow()
@@ -129,18 +130,21 @@ class Switch:
             self.seen[flow] = now
         return known
 
-    def send(self, way, target, frame):
+    def send(self, port, target, frame):
+        way = self.ways[port, target]
         if way.cut or self.random.random() < way.lost:
             return
         if self.random.random() < way.damaged:
             at = self.random.randrange(34, len(frame)) if len(frame) > 34 else 0
             frame = frame[:at] + bytes([frame[at] ^ 1 << self.random.randrange(8)]) + frame[at + 1 :]
         at = time.monotonic() + way.delay + way.jitter * self.random.random()
-        if way.rate:
-            way.free_at = max(at, way.free_at) + len(frame) / way.rate
-            at = way.free_at
+        if self.rate:
+            if (self.free_at[target] - at) * self.rate > self.room:
+                return
+            # It is passed on while it arrives: its last bit may be there at once if no other frame is before it.
+            at = self.free_at[target] = max(at, self.free_at[target] + len(frame) / self.rate)
         for _ in range(1 + (self.random.random() < way.doubled)):
-            if at <= time.monotonic() or not (way.delay or way.jitter or way.rate):
+            if not (way.delay or way.jitter or self.rate):
                 self.give(target, frame)
             else:
                 self.count += 1
