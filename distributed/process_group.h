@@ -42,8 +42,10 @@ namespace ringgrad {
 // The algorithms of all-reduce between ranks on CPUs (init_process_group.h), the simplest first.
 // Their speed depends on the size (`ringgrad bench allreduce` measures it).
 enum class AllReduceAlgorithm : uint8_t {
-  // SharedMemory if all ranks share memory. Else Exchange for a few kilobytes. Else shared memory
-  // within machines and a ring between them, if each has equally many ranks. Else SegmentedRing.
+  // SharedMemory if all ranks share memory. Else shared memory within machines and messages between
+  // them, if each has equally many ranks. Else messages: Exchange for a few kilobytes or two ranks,
+  // Direct for a few ranks, or SegmentedRing. The number of ranks alone decides for the last one,
+  // whose sums are added in another order.
   Auto,
   // Everything goes through rank 0.
   GatherBroadcast,
@@ -55,6 +57,8 @@ enum class AllReduceAlgorithm : uint8_t {
   SegmentedRing,
   // Nothing travels.
   SharedMemory,
+  // Every rank reduces a slice for all.
+  Direct,
 };
 
 // Says which messages between ranks on CPUs carry a CRC-32C of their payload. With it a bit that

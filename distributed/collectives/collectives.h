@@ -3,7 +3,6 @@
 
 #include <span>
 
-#include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/collectives/messenger.h"
 
 namespace ringgrad {
@@ -15,11 +14,5 @@ void broadcast(Messenger& messages, int root, std::span<std::byte> x, size_t seg
 // Returns when all ranks have called it. Dissemination (Hensgen, Finkel & Manber 1988): ⌈log2 size⌉
 // rounds.
 void barrier(Messenger& messages);
-
-// For a few bytes: every rank sends its x[count] to all others, and reduces all of them itself, in
-// the order of ranks. That takes as long as one message, while a ring takes 2 (size-1). But each
-// rank sends (size-1) · bytes(x).
-void exchange_all_reduce(Messenger& messages, void* x, size_t count,
-                         const ReduceFunctions& reduction);
 
 }  // namespace ringgrad

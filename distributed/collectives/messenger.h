@@ -25,6 +25,9 @@ class Messenger {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
 
+  // See Transport; the same on all members.
+  double& bytes_under_way() { return transport_.bytes_under_way(members_); }
+
   // Queues a message to a member. The payload must not change until wait() for it, or finish().
   Transfer send(int member, std::span<const std::byte> payload);
 

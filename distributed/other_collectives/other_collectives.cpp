@@ -164,7 +164,8 @@ void run_other(const Collective& c, const Frame& frame, Messenger& messages, siz
   };
   switch (c.operation) {
     case Operation::AllReduce:
-      gather_broadcast_all_reduce(messages, out.data(), frame.count, how());
+      all_reduce(messages, static_cast<AllReduceAlgorithm>(frame.algorithm), out.data(),
+                 frame.count, how(), segment);
       break;
     case Operation::Reduce:
       reduce(messages, c.root, out.data(), in.data(), frame.count, how(), segment);

@@ -36,10 +36,36 @@ void exchange_parts(Messenger& messages, const Parts& from, const Parts& to, int
 void exchange_reduce_slices(Messenger& messages, void* x, size_t count,
                             const ReduceFunctions& reduction);
 
-// The simplest all-reduce, kept for comparison: rank 0 collects all x[count], reduces them and
-// sends the result to all ranks. Rank 0 receives and sends (size-1) · bytes(x), while the others
-// wait.
+// All-reduces in which an element is added in the order of ranks, always by one addition after the
+// other. So all of them give the same bits, and so do sums in shared memory.
+
+// The simplest one, kept for comparison: rank 0 collects all x[count], reduces them and sends the
+// result to all ranks. Rank 0 receives and sends (size-1) · bytes(x), while the others wait.
 void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count,
                                  const ReduceFunctions& reduction);
+
+// Every rank sends its x[count] to all others, and reduces all of them itself. That takes as long
+// as one message, while a ring takes 2 (size-1). But each rank sends (size-1) · bytes(x). Two ranks
+// cannot do better, and for more of them it is the fastest for a few bytes.
+void exchange_all_reduce(Messenger& messages, void* x, size_t count,
+                         const ReduceFunctions& reduction, size_t segment_bytes);
+
+// Every rank reduces one of `size` slices: all others send it theirs, and it sends them the result.
+// That takes as long as two messages, and each rank sends 2 (size-1)/size · bytes(x), which is the
+// least possible. But each rank receives from all others at once.
+void direct_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
+                       size_t segment_bytes);
+
+// Returns true for so few bytes that messages cost more than their contents.
+inline bool is_small(size_t bytes, int ranks) {
+  return bytes * static_cast<size_t>(ranks - 1) <= 32 << 10;
+}
+
+// With more ranks too many would send to one at the same time.
+inline constexpr int kMostDirect = 16;
+
+// Auto chooses what is fastest, and asks a clock only if it cannot change bits.
+void all_reduce(Messenger& messages, AllReduceAlgorithm way, void* x, size_t count,
+                const ReduceFunctions& reduction, size_t segment_bytes);
 
 }  // namespace ringgrad

@@ -23,6 +23,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/other_collectives/other_collectives.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/process_groups/message_collectives.h"
 #include "ringgrad/distributed/shared_memory/shared_memory_peers.h"
@@ -174,7 +175,8 @@ class SharedAllReduce final : public GroupMemory {
     const size_t item = reduction.item_bytes;
     const auto wide = std::make_unique_for_overwrite<std::byte[]>(count * reduction.wide_bytes);
     reduction.combine_all(wide.get(), inputs.data(), size_, begin, end);
-    ring_all_reduce(*across, wide.get(), count, *reduction.on_wide, options_.segment_bytes);
+    ringgrad::all_reduce(*across, AllReduceAlgorithm::Auto, wide.get(), count, *reduction.on_wide,
+                         options_.segment_bytes);
     auto* first = static_cast<std::byte*>(results[0]) + begin * item;
     reduction.finish(first, wide.get(), count, transport_.size());
     for (int r = 1; r < num_results; ++r)

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -120,6 +121,11 @@ class Transport {
   // next, does it.
   void interrupt(const Failure& failure) noexcept;
 
+  // The bytes that these ranks' slowest link carries during its latency; negative: not measured.
+  double& bytes_under_way(const std::vector<int>& ranks) {
+    return bytes_under_way_.try_emplace(ranks, -1).first->second;
+  }
+
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   // Sets whether a wait may spin for a few microseconds before it sleeps. It is off if other
@@ -146,6 +152,7 @@ class Transport {
   int crowding_ = 1;  // the number of ranks here that share a core
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool spinning_ = true;
+  std::map<std::vector<int>, double> bytes_under_way_;
   std::vector<pollfd> polled_;  // for sleep(), which reuses its memory
   bool has_news_ = false;       // a control connection was ready after sleep()
 };

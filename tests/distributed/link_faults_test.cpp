@@ -62,6 +62,12 @@ std::vector<std::string> errors_through(FaultProxy& proxy, int size, HostOptions
 
 constexpr int64_t kCount = 50'000;
 
+// What carries messages.
+constexpr AllReduceAlgorithm kAlgorithms[] = {
+    AllReduceAlgorithm::Auto, AllReduceAlgorithm::GatherBroadcast, AllReduceAlgorithm::Exchange,
+    AllReduceAlgorithm::Direct, AllReduceAlgorithm::SegmentedRing};
+AllReduceAlgorithm algorithm(int i) { return kAlgorithms[i % std::size(kAlgorithms)]; }
+
 void train(ProcessGroup& group, int steps) {
   const Tensor gradients = zeros({kCount});
   for (int64_t step = 0; step < steps; ++step) {
@@ -101,12 +107,13 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
   const auto kind = GENERATE(Fault::Reset, Fault::End);
   const int size = GENERATE(2, 3);
   std::mt19937 random(seed());
+  int trials = 0;
   const auto trial = [&](size_t after, milliseconds delay = {}) {
     FaultProxy proxy({kind, after, 0, delay});
     const auto begin = std::chrono::steady_clock::now();
-    const auto errors =
-        errors_through(proxy, size, {}, [](ProcessGroup& group) { train(group, 20); });
-    CAPTURE(after, size, errors);
+    const auto errors = errors_through(proxy, size, {.algorithm = algorithm(trials++)},
+                                       [](ProcessGroup& group) { train(group, 20); });
+    CAPTURE(after, size, trials, errors);
     // The timeout is 60.
     REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     REQUIRE(proxy.happened());
@@ -127,6 +134,7 @@ TEST_CASE("a connection that is cut after k bytes is named by every rank", "[lin
 TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faults]") {
   const int size = GENERATE(2, 3);
   HostOptions options;
+  options.algorithm = algorithm(GENERATE(range(0, 5)));
   options.timeout = milliseconds(2000);
   FaultProxy proxy({Fault::BlackHole, 300'000});
   const auto begin = std::chrono::steady_clock::now();
@@ -134,7 +142,7 @@ TEST_CASE("a partition ends at the deadline, naming who is cut off", "[link_faul
       errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 50); });
   const auto took = std::chrono::steady_clock::now() - begin;
   for (size_t r = 0; r < errors.size(); ++r) {
-    CAPTURE(r, errors[r]);
+    CAPTURE(r, options.algorithm, errors[r]);
     REQUIRE(contains(errors[r], "nothing moved for 2 s"));
     REQUIRE(contains(errors[r], "rank " + std::to_string(r == 0 ? 1 : 0) +
                                     " does not answer: it is stopped, starved, or cut off"));
@@ -150,10 +158,11 @@ TEST_CASE("no flipped bit becomes a wrong sum, and every rank names the link", "
   std::mt19937 random(seed());
   for (int i = 0; i < 30; ++i) {
     const size_t after = 148 * static_cast<size_t>(size * (size - 1)) + random() % 400'000;
+    options.algorithm = algorithm(i);
     FaultProxy proxy({Fault::Flip, after});
     const auto errors =
         errors_through(proxy, size, options, [](ProcessGroup& group) { train(group, 10); });
-    CAPTURE(after, errors[0], errors[1]);
+    CAPTURE(after, i, errors[0], errors[1]);
     REQUIRE(proxy.happened());
     for (const std::string& error : errors) {
       CAPTURE(error);

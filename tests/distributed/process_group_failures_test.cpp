@@ -14,6 +14,13 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// What carries messages; Auto also takes memory that ranks share.
+AllReduceAlgorithm any_algorithm() {
+  return GENERATE(AllReduceAlgorithm::Auto, AllReduceAlgorithm::GatherBroadcast,
+                  AllReduceAlgorithm::Exchange, AllReduceAlgorithm::Direct,
+                  AllReduceAlgorithm::SegmentedRing);
+}
+
 }  // namespace
 
 TEST_CASE("errors name step, bucket and parameters", "[process_group][quick][threads]") {
@@ -92,22 +99,24 @@ TEST_CASE("a rank that leaves in good order is no failure", "[process_group][qui
 TEST_CASE("a rank that dies between collectives is named by the next one, and by all that follow",
           "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
-  const auto errors = errors_of_ranks(host_groups(3, channel), [](ProcessGroup& group) {
-    const Tensor x = full({10}, 1);
-    group.all_reduce(x).wait();
-    if (group.rank() == 1) throw Error("no more");
-    std::string first;
-    for (int i = 0; i < 2; ++i) {
-      try {
-        group.all_reduce(x, ReduceOp::Sum, {.step = 2 + i}).wait();
-      } catch (const DistributedError& error) {
-        if (i == 1 && error.what() == first) throw;
-        first = error.what();
-      }
-    }
-  });
+  const AllReduceAlgorithm algorithm = any_algorithm();
+  const auto errors =
+      errors_of_ranks(host_groups(3, channel, {.algorithm = algorithm}), [](ProcessGroup& group) {
+        const Tensor x = full({10}, 1);
+        group.all_reduce(x).wait();
+        if (group.rank() == 1) throw Error("no more");
+        std::string first;
+        for (int i = 0; i < 2; ++i) {
+          try {
+            group.all_reduce(x, ReduceOp::Sum, {.step = 2 + i}).wait();
+          } catch (const DistributedError& error) {
+            if (i == 1 && error.what() == first) throw;
+            first = error.what();
+          }
+        }
+      });
   for (int r : {0, 2}) {
-    CAPTURE(channel, errors[r]);
+    CAPTURE(channel, algorithm, errors[r]);
     REQUIRE(contains(errors[r], "rank 1 failed with an exception"));
   }
 }
@@ -115,25 +124,27 @@ TEST_CASE("a rank that dies between collectives is named by the next one, and by
 TEST_CASE("a missing rank is named at the deadline by all who wait",
           "[process_group][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
+  const AllReduceAlgorithm algorithm = any_algorithm();
   std::atomic<int> failed = 0;
   const CollectiveOptions hurried{.step = 2, .timeout = std::chrono::milliseconds(100)};
-  const auto errors = errors_of_ranks(host_groups(4, channel), [&](ProcessGroup& group) {
-    const Tensor x = full({10}, 1);
-    group.all_reduce(x, ReduceOp::Sum, {.step = 1}).wait();
-    if (group.rank() == 2)
-      while (failed < 3)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // "computes" for too long
-    try {
-      group.all_reduce(x, ReduceOp::Sum, hurried).wait();
-      // Rank 2 may have found everything it needed, sent before the others gave up.
-      group.barrier(hurried).wait();
-    } catch (const TimeoutError&) {
-      ++failed;
-      throw;
-    }
-  });
+  const auto errors =
+      errors_of_ranks(host_groups(4, channel, {.algorithm = algorithm}), [&](ProcessGroup& group) {
+        const Tensor x = full({10}, 1);
+        group.all_reduce(x, ReduceOp::Sum, {.step = 1}).wait();
+        if (group.rank() == 2)
+          while (failed < 3)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));  // "computes" for too long
+        try {
+          group.all_reduce(x, ReduceOp::Sum, hurried).wait();
+          // Rank 2 may have found everything it needed, sent before the others gave up.
+          group.barrier(hurried).wait();
+        } catch (const TimeoutError&) {
+          ++failed;
+          throw;
+        }
+      });
   for (int r = 0; r < 4; ++r) {
-    CAPTURE(channel, r, errors[r]);
+    CAPTURE(channel, algorithm, r, errors[r]);
     REQUIRE(contains(errors[r], "rank 2 has not come to it: it is outside of collectives"));
     REQUIRE(contains(errors[r], "step 1"));
   }

@@ -68,6 +68,7 @@ TEST_CASE("all_reduce by every algorithm, dtype and size", "[process_group][quic
       GENERATE(table<const char*, AllReduceAlgorithm>({{"shm", AllReduceAlgorithm::Auto},
                                                        {"shm", AllReduceAlgorithm::GatherBroadcast},
                                                        {"shm", AllReduceAlgorithm::Exchange},
+                                                       {"shm", AllReduceAlgorithm::Direct},
                                                        {"shm", AllReduceAlgorithm::Ring},
                                                        {"shm", AllReduceAlgorithm::SegmentedRing},
                                                        {"tcp", AllReduceAlgorithm::Auto}}));

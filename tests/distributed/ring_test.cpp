@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "ringgrad/distributed/collectives/collectives.h"
 #include "ringgrad/distributed/other_collectives/other_collectives.h"
@@ -73,7 +74,7 @@ Messenger messenger(Transport& t, Operation operation, uint64_t count, int root 
   return Messenger(t, frame, count % 2 == 1 ? Checksums::On : Checksums::Off);
 }
 
-enum class Algorithm { GatherBroadcast, Exchange, Ring, SegmentedRing };
+enum class Algorithm { GatherBroadcast, Exchange, Direct, Ring, SegmentedRing };
 
 template <class T>
 void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorithm,
@@ -81,7 +82,9 @@ void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorith
   auto messages = messenger(t, Operation::AllReduce, x.size());
   const ReduceFunctions& r = reduction("all_reduce", dtype_of<T>, op);
   if (algorithm == Algorithm::Exchange)
-    exchange_all_reduce(messages, x.data(), x.size(), r);
+    exchange_all_reduce(messages, x.data(), x.size(), r, segment_bytes);
+  else if (algorithm == Algorithm::Direct)
+    direct_all_reduce(messages, x.data(), x.size(), r, segment_bytes);
   else if (algorithm == Algorithm::GatherBroadcast)
     gather_broadcast_all_reduce(messages, x.data(), x.size(), r);
   else
@@ -92,8 +95,8 @@ void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorith
 template <class T>
 void test_all_reduce(const char* channel, int size, size_t count, size_t segment_bytes) {
   std::vector<std::vector<T>> results(static_cast<size_t>(size));
-  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring,
-                         Algorithm::SegmentedRing}) {
+  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Direct,
+                         Algorithm::Ring, Algorithm::SegmentedRing}) {
     run_ranks(size, channel, [&](Transport& t) {
       for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max}) {
         auto x = elements<T>(t.rank(), count);
@@ -240,12 +243,43 @@ TEST_CASE("nobody leaves a barrier before everybody has come", "[ring][quick][th
   });
 }
 
+// So a measurement may choose among them. The expected bits are of a loop here.
+TEST_CASE("without a ring elements are added in the order of ranks", "[ring][quick][threads]") {
+  const auto channel = GENERATE(from_range(channel_names()));
+  const int size = GENERATE(2, 3, 8);
+  const size_t count = GENERATE(1, 7, 5000);
+  std::vector<std::vector<float>> inputs;
+  std::vector<float> expected(count);
+  std::mt19937 random(3);
+  for (int r = 0; r < size; ++r) {
+    std::vector<float> x(count);
+    for (float& value : x) value = std::normal_distribution<float>()(random);
+    for (size_t i = 0; i < count; ++i) expected[i] = r == 0 ? x[i] : expected[i] + x[i];
+    inputs.push_back(x);
+  }
+  for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Direct})
+    run_ranks(size, channel, [&](Transport& t) {
+      auto x = inputs[static_cast<size_t>(t.rank())];
+      all_reduce(t, x, ReduceOp::Sum, algorithm);
+      if (x != expected) throw Error(str("algorithm ", static_cast<int>(algorithm)));
+    });
+  // Auto times both, and all ranks take the same one.
+  run_ranks(size, channel, [&](Transport& t) {
+    auto x = inputs[static_cast<size_t>(t.rank())];
+    auto messages = messenger(t, Operation::AllReduce, count);
+    ringgrad::all_reduce(messages, AllReduceAlgorithm::Auto, x.data(), count,
+                         reduction("all_reduce", DType::Float32, ReduceOp::Sum), 64);
+    if (x != expected) throw Error("auto");
+    if (count == 5000 && size > 2 && messages.bytes_under_way() < 0) throw Error("not measured");
+  });
+}
+
 TEST_CASE("16-bit floats are summed in float32 and rounded once", "[ring][quick][threads]") {
   // 256 + 1 is a tie in bfloat16 and rounds to 256: summed in bfloat16, three ranks would give 256,
   // not 258.
   run_ranks(3, "shm", [](Transport& t) {
-    for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Ring,
-                           Algorithm::SegmentedRing}) {
+    for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Direct,
+                           Algorithm::Ring, Algorithm::SegmentedRing}) {
       std::vector<bfloat16> x(10, bfloat16(t.rank() == 0 ? 256.f : 1.f));
       all_reduce(t, x, ReduceOp::Sum, algorithm);
       for (bfloat16 value : x)
