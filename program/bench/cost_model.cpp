@@ -1,11 +1,11 @@
 #include "ringgrad/program/bench/cost_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/distributed/other_collectives/other_collectives.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 
@@ -13,9 +13,6 @@ namespace ringgrad::program {
 namespace {
 
 using nlohmann::json;
-
-// ⌈log2 n⌉.
-int rounds_of_tree(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
 
 // Returns the cost of a reduce-scatter or an all-gather, which is half of a ring's.
 double half_ring(const LinkModel& hop, int ranks, double bytes) {
@@ -72,14 +69,26 @@ double ring(const Cluster& c, double bytes) {
   return c.ranks() < 2 ? 0 : 2 * half_ring(c.nodes > 1 ? c.far : c.near, c.ranks(), bytes);
 }
 
-double tree(const Cluster& c, double bytes) {
-  return 2 * (rounds_of_tree(c.local) * c.near.seconds(bytes) +
-              rounds_of_tree(c.nodes) * c.far.seconds(bytes));
+namespace {
+
+// Returns the cost of what Auto takes for a few ranks (distributed/README.md).
+double messages(const LinkModel& hop, int ranks, double bytes) {
+  const double parts = ranks;
+  const double exchange = hop.seconds((parts - 1) * bytes);
+  const double direct = 2 * hop.seconds((parts - 1) / parts * bytes);
+  const double around = 2 * half_ring(hop, ranks, bytes);
+  return ranks < 2 ? 0 : ranks <= kMostDirect ? std::min(exchange, direct) : around;
+}
+
+}  // namespace
+
+double direct(const Cluster& c, double bytes) {
+  return messages(c.nodes > 1 ? c.far : c.near, c.ranks(), bytes);
 }
 
 double hierarchy(const Cluster& c, double bytes) {
   const double within = c.local > 1 ? 2 * half_ring(c.near, c.local, bytes) : 0;
-  return within + (c.nodes > 1 ? 2 * half_ring(c.far, c.nodes, bytes) : 0);
+  return within + messages(c.far, c.nodes, bytes);
 }
 
 double overlapped(const StepModel& s) {
@@ -175,7 +184,7 @@ json predict_clusters(const json& document, const Prediction& wanted) {
     const int p = wanted.ranks[i];
     const Cluster cluster{nodes[i], p / nodes[i], near, far};
     const std::pair<const char*, double (*)(const Cluster&, double)> ways[] = {
-        {"ring", ring}, {"tree", tree}, {"hierarchy", hierarchy}};
+        {"ring", ring}, {"direct", direct}, {"hierarchy", hierarchy}};
     json row = {{"ranks", p}, {"nodes", cluster.nodes}};
     double best = INFINITY;
     for (const auto& [name, way] : ways) {
@@ -201,9 +210,10 @@ json predict_clusters(const json& document, const Prediction& wanted) {
                         "node together (--network-us, --network-gbit)",
                         wanted.network_us, wanted.network_gbit),
             "ring: 2(p-1)α + 2(p-1)/p Sβ, at the slowest hop's pace (Patarasuk & Yuan 2009)",
-            "tree: 2⌈log2 p⌉(α + Sβ), a binomial reduce and broadcast (Thakur, "
-            "Rabenseifner & Gropp 2005)",
-            "hierarchy: reduce-scatter in the node, a ring of nodes, all-gather in the node",
+            fmt::format("direct: up to {} ranks α + (p-1)Sβ, each to all, or 2α + 2(p-1)/p Sβ, "
+                        "each sums a slice for all; the lesser",
+                        kMostDirect),
+            "hierarchy: reduce-scatter in the node, direct between nodes, all-gather in the node",
             fmt::format("each rank keeps its batch of {:g} and computes as fast as here; "
                         "buckets of {} are ready as here",
                         own_batch,

@@ -29,11 +29,11 @@ struct Cluster {
 // Reduce-scatter and all-gather around all ranks, at the pace of the slowest hop: 2(p-1)α +
 // 2(p-1)/p Sβ.
 double ring(const Cluster& cluster, double bytes);
-// A binomial tree up and down again: 2⌈log2 p⌉ messages of S (Thakur et al. 2005), first within
-// nodes.
-double tree(const Cluster& cluster, double bytes);
-// Reduce-scatter within nodes, rings of the pieces between nodes, all-gather within: most bytes
-// stay in the node.
+// What Auto takes if ranks share no memory: every rank sends to all others, all or a slice for
+// each.
+double direct(const Cluster& cluster, double bytes);
+// Reduce-scatter within nodes, direct between nodes, all-gather within: most bytes stay in the
+// node.
 double hierarchy(const Cluster& cluster, double bytes);
 
 // A model of a step, in seconds. Each bucket has the time at which it is ready, since backward
@@ -58,7 +58,7 @@ double one_after_the_other(const StepModel& step);
 void predict_rows(nlohmann::json& document);
 
 // Predictions for clusters from an explained document with costs. The result has rows of {ranks,
-// nodes, ring_ms, tree_ms, hierarchy_ms, best, step_ms, kept_of_no_communication,
+// nodes, ring_ms, direct_ms, hierarchy_ms, best, step_ms, kept_of_no_communication,
 // images_per_second}, and the assumptions in words. Every rank keeps its batch. All nodes have
 // equally many ranks.
 struct Prediction {

@@ -103,7 +103,7 @@ std::string clusters(const json& prediction) {
   for (const json& row : prediction.at("rows")) {
     rows.push_back({std::to_string(row.at("ranks").get<int>()),
                     std::to_string(row.at("nodes").get<int>()), ms_text(row.at("ring_ms")),
-                    ms_text(row.at("tree_ms")), ms_text(row.at("hierarchy_ms")),
+                    ms_text(row.at("direct_ms")), ms_text(row.at("hierarchy_ms")),
                     row.at("best").get<std::string>(), ms_text(row.at("step_ms")),
                     percent_text(row.at("kept_of_no_communication"))});
     kept.points.push_back(
@@ -111,7 +111,7 @@ std::string clusters(const json& prediction) {
   }
   return titled("On a cluster, by the model") +
          html_table(
-             {"ranks", "nodes", "ring ms", "tree ms", "hierarchy ms", "best", "step ms", "kept"},
+             {"ranks", "nodes", "ring ms", "direct ms", "hierarchy ms", "best", "step ms", "kept"},
              rows) +
          svg_curves({kept}, {"ranks", "kept", Axes::FromZero, true}) +
          bulleted(prediction.at("assumptions"));

@@ -72,12 +72,12 @@ void print_memory(const json& document) {
 
 void print_prediction(const json& prediction) {
   result("");
-  result("{:>6}{:>6}{:>11}{:>11}{:>11}{:>11}{:>9}{:>12}", "ranks", "nodes", "ring", "tree",
+  result("{:>6}{:>6}{:>11}{:>11}{:>11}{:>11}{:>9}{:>12}", "ranks", "nodes", "ring", "direct",
          "hierarchy", "step", "kept", "img/s");
   for (const json& row : prediction.at("rows"))
     result("{:>6}{:>6}{:>8.2f} ms{:>8.2f} ms{:>8.2f} ms{:>8.2f} ms{:>7.1f} %{:>12}  {}",
            row.at("ranks").get<int>(), row.at("nodes").get<int>(), value_of(row, "ring_ms"),
-           value_of(row, "tree_ms"), value_of(row, "hierarchy_ms"), value_of(row, "step_ms"),
+           value_of(row, "direct_ms"), value_of(row, "hierarchy_ms"), value_of(row, "step_ms"),
            100 * value_of(row, "kept_of_no_communication"),
            with_commas(static_cast<int64_t>(value_of(row, "images_per_second"))),
            row.at("best").get<std::string>().substr(0, 1));
