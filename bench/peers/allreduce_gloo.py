@@ -29,13 +29,12 @@ def measure(rank, sizes, seconds, least):
         times = []
         for _ in range(min(3, least)):
             dist.all_reduce(tensor)
-        # Every rank must agree on the number of rounds. Rank 0 derives it from the time of one
-        # round.
+        # Every rank must agree on the number of rounds, which follows from the mean time of one.
         start = time.perf_counter()
         dist.all_reduce(tensor)
-        repetitions = torch.tensor([max(least, int(seconds / (time.perf_counter() - start)))])
-        dist.broadcast(repetitions, 0)
-        for _ in range(int(repetitions)):
+        total = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
+        dist.all_reduce(total)
+        for _ in range(max(least, int(seconds * size / total.item()))):
             dist.barrier()
             start = time.perf_counter()
             dist.all_reduce(tensor)

@@ -29,9 +29,10 @@ static void measure(size_t bytes, double seconds, int least, int last) {
   for (int i = 0; i < count; ++i) wrong += x[i] != (float)(i % 1000 * (size * (size + 1) / 2));
   memset(x, 0, bytes);
   for (int i = 0; i < 5 && i < least; ++i) once(x, count);
-  const double estimate = seconds / once(x, count);
+  double total = once(x, count);
+  MPI_Allreduce(MPI_IN_PLACE, &total, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  const double estimate = seconds * size / total;
   int repetitions = estimate < least ? least : estimate > 100000 ? 100000 : (int)estimate;
-  MPI_Bcast(&repetitions, 1, MPI_INT, 0, MPI_COMM_WORLD);
   double* times = malloc(sizeof(double) * (size_t)repetitions);
   for (int i = 0; i < repetitions; ++i) times[i] = once(x, count);
   MPI_Allreduce(MPI_IN_PLACE, times, repetitions, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
