@@ -225,7 +225,7 @@ class Measurement {
   }
 
   int agree_on_repetitions() {
-    const double once = in_place() + out_of_place();
+    const double once = means_over_ranks({in_place() + out_of_place()})[0];
     const int wanted = options_.iterations > 0
                            ? options_.iterations
                            : std::clamp(static_cast<int>(options_.seconds / once), 10, 100'000);
