@@ -12,24 +12,56 @@ namespace ringgrad::cuda {
 
 inline constexpr size_t kSharedBytesWithoutAsking = 48 * 1024;
 
+// What only Hopper can: the blocks of a cluster, whose product divides the grid's, and a launch
+// that may begin before the one before it has ended (wait_for_previous_launch() in
+// common/hopper.cuh).
+struct LaunchOptions {
+  dim3 cluster = 1;
+  bool overlaps_previous = false;
+};
+
 // Queues kernel(args...) on `stream`: grid × block threads, `shared_bytes` of dynamic shared memory
 // per block. A grid without blocks does nothing. Throws CudaError that names the current operation.
 // REQUIRES: trivially copyable arguments; pointers among them belong to the stream's device.
 template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream,
-            Args&&... args) {
+void launch_with(const LaunchOptions& options, void (*kernel)(Params...), dim3 grid, dim3 block,
+                 size_t shared_bytes, Stream stream, Args&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const DeviceGuard guard(stream.device);
   if (shared_bytes > kSharedBytesWithoutAsking)
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)));
+  cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = native(stream);
+  config.attrs = attributes;
+  const dim3 cluster = options.cluster;
+  if (const unsigned blocks = cluster.x * cluster.y * cluster.z; blocks > 1) {
+    constexpr unsigned kPortable = 8;
+    if (blocks > kPortable)
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster.x;
+    attribute.val.clusterDim.y = cluster.y;
+    attribute.val.clusterDim.z = cluster.z;
+  }
+  if (options.overlaps_previous) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   CUDA_CHECK(
       cudaLaunchKernelEx(&config, kernel, static_cast<Params>(static_cast<Args&&>(args))...));
+}
+
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream,
+            Args&&... args) {
+  launch_with({}, kernel, grid, block, shared_bytes, stream, static_cast<Args&&>(args)...);
 }
 
 // Returns the number of blocks as a grid's first dimension. Throws ShapeError if it is too large.

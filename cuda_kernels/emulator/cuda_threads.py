@@ -31,17 +31,20 @@ def length(vector):
 
 def state(b, thread):
     """The state of a thread, and the place where it waits."""
-    warp = b["warps_"]["_M_elems"][thread // WARP]
+    warp = element(b["warps_"], thread // WARP)
     bit = 1 << thread % WARP
+    if not int(warp["lanes"]) & bit:
+        return "no thread"
     if int(warp["exited"]) & bit:
         return "exited"
     if thread == int(b["current_"]):
         return "running"
     if int(warp["ready"]) & bit:
         return "ready" if int(warp["started"]) & bit else "not started"
-    site = element(b["threads_"], thread)["waits_at"]
-    kind = "__syncthreads" if int(warp["at_barrier"]) & bit else "a warp collective"
-    return "in %s at %s:%d" % (kind, site["file"].string().split("/")[-1], int(site["line"]))
+    waiting = element(b["threads_"], thread)
+    site = waiting["waits_at"]
+    file = site["file"].string().split("/")[-1]
+    return "in %s at %s:%d" % (waiting["waits_in"].string(), file, int(site["line"]))
 
 
 class Cuda(gdb.Command):

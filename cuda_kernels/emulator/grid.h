@@ -30,6 +30,15 @@ struct Grid {
   void (*body)(const void* arguments);
   const void* arguments;
   size_t argument_bytes;
+  // The blocks of a cluster, which run together. The grid is a multiple of it.
+  dim3 cluster = {};
+  // True: blocks may begin before the launch before has ended (programmatic launch).
+  bool overlaps = false;
+
+  int64_t blocks() const { return int64_t{grid.x} * grid.y * grid.z; }
+  int cluster_blocks() const { return static_cast<int>(cluster.x * cluster.y * cluster.z); }
+  int64_t clusters() const { return blocks() / cluster_blocks(); }
+  int threads() const { return static_cast<int>(block.x * block.y * block.z); }
 };
 
 // A place in a kernel's source, for reports. Intrinsics take one as a defaulted last argument, so
@@ -63,6 +72,11 @@ struct Access {
   const void* pc;  // place in the program
   AsyncCopy async = AsyncCopy::None;
   bool aligned = false;  // the instruction requires an address that is a multiple of `bytes`
+  // For what the asynchronous units do: the place of the call, and the thread that has started it.
+  Site site = {};
+  int thread = -1;  // -1: the running thread
+  // A copy that lands: the mbarrier on which it arrives. What it writes belongs to nobody before.
+  const void* barrier = nullptr;
 };
 
 class Block;
@@ -77,13 +91,18 @@ class Observer {
   virtual void end_launch() = 0;  // throws CudaError with the problems found
   virtual void begin_block(const Block& block, int64_t index) = 0;
   virtual void end_block() = 0;
-  virtual void block_barrier() = 0;
-  // All lanes of the warp have called __syncwarp.
-  virtual void warp_barrier(int warp) = 0;
-  // A warp's lanes execute an instruction together: "ldmatrix".
-  virtual void collective(const char* kind) = 0;
+  // A thread of the cluster arrives at a barrier of any kind, which opens later, and passes it
+  // after that. What comes before an arrival is ordered before what comes after a pass.
+  virtual void arrive(const void* barrier, int thread) = 0;
+  virtual void open(const void* barrier) = 0;
+  virtual void pass(const void* barrier, int thread) = 0;
+  // Adds to a count of the profile: the instruction that a warp's lanes execute together, or what
+  // it costs: "shared bytes".
+  virtual void count(const char* kind, int64_t amount) = 0;
   // The running CUDA thread calls __threadfence.
   virtual void fence() = 0;
+  // The running CUDA thread has waited for the launch before, with which this one may overlap.
+  virtual void wait_for_previous_launch() = 0;
   // The running CUDA thread accesses memory.
   virtual void access(const Access& access) = 0;
 };

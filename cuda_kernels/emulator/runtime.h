@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -107,6 +108,8 @@ class Runtime {
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
   // The bytes of shared memory that a kernel may use on a device, if it requested them.
   std::map<std::pair<const void*, int>, size_t> shared_bytes;
+  // Kernels that may have clusters of more than 8 blocks on a device.
+  std::set<std::pair<const void*, int>> large_clusters;
   std::vector<std::shared_ptr<Capture>> captures;
   std::minstd_rand random;
 

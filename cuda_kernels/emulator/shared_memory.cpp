@@ -16,18 +16,25 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::begin_block(size_t bytes) {
-  if (bytes > capacity_) {
+  const size_t needed = kFirstSharedAddress + bytes;
+  if (needed > capacity_ && bytes > 0) {
     if (memory_) ASAN_UNPOISON_MEMORY_REGION(memory_.get(), capacity_ + kRedZone);
-    capacity_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    capacity_ = (needed + kAlignment - 1) / kAlignment * kAlignment;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity_ + kRedZone)));
     CHECK_AS(OutOfMemoryError, memory_ != nullptr, "emulator: no memory for ", bytes,
              " bytes of shared memory");
-    data_ = memory_.get();
+    data_ = memory_.get() + kFirstSharedAddress;
   }
   if (!memory_) return;
   ASAN_UNPOISON_MEMORY_REGION(data_, bytes);
-  ASAN_POISON_MEMORY_REGION(data_ + bytes, capacity_ + kRedZone - bytes);
+  ASAN_POISON_MEMORY_REGION(memory_.get(), kFirstSharedAddress);
+  ASAN_POISON_MEMORY_REGION(data_ + bytes, capacity_ + kRedZone - needed);
   std::memset(data_, 0xFF, bytes);
+}
+
+void SharedMemory::end_block(size_t bytes) {
+  std::memset(data_, 0xFF, bytes);
+  ASAN_POISON_MEMORY_REGION(data_, bytes);
 }
 
 std::string AsyncCopies::start(void* destination, const void* source, size_t bytes,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 namespace ringgrad::emulator {
 
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;  // per block on sm_90
+// Dynamic shared memory begins so many bytes after a multiple of 1024. CUDA guarantees a multiple
+// of 16 and no more.
+inline constexpr uint32_t kFirstSharedAddress = 16;
 
 // Exactly as many bytes as the launch requested.
 class SharedMemory {
@@ -22,9 +26,10 @@ class SharedMemory {
   // floating type. Under AddressSanitizer a red zone follows.
   void begin_block(size_t bytes);
   void* data() const { return data_; }
+  // The block has exited: its contents are undefined again.
+  void end_block(size_t bytes);
 
  private:
-  // The largest TMA swizzle needs this alignment; CUDA guarantees 16.
   static constexpr size_t kAlignment = 1024;
   static constexpr size_t kRedZone = 4096;
   struct Free {

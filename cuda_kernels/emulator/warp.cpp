@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "ringgrad/core/error.h"
-#include "ringgrad/cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/hopper.h"
 
 namespace ringgrad::emulator {
 
@@ -124,6 +124,99 @@ void ldmatrix_x4(unsigned (&fragment)[4], const void* row, bool transpose, Site 
   running_block->collective(~0u, {reinterpret_cast<uint64_t>(&mine), 0, 0},
                             transpose ? combine_ldmatrix<true> : combine_ldmatrix<false>,
                             "ldmatrix", site);
+}
+
+// ---- Hopper's collectives -----------------------------------------------------------------------
+
+std::string combine_whole_warp(Lane*, uint32_t arrived) {
+  return arrived == ~0u ? "" : "the whole warp must take part";
+}
+
+// PTX leaves open which lane it is.
+std::string combine_elect(Lane* lanes, uint32_t arrived) {
+  if (arrived != ~0u) return "the whole warp must take part";
+  const uint32_t random = running_block->random() % kWarpSize;
+  const bool any = running_block->schedule() == Schedule::Random;
+  const uint32_t first = running_block->schedule() == Schedule::Forward ? 0 : kWarpSize - 1;
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+    lanes[lane].out = lane == (any ? random : first);
+  return "";
+}
+
+std::string combine_product(Lane* lanes, uint32_t arrived) {
+  if (arrived != ~0u) return "the whole warp must take part";
+  std::array<ProductCall*, kWarpSize> calls;
+  for (size_t lane = 0; lane < kWarpSize; ++lane)
+    calls[lane] = reinterpret_cast<ProductCall*>(lanes[lane].in);
+  return running_block->async().issue(running_block->warp(), calls);
+}
+
+std::string combine_product_fence(Lane*, uint32_t arrived) {
+  if (arrived != ~0u) return "the whole warp must take part";
+  return running_block->async().fence_products(running_block->warp());
+}
+
+std::string combine_product_commit(Lane*, uint32_t arrived) {
+  if (arrived != ~0u) return "the whole warp must take part";
+  running_block->async().commit_products(running_block->warp());
+  return "";
+}
+
+namespace {
+
+struct StmatrixOperands {
+  uint16_t* row;
+  const unsigned* words;
+  int count;
+};
+
+template <bool kTranspose>
+std::string combine_stmatrix(Lane* lanes, uint32_t arrived) {
+  if (arrived != ~0u) return "the whole warp must take part";
+  const auto operands = [&](int lane) -> const StmatrixOperands& {
+    return *reinterpret_cast<StmatrixOperands*>(lanes[lane].in);
+  };
+  for (int matrix = 0; matrix < operands(0).count; ++matrix)
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      for (int half = 0; half < 2; ++half) {
+        const int row = lane / 4;
+        const int column = lane % 4 * 2 + half;
+        operands(matrix * 8 + (kTranspose ? column : row)).row[kTranspose ? row : column] =
+            static_cast<uint16_t>(operands(lane).words[matrix] >> (16 * half));
+      }
+  return "";
+}
+
+}  // namespace
+
+void stmatrix(void* row, const unsigned (&words)[4], int count, bool transpose, Site site) {
+  if (running_block->lane() < 8 * count) {
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
+      running_block->fail(site, "stmatrix: the row's address is not aligned to 16 bytes");
+    if (observer) observer->access({row, 16, true, false, __builtin_return_address(0)});
+    running_block->async().note_write(row, 16);
+  }
+  const StmatrixOperands mine{static_cast<uint16_t*>(row), words, count};
+  whole_warp(transpose ? combine_stmatrix<true> : combine_stmatrix<false>, &mine, "stmatrix", site);
+}
+
+unsigned shared_address(const void* p, Site site) {
+  const Block& block = *running_block;
+  const auto offset = static_cast<const char*>(p) - static_cast<char*>(block.dynamic_shared());
+  if (!block.dynamic_shared() || offset < 0 ||
+      offset > static_cast<ptrdiff_t>(block.grid().shared_bytes))
+    block.fail(site, "an address that is not in the block's dynamic shared memory");
+  return static_cast<unsigned>(offset) + kFirstSharedAddress;
+}
+
+uint64_t* in_block(uint64_t* p, unsigned rank, Site site) {
+  const Block& block = *running_block;
+  const int member = static_cast<int>(rank);
+  if (member >= block.members())
+    block.fail(site, str("block ", rank, " of a cluster of ", block.members()));
+  if (block.exited(member)) block.fail(site, str("block ", rank, " of the cluster has exited"));
+  const unsigned offset = shared_address(p, site) - kFirstSharedAddress;
+  return reinterpret_cast<uint64_t*>(static_cast<char*>(block.dynamic_shared(member)) + offset);
 }
 
 }  // namespace ringgrad::emulator

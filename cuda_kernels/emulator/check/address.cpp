@@ -20,11 +20,14 @@ void MemoryMap::add(const void* begin, size_t bytes, Memory memory) {
 
 void MemoryMap::begin_block(const Grid& grid, const Block& block) {
   if (block_ != &block) look_at_thread(block);
-  ranges_[0] = {reinterpret_cast<uintptr_t>(block.dynamic_shared()),
-                reinterpret_cast<uintptr_t>(block.dynamic_shared()) + grid.shared_bytes,
-                Memory::Shared};
-  ranges_[1] = {reinterpret_cast<uintptr_t>(grid.arguments),
+  ranges_[0] = {reinterpret_cast<uintptr_t>(grid.arguments),
                 reinterpret_cast<uintptr_t>(grid.arguments) + grid.argument_bytes, Memory::Private};
+  for (size_t member = 0; member < kMaxCluster; ++member) {
+    const bool exists = static_cast<int>(member) < block.members();
+    const auto begin =
+        exists ? reinterpret_cast<uintptr_t>(block.dynamic_shared(static_cast<int>(member))) : 0;
+    ranges_[1 + member] = {begin, begin + (exists ? grid.shared_bytes : 0), Memory::Shared};
+  }
   // The part of the stack on which kernels run. The callers of the launch are above it; that part
   // belongs to the host.
   ranges_.back().end = reinterpret_cast<uintptr_t>(&grid);
@@ -33,7 +36,7 @@ void MemoryMap::begin_block(const Grid& grid, const Block& block) {
 // Asks the system, which takes some time. Consecutive blocks mostly run on the same thread.
 void MemoryMap::look_at_thread(const Block& block) {
   block_ = &block;
-  ranges_.assign(2, {});
+  ranges_.assign(1 + kMaxCluster, {});
   add(&threadIdx, sizeof threadIdx, Memory::Private);
   add(&blockIdx, sizeof blockIdx, Memory::Private);
   add(&blockDim, sizeof blockDim, Memory::Private);

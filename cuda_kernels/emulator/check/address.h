@@ -33,8 +33,8 @@ class MemoryMap {
   };
   void look_at_thread(const Block& block);
   void add(const void* begin, size_t bytes, Memory memory);
-  // The first range that contains an address counts. Two belong to the launch, the others to the
-  // thread.
+  // The first range that contains an address counts. The arguments and the blocks' dynamic shared
+  // memory belong to the launch, the others to the thread.
   std::vector<Range> ranges_;
   const Block* block_ = nullptr;
 };

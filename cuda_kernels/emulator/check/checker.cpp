@@ -12,7 +12,8 @@ constexpr int kListed = 4;  // reports in an error; the others are counted
 
 }  // namespace
 
-void Checker::begin_launch(int device) {
+void Checker::begin_launch(const Grid& grid, int device) {
+  grid_ = &grid;
   device_ = device;
   ++launch_;
   known_begin_ = known_end_ = 0;
@@ -26,31 +27,64 @@ void Checker::end_launch() {
   if (found_ > 0) throw CudaError(str("memory check: ", found_, " problems", reports_));
 }
 
-void Checker::begin_block(int64_t index) {
-  block_ = index;
-  barrier_ = 0;
-  fenced_ = told_ = acquired_ = false;
-  std::fill(std::begin(warp_barriers_), std::end(warp_barriers_), 0);
+void Checker::begin_cluster(int64_t index, int threads) {
+  cluster_ = index;
+  order_.begin(threads);
+  fences_.assign(static_cast<size_t>(grid_->cluster_blocks()), {});
+  waited_.assign(static_cast<size_t>(threads), false);
 }
 
 void Checker::fence() {
-  if (told_) {
-    acquired_ = true;
-  } else {
-    fenced_ = true;
-    fenced_at_ = barrier_;
-  }
+  Fences& fences = fences_[static_cast<size_t>(running_block->member())];
+  if (fences.told)
+    fences.acquired = true;
+  else
+    fences.before = order_.publish(running_block->thread_of_cluster());
+}
+
+void Checker::wait_for_previous_launch() {
+  waited_[static_cast<size_t>(running_block->thread_of_cluster())] = true;
+}
+
+int Checker::thread_of(const Access& access) {
+  return access.thread < 0 ? running_block->thread_of_cluster() : access.thread;
 }
 
 void Checker::access(const Access& access, Memory memory) {
   if (access.aligned && reinterpret_cast<uintptr_t>(access.address) % access.bytes != 0)
     report(access, str("an address that is no multiple of ", access.bytes), nullptr);
   if (memory == Memory::Global) check_bounds(access);
+  if (memory == Memory::Shared && running_block->members() > 1) check_shared(access);
   if (memory == Memory::Global && access.atomic) {
-    if (fenced_) released_.try_emplace(block_, fenced_at_);
-    told_ = true;
+    Fences& fences = fences_[static_cast<size_t>(running_block->member())];
+    if (fences.before && !fences.told) released_[cluster_].push_back(fences.before);
+    fences.told = true;
   }
   check_races(access, memory);
+}
+
+// The blocks of a cluster run on one thread, whose static shared memory is one.
+void Checker::check_shared(const Access& access) {
+  const int member = running_block->async().member_of(access.address);
+  if (member < 0)
+    report(access, "static shared memory in a cluster: the emulator has it once for all blocks",
+           nullptr);
+  else if (running_block->exited(member))
+    report(access, str("shared memory of block ", member, " of the cluster, which has exited"),
+           nullptr);
+}
+
+// Programmatic launch: the launch before may not have ended yet.
+void Checker::check_previous_launch(const Access& access, const Word& word) {
+  if (!grid_->overlaps || word.launch + 1 != launch_ ||
+      waited_[static_cast<size_t>(thread_of(access) % static_cast<int>(waited_.size()))])
+    return;
+  if (word.write.pc)
+    report(access, "memory that the launch before writes: wait_for_previous_launch is missing",
+           &word.write);
+  else if (access.write && word.read.pc)
+    report(access, "memory that the launch before reads: wait_for_previous_launch is missing",
+           &word.read);
 }
 
 void Checker::check_bounds(const Access& access) {
@@ -76,36 +110,46 @@ void Checker::check_bounds(const Access& access) {
   known_end_ = first + allocation->bytes;
 }
 
-bool Checker::ordered(const Trace& earlier, Memory memory) const {
+bool Checker::ordered(const Trace& earlier, int thread, Memory memory) const {
   if (!earlier.pc) return true;
-  if (earlier.block != block_) {
-    if (memory == Memory::Shared) return true;  // each block has its own shared memory
-    const auto released = released_.find(earlier.block);
-    return acquired_ && released != released_.end() && earlier.barrier < released->second;
-  }
-  const auto thread = static_cast<uint32_t>(running_block->thread());
-  const uint32_t warp = thread / kWarpSize;
-  return earlier.thread == thread || earlier.barrier < barrier_ ||
-         (earlier.thread / kWarpSize == warp && earlier.warp_barrier < warp_barriers_[warp]);
+  if (earlier.cluster == cluster_) return order_.knows(thread, earlier.thread, earlier.clock);
+  if (memory == Memory::Shared) return true;  // each cluster has its own shared memory
+  const auto released = released_.find(earlier.cluster);
+  return fences_[static_cast<size_t>(running_block->member())].acquired &&
+         released != released_.end() &&
+         std::any_of(released->second.begin(), released->second.end(), [&](const auto& snapshot) {
+           return Order::covers(*snapshot, earlier.thread, earlier.clock);
+         });
 }
 
 void Checker::check_races(const Access& access, Memory memory) {
-  const auto thread = static_cast<uint32_t>(running_block->thread());
+  const int thread = thread_of(access);
+  const int owner = access.barrier ? order_.copies_of(access.barrier) : thread;
   const auto begin = reinterpret_cast<uintptr_t>(access.address);
   const auto end = begin + access.bytes;
   for (uintptr_t word_begin = begin & ~uintptr_t{3}; word_begin < end; word_begin += 4) {
     uint8_t bytes = 0;
     for (uintptr_t i = 0; i < 4; ++i)
       if (word_begin + i >= begin && word_begin + i < end) bytes |= static_cast<uint8_t>(1u << i);
-    const Trace now{access.pc, block_,       thread, barrier_, warp_barriers_[thread / kWarpSize],
-                    bytes,     access.atomic};
-    Word& word = shadow_.word(word_begin, launch_);
+    const Trace now{access.site.line ? access.site.file : access.pc,
+                    access.site.line,
+                    cluster_,
+                    owner,
+                    order_.clock(owner),
+                    bytes,
+                    access.atomic};
+    Word& word = shadow_.word(word_begin);
+    if (word.launch != launch_) {
+      if (memory == Memory::Global) check_previous_launch(access, word);
+      word = Word{.launch = launch_, .write = {}, .read = {}};
+    }
     const auto races = [&](const Trace& earlier) {
       return (earlier.bytes & bytes) && !(access.atomic && earlier.atomic) &&
-             !ordered(earlier, memory);
+             !ordered(earlier, thread, memory);
     };
     const char* kind = memory == Memory::Shared ? "shared" : "global";
-    if (memory == Memory::Shared && !access.write && (!word.write.pc || word.write.block != block_))
+    if (memory == Memory::Shared && !access.write &&
+        (!word.write.pc || word.write.cluster != cluster_))
       report(access, "shared memory that the block has not written", nullptr);
     if (races(word.write))
       report(access,
@@ -117,22 +161,27 @@ void Checker::check_races(const Access& access, Memory memory) {
     // The first of several unordered readers is kept; any of them would do.
     if (access.write)
       word.write = now;
-    else if (ordered(word.read, memory))
+    else if (ordered(word.read, thread, memory))
       word.read = now;
   }
 }
 
 void Checker::report(const Access& access, const std::string& problem, const Trace* other) {
-  if (!reported_.insert({access.pc, other ? other->pc : nullptr}).second || ++found_ > kListed)
-    return;
+  const auto line = [](const void* pc, int number) {
+    return number ? Site{static_cast<const char*>(pc), number}.text() : source_line(pc);
+  };
+  const void* pc = access.site.line ? access.site.file : access.pc;
+  const auto* place = static_cast<const char*>(pc) + access.site.line;
+  const void* other_place = other ? static_cast<const char*>(other->pc) + other->line : nullptr;
+  if (!reported_.insert({place, other_place}).second || ++found_ > kListed) return;
   const uint3 t = threadIdx;
   const uint3 b = blockIdx;
-  reports_ += str("\n  ", source_line(access.pc), ": ", access.write ? "write" : "read", " of ",
+  reports_ += str("\n  ", line(pc, access.site.line), ": ", access.write ? "write" : "read", " of ",
                   access.bytes, " bytes by block (", b.x, ", ", b.y, ", ", b.z, "), thread (", t.x,
                   ", ", t.y, ", ", t.z, "): ", problem);
   if (other)
-    reports_ += str("; the other access is at ", source_line(other->pc), " by thread ",
-                    other->thread, " of block ", other->block);
+    reports_ += str("; the other access is at ", line(other->pc, other->line), " by thread ",
+                    other->thread, " of block ", other->cluster);
 }
 
 }  // namespace ringgrad::emulator

@@ -2,11 +2,11 @@
 // of another device. It also finds races: two unordered accesses of one byte by two threads, at
 // least one of them a write and not both atomic.
 //
-// Accesses are ordered by the program order of a thread, by __syncthreads in a block, and by
-// __syncwarp in a warp. Two blocks of a launch are ordered by a pair of fences. One block writes,
-// waits at a barrier, passes __threadfence and then calls an atomic function. The other sees that
-// through an atomic function, passes __threadfence and reads. (On a device compute-sanitizer's
-// memcheck and racecheck do this, the latter for shared memory only.)
+// Accesses are ordered by the program order of a thread and by barriers of every kind (order.h).
+// Two clusters of a launch are ordered by a pair of fences. One writes, waits at a barrier, passes
+// __threadfence and then calls an atomic function. The other sees that through an atomic function,
+// passes __threadfence and reads. (On a device compute-sanitizer's memcheck and racecheck do this,
+// the latter for shared memory only.)
 #pragma once
 
 #include <array>
@@ -19,18 +19,19 @@
 #include <vector>
 
 #include "ringgrad/cuda_kernels/emulator/check/address.h"
+#include "ringgrad/cuda_kernels/emulator/check/order.h"
 #include "ringgrad/cuda_kernels/emulator/grid.h"
 
 namespace ringgrad::emulator {
 
 // One access, reduced to what races depend on.
 struct Trace {
-  const void* pc = nullptr;  // nullptr: none yet
-  int64_t block;
-  // the thread, and the number of barriers before
-  uint32_t thread;
-  uint32_t barrier;
-  uint32_t warp_barrier;
+  const void* pc = nullptr;  // nullptr: none yet. With a line: the name of the file.
+  int line;
+  int64_t cluster;
+  // the thread, or the copies of an mbarrier, and its clock
+  int thread;
+  uint32_t clock;
   uint8_t bytes;  // the accessed bytes of the word, one bit each
   bool atomic;
 };
@@ -44,8 +45,8 @@ struct Word {  // 4 bytes
 // Records for every word of memory its last writer and last reader in the current launch.
 class Shadow {
  public:
-  // Returns the word that contains `address`; it is empty if this launch has not touched it.
-  Word& word(uintptr_t address, uint32_t launch) {
+  // Returns the word that contains `address`, with the traces of the last launch that touched it.
+  Word& word(uintptr_t address) {
     const uintptr_t page = address / kPageBytes;
     if (page != last_page_) {
       auto& words = pages_[page];
@@ -53,9 +54,7 @@ class Shadow {
       last_page_ = page;
       last_ = words.get();
     }
-    Word& word = (*last_)[address % kPageBytes / 4];
-    if (word.launch != launch) word = Word{.launch = launch, .write = {}, .read = {}};
-    return word;
+    return (*last_)[address % kPageBytes / 4];
   }
 
  private:
@@ -68,36 +67,41 @@ class Shadow {
 
 class Checker {
  public:
-  void begin_launch(int device);
+  void begin_launch(const Grid& grid, int device);
   // Throws CudaError that lists the problems found since begin_launch.
   void end_launch();
-  void begin_block(int64_t index);
-  void block_barrier() { ++barrier_; }
-  void warp_barrier(int warp) { ++warp_barriers_[warp]; }
+  void begin_cluster(int64_t index, int threads);
+  Order& order() { return order_; }
   void fence();
+  void wait_for_previous_launch();
   void access(const Access& access, Memory memory);
 
  private:
+  // What a block has done: it has passed a fence before an atomic function, has called such a
+  // function, and has passed a fence after it.
+  struct Fences {
+    std::shared_ptr<const Order::Snapshot> before;
+    bool told = false;
+    bool acquired = false;
+  };
+  static int thread_of(const Access& access);
   void check_bounds(const Access& access);
+  void check_shared(const Access& access);
   void check_races(const Access& access, Memory memory);
-  bool ordered(const Trace& earlier, Memory memory) const;
+  void check_previous_launch(const Access& access, const Word& word);
+  bool ordered(const Trace& earlier, int thread, Memory memory) const;
   void report(const Access& access, const std::string& problem, const Trace* other);
 
   Shadow shadow_;
+  Order order_;
+  const Grid* grid_ = nullptr;
   int device_ = 0;
   uint32_t launch_ = 0;
-  int64_t block_ = 0;
-  uint32_t barrier_ = 0;
-  uint32_t warp_barriers_[32] = {};
-  // For this launch: how many barriers each block had passed at the fence before its first atomic
-  // function.
-  std::unordered_map<int64_t, uint32_t> released_;
-  // For this block: whether it has passed a fence before an atomic function, such a function, and a
-  // fence after it.
-  bool fenced_ = false;
-  bool told_ = false;
-  bool acquired_ = false;
-  uint32_t fenced_at_ = 0;
+  int64_t cluster_ = 0;
+  // For this launch: what the threads of each cluster knew at the fences before atomic functions.
+  std::unordered_map<int64_t, std::vector<std::shared_ptr<const Order::Snapshot>>> released_;
+  std::vector<Fences> fences_;  // by block of the cluster
+  std::vector<bool> waited_;    // by thread: for the launch before
   // the last accessed allocation
   uintptr_t known_begin_ = 0;
   uintptr_t known_end_ = 0;

@@ -12,6 +12,7 @@
 #include "ringgrad/cuda_kernels/emulator/block.h"
 #include "ringgrad/cuda_kernels/emulator/check/checker.h"
 #include "ringgrad/cuda_kernels/emulator/check/profile.h"
+#include "ringgrad/cuda_kernels/emulator/language.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -45,7 +46,7 @@ class CheckingObserver : public Observer {
 
   void begin_launch(const Grid& grid, int device) override {
     grid_ = &grid;
-    if (checker_) checker_->begin_launch(device);
+    if (checker_) checker_->begin_launch(grid, device);
     if (profile_) profile_->begin_launch(grid);
   }
   void end_launch() override {
@@ -53,29 +54,37 @@ class CheckingObserver : public Observer {
   }
   void begin_block(const Block& block, int64_t index) override {
     map_.begin_block(*grid_, block);
-    if (checker_) checker_->begin_block(index);
+    if (checker_) checker_->begin_cluster(index, block.threads_of_cluster());
     if (profile_) profile_->begin_block(index);
   }
   void end_block() override {
     if (profile_) profile_->end_block();
   }
-  void block_barrier() override {
-    if (checker_) checker_->block_barrier();
-    if (profile_) profile_->instruction("__syncthreads");
+  void arrive(const void* barrier, int thread) override {
+    if (checker_) checker_->order().arrive(barrier, thread);
   }
-  void warp_barrier(int warp) override {
-    if (checker_) checker_->warp_barrier(warp);
+  void open(const void* barrier) override {
+    if (checker_) checker_->order().open(barrier);
   }
-  void collective(const char* kind) override {
-    if (profile_) profile_->instruction(kind);
+  void pass(const void* barrier, int thread) override {
+    if (checker_) checker_->order().pass(barrier, thread);
+  }
+  void count(const char* kind, int64_t amount) override {
+    if (profile_) profile_->count(kind, amount);
   }
   void fence() override {
     if (checker_) checker_->fence();
+  }
+  void wait_for_previous_launch() override {
+    if (checker_) checker_->wait_for_previous_launch();
   }
   void access(const Access& access) override {
     const Memory memory = map_.find(access.address);
     if (memory == Memory::Private) return;
     if (checker_) checker_->access(access, memory);
+    if (access.thread >= 0) return;
+    if (checker_ && access.write && memory == Memory::Shared)
+      running_block->async().note_write(access.address, access.bytes);
     if (profile_) profile_->access(access, memory);
   }
 

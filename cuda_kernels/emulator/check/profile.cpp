@@ -74,13 +74,13 @@ void Profile::access(const Access& access, Memory memory) {
   site.count.write = access.write;
   site.atomic = access.atomic;
   site.async = access.async == AsyncCopy::Started;
-  const int thread = running_block->thread();
+  const int thread = running_block->thread_of_cluster();
   site.in_progress[{thread / kWarpSize, site.executions[thread]++}].push_back(
       {thread % kWarpSize, reinterpret_cast<uintptr_t>(access.address), access.bytes});
 }
 
-void Profile::instruction(const char* name) {
-  if (active_) ++instructions_[name];
+void Profile::count(const char* kind, int64_t amount) {
+  if (active_) instructions_[kind] += amount;
 }
 
 void Profile::end_block() {

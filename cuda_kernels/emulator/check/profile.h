@@ -23,7 +23,7 @@ class Profile {
   void begin_launch(const Grid& grid);
   void begin_block(int64_t index) { active_ = index < blocks_; }
   void access(const Access& access, Memory memory);
-  void instruction(const char* name);
+  void count(const char* kind, int64_t amount);
   void end_block();
 
   KernelCounts counts() const;

@@ -102,13 +102,44 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 // ---- launches -----------------------------------------------------------------------------------
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
+union cudaLaunchAttributeValue {
+  struct {
+    unsigned x;
+    unsigned y;
+    unsigned z;
+  } clusterDim;
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14
+};
+
+// ---- the driver's functions ---------------------------------------------------------------------
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1
+};
+// Knows the functions of cuda.h.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result = nullptr);
 
 namespace ringgrad::emulator {
 
@@ -116,7 +147,9 @@ namespace ringgrad::emulator {
 // `kernel` identifies the kernel that body calls.
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*),
                    const void* call, size_t bytes);
-cudaError_t allow_shared_bytes(const void* kernel, int bytes);  // on the current device
+// Sets what a kernel may use on the current device: the shared memory of a block, or clusters of
+// more than 8 blocks.
+cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 }  // namespace ringgrad::emulator
 
@@ -138,6 +171,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 // A kernel must request more than 48 KiB of dynamic shared memory explicitly.
 template <class... Params>
-cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute, int value) {
-  return ringgrad::emulator::allow_shared_bytes(reinterpret_cast<const void*>(kernel), value);
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute attribute,
+                                 int value) {
+  return ringgrad::emulator::set_attribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
