@@ -12,9 +12,8 @@ namespace ringgrad::cuda {
 
 inline constexpr size_t kSharedBytesWithoutAsking = 48 * 1024;
 
-// What only Hopper can: the blocks of a cluster, whose product divides the grid's, and a launch
-// that may begin before the one before it has ended (wait_for_previous_launch() in
-// common/hopper.cuh).
+// Only Hopper has clusters, whose sizes divide the grid's. A launch that overlaps the previous one
+// may begin before that has ended: see wait_for_previous_launch() in common/hopper.cuh.
 struct LaunchOptions {
   dim3 cluster = 1;
   bool overlaps_previous = false;

@@ -240,11 +240,14 @@ RINGGRAD_PTX void bulk_wait_read() {
 }
 
 // ---- a warpgroup's products ---------------------------------------------------------------------
-// wgmma.cuh has wgmma<T, kTransA, kTransB>(d, a, b, accumulate): d [64, N] (+)= a [64, 16] ·
-// b [16, N], where a and b are matrix descriptors; and wgmma<T, kTransB>(d, words, b, accumulate)
-// with a in registers. d has N / 2 elements: thread t holds in d[i] row
-// 16 (t / 32) + t % 32 / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (t % 4) + i % 2. A transposition
-// of 0 means that K is contiguous. All four warps of an aligned group of 128 threads call it.
+// wgmma.cuh has two functions of this name, for d [64, N] (+)= a [64, 16] · b [16, N]:
+//   wgmma<T, kTransA, kTransB>(d, a, b, accumulate)   a and b are matrix descriptors
+//   wgmma<T, kTransB>(d, words, b, accumulate)        a is in registers, as for mma.sync
+// T = float is tf32, which has K = 8 and no transpositions. A transposition of 0 means that K is
+// contiguous. All four warps of an aligned group of 128 threads call it.
+//
+// Thread t holds N / 2 elements of d:
+//   d[i] is row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (t % 4) + i % 2
 
 RINGGRAD_PTX void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 RINGGRAD_PTX void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -366,13 +369,14 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_wait();
 }
 
-// Describes an operand in shared memory to wgmma. The strides are in bytes.
+// Describes an operand in shared memory to wgmma. The strides are in bytes. A swizzle's span has
+// 32, 64 or 128 bytes.
 //
-// K contiguous (no transposition): `stride` leads from 8 rows to the next 8; `leading` is used
-// without swizzle only, and leads from 8 elements of K to the next 8. The next 16 elements of K of
-// a swizzled operand are 32 bytes further on. M or N contiguous (transposed): `leading` leads from
-// one span of the swizzle's elements of M or N to the next span, `stride` from 8 rows of K to the
-// next 8.
+// K contiguous: `stride` leads from 8 rows to the next 8. A row is a span, and the next 16 elements
+// of K are 32 bytes further on. Without a swizzle a row has 16 bytes, and `leading` leads to the
+// next 8 elements of K.
+// M or N contiguous (transposed): a row of K is a span, and `stride` leads from 8 rows to the next
+// 8. `leading` leads to the next span of M or N. Without a swizzle it is the other way round.
 __device__ __forceinline__ uint64_t matrix_descriptor(const void* p, unsigned leading,
                                                       unsigned stride, Swizzle swizzle) {
   return static_cast<uint64_t>((shared_address(p) & 0x3ffff) >> 4) |
@@ -380,8 +384,8 @@ __device__ __forceinline__ uint64_t matrix_descriptor(const void* p, unsigned le
          static_cast<uint64_t>(swizzle) << 62;
 }
 
-// The byte at which chunk `chunk` of 16 bytes of row `row` lies in a tile of rows of 128 bytes that
-// is swizzled so and begins at a multiple of 1024.
+// Returns the first byte of a chunk of 16 bytes in a swizzled tile. The tile has rows of 128 bytes
+// and begins at a multiple of 1024.
 __device__ __forceinline__ int swizzled_128(int row, int chunk) {
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }

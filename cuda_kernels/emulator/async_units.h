@@ -35,7 +35,7 @@ struct Coordinates {
   std::array<int, 3> offsets{};
 };
 
-// How a copy's bytes lie in global and in shared memory.
+// A part of a copy that is contiguous in global memory.
 struct Row {
   uint32_t offset;  // in the tile
   uint32_t bytes;
@@ -58,7 +58,7 @@ struct Operand {
   bool transposed;
 };
 
-// What a thread passes to wgmma.
+// The arguments of wgmma.
 struct ProductCall {
   float* sums;
   int columns;
@@ -211,6 +211,7 @@ class AsyncUnits {
   void flip_if_complete(const uint64_t* barrier, Mbarrier& state);
   void complete_bytes(const Copy& copy, uint32_t bytes);
 
+  void report(const Copy& copy) const;
   void start(std::shared_ptr<Copy> copy);
   void run(const Piece& piece);
   void land(Copy& copy, int piece);
@@ -218,9 +219,12 @@ class AsyncUnits {
   void write_target(const Copy& copy, int piece);
   void check_reaches(const Copy& copy) const;
 
-  std::string read_operands(int warp, Product& product, bool again);
-  std::string read_chunk(int member, const Operand& operand, uint32_t span_row, int chunk,
-                         bool again, uint8_t* to);
+  // Operands are read when the first warp issues a product, compared when the others do, and
+  // compared again when each has completed it.
+  enum class Reading : uint8_t { First, Issued, Completed };
+  std::string read_operands(int warp, Product& product, bool completed);
+  std::string read_chunk(int warp, const Product& product, uint32_t address, Reading reading,
+                         uint8_t* to);
   void complete_product(int warp);
   void compute(int warp, Product& product, Sums& sums) const;
 

@@ -193,6 +193,11 @@ void Block::exit_current() {
   open_if_complete(member_, 0);
   if (members() > 1) open_cluster_if_complete();
   if (!exited(member_)) return;
+  for (const Barrier& barrier : members_[static_cast<size_t>(member_)].barriers)
+    if (barrier.arrived > 0)
+      fail({}, str("the block exits, and ", barrier.arrived, " of ", barrier.threads,
+                   " threads have arrived at barrier ",
+                   &barrier - members_[static_cast<size_t>(member_)].barriers.data()));
   async_.exit_member();
   if (members() > 1 && grid_->shared_bytes > 0)
     members_[static_cast<size_t>(member_)].shared.end_block(grid_->shared_bytes);
@@ -205,6 +210,12 @@ void Block::suspend() {
   if (next != me) continue_with(next);
   make_current(me);
 }
+
+// (Not inline: a kernel would report what they read.)
+void* Block::dynamic_shared(int member) const {
+  return members_[static_cast<size_t>(member)].shared.data();
+}
+void* Block::dynamic_shared() const { return dynamic_shared(member_); }
 
 void Block::park(const char* kind, const void* object, Site site) {
   Thread& thread = threads_[static_cast<size_t>(current_)];

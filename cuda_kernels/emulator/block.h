@@ -72,8 +72,8 @@ class Block {
   void fence();
   // Sets the registers of each of the warp's threads. Taking more waits for others to give some.
   void set_registers(int count, bool take, Site site);
-  void* dynamic_shared(int member) const { return members_[member].shared.data(); }
-  void* dynamic_shared() const { return dynamic_shared(member_); }
+  void* dynamic_shared(int member) const;
+  void* dynamic_shared() const;  // of the running thread's block
   AsyncCopies& async_copies() { return threads_[current_].copies; }
   AsyncUnits& async() { return async_; }
   // The blocks of the cluster, and the one that the running thread belongs to.

@@ -26,6 +26,8 @@ inline Lane whole_warp(Combine combine, const void* call, const char* kind, Site
 // stmatrix.sync.aligned.m8n8: the reverse of ldmatrix_x4, of `count` matrices.
 void stmatrix(void* row, const unsigned (&words)[4], int count, bool transpose, Site site);
 
+void wait_for_previous_launch();
+
 unsigned shared_address(const void* p, Site site);
 uint64_t* in_block(uint64_t* p, unsigned rank, Site site);
 
@@ -225,9 +227,7 @@ T* map_to_rank(T* p, unsigned rank, RINGGRAD_SITE) {
 inline void cluster_arrive(RINGGRAD_SITE) { emulator::running_block->cluster_barrier(true, site); }
 inline void cluster_wait(RINGGRAD_SITE) { emulator::running_block->cluster_barrier(false, site); }
 
-inline void wait_for_previous_launch() {
-  if (emulator::observer) emulator::observer->wait_for_previous_launch();
-}
+inline void wait_for_previous_launch() { emulator::wait_for_previous_launch(); }
 inline void let_next_launch_begin() {}
 
 template <class T>

@@ -1,6 +1,6 @@
 // The two ways to shared memory. Threads use the generic proxy, copies and products the async one.
-// What one has written the other sees only after fence.proxy.async: the writer's fence after its
-// write, or the fence of the thread that starts the copy or the product, after a barrier.
+// One sees what the other has written only after fence.proxy.async. The writer passes it after its
+// write; or the thread that starts the copy or the product does, after a barrier.
 #include <algorithm>
 
 #include "ringgrad/core/error.h"
@@ -27,6 +27,7 @@ void AsyncUnits::fence_proxy() {
   used_ = true;
   fences_.resize(static_cast<size_t>(block_.threads_of_cluster()));
   fences_[static_cast<size_t>(block_.thread_of_cluster())] = ++clock_;
+  fence_init();
 }
 
 // Returns what is wrong if `reader` starts something that uses these 16 bytes by the async proxy.

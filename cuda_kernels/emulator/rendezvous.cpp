@@ -57,7 +57,7 @@ void Block::open_if_complete(int number_of_member, int number) {
   for (int warp = 0; warp * kWarpSize < threads_per_member_; ++warp) {
     const auto w = static_cast<size_t>(warp);
     const Warp& state = warps_[static_cast<size_t>(first + warp)];
-    if (barrier.threads && barrier.lanes[w] && barrier.lanes[w] != (state.lanes & ~state.exited))
+    if (barrier.threads && barrier.lanes[w] && (state.lanes & ~state.exited & ~barrier.lanes[w]))
       fail(barrier.sites[w], str("barrier ", number, ": only some lanes of warp ", warp,
                                  " have arrived: ", hex(barrier.lanes[w])));
     if (barrier.waiting[w]) make_ready(first + warp, barrier.waiting[w]);

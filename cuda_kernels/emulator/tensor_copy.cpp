@@ -133,7 +133,7 @@ Box AsyncUnits::tensor_box(const CUtensorMap_st* opaque, const Coordinates& c, S
     block_.fail(site, "a tensor copy by something that is no tensor map");
   if (map.rank != c.rank)
     block_.fail(site, str("a tensor copy with ", c.rank, " coordinates of a tensor map of rank ",
-                          map.rank));
+                          int{map.rank}));
   if (map.im2col != c.im2col)
     block_.fail(site, str("a tensor copy of mode ", c.im2col ? "im2col" : "tiled",
                           " by a tensor map of the other mode"));
@@ -259,9 +259,34 @@ void AsyncUnits::store(const Box& box, const void* from, bool add, Site site) {
   start(std::move(copy));
 }
 
+// Reports the accesses of a copy to the observer, as the starting thread's.
+void AsyncUnits::report(const Copy& copy) const {
+  const bool is_load = copy.kind == Copy::Load;
+  observer->count("shared bytes", copy.box.bytes);
+  observer->access({.address = shared_at(copy.member, copy.shared),
+                    .bytes = copy.box.bytes,
+                    .write = is_load,
+                    .atomic = false,
+                    .pc = nullptr,
+                    .site = copy.site,
+                    .thread = copy.thread,
+                    .barrier = is_load ? copy.barrier : nullptr});
+  if (is_load && copy.member != copy.thread / (block_.threads_of_cluster() / block_.members()))
+    return;  // a multicast reads global memory once
+  for (const Row& row : copy.box.rows)
+    if (row.inside)
+      observer->access({.address = row.global,
+                        .bytes = row.inside,
+                        .write = !is_load,
+                        .atomic = copy.kind == Copy::Add,
+                        .pc = nullptr,
+                        .site = copy.site,
+                        .thread = copy.thread});
+}
+
 void AsyncUnits::start(std::shared_ptr<Copy> copy) {
   const bool is_load = copy->kind == Copy::Load;
-  if (observer) observer->count("shared bytes", copy->box.bytes);
+  if (observer) report(*copy);
   for (uint32_t at = 0; at < copy->box.bytes; at += kChunk) {
     const uint32_t address = copy->shared + at;
     if (const std::string problem = unfenced(copy->member, address, copy->thread); !problem.empty())
@@ -367,11 +392,26 @@ void AsyncUnits::wait_prior(int groups, bool read_only, Site site) {
   if (found == stores_.end()) return;
   for (;;) {
     Stores& stores = stores_[block_.thread_of_cluster()];
-    std::erase_if(stores.copies, [](const auto& c) { return c->read && c->pieces == 0; });
+    const auto waited_for = [&](const auto& copy) { return copy->group < stores.group - groups; };
     const bool done = std::none_of(stores.copies.begin(), stores.copies.end(), [&](const auto& c) {
-      return c->group < stores.group - groups && !(read_only && c->read);
+      return waited_for(c) && !(read_only ? c->read : c->read && c->pieces == 0);
     });
-    if (done) return;
+    if (done) {
+      // The thread knows from now on that they have read their sources.
+      if (observer)
+        for (const auto& copy : stores.copies)
+          if (waited_for(copy))
+            observer->access({.address = shared_at(copy->member, copy->shared),
+                              .bytes = copy->box.bytes,
+                              .write = false,
+                              .atomic = false,
+                              .pc = nullptr,
+                              .site = copy->site,
+                              .thread = copy->thread});
+      std::erase_if(stores.copies,
+                    [&](const auto& c) { return c->read && c->pieces == 0 && waited_for(c); });
+      return;
+    }
     waiting_for_stores_.push_back(block_.thread_of_cluster());
     block_.park(read_only ? "bulk_wait_read" : "bulk_wait", nullptr, site);
   }

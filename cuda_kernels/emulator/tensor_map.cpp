@@ -37,7 +37,7 @@ int bytes_of(CUtensorMapDataType type) {
 
 bool is_floating(CUtensorMapDataType type) { return type >= CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 
-// What both kinds of maps have.
+// The arguments of both kinds of maps.
 struct Tensor {
   CUtensorMap* map;
   CUtensorMapDataType type;

@@ -200,6 +200,10 @@ void stmatrix(void* row, const unsigned (&words)[4], int count, bool transpose, 
   whole_warp(transpose ? combine_stmatrix<true> : combine_stmatrix<false>, &mine, "stmatrix", site);
 }
 
+void wait_for_previous_launch() {
+  if (observer) observer->wait_for_previous_launch();
+}
+
 unsigned shared_address(const void* p, Site site) {
   const Block& block = *running_block;
   const auto offset = static_cast<const char*>(p) - static_cast<char*>(block.dynamic_shared());

@@ -102,70 +102,78 @@ void AsyncUnits::commit_products(int warp) {
   state.fenced = false;
 }
 
-std::string AsyncUnits::read_chunk(int member, const Operand& operand, uint32_t row, int chunk,
-                                   bool again, uint8_t* to) {
-  const uint32_t address = chunk_address(operand, row, static_cast<uint32_t>(chunk));
-  const size_t size = block_.grid().shared_bytes;
-  if (address < kFirstSharedAddress || address + kChunk > kFirstSharedAddress + size)
-    return str("an operand reaches byte ", int64_t{address} - kFirstSharedAddress,
-               " of the block's dynamic shared memory, which has ", size, " (",
-               describe_descriptor(operand), ")");
+std::string AsyncUnits::read_chunk(int warp, const Product& product, uint32_t address,
+                                   Reading reading, uint8_t* to) {
+  const int member = warp * kWarpSize / (block_.threads_of_cluster() / block_.members());
   const char* from = shared_at(member, address);
-  if (again) {
-    if (std::memcmp(to, from, kChunk) != 0)
-      return str("byte ", address - kFirstSharedAddress,
-                 " of shared memory has changed while a product that reads it was in flight");
-    return "";
+  if (reading != Reading::Completed) {
+    if (granule(member, address).in_flight)
+      return str("an operand at byte ", address - kFirstSharedAddress,
+                 " of shared memory, in which a copy has yet to land");
+    const int reader = warp * kWarpSize;
+    if (std::string problem = unfenced(member, address, reader); !problem.empty()) return problem;
+    if (observer)
+      observer->access({.address = from,
+                        .bytes = kChunk,
+                        .write = false,
+                        .atomic = false,
+                        .pc = nullptr,
+                        .site = product.site,
+                        .thread = reader});
   }
-  if (granule(member, address).in_flight)
-    return str("an operand at byte ", address - kFirstSharedAddress,
-               " of shared memory, in which a copy has yet to land");
-  const int reader = block_.warp() * kWarpSize;
-  if (const std::string problem = unfenced(member, address, reader); !problem.empty())
-    return problem;
-  std::memcpy(to, from, kChunk);
+  if (reading == Reading::First)
+    std::memcpy(to, from, kChunk);
+  else if (std::memcmp(to, from, kChunk) != 0)
+    return str("byte ", address - kFirstSharedAddress,
+               " of shared memory has changed while a product that reads it was in flight");
   return "";
 }
 
-// Reads the operands of a warp's part, or with `again` compares them with what was read before.
-std::string AsyncUnits::read_operands(int warp, Product& product, bool again) {
-  const int member = warp * kWarpSize / (block_.threads_of_cluster() / block_.members());
+std::string AsyncUnits::read_operands(int warp, Product& product, bool completed) {
   const ProductCall& call = product.call;
+  const size_t size = block_.grid().shared_bytes;
+  const auto k_count = static_cast<uint32_t>(elements_of_k(call.type));
+  const int per_chunk = static_cast<int>(kChunk / element_bytes(call.type));
   const auto read = [&](const Operand& operand, int first, int rows, std::vector<uint8_t>& bytes,
-                        bool compare) -> std::string {
+                        Reading reading) -> std::string {
     bytes.resize(static_cast<size_t>(rows) * kChunksOfK * kChunk);
-    const auto k_count = static_cast<uint32_t>(elements_of_k(call.type));
     const uint32_t outer = operand.transposed ? k_count : static_cast<uint32_t>(rows);
-    const int per_chunk = static_cast<int>(kChunk / element_bytes(call.type));
     const int inner = operand.transposed ? rows / per_chunk : static_cast<int>(kChunksOfK);
     uint8_t* to = bytes.data();
     for (uint32_t i = 0; i < outer; ++i)
       for (int j = 0; j < inner; ++j, to += kChunk) {
         const uint32_t row = operand.transposed ? i : i + static_cast<uint32_t>(first);
         const int chunk = operand.transposed ? j + first / per_chunk : j;
-        if (std::string problem = read_chunk(member, operand, row, chunk, compare, to);
-            !problem.empty())
+        const uint32_t address = chunk_address(operand, row, static_cast<uint32_t>(chunk));
+        if (address < kFirstSharedAddress || address + kChunk > kFirstSharedAddress + size)
+          return str("an operand reaches byte ", int64_t{address} - kFirstSharedAddress,
+                     " of the block's dynamic shared memory, which has ", size, " (",
+                     describe_descriptor(operand), ")");
+        if (std::string problem = read_chunk(warp, product, address, reading, to); !problem.empty())
           return problem;
       }
     return "";
   };
   const int of_group = warp % kWarpsOfGroup;
   Product::Rows& rows = product.rows[static_cast<size_t>(of_group)];
-  const bool first_b = product.b_bytes.empty();
-  if (!call.words)
-    if (std::string problem = read(call.a, of_group * kRowsOfWarp, kRowsOfWarp, rows.bytes, again);
+  if (!call.words) {
+    const Reading reading = completed ? Reading::Completed : Reading::First;
+    if (std::string problem =
+            read(call.a, of_group * kRowsOfWarp, kRowsOfWarp, rows.bytes, reading);
         !problem.empty())
       return problem;
-  if (std::string problem = read(call.b, 0, call.columns, product.b_bytes, again || !first_b);
-      !problem.empty())
+  }
+  const bool first = product.b_bytes.empty();
+  const Reading reading = completed ? Reading::Completed : first ? Reading::First : Reading::Issued;
+  if (std::string problem = read(call.b, 0, call.columns, product.b_bytes, reading);
+      !problem.empty() || completed)
     return problem;
-  if (again) return "";
-  if (first_b) {
-    product.b.resize(static_cast<size_t>(call.columns * elements_of_k(call.type)));
+  if (first) {
+    product.b.resize(static_cast<size_t>(call.columns) * k_count);
     widen(call.type, call.b.transposed, call.columns, product.b_bytes, product.b.data(), true);
   }
   if (call.words) return "";
-  rows.a.resize(static_cast<size_t>(kRowsOfWarp * elements_of_k(call.type)));
+  rows.a.resize(static_cast<size_t>(kRowsOfWarp) * k_count);
   widen(call.type, call.a.transposed, kRowsOfWarp, rows.bytes, rows.a.data(), false);
   return "";
 }

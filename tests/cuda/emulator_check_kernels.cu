@@ -1,5 +1,6 @@
 // Kernels with one mistake each, and their right forms, for emulator_check_test.cpp, which includes
 // this file.
+#include "ringgrad/cuda_kernels/common/hopper.cuh"
 #include "ringgrad/cuda_kernels/emulator/include/cuda_pipeline.h"
 #include "ringgrad/cuda_kernels/launch.h"
 
@@ -113,6 +114,78 @@ __global__ void rows_kernel(float* y, unsigned lanes_of_row, unsigned pitch) {
   __syncwarp();
   const Words<kWords> read = *reinterpret_cast<const Words<kWords>*>(&values[place]);
   y[lane] = read.word[0];
+}
+
+// ---- Hopper -------------------------------------------------------------------------------------
+
+// All write a tile, and one stores it: the fence or the barrier may be left out.
+__global__ void tile_store_kernel(float* out, bool fence, bool barrier) {
+  using namespace ringgrad::cuda;
+  DYNAMIC_SHARED(float, tile);
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (fence) fence_proxy_async();
+  if (barrier) __syncthreads();
+  if (threadIdx.x != 0) return;
+  bulk_store(out, tile, 64 * sizeof(float));
+  bulk_commit();
+  bulk_wait<0>();
+}
+
+// A tile is read, loaded and read again. Every thread waits for the copy, or only the one that has
+// started it; the first readers meet at a barrier, or do not.
+__global__ void tile_load_kernel(const float* x, float* y, bool all_wait, bool meet) {
+  using namespace ringgrad::cuda;
+  DYNAMIC_SHARED(float, tile);
+  Mbarrier* const barrier = reinterpret_cast<Mbarrier*>(tile + 64);
+  tile[threadIdx.x] = 1;
+  fence_proxy_async();
+  if (threadIdx.x == 0) {
+    mbarrier_init(barrier, 1);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  float sum = tile[63 - threadIdx.x];
+  if (meet) named_barrier_sync(1, 64);
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect_tx(barrier, 64 * sizeof(float));
+    bulk_load(tile, x, 64 * sizeof(float), barrier);
+  }
+  if (all_wait || threadIdx.x == 0) mbarrier_wait(barrier, 0);
+  sum += tile[threadIdx.x];
+  y[threadIdx.x] = sum;
+}
+
+__global__ void previous_launch_kernel(float* x, float* y, bool wait) {
+  if (wait) ringgrad::cuda::wait_for_previous_launch();
+  y[threadIdx.x] = x[threadIdx.x] + 1;
+}
+
+__global__ void static_in_cluster_kernel(float* y) {
+  __shared__ float value;
+  if (threadIdx.x == 0) value = 1;
+  __syncthreads();
+  y[threadIdx.x] = value;
+}
+
+// A product of zeros: 64 × 64 × 16 of float16.
+__global__ void counted_product_kernel(const float* x) {
+  using namespace ringgrad::cuda;
+  DYNAMIC_SHARED_1024(tile);
+  Mbarrier* const barrier = reinterpret_cast<Mbarrier*>(tile + 4096);
+  if (threadIdx.x == 0) {
+    mbarrier_init(barrier, 1);
+    fence_mbarrier_init();
+    mbarrier_arrive_expect_tx(barrier, 4096);
+    bulk_load(tile, x, 4096, barrier);
+  }
+  __syncthreads();
+  mbarrier_wait(barrier, 0);
+  float d[32];
+  wgmma_fence();
+  const uint64_t a = matrix_descriptor(tile, 1024, 128, Swizzle::None);
+  wgmma<__half, 0, 0>(d, a, a, 0);
+  wgmma_commit();
+  wgmma_wait<0>();
 }
 
 }  // namespace

@@ -130,6 +130,77 @@ TEST_CASE("emulator check: asynchronous copies", "[quick][cuda]") {
       "no allocation"));
 }
 
+TEST_CASE("emulator check: the two ways to shared memory", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  DeviceArray<float> out(64);
+  const auto store = [&](bool fence, bool barrier) {
+    return failure(
+        [&] { run(tile_store_kernel, 1, 64, 64 * sizeof(float), out.get(), fence, barrier); });
+  };
+  REQUIRE(store(true, true) == "");
+  REQUIRE(out.values()[63] == 63);
+  REQUIRE(contains(store(false, true), "fence_proxy_async is missing"));
+  require_race(store(true, false), "shared memory");
+
+  DeviceArray<float> x(std::vector<float>(64, 2));
+  const auto load = [&](bool all_wait, bool meet) {
+    return failure([&] {
+      run(tile_load_kernel, 1, 64, 65 * sizeof(float) + 12, x.get(), out.get(), all_wait, meet);
+    });
+  };
+  REQUIRE(load(true, true) == "");
+  REQUIRE(out.values() == std::vector<float>(64, 3));
+  require_race(load(false, true), "shared memory: read after write");
+  require_race(load(true, false), "shared memory: write after read");
+}
+
+TEST_CASE("emulator check: a launch that overlaps the one before it", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  const auto stream = current_stream(Device(DeviceType::CUDA));
+  DeviceArray<float> x(std::vector<float>(32, 1));
+  DeviceArray<float> y(32);
+  DeviceArray<float> z(32);
+  const auto run_both = [&](float* to, bool wait) {
+    return failure([&] {
+      run(previous_launch_kernel, 1, 32, 0, x.get(), y.get(), false);
+      cuda::launch_with({.overlaps_previous = true}, previous_launch_kernel, 1, 32, 0, stream,
+                        to == z.get() ? y.get() : z.get(), to, wait);
+      CUDA_CHECK(cudaDeviceSynchronize());
+    });
+  };
+  REQUIRE(run_both(z.get(), true) == "");
+  REQUIRE(contains(run_both(z.get(), false),
+                   "memory that the launch before writes: wait_for_previous_launch is missing"));
+  REQUIRE(contains(run_both(x.get(), false),
+                   "memory that the launch before reads: wait_for_previous_launch is missing"));
+}
+
+TEST_CASE("emulator check: static shared memory in a cluster", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  DeviceArray<float> y(32);
+  const auto stream = current_stream(Device(DeviceType::CUDA));
+  REQUIRE(contains(failure([&] {
+                     cuda::launch_with({.cluster = 2}, static_in_cluster_kernel, 2, 32, 0, stream,
+                                       y.get());
+                   }),
+                   "static shared memory in a cluster"));
+}
+
+// A product of 64 columns takes the tensor cores 32 clocks. It reads 2 KB of a and 2 KB of b.
+TEST_CASE("emulator check: the costs of Hopper's instructions are counted", "[quick][cuda]") {
+  if (!count_accesses) return;
+  DeviceArray<float> x(std::vector<float>(1024, 0));
+  const KernelCounts counts = count_accesses([&] {
+    run(counted_product_kernel, 3, 128, 4096 + 64 + cuda::kSharedSlack, x.get());
+    CUDA_CHECK(cudaDeviceSynchronize());
+  });
+  const auto of = [&](const char* kind) { return counts.instructions.at(kind); };
+  CHECK(of("wgmma") == 3 * 4);  // by warp
+  CHECK(of("tensor clocks") == 3 * 32);
+  CHECK(of("shared bytes") == 3 * (4096 + 2 * 2048));
+  CHECK(of("L2 bytes") == 3 * 4096);
+}
+
 TEST_CASE("emulator check: sectors and bank conflicts are counted", "[quick][cuda]") {
   if (!count_accesses) return;
   DeviceArray<float> x(std::vector<float>(64 * 8, 1));

@@ -247,9 +247,9 @@ __global__ void __launch_bounds__(384, 1)
 }
 
 // y = x * w, 3 × 3, stride 1, padding 1, 64 channels to 64 filters, images of 16 × 16, NHWC and
-// KRSC. Filters are M, pixels N. A tile of 8 image rows with its border lies in shared memory once,
-// [10][18] pixels of 128 bytes, and tap (r, s) is the same memory begun 18 r + s pixels later.
-// Columns 16 and 17 of each row are computed for nothing, and what TMA stores there is cut off.
+// KRSC. Filters are M, pixels N. A tile of 8 image rows with its border lies in shared memory once:
+// [10][18] pixels of 128 bytes. Tap (r, s) is the same memory begun 18 r + s pixels later. Columns
+// 16 and 17 of each row are computed for nothing, and the store cuts them off.
 constexpr int kSide = 16;
 constexpr int kPitch = kSide + 2;
 constexpr int kTileRows = 8;

@@ -20,10 +20,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from relink import ROOT, Build
 
 WAIT = r"__syncthreads|__threadfence|__pipeline_wait_prior|(?:cuda::)?wait_for|\S+(?:->|\.)block|synchronize"
-SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT})\(.*\));")
+HOPPER = (r"mbarrier_\w+|fence_\w+|tma_\w+|bulk_\w+(?:<\d>)?|wgmma_(?:fence|commit|wait)(?:<\d>)?|named_barrier_\w+|"
+          r"cluster_\w+|wait_for_previous_launch")
+SITE = re.compile(rf"^\s*(?:if \(.*\) )?((?:{WAIT}|{HOPPER})\(.*\));")
 # Files, the folder of the build whose objects they belong to, and the tests that are to notice: a program and its cases.
 KINDS = [
     ("cuda_kernels/*.cu", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
+    ("cuda_kernels/hopper/*.cu*", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("cuda_kernels/ladders/*.cu", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("cuda_kernels/common/*.cuh", "ringgrad_checked_kernels", [("emulator_racecheck", "[cuda]")]),
     ("distributed/**/nccl_*.cpp", "ringgrad_nccl",

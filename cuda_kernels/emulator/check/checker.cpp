@@ -148,7 +148,8 @@ void Checker::check_races(const Access& access, Memory memory) {
              !ordered(earlier, thread, memory);
     };
     const char* kind = memory == Memory::Shared ? "shared" : "global";
-    if (memory == Memory::Shared && !access.write &&
+    // (A product may read columns for nothing.)
+    if (memory == Memory::Shared && !access.write && access.thread < 0 &&
         (!word.write.pc || word.write.cluster != cluster_))
       report(access, "shared memory that the block has not written", nullptr);
     if (races(word.write))

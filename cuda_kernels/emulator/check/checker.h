@@ -77,8 +77,7 @@ class Checker {
   void access(const Access& access, Memory memory);
 
  private:
-  // What a block has done: it has passed a fence before an atomic function, has called such a
-  // function, and has passed a fence after it.
+  // The steps of a block: a fence before an atomic function, such a function, a fence after it.
   struct Fences {
     std::shared_ptr<const Order::Snapshot> before;
     bool told = false;

@@ -28,7 +28,7 @@ class Order {
     return thread == other || seen_by(known_[static_cast<size_t>(thread)], other) >= clock;
   }
 
-  // What a thread knows now, for threads of other clusters. Advances its clock.
+  // Records the clocks that a thread knows, for threads of other clusters. Advances its clock.
   struct Snapshot;
   std::shared_ptr<const Snapshot> publish(int thread);
   static bool covers(const Snapshot& snapshot, int thread, uint32_t clock);
