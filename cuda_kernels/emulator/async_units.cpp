@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 
@@ -30,6 +31,7 @@ void AsyncUnits::end() {
 
 bool AsyncUnits::advance() {
   if (!busy()) return false;
+  const Unobserved unobserved;
   // In the forward schedule stores come last; in the reversed one the newest comes first.
   const bool others = !pieces_.empty() || !busy_warps_.empty();
   const bool stores_wait = block_.schedule() == Schedule::Forward && others;
@@ -94,6 +96,7 @@ std::string AsyncUnits::describe(const void* object) const {
 }
 
 void AsyncUnits::exit_thread() {
+  const Unobserved unobserved;
   const auto found = stores_.find(block_.thread_of_cluster());
   if (found == stores_.end() || !found->second.open) return;
   block_.fail(found->second.copies.back()->site,
@@ -101,6 +104,7 @@ void AsyncUnits::exit_thread() {
 }
 
 void AsyncUnits::exit_member() {
+  const Unobserved unobserved;
   if (!used_) return;
   const int member = block_.member();
   for (const Piece& piece : pieces_)

@@ -168,6 +168,7 @@ int Block::host(int thread) {
     warps_[thread / kWarpSize].started |= 1u << (thread % kWarpSize);
     threads_[thread].fiber = running_;
     make_current(thread);
+    observing = observer != nullptr;
     grid_->body(grid_->arguments);
     exit_current();
     thread = pick();
@@ -209,6 +210,7 @@ void Block::suspend() {
   if (next == kNone) expect_all_exited();  // at least this thread has not exited
   if (next != me) continue_with(next);
   make_current(me);
+  observing = observer != nullptr;
 }
 
 // (Not inline: a kernel would report what they read.)

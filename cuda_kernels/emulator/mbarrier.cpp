@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -13,6 +14,7 @@ constexpr int64_t kMost = (1 << 20) - 1;  // arrivals, and bytes
 }  // namespace
 
 void AsyncUnits::init(const uint64_t* barrier, unsigned arrivals, Site site) {
+  const Unobserved unobserved;
   used_ = true;
   if (reinterpret_cast<uintptr_t>(barrier) % sizeof *barrier != 0)
     block_.fail(site, "mbarrier_init: an address that is no multiple of 8");
@@ -30,6 +32,7 @@ void AsyncUnits::init(const uint64_t* barrier, unsigned arrivals, Site site) {
 }
 
 void AsyncUnits::invalidate(const uint64_t* barrier, Site site) {
+  const Unobserved unobserved;
   const Mbarrier& state = find(barrier, "mbarrier_inval", site);
   if (!state.waiting.empty())
     block_.fail(site, str("mbarrier_inval while ", state.waiting.size(), " threads wait",
@@ -38,6 +41,7 @@ void AsyncUnits::invalidate(const uint64_t* barrier, Site site) {
 }
 
 void AsyncUnits::fence_init() {
+  const Unobserved unobserved;
   for (auto& [barrier, state] : mbarriers_)
     if (state.initialised_by == block_.thread_of_cluster()) state.fenced = true;
 }
@@ -51,6 +55,7 @@ AsyncUnits::Mbarrier& AsyncUnits::find(const uint64_t* barrier, const char* name
 }
 
 void AsyncUnits::arrive(const uint64_t* barrier, bool remote, Site site) {
+  const Unobserved unobserved;
   Mbarrier& state = find(barrier, "mbarrier_arrive", site);
   if (remote) {
     const int member = member_of(barrier);
@@ -70,6 +75,7 @@ void AsyncUnits::arrive(const uint64_t* barrier, bool remote, Site site) {
 }
 
 void AsyncUnits::expect(const uint64_t* barrier, unsigned bytes, Site site) {
+  const Unobserved unobserved;
   Mbarrier& state = find(barrier, "mbarrier_expect_tx", site);
   state.bytes += bytes;
   if (state.bytes > kMost)
@@ -95,15 +101,18 @@ void AsyncUnits::flip_if_complete(const uint64_t* barrier, Mbarrier& state) {
 }
 
 bool AsyncUnits::test(const uint64_t* barrier, unsigned parity, bool wait, Site site) {
+  const Unobserved unobserved;
   if (parity > 1) block_.fail(site, str("mbarrier_wait for parity ", parity, ", expected 0 or 1"));
   const uint64_t phase = find(barrier, "mbarrier_wait", site).phase;
   if ((phase & 1) == parity) {
     if (!wait) {
       block_.yield();
+      unobserved.again();
       if ((find(barrier, "mbarrier_try_wait", site).phase & 1) == parity) return false;
     } else {
       find(barrier, "mbarrier_wait", site).waiting.push_back(block_.thread_of_cluster());
       block_.park("mbarrier_wait", barrier, site);
+      unobserved.again();
       const uint64_t now = find(barrier, "mbarrier_wait", site).phase;
       if (now != phase + 1)
         block_.fail(site, str("mbarrier_wait for phase ", phase, ", and phase ", now - 1,

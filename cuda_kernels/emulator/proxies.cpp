@@ -5,6 +5,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 
@@ -24,6 +25,7 @@ void AsyncUnits::note_write(const void* address, size_t bytes) {
 }
 
 void AsyncUnits::fence_proxy() {
+  const Unobserved unobserved;
   used_ = true;
   fences_.resize(static_cast<size_t>(block_.threads_of_cluster()));
   fences_[static_cast<size_t>(block_.thread_of_cluster())] = ++clock_;

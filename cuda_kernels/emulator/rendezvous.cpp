@@ -28,14 +28,14 @@ void Block::barrier(int number, int threads, bool wait, Site site) {
   Barrier& barrier = member.barriers[static_cast<size_t>(number)];
   const auto warp = static_cast<size_t>(thread() / kWarpSize);
   const uint32_t me = 1u << lane();
-  const std::string name = number == 0 ? "__syncthreads" : str("barrier ", number);
+  const auto name = [&] { return number == 0 ? "__syncthreads" : str("barrier ", number); };
   if (barrier.arrived > 0 && barrier.threads != threads)
-    fail(site, str(name, " of ", threads, " threads, at which others meet ", barrier.threads));
+    fail(site, str(name(), " of ", threads, " threads, at which others meet ", barrier.threads));
   if (barrier.lanes[warp] & me)
-    fail(site, str(name, ": the thread arrives again before the barrier has opened"));
+    fail(site, str(name(), ": the thread arrives again before the barrier has opened"));
   // The lanes of a warp execute one instruction; two warps may meet from different ones.
   if (barrier.lanes[warp] && !(barrier.sites[warp] == site))
-    fail(site, str("divergent ", name, ": other threads of the warp wait at ",
+    fail(site, str("divergent ", name(), ": other threads of the warp wait at ",
                    barrier.sites[warp].text()));
   barrier.threads = threads;
   barrier.sites[warp] = site;

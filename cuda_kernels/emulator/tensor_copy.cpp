@@ -10,6 +10,7 @@
 #include "ringgrad/cuda_kernels/emulator/block.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
 #include "ringgrad/cuda_kernels/emulator/tensor_map.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -123,6 +124,7 @@ void add_row_of_type(int type, char* to, const uint8_t* from, size_t bytes) {
 }  // namespace
 
 Box AsyncUnits::tensor_box(const CUtensorMap_st* opaque, const Coordinates& c, Site site) {
+  const Unobserved unobserved;
   if (reinterpret_cast<uintptr_t>(opaque) % 64 != 0)
     block_.fail(site,
                 "a tensor map at an address that is no multiple of 64: is it a "
@@ -153,6 +155,7 @@ Box AsyncUnits::tensor_box(const CUtensorMap_st* opaque, const Coordinates& c, S
 }
 
 Box AsyncUnits::bulk_box(const void* global, const void* shared, unsigned bytes, Site site) {
+  const Unobserved unobserved;
   if (bytes == 0 || bytes % kChunk != 0 || reinterpret_cast<uintptr_t>(global) % kChunk != 0 ||
       reinterpret_cast<uintptr_t>(shared) % kChunk != 0)
     block_.fail(site, str("a bulk copy of ", bytes, " bytes between ", global, " and ", shared,
@@ -195,6 +198,7 @@ void AsyncUnits::check_reaches(const Copy& copy) const {
 }
 
 void AsyncUnits::load(void* to, const Box& box, const uint64_t* barrier, unsigned mask, Site site) {
+  const Unobserved unobserved;
   used_ = true;
   const int me = block_.member();
   const bool multicast = mask != 0;
@@ -237,6 +241,7 @@ void AsyncUnits::load(void* to, const Box& box, const uint64_t* barrier, unsigne
 }
 
 void AsyncUnits::store(const Box& box, const void* from, bool add, Site site) {
+  const Unobserved unobserved;
   used_ = true;
   const int me = block_.member();
   const uint32_t address = shared_address(me, from, box.bytes, "tma_store", site);
@@ -381,6 +386,7 @@ void AsyncUnits::write_target(const Copy& copy, int piece) {
 }
 
 void AsyncUnits::commit() {
+  const Unobserved unobserved;
   used_ = true;
   Stores& stores = stores_[block_.thread_of_cluster()];
   ++stores.group;
@@ -388,6 +394,7 @@ void AsyncUnits::commit() {
 }
 
 void AsyncUnits::wait_prior(int groups, bool read_only, Site site) {
+  const Unobserved unobserved;
   const auto found = stores_.find(block_.thread_of_cluster());
   if (found == stores_.end()) return;
   for (;;) {
@@ -414,6 +421,7 @@ void AsyncUnits::wait_prior(int groups, bool read_only, Site site) {
     }
     waiting_for_stores_.push_back(block_.thread_of_cluster());
     block_.park(read_only ? "bulk_wait_read" : "bulk_wait", nullptr, site);
+    unobserved.again();
   }
 }
 

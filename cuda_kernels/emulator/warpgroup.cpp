@@ -9,6 +9,7 @@
 #include "ringgrad/core/dtype.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/block.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -85,6 +86,7 @@ std::string describe_descriptor(const Operand& operand) {
 }  // namespace
 
 std::string AsyncUnits::fence_products(int warp) {
+  const Unobserved unobserved;
   used_ = true;
   warps_.resize(static_cast<size_t>(block_.threads_of_cluster() / kWarpSize));
   warps_[static_cast<size_t>(warp)].fenced = true;
@@ -92,6 +94,7 @@ std::string AsyncUnits::fence_products(int warp) {
 }
 
 void AsyncUnits::commit_products(int warp) {
+  const Unobserved unobserved;
   warps_.resize(static_cast<size_t>(block_.threads_of_cluster() / kWarpSize));
   Warp& state = warps_[static_cast<size_t>(warp)];
   while (!state.groups.empty() && state.groups.front() <= state.completed) state.groups.pop_front();
@@ -119,7 +122,8 @@ std::string AsyncUnits::read_chunk(int warp, const Product& product, uint32_t ad
                         .atomic = false,
                         .pc = nullptr,
                         .site = product.site,
-                        .thread = reader});
+                        .thread = reader,
+                        .barrier = &warps_[static_cast<size_t>(warp)]});
   }
   if (reading == Reading::First)
     std::memcpy(to, from, kChunk);
@@ -179,6 +183,7 @@ std::string AsyncUnits::read_operands(int warp, Product& product, bool completed
 }
 
 std::string AsyncUnits::issue(int warp, const std::array<ProductCall*, kWarpSize>& lanes) {
+  const Unobserved unobserved;
   used_ = true;
   const int warps = block_.threads_of_cluster() / kWarpSize;
   warps_.resize(static_cast<size_t>(warps));
@@ -302,15 +307,21 @@ void AsyncUnits::complete_product(int warp) {
 }
 
 void AsyncUnits::wait_products(int groups, Site site) {
+  const Unobserved unobserved;
   const int warp = block_.warp();
   if (warp >= static_cast<int>(warps_.size())) return;
   const std::deque<uint64_t>& all = warps_[static_cast<size_t>(warp)].groups;
-  if (static_cast<int>(all.size()) <= groups) return;
-  const uint64_t until = all[all.size() - 1 - static_cast<size_t>(groups)];
+  const bool waits = static_cast<int>(all.size()) > groups;
+  const uint64_t until = waits ? all[all.size() - 1 - static_cast<size_t>(groups)] : 0;
   while (warps_[static_cast<size_t>(warp)].completed < until) {
     warps_[static_cast<size_t>(warp)].waiting.push_back(block_.thread_of_cluster());
     block_.park("wgmma_wait", nullptr, site);
+    unobserved.again();
   }
+  if (!observer) return;
+  // The products that read shared memory are ordered before all lanes' further accesses.
+  observer->open(&warps_[static_cast<size_t>(warp)]);
+  observer->pass(&warps_[static_cast<size_t>(warp)], block_.thread_of_cluster());
 }
 
 }  // namespace ringgrad::emulator

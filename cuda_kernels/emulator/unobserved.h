@@ -1,0 +1,19 @@
+// Code of the emulator that runs in the middle of a kernel and calls functions which a kernel, too,
+// has instantiated: the linker may have taken the kernel's, which report their accesses.
+#pragma once
+
+#include "ringgrad/cuda_kernels/emulator/grid.h"
+
+namespace ringgrad::emulator {
+
+// While one lives, the observer is not notified. A thread that was parked meanwhile must call
+// again() afterwards, because other threads' kernel code has run.
+class Unobserved {
+ public:
+  Unobserved() { again(); }
+  ~Unobserved() { observing = observer != nullptr; }
+  Unobserved(const Unobserved&) = delete;
+  void again() const { observing = false; }
+};
+
+}  // namespace ringgrad::emulator
