@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -177,6 +178,7 @@ Lane Block::collective(uint32_t mask, Lane mine, Combine combine, const char* ki
 bool Block::complete(int warp, Rendezvous& meeting) {
   Warp& w = warps_[warp];
   if (meeting.arrived != (meeting.mask & ~w.exited)) return false;
+  const Unobserved unobserved;
   const std::string problem = meeting.combine(w.values.data(), meeting.arrived);
   if (!problem.empty()) fail(threads_[current_].waits_at, str(meeting.kind, ": ", problem));
   w.arrived_groups &= ~(1u << std::countr_zero(meeting.mask));

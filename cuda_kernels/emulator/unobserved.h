@@ -11,9 +11,12 @@ namespace ringgrad::emulator {
 class Unobserved {
  public:
   Unobserved() { again(); }
-  ~Unobserved() { observing = observer != nullptr; }
+  ~Unobserved() { observing = before_; }
   Unobserved(const Unobserved&) = delete;
   void again() const { observing = false; }
+
+ private:
+  const bool before_ = observing;
 };
 
 }  // namespace ringgrad::emulator

@@ -13,6 +13,7 @@
 #include "ringgrad/cuda_kernels/emulator/check/checker.h"
 #include "ringgrad/cuda_kernels/emulator/check/profile.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
+#include "ringgrad/cuda_kernels/emulator/unobserved.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -61,24 +62,31 @@ class CheckingObserver : public Observer {
     if (profile_) profile_->end_block();
   }
   void arrive(const void* barrier, int thread) override {
+    const Unobserved unobserved;
     if (checker_) checker_->order().arrive(barrier, thread);
   }
   void open(const void* barrier) override {
+    const Unobserved unobserved;
     if (checker_) checker_->order().open(barrier);
   }
   void pass(const void* barrier, int thread) override {
+    const Unobserved unobserved;
     if (checker_) checker_->order().pass(barrier, thread);
   }
   void count(const char* kind, int64_t amount) override {
+    const Unobserved unobserved;
     if (profile_) profile_->count(kind, amount);
   }
   void fence() override {
+    const Unobserved unobserved;
     if (checker_) checker_->fence();
   }
   void wait_for_previous_launch() override {
+    const Unobserved unobserved;
     if (checker_) checker_->wait_for_previous_launch();
   }
   void access(const Access& access) override {
+    const Unobserved unobserved;
     const Memory memory = map_.find(access.address);
     if (memory == Memory::Private) return;
     if (checker_) checker_->access(access, memory);
