@@ -22,6 +22,11 @@ enum class MatmulStep {
   PaddedRows,
   Stages,
   TensorCores,
+  WarpTiles,
+  Warpgroup,
+  Producer,
+  Clusters,
+  Hopper,
 };
 const char* name(MatmulStep step);
 
@@ -37,11 +42,31 @@ bool fragments_support(const Tensor& c, const Tensor& a, const Tensor& b);
 void matmul_fragments(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a,
                       const Tensor& b, const Tensor& bias);
 
-// The last step. It has its own file (matmul_tensor_cores.cu), because it takes as long to compile
-// as all the others. It takes 16-bit types if one dimension of a and one of b have stride 1.
+// It has its own file (matmul_tensor_cores.cu), because it takes as long to compile as all the
+// others. It takes 16-bit types if one dimension of a and one of b have stride 1.
 bool tensor_cores_support(const Tensor& c, const Tensor& a, const Tensor& b);
 void matmul_tensor_cores(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
                          const Tensor& bias);
+
+// The steps from WarpTiles to Clusters, which serve only for teaching. They take operands as the
+// steps before, if tiles of 128 × 128 (Producer, Clusters: 128 × 256) and slices of 64 are whole.
+// The last three need Hopper. A producer's blocks are in clusters of 1 or 2.
+bool warp_tiles_support(const Tensor& c, const Tensor& a, const Tensor& b);
+void matmul_warp_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                       const Tensor& bias);
+bool warpgroups_support(const Tensor& c, const Tensor& a, const Tensor& b);
+void matmul_warpgroup(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                      const Tensor& bias);
+bool producer_supports(int cluster, const Tensor& c, const Tensor& a, const Tensor& b);
+void matmul_producer(int cluster, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                     const Tensor& bias);
+
+// The last step, in hopper/matmul.cu. It takes 16-bit types on Hopper if TMA can read a and b and
+// write c. They begin at multiples of 16 bytes, one dimension has stride 1, and the other strides
+// are multiples of 8. K is not zero, and c has at least 64 × 64 elements.
+bool hopper_supports(const Tensor& c, const Tensor& a, const Tensor& b);
+void matmul_hopper(Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
+                   const Tensor& bias);
 
 // ---- convolutions -------------------------------------------------------------------------------
 

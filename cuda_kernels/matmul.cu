@@ -1,6 +1,8 @@
 // c[b] = a[b] · b[b] + bias, in float32 or float64: the ladder from the obvious kernel to the fast
 // one (after Boehm, "How to Optimize a CUDA Matmul Kernel", 2022). For the 16-bit types it
-// continues in ladders/matmul_fragments.cu and ends in matmul_tensor_cores.cu.
+// continues in ladders/matmul_fragments.cu, matmul_tensor_cores.cu, which any GPU runs, and
+// ladders/matmul_warp_tiles.cu. On Hopper it goes on in hopper/matmul_warpgroup.cu,
+// matmul_producer.cu, and ends in hopper/matmul.cu.
 //
 // Mapping, in all of them: a block computes one tile of c in one batch, and K is a loop.
 #include "ringgrad/core/base/check.h"
@@ -200,8 +202,14 @@ constexpr LadderStep kSteps[] = {
     {"stages", "cp.async brings the next two slices to shared memory while a third is multiplied"},
     {"tensor cores",
      "tiles of 128 × 128 where enough of them remain, any strides and sizes: what matmul uses"},
+    {"warp tiles", "64 × 64 for each warp, a swizzle instead of padding, fragments loaded ahead"},
+    {"warpgroup", "Hopper: 128 threads multiply 64 × 128 from shared memory; TMA copies to it"},
+    {"producer", "a warpgroup that copies, and two that multiply 64 × 256 each; four stages"},
+    {"clusters", "two blocks share b: each copies one half of it to both"},
+    {"hopper",
+     "blocks that stay, results by TMA, any layout, splits of K: what matmul uses on Hopper"},
 };
-static_assert(std::size(kSteps) == static_cast<size_t>(MatmulStep::TensorCores) + 1);
+static_assert(std::size(kSteps) == static_cast<size_t>(MatmulStep::Hopper) + 1);
 
 LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& size) {
   const int64_t n = size[0];
@@ -221,13 +229,14 @@ LadderProblem problem(Device device, DType dtype, const std::vector<int64_t>& si
                      .steps = {std::begin(kSteps), std::end(kSteps)},
                      .sizes = {"n"},
                      .large = {4096},
-                     .small = {128},
+                     .small = {256},
                      .problem = problem});
 
 MatmulStep fastest(const Tensor& c, const Tensor& a, const Tensor& b) {
-  for (int step = static_cast<int>(MatmulStep::TensorCores); step > 0; --step)
-    if (supports(static_cast<MatmulStep>(step), c, a, b)) return static_cast<MatmulStep>(step);
-  return MatmulStep::Naive;
+  for (const MatmulStep step :
+       {MatmulStep::Hopper, MatmulStep::TensorCores, MatmulStep::Vectorised})
+    if (supports(step, c, a, b)) return step;
+  return MatmulStep::RegisterTile;
 }
 
 // Every fast step needs a stride of 1 in one of the two dimensions. Other operands are copied
@@ -251,7 +260,15 @@ REGISTER_KERNEL(matmul, CUDA, Native, matmul_cuda);
 const char* name(MatmulStep step) { return kSteps[static_cast<int>(step)].name; }
 
 bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b) {
-  if (step == MatmulStep::TensorCores) return tensor_cores_support(c, a, b);
+  switch (step) {
+    case MatmulStep::Hopper: return hopper_supports(c, a, b);
+    case MatmulStep::Clusters: return producer_supports(2, c, a, b);
+    case MatmulStep::Producer: return producer_supports(1, c, a, b);
+    case MatmulStep::Warpgroup: return warpgroups_support(c, a, b);
+    case MatmulStep::WarpTiles: return warp_tiles_support(c, a, b);
+    case MatmulStep::TensorCores: return tensor_cores_support(c, a, b);
+    default: break;
+  }
   if (step > MatmulStep::Vectorised) return fragments_support(c, a, b);
   if (step != MatmulStep::Vectorised) return true;
   return c.dtype() == DType::Float32 && loads_vectors<4>(left_operand<float>(a)) &&
@@ -261,7 +278,15 @@ bool supports(MatmulStep step, const Tensor& c, const Tensor& a, const Tensor& b
 void matmul(MatmulStep step, Stream stream, const Tensor& c, const Tensor& a, const Tensor& b,
             const Tensor& bias) {
   if (c.numel() == 0) return;
-  if (step == MatmulStep::TensorCores) return matmul_tensor_cores(stream, c, a, b, bias);
+  switch (step) {
+    case MatmulStep::Hopper: return matmul_hopper(stream, c, a, b, bias);
+    case MatmulStep::Clusters: return matmul_producer(2, stream, c, a, b, bias);
+    case MatmulStep::Producer: return matmul_producer(1, stream, c, a, b, bias);
+    case MatmulStep::Warpgroup: return matmul_warpgroup(stream, c, a, b, bias);
+    case MatmulStep::WarpTiles: return matmul_warp_tiles(stream, c, a, b, bias);
+    case MatmulStep::TensorCores: return matmul_tensor_cores(stream, c, a, b, bias);
+    default: break;
+  }
   if (step > MatmulStep::Vectorised) return matmul_fragments(step, stream, c, a, b, bias);
   visit_floating("matmul", c.dtype(), [&]<class T>() { run<T>(step, stream, c, a, b, bias); });
 }

@@ -1,4 +1,5 @@
 // Emulated devices and the error state of the calling thread.
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
@@ -152,10 +153,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
-  if (attribute != cudaDevAttrMultiProcessorCount) return fail(cudaErrorInvalidValue);
-  *value = config().multiprocessors;
+  constexpr int kHopper = 9;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = config().multiprocessors; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = kHopper; break;
+    default: return fail(cudaErrorInvalidValue);
+  }
   return cudaSuccess;
 }
+
+long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize", current_device()))

@@ -159,6 +159,9 @@ T atomicInc(T* address, std::type_identity_t<T> last) {  // 0, 1, â€¦ last, 0, â
 // Orders this thread's accesses before it and after it, for the threads of all blocks.
 inline void __threadfence() { ringgrad::emulator::running_block->fence(); }
 
+// The host's nanoseconds: differences are not a device's clocks.
+long long clock64();
+
 // ---- mathematical functions, as far as kernels and tests call them ------------------------------
 inline int __popc(unsigned x) { return std::popcount(x); }
 

@@ -38,12 +38,21 @@ DeviceGuard::~DeviceGuard() {
   if (previous_ != entered_) cudaSetDevice(previous_);
 }
 
+namespace {
+
 // Launchers call this for each launch. Reading an attribute takes nanoseconds, while
 // cudaGetDeviceProperties takes milliseconds.
-int multiprocessors(Device device) {
-  int count = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index));
-  return count;
+int attribute(cudaDeviceAttr attribute, Device device) {
+  int value = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device.index));
+  return value;
+}
+
+}  // namespace
+
+int multiprocessors(Device device) { return attribute(cudaDevAttrMultiProcessorCount, device); }
+int compute_capability_major(Device device) {
+  return attribute(cudaDevAttrComputeCapabilityMajor, device);
 }
 
 // ---- streams ------------------------------------------------------------------------------------

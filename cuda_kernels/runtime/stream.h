@@ -44,6 +44,8 @@ class RelaxedCapture {
 
 // Returns the number of a device's streaming multiprocessors. Thread-safe.
 int multiprocessors(Device device);
+// Returns the first number of a device's compute capability: 9 for Hopper. Thread-safe.
+int compute_capability_major(Device device);
 
 // ---- streams ------------------------------------------------------------------------------------
 

@@ -106,6 +106,71 @@ TEST_CASE("cuda: large tiles on tensor cores", "[cuda]") {
   check_all_layouts(MatmulStep::TensorCores, enough / 4 + 1, 136, 200, 40, DType::Float16);
 }
 
+TEST_CASE("cuda: the steps to Hopper's product, whole tiles row by row", "[cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  const auto check_whole = [](MatmulStep step, int64_t batches, int64_t M, int64_t N, int64_t K,
+                              DType dtype) {
+    check(step, random_tensor({batches, M, K}, dtype, 1), random_tensor({batches, K, N}, dtype, 2),
+          random_tensor({N}, dtype, 3));
+  };
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    // Fewer slices than stages, and more.
+    check_whole(MatmulStep::WarpTiles, 2, 128, 128, 64, dtype);
+    check_whole(MatmulStep::WarpTiles, 1, 128, 256, 320, dtype);
+    check_whole(MatmulStep::Warpgroup, 2, 128, 128, 64, dtype);
+    check_whole(MatmulStep::Warpgroup, 1, 128, 256, 192, dtype);
+    check_whole(MatmulStep::Producer, 2, 128, 256, 64, dtype);
+    check_whole(MatmulStep::Producer, 1, 128, 256, 576, dtype);
+    check_whole(MatmulStep::Clusters, 2, 256, 256, 64, dtype);
+    check_whole(MatmulStep::Clusters, 1, 256, 256, 576, dtype);
+  }
+}
+
+TEST_CASE("cuda: Hopper's product of any layout, with remainders, in batches", "[cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    check_all_layouts(MatmulStep::Hopper, 1, 64, 64, 64, dtype);
+    check_all_layouts(MatmulStep::Hopper, 3, 72, 200, 136, dtype);
+    check_all_layouts(MatmulStep::Hopper, 1, 152, 64, 8, dtype);
+  }
+  // The wide tiles of a large result, and the splits of a small one's long sums.
+  check_all_layouts(MatmulStep::Hopper, 1, 1032, 1048, 72, DType::BFloat16);
+  check_all_layouts(MatmulStep::Hopper, 2, 64, 72, 2056, DType::BFloat16);
+}
+
+TEST_CASE("cuda: Hopper's product reads what TMA can read", "[quick][cuda]") {
+  const DType dtype = DType::BFloat16;
+  const Tensor c = empty_on_device({2, 64, 64}, dtype);
+  const auto supports = [&](const Tensor& a, const Tensor& b) {
+    return cuda::supports(MatmulStep::Hopper, c, a, b);
+  };
+  const Tensor memory = empty_on_device({20000}, dtype);
+  const auto view = [&](const Strides& strides, int64_t offset = 0) {
+    return memory.as_strided({2, 64, 64}, strides, offset);
+  };
+  const Tensor plain = view({4096, 64, 1});
+  REQUIRE(supports(plain, view({4096, 1, 64})));
+  REQUIRE(supports(plain, view({0, 64, 1})));         // both batches share it
+  REQUIRE(supports(plain, view({4096, 72, 1})));      // rows apart
+  REQUIRE(!supports(plain, view({4096, 68, 1})));     // rows at multiples of 8 bytes
+  REQUIRE(!supports(view({4100, 64, 1}), plain));     // batches likewise
+  REQUIRE(!supports(view({4096, 64, 1}, 4), plain));  // the beginning likewise
+  REQUIRE(!supports(view({8192, 128, 2}), plain));
+  REQUIRE(!supports(view({4096, 8, 1}), plain));  // rows overlap
+  // In batches of one, the batches' stride does not matter.
+  const Tensor one = memory.as_strided({1, 64, 64}, {3, 64, 1}, 0);
+  REQUIRE(cuda::supports(MatmulStep::Hopper, empty_on_device({1, 64, 64}, dtype), one, one));
+  REQUIRE(!cuda::supports(MatmulStep::Hopper, empty_on_device({1, 64, 68}, dtype), one,
+                          memory.as_strided({1, 64, 68}, {0, 72, 1}, 0)));
+  REQUIRE(!cuda::supports(MatmulStep::Hopper, empty_on_device({1, 64, 64}, DType::Float32),
+                          empty_on_device({1, 64, 64}, DType::Float32),
+                          empty_on_device({1, 64, 64}, DType::Float32)));
+  // Both batches share b.
+  const Tensor a = random_tensor({2, 64, 80}, dtype, 1);
+  const Tensor b = random_tensor({1, 80, 64}, dtype, 2).as_strided({2, 80, 64}, {0, 64, 1}, 0);
+  check(MatmulStep::Hopper, a, b, {});
+}
+
 TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][cuda]") {
   for (const DType dtype : kFloating) {
     const Tensor wide = random_tensor({2, 12, 30}, dtype, 4);

@@ -1,0 +1,69 @@
+#include "ringgrad/cuda_kernels/runtime/tensor_map.h"
+
+#include <algorithm>
+#include <array>
+
+#include <cuda_runtime.h>
+
+#include "ringgrad/core/error.h"
+#include "ringgrad/core/shape.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
+
+namespace ringgrad::cuda {
+namespace {
+
+constexpr size_t kMostDimensions = 5;
+
+// Returns a function of the driver. The runtime knows where it is, so nothing links with the
+// driver, and programs start on machines without one.
+template <class Function>
+Function driver_function(const char* name) {
+  constexpr unsigned kSinceVersion = 12000;
+  constexpr unsigned long long kNoFlags = 0;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &function, kSinceVersion, kNoFlags, &found));
+  if (found != cudaDriverEntryPointSuccess)
+    throw CudaError(str(current_op(), ": the driver has no ", name,
+                        ", expected one of CUDA 12.0 or newer; update the driver"));
+  return reinterpret_cast<Function>(function);
+}
+
+CUtensorMapDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::Float16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DType::BFloat16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::Float32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    default:
+      throw DTypeError(str(current_op(), ": a tensor map of ", dtype,
+                           ", expected float16, bfloat16 or float32"));
+  }
+}
+
+}  // namespace
+
+CUtensorMap tiled_map(const TiledMap& map) {
+  static const auto encode =
+      driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  std::array<cuuint64_t, kMostDimensions> sizes{};
+  std::array<cuuint64_t, kMostDimensions> strides{};
+  std::array<cuuint32_t, kMostDimensions> box{};
+  std::array<cuuint32_t, kMostDimensions> steps{};
+  std::ranges::copy(map.sizes, sizes.begin());
+  std::ranges::copy(map.strides, strides.begin());
+  std::ranges::copy(map.box, box.begin());
+  steps.fill(1);
+  CUtensorMap result;
+  const CUresult error =
+      encode(&result, type_of(map.dtype), static_cast<cuuint32_t>(map.sizes.size()),
+             const_cast<void*>(map.data), sizes.data(), strides.data(), box.data(), steps.data(),
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (error != CUDA_SUCCESS)
+    throw CudaError(str(current_op(), ": cuTensorMapEncodeTiled failed with error ",
+                        static_cast<int>(error), " for sizes ", Shape(map.sizes),
+                        ", strides in bytes ", Shape(map.strides), ", box ", Shape(map.box)));
+  return result;
+}
+
+}  // namespace ringgrad::cuda
