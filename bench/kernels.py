@@ -32,9 +32,13 @@ PRODUCTS = {
     ("matmul", "padded rows"): (FRAGMENTS, ["one_slice_kernelI13__nv_bfloat16Lb1ELi8E"]),
     ("matmul", "stages"): (FRAGMENTS, ["staged_kernelI13__nv_bfloat16E"]),
 }
-for name, kernel in (("matrix product", "matmul"), ("convolution, y", "conv2d"),
-                     ("convolution, dx", "conv2d_backward_input"), ("convolution, dw", "conv2d_backward_weight")):
-    PRODUCTS[kernel, "tensor cores"] = next((source, parts) for n, source, parts, _ in sass.KERNELS if n == name)
+for name, kernel, step in (
+        ("matrix product", "matmul", "tensor cores"), ("convolution, y", "conv2d", "tensor cores"),
+        ("convolution, dx", "conv2d_backward_input", "tensor cores"), ("convolution, dw", "conv2d_backward_weight", "tensor cores"),
+        ("matrix product, warp tiles", "matmul", "warp tiles"), ("matrix product, a warpgroup", "matmul", "warpgroup"),
+        ("matrix product, a producer", "matmul", "producer"), ("matrix product, clusters", "matmul", "clusters"),
+        ("matrix product, Hopper", "matmul", "hopper")):
+    PRODUCTS[kernel, step] = next((source, parts) for n, source, parts, _ in sass.KERNELS if n == name)
 
 
 def least(kernel, size, itemsize):
@@ -72,7 +76,9 @@ def instructions_per_product(build, arch, tools_folder):
             code = sass.functions(nvdisasm, sass.compile_kernels(source, arch, build / "include", Path(directory)))
             for step, (of, parts) in PRODUCTS.items():
                 if of == source:
-                    length, count, _ = sass.main_loop(*code[sass.kernel_with(code, source, parts)], "HMMA")
+                    instructions, labels = code[sass.kernel_with(code, source, parts)]
+                    made_of = "HGMMA" if source.startswith("hopper/") else "HMMA"
+                    length, count, _ = sass.main_loop(instructions, labels, made_of)
                     found[step] = f"{length / count:.1f}"
     return found
 

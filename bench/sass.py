@@ -2,7 +2,9 @@
 """Counts the instructions that nvcc generates for the main kernels of a training step, and predicts the step's time from them,
 without a GPU. Writes bench/results/sass.json and step_model.json.
 
-    sass.py BUILD [--arch sm_90] [--tools DIR]
+    sass.py BUILD [--arch sm_90] [--tools DIR] [--only PART]
+
+PART: of a source's path: it prints the rows of such sources, and writes nothing.
 
 BUILD: any build folder; the sources need the link in its include/. nvdisasm and cuobjdump are taken from DIR or the PATH;
 the CUDA toolkit and Triton's package have them.
@@ -36,6 +38,13 @@ KERNELS = [
     ("convolution, dw", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "12PartialStore"], "HMMA"),
     ("convolution, dw, small tile", "conv2d_tensor_cores", [SMALL, "13__nv_bfloat16", "12PartialStore"], "HMMA"),
     ("matrix product", "matmul_tensor_cores", [LARGE, "13__nv_bfloat16", "Lb1ELb0ELb1E"], "HMMA"),
+    ("matrix product, warp tiles", "ladders/matmul_warp_tiles", ["warp_tiles_kernelI13__nv_bfloat16"], "HMMA"),
+    ("matrix product, a warpgroup", "hopper/matmul_warpgroup", ["warpgroup_kernelI13__nv_bfloat16"], "HGMMA"),
+    ("matrix product, a producer", "hopper/matmul_producer", ["producer_kernelI13__nv_bfloat16Li1E"], "HGMMA"),
+    ("matrix product, clusters", "hopper/matmul_producer", ["producer_kernelI13__nv_bfloat16Li2E"], "HGMMA"),
+    ("matrix product, Hopper", "hopper/matmul", ["gemm_kernelI13__nv_bfloat16", "Li256ELi4ELi2E", "ELb1ELb0EEEv"], "HGMMA"),
+    ("matrix product, Hopper, narrow", "hopper/matmul", ["gemm_kernelI13__nv_bfloat16", "Li64ELi8ELi1E", "ELb1ELb0EEEv"],
+     "HGMMA"),
     ("batch norm, statistics", "batch_norm", ["reduce_channels_kernelILi8E", "StatsReducer", "13__nv_bfloat16"], "LDG"),
     ("batch norm, apply", "batch_norm", ["12apply_kernelILi8E13__nv_bfloat16"], "LDG"),
     ("batch norm, sums of the gradient", "batch_norm",
@@ -46,9 +55,14 @@ KERNELS = [
 
 
 def compile_kernels(source, arch, include, folder):
-    cubin = folder / f"{Path(source).name}.cubin"
-    subprocess.run(["nvcc", "-std=c++20", f"-arch={arch}", "--Werror=all-warnings", "-Xcompiler=-Wall,-Wextra", f"-I{include}",
-                    "-cubin", "-o", cubin, ROOT / "cuda_kernels" / f"{source}.cu"], check=True)
+    cubin = folder / f"{source.replace('/', '_')}.cubin"
+    arch = "sm_90a" if source.startswith("hopper/") else arch  # wgmma and TMA
+    done = subprocess.run(["nvcc", "-std=c++20", f"-arch={arch}", "--Werror=all-warnings", "-Xcompiler=-Wall,-Wextra",
+                           f"-I{include}", "-cubin", "-o", cubin, ROOT / "cuda_kernels" / f"{source}.cu"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Without a warning, ptxas notes products that wait for each other because it does not understand their registers.
+    if done.returncode or "serialized" in done.stdout:
+        sys.exit(f"sass: nvcc compiles {source}.cu with this:\n{done.stdout}")
     return cubin
 
 
@@ -103,8 +117,25 @@ def tools(folder):
     return found
 
 
-def rate_left(instructions_per_product):
-    return 4 / max(instructions_per_product, 4 / MMA_SYNC)
+def rate_left(instructions_per_product, clocks=4, reachable=MMA_SYNC):
+    """clocks: what a product takes at the full rate."""
+    return clocks / max(instructions_per_product, clocks / reachable)
+
+
+def row_of(name, made_of, code, used):
+    """The row of a kernel, and the share of the full rate that its loop leaves; None for those that move memory."""
+    length, count, wide = main_loop(*code, made_of)
+    row = [name, str(used["reg"]), f"{used['stack']} B" if used["stack"] else "none", str(length)]
+    if made_of == "LDG":
+        loads = f"{wide or count} loads" + (" of 16 B" if wide else "")
+        return row + [loads, f"{length / max(1, wide or count):.1f}", "–"], None
+    rate = rate_left(length / count)
+    products = "products"
+    if made_of == "HGMMA":  # each of a warpgroup's four warps issues it, on its own scheduler
+        shape = next(re.search(r"HGMMA\.(\d+)x(\d+)x", line) for line in code[0] if "HGMMA" in line)
+        rate = rate_left(length / count, int(shape[2]) // 2, 1)
+        products += f" of {shape[1]} × {shape[2]}"
+    return row + [f"{count} {products}", f"{length / count:.1f}", f"{100 * rate:.0f} %"], rate
 
 
 def layers():
@@ -159,28 +190,25 @@ def main():
     parser.add_argument("build", type=Path)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--tools", type=Path)
+    parser.add_argument("--only")
     options = parser.parse_args()
     cuobjdump, nvdisasm = tools(options.tools)
     rows, rates = [], {}
     with tempfile.TemporaryDirectory() as directory:
-        for source in dict.fromkeys(source for _, source, _, _ in KERNELS):
+        for source in dict.fromkeys(source for _, source, _, _ in KERNELS if not options.only or options.only in source):
             cubin = compile_kernels(source, options.arch, options.build / "include", Path(directory))
             code, used = functions(nvdisasm, cubin), usage(cuobjdump, cubin)
             for name, of, parts, made_of in KERNELS:
                 if of != source:
                     continue
                 kernel = kernel_with(code, source, parts)
-                length, count, wide = main_loop(*code[kernel], made_of)
-                registers, stack = used[kernel]["reg"], used[kernel]["stack"]
-                row = [name, str(registers), f"{stack} B" if stack else "none", str(length)]
-                if made_of == "HMMA":
-                    rate = rate_left(length / count)
-                    rates[name] = rate
-                    row += [f"{count} products", f"{length / count:.1f}", f"{100 * rate:.0f} %"]
-                else:
-                    row += [f"{wide or count} loads" + (" of 16 B" if wide else ""), f"{length / max(1, wide or count):.1f}", "–"]
+                row, rates[name] = row_of(name, made_of, code[kernel], used[kernel])
                 rows.append(row)
-    results.save("sass", f"What nvcc makes of ten kernels, {options.arch}, bfloat16: predictions",
+    if options.only:
+        for row in rows:
+            print(" | ".join(row))
+        return
+    results.save("sass", f"What nvcc makes of the main kernels, {options.arch}, bfloat16: predictions",
                  ["", "registers", "spilled", "instructions of the loop", "of them", "instructions for each",
                   "at most, of the full rate"], rows, machine="no GPU: counted in SASS",
                  note="A loop is counted whole, including instructions that seldom run. For example, batch norm's last steps "
