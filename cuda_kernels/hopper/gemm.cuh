@@ -61,6 +61,11 @@ struct GemmConfig {
   bool through_tma = true;  // results: through shared memory, otherwise from the registers
   unsigned without = kNothing;
   bool timed = false;  // writes how long each role waits
+
+  constexpr unsigned flags() const {
+    return unsigned{multicast} | unsigned{in_turn} << 1 | unsigned{through_tma} << 2 |
+           unsigned{timed} << 3 | without << 4;
+  }
 };
 
 // The clocks that a block spent, for GemmConfig::timed. A consumer's are those of the first one.
@@ -374,9 +379,14 @@ struct Gemm {
   }
 };
 
-template <class T, GemmConfig kConfig, bool kAAlongK, bool kBAlongK>
+template <class T, int kColumns, int kStages, int kCluster, unsigned kFlags, bool kAAlongK,
+          bool kBAlongK>
 __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     gemm_kernel(GRID_CONSTANT(GemmArguments) g) {
+  // The parameters are numbers, because nvcc 13.0 cannot name a kernel by a GemmConfig.
+  constexpr GemmConfig kConfig{kColumns,          kStages,           kCluster,
+                               (kFlags & 1) != 0, (kFlags & 2) != 0, (kFlags & 4) != 0,
+                               kFlags >> 4,       (kFlags & 8) != 0};
   using G = Gemm<T, kConfig, kAAlongK, kBAlongK>;
   DYNAMIC_SHARED_1024(shared);
   Mbarrier* full = reinterpret_cast<Mbarrier*>(shared + G::kBarriers);

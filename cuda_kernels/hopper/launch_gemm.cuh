@@ -114,7 +114,9 @@ void launch_gemm(Stream stream, const GemmProblem<T>& p) {
   g.a_batch_step = p.a.batch_stride != 0;
   g.b_batch_step = p.b.batch_stride != 0;
   const int at_once = multiprocessors(stream.device) / G::kCluster;
-  launch_with({.cluster = G::kCluster}, gemm_kernel<T, kConfig, kAAlongK, kBAlongK>,
+  launch_with({.cluster = G::kCluster},
+              gemm_kernel<T, kConfig.columns, kConfig.stages, kConfig.cluster, kConfig.flags(),
+                          kAAlongK, kBAlongK>,
               static_cast<unsigned>(std::min(g.groups, std::max(1, at_once)) * G::kCluster),
               (1 + kConsumers) * kWarpgroup, G::kSharedBytes, stream, g);
 }
