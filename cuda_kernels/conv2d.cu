@@ -1,8 +1,9 @@
 // Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC
 // memory.
 //
-// There are three implementations, listed in kSteps from the slowest on. Each is a matrix product
-// whose operands are addressed, not built (common/conv_operands.cuh).
+// There are four implementations, listed in kSteps from the slowest on. Each is a matrix product
+// whose operands are addressed, not built (common/conv_operands.cuh). The last, for images of few
+// channels, is in conv2d_first_layer.cu.
 //
 // Images arrive as NHWC (layout_policy.cu), and those of a first layer in their own layout; none
 // are copied here. Weights are KCRS in their arena, as in checkpoints and in PyTorch. The operation
@@ -11,6 +12,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
 #include "ringgrad/cuda_kernels/ladders.h"
@@ -134,11 +136,23 @@ __global__ void __launch_bounds__(kThreads)
   for (unsigned e = static_cast<unsigned>(thread_number()); e < elements;
        e += static_cast<unsigned>(thread_count())) {
     A total = 0;
+    // The loads of 16 parts are in flight at once; they are added in order.
+#pragma unroll 16
     for (int split = 0; split < splits; ++split) total += parts[int64_t{split} * elements + e];
     const auto [filter, column] = columns(e);
     const Tap tap(g, g.by_channels, column);
     dw[g.w.at(filter, tap.c, tap.r, tap.s)] = narrow<T>(total);
   }
+}
+
+template <class A>
+void sum_weight_parts(Stream stream, const ConvGeometry& g, const Tensor& dw, const Tensor& parts) {
+  visit_floating("conv2d_backward_weight", dw.dtype(), [&]<class W>() {
+    launch_elements(stream, dw.numel(), sum_weight_parts_kernel<A, Element<W>>, g,
+                    static_cast<int>(parts.shape()[0]), static_cast<unsigned>(dw.numel()),
+                    Divider(parts.shape()[2] * parts.shape()[3]), device_data<W>(dw),
+                    static_cast<const A*>(parts.data<A>()));
+  });
 }
 
 template <class T>
@@ -158,11 +172,7 @@ void backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tenso
                          GradientMatrix<D>{{}, g, device_data<T>(dy), g.filters},
                          PatchMatrix<D, true>{g, device_data<T>(x), columns},
                          PartialStore<A>{partials.data<A>(), o.groups, g.filters, columns});
-  visit_floating("conv2d_backward_weight", dw.dtype(), [&]<class W>() {
-    launch_elements(stream, dw.numel(), sum_weight_parts_kernel<A, Element<W>>, g, splits,
-                    static_cast<unsigned>(dw.numel()), Divider(columns), device_data<W>(dw),
-                    static_cast<const A*>(partials.data<A>()));
-  });
+  sum_weight_parts<A>(stream, g, dw, partials);
 }
 
 // Returns the weights in the form that the products read: KRSC in the dtype of the images, and
@@ -182,22 +192,47 @@ Tensor aligned(const Tensor& images) {
 }
 
 // Returns the highest step that applies to the images' present layout.
-ConvStep fastest(const Tensor& x, const Tensor& w, const Tensor& y, const Conv2dOptions& o) {
-  return images_in_chunks(x, w, y, o) ? ConvStep::TensorCores : ConvStep::ImplicitGemm;
+ConvStep fastest(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
+                 const Conv2dOptions& o) {
+  if (pass != ConvPass::BackwardInput && supports(ConvStep::FirstLayer, x, w, y, o))
+    return ConvStep::FirstLayer;
+  if (!images_in_chunks(x, w, y, o)) return ConvStep::ImplicitGemm;
+  return ConvStep::TensorCores;
 }
 
 void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
                  const Tensor& bias, const Conv2dOptions& o) {
-  conv2d(fastest(x, w, y, o), stream, y, x, krsc(w, x.dtype()), bias, o);
+  conv2d(fastest(ConvPass::Forward, x, w, y, o), stream, y, x, krsc(w, x.dtype()), bias, o);
 }
+// Returns channels 0 … `channels` of images or filters.
+Tensor first_channels(const Tensor& x, int64_t channels) {
+  Shape shape = x.shape();
+  shape[1] = channels;
+  return Tensor(x.storage(), shape, x.strides(), x.storage_offset(), x.dtype(), false);
+}
+
 void conv2d_backward_input_cuda(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                 const Tensor& addend, const Conv2dOptions& o) {
-  conv2d_backward_input(fastest(dx, w, dy, o), stream, dx, dy, krsc(w, dy.dtype()), aligned(addend),
-                        o);
+  const int64_t channels = dx.shape()[1];
+  if (supports(ConvStep::FirstLayer, dx, w, dy, o) && !addend) {
+    // A first layer's images seldom need a gradient. Tensor cores compute it for eight channels.
+    Shape x_shape = dx.shape();
+    Shape w_shape = w.shape();
+    x_shape[1] = w_shape[1] = kChunk;
+    const TensorOptions options{dy.dtype(), dy.device(), Layout::ChannelsLast};
+    const Tensor wide = empty(x_shape, options);
+    const Tensor filters = empty(w_shape, options);
+    kernels::fill(filters, 0);
+    kernels::copy(first_channels(filters, channels), w);
+    conv2d_backward_input(ConvStep::TensorCores, stream, wide, dy, filters, {}, o);
+    return kernels::copy(dx, first_channels(wide, channels));
+  }
+  conv2d_backward_input(fastest(ConvPass::BackwardInput, dx, w, dy, o), stream, dx, dy,
+                        krsc(w, dy.dtype()), aligned(addend), o);
 }
 void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                  const Conv2dOptions& o) {
-  conv2d_backward_weight(fastest(x, dw, dy, o), stream, dw, dy, x, o);
+  conv2d_backward_weight(fastest(ConvPass::BackwardWeight, x, dw, dy, o), stream, dw, dy, x, o);
 }
 
 // ---- the ladders --------------------------------------------------------------------------------
@@ -208,6 +243,7 @@ constexpr LadderStep kSteps[] = {
     {"implicit gemm", "tiles of the product in shared memory and registers"},
     {"tensor cores",
      "the same by mma.sync, ldmatrix and cp.async, for 16-bit types in NHWC and KRSC"},
+    {"first layer", "all terms of a sum in two products, for images of few channels in any layout"},
 };
 
 enum class Product { Forward, Input, Weight };
@@ -245,7 +281,8 @@ bool register_conv_ladder(const char* kernel, const char* computes,
                           decltype(Ladder::problem) problem) {
   return register_ladder({.kernel = kernel,
                           .computes = computes,
-                          .steps = {std::begin(kSteps), std::end(kSteps)},
+                          // The first layer has another shape.
+                          .steps = {std::begin(kSteps), std::end(kSteps) - 1},
                           .sizes = {"images", "channels", "filters", "side", "stride"},
                           .large = {512, 64, 64, 32, 1},
                           .small = {1, 32, 64, 8, 1},
@@ -269,7 +306,9 @@ const char* name(ConvStep step) { return kSteps[static_cast<int>(step)].name; }
 
 bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y,
               const Conv2dOptions& o) {
-  if (step != ConvStep::TensorCores) return true;
+  if (step < ConvStep::TensorCores) return true;
+  if (step == ConvStep::FirstLayer)
+    return first_layer_supports(x.shape(), w.shape(), x.dtype(), o) && in_chunks(y, w.shape()[0]);
   return images_in_chunks(x, w, y, o) && in_chunks(w, w.shape()[1]);
 }
 
@@ -277,6 +316,7 @@ void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, cons
             const Tensor& bias, const Conv2dOptions& o) {
   if (y.numel() == 0) return;
   check_size("conv2d", y.numel() / y.shape()[1], w.numel() / w.shape()[0]);
+  if (step == ConvStep::FirstLayer) return conv2d_first_layer(stream, y, x, w, bias, o);
   visit_floating("conv2d", x.dtype(),
                  [&]<class T>() { forward<T>(step, stream, y, x, w, bias, o); });
 }
@@ -284,6 +324,7 @@ void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, cons
 void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const Tensor& dy,
                            const Tensor& w, const Tensor& addend, const Conv2dOptions& o) {
   if (dx.numel() == 0) return;
+  ASSERT(step != ConvStep::FirstLayer);
   check_size("conv2d", dx.numel() / dx.shape()[1], w.shape()[0] * w.shape()[2] * w.shape()[3]);
   visit_floating("conv2d", dx.dtype(),
                  [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, addend, o); });
@@ -294,6 +335,9 @@ void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, cons
   if (dw.numel() == 0) return;
   if (dy.numel() == 0) return kernels::fill(dw, 0);
   check_size("conv2d", dy.numel() / dy.shape()[1], dw.numel());
+  if (step == ConvStep::FirstLayer)
+    return sum_weight_parts<float>(stream, ConvGeometry(x, dw, dy, o), dw,
+                                   weight_parts_first_layer(stream, dw, dy, x, o));
   visit_floating("conv2d", dy.dtype(),
                  [&]<class T>() { backward_weight<T>(step, stream, dw, dy, x, o); });
 }

@@ -74,6 +74,7 @@ enum class ConvStep {
   Direct,
   ImplicitGemm,
   TensorCores,  // 16-bit types in NHWC and KRSC
+  FirstLayer,   // few channels in any layout, no dx; see first_layer_supports()
 };
 const char* name(ConvStep step);
 
@@ -90,5 +91,14 @@ void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const
                            const Tensor& w, const Tensor& addend, const Conv2dOptions& options);
 void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, const Tensor& dy,
                             const Tensor& x, const Conv2dOptions& options);
+
+// The step FirstLayer, in conv2d_first_layer.cu: y and dy are NHWC and begin at multiples of 16
+// bytes. dw comes in parts of float32, [part, K, R × S, C], which are to be added in order.
+bool first_layer_supports(const Shape& x, const Shape& w, DType dtype,
+                          const Conv2dOptions& options);
+void conv2d_first_layer(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                        const Tensor& bias, const Conv2dOptions& options);
+Tensor weight_parts_first_layer(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                                const Conv2dOptions& options);
 
 }  // namespace ringgrad::cuda

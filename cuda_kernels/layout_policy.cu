@@ -3,6 +3,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/conv_plan.h"
+#include "ringgrad/cuda_kernels/ladders.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -17,19 +18,22 @@ bool for_tensor_cores(DType dtype) { return dtype == DType::BFloat16 || dtype ==
 // channels as 16 bytes. The threads of a warp on CUDA cores read 16 channels of 2 pixels; in NCHW
 // each channel would be a separate sector.
 //
-// If a first layer's images have fewer channels than tensor cores load, its sums are extended by
-// zeros: on CUDA cores alone it would take longer than the layers after it. Other images with few
-// channels keep their layout, because they have no vector of 8 to load.
+// A first layer's images with fewer channels than tensor cores load keep their layout, because they
+// have no vector of 8 to load. They have kernels of their own (conv2d_first_layer.cu). If those do
+// not apply, the sums are extended by zeros: on CUDA cores alone the layer would take longer than
+// the layers after it.
 ConvPlan conv2d(const ConvProblem& p) {
   const bool few = p.x[1] < kTensorCoreChannels;
   ConvPlan plan{.layout = Layout::ChannelsLast, .x_layout = Layout::ChannelsLast};
   if (few && p.x_layout != Layout::ChannelsLast) plan.x_layout = Layout::Strided;
   const bool whole_channels =
       p.w[1] % kTensorCoreChannels == 0 && p.w[0] / p.options.groups % kTensorCoreChannels == 0;
-  plan.method =
-      for_tensor_cores(p.dtype) && whole_channels ? ConvMethod::TensorCores : ConvMethod::CudaCores;
+  const bool first_layer = first_layer_supports(p.x, p.w, p.dtype, p.options);
+  plan.method = for_tensor_cores(p.dtype) && (whole_channels || first_layer)
+                    ? ConvMethod::TensorCores
+                    : ConvMethod::CudaCores;
   if (p.layout) return plan;
-  if (few && for_tensor_cores(p.dtype) && p.options.groups == 1 && p.x[1] > 0)
+  if (few && !first_layer && for_tensor_cores(p.dtype) && p.options.groups == 1 && p.x[1] > 0)
     plan.padded_channels = kTensorCoreChannels;
   if (covers_image(p)) plan.method = ConvMethod::MatrixProduct;
   return plan;

@@ -1,7 +1,7 @@
 // The CUDA convolutions, each step and each gradient, against the CPU's in double.
 #include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
-#include "ringgrad/tests/cuda/cuda_kernels.h"
+#include "ringgrad/tests/cuda/conv2d_case.h"
 
 using namespace ringgrad;
 using namespace ringgrad::test;
@@ -9,55 +9,15 @@ using cuda::ConvStep;
 
 namespace {
 
-struct Case {
-  Shape x;
-  Shape w;
-  Conv2dOptions options;
-  Shape y() const { return {x[0], w[0], options.out_h(x[2], w[2]), options.out_w(x[3], w[3])}; }
-};
-
-Tensor in_layout(const Tensor& x, bool channels_last) {
-  if (!channels_last) return x;
-  const Tensor y = empty(x.shape(), {.dtype = x.dtype(), .layout = Layout::ChannelsLast});
-  kernels::copy(y, x);
-  return y;
-}
-
-// By the CPU in double, which tests/kernels/cpu_conv2d_test.cpp and op_specs_conv.cpp check; and
-// the same of absolute values. To dx, x itself is added.
-struct Expected {
-  std::vector<double> y;
-  std::vector<double> dx;
-  std::vector<double> dw;
-};
-Expected by_cpu(const Case& c, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& dy) {
-  const Tensor y = empty(c.y(), {.dtype = DType::Float64});
-  const Tensor dx = empty(c.x, y.options());
-  const Tensor dw = empty(c.w, y.options());
-  kernels::conv2d(y, in_double(x), in_double(w), in_double(bias), c.options);
-  kernels::conv2d_backward_input(dx, in_double(dy), in_double(w), in_double(x), c.options);
-  kernels::conv2d_backward_weight(dw, in_double(dy), in_double(x), c.options);
-  return {values(y), values(dx), values(dw)};
-}
-struct Terms {  // the number of terms of the longest sum of each
-  int64_t y;
-  int64_t dx;
-  int64_t dw;
-};
-Terms terms_of(const Case& c) {
-  return {c.w.numel() / c.w[0] + 1, c.w.numel() / c.w[1] + 1, c.y().numel() / c.y()[1]};
-}
-
-void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
+void check(ConvStep step, const ConvCase& c, DType dtype, bool channels_last) {
   const Shape y_shape = c.y();
   const Tensor x = in_layout(random_tensor(c.x, dtype, 1), channels_last);
   const Tensor w = in_layout(random_tensor(c.w, dtype, 2), channels_last);
   const Tensor dy = in_layout(random_tensor(y_shape, dtype, 3), channels_last);
   const Tensor bias = random_tensor({c.w[0]}, dtype, 4);
-  const Expected expected = by_cpu(c, x, w, bias, dy);
-  const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
-  const Terms terms = terms_of(c);
+  const ConvResults expected = by_cpu(c, x, w, bias, dy);
+  const ConvResults magnitudes = by_cpu(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
+  const ConvTerms terms = terms_of(c);
   INFO(cuda::name(step) << " x " << c.x << ", w " << c.w << ", stride " << c.options.stride.h
                         << ", padding " << c.options.padding.h << ", groups " << c.options.groups
                         << ", " << dtype << (channels_last ? ", NHWC" : ", NCHW"));
@@ -78,7 +38,7 @@ void check(ConvStep step, const Case& c, DType dtype, bool channels_last) {
   require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
 }
 
-const std::vector<Case> kCases{
+const std::vector<ConvCase> kCases{
     {{2, 3, 7, 6}, {5, 3, 3, 3}, {.padding = 1}},
     {{1, 4, 9, 8},
      {6, 2, 3, 2},
@@ -92,7 +52,7 @@ const std::vector<Case> kCases{
 
 TEST_CASE("cuda: convolution and its gradients, direct and implicit gemm", "[quick][cuda]") {
   for (const ConvStep step : {ConvStep::Direct, ConvStep::ImplicitGemm})
-    for (const Case& c : kCases)
+    for (const ConvCase& c : kCases)
       for (const bool channels_last : {false, true}) {
         check(step, c, DType::Float32, channels_last);
         check(step, c, DType::Float64, channels_last);
@@ -133,16 +93,60 @@ TEST_CASE("cuda: the gradient of a weight is summed in parts on tensor cores, to
         true);
 }
 
+// Images of few channels in both layouts; y and dy are always NHWC.
+TEST_CASE("cuda: convolution of a first layer", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  const std::vector<ConvCase> cases{
+      {{2, 3, 9, 8}, {64, 3, 3, 3}, {.padding = 1}},
+      {{3, 1, 7, 7}, {32, 1, 5, 5}, {.stride = {1, 2}, .padding = 2}},
+      {{1, 2, 6, 5}, {48, 2, 2, 3}, {.dilation = {1, 2}}},
+      {{2, 3, 20, 17}, {128, 3, 3, 3}, {.stride = 2, .padding = 1}},
+  };
+  for (const ConvCase& c : cases)
+    for (const DType dtype : {DType::BFloat16, DType::Float16})
+      for (const bool channels_last : {false, true}) {
+        INFO("x " << c.x << ", w " << c.w << ", " << dtype
+                  << (channels_last ? ", NHWC" : ", NCHW"));
+        const Tensor x = in_layout(random_tensor(c.x, dtype, 1), channels_last);
+        const Tensor w = random_tensor(c.w, dtype, 2);
+        const Tensor dy = in_layout(random_tensor(c.y(), dtype, 3), true);
+        const Tensor bias = random_tensor({c.w[0]}, dtype, 4);
+        const ConvResults expected = by_cpu(c, x, w, bias, dy);
+        const ConvResults magnitudes =
+            by_cpu(c, absolute(x), absolute(w), absolute(bias), absolute(dy));
+        const ConvTerms terms = terms_of(c);
+        const Tensor device_x = to_device(x);
+        const Tensor device_dy = to_device(dy);
+        const Stream stream = current_stream(device_x.device());
+        const Tensor out = to_device(dy);
+        const Tensor out_dw = empty_on_device(c.w, DType::Float32);
+        REQUIRE(cuda::supports(ConvStep::FirstLayer, device_x, to_device(w), out, c.options));
+        cuda::conv2d(ConvStep::FirstLayer, stream, out, device_x, to_device(w), to_device(bias),
+                     c.options);
+        require_within(out, expected.y, sum_bounds(dtype, terms.y, magnitudes.y));
+        cuda::conv2d_backward_weight(ConvStep::FirstLayer, stream, out_dw, device_dy, device_x,
+                                     c.options);
+        require_within(out_dw, expected.dw, sum_bounds(dtype, terms.dw, magnitudes.dw));
+        // dx is computed for eight channels, of which the first are kept. The case adds x.
+        const Tensor out_dx = empty_on_device(c.x, dtype);
+        kernels::conv2d_backward_input(out_dx, device_dy, to_device(w), {}, c.options);
+        std::vector<double> dx = expected.dx;
+        const std::vector<double> added = values(in_double(x));
+        for (size_t i = 0; i < dx.size(); ++i) dx[i] -= added[i];
+        require_within(out_dx, dx, sum_bounds(dtype, terms.dx, magnitudes.dx));
+      }
+}
+
 TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches", "[quick][cuda]") {
-  const Case c{{2, 8, 5, 5}, {16, 8, 3, 3}, {.padding = 1}};
+  const ConvCase c{{2, 8, 5, 5}, {16, 8, 3, 3}, {.padding = 1}};
   for (const DType dtype : {DType::Float32, DType::BFloat16})
     for (const bool channels_last : {false, true}) {
       const Tensor x = in_layout(random_tensor(c.x, dtype, 5), channels_last);
       const Tensor w = random_tensor(c.w, dtype, 6);
       const Tensor dy = random_tensor(c.y(), dtype, 7);
-      const Expected expected = by_cpu(c, x, w, {}, dy);
-      const Expected magnitudes = by_cpu(c, absolute(x), absolute(w), {}, absolute(dy));
-      const Terms terms = terms_of(c);
+      const ConvResults expected = by_cpu(c, x, w, {}, dy);
+      const ConvResults magnitudes = by_cpu(c, absolute(x), absolute(w), {}, absolute(dy));
+      const ConvTerms terms = terms_of(c);
       const Tensor out = empty_on_device(c.y(), dtype);
       const Tensor out_dw = empty_on_device(c.w, dtype);
       const Tensor out_dx = to_device(x);
