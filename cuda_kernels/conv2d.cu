@@ -1,9 +1,9 @@
 // Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC
 // memory.
 //
-// There are four implementations, listed in kSteps from the slowest on. Each is a matrix product
-// whose operands are addressed, not built (common/conv_operands.cuh). The last, for images of few
-// channels, is in conv2d_first_layer.cu.
+// There are five implementations, listed in kSteps from the slowest on. Each is a matrix product
+// whose operands are addressed, not built (common/conv_operands.cuh). The last two have their own
+// files: conv2d_first_layer.cu and hopper/conv2d.cu.
 //
 // Images arrive as NHWC (layout_policy.cu), and those of a first layer in their own layout; none
 // are copied here. Weights are KCRS in their arena, as in checkpoints and in PyTorch. The operation
@@ -15,6 +15,7 @@
 #include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
+#include "ringgrad/cuda_kernels/hopper/conv2d.h"
 #include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/cuda_kernels/ladders/problem.h"
 
@@ -46,6 +47,8 @@ __global__ void __launch_bounds__(kThreads) direct_kernel(GemmShape shape, A a, 
 }
 
 // ---- choosing -----------------------------------------------------------------------------------
+
+bool is_hopper(Device device) { return compute_capability_major(device) == 9; }
 
 bool is_aligned(const Tensor& x) {
   return reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0;
@@ -197,7 +200,9 @@ ConvStep fastest(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& 
   if (pass != ConvPass::BackwardInput && supports(ConvStep::FirstLayer, x, w, y, o))
     return ConvStep::FirstLayer;
   if (!images_in_chunks(x, w, y, o)) return ConvStep::ImplicitGemm;
-  return ConvStep::TensorCores;
+  return is_hopper(x.device()) && prefers_hopper(conv_problem(pass, x, w, y, o))
+             ? ConvStep::Hopper
+             : ConvStep::TensorCores;
 }
 
 void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
@@ -243,6 +248,9 @@ constexpr LadderStep kSteps[] = {
     {"implicit gemm", "tiles of the product in shared memory and registers"},
     {"tensor cores",
      "the same by mma.sync, ldmatrix and cp.async, for 16-bit types in NHWC and KRSC"},
+    {"hopper",
+     "tiles by TMA, products by warpgroups: borders once for nine taps, im2col by TMA for the "
+     "rest"},
     {"first layer", "all terms of a sum in two products, for images of few channels in any layout"},
 };
 
@@ -302,6 +310,12 @@ REGISTER_KERNEL(conv2d_backward_weight, CUDA, Native, conv2d_backward_weight_cud
 
 }  // namespace
 
+void conv2d_backward_weight_hopper(HopperConv algorithm, Stream stream, const Tensor& dw,
+                                   const Tensor& dy, const Tensor& x, const Conv2dOptions& o) {
+  sum_weight_parts<float>(stream, ConvGeometry(x, dw, dy, o), dw,
+                          weight_parts_hopper(algorithm, stream, dw.shape(), dy, x, o));
+}
+
 const char* name(ConvStep step) { return kSteps[static_cast<int>(step)].name; }
 
 bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -309,7 +323,12 @@ bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y,
   if (step < ConvStep::TensorCores) return true;
   if (step == ConvStep::FirstLayer)
     return first_layer_supports(x.shape(), w.shape(), x.dtype(), o) && in_chunks(y, w.shape()[0]);
-  return images_in_chunks(x, w, y, o) && in_chunks(w, w.shape()[1]);
+  if (!images_in_chunks(x, w, y, o) || !in_chunks(w, w.shape()[1])) return false;
+  if (step == ConvStep::TensorCores) return true;
+  if (!is_hopper(x.device())) return false;
+  for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight})
+    if (hopper_conv(conv_problem(pass, x, w, y, o)) == HopperConv::None) return false;
+  return true;
 }
 
 void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
@@ -317,6 +336,9 @@ void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, cons
   if (y.numel() == 0) return;
   check_size("conv2d", y.numel() / y.shape()[1], w.numel() / w.shape()[0]);
   if (step == ConvStep::FirstLayer) return conv2d_first_layer(stream, y, x, w, bias, o);
+  if (step == ConvStep::Hopper)
+    return conv2d_hopper(hopper_conv(conv_problem(ConvPass::Forward, x, w, y, o)), stream, y, x, w,
+                         bias, o);
   visit_floating("conv2d", x.dtype(),
                  [&]<class T>() { forward<T>(step, stream, y, x, w, bias, o); });
 }
@@ -326,6 +348,10 @@ void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const
   if (dx.numel() == 0) return;
   ASSERT(step != ConvStep::FirstLayer);
   check_size("conv2d", dx.numel() / dx.shape()[1], w.shape()[0] * w.shape()[2] * w.shape()[3]);
+  if (step == ConvStep::Hopper)
+    return conv2d_backward_input_hopper(
+        hopper_conv(conv_problem(ConvPass::BackwardInput, dx, w, dy, o)), stream, dx, dy, w, addend,
+        o);
   visit_floating("conv2d", dx.dtype(),
                  [&]<class T>() { backward_input<T>(step, stream, dx, dy, w, addend, o); });
 }
@@ -338,6 +364,9 @@ void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, cons
   if (step == ConvStep::FirstLayer)
     return sum_weight_parts<float>(stream, ConvGeometry(x, dw, dy, o), dw,
                                    weight_parts_first_layer(stream, dw, dy, x, o));
+  if (step == ConvStep::Hopper)
+    return conv2d_backward_weight_hopper(
+        hopper_conv(conv_problem(ConvPass::BackwardWeight, x, dw, dy, o)), stream, dw, dy, x, o);
   visit_floating("conv2d", dy.dtype(),
                  [&]<class T>() { backward_weight<T>(step, stream, dw, dy, x, o); });
 }

@@ -74,6 +74,7 @@ enum class ConvStep {
   Direct,
   ImplicitGemm,
   TensorCores,  // 16-bit types in NHWC and KRSC
+  Hopper,       // the same on a device of compute capability 9: see hopper/conv2d.h
   FirstLayer,   // few channels in any layout, no dx; see first_layer_supports()
 };
 const char* name(ConvStep step);

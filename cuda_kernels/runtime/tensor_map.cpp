@@ -66,4 +66,40 @@ CUtensorMap tiled_map(const TiledMap& map) {
   return result;
 }
 
+CUtensorMap im2col_map(const Im2colMap& map) {
+  static const auto encode =
+      driver_function<decltype(&cuTensorMapEncodeIm2col)>("cuTensorMapEncodeIm2col");
+  const auto element = static_cast<int64_t>(itemsize(map.dtype));
+  std::array<cuuint64_t, 4> sizes{};
+  std::array<cuuint64_t, 3> strides{};
+  std::ranges::copy(map.sizes, sizes.begin());
+  int64_t bytes = element;
+  for (size_t i = 0; i < strides.size(); ++i) {
+    bytes *= map.sizes[i];
+    strides[i] = static_cast<cuuint64_t>(bytes);
+  }
+  std::array<int, 2> lower{};
+  std::array<int, 2> upper{};
+  std::array<cuuint32_t, 4> steps{1, 1, 1, 1};
+  for (size_t i = 0; i < 2; ++i) {
+    lower[i] = static_cast<int>(map.lower[i]);
+    upper[i] = static_cast<int>(map.upper[i]);
+    steps[i + 1] = static_cast<cuuint32_t>(map.strides[i]);
+  }
+  CUtensorMap result;
+  const CUresult error =
+      encode(&result, type_of(map.dtype), 4, const_cast<void*>(map.data), sizes.data(),
+             strides.data(), lower.data(), upper.data(), static_cast<cuuint32_t>(map.channels),
+             static_cast<cuuint32_t>(map.pixels), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (error != CUDA_SUCCESS)
+    throw CudaError(str(current_op(), ": cuTensorMapEncodeIm2col failed with error ",
+                        static_cast<int>(error), " for W, H from ", map.lower[0], ", ",
+                        map.lower[1], " to ", map.upper[0], ", ", map.upper[1], ", strides ",
+                        map.strides[0], ", ", map.strides[1], ", ", map.pixels, " pixels of ",
+                        map.channels, " channels"));
+  return result;
+}
+
 }  // namespace ringgrad::cuda
