@@ -34,12 +34,14 @@ struct Lines {
   }
 };
 
+constexpr int kBits = 8;  // of a byte of batch_norm_positive(), one for each element of a vector
+
 // ---- forward ------------------------------------------------------------------------------------
 
 template <int kSize, class T, class A = Compute<T>>
 __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vectors,
-                                               Normalise<T> normalise, bool relu, T* y, const T* x,
-                                               const T* residual) {
+                                               Normalise<T> normalise, bool relu, T* y,
+                                               uint8_t* positive, const T* x, const T* residual) {
   constexpr int kInFlight = 4;
   Lines<Normalise<T>, kSize> lines;
   for (int64_t first = thread_number(); first < vectors; first += kInFlight * thread_count()) {
@@ -56,26 +58,52 @@ __global__ void RINGGRAD_ONE_WAVE apply_kernel(Channels channels, int64_t vector
       const int64_t v = first + i * thread_count();
       if (v >= vectors) break;
       Vector<T, kSize> out;
+      unsigned bits = 0;
       lines.move_to(channels, v * kSize, normalise);
 #pragma unroll
       for (int k = 0; k < kSize; ++k) {
         A value = lines.of[k](widen(in[i].element[k]));
         if (residual) value += widen(added[i].element[k]);
+        bits |= static_cast<unsigned>(value > 0) << k;
         out.element[k] = narrow<T>(relu && !(value > 0) && value == value ? A(0) : value);
       }
       store_vector<kSize>(y, v, out);
+      if constexpr (kSize == kBits)
+        if (positive) positive[v] = static_cast<uint8_t>(bits);
     }
   }
 }
 
 // ---- backward -----------------------------------------------------------------------------------
 
-// Returns the gradient at the normalised value: dy where y > 0, or all of dy without relu, where y
-// is nullptr.
+// The elements that ReLU lets through: those with bits that forward has written, else those with
+// y > 0, else (without relu) all.
 template <class T>
-__device__ __forceinline__ Compute<T> through_relu(T dy, const T* y, int64_t offset) {
-  return !y || widen(y[offset]) > 0 ? widen(dy) : Compute<T>(0);
-}
+struct Through {
+  const uint8_t* bits;  // bit i % 8 of byte i / 8, in the order of memory
+  const T* y;
+
+  template <int kSize>
+  struct Of {
+    Vector<T, kSize> y;
+    unsigned bits;
+  };
+  template <int kSize>
+  __device__ __forceinline__ Of<kSize> load(int64_t offset) const {
+    Of<kSize> of{};
+    if (bits)
+      of.bits = static_cast<unsigned>(bits[offset / kBits]) >> offset % kBits;
+    else if (y)
+      of.y = load_vector<kSize>(y + offset, 0);
+    return of;
+  }
+  // Returns the gradient at the normalised value.
+  template <int kSize>
+  __device__ __forceinline__ Compute<T> operator()(T dy, const Of<kSize>& of, int k) const {
+    const bool counts = bits ? (of.bits >> k & 1) != 0 : !y || widen(of.y.element[k]) > 0;
+    return counts ? widen(dy) : Compute<T>(0);
+  }
+};
 
 template <class A>
 struct Sums {
@@ -89,7 +117,7 @@ struct BackwardReducer {
   static constexpr int kInFlight = 2;
   const T* dy;
   const T* x;
-  const T* y;
+  Through<T> through;
   const A* mean;
   const A* var;
   A* sum_dy;
@@ -100,7 +128,7 @@ struct BackwardReducer {
   struct Term {
     Vector<T, kSize> dy;
     Vector<T, kSize> x;
-    Vector<T, kSize> y;
+    typename Through<T>::template Of<kSize> relu;
   };
   template <int kSize>
   __device__ __forceinline__ Vector<A, kSize> constants(int64_t c) const {
@@ -112,14 +140,14 @@ struct BackwardReducer {
   template <int kSize>
   __device__ __forceinline__ Term<kSize> load(int64_t offset) const {
     return {load_vector<kSize>(dy + offset, 0), load_vector<kSize>(x + offset, 0),
-            y ? load_vector<kSize>(y + offset, 0) : Vector<T, kSize>{}};
+            through.template load<kSize>(offset)};
   }
   template <int kSize>
   __device__ __forceinline__ void add(State (&s)[kSize], const Vector<A, kSize>& means,
                                       const Term<kSize>& term) const {
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      const A g = through_relu(term.dy.element[k], y ? term.y.element : nullptr, k);
+      const A g = through(term.dy.element[k], term.relu, k);
       s[k].dy += g;
       // The division by the deviation happens once, in finish.
       s[k].dy_xhat += g * (widen(term.x.element[k]) - means.element[k]);
@@ -142,18 +170,19 @@ struct BackwardReducer {
 template <int kSize, class T, class A = Compute<T>>
 __global__ void RINGGRAD_ONE_WAVE backward_apply_kernel(Channels channels, int64_t vectors,
                                                         BackwardTerms<T> terms, T* dx, T* dresidual,
-                                                        const T* dy, const T* x, const T* y) {
+                                                        Through<T> through, const T* dy,
+                                                        const T* x) {
   Lines<BackwardTerms<T>, kSize> lines;
   for (int64_t v = thread_number(); v < vectors; v += thread_count()) {
     const auto grad = load_vector<kSize>(dy, v);
     const auto in = load_vector<kSize>(x, v);
-    const auto out = y ? load_vector<kSize>(y, v) : Vector<T, kSize>{};
+    const auto of = through.template load<kSize>(v * kSize);
     Vector<T, kSize> to_x;
     Vector<T, kSize> to_residual;
     lines.move_to(channels, v * kSize, terms);
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      const A g = through_relu(grad.element[k], y ? out.element : nullptr, k);
+      const A g = through(grad.element[k], of, k);
       to_x.element[k] = narrow<T>(lines.of[k](g, widen(in.element[k])));
       to_residual.element[k] = narrow<T>(g);
     }
@@ -202,6 +231,25 @@ Tensor unblocked(const Tensor& x) {
   return copy;
 }
 
+// Splits an output, or its bits, which are of type uint8.
+bool is_bits(const Tensor& y) { return y.defined() && y.dtype() == DType::UInt8; }
+Tensor output_of(const Tensor& y) { return is_bits(y) ? Tensor() : y; }
+template <class T>
+Through<Element<T>> through_of(const Tensor& y) {
+  if (is_bits(y)) return {device_data<uint8_t>(y), nullptr};
+  return {nullptr, optional_data<T>(y)};
+}
+
+bool begins_vector(const Tensor& x) {
+  return !x.defined() || reinterpret_cast<uintptr_t>(x.raw_data()) % kVectorBytes == 0;
+}
+Tensor beginning_vector(const Tensor& x) {
+  if (begins_vector(x)) return x;
+  const Tensor copy = empty_like(x);
+  kernels::copy(copy, x);
+  return copy;
+}
+
 void statistics(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x,
                 const kernels::RunningStatistics& running) {
   if (x.is_channel_blocked()) return statistics(stream, mean, var, unblocked(x), running);
@@ -226,8 +274,15 @@ void batch_norm_stats_cuda(Stream stream, const Tensor& mean, const Tensor& var,
 void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& x,
                            const Tensor& mean, const Tensor& var, const Tensor& weight,
                            const Tensor& bias, const Tensor& residual, double eps, bool relu) {
-  ASSERT(!positive.defined());
+  if (positive.defined() && !(begins_vector(y) && begins_vector(x) && begins_vector(residual))) {
+    // Only whole vectors write bytes of bits.
+    const Tensor result = empty_like(y);
+    batch_norm_apply_cuda(stream, result, positive, beginning_vector(x), mean, var, weight, bias,
+                          beginning_vector(residual), eps, relu);
+    return kernels::copy(y, result);
+  }
   if (x.is_channel_blocked()) {
+    ASSERT(!positive.defined());
     const Tensor result = blank(y);
     batch_norm_apply_cuda(stream, result, {}, unblocked(x), mean, var, weight, bias,
                           unblocked(residual), eps, relu);
@@ -242,7 +297,8 @@ void batch_norm_apply_cuda(Stream stream, const Tensor& y, const Tensor& positiv
                                  optional_data<A>(weight), optional_data<A>(bias),
                                  static_cast<A>(eps)};
     launch_vectors<kSize>(stream, x, all_aligned<T>({&y, &x, &residual}), apply_kernel<kSize, D>,
-                          apply_kernel<1, D>, normalise, relu, device_data<T>(y), device_data<T>(x),
+                          apply_kernel<1, D>, normalise, relu, device_data<T>(y),
+                          optional_data<uint8_t>(positive), device_data<T>(x),
                           optional_data<T>(residual));
   });
 }
@@ -253,13 +309,14 @@ void batch_norm_backward_reduce_cuda(Stream stream, const Tensor& sum_dy, const 
   if (x.is_channel_blocked())
     return batch_norm_backward_reduce_cuda(stream, sum_dy, sum_dy_xhat, unblocked(dy), unblocked(x),
                                            unblocked(y), mean, var, eps);
-  ASSERT(alike(x, {&x, &dy, &y}));
+  const Tensor output = output_of(y);
+  ASSERT(alike(x, {&x, &dy, &output}));
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     reduce_channels<kVectorSize<T>>(
-        stream, Channels(x), all_aligned<T>({&dy, &x, &y}),
-        BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), optional_data<T>(y),
+        stream, Channels(x), all_aligned<T>({&dy, &x, &output}),
+        BackwardReducer<Element<T>>{device_data<T>(dy), device_data<T>(x), through_of<T>(y),
                                     device_data<A>(mean), device_data<A>(var),
                                     device_data<A>(sum_dy), device_data<A>(sum_dy_xhat),
                                     static_cast<A>(eps)});
@@ -281,7 +338,8 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
     if (dresidual.defined()) kernels::copy(dresidual, to_residual);
     return;
   }
-  ASSERT(alike(x, {&x, &dx, &dresidual, &dy, &y}));
+  const Tensor output = output_of(y);
+  ASSERT(alike(x, {&x, &dx, &dresidual, &dy, &output}));
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     using D = Element<T>;
@@ -290,10 +348,10 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
                                  optional_data<A>(weight),    device_data<A>(sum_dy),
                                  device_data<A>(sum_dy_xhat), static_cast<A>(eps),
                                  static_cast<A>(1 / count)};
-    launch_vectors<kSize>(stream, x, all_aligned<T>({&dx, &dresidual, &dy, &x, &y}),
+    launch_vectors<kSize>(stream, x, all_aligned<T>({&dx, &dresidual, &dy, &x, &output}),
                           backward_apply_kernel<kSize, D>, backward_apply_kernel<1, D>, terms,
-                          device_data<T>(dx), optional_data<T>(dresidual), device_data<T>(dy),
-                          device_data<T>(x), optional_data<T>(y));
+                          device_data<T>(dx), optional_data<T>(dresidual), through_of<T>(y),
+                          device_data<T>(dy), device_data<T>(x));
   });
 }
 

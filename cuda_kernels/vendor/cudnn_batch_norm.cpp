@@ -56,6 +56,7 @@ bool batch_norm_backward_cudnn(Stream stream, const Tensor& sum_dy, const Tensor
                                const Tensor& x, const Tensor& y, const Tensor& mean,
                                const Tensor& var, const Tensor& weight, double eps) {
   if (!is_supported(x) || !weight || !dx) return false;
+  if (y && y.dtype() == DType::UInt8) return false;  // bits of batch_norm_positive()
   const auto format = common_format({x, dx, dy, y, dresidual});
   if (!format) return false;
   const DeviceGuard guard(stream.device);

@@ -1,6 +1,7 @@
 // Tests of CUDA kernels that the rows of tests/kernels/op_specs*.cpp do not reach.
 #include "ringgrad/tests/cuda/cuda_kernels.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/kernels/kernel.h"
@@ -153,4 +154,61 @@ TEST_CASE("cuda: variances of what cuDNN keeps, and back, with the running stati
   }
   CHECK(to_vector<int64_t>(batches) == std::vector<int64_t>{8});
   cuda::variances_of(stream, rstd, mean, kEps, {}, kCount);  // nothing is kept
+}
+
+// Forward writes a bit for each output, and backward reads it in place of the output. Both give the
+// same bits of every gradient.
+TEST_CASE("cuda: batch norm's gradients by the bits of its output", "[quick][cuda]") {
+  const ScheduleGuard schedule(GENERATE(Schedule::Forward, Schedule::Reversed));
+  const ProviderGuard ours(Provider::Native);
+  const Device device(DeviceType::CUDA);
+  for (const DType dtype : {DType::BFloat16, DType::Float16})
+    for (const Layout layout : {Layout::Strided, Layout::ChannelsLast})
+      for (const bool with_residual : {false, true})
+        for (const int64_t offset : {0, 1}) {  // begins a vector, or not
+          const Shape shape{3, 24, 4, 6};
+          INFO(dtype << (layout == Layout::ChannelsLast ? " NHWC" : " NCHW") << ", residual "
+                     << with_residual << ", offset " << offset);
+          const auto images = [&](uint64_t seed) {
+            const Tensor plain = empty(shape, {dtype, device, layout});
+            const Tensor x = Tensor(empty({plain.numel() + 8}, {dtype, device}).storage(), shape,
+                                    plain.strides(), offset, dtype, false);
+            kernels::copy(x, to_device(random_tensor(shape, dtype, seed)));
+            return x;
+          };
+          const Tensor x = images(1);
+          const Tensor dy = images(2);
+          const Tensor residual = with_residual ? images(3) : Tensor();
+          const Tensor y = images(4);
+          const auto channel = [&](uint64_t seed, double low) {
+            return to_device(random_tensor({24}, DType::Float32, seed, low, 1));
+          };
+          const Tensor mean = channel(5, -0.1);
+          const Tensor var = channel(6, 0.5);
+          const Tensor weight = channel(7, -1);
+          const Tensor bias = channel(8, -0.3);
+          const Tensor positive =
+              layout_policy(device).batch_norm_positive(empty(shape, {dtype, device, layout}));
+          REQUIRE(positive);
+          REQUIRE(positive.numel() * 8 == x.numel());
+          kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, 1e-5, true);
+          const auto backward = [&](const Tensor& gate) {
+            std::vector<Tensor> made{empty_like(mean), empty_like(mean), images(9),
+                                     with_residual ? images(10) : Tensor()};
+            kernels::batch_norm_backward_reduce(made[0], made[1], dy, x, gate, mean, var, 1e-5);
+            kernels::batch_norm_backward_apply(made[2], made[3], dy, x, gate, mean, var, weight,
+                                               made[0], made[1], 1e-5, 72);
+            return made;
+          };
+          const std::vector<Tensor> by_output = backward(y);
+          const std::vector<Tensor> by_bits = backward(positive);
+          for (size_t i = 0; i < by_bits.size(); ++i)
+            if (by_bits[i]) REQUIRE(values(by_bits[i]) == values(by_output[i]));
+        }
+  // cuDNN's kernels have no bits, nor do vectors that end within a byte.
+  const Tensor odd = empty_on_device({2, 12, 3, 3}, DType::BFloat16);
+  REQUIRE(!layout_policy(device).batch_norm_positive(odd));
+  const ProviderGuard vendor(Provider::Vendor);
+  REQUIRE(
+      !layout_policy(device).batch_norm_positive(empty_on_device({2, 16, 4, 4}, DType::BFloat16)));
 }
