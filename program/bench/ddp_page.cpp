@@ -15,15 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-struct StepPart {
-  const char* name;
-  const char* css_class;
-  Span::Kind kind;
-};
-constexpr StepPart kStepParts[] = {{"compute", "compute", Span::Compute},
-                                   {"exposed", "communicate", Span::Communicate},
-                                   {"copies", "data", Span::Data},
-                                   {"waiting", "wait", Span::Wait}};
+const std::pair<Span::Kind, std::string> kStepParts[] = {{Span::Compute, "compute"},
+                                                         {Span::Communicate, "exposed"},
+                                                         {Span::Data, "copies"},
+                                                         {Span::Wait, "waiting"}};
 
 std::string ms_text(double value) { return fmt::format("{:.2f}", value); }
 std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
@@ -36,35 +31,34 @@ std::string bulleted(const json& lines) {
 }
 
 std::string where_the_time_goes(const json& document) {
-  std::vector<Lane> lanes;
-  std::vector<Row> rows;
-  double longest = 1e-9;
+  LaneChart chart{.name = "a step of each row, part by part",
+                  .end = 1e-9,
+                  .key = {std::begin(kStepParts), std::end(kStepParts)},
+                  .unit = "ms"};
+  Table table{{"ms", "compute", "exposed", "copies", "waiting", "step", "by the model"}, {}};
   for (const json& row : document.at("rows")) {
     const double step = row.at("step_ms");
     Lane lane{row.at("row").get<std::string>(), {}, ms_text(step) + " ms"};
     Row cells{row.at("row").get<std::string>()};
     double at = 0;
-    for (const auto& [name, css_class, kind] : kStepParts) {
+    for (const auto& [kind, name] : kStepParts) {
       const double part = row.at("parts_ms").at(name);
-      lane.spans.push_back({at, at + part, kind, fmt::format("{}: {} ms", name, ms_text(part))});
+      lane.spans.push_back({at, at + part, kind, name});
       cells.push_back(ms_text(part));
       at += part;
     }
     cells.push_back(ms_text(step));
     cells.push_back(row.contains("predicted_ms") ? ms_text(row["predicted_ms"]) : "");
-    lanes.push_back(lane);
-    rows.push_back(cells);
-    longest = std::max(longest, at);
+    chart.lanes.push_back(lane);
+    table.rows.push_back(cells);
+    chart.end = std::max(chart.end, at);
   }
-  std::string legend = "<p>";
-  for (const auto& [name, css_class, kind] : kStepParts)
-    legend += "<span class=\"key\">" + html_key(css_class) + " " + name + "</span> ";
+  chart.numbers = table;
   json reasons = json::array();
   for (const auto& [row, why] : reasons_of(document)) reasons.push_back(row + ": " + why);
-  return titled("Where a step's time goes") + svg_lanes(lanes, longest) + legend + "</p>\n" +
-         html_table({"ms", "compute", "exposed", "copies", "waiting", "step", "by the model"},
-                    rows) +
-         "<p>Exposed: gradients on their way while nobody computes. Waiting: "
+  return titled("Where a step's time goes") + svg_lanes(chart) +
+         "<p>Compute: forward, backward and optimizer. Copies: between DataParallel's devices. "
+         "Exposed: gradients on their way while nobody computes. Waiting: "
          "for slower ranks or replicas. Compute, exposed, copies and waiting are the step. "
          "By the model: what the step should take, as predicted from the costs below.</p>\n" +
          bulleted(reasons);
@@ -89,10 +83,14 @@ std::string how_fast(const json& document) {
                     human_bytes(row.at("moved_bytes"))});
   }
   return titled("How fast") +
-         html_table({"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most",
-                     "least", "moved in a step"},
-                    rows) +
-         "<p>Kept: throughput, as a share of what the same ranks reach when "
+         html_table({{"", "ranks", "images/s", "speed-up", "kept", "quartiles", "memory: most",
+                      "least", "moved in a step"},
+                     rows}) +
+         "<p>none: one process. dp: DataParallel, one process that computes on several devices. "
+         "ddp: DistributedDataParallel, a process for each rank; ddp_no_overlap: the same, whose "
+         "buckets wait until backward has ended. Speed-up: against none. Memory: of the rank or "
+         "device with the most, and with the least. Kept: throughput, as a share of what the same "
+         "ranks reach when "
          "they do not communicate; dp's, of what ddp's ranks reach. Quartiles: "
          "from the lowest of a round to the highest.</p>\n";
 }
@@ -111,8 +109,10 @@ std::string clusters(const json& prediction) {
   }
   return titled("On a cluster, by the model") +
          html_table(
-             {"ranks", "nodes", "ring ms", "direct ms", "hierarchy ms", "best", "step ms", "kept"},
-             rows) +
+             {{"ranks", "nodes", "ring ms", "direct ms", "hierarchy ms", "best", "step ms", "kept"},
+              rows}) +
+         "<p>Ring, direct, hierarchy: three ways to average all gradients, explained below. Best: "
+         "the fastest of them, with which the step is computed.</p>\n" +
          svg_curves({kept}, {"ranks", "kept", Axes::FromZero, true}) +
          bulleted(prediction.at("assumptions"));
 }
@@ -123,7 +123,7 @@ void write_ddp_page(const json& document, const std::filesystem::path& file) {
   const std::string title =
       fmt::format("{}, batch {}, {} ranks", document.at("model").get<std::string>(),
                   document.at("batch").get<int64_t>(), document.at("ranks").get<int>());
-  std::string body = "<h1>" + escaped(title) + "</h1>\n";
+  std::string body;
   if (const std::string headline = headline_of(document); !headline.empty())
     body += fmt::format("<div class=\"verdict{}\">{} {} {}</div>\n",
                         is_decided(document) ? " healthy" : "", escaped(headline),
@@ -136,8 +136,11 @@ void write_ddp_page(const json& document, const std::filesystem::path& file) {
   body += titled("What was run") + "<p><code>" + escaped(document.value("command", "")) +
           "</code><br/>" + escaped(document.value("machine", "")) + " " +
           escaped(document.value("commit", "")) + "</p>\n";
-  const std::string html = html_document(title, body, true);
-  write_text(file, html);
+  write_text(file, html_document({.title = title,
+                                  .about = "DataParallel and DistributedDataParallel on the same "
+                                           "batch and cores, by `ringgrad bench ddp`.",
+                                  .body = body,
+                                  .wide = true}));
 }
 
 }  // namespace ringgrad::program

@@ -124,7 +124,10 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
     if (goes_on && kept.extended != config.extended) {
       kept.recipe.epochs = config.recipe.epochs;
       kept.extended = config.extended;
+      const std::filesystem::path file = run.path() / "config.json";
+      const auto begun = std::filesystem::last_write_time(file);
       run.write_config(to_json(kept));
+      std::filesystem::last_write_time(file, begun);  // `runs` and reports have it from there
     }
     return run;
   }

@@ -72,45 +72,55 @@ std::string joined(const std::vector<double>& parts) {
   return sum;
 }
 
-// Level at both ends, so that it can be followed past other nodes.
+// Upright at both ends, so that it can be followed past other nodes.
 std::string curve_between(int from_x, int from_y, int to_x, int to_y) {
-  return fmt::format("<path class=\"line\" d=\"M{0} {1}C{2} {1} {3} {4} {5} {4}\"/>\n", from_x,
-                     from_y, from_x + 20, to_x - 20, to_y, to_x);
+  return fmt::format("<path class=\"line\" d=\"M{0} {1}C{0} {2} {3} {4} {3} {5}\"/>\n", from_x,
+                     from_y, from_y + 24, to_x, to_y - 24, to_y);
 }
 
-// The graph from the leaves at the left to the loss at the right, with value-free boxes: operation
+// The graph from the leaves at the top to the loss at the bottom, with value-free boxes: operation
 // and gradient.
-std::string drawing(const Tape& tape) {
+std::string drawing(const Tape& tape, const std::map<const Node*, std::string>& leaves,
+                    const std::map<const Node*, double>& grads_of_leaves) {
   std::map<const Node*, int> depth;
   std::map<int, int> used;
   std::map<const Node*, std::pair<int, int>> at;
-  std::map<const Node*, double> grads;
+  std::map<const Node*, double> grads = grads_of_leaves;
   for (const Tape::Event& event : tape.events()) grads[event.node] = event.arrived;
   int width = 0;
   int height = 0;
   std::string boxes;
   std::string lines;
-  for (const Node* node : tape.nodes()) {
+  std::vector<const Node*> all;
+  for (const auto& [leaf, name] : leaves) all.push_back(leaf);
+  for (const Node* node : tape.nodes()) all.push_back(node);
+  for (const Node* node : all) {
+    const auto leaf = leaves.find(node);
     for (const Edge& edge : node->next)
       if (edge.node && depth.contains(edge.node.get()))
         depth[node] = std::max(depth[node], depth[edge.node.get()] + 1);
-    const int x = 10 + 116 * depth[node];
-    const int y = 10 + 58 * used[depth[node]]++;
+    // Every other row is half a column aside, so that lines past it do not cross its boxes.
+    const int x = 10 + 100 * used[depth[node]]++ + 50 * (depth[node] % 2);
+    const int y = 10 + 76 * depth[node];
     at[node] = {x, y};
     for (const Edge& edge : node->next)
       if (edge.node && at.contains(edge.node.get()))
-        lines += curve_between(at[edge.node.get()].first + 78, at[edge.node.get()].second + 20, x,
-                               y + 20);
+        lines += curve_between(at[edge.node.get()].first + 39, at[edge.node.get()].second + 40,
+                               x + 39, y);
     boxes += fmt::format(
         "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"78\" height=\"40\" rx=\"4\"/><text x=\"{}\" "
-        "y=\"{}\">#{} {}</text><text x=\"{}\" y=\"{}\">{:.2f}</text>\n",
-        x, y, x + 5, y + 16, tape.number(node), escaped(node->name), x + 5, y + 33, grads[node]);
+        "y=\"{}\">{}</text><text x=\"{}\" y=\"{}\">{:.2f}</text>\n",
+        x, y, x + 5, y + 16,
+        leaf != leaves.end() ? "leaf " + leaf->second
+                             : fmt::format("#{} {}", tape.number(node), escaped(node->name)),
+        x + 5, y + 33, grads[node]);
     width = std::max(width, x + 90);
     height = std::max(height, y + 50);
   }
-  return fmt::format(
-      "<svg width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n{2}{3}</svg>\n",
-      width, height, lines, boxes);
+  return svg_begin(width, height,
+                   "the tape from the leaves at the top to the loss at the bottom: each box is an "
+                   "operation, with the gradient of its output") +
+         lines + boxes + "</svg>\n";
 }
 
 void tell(Page& page, const ExplainOptions&) {
@@ -192,7 +202,10 @@ void tell(Page& page, const ExplainOptions&) {
       if (after == i + 1) rows.push_back({"hook of " + name, "", "its gradient is complete"});
   }
   page.table({"node", "arrived", "delivers"}, rows);
-  page.picture(drawing(tape));
+  page.picture(drawing(tape, leaves,
+                       {{gradient_edge(a).node.get(), a.grad().item<double>()},
+                        {gradient_edge(b).node.get(), b.grad().item<double>()}}),
+               {{"node", "arrived", "delivers"}, rows});
 
   page.section("What came together in the leaves");
   for (const auto& [name, x] : {std::pair("a", a), std::pair("b", b)}) {

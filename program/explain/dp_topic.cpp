@@ -152,12 +152,16 @@ void tell(Page& page, const ExplainOptions&) {
   // Each byte that leaves one of two ranks arrives at the other.
   const auto ring = 2 * ddp[0]["sent"].get<int64_t>();
   const double most = static_cast<double>(std::max(through_first, ring));
-  page.chart(
-      {{"DP, cpu:0",
-        {{0, static_cast<double>(through_first), Span::Communicate}},
-        human_bytes(through_first)},
-       {"DDP, rank 0", {{0, static_cast<double>(ring), Span::Communicate}}, human_bytes(ring)}},
-      most);
+  page.chart({.name = "bytes out of and into the busiest device in a step",
+              .lanes = {{"DP, cpu:0",
+                         {{0, static_cast<double>(through_first), Span::Communicate}},
+                         human_bytes(through_first)},
+                        {"DDP, rank 0",
+                         {{0, static_cast<double>(ring), Span::Communicate}},
+                         human_bytes(ring)}},
+              .end = most,
+              .key = {{Span::Communicate, "bytes out and in"}},
+              .unit = "bytes"});
   page.text(
       "With n devices DP's first one moves (n - 1) times as much, while a rank of DDP never moves "
       "more than 4 times the gradients, and does so during backward.");
@@ -171,7 +175,11 @@ void tell(Page& page, const ExplainOptions&) {
   };
   for (const Device device : devices) bar("DP, " + str(device), memory_stats(device).peak_bytes);
   for (size_t r = 0; r < ddp.size(); ++r) bar(fmt::format("DDP, rank {}", r), ddp[r]["peak"]);
-  page.chart(bars, peak);
+  page.chart({.name = "memory of each device at its peak",
+              .lanes = bars,
+              .end = peak,
+              .key = {{Span::Compute, "memory at its peak"}},
+              .unit = "bytes"});
   page.text(
       "DP's first device holds optimizer, outputs and loss of all; "
       "the others idle while it works alone. DDP's ranks are alike.");

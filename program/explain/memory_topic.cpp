@@ -155,7 +155,11 @@ void tell(Page& page, const ExplainOptions&) {
     most = std::max(most, measured);
   }
   page.table({"layer", "predicted", "measured", "is"}, rows);
-  page.chart(bars, static_cast<double>(most));
+  page.chart({.name = "bytes that each layer leaves for backward",
+              .lanes = bars,
+              .end = static_cast<double>(most),
+              .key = {{Span::Compute, "left for backward"}},
+              .unit = "bytes"});
   page.text(fmt::format(
       "Backward frees each layer's as soon as it has used it, from the last layer on: "
       "{} were given back by the end. The peak was {}.",

@@ -56,8 +56,7 @@ void tell(Page& page, const ExplainOptions&) {
   page.text(fmt::format(
       "Two ranks train {} linear layers of {} × {}, {} of gradients each, and every layer is a "
       "bucket. Below is the median of {} steps each way, from the moment when backward begins. "
-      "▒ backward, █ a bucket's all-reduce, waiting for the other rank included, "
-      "░ ready, but held back.",
+      "A bucket's all-reduce includes waiting for the other rank.",
       kLayers, kWidth, kWidth, human_bytes(kCap), kSteps - 2));
   double end = 0;
   for (const char* way : {"with", "without"})
@@ -80,7 +79,13 @@ void tell(Page& page, const ExplainOptions&) {
                           {bucket["launched_ms"], bucket["completed_ms"], Span::Communicate}}});
       }
     }
-    page.chart(lanes, end);
+    page.chart({.name = std::string("a step ") + way + " overlap",
+                .lanes = lanes,
+                .end = end,
+                .key = {{Span::Compute, "backward"},
+                        {Span::Communicate, "a bucket's all-reduce"},
+                        {Span::Wait, "ready, but held back"}},
+                .unit = "ms"});
     const auto ms = [&, step = ranks[0][way][shown]](const char* what) {
       return step[what].get<double>();
     };

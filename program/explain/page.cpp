@@ -23,6 +23,10 @@ std::string repeated(const char* glyph, int times) {
   return text;
 }
 
+const char* glyph_of(Span::Kind kind) {
+  return kind == Span::Communicate ? "█" : kind == Span::Wait ? "░" : "▒";
+}
+
 std::string padded(const std::string& text, int width, bool to_the_right = false) {
   const std::string gap(static_cast<size_t>(std::max(0, width - width_of(text))), ' ');
   return to_the_right ? gap + text : text + gap;
@@ -32,7 +36,7 @@ std::string padded(const std::string& text, int width, bool to_the_right = false
 
 Page::Page(std::string topic, const std::string& title) : topic_(std::move(topic)) {
   result_in_colours(in_colour("1", topic_ + ": " + title));
-  html_ = "<h1>" + escaped(topic_ + ": " + title) + "</h1>\n";
+  title_ = topic_ + ": " + title;
 }
 
 void Page::section(const std::string& title) {
@@ -71,39 +75,40 @@ void Page::table(const Row& header, const std::vector<Row>& rows) {
   result_in_colours("");
   line(header, "2");
   for (const Row& row : rows) line(row, nullptr);
-  html_ += html_table(header, rows);
+  html_ += html_table({header, rows});
 }
 
-void Page::chart(const std::vector<Lane>& lanes, double end) {
+void Page::chart(const LaneChart& chart) {
   int labels = 0;
   int notes = 0;
-  for (const Lane& lane : lanes) {
+  for (const Lane& lane : chart.lanes) {
     labels = std::max(labels, width_of(lane.label));
     notes = std::max(notes, width_of(lane.note));
   }
   const int width = std::max(10, width_of_page() - labels - notes - 6);
   result_in_colours("");
-  for (const Lane& lane : lanes) {
+  for (const Lane& lane : chart.lanes) {
     std::string drawn;
     int at = 0;
     for (const Span& span : lane.spans) {
       const auto column = [&](double x) {
-        return std::clamp(static_cast<int>(x / end * width + 0.5), at, width);
+        return std::clamp(static_cast<int>(x / chart.end * width + 0.5), at, width);
       };
       const int from = column(span.begin);
       if (span.kind == Span::Wait && column(span.end) == from) continue;
       const int until = std::max(column(span.end), std::min(from + 1, width));
       drawn += repeated(" ", from - at);
-      drawn += repeated(span.kind == Span::Communicate ? "█"
-                        : span.kind == Span::Wait      ? "░"
-                                                       : "▒",
-                        until - from);
+      drawn += repeated(glyph_of(span.kind), until - from);
       at = until;
     }
     result_in_colours("  " + padded(lane.label, labels) + "  " + drawn +
                       (lane.note.empty() ? "" : " " + lane.note));
   }
-  html_ += svg_lanes(lanes, end);
+  std::string key;
+  for (const auto& [kind, meaning] : chart.key)
+    key += fmt::format("{}{} {}", key.empty() ? "" : " · ", glyph_of(kind), meaning);
+  for (const std::string& line : wrapped(key, width_of_page() - 2)) result_in_colours("  " + line);
+  html_ += svg_lanes(chart);
 }
 
 void Page::listing(const std::string& lines) {
@@ -115,7 +120,12 @@ void Page::listing(const std::string& lines) {
   html_ += "<pre>" + escaped(lines) + "</pre>\n";
 }
 
-void Page::picture(const std::string& svg) { html_ += "<div class=\"wide\">" + svg + "</div>\n"; }
+void Page::picture(const std::string& svg, const Table& numbers, const std::string& key) {
+  const std::string scrolled =
+      "<div class=\"scroll wide\" tabindex=\"0\" role=\"group\" aria-label=\"Picture\">" + svg +
+      "</div>\n";
+  html_ += html_figure({scrolled, key, numbers});
+}
 
 void Page::read(const std::string& file, const std::string& text, const std::string& why) {
   const std::vector<Anchor>& all = anchors();
@@ -133,6 +143,11 @@ void Page::read(const std::string& file, const std::string& text, const std::str
   facts["read"] = {{"file", file}, {"line", found->line}, {"text", text}};
 }
 
-std::string Page::html() const { return html_document("ringgrad explain " + topic_, html_); }
+std::string Page::html() const {
+  return html_document(
+      {.title = title_,
+       .about = "Told by `ringgrad explain " + topic_ + "`, with the numbers of a run made for it.",
+       .body = html_});
+}
 
 }  // namespace ringgrad::program

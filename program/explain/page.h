@@ -20,11 +20,11 @@ class Page {
   void text(const std::string& paragraph);
   void table(const Row& header, const std::vector<Row>& rows);
   // Lanes of time, or bars from 0 on.
-  void chart(const std::vector<Lane>& lanes, double end);
+  void chart(const LaneChart& chart);
   // Shown as they are, but for lines that are too long.
   void listing(const std::string& lines);
   // Shown only in a browser, which scrolls a wide picture.
-  void picture(const std::string& svg);
+  void picture(const std::string& svg, const Table& numbers, const std::string& key = "");
   // The last words of a page: the place in the sources. `file` and `text` are literals, which
   // anchors.cmake finds.
   void read(const std::string& file, const std::string& text, const std::string& why);
@@ -35,6 +35,7 @@ class Page {
 
  private:
   const std::string topic_;
+  std::string title_;
   std::string html_;
 };
 

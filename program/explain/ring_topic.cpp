@@ -66,13 +66,11 @@ int64_t busiest(const std::vector<nlohmann::json>& ranks) {
 // that travel there.
 std::string circle(int n, int64_t bytes) {
   const double kTurn = 6.283185307179586;
-  const double kMiddleX = 380;
+  const double kMiddleX = 170;
   const double kMiddleY = 160;
   const double kRadius = 120;
-  std::string svg = fmt::format(
-      "<svg width=\"760\" height=\"320\" viewBox=\"0 0 760 320\" role=\"img\" aria-label=\"{} "
-      "ranks in a ring, each sends {} bytes to the next\">\n",
-      n, bytes);
+  std::string svg = svg_begin(
+      340, 320, fmt::format("{} ranks in a ring, each sends {} bytes to the next", n, bytes));
   const auto at = [&](double r, double radius) {
     return std::pair(kMiddleX + radius * std::sin(kTurn * r / n),
                      kMiddleY - radius * std::cos(kTurn * r / n));
@@ -162,20 +160,24 @@ void tell(Page& page, const ExplainOptions& options) {
     table(step);
   }
   page.text(
-      "+ has grown in this step, * is complete. In the first half a chunk collects one number "
+      "+ (yellow): has grown in this step; * (green): is complete. In the first half a chunk "
+      "collects one number "
       "after the other; in the second half the complete chunks go round.");
 
   page.section("What it costs");
   const auto size = static_cast<int64_t>(sizeof(int64_t)) * n;
   const int64_t ring = busiest(ranks);
   const int64_t through_one = busiest(naive);
-  page.chart({{"ring",
-               {{0, static_cast<double>(ring), Span::Communicate}},
-               fmt::format("{} B from every rank", ring)},
-              {"naive",
-               {{0, static_cast<double>(through_one), Span::Communicate}},
-               fmt::format("{} B from rank 0", through_one)}},
-             static_cast<double>(std::max(ring, through_one)));
+  page.chart({.name = "bytes that the busiest rank sends",
+              .lanes = {{"ring",
+                         {{0, static_cast<double>(ring), Span::Communicate}},
+                         fmt::format("{} B from every rank", ring)},
+                        {"naive",
+                         {{0, static_cast<double>(through_one), Span::Communicate}},
+                         fmt::format("{} B from rank 0", through_one)}},
+              .end = static_cast<double>(std::max(ring, through_one)),
+              .key = {{Span::Communicate, "bytes that the busiest rank sends"}},
+              .unit = "bytes"});
   page.text(
       fmt::format("Counted as they were sent, without the headers: each rank {} bytes "
                   "in {} messages, which is 2 (n - 1) / n · {} B, the least possible. "
@@ -183,7 +185,13 @@ void tell(Page& page, const ExplainOptions& options) {
                   "has just sent {} B from rank 0: (n - 1) · {} B, and as much into it. "
                   "The ring's share hardly grows with n; the naive one's does.",
                   ring, steps, size, through_one, size));
-  page.picture(circle(n, ring));
+  std::vector<Row> arrows;
+  for (int r = 0; r < n; ++r)
+    arrows.push_back({fmt::format("rank {}", r), fmt::format("rank {}", (r + 1) % n),
+                      std::to_string(bytes_sent(ranks[r]))});
+  page.picture(circle(n, ring), {{"from", "to", "bytes"}, arrows},
+               html_square("communicate", "colour of arrows") +
+                   " An arrow points to where a rank's bytes go.");
   page.facts["ranks"] = n;
   page.facts["steps"] = steps;
   page.facts["array_bytes"] = size;

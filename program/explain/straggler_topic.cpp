@@ -97,7 +97,11 @@ void tell(Page& page, const ExplainOptions&) {
     lanes.push_back({fmt::format("rank {} backward", r), {{0, ms(ranks[r], "backward_ms")}}, ""});
     lanes.push_back({"buckets", waits, ""});
   }
-  page.chart(lanes, std::max(ms(ranks[0], "averaged_ms"), ms(ranks[1], "averaged_ms")));
+  page.chart({.name = "backward and the buckets of both ranks",
+              .lanes = lanes,
+              .end = std::max(ms(ranks[0], "averaged_ms"), ms(ranks[1], "averaged_ms")),
+              .key = {{Span::Compute, "backward"}, {Span::Communicate, "a bucket under way"}},
+              .unit = "ms"});
   const std::string parameters = on_0[culprit]["parameters"];
   const int slow = jump > 0 ? 1 : 0;
   page.text(

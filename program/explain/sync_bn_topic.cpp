@@ -101,9 +101,15 @@ void tell(Page& page, const ExplainOptions&) {
   page.text(fmt::format(
       "Apart from the one process by at most {:.3g} without, and {:.1e} with synchronisation.",
       apart_plain, apart_sync));
-  page.chart({{"plain", {{0, apart_plain, Span::Communicate}}, fmt::format("{:.3g}", apart_plain)},
-              {"sync", {{0, apart_sync, Span::Communicate}}, fmt::format("{:.1e}", apart_sync)}},
-             apart_plain);
+  page.chart(
+      {.name = "how far the ranks' values are from those of one process, at most",
+       .lanes = {{"plain",
+                  {{0, apart_plain, Span::Communicate}},
+                  fmt::format("{:.3g}", apart_plain)},
+                 {"sync", {{0, apart_sync, Span::Communicate}}, fmt::format("{:.1e}", apart_sync)}},
+       .end = apart_plain,
+       .key = {{Span::Communicate, "apart from the one process, at most"}},
+       .unit = "apart"});
   page.text(fmt::format(
       "The ranks exchange mean, variance and count, 3 numbers a channel, and combine them (Chan, "
       "Golub & LeVeque 1983): the mean is Σ nᵣ·meanᵣ / Σ nᵣ, the variance Σ nᵣ·(varᵣ + (meanᵣ "

@@ -1,7 +1,9 @@
 #include "ringgrad/program/report/html.h"
 
 #include <algorithm>
+#include <ctime>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "ringgrad/distributed/failure.h"
@@ -9,40 +11,67 @@
 namespace ringgrad::program {
 namespace {
 
+// Each colour is a variable, so that the test can compute what stands out from what. Paper is
+// light.
+constexpr const char* kColours = R"(
+:root { --ink: #1a1a1a; --paper: #fff; --soft: #ddd; --fill: #f4f4f4; --new: #fdf0c4; --done: #cfeccf;
+        --blue: #2b66b1; --orange: #b35900; --violet: #7a3fa0; --green: #1d7f4f; --pink: #b0215e;
+        --teal: #00788a; --gray: #757575; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #16181c; --soft: #3a3f47; --fill: #23262c; --new: #5a4a12;
+          --done: #1e4d27; --blue: #7fb2f0; --orange: #f0a050; --violet: #c79be8; --green: #63c794;
+          --pink: #f08fb5; --teal: #4fc3d4; --gray: #8b929c; } }
+)";
+
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #ddd; --a: #9ab8dd; --b: #d9822b; --c: #ccc; --e: #cfdff2;
-        --new: #fdf0c4; --done: #cfeccf; --p: #2b66b1; --q: #b85c00; --r: #7a3fa0; --s: #1d7f4f; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e6; --paper: #16181c; --soft: #3a3f47; --a: #3f6ea5; --b: #d9822b; --c: #555b66; --e: #6f9fd0; --new: #5a4a12;
-          --done: #1e4d27; --p: #7fb2f0; --q: #f0a050; --r: #c79be8; --s: #63c794; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 50em; margin: 2em auto;
-       padding: 0 1em; }
-table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-td, th { padding: .15em .7em; border-bottom: 1px solid var(--soft); text-align: left; }
-td.number, th.number { text-align: right; } td.number, td:first-child { white-space: nowrap; } td.new { background: var(--new); } td.done { background: var(--done); }
-pre { background: color-mix(in srgb, var(--soft) 35%, transparent); padding: .7em 1em; overflow-x: auto;
-      white-space: pre-wrap; }
-svg { max-width: 100%; height: auto; margin: .5em 0; } p svg { margin: 0; } .wide { overflow-x: auto; } .wide svg { max-width: none; }
-svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
-.compute { fill: var(--a); } .forward { fill: var(--e); } .data { fill: var(--r); } .optimizer { fill: var(--s); }
-.communicate { fill: var(--b); } .wait { fill: var(--c); }
-.line { stroke: var(--ink); fill: none; } .box { fill: var(--paper); stroke: var(--ink); }
-.grid { stroke: var(--soft); fill: none; } .curve0, .curve1, .curve2, .curve3 { fill: none; stroke-width: 2; }
-.curve0 { stroke: var(--p); } .curve1 { stroke: var(--q); } .curve2 { stroke: var(--r); } .curve3 { stroke: var(--s); }
-.dot0 { fill: var(--p); } .dot1 { fill: var(--q); } .dot2 { fill: var(--r); } .dot3 { fill: var(--s); }
-svg text.ink0 { fill: var(--p); } svg text.ink1 { fill: var(--q); } svg text.ink2 { fill: var(--r); }
-svg text.ink3 { fill: var(--s); }
-.key { white-space: nowrap; margin-right: 1em; }
-.runs { display: grid; gap: 0 2em; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24em), 1fr)); }
-.runs > section { min-width: 0; } .runs > .whole { grid-column: 1 / -1; }
-.facts td:not(:first-child), .facts th:not(:first-child) { text-align: right; }
-.verdict { border-left: .4em solid var(--b); padding: .3em 1em; background: var(--new); overflow-wrap: anywhere; }
-.verdict.healthy { border-color: #3a9a4b; background: var(--done); }
-.gallery { display: flex; flex-wrap: wrap; gap: .8em; } .gallery figure { margin: 0; width: 5.6em; font-size: .8em; }
-.gallery img { width: 100%; image-rendering: pixelated; background: #000; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; } dd { margin: 0; overflow-wrap: anywhere; }
+@media screen { :root { color-scheme: light dark; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 50em; margin: 2em auto; padding: 0 1em; overflow-wrap: break-word; }
+body.wide-page { max-width: 84em; }
 h1 { font-size: clamp(1.3em, 5vw, 2em); }
-body.wide-page { max-width: 76em; }
+h1, .about, footer, code { overflow-wrap: anywhere; }
+a { color: var(--blue); }
+nav ul { display: flex; flex-wrap: wrap; gap: .2em 1.2em; padding: 0; list-style: none; }
+footer { margin-top: 3em; border-top: 1px solid var(--soft); font-size: .9em; }
+.scroll { overflow-x: auto; margin: 1em 0; }
+.long { max-height: 32em; overflow-y: auto; }
+:focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { padding: .15em .7em; border-bottom: 1px solid var(--soft); text-align: left; }
+@media (max-width: 60em) { td, th { padding: .15em .4em; } table { font-size: .92em; } }
+figure td, figure th { padding: .1em .45em; } figure table { font-size: .9em; }
+thead { background: var(--paper); } tbody th { font-weight: normal; }
+.number { text-align: right; } td.number { white-space: nowrap; }
+td.new { background: var(--new); } td.done { background: var(--done); }
+pre { background: var(--fill); padding: .7em 1em; overflow-wrap: anywhere; white-space: pre-wrap; }
+figure { margin: 1em 0; } summary { cursor: pointer; }
+svg { max-width: 100%; height: auto; } .wide svg { max-width: none; }
+svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
+.compute { fill: var(--blue); } .communicate { fill: var(--orange); } .wait { fill: var(--gray); }
+.data { fill: var(--violet); } .forward { fill: var(--teal); } .optimizer { fill: var(--green); }
+.line { stroke: var(--ink); fill: none; } .box { fill: var(--paper); stroke: var(--ink); }
+.grid { stroke: var(--soft); fill: none; } .curve { fill: none; stroke-width: 2; }
+.dashed { stroke-dasharray: 6 4; }
+.key { display: inline-block; margin-right: 1em; }
+.runs { display: grid; gap: 0 2em;
+        grid-template-columns: repeat(auto-fit, minmax(min(100%, 26em), 1fr)); }
+.runs > section { min-width: 0; } .runs > .whole { grid-column: 1 / -1; }
+.facts td, .facts th:not(:first-child) { text-align: right; }
+.verdict { border-left: .4em solid var(--orange); padding: .3em 1em; margin: 1em 0;
+           background: var(--new); overflow-wrap: anywhere; }
+.verdict.healthy { border-color: var(--green); background: var(--done); }
+.gallery { display: flex; flex-wrap: wrap; gap: .8em; padding: 0; list-style: none; }
+.gallery li { width: 5.6em; font-size: .8em; overflow-wrap: anywhere; }
+.gallery img { width: 100%; image-rendering: pixelated; background: #000; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; }
+dd { margin: 0; overflow-wrap: anywhere; }
+@media print {
+  body, body.wide-page { max-width: none; margin: 0; font-size: 10pt; }
+  nav { display: none; } .scroll, .long { overflow: visible; max-height: none; }
+  details::details-content { content-visibility: visible; } summary { list-style: none; }
+  h2, h3 { break-after: avoid; } svg, tr, .verdict, .gallery li { break-inside: avoid; }
+  svg, .verdict, td { print-color-adjust: exact; }
+}
 )";
 
 const char* css_class(Cell::Mark mark) {
@@ -79,7 +108,7 @@ std::string prose(const std::string& text) {
   std::string html = escaped(text);
   for (const auto& [glyph, colour] : colours)
     for (size_t at = 0; (at = html.find(glyph, at)) != std::string::npos;)
-      html.replace(at, 3, html_key(colour));
+      html.replace(at, 3, html_square(colour, std::string(colour) + " colour"));
   for (size_t from = 0; (from = html.find('`', from)) != std::string::npos;) {
     const size_t to = html.find('`', from + 1);
     if (to == std::string::npos) break;
@@ -89,16 +118,19 @@ std::string prose(const std::string& text) {
   return html;
 }
 
-std::string html_key(const char* css_class) {
+std::string html_square(const char* css_class, const std::string& name) {
   return fmt::format(
-      "<svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\"><rect class=\"{}\" width=\"10\" "
-      "height=\"10\"/></svg>",
-      css_class);
+      "<svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\" role=\"img\"><title>{}</title>"
+      "<rect class=\"{}\" width=\"10\" height=\"10\"/></svg>",
+      escaped(name), css_class);
 }
+
+const char* html_colours() { return kColours; }
 
 std::string Cell::marked() const { return text + (mark == Done ? "*" : mark == New ? "+" : ""); }
 
-std::string html_table(const Row& header, const std::vector<Row>& rows) {
+std::string html_table(const Table& table) {
+  const auto& [header, rows] = table;
   std::vector<const char*> classes;  // a column of numbers stands to the right, its head too
   for (size_t c = 0; c < header.size(); ++c)
     classes.push_back(std::all_of(rows.begin(), rows.end(),
@@ -109,28 +141,74 @@ std::string html_table(const Row& header, const std::vector<Row>& rows) {
                               c > 0
                           ? "number"
                           : "");
-  std::string html = "<table><tr>";
-  for (size_t c = 0; c < header.size(); ++c)
-    html += fmt::format("<th class=\"{}\">{}</th>", classes[c], escaped(header[c].text));
-  html += "</tr>\n";
+  std::string names;
+  std::string head;
+  for (size_t c = 0; c < header.size(); ++c) {
+    const std::string& name = header[c].text;
+    // A heading without words would be read out as one.
+    head += name.empty()
+                ? "<td></td>"
+                : fmt::format("<th scope=\"col\" class=\"{}\">{}</th>", classes[c], escaped(name));
+    if (!name.empty()) names += (names.empty() ? "" : ", ") + name;
+  }
+  constexpr size_t kLong = 40;
+  std::string html = fmt::format(
+      "<div class=\"scroll{}\" tabindex=\"0\" role=\"group\" aria-label=\"Table: {}\">"
+      "<table><thead><tr>{}</tr></thead><tbody>\n",
+      rows.size() > kLong ? " long" : "", escaped(names), head);
   for (const Row& row : rows) {
     html += "<tr>";
     for (size_t c = 0; c < row.size(); ++c)
-      html += fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark),
-                          escaped(row[c].marked()));
+      html += c == 0 && !row[c].text.empty()
+                  ? fmt::format("<th scope=\"row\">{}</th>", escaped(row[c].marked()))
+                  : fmt::format("<td class=\"{} {}\">{}</td>", classes[c], css_class(row[c].mark),
+                                escaped(row[c].marked()));
     html += "</tr>\n";
   }
-  return html + "</table>\n";
+  return html + "</tbody></table></div>\n";
 }
 
-std::string html_document(const std::string& title, const std::string& body, bool wide) {
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-         "style-src 'unsafe-inline'; img-src data:\"/>\n"
-         "<title>" +
-         escaped(title) + "</title><style>" + kStyle + "</style></head>\n<body" +
-         (wide ? " class=\"wide-page\"" : "") + ">\n" + body + "</body></html>\n";
+std::string html_figure(const Figure& figure) {
+  if (figure.svg.empty()) return "";
+  return "<figure>\n" + figure.svg + (figure.key.empty() ? "" : "<p>" + figure.key + "</p>\n") +
+         "<details" + (figure.open ? " open=\"open\"" : "") + "><summary>Numbers</summary>\n" +
+         html_table(figure.numbers) + "</details></figure>\n";
+}
+
+std::string one_level_down(std::string html) {
+  for (size_t at = 0; (at = html.find("h2>", at)) != std::string::npos; ++at)
+    if (at > 0 && (html[at - 1] == '<' || html[at - 1] == '/')) html[at + 1] = '3';
+  return html;
+}
+
+std::string html_document(const Document& document) {
+  const std::string title = escaped(document.title);
+  std::string links;
+  std::string body = document.body;
+  int number = 0;
+  for (size_t at = 0; (at = body.find("<h2>", at)) != std::string::npos; ++at) {
+    const std::string id = fmt::format("part{}", ++number);
+    const std::string words = body.substr(at + 4, body.find("</h2>", at) - at - 4);
+    links += fmt::format("<li><a href=\"#{}\">{}</a></li>\n", id, words);
+    body.replace(at, 4, fmt::format("<h2 id=\"{}\">", id));
+  }
+  if (number > 1)
+    links = "<nav aria-label=\"Sections\"><ul>\n" + links + "</ul></nav>\n";
+  else
+    links.clear();
+  const std::tm now = fmt::localtime(std::time(nullptr));
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+      "style-src 'unsafe-inline'; img-src data:\"/>\n"
+      "<title>{0}</title><style>{8}{1}</style></head>\n<body{2}>\n"
+      "<header><h1>{0}</h1>\n<p class=\"about\">{3} Written <time datetime=\"{4:%FT%T}\">"
+      "{4:%F %H:%M}</time>.</p></header>\n{5}<main>\n{6}</main>\n"
+      "<footer><p>Made by ringgrad {7}. The numbers of each picture are below it.</p></footer>\n"
+      "</body></html>\n",
+      title, kStyle, document.wide ? " class=\"wide-page\"" : "", prose(document.about), now, links,
+      body, RINGGRAD_VERSION, kColours);
 }
 
 }  // namespace ringgrad::program

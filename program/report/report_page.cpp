@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include <fmt/chrono.h>
+
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/formats/image_file.h"
@@ -17,6 +19,7 @@
 namespace ringgrad::program {
 namespace {
 
+// By Part.
 constexpr Span::Kind kKinds[] = {Span::Data,        Span::Forward,   Span::Compute,
                                  Span::Communicate, Span::Optimizer, Span::Wait};
 
@@ -45,13 +48,17 @@ std::string verdict_box(const RunRecord& run, const std::string& letter) {
 }
 
 std::string headline_table(const std::vector<RunRecord>& runs) {
-  Row header{""};
+  Row header{"run"};
   for (size_t i = 0; i < runs.size(); ++i) header.push_back(letter(runs, i) + runs[i].path);
   std::vector<Row> rows;
   const auto row = [&](const char* what, auto of) {
     rows.push_back({what});
     for (const RunRecord& run : runs) rows.back().push_back(std::string(of(run)));
   };
+  row("begun", [](const RunRecord& r) {
+    const std::time_t begun = date_of(r.path);
+    return begun == 0 ? "" : fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(begun));
+  });
   row("model", [](const RunRecord& r) { return r.recipe.model + " on " + r.recipe.data; });
   row("test accuracy", [](const RunRecord& r) {
     return r.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * r.accuracy());
@@ -69,7 +76,7 @@ std::string headline_table(const std::vector<RunRecord>& runs) {
     return r.parallel == "none" ? "one process"
                                 : fmt::format("{}, {}", r.parallel, counted(r.ranks, "rank"));
   });
-  return html_table(header, rows);
+  return html_table({header, rows});
 }
 
 // Returns a name for each curve: the run's, if there are several.
@@ -85,15 +92,28 @@ double steps_per_epoch(const RunRecord& run) {
                              std::max<int64_t>(1, run.epochs.back().epoch));
 }
 
+// Returns a row for each epoch. What an older version has not written is 0, and left out.
+std::string epochs_table(const RunRecord& run) {
+  Table table{{"epoch", "training loss", "test loss", "test accuracy", "images/s", "time"}, {}};
+  for (const EpochLine& line : run.epochs)
+    table.rows.push_back(
+        {std::to_string(line.epoch), fmt::format("{:.4f}", line.loss),
+         line.test_loss == 0 ? "" : fmt::format("{:.4f}", line.test_loss),
+         fmt::format("{:.2f} %", 100 * line.test_accuracy),
+         line.images_per_second == 0 ? "" : with_commas(std::llround(line.images_per_second)),
+         line.seconds == 0 ? "" : human_time(line.seconds)});
+  return run.epochs.empty() ? paragraph("No epoch has ended.") : html_table(table);
+}
+
 std::string learning(const std::vector<RunRecord>& runs) {
   std::vector<Curve> loss;
   std::vector<Curve> accuracy;
   std::vector<Curve> rate;
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunRecord& run = runs[i];
-    Curve train{label(runs, i, "training"), {}};
-    Curve test{label(runs, i, "test"), {}, true};
-    Curve right{label(runs, i, ""), {}, true};
+    Curve train{label(runs, i, "training"), {}, false, false, i};
+    Curve test{label(runs, i, "test"), {}, true, true, i};
+    Curve right{label(runs, i, ""), {}, true, false, i};
     for (const EpochLine& epoch : run.epochs) {
       const auto at = static_cast<double>(epoch.epoch);
       if (run.steps.empty() && (!run.summary || run.summary->loss_curve.size() < 2))
@@ -116,7 +136,7 @@ std::string learning(const std::vector<RunRecord>& runs) {
     const bool drawn = each > 0 && planned > 0 && planned <= kMostSteps;
     // Both have rates of their own.
     if (!drawn || run.has_preset() || run.config.contains("extended")) continue;
-    Curve lr{label(runs, i, ""), {}};
+    Curve lr{label(runs, i, ""), {}, false, false, i};
     const optim::Schedule schedule = learning_rate(run.recipe, each);
     const int64_t steps = each * run.recipe.epochs;
     for (int64_t k = 0; k <= 120; ++k) {
@@ -130,6 +150,7 @@ std::string learning(const std::vector<RunRecord>& runs) {
   const auto picture = [&](const char* title, const std::string& svg) {
     if (!svg.empty()) html += section(heading(title) + svg);
   };
+  if (runs.size() == 1) html += section(heading("Epochs") + epochs_table(runs[0]), true);
   picture("Loss", svg_curves(loss, {"epochs", "loss", Axes::Logarithmic}));
   picture("Test accuracy", svg_curves(accuracy, {"epochs", "test accuracy", Axes::Tight, true}));
   picture("Learning rate", svg_curves(rate, {"epochs", "learning rate", Axes::FromZero}));
@@ -138,40 +159,39 @@ std::string learning(const std::vector<RunRecord>& runs) {
 
 std::string where_time_goes(const RunRecord& run) {
   const RunSummary& s = *run.summary;
-  Row header{"ms of a step"};
-  std::vector<Row> rows;
-  std::vector<Lane> lanes;
-  double longest = 0;
+  LaneChart chart{.name = "a step of each rank, part by part", .end = 1e-9};
+  Table table{{"ms of a step"}, {}};
   for (size_t r = 0; r < s.ranks.size(); ++r) {
     const RankSummary& rank = s.ranks[r];
-    header.push_back(fmt::format("rank {}", r));
+    table.header.push_back(fmt::format("rank {}", r));
     Lane lane{fmt::format("rank {}", r), {}, milliseconds(rank.step()) + " ms"};
     double at = 0;
     for (size_t p = 0; p < kParts.size(); ++p) {
-      lane.spans.push_back({at, at + rank.seconds[p], kKinds[p],
-                            fmt::format("{}: {} ms", kParts[p], milliseconds(rank.seconds[p]))});
+      lane.spans.push_back({at, at + rank.seconds[p], kKinds[p], kParts[p]});
       at += rank.seconds[p];
     }
-    lanes.push_back(lane);
-    longest = std::max(longest, at);
+    chart.lanes.push_back(lane);
+    chart.end = std::max(chart.end, at);
   }
-  std::string html = heading("Where the time goes") + svg_lanes(lanes, std::max(longest, 1e-9));
-  std::string legend = "<p>";
-  constexpr const char* classes[] = {"data",        "forward",   "compute",
-                                     "communicate", "optimizer", "wait"};
   for (size_t p = 0; p < kParts.size(); ++p) {
-    rows.push_back({kParts[p]});
-    for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.seconds[p]));
-    legend += "<span class=\"key\">" + html_key(classes[p]) + " " + kParts[p] + "</span> ";
+    table.rows.push_back({kParts[p]});
+    for (const RankSummary& rank : s.ranks)
+      table.rows.back().push_back(milliseconds(rank.seconds[p]));
+    chart.key.push_back({kKinds[p], kParts[p]});
   }
-  rows.push_back({"of which waiting for a core"});
-  for (const RankSummary& rank : s.ranks) rows.back().push_back(milliseconds(rank.starved));
-  if (run.device != "cpu")
-    legend += "These are the host's times, which queues work for " + escaped(run.device) + ".";
-  return html + legend + "</p>\n" + html_table(header, rows) +
+  table.rows.push_back({"of which waiting for a core"});
+  for (const RankSummary& rank : s.ranks) table.rows.back().push_back(milliseconds(rank.starved));
+  chart.unit = "ms";
+  chart.units = 1e3;
+  chart.numbers = table;
+  const bool queued = run.device != "cpu";
+  return heading("Where the time goes") + svg_lanes(chart) +
          paragraph(
-             "Waiting: from a rank's last gradient to the averaged ones, "
-             "which backward did not hide. Rest: between two steps.");
+             "Data: waiting for a batch. Waiting: from a rank's last gradient to the averaged "
+             "ones, "
+             "which backward did not hide. Rest: between two steps." +
+             (queued ? " These are the host's times, which queues work for " + run.device + "."
+                     : std::string()));
 }
 
 // Makes a row for each layer. If there are many layers, it makes one for each block:
@@ -190,8 +210,11 @@ std::string gradient_norms(const RunRecord& run) {
       curves.back().points.push_back({step, std::sqrt(square)});
   }
   if (curves.empty()) return "";
-  return heading("Gradient norm by layer") + svg_sparklines(curves) +
-         paragraph("As the optimizer got it, step by step; first, highest and last.");
+  return heading("Gradient norm by layer") +
+         svg_sparklines("gradient norm by layer, step by step", curves) +
+         paragraph(
+             "As the optimizer got it, step by step. The numbers: the first, the highest, the "
+             "last.");
 }
 
 // The layers that take most of a step's time in kernels, and the kernels that do.
@@ -209,7 +232,7 @@ std::string layers_and_kernels(const RunSummary& s) {
     for (size_t i = 0; i < std::min(kMostRows, order.size()); ++i)
       rows.push_back({order[i].second, milliseconds(order[i].first),
                       fmt::format("{:.1f} %", 100 * order[i].first / whole)});
-    return html_table({title, "ms", "share"}, rows);
+    return html_table({{title, "ms", "share"}, rows});
   };
   if (whole <= 0) return "";
   return heading("Layers and kernels") +
@@ -224,56 +247,62 @@ std::string layers_and_kernels(const RunSummary& s) {
 }
 
 std::string one_step(const RunSummary& s) {
-  std::vector<Lane> lanes;
-  double end = 0;
+  LaneChart chart{.name = "backward, and the buckets that travel meanwhile",
+                  .end = 1e-9,
+                  .key = {{Span::Compute, "backward"},
+                          {Span::Communicate, "a bucket on its way"},
+                          {Span::Wait, "waiting for the last ones"}},
+                  .unit = "ms",
+                  .units = 1e3};
   for (size_t r = 0; r < s.ranks.size(); ++r) {
     const RankSummary& rank = s.ranks[r];
     const double backward = rank.part(Part::Backward);
     const double averaged = backward + rank.part(Part::Waiting);
-    lanes.push_back({fmt::format("rank {} backward", r),
-                     {{0, backward, Span::Compute}, {backward, averaged, Span::Wait}},
-                     milliseconds(averaged) + " ms"});
-    end = std::max(end, averaged);
-    Lane travels{"buckets", {}};
+    chart.lanes.push_back({fmt::format("rank {} backward", r),
+                           {{0, backward, Span::Compute}, {backward, averaged, Span::Wait}},
+                           milliseconds(averaged) + " ms"});
+    chart.end = std::max(chart.end, averaged);
+    Lane travels{fmt::format("rank {} buckets", r), {}};
     for (const BucketSummary& bucket : rank.buckets) {
       const std::string name = fmt::format("{} ({})", bucket.parameters, human_bytes(bucket.bytes));
       travels.spans.push_back({bucket.launched, bucket.completed, Span::Communicate, name});
-      end = std::max(end, bucket.completed);
+      chart.end = std::max(chart.end, bucket.completed);
     }
-    lanes.push_back(travels);
+    chart.lanes.push_back(travels);
   }
   if (s.ranks.front().buckets.empty()) return "";
-  return heading("Backward and its buckets") + svg_lanes(lanes, std::max(end, 1e-9)) +
+  return heading("Backward and its buckets") + svg_lanes(chart) +
          paragraph(
              "Means over the measured steps, on each rank from the beginning of its backward.");
 }
 
 std::string memory_and_bytes(const RunSummary& s) {
-  std::vector<Lane> memory;
-  Row header{"", "tensors", "resident", "sent in a step"};
-  std::vector<Row> rows;
-  double most = 1;
+  LaneChart chart{.name = "memory of each rank",
+                  .key = {{Span::Compute, "in tensors, at most"},
+                          {Span::Forward, "resident: also data sets, code and shared memory"}},
+                  .unit = "bytes"};
+  Table table{{"", "tensors", "resident", "sent in a step"}, {}};
   for (size_t r = 0; r < s.ranks.size(); ++r) {
     const RankSummary& rank = s.ranks[r];
     const std::string name = fmt::format("rank {}", r);
-    memory.push_back({name,
-                      {{0, static_cast<double>(rank.resident_bytes), Span::Forward},
-                       {0, static_cast<double>(rank.tensor_bytes), Span::Compute}},
-                      human_bytes(rank.resident_bytes)});
-    most = std::max(most, static_cast<double>(std::max(rank.resident_bytes, rank.tensor_bytes)));
-    rows.push_back({name, human_bytes(rank.tensor_bytes), human_bytes(rank.resident_bytes),
-                    human_bytes(rank.sent_bytes)});
+    chart.lanes.push_back({name,
+                           {{0, static_cast<double>(rank.resident_bytes), Span::Forward},
+                            {0, static_cast<double>(rank.tensor_bytes), Span::Compute}},
+                           human_bytes(rank.resident_bytes)});
+    chart.end =
+        std::max(chart.end, static_cast<double>(std::max(rank.resident_bytes, rank.tensor_bytes)));
+    table.rows.push_back({name, human_bytes(rank.tensor_bytes), human_bytes(rank.resident_bytes),
+                          human_bytes(rank.sent_bytes)});
   }
   for (size_t d = 0; d < s.ranks.front().device_bytes.size(); ++d) {  // DataParallel
     const int64_t bytes = s.ranks.front().device_bytes[d];
-    memory.push_back({fmt::format("device {}", d),
-                      {{0, static_cast<double>(bytes), Span::Compute}},
-                      human_bytes(bytes)});
+    chart.lanes.push_back({fmt::format("device {}", d),
+                           {{0, static_cast<double>(bytes), Span::Compute}},
+                           human_bytes(bytes)});
+    table.rows.push_back({fmt::format("device {}", d), human_bytes(bytes), "", ""});
   }
-  return heading("Memory and bytes by rank") + svg_lanes(memory, most) + html_table(header, rows) +
-         paragraph(
-             "The darker part is in tensors, at most; "
-             "data sets, code and shared memory are in the rest.");
+  chart.numbers = table;
+  return heading("Memory and bytes by rank") + svg_lanes(chart);
 }
 
 std::string confusion(const RunRecord& run) {
@@ -295,20 +324,23 @@ std::string small_picture(const ImageDataset& set, int64_t index) {
 
 std::string worst_images(const RunRecord& run, const ImageDataset* set) {
   if (run.worst.empty() || !set) return "";
-  std::string html = heading("The images that it gets most wrong") + "<div class=\"gallery\">\n";
+  std::string html = heading("The images that it gets most wrong") + "<ul class=\"gallery\">\n";
   const auto classes = static_cast<int64_t>(std::min(run.classes.size(), set->classes.size()));
   for (const ImageResult& image : run.worst) {
     if (image.index >= set->size() || std::max(image.label, image.answer) >= classes) continue;
+    const std::string name =
+        image.file.empty() ? fmt::format("no. {}", image.index) : escaped(image.file);
     html += fmt::format(
-        "<figure><img "
-        "alt=\"\" src=\"{}\"/><figcaption>{}{}<br/>{} %<br/>{}</figcaption></figure>\n",
-        small_picture(*set, image.index), escaped(set->classes[image.label]),
+        "<li><img alt=\"{}\" src=\"{}\"/>{}{}<br/>{:.2g} %<br/>{}</li>\n",
+        "picture of " + escaped(set->classes[image.label]), small_picture(*set, image.index),
+        escaped(set->classes[image.label]),
         image.answer == image.label ? "" : ", not " + escaped(set->classes[image.answer]),
-        fmt::format("{:.2g}", 100 * std::exp(-image.loss)),
-        image.file.empty() ? fmt::format("no. {}", image.index) : escaped(image.file));
+        100 * std::exp(-image.loss), name);
   }
-  return html + "</div>\n" +
-         paragraph("The label, what the network says instead, and how likely it thinks the label.");
+  return html + "</ul>\n" +
+         paragraph(
+             "The label; what the network says instead, or nothing where it is right, but the "
+             "least sure; how likely it thinks the label; the file or number of the picture.");
 }
 
 // "batch 128 · crop 0 · …"
@@ -374,21 +406,31 @@ int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::
   for (const RunRecord& run : runs)
     title += (&run == &runs.front() ? ": " : " and ") +
              std::filesystem::path(run.path).filename().string();
-  std::string html = "<h1>" + escaped(title) + "</h1>\n";
+  std::string html;
   for (size_t i = 0; i < runs.size(); ++i) html += verdict_box(runs[i], letter(runs, i));
   html += "<div class=\"facts\">" + headline_table(runs) + "</div>\n";
   if (runs.size() == 2) {
-    std::vector<Row> rows;
-    for (const Difference& d : differences(runs[0], runs[1])) rows.push_back({d.what, d.a, d.b});
+    Table table{{"setting", "A", "B"}, {}};
+    for (const Difference& d : differences(runs[0], runs[1]))
+      table.rows.push_back({d.what, d.a, d.b});
     html += heading("Settings that differ");
-    html += rows.empty() ? paragraph("Nothing.") : html_table({"", "A", "B"}, rows);
+    html += table.rows.empty() ? paragraph("None.") : html_table(table);
   }
-  html += learning(runs) + "<div class=\"runs\">\n";
+  html += learning(runs);
+  std::string columns;
   for (size_t i = 0; i < runs.size(); ++i)
-    html += section(
-        (runs.size() > 1 ? "<h1>" + letter(runs, i) + escaped(runs[i].path) + "</h1>\n" : "") +
-        column(runs[i], test_set(runs[i])));
-  html = html_document(title, html + "</div>\n", true);
+    columns += runs.size() == 1 ? column(runs[i], test_set(runs[i]))
+                                : section(heading(letter(runs, i) + runs[i].path) +
+                                          one_level_down(heading("Epochs") + epochs_table(runs[i]) +
+                                                         column(runs[i], test_set(runs[i]))));
+  html += runs.size() == 1 ? columns : "<div class=\"runs\">\n" + columns + "</div>\n";
+  html =
+      html_document({.title = title,
+                     .about = runs.size() == 1 ? "A training run, from its own measurements."
+                                               : "Training runs beside each other, from their own "
+                                                 "measurements. Each has its letter and colour.",
+                     .body = html,
+                     .wide = true});
   write_text(file, html);
   return static_cast<int64_t>(html.size());
 }

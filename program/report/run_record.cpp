@@ -1,5 +1,7 @@
 #include "ringgrad/program/report/run_record.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -202,6 +204,12 @@ RunRecord read_run(const std::string& path) {
         "stopped{}",
         run.last_step(), run.saved_step > 0 ? "; it goes on with " + resume_of(run) : ""));
   return run;
+}
+
+std::time_t date_of(const std::string& run) {
+  for (const char* file : {"/config.json", "/measurements.json"})
+    if (struct stat status{}; stat((run + file).c_str(), &status) == 0) return status.st_mtime;
+  return 0;
 }
 
 std::vector<Difference> differences(const RunRecord& a, const RunRecord& b) {

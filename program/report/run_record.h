@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <ctime>
 #include <map>
 #include <optional>
 #include <string>
@@ -88,6 +89,10 @@ struct RunRecord {
 // Throws DataError if there is no config.json, or it cannot be read. Damaged lines of
 // metrics.jsonl, and an invalid summary.json, are left out, with a note.
 RunRecord read_run(const std::string& path);
+
+// Returns the time when a run of any kind began, which is when its settings were written; 0 if
+// unknown.
+std::time_t date_of(const std::string& run);
 
 // A setting in which two runs differ, in words: {"lr", "0.05", "0.1"}.
 struct Difference {

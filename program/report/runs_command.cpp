@@ -1,6 +1,4 @@
 // `ringgrad runs`
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
@@ -69,12 +67,6 @@ std::vector<std::string> peculiarities(const std::vector<RunRecord>& runs) {
   return words;
 }
 
-// Returns the time when a run began, which is when its settings were written; 0 if unknown.
-std::time_t date_of(const std::string& run) {
-  for (const char* file : {"/config.json", "/measurements.json"})
-    if (struct stat status{}; stat((run + file).c_str(), &status) == 0) return status.st_mtime;
-  return 0;
-}
 // Returns "Nov 27 15:10", or only the day for another year.
 std::string short_date(const std::string& run) {
   const std::time_t date = date_of(run);

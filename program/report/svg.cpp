@@ -13,13 +13,6 @@
 namespace ringgrad::program {
 namespace {
 
-std::string opened(double width, double height, const std::string& label) {
-  return fmt::format(
-      "<svg width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
-      "aria-label=\"{2}\">\n",
-      width, height, escaped(label));
-}
-
 std::string title(const std::string& words) {
   return words.empty() ? "" : "<title>" + escaped(words) + "</title>";
 }
@@ -35,12 +28,27 @@ const char* css_class(Span::Kind kind) {
   return names[kind];
 }
 
-// Columns that UTF-8 takes; every character here is one wide.
+// Returns the width of words in pixels. A letter that takes three bytes or more may be twice as
+// wide as others.
 double width_of(const std::string& words) {
-  constexpr double kPerCharacter = 7.2;
-  return kPerCharacter * static_cast<double>(std::count_if(words.begin(), words.end(), [](char c) {
-           return (c & 0xC0) != 0x80;
-         }));
+  double width = 0;
+  for (const char c : words)
+    if ((c & 0xC0) != 0x80) width += static_cast<uint8_t>(c) >= 0xE0 ? 13.5 : 7.4;
+  return width;
+}
+
+// Returns at most so many letters of a name.
+std::string shortened(const std::string& name, int64_t letters) {
+  size_t at = 0;
+  for (; at < name.size(); ++at)
+    if ((name[at] & 0xC0) != 0x80 && letters-- == 0) return name.substr(0, at) + "…";
+  return name;
+}
+
+// Returns a number as a table has it.
+std::string number(double value) {
+  return std::abs(value) >= 1000 && std::abs(value) < 1e15 ? with_commas(std::llround(value))
+                                                           : fmt::format("{:.4g}", value);
 }
 
 // The ends of an axis, which lie apart by more than rounding: so steps between them get somewhere.
@@ -104,7 +112,7 @@ class Plot {
   }
 
   std::string begin(double right_margin, const std::string& label) const {
-    return opened(kLeft + kWidth + right_margin, kTop + kHeight + 42, label);
+    return svg_begin(kLeft + kWidth + right_margin, kTop + kHeight + 42, label);
   }
   std::string x_axis(const std::string& name) const {
     std::string svg = text(kLeft + kWidth / 2, kTop + kHeight + 36, "middle", name);
@@ -130,36 +138,126 @@ class Plot {
   Ends y_;
 };
 
+const char* colour_of(const Curve& curve) {
+  constexpr const char* kColours[] = {"var(--blue)",  "var(--orange)", "var(--violet)",
+                                      "var(--green)", "var(--pink)",   "var(--teal)"};
+  return kColours[curve.colour % std::size(kColours)];
+}
+
+// Returns the points as rows. Of many points these are evenly spaced ones, and the last.
+Table numbers_of(const std::vector<Curve>& curves, const Axes& axes) {
+  constexpr size_t kMostRows = 200;
+  Table table{{"", axes.x, axes.y}, {}};
+  for (const Curve& curve : curves) {
+    const size_t every = (curve.points.size() + kMostRows - 1) / kMostRows;
+    for (size_t i = 0; i < curve.points.size(); ++i) {
+      const auto [x, y] = curve.points[i];
+      if (i % every == 0 || i + 1 == curve.points.size())
+        table.rows.push_back(
+            {curve.label, fmt::format("{:.5g}", x),
+             axes.percent ? fmt::format("{:.2f} %", 100 * y) : fmt::format("{:.4g}", y)});
+    }
+  }
+  return table;
+}
+
+constexpr size_t kFewClasses = 20;
+
+// All counts of few classes; of many all that are right, and the most frequent mistakes.
+Table numbers_of_matrix(const std::vector<int64_t>& counts, const std::vector<std::string>& names) {
+  const size_t n = names.size();
+  if (n <= kFewClasses) {
+    Table table{{"label, and answers"}, {}};
+    for (const std::string& name : names) table.header.push_back(name);
+    for (size_t r = 0; r < n; ++r) {
+      table.rows.push_back({names[r]});
+      for (size_t c = 0; c < n; ++c) table.rows.back().push_back(std::to_string(counts[r * n + c]));
+    }
+    return table;
+  }
+  constexpr size_t kMostMistakes = 100;
+  std::vector<size_t> mistakes;
+  Table table{{"label", "answer", "images"}, {}};
+  const auto row = [&](size_t at) {
+    table.rows.push_back({names[at / n], names[at % n], std::to_string(counts[at])});
+  };
+  for (size_t at = 0; at < counts.size(); ++at) {
+    if (at / n == at % n)
+      row(at);
+    else if (counts[at] > 0)
+      mistakes.push_back(at);
+  }
+  std::stable_sort(mistakes.begin(), mistakes.end(),
+                   [&](size_t a, size_t b) { return counts[a] > counts[b]; });
+  mistakes.resize(std::min(mistakes.size(), kMostMistakes));
+  for (const size_t at : mistakes) row(at);
+  return table;
+}
+
 }  // namespace
 
-std::string svg_lanes(const std::vector<Lane>& lanes, double end) {
-  const auto part = [&](double at) { return std::clamp(drawable(at) / drawable(end), 0.0, 1.0); };
+std::string svg_begin(double width, double height, const std::string& name) {
+  return fmt::format(
+      "<svg width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\">"
+      "{2}\n",
+      width, height, title(name));
+}
+
+std::string svg_lanes(const LaneChart& chart) {
+  const auto part = [&](double at) {
+    return std::clamp(drawable(at) / drawable(chart.end), 0.0, 1.0);
+  };
   constexpr double kWidth = 350;
   constexpr double kRow = 26;
   double left = 60;
   double note = 0;
-  for (const Lane& lane : lanes) {
+  bool bars = true;  // all of them begin at 0
+  for (const Lane& lane : chart.lanes) {
     left = std::max(left, width_of(lane.label) + 12);
     note = std::max(note, width_of(lane.note) + 12);
+    for (const Span& span : lane.spans) bars = bars && span.begin == 0;
   }
-  std::string svg = opened(left + kWidth + note, kRow * static_cast<double>(lanes.size()), "lanes");
+  if (chart.lanes.empty()) return "";
+  const auto height = kRow * static_cast<double>(chart.lanes.size());
+  const auto in_units = [&](double value) { return number(value * chart.units); };
+  Table own{{"", "what"}, {}};
+  if (!bars) own.header.push_back("from " + chart.unit);
+  own.header.push_back((bars ? "" : "to ") + chart.unit);
+  std::string svg = svg_begin(left + kWidth + note, height, chart.name);
   double y = 0;
-  for (const Lane& lane : lanes) {
+  for (const Lane& lane : chart.lanes) {
     svg += text(left - 8, y + 17, "end", lane.label);
     double right = 0;
     for (const Span& span : lane.spans) {
       right = std::max(right, span.end);
+      std::string name = span.name;
+      for (const auto& [kind, meaning] : chart.key)
+        if (name.empty() && kind == span.kind) name = meaning;
+      Row row{lane.label, name};
+      if (!bars) row.push_back(in_units(span.begin));
+      row.push_back(in_units(span.end));
+      own.rows.push_back(row);
       svg += fmt::format(
           "<rect class=\"{}\" x=\"{:.1f}\" "
           "y=\"{}\" width=\"{:.1f}\" height=\"18\" rx=\"2\">{}</rect>\n",
           css_class(span.kind), left + part(span.begin) * kWidth, y + 4,
-          std::max(1.0, (part(span.end) - part(span.begin)) * kWidth), title(span.name));
+          std::max(1.0, (part(span.end) - part(span.begin)) * kWidth),
+          title(fmt::format("{}: {}{} {}", name, bars ? "" : in_units(span.begin) + " to ",
+                            in_units(span.end), chart.unit)));
     }
     if (!lane.note.empty())
       svg += text(left + part(right) * kWidth + 6, y + 17, "start", lane.note);
     y += kRow;
   }
-  return svg + "</svg>\n";
+  std::string key;
+  for (const auto& [kind, meaning] : chart.key)
+    key += fmt::format("<span class=\"key\">{} {}</span> ",
+                       html_square(css_class(kind), std::string("colour of ") + meaning),
+                       escaped(meaning));
+  return html_figure({.svg = svg + "</svg>\n",
+                      .key = key,
+                      .numbers = chart.numbers.value_or(own),
+                      .open = chart.numbers.has_value()});
 }
 
 std::string svg_curves(const std::vector<Curve>& all, const Axes& axes) {
@@ -200,25 +298,31 @@ std::string svg_curves(const std::vector<Curve>& all, const Axes& axes) {
     for (const auto& [x, y] : curve.points) {
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', plot.x(x), plot.y(y));
       if (curve.marked)
-        dots += fmt::format(
-            "<circle class=\"dot{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\">{}</circle>\n", c % 4,
-            plot.x(x), plot.y(y), title(fmt::format("{} {:.4g}: {:.5g}", curve.label, x, y)));
+        dots += fmt::format("<circle fill=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\">{}</circle>\n",
+                            colour_of(curve), plot.x(x), plot.y(y),
+                            title(fmt::format("{} {:.4g}: {:.5g}", curve.label, x, y)));
     }
-    svg += fmt::format("<path class=\"curve{}\" d=\"{}\"/>\n", c % 4, path) + dots;
+    svg += fmt::format("<path class=\"curve{}\" stroke=\"{}\" d=\"{}\"/>\n",
+                       curve.dashed ? " dashed" : "", colour_of(curve), path) +
+           dots;
     names.push_back({plot.y(curve.points.back()[1]) + 4, c});
   }
-  // A name beside each curve's end, the lowest at the axis at most, each of the others above it.
+  // A name beside each curve's end: from the lowest on each is above the one before, and then from
+  // the highest on each is below, so that none is above the picture.
   std::sort(names.rbegin(), names.rend());
-  double below = Plot::kTop + Plot::kHeight + 4 + kLine;
-  for (const auto& [end, c] : names) {
-    below = std::min(end, below - kLine);
-    svg += fmt::format("<text class=\"ink{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", c % 4,
-                       Plot::kLeft + Plot::kWidth + 6, below, escaped(curves[c].label));
-  }
-  return svg + "</svg>\n";
+  double beside = Plot::kTop + Plot::kHeight + 4 + kLine;
+  for (auto& [end, c] : names) beside = end = std::min(end, beside - kLine);
+  beside = Plot::kTop - kLine;
+  for (auto name = names.rbegin(); name != names.rend(); ++name)
+    beside = name->first = std::max(name->first, beside + kLine);
+  for (const auto& [end, c] : names)
+    svg += fmt::format("<text style=\"fill: {}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
+                       colour_of(curves[c]), Plot::kLeft + Plot::kWidth + 6, end,
+                       escaped(curves[c].label));
+  return html_figure({svg + "</svg>\n", "", numbers_of(curves, axes)});
 }
 
-std::string svg_sparklines(const std::vector<Curve>& all) {
+std::string svg_sparklines(const std::string& name, const std::vector<Curve>& all) {
   const std::vector<Curve> rows = drawable(all);
   constexpr double kWidth = 170;
   constexpr double kRow = 26;
@@ -226,8 +330,9 @@ std::string svg_sparklines(const std::vector<Curve>& all) {
   constexpr double kHeight = 18;
   double left = 60;
   for (const Curve& row : rows) left = std::max(left, width_of(row.label) + 12);
-  std::string svg = opened(left + kWidth + 3 * kNumber + 12,
-                           kRow * static_cast<double>(rows.size()), "sparklines");
+  std::string svg =
+      svg_begin(left + kWidth + 3 * kNumber + 12, kRow * static_cast<double>(rows.size()), name);
+  Table numbers{{"", "first", "highest", "last"}, {}};
   double y = 0;
   for (const Curve& row : rows) {
     double low = INFINITY;
@@ -245,15 +350,17 @@ std::string svg_sparklines(const std::vector<Curve>& all) {
                           y + 4 + kHeight * (1 - part));
     }
     svg += text(left - 8, y + 17, "end", row.label) +
-           fmt::format("<path class=\"curve0\" d=\"{}\"/>\n", path);
+           fmt::format("<path class=\"curve\" stroke=\"{}\" d=\"{}\"/>\n", colour_of(row), path);
+    numbers.rows.push_back({row.label});
     double at = left + kWidth + kNumber;
     for (const double value : {row.points.front()[1], high, row.points.back()[1]}) {
       svg += text(at, y + 17, "end", fmt::format("{:.3g}", value));
+      numbers.rows.back().push_back(fmt::format("{:.3g}", value));
       at += kNumber;
     }
     y += kRow;
   }
-  return svg + "</svg>\n";
+  return html_figure({svg + "</svg>\n", "", numbers});
 }
 
 std::string svg_histogram(const std::vector<int64_t>& bins, double low, double high,
@@ -264,52 +371,64 @@ std::string svg_histogram(const std::vector<int64_t>& bins, double low, double h
   const Plot plot(ends.low, ends.high, 0, std::max(1.0, most));
   std::string svg = plot.begin(12, x) + plot.y_axis(false) + plot.x_axis(x);
   const double width = (ends.high - ends.low) / static_cast<double>(bins.size());
+  Table numbers{{"from", "to", "steps"}, {}};
   for (size_t i = 0; i < bins.size(); ++i) {
     const double from = ends.low + width * static_cast<double>(i);
     const auto count = static_cast<double>(bins[i]);
-    if (bins[i] > 0)
-      svg += fmt::format(
-          "<rect class=\"compute\" "
-          "x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
-          plot.x(from) + 0.5, plot.y(count), plot.x(from + width) - plot.x(from) - 1,
-          plot.y(0) - plot.y(count),
-          title(fmt::format("{} from {:.3g} to {:.3g}", counted(bins[i], "step"), from,
-                            from + width)));
+    if (bins[i] <= 0) continue;
+    numbers.rows.push_back(
+        {fmt::format("{:.4g}", from), fmt::format("{:.4g}", from + width), with_commas(bins[i])});
+    svg += fmt::format(
+        "<rect class=\"compute\" "
+        "x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>\n",
+        plot.x(from) + 0.5, plot.y(count), plot.x(from + width) - plot.x(from) - 1,
+        plot.y(0) - plot.y(count),
+        title(
+            fmt::format("{} from {:.3g} to {:.3g}", counted(bins[i], "step"), from, from + width)));
   }
-  return svg + "</svg>\n";
+  return html_figure({svg + "</svg>\n", "", numbers});
 }
 
 std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std::string>& names) {
   const size_t n = names.size();
   if (n == 0 || counts.size() != n * n) return "";
-  const bool spelt = n <= 20;  // else only colours: hundred classes have no room
+  const bool spelt = n <= kFewClasses;  // else only colours: hundred classes have no room
+  constexpr const char* kTitle = "row: the label · column: the answer";
   const double cell = spelt ? 34 : 360.0 / static_cast<double>(n);
   const double row = spelt ? 24 : cell;
+  constexpr int64_t kLetters = 14;
   double left = 12;
+  double upright = 0;  // of the columns' names, which stand upright if one is too long
   if (spelt)
-    for (const std::string& name : names) left = std::max(left, width_of(name.substr(0, 12)) + 14);
-  const double top = spelt ? 44 : 24;
-  std::string svg = opened(left + cell * static_cast<double>(n) + 8,
-                           top + row * static_cast<double>(n) + 8, "confusion matrix");
-  svg += text(left, 14, "start", "row: the label · column: the answer");
+    for (const std::string& name : names)
+      left = std::max(left, width_of(shortened(name, kLetters)) + 14);
+  if (left - 14 > cell) upright = left - 14;
+  const double top = !spelt ? 24 : upright > 0 ? upright + 32 : 44;
+  std::string svg = svg_begin(left + std::max(cell * static_cast<double>(n), width_of(kTitle)) + 8,
+                              top + row * static_cast<double>(n) + 8, "confusion matrix");
+  svg += text(left, 14, "start", kTitle);
   for (size_t r = 0; r < n; ++r) {
     const auto begin = counts.begin() + static_cast<ptrdiff_t>(r * n);
     const auto all = static_cast<double>(std::max<int64_t>(
         1, std::accumulate(begin, begin + static_cast<ptrdiff_t>(n), int64_t{0})));
     const double y = top + row * static_cast<double>(r);
     if (spelt) {
-      svg += text(left - 6, y + 17, "end", names[r].substr(0, 12));
-      svg +=
-          text(left + cell * (static_cast<double>(r) + 0.5), 36, "middle", names[r].substr(0, 4));
+      const std::string name = shortened(names[r], kLetters);
+      const double middle = left + cell * (static_cast<double>(r) + 0.5);
+      svg += text(left - 6, y + 17, "end", name);
+      if (upright > 0)
+        svg += fmt::format("<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\">{}</text>\n",
+                           middle + 4, top - 8, escaped(name));
+      else
+        svg += text(middle, 36, "middle", name);
     }
     for (size_t c = 0; c < n; ++c) {
       const int64_t count = counts[r * n + c];
       if (count == 0) continue;
       const double part = static_cast<double>(count) / all;
       const double x = left + cell * static_cast<double>(c);
-      // An error is seen though it is rare: its root.
-      const double strength =
-          r == c ? 0.15 + 0.6 * part : std::min(1.0, 0.15 + 1.2 * std::sqrt(part));
+      // An error is seen though it is rare: its root. Words stand out from at most a half.
+      const double strength = 0.1 + 0.4 * (r == c ? part : std::min(1.0, 2 * std::sqrt(part)));
       svg += fmt::format(
           "<rect class=\"{}\" opacity=\"{:.2f}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
           "height=\"{:.1f}\">{}</rect>\n",
@@ -319,7 +438,12 @@ std::string svg_matrix(const std::vector<int64_t>& counts, const std::vector<std
       if (spelt) svg += text(x + cell / 2, y + 17, "middle", std::to_string(count));
     }
   }
-  return svg + "</svg>\n";
+  return html_figure({svg + "</svg>\n",
+                      "<span class=\"key\">" + html_square("compute", "colour of right answers") +
+                          " right</span> <span class=\"key\">" +
+                          html_square("communicate", "colour of wrong answers") +
+                          " wrong</span> The darker, the larger the part of its row.",
+                      numbers_of_matrix(counts, names)});
 }
 
 }  // namespace ringgrad::program

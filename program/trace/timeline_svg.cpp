@@ -14,18 +14,25 @@ namespace {
 constexpr double kWidth = 960, kLeft = 92, kRight = 16, kTop = 76, kLane = 26, kRank = 84,
                  kLoadingLane = 20;
 
-constexpr const char* kStyle = R"(text { font: 12px system-ui, sans-serif; fill: #1f2328; }
-.page { fill: #ffffff; } .title { font-size: 15px; font-weight: 600; } .quiet { fill: #59636e; } .grid { stroke: #d1d9e0; }
-.zero_grad { fill: #afb8c1; } .forward { fill: #4fa3a5; } .backward { fill: #8250df; } .optimizer { fill: #bf8700; }
-.wait { fill: #bc4c00; } .bucket { fill: #0969da; } .queued { fill: #c8e1ff; } .ready { stroke: #1f2328; }
-.data, .loading { fill: #1a7f37; } .rest { fill: #d1d9e0; }
-.in { fill: #ffffff; font-size: 11px; }
-@media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3; } .page { fill: #0d1117; } .quiet { fill: #9198a1; } .grid { stroke: #30363d; }
-  .zero_grad { fill: #59636e; } .forward { fill: #2f7d80; } .backward { fill: #8957e5; } .optimizer { fill: #9e6a03; }
-  .wait { fill: #db6d28; } .bucket { fill: #388bfd; } .queued { fill: #1f3a5f; } .ready { stroke: #e6edf3; }
-  .data, .loading { fill: #2ea043; } .rest { fill: #30363d; }
-})";
+constexpr const char* kStyle = R"(
+text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+.page { fill: var(--paper); } .title { font-size: 15px; font-weight: 600; }
+.grid { stroke: var(--soft); } .ready { stroke: var(--ink); } .in { fill: var(--paper); font-size: 11px; }
+.forward { fill: var(--teal); } .backward { fill: var(--blue); } .optimizer { fill: var(--green); }
+.zero_grad { fill: var(--pink); } .data, .loading { fill: var(--violet); } .rest { fill: var(--soft); }
+.wait { fill: var(--gray); } .bucket { fill: var(--orange); } .queued { fill: var(--orange); opacity: .35; }
+)";
+
+// The meaning of each colour.
+constexpr std::pair<const char*, const char*> kKey[] = {{"data", "data, loader"},
+                                                        {"zero_grad", "zero_grad"},
+                                                        {"forward", "forward"},
+                                                        {"backward", "backward"},
+                                                        {"wait", "waits for gradients"},
+                                                        {"optimizer", "optimizer"},
+                                                        {"bucket", "a bucket's all-reduce"},
+                                                        {"queued", "queued"},
+                                                        {"rest", "rest"}};
 
 double ms(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; }
 
@@ -55,22 +62,29 @@ class Picture {
         fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
                     of, x, y, anchor, escaped(words));
   }
-  // Draws a bar over that time, with its name in it if there is room.
+  // Draws a bar over that time, with its name in it if there is room before `covered`.
   void bar(const std::string& of, double y, double height, int64_t from, int64_t to,
-           const std::string& label, const std::string& tip) {
+           const std::string& label, const std::string& tip,
+           int64_t covered = std::numeric_limits<int64_t>::max()) {
+    const double room = x(std::min(to, covered)) - x(from);
     const double width = std::max(x(to) - x(from), 1.5);
     shapes_ += fmt::format(
         "<rect class=\"{}\" x=\"{:.1f}\" "
         "y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\"><title>{}</title></rect>\n",
         of, x(from), y, width, height, escaped(tip));
-    if (width > 7.0 * static_cast<double>(label.size()) + 6)
-      text(x(from) + width / 2, y + height / 2 + 4, label, "in", "middle");
+    if (room > 7.0 * static_cast<double>(label.size()) + 6)
+      text(x(from) + room / 2, y + height / 2 + 4, label, "in", "middle");
   }
   void line(const char* of, double x1, double y1, double y2, const std::string& tip = "") {
+    const std::string words = tip.empty() ? "" : "<title>" + escaped(tip) + "</title>";
     shapes_ += fmt::format(
         "<line class=\"{}\" "
-        "x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"><title>{}</title></line>\n",
-        of, x1, y1, x1, y2, escaped(tip));
+        "x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\">{}</line>\n",
+        of, x1, y1, x1, y2, words);
+  }
+  void square(const char* of, double x, double y) {
+    shapes_ += fmt::format(
+        "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"11\" height=\"11\"/>\n", of, x, y);
   }
   const std::string& shapes() const { return shapes_; }
 
@@ -86,13 +100,17 @@ double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& re
                  int64_t zero) {
   double below = top + kLane + 6;
   picture.text(12, top + 17, fmt::format("rank {}", rank));
-  picture.text(12, below + 17, "all-reduce", "quiet");
+  picture.text(12, below + 17, "all-reduce");
   const auto times = [&](int64_t from, int64_t to) {
     return fmt::format("{:.2f} to {:.2f} ms", ms(from - zero), ms(to - zero));
   };
-  for (const Slice& phase : record.phases)
+  for (const Slice& phase : record.phases) {
+    int64_t covered = phase.end;
+    for (const Slice& wait : record.waits)
+      if (wait.begin >= phase.begin) covered = std::min(covered, wait.begin);
     picture.bar(phase.name, top, kLane, phase.begin, phase.end, phase.name,
-                fmt::format("{}: {}", phase.name, times(phase.begin, phase.end)));
+                fmt::format("{}: {}", phase.name, times(phase.begin, phase.end)), covered);
+  }
   for (const Slice& wait : record.waits)
     picture.bar("wait", top, kLane, wait.begin, wait.end, "waits",
                 fmt::format("{}: {}", wait.name, times(wait.begin, wait.end)));
@@ -112,13 +130,32 @@ double draw_rank(Picture& picture, double top, size_t rank, const StepRecord& re
   }
   below += kLane + 6;
   for (const auto& thread : record.loading) {
-    picture.text(12, below + 12, "loader", "quiet");
+    picture.text(12, below + 12, "loader");
     for (const Slice& batch : thread)
       picture.bar("loading", below, kLoadingLane - 6, batch.begin, batch.end, "",
                   fmt::format("{}: {}", batch.name, times(batch.begin, batch.end)));
     below += kLoadingLane;
   }
   return below + kRank - 2 * (kLane + 6);
+}
+
+// Returns what the picture shows, for those who do not see it.
+std::string in_words(const std::vector<StepRecord>& records, int64_t zero) {
+  std::string words = "Milliseconds.";
+  const auto add = [&](const std::string& name, int64_t from, int64_t to) {
+    words += fmt::format(" {} {:.2f} to {:.2f},", name, ms(from - zero), ms(to - zero));
+  };
+  for (size_t rank = 0; rank < records.size(); ++rank) {
+    words += fmt::format(" Rank {}:", rank);
+    for (const Slice& phase : records[rank].phases) add(phase.name, phase.begin, phase.end);
+    for (const Slice& wait : records[rank].waits) add(wait.name, wait.begin, wait.end);
+    for (size_t b = 0; b < records[rank].buckets.size(); ++b) {
+      const BucketSlice& bucket = records[rank].buckets[b];
+      add(fmt::format("bucket {} all-reduced", b), bucket.begin, bucket.end);
+    }
+    words.back() = '.';
+  }
+  return words;
 }
 
 }  // namespace
@@ -144,22 +181,28 @@ std::string timeline_svg(const std::string& title, const std::vector<StepRecord>
   for (double at = 0, step = grid_step(std::max(whole, 1e-3)); at <= whole; at += step) {
     const double x = picture.x(zero + static_cast<int64_t>(at * 1e6));
     picture.line("grid", x, kTop - 12, bottom - 12);
-    picture.text(x, kTop - 18, fmt::format("{:g}{}", at, at == 0 ? " ms" : ""), "quiet", "middle");
+    picture.text(x, kTop - 18, fmt::format("{:g}{}", at, at == 0 ? " ms" : ""), "", "middle");
   }
   double top = kTop;
   for (size_t rank = 0; rank < records.size(); ++rank)
     top = draw_rank(picture, top, rank, records[rank], zero);
-  picture.text(12, bottom + 12,
-               fmt::format("short strokes: a parameter's gradient is ready · pale: a bucket waits "
-                           "for the one before · clocks of the ranks agree within {:.0f} µs",
-                           static_cast<double>(bound) / 1e3),
-               "quiet");
-  const double height = bottom + 26;
+  double at = 12;
+  for (const auto& [of, meaning] : kKey) {
+    picture.square(of, at, bottom + 2);
+    picture.text(at + 16, bottom + 12, meaning);
+    at += 28 + 6.4 * static_cast<double>(std::string_view(meaning).size());
+  }
+  picture.text(12, bottom + 34,
+               fmt::format("short strokes: a parameter's gradient is ready · clocks of the ranks "
+                           "agree within {:.0f} µs",
+                           static_cast<double>(bound) / 1e3));
+  const double height = bottom + 48;
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
-      "width=\"{0}\" height=\"{1}\" role=\"img\"><title>{2}</title>\n<style>\n{3}\n</style>\n<rect "
-      "class=\"page\" width=\"{0}\" height=\"{1}\"/>\n{4}</svg>\n",
-      width, height, escaped(title), kStyle, picture.shapes());
+      "width=\"{0}\" height=\"{1}\" role=\"img\"><title>{2}</title>\n<desc>{3}</desc>\n"
+      "<style>{4}{5}</style>\n<rect class=\"page\" width=\"{0}\" height=\"{1}\"/>\n{6}</svg>\n",
+      width, height, escaped(title), escaped(in_words(records, zero)), html_colours(), kStyle,
+      picture.shapes());
 }
 
 }  // namespace ringgrad::program

@@ -206,7 +206,7 @@ class BenchDdp(ProgramCase):
             self.assertAlmostEqual(sum(row["parts_ms"].values()), row["step_ms"])
             self.assertGreater(row["predicted_ms"], 0)
         self.assertGreaterEqual(len(rows["ddp 0.05 MB"]["buckets"]), 5)  # 0.25 MB of gradients
-        page = (run / "report.html").read_text()
+        page = self.read_page(run / "report.html")
         checker = HtmlChecker(page)
         self.assertEqual((checker.open, checker.addresses), ([], []))
         for words in ("Where a step", "by the model", "Patarasuk", "For lenet with a batch of 8 on this machine"):

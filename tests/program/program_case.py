@@ -2,6 +2,8 @@
 
 import hashlib, html.parser, json, os, pathlib, pty, select, shutil, struct, subprocess, sys, tempfile, time, unittest
 
+from page_structure import breaches
+
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 
 
@@ -97,13 +99,15 @@ class HtmlChecker(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
+        self.addresses += [value for name, value in attributes
+                           if name in ("src", "href", "xlink:href", "action") and not value.startswith("#")]
         if tag not in ("meta", "br", "img"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
         self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
+        self.addresses += [value for name, value in attributes
+                           if name in ("src", "href", "xlink:href", "action") and not value.startswith("#")]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"</{tag}> closes something else"
@@ -133,6 +137,12 @@ class ProgramCase(unittest.TestCase):
         text = all_from_terminal(ours, its, child)
         self.assertEqual(child.wait(timeout=60), 0, text)
         return text.decode().replace("\r\n", "\n")
+
+    def read_page(self, path):
+        """Returns a page's text, once it has what every page must have."""
+        text = (self.dir / path).read_text()
+        self.assertEqual(breaches(text), [])
+        return text
 
     def start(self, *words, **options):
         options = {"env": {**os.environ, "RINGGRAD_DATA_DIR": self.shared}, **options}

@@ -32,7 +32,9 @@ class Keep(ProgramCase):
                 self.run_program(*constant, "--epochs", "2", "--out", "ended")
                 self.run_program(*constant, "--epochs", "2", "--max-steps", "9", "--out", "middle")
                 for run in ("ended", "middle"):
+                    os.utime(self.dir / run / "config.json", (1e9, 1e9))
                     self.run_program("train", "--resume", run, "--epochs", "3")
+                    self.assertEqual((self.dir / run / "config.json").stat().st_mtime, 1e9)  # when it began
                     self.run_program("train", "--resume", run, "--epochs", "4", "--max-steps", "2")
                     self.run_program("train", "--resume", run)
                     self.assertEqual(sha256(self.dir / run / "model.safetensors"), sha256(self.dir / "whole/model.safetensors"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`ringgrad report`, `compare` and `runs`, and the verdict at the end of a run: report_test.py PATH_TO_RINGGRAD [test names]."""
 
-import json, re, shlex, sys, unittest
+import json, os, re, shlex, sys, unittest
 
 from program_case import DigitsCase, HtmlChecker, ProgramCase, write_tiny
 from verdict_cases import REAL, TABLES, epochs, rank, run, write
@@ -79,7 +79,10 @@ class Tables(ProgramCase):
         write(run([rank(data=4.2), rank(data=4.4)], kernels=kernels(1.0)), self.dir / "runs/0003-c")
         self.assertEqual(self.json_of("compare", "1", "3")["layer"], "")  # waiting for data is no layer's
         self.run_program("report", "1", "2")
-        self.assertIn("<h2>Layers and kernels</h2>", (self.dir / "runs/0001-a/report.html").read_text())
+        page = self.read_page("runs/0001-a/report.html")
+        self.assertIn(">Layers and kernels</h3>", page)
+        for colour in ("--blue", "--orange"):  # A's and B's, in each chart
+            self.assertEqual(page.count(f'stroke="var({colour})"'), 4)
 
     def test_a_run_of_an_older_version_is_compared_by_its_epochs(self):
         write(run(), self.dir / "new")
@@ -103,7 +106,7 @@ class Tables(ProgramCase):
         done = self.run_program("report", "1", "--out", "page.html")
         for said in ("line 2 is damaged", "line 3 is damaged", "epochs 2 to 3 have no line", "summary.json is damaged, and left out"):
             self.assertIn(said, done.stderr)
-            self.assertIn(said, (self.dir / "page.html").read_text())
+            self.assertIn(said, self.read_page("page.html"))
         for text in ("", "{", '{"version": "0.1.0"}', '{"recipe": {"batch": "many"}}', '{"recipe": 3}', "[]",
                      '{"recipe": {"batch": 0.5}}'):
             (self.dir / "runs/0001-a/config.json").write_text(text)
@@ -126,11 +129,34 @@ class Tables(ProgramCase):
     def test_a_single_epoch_is_no_more_than_all_images_right(self):
         write(run(lines=epochs((0.7, 0.2, 0.9525))), self.dir / "runs/0001-a")
         self.run_program("report", "1")
-        page = (self.dir / "runs/0001-a/report.html").read_text()
-        picture = page[page.index("<h2>Test accuracy") : page.index("<h2>Learning rate")]
+        page = self.read_page("runs/0001-a/report.html")
+        picture = page[page.index(">Test accuracy</h2>") : page.index(">Learning rate</h2>")]
         percents = [float(text) for text in re.findall(r">([\d.]+) %<", picture)]
         self.assertGreater(len(percents), 2)
         self.assertLessEqual(max(percents), 100)
+
+    def test_a_page_tells_each_epoch_and_when_the_run_began(self):
+        write(run(), self.dir / "runs/0001-a")
+        os.utime(self.dir / "runs/0001-a/config.json", (1e9, 1e9))
+        self.run_program("report", "1", env={"TZ": "UTC"})
+        page = self.read_page("runs/0001-a/report.html")
+        self.assertIn("2001-09-09 01:46", page)
+        table = page[page.index(">Epochs</h2>") : page.index(">Loss</h2>")]
+        self.assertEqual(re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", table)[6:12], ["1", "0.7000", "0.2200", "93.00 %", "20,000", "600 ms"])
+        self.assertEqual(table.count("<tr>"), 1 + 4)
+
+    def test_names_of_classes_have_room(self):
+        names = ["Jagdhund", "Kätzchen auf dem Sofa", "Ente"]
+        write(run(classes=names, confusion=[5, 1, 0, 0, 6, 0, 2, 0, 7]), self.dir / "runs/0001-a")
+        self.run_program("report", "1")
+        page = self.read_page("runs/0001-a/report.html")
+        matrix = page[page.index(">Confusion matrix</h2>") : page.index(">What was run</h2>")]
+        svg, numbers = matrix.split("</svg>", 1)
+        for name, shown in zip(names, ("Jagdhund", "Kätzchen auf d…", "Ente")):
+            self.assertEqual(svg.count(f">{shown}</text>"), 2)  # of its row and column
+            self.assertEqual(numbers.count(f">{name}</th>"), 2)
+        width = float(re.search(r'width="(\d+)"', svg)[1])
+        self.assertGreater(width, 12 + 7 * len("row: the label · column: the answer"))
 
     def test_runs_are_sorted_and_told_apart(self):
         write(run(lines=epochs((0.7, 0.2, 0.91)), recipe={"lr": 0.1}), self.dir / "runs/0001-a")
@@ -159,7 +185,7 @@ class Tables(ProgramCase):
         files["config.json"]["data_dir"] = hostile
         write(files, self.dir / "runs/0001-a")
         self.run_program("report", "1", "1")
-        page = (self.dir / "runs/0001-a/report.html").read_text()
+        page = self.read_page("runs/0001-a/report.html")
         self.assertNotIn("<script", page)
         self.assertNotIn("\x1b", page)
         self.assertEqual(HtmlChecker(page).open, [])
@@ -205,7 +231,7 @@ class Real(DigitsCase):
 
         self.run_program("report", "1", "--out", "again.html")
         for file in (folder / "report.html", self.dir / "again.html"):
-            page = file.read_text()
+            page = self.read_page(file)
             seen = HtmlChecker(page)
             self.assertEqual(seen.open, [])
             self.assertLess(len(page), 300_000)
@@ -213,9 +239,9 @@ class Real(DigitsCase):
             self.assertEqual({address[:22] for address in seen.addresses}, {"data:image/png;base64,"})
             self.assertEqual(len(seen.addresses), 25)
             self.assertNotRegex(re.sub(r"<[^>]*>", "", page), "https?:")
-            for title in ("Loss", "Test accuracy", "Learning rate", "Where the time goes", "Step times", "Memory and bytes by rank",
+            for title in ("Epochs", "Loss", "Test accuracy", "Learning rate", "Where the time goes", "Step times", "Memory and bytes by rank",
                           "Confusion matrix", "The images that it gets most wrong", "What was run"):
-                self.assertIn(f"<h2>{title}</h2>", page)
+                self.assertIn(f">{title}</h2>", page)
             self.assertIn(" train --epochs 1", page)
 
     def test_a_run_without_a_summary_is_tested_again(self):
@@ -224,7 +250,7 @@ class Real(DigitsCase):
         self.assertFalse((folder / "report.html").exists())
         (folder / "summary.json").unlink()
         self.run_program("report", "latest")
-        self.assertIn("<h2>Confusion matrix</h2>", (folder / "report.html").read_text())
+        self.assertIn(">Confusion matrix</h2>", self.read_page(folder / "report.html"))
 
     def test_buckets_stay_as_they_were_told_also_when_continued(self):
         self.run_program("train", "--bucket-mb", "0.01", "--max-steps", "20", "--no-report")
