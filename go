@@ -16,12 +16,13 @@ root=$(cd "$(dirname "$0")" && pwd)
 preset=${GO_PRESET:-release}
 build=$root/build/$preset
 packages="g++ cmake ninja-build python3 libeigen3-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev zlib1g-dev
-  libssl-dev libcurl4-openssl-dev libpng-dev libboost-context-dev"
+  libssl-dev libcurl4-openssl-dev libpng-dev libjpeg-dev libwebp-dev libgif-dev libtiff-dev libboost-context-dev"
 
 # The same for who has no apt: Fedora's and Arch's names.
 packages_dnf="gcc-c++ cmake ninja-build python3 eigen3-devel catch-devel cli11-devel fmt-devel json-devel zlib-devel
-  openssl-devel libcurl-devel libpng-devel libjpeg-turbo-devel boost-devel"
-packages_pacman="gcc cmake ninja python eigen catch2 cli11 fmt nlohmann-json zlib openssl curl libpng libjpeg-turbo boost"
+  openssl-devel libcurl-devel libpng-devel libjpeg-turbo-devel libwebp-devel giflib-devel libtiff-devel boost-devel"
+packages_pacman="gcc cmake ninja python eigen catch2 cli11 fmt nlohmann-json zlib openssl curl libpng libjpeg-turbo libwebp giflib libtiff
+  boost"
 
 say() { printf '%s\n' "$*" >&2; }
 

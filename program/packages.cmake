@@ -68,7 +68,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The library ringgrad with its headers, for programs of one's own")
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libringgrad-dev)
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libfmt-dev, zlib1g-dev, libssl-dev")
-  set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libpng-dev, libjpeg-dev")  # ringgrad::images
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libpng-dev, libjpeg-dev, libwebp-dev, libgif-dev, libtiff-dev")  # ringgrad::images
   if(RINGGRAD_ONEDNN_ON)
     string(APPEND CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS ", libdnnl-dev")
   endif()

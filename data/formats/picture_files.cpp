@@ -14,10 +14,11 @@ namespace ringgrad {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kRead[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm"};
+constexpr std::string_view kRead[] = {".png", ".jpg", ".jpeg", ".webp", ".gif",
+                                      ".bmp", ".tif", ".tiff", ".ppm",  ".pgm"};
 // Common picture formats that this program cannot read.
-constexpr std::string_view kUnread[] = {".gif",  ".webp", ".bmp", ".tif", ".tiff", ".heic", ".heif",
-                                        ".avif", ".jxl",  ".jp2", ".pbm", ".svg",  ".ico"};
+constexpr std::string_view kUnread[] = {".heic", ".heif", ".avif", ".jxl",
+                                        ".jp2",  ".pbm",  ".svg",  ".ico"};
 
 std::string extension_of(const fs::path& file) { return lower_case(file.extension().string()); }
 bool is_one_of(const std::string& extension, std::span<const std::string_view> known) {
@@ -151,7 +152,8 @@ LabelledPictures pictures_in_folders(const fs::path& folder, const std::vector<f
       LeftOut left_out;
       const std::vector<fs::path> files = pictures_below(path, left_out);
       CHECK_AS(DataError, !files.empty(), "pictures: ", path.string(),
-               " has no picture, expected some called .png, .jpg, .jpeg, .ppm or .pgm",
+               " has no picture, expected some called .png, .jpg, .jpeg, .webp, .gif, .bmp, .tif, "
+               ".tiff, .ppm or .pgm",
                left_out.empty() ? "" : "; " + in_words(left_out));
       for (const fs::path& file : files)
         found.pictures.push_back({file, static_cast<int64_t>(found.classes.size())});

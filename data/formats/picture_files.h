@@ -14,7 +14,7 @@ struct LabelledPictures {
     int64_t label;  // the number of its class
   };
   struct LeftOut {
-    // The kind: ".gif", "hidden", "link to a folder", "no regular file", "beside the classes".
+    // The kind: ".heic", "hidden", "link to a folder", "no regular file", "beside the classes".
     std::string kind;
     int64_t count;
     std::filesystem::path first;
@@ -30,10 +30,10 @@ struct LabelledPictures {
 std::vector<std::filesystem::path> class_folders(const std::filesystem::path& folder);
 
 // Finds FOLDER/cat/1.jpg, FOLDER/cat/more/2.png, FOLDER/dog/1.ppm: classes and pictures in the
-// order of their names. It leaves out files that are not called .png, .jpg, .jpeg, .ppm or .pgm,
-// and hidden files and folders, whose names begin with a dot. It also leaves out links to folders
-// inside a class, and pictures that lie in no class's folder. Throws DataError if there is no
-// folder, no class in it, or no picture of a class.
+// order of their names. It leaves out files that are not called .png, .jpg, .jpeg, .webp, .gif,
+// .bmp, .tif, .tiff, .ppm or .pgm, and hidden files and folders, whose names begin with a dot. It
+// also leaves out links to folders inside a class, and pictures that lie in no class's folder.
+// Throws DataError if there is no folder, no class in it, or no picture of a class.
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder);
 // Does the same for these folders alone, which are some of class_folders(folder).
 LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
@@ -44,7 +44,7 @@ LabelledPictures pictures_in_folders(const std::filesystem::path& folder,
 std::vector<std::filesystem::path> pictures_below(const std::filesystem::path& folder,
                                                   std::vector<LabelledPictures::LeftOut>& left_out);
 
-// Returns "left out: 3 × .gif (the first is pets/cat/x.gif); 1 × hidden (pets/cat/.y.png)", or ""
+// Returns "left out: 3 × .heic (the first is pets/cat/x.heic); 1 × hidden (pets/cat/.y.png)", or ""
 // if nothing was left out.
 std::string in_words(const std::vector<LabelledPictures::LeftOut>& left_out);
 

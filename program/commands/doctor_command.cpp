@@ -147,8 +147,6 @@ int doctor(const DoctorOptions& options) {
         {"cuda_native", cuda},
         {"cuda_vendor", cuda_vendor}}},
       {"download", can_download()},
-      {"png", reads_png()},
-      {"jpeg", reads_jpeg()},
   };
   const auto on = [](bool yes, const char* why_not) {
     return yes ? std::string("on") : fmt::format("off: {}", why_not);
@@ -186,9 +184,11 @@ int doctor(const DoctorOptions& options) {
   report["data_dir"] = place.directory;
   result("data       {} ({})", place.directory, place.why);
   result("data get   " + on(report["download"], "built without libcurl (libcurl4-openssl-dev)"));
-  result("png        " +
-         on(report["png"], "built without libpng (libpng-dev); pictures in PGM and PPM are read"));
-  result("jpeg       " + on(report["jpeg"], "built without libjpeg (libjpeg-dev)"));
+  result("pictures   {} are read", names_of_read_formats());
+  for (const auto& [format, package, read] : picture_support()) {
+    report["pictures"][format] = read;
+    if (!read) result("           {} is off: built without {}", format, package);
+  }
   report_environment(report);
   print_json(report);
   return kOk;

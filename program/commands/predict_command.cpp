@@ -243,7 +243,7 @@ void add_options(CLI::App* app, PredictOptions& o) {
   add_data_dir_option(app, o.data_dir);
   add_device_option(app, o.device);
   app->add_option("image", o.images,
-                  "PNG, JPEG, PGM or PPM files, folders of them, - for one on standard input, or a "
+                  "pictures, folders of them, - for one on standard input, or a "
                   "number: that test image")
       ->required();
   app->add_option("--format", o.format, "of several: table or csv")

@@ -1,4 +1,4 @@
-// A picture to be classified: PNG, JPEG or PGM.
+// A picture to be classified, of any format.
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/tests/fuzz/fuzz.h"
 

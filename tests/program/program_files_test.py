@@ -158,13 +158,13 @@ class Files(ProgramCase):
         for i in range(4):
             write_ppm(self.dir / f"pets/cat/{i}.ppm", (1, 2, 3))
             write_ppm(self.dir / f"pets/dog/{i}.ppm", (3, 2, 1))
-        if READS["png"]:
+        if READS["PNG"]:
             self.refused_picture("a.png", png(16384, 16384), "pixels for a byte")
             self.refused_picture("a.png", png(16384, 16384, 1, 0), "pixels for a byte")
             self.refused_picture("a.png", png(16385, 1), "pixels a side")
             blank = png(3000, 2000, 1, 0, (b"\0" + b"\xff" * 375) * 2000)  # what a scanner makes of an empty page
             (self.dir / "pets/cat/blank.png").write_bytes(blank)
-        if READS["jpeg"]:
+        if READS["JPEG"]:
             self.refused_picture("a.jpg", jpeg_of_scans(16384, 16384, 1)[:1000], "pixels for a byte")
             self.refused_picture("a.jpg", jpeg_of_scans(4000, 4000, 1000), "scans")
             self.refused_picture("a.jpg", jpeg_of_scans(16, 16, 1000), "scans")

@@ -8,7 +8,7 @@ import array, csv, json, os, pathlib, re, shutil, struct, subprocess, sys, unitt
 
 from program_case import PROGRAM, ProgramCase
 
-READS = json.loads(subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True).stdout)
+READS = json.loads(subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True).stdout)["pictures"]
 QUICK = ["--model", "resnet20", "--image-size", "32", "--batch", "4", "--epochs", "1"]
 
 
@@ -213,8 +213,8 @@ class OwnPictures(ProgramCase):
             self.assertEqual(image["file"].split("/")[0], image["label"])
 
     def test_what_is_left_out_is_said_and_the_classes_are_named(self):
-        left_out = {"pets/cat/a.gif": ".gif", "pets/cat/b.GIF": ".gif", "pets/dog/c.webp": ".webp", "pets/dog/deep/d.tiff": ".tiff",
-                    "pets/cat/e.bmp": ".bmp", "pets/cat/notes": "no extension", "pets/cat/.thumbnails/x.ppm": "hidden",
+        left_out = {"pets/cat/a.heic": ".heic", "pets/cat/b.HEIC": ".heic", "pets/dog/c.avif": ".avif", "pets/dog/deep/d.svg": ".svg",
+                    "pets/cat/e.jxl": ".jxl", "pets/cat/notes": "no extension", "pets/cat/.thumbnails/x.ppm": "hidden",
                     "pets/cat/._0.ppm": "hidden", "pets/stray.ppm": "beside the classes", "pets/x.heic": "beside the classes",
                     "pets/.git/z.ppm": None, "pets/cat/.DS_Store": None}
         for name in left_out:
@@ -224,18 +224,18 @@ class OwnPictures(ProgramCase):
         told = {each["kind"]: (each["count"], each["first"]) for each in json.loads(checked.stdout)["left_out"]}
         kinds = [kind for kind in left_out.values() if kind] + ["link to a folder"]
         self.assertEqual({kind: count for kind, (count, _) in told.items()}, {kind: kinds.count(kind) for kind in kinds})
-        self.assertTrue(told[".gif"][1].endswith("pets/cat/a.gif"), told)
+        self.assertTrue(told[".heic"][1].endswith("pets/cat/a.heic"), told)
         self.assertEqual(json.loads(checked.stdout)["train"] + json.loads(checked.stdout)["test"], 16)
         shown = self.run_program("data", "check", "pets").stdout
-        self.assertRegex(shown, r"without \.gif +2 the first is .*/pets/cat/a\.gif")
+        self.assertRegex(shown, r"without \.heic +2 the first is .*/pets/cat/a\.heic")
         self.assertIn("class   cat", shown)
         done = self.run_program("train", "--data", "pets", *QUICK, "--max-steps", "1", "--ranks", "1")
         self.assertIn("2 classes: cat, dog", done.stderr)
-        self.assertRegex(done.stderr, r"left out: .*2 × \.gif \(the first is .*/pets/cat/a\.gif\)")
+        self.assertRegex(done.stderr, r"left out: .*2 × \.heic \(the first is .*/pets/cat/a\.heic\)")
         (self.dir / "pets/cow").mkdir()
-        (self.dir / "pets/cow/only.gif").write_text("GIF89a")
+        (self.dir / "pets/cow/only.heic").write_text("")
         self.assertIn("cow has no picture", self.run_program("data", "check", "pets", code=4).stderr)
-        self.assertIn("1 × .gif (", self.run_program("train", "--data", "pets", *QUICK, code=4).stderr)
+        self.assertIn("1 × .heic (", self.run_program("train", "--data", "pets", *QUICK, code=4).stderr)
 
     def test_folders_for_training_and_the_test_have_several_names(self):
         for train, test in (("train", "valid"), ("Training", "Testing"), ("TRAIN", "Validation"), ("train", "test"), ("training", "val")):
@@ -362,14 +362,14 @@ class OwnPictures(ProgramCase):
         self.assertIn("is not UTF-8", self.run_program("train", "--data", "latin", code=4).stderr)
         self.assertIn("has one class", self.run_program("data", "check", "one", code=4).stderr)
 
-    @unittest.skipUnless(READS.get("png"), "built without libpng")
+    @unittest.skipUnless(READS["PNG"], "built without libpng")
     def test_pictures_are_png(self):
         for i in range(4):
             write_png(self.dir / f"png/red/{i}.png", (250, 10, i))
             write_png(self.dir / f"png/blue/{i}.PNG", (10, 10, 250 - i))
         self.run_program("train", "--data", "png", *QUICK, "--out", "run", "--max-steps", "1")
         self.assertIn("red", self.run_program("predict", "run", "png/red/0.png").stdout)
-        if READS.get("jpeg"):
+        if READS["JPEG"]:
             photo = pathlib.Path(__file__).parents[1] / "fuzz/corpus/image/two.jpg"
             self.assertIn("red", self.run_program("predict", "run", photo).stdout)
 
