@@ -85,7 +85,7 @@ void exchange_all_reduce(Messenger& messages, void* x, size_t count,
 }
 
 void direct_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
-                       size_t segment_bytes) {
+                       size_t segment_bytes, bool slices_only) {
   const int size = messages.size();
   const Items items{static_cast<std::byte*>(x), reduction.item_bytes};
   const auto slice = [&](int r) { return chunk_of({0, count}, size, r); };
@@ -106,12 +106,12 @@ void direct_all_reduce(Messenger& messages, void* x, size_t count, const ReduceF
       if (const auto own = part(messages.rank(), reduced); !own.empty()) {
         inputs.receive(own.size());
         inputs.reduce_into(own);
-        for_each_other(messages, [&](int r) { messages.send(r, own); });
+        if (!slices_only) for_each_other(messages, [&](int r) { messages.send(r, own); });
       }
     }
     // An owner has received this rank's elements, so the result can take their place.
     const size_t done = turn - 2 * kAhead;
-    if (turn >= 2 * kAhead && done < segments)
+    if (!slices_only && turn >= 2 * kAhead && done < segments)
       for_each_other(messages, [&](int r) {
         if (const auto theirs = part(r, done); !theirs.empty()) messages.recv(r, theirs);
       });

@@ -91,29 +91,6 @@ void gather_broadcast_all_reduce(Messenger& messages, void* x, size_t count,
   messages.finish();
 }
 
-void exchange_reduce_slices(Messenger& messages, void* x, size_t count,
-                            const ReduceFunctions& reduction) {
-  const int size = messages.size();
-  const size_t item = reduction.item_bytes;
-  Parts to;
-  for (int r = 0; r < size; ++r) {
-    const Range chunk = chunk_of({0, count}, size, r);
-    to.push_back({static_cast<std::byte*>(x) + chunk.begin * item, chunk.count() * item});
-  }
-  const auto own = to[messages.rank()];
-  const auto received =
-      std::make_unique_for_overwrite<std::byte[]>(own.size() * static_cast<size_t>(size));
-  Parts from;
-  std::vector<const void*> inputs;
-  for (int r = 0; r < size; ++r) {
-    from.push_back({received.get() + own.size() * static_cast<size_t>(r), own.size()});
-    inputs.push_back(from.back().data());
-  }
-  exchange_parts(messages, from, to);
-  void* result = own.data();
-  reduction.reduce_all(&result, 1, inputs.data(), size, 0, own.size() / item);
-}
-
 // -- as messages carry them -----------------------------------------------------------------------
 
 namespace {
@@ -145,9 +122,11 @@ void reduce_in_slices(const Collective& c, const Frame& frame, Messenger& messag
   const auto way = static_cast<AllReduceAlgorithm>(frame.algorithm);
   const auto x = bytes_of(c.output);
   const ReduceFunctions& how = reduction(name(c.operation), frame.dtype, c.reduce_op);
-  if (way == AllReduceAlgorithm::Exchange || way == AllReduceAlgorithm::GatherBroadcast ||
-      (way == AllReduceAlgorithm::Auto && is_small(x.size(), messages.size())))
-    return exchange_reduce_slices(messages, x.data(), frame.count, how);
+  const bool rings = way == AllReduceAlgorithm::Ring || way == AllReduceAlgorithm::SegmentedRing ||
+                     (way == AllReduceAlgorithm::Auto && messages.size() > kMostDirect &&
+                      !is_small(x.size(), messages.size()));
+  if (!rings)
+    return direct_all_reduce(messages, x.data(), frame.count, how, segment, /*slices_only=*/true);
   ring_all_reduce(messages, x.data(), frame.count, how,
                   way == AllReduceAlgorithm::Ring ? kWholeChunk : segment, /*slices_only=*/true);
 }

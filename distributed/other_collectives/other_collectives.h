@@ -31,11 +31,6 @@ using Parts = std::vector<std::span<std::byte>>;
 void exchange_parts(Messenger& messages, const Parts& from, const Parts& to, int sender = kAnyRank,
                     int receiver = kAnyRank);
 
-// For a few bytes: every rank sends each other one that rank's chunk of x[count]. It reduces its
-// own chunk in the order of ranks, as exchange_all_reduce() does (collectives.h).
-void exchange_reduce_slices(Messenger& messages, void* x, size_t count,
-                            const ReduceFunctions& reduction);
-
 // All-reduces in which an element is added in the order of ranks, always by one addition after the
 // other. So all of them give the same bits, and so do sums in shared memory.
 
@@ -52,9 +47,10 @@ void exchange_all_reduce(Messenger& messages, void* x, size_t count,
 
 // Every rank reduces one of `size` slices: all others send it theirs, and it sends them the result.
 // That takes as long as two messages, and each rank sends 2 (size-1)/size · bytes(x), which is the
-// least possible. But each rank receives from all others at once.
+// least possible. But each rank receives from all others at once. With `slices_only` it keeps the
+// result of its own slice, and sends it to nobody.
 void direct_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
-                       size_t segment_bytes);
+                       size_t segment_bytes, bool slices_only = false);
 
 // Returns true for so few bytes that messages cost more than their contents.
 inline bool is_small(size_t bytes, int ranks) {
