@@ -61,7 +61,8 @@ std::string run_convolution(Mutant mutant) {
       tiled_map({.address = device_w.get(), .sizes = {kChannels, 9, 64}, .box = {64, 1, 64}});
   const auto map_y =
       tiled_map({.address = device_y.get(), .sizes = images, .box = {64, kPitch, kTileRows, 1}});
-  run(conv_kernel, 2, 384, kConvShared, mutant, kImages * kSide / kTileRows, map_x, map_w, map_y);
+  run(conv_kernel, mutant == Mutant::None ? 2 : 1, 384, kConvShared, mutant,
+      kImages * kSide / kTileRows, map_x, map_w, map_y);
   std::vector<double> expected;
   for (int i = 0; i < kImages; ++i)
     for (int h = 0; h < kSide; ++h)
@@ -84,13 +85,14 @@ std::string run_convolution(Mutant mutant) {
 std::string run_pipeline(Mutant mutant) {
   if (mutant >= Mutant::NoWaitForWeights) return run_convolution(mutant);
   if (mutant >= Mutant::MulticastToOne) return run_product<2>(mutant, 512, 128, 320, 2);
-  return run_product<1>(mutant, 200, 128, 448, 2);
+  return run_product<1>(mutant, 200, 128, 448, 1);  // one block fails first, always
 }
 
 // Returns what notices the mutant, or "".
 std::string noticed(Mutant mutant) {
   for (const auto schedule : {Schedule::Forward, Schedule::Reversed, Schedule::Random}) {
     const ScheduleGuard guard(schedule);
+    emulator::config().schedule_seed = 1;
     std::string found;
     try {
       found = run_pipeline(mutant);
@@ -105,8 +107,8 @@ std::string noticed(Mutant mutant) {
 }  // namespace
 
 TEST_CASE("emulator: a pipelined product and a convolution in every schedule", "[cuda]") {
-  emulator::config().schedule_seed = GENERATE(1u, 2u, 3u);
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random));
+  emulator::config().schedule_seed = GENERATE(1u, 2u, 3u);
   CHECK(run_product<1>(Mutant::None, 256, 192, 448, 3).empty());
   CHECK(run_product<1>(Mutant::None, 200, 100 / 8 * 8, 120, 2).empty());
   CHECK(run_product<2>(Mutant::None, 512, 128, 128, 4).empty());
@@ -161,7 +163,7 @@ constexpr Notice kNotices[] = {
     {Mutant::WrongAdvanceOfK, kChanged},
     {Mutant::StageOffset, kLanding},
     {Mutant::NamedBarrierOfTooMany, kDeadlock},
-    {Mutant::NamedBarrierShared, kWrong},
+    {Mutant::NamedBarrierShared, "only some lanes of warp"},
     {Mutant::RegistersUpFirst, kDeadlock},
     {Mutant::TooManyRegisters, kDeadlock},
     {Mutant::AccumulateAlways, kWrong},

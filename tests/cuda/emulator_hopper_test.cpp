@@ -331,8 +331,8 @@ TEST_CASE("emulator: stmatrix is the reverse of ldmatrix", "[quick][cuda]") {
   for (const int matrices : {2, 4})
     for (const bool transpose : {false, true}) {
       const DeviceArray<uint16_t> out(static_cast<size_t>(matrices) * 64);
-      run(transpose ? stmatrix_kernel<true> : stmatrix_kernel<false>, 1, 32, 512, out.get(),
-          matrices);
+      run(transpose ? stmatrix_kernel<true> : stmatrix_kernel<false>, 1, 32, 512 + kSharedSlack,
+          out.get(), matrices);
       const auto values = out.values();
       for (int matrix = 0; matrix < matrices; ++matrix)
         for (int row = 0; row < 8; ++row)
