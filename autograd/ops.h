@@ -363,7 +363,7 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, Real p = 2, Real eps 
 // softmax(q kᵀ scale + mask) v: q [..., L, E], k [..., S, E], v [..., S, F] → [..., L, F]. mask is
 // bool [..., L, S], true for keys that a query may use, or numbers to add. With is_causal a query
 // uses keys up to its own position. A query without a key gets zeros. The scale is 1 / √E unless
-// given. The L × S matrix of the weights is never made, neither here nor in backward, unless the
+// given. The L × S matrix of the weights is never made, also not in backward, unless the
 // mask requires a gradient or a graph of the gradients is asked for. dropout_p is the probability
 // that a weight is dropped. Throws as matmul(), and if there is a mask besides is_causal.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,

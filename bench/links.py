@@ -47,8 +47,8 @@ class Laboratory:
         self.link, self.count = link, count
         self.machines = Machines(count)
         for i, name in enumerate(self.machines.names):
-            # What a machine sends waits at its own end of the cable, but for a frame and a half, or what makes up for a timer
-            # that is 0.2 ms late. TCP's algorithm is one that every machine has.
+            # A machine's packets wait at its own end of the cable. A frame and a half may leave at once, or what makes up
+            # for a timer that is 0.2 ms late. TCP's algorithm is one that every machine has.
             burst = max(13_000, 2e-4 * LINKS[link][0])
             inside = ["ip", "netns", "exec", name]
             subprocess.run([*inside, *f"tc qdisc add dev cable{i} root tbf rate {8 * LINKS[link][0]:.0f}bit burst {burst:.0f} limit 1g".split()],

@@ -8,8 +8,8 @@ batch on any number of ranks; bfloat16 has float32 copies. Each round runs all w
 and two ranks. Rows are kept, so a run that was stopped goes on where it was; rows that are named are not saved as the table. Every way of
 ours must end with the bits of the plain one, or the script fails.
 
-Memory of ours: the tensors of a rank at the peak of a step, with gradients and parameters that ranks share; and, as PyTorch's,
-the process's largest resident set, in which pages that ranks share count for each of them.
+Memory of ours is that of the tensors of a rank at the peak of a step, with gradients and parameters that ranks share. Beside it,
+as for PyTorch, stands the process's largest resident set, in which pages that ranks share count for each of them.
 """
 
 import argparse

@@ -49,7 +49,7 @@ Rows<Element<T>> rows_of(const Tensor& x) {
 
 enum class MaskKind { None, Bool, Float64, Float32, BFloat16, Float16 };
 
-// What decides about weights besides q and k.
+// The weights depend on these besides q and k.
 template <class A>
 struct Weighing {
   A scale;

@@ -1,4 +1,4 @@
-// What forward and backward of attention share: a head, a query's row of scores, and which keys it
+// Shared by forward and backward of attention: a head, a query's row of scores, and which keys it
 // uses. Private to core/cpu/attention*.cpp.
 #pragma once
 

@@ -16,7 +16,7 @@ struct AttentionRule {
   double dropout_p = 0;    // of the weights
 };
 
-// Attention (Vaswani et al. 2017) in the manner of FlashAttention-2 (Dao 2023): a kernel sees a few
+// Attention (Vaswani et al. 2017) in the manner of FlashAttention-2 (Dao 2023). A kernel sees a few
 // keys of a few queries at a time, and never has all weights [L, S] of a head.
 //   s = scale q kᵀ + mask;  lse = log Σ e^s;  p = e^(s - lse);  y = (p z) v
 // q [B, H, L, E], k [B, H, S, E], v [B, H, S, F], y [B, H, L, F], all of one dtype. Their last

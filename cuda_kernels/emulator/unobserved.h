@@ -1,5 +1,5 @@
-// Code of the emulator that runs in the middle of a kernel and calls functions which a kernel, too,
-// has instantiated: the linker may have taken the kernel's, which report their accesses.
+// For code of the emulator that runs in the middle of a kernel. It may call functions that a kernel
+// has instantiated, too. The linker may have taken the kernel's, which report their accesses.
 #pragma once
 
 #include "ringgrad/cuda_kernels/emulator/grid.h"

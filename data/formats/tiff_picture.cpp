@@ -11,7 +11,7 @@
 namespace ringgrad {
 namespace {
 
-// What libtiff reads from, and the first reason that it gives.
+// The file that libtiff reads, and the first reason that it gives.
 struct Reader {
   std::vector<uint8_t> bytes;
   uint64_t at = 0;

@@ -21,9 +21,8 @@ inline constexpr size_t kWholeChunk = SIZE_MAX;  // as segment_bytes: no segment
 // x[count] on every rank becomes the reduction of all ranks' x, bit for bit the same everywhere.
 // Patarasuk & Yuan 2009: reduce-scatter, then all-gather; 2 (size-1) steps, and each rank sends
 // 2 (size-1)/size · bytes(x), which is the least possible. (For 16-bit floats and more than two
-// ranks partial sums travel as float32.) With `slices_only` it
-// ends after the reduce-scatter: chunk number rank() is complete, and the others hold nothing of
-// use.
+// ranks partial sums travel as float32.) With `slices_only` it ends after the
+// reduce-scatter: chunk number rank() is complete, and the others hold nothing of use.
 void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFunctions& reduction,
                      size_t segment_bytes, bool slices_only = false);
 

@@ -269,7 +269,7 @@ class Connector {
     return text;
   }
 
-  // Of the ranks that this one misses; if there are none, of those that miss others.
+  // Names the ranks that this one misses; if there are none, those that miss others.
   std::string names_of_missing() const {
     const bool waits = misses(0, size_);
     std::string names;

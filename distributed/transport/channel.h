@@ -78,7 +78,7 @@ class Channel {
   virtual size_t read(std::span<std::byte> bytes) = 0;
 
   // Returns the descriptor, polled for POLLIN while a message is expected and for POLLOUT while one
-  // is queued; or -1: the peer's write() then wakes this rank through its doorbell
+  // is queued. Returns -1 if the peer's write() wakes this rank through its doorbell instead
   // (shared_memory/shared_memory_peers.h).
   virtual int descriptor() const = 0;
 };

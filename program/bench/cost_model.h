@@ -29,7 +29,7 @@ struct Cluster {
 // Reduce-scatter and all-gather around all ranks, at the pace of the slowest hop: 2(p-1)α +
 // 2(p-1)/p Sβ.
 double ring(const Cluster& cluster, double bytes);
-// What Auto takes if ranks share no memory: every rank sends to all others, all or a slice for
+// Auto takes it if ranks share no memory: every rank sends to all others, all or a slice for
 // each.
 double direct(const Cluster& cluster, double bytes);
 // Reduce-scatter within nodes, direct between nodes, all-gather within: most bytes stay in the

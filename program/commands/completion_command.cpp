@@ -67,7 +67,7 @@ std::string below(const CommandRow& row, const std::string& name) {
   return row.words.empty() ? name : row.words + " " + name;
 }
 
-// bash and zsh differ in what they do with a word and its help: `offer` is a script's line for the
+// bash and zsh differ in what they do with a word and its help. `offer` is a script's line for the
 // words that may come after `row`, or after one of its options.
 std::string script(const std::vector<CommandRow>& table, const char* begin, const char* end,
                    const std::function<std::string(const CommandRow&)>& offer_after,

@@ -307,8 +307,8 @@ std::string svg_curves(const std::vector<Curve>& all, const Axes& axes) {
            dots;
     names.push_back({plot.y(curve.points.back()[1]) + 4, c});
   }
-  // A name beside each curve's end: from the lowest on each is above the one before, and then from
-  // the highest on each is below, so that none is above the picture.
+  // Writes a name beside each curve's end. From the lowest on, each is above the one before. Then,
+  // from the highest on, each is below, so that none is above the picture.
   std::sort(names.rbegin(), names.rend());
   double beside = Plot::kTop + Plot::kHeight + 4 + kLine;
   for (auto& [end, c] : names) beside = end = std::min(end, beside - kLine);

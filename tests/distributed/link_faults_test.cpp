@@ -62,7 +62,7 @@ std::vector<std::string> errors_through(FaultProxy& proxy, int size, HostOptions
 
 constexpr int64_t kCount = 50'000;
 
-// What carries messages.
+// The algorithms that send messages.
 constexpr AllReduceAlgorithm kAlgorithms[] = {
     AllReduceAlgorithm::Auto, AllReduceAlgorithm::GatherBroadcast, AllReduceAlgorithm::Exchange,
     AllReduceAlgorithm::Direct, AllReduceAlgorithm::SegmentedRing};

@@ -14,7 +14,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// What carries messages; Auto also takes memory that ranks share.
+// The algorithms that send messages; Auto also takes memory that ranks share.
 AllReduceAlgorithm any_algorithm() {
   return GENERATE(AllReduceAlgorithm::Auto, AllReduceAlgorithm::GatherBroadcast,
                   AllReduceAlgorithm::Exchange, AllReduceAlgorithm::Direct,

@@ -37,7 +37,7 @@ namespace {
 
 struct Name {
   const char* torch;
-  // Of tests/kernels/op_specs*.cpp, of tests/golden/ops.json, or files of tests/.
+  // Rows of tests/kernels/op_specs*.cpp or tests/golden/ops.json, or files of tests/.
   std::vector<std::string> rows;
   std::string here;
 };
@@ -255,7 +255,7 @@ std::vector<Subject> training_names() {
   };
 }
 
-// Where there is no dtype, the row is a test of its own.
+// Without a dtype the row is a test of its own.
 std::string dtypes_of(const Name& name) {
   std::set<DType> all;
   bool in_golden = false;

@@ -125,7 +125,7 @@ std::vector<OpSpec> recurrent_specs() {
   return specs;
 }
 
-// How a row of attention weighs keys.
+// The way in which a row of attention weighs keys.
 struct Attending {
   bool is_causal = false;
   bool is_bool = false;  // input 3 is a mask of 0 and 1, else it is added

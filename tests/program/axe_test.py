@@ -34,7 +34,7 @@ parent.postMessage(JSON.stringify(["{name}", innerWidth, r.violations.map(v => [
 
 class Axe(ProgramCase):
     def violations(self, pages, dark):
-        """What axe finds, by page and width."""
+        """Returns what axe finds, by page and width."""
         frames = ""
         for name, page in pages.items():
             asks = re.sub(r"<meta http-equiv[^>]*/>", "", page).replace("</body>", ASK.format(axe=axe().read_text(), name=name) + "</body>")

@@ -1,4 +1,4 @@
-"""What every page of the program must have, so that all can read it: `breaches(page)` names what one lacks.
+"""Rules for every page of the program, so that all can read it: `breaches(page)` names those that one breaks.
 
 It needs no browser. axe_test.py looks at the same pages with one.
 """

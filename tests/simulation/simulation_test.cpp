@@ -114,7 +114,7 @@ std::vector<std::set<int>> accused_in(const std::string& error) {
   each("between ranks (\\d+) and (\\d+) broke", pair);
   each("rank (\\d+) and rank (\\d+) do not reach each other", pair);
   each("ranks? ([\\d, ]+) of \\d+ ha", several);
-  // Of those that did not connect one is to blame.
+  // One of those that did not connect is to blame.
   each("transport: ((?:rank \\d+,? ?)+)did not connect", [&](const std::smatch& m) {
     const std::string names = m[1];
     std::set<int> ranks;
@@ -169,7 +169,7 @@ struct Event {
   }
 };
 
-// What happens to a job: something, and in every third one something else that a job survives.
+// Something happens to a job, and in every third one something else that a job survives.
 struct Scenario {
   Job job;
   Event event;

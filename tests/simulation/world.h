@@ -8,10 +8,10 @@
 // fault happens. Time passes only there. So a run is a function of its seed, takes no longer than
 // its computing, and can be repeated.
 //
-// TCP is modelled as the program sees it: connecting takes round trips and is repeated after lost
-// packets; a listener has a backlog; bytes arrive in order, late, in pieces; a receiver that does
-// not read stops its sender; a close is an end of stream, or a reset if bytes were left unread; a
-// network that swallows packets is silence until a timeout of the connection.
+// TCP is modelled as the program sees it. Connecting takes round trips, and is repeated after lost
+// packets. A listener has a backlog. Bytes arrive in order, late, in pieces. A receiver that does
+// not read stops its sender. A close is an end of stream, or a reset if bytes were left unread. A
+// network that swallows packets is silence until the connection's timeout.
 #pragma once
 
 #include <poll.h>
@@ -87,7 +87,7 @@ struct Socket {
   int machine = 0;
   uint16_t port = 0;
   bool nonblocking = false;
-  // Of a stream.
+  // These are a stream's.
   int peer = -1;
   int peer_machine = -1;
   uint16_t peer_port = 0;
@@ -108,10 +108,10 @@ struct Socket {
   bool delivering = false;         // an event for the first one is due
   bool lingers = true;             // a close is an end of stream, not a reset (SO_LINGER)
   Time give_up_after = kNever;     // after so much silence
-  // Of a listener.
+  // These are a listener's.
   std::deque<int> backlog;
   size_t most_waiting = 0;
-  // Of an event.
+  // An event has this.
   uint64_t count = 0;
 
   size_t unread() const { return received.size() - read; }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
 
-// What decides about the weights besides q and k. mask and state are as the kernels take them.
+// The weights depend on these besides q and k. mask and state are as the kernels take them.
 struct Weighing {
   kernels::AttentionRule rule;
   Tensor mask;

@@ -30,7 +30,7 @@ void check_mask(const char* operation, const Tensor& mask, const Tensor& x);
 // ---- where a graph of the gradients is asked for ------------------------------------------------
 // For save(): output number i > 0. kSavedOutput is number 0.
 constexpr int saved_output(int i) { return kSavedUnsaid - i; }
-// What the running closure is told of input `i`: undefined where it wants no gradient.
+// Returns the shape and dtype of input `i` of the running closure; nullptr if it wants no gradient.
 const OutputInfo* wanted_input(size_t i);
 Tensor conv2d_weight_gradient(const Tensor& dy, const Tensor& x, const OutputInfo& w,
                               const Conv2dOptions& options);

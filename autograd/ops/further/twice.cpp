@@ -40,10 +40,10 @@ Tensor at_edge(const Tensor& x, const Edge& edge) {
                   "create_graph out"));
 }
 
-// Follows what the kernels of a closure compute. What they compute of a tensor with a history, and
-// no operation records, has lost a part of its own: an operation that takes it, or a gradient that
-// it is, would lack that part without a word. A kernel writes its first array, and those behind it
-// that nobody has seen before.
+// Follows what the kernels of a closure compute. If they compute something of a tensor with a
+// history, and no operation records it, a part of its history is lost. An operation that takes it
+// would lack that part without a word, and so would a gradient. A kernel writes its first array,
+// and those behind it that nobody has seen before.
 class LostHistory : KernelObserver, TapeObserver {
  public:
   LostHistory(const Node& node, std::span<const Tensor> grad_outputs) : node_(node) {
