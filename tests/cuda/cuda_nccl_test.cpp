@@ -43,7 +43,7 @@ TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
     const Tensor part = on(group, {0}, dtype);
     group.reduce_scatter(part, on(group, {1, 2, 3 + r}, dtype));
     must_be(part, {r == 2 ? 12 : 3 * (r + 1)}, "reduce_scatter");
-    for (const std::vector<double>& values : {std::vector{r, 10, 3 * r}, std::vector{r, r + 2}}) {
+    for (const auto& values : {std::vector<double>{r, 10, 3 * r}, std::vector<double>{r, r + 2}}) {
       const Tensor sum = on(group, values, dtype);
       const Tensor halves = on(group, values, dtype);
       group.all_reduce(sum);
