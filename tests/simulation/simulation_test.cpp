@@ -15,6 +15,7 @@
 
 #include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/rendezvous/rendezvous.h"
@@ -280,6 +281,7 @@ Result run(const Scenario& s, uint64_t seed) {
   Delays delays;
   if (s.has_loss()) delays.loss = 0.02;
   set_cpu_cores(1);
+  forget_failure();  // this process has one status for all ranks
   World world(seed, s.job.ranks, delays);
   for (const Event& event : {s.event, s.other}) let_happen(world, event, s.job.timeout / 4);
   Result result;
