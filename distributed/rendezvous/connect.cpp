@@ -238,12 +238,12 @@ class Connector {
       links_[peer].data = kinds_[peer]->open(std::move(admitted.socket));
   }
 
-  // Hears which ranks are connected with all others. A rank that gives up, or dies, closes its
-  // connections. One that is connected may leave, and is heard by the transport.
+  // Hears which ranks are connected with all others, and why one gives up. Until this rank has said
+  // that it is connected, no other one can leave. Later messages are for the transport.
   void check_alive() {
     for (int peer = 0; peer < size_; ++peer) {
       ControlLink& control = links_[peer].control;
-      if (!control.socket() || is_ready_[peer]) continue;
+      if (!control.socket() || (is_ready_[peer] && is_ready_[rank_])) continue;
       pollfd end{control.socket().get(), POLLRDHUP, 0};
       if (poll(&end, 1, 0) > 0 && !links_[peer].data && (end.revents & POLLERR) != 0) {
         control = {};  // it was lost: the rank comes again
@@ -253,7 +253,7 @@ class Connector {
       if (said && said->kind == ControlKind::Failed) throw_failure({said->failure, said->text});
       CHECK_AS(DistributedError, said || !control.closed(), "transport: rank ", peer,
                " died: its connection to rank ", rank_, " was closed while ranks connected");
-      is_ready_[peer] = said.has_value();
+      if (said) is_ready_[peer] = true;
     }
   }
 
