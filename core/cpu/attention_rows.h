@@ -90,14 +90,14 @@ A folded(Register<A> lanes, const Combine& combine) {
   fold_register<kWidth<A> / 2>(lanes, combine, std::make_integer_sequence<int, kWidth<A>>());
   return lanes[0];
 }
-// Returns x with -∞ in all lanes but the first n.
+// Returns x with another number in all lanes but the first n.
 template <class A>
-Register<A> first_lanes(Register<A> x, int64_t n) {
+Register<A> first_lanes(Register<A> x, int64_t n, A others = -std::numeric_limits<A>::infinity()) {
   using Int = std::conditional_t<sizeof(A) == sizeof(int32_t), int32_t, int64_t>;
   using Lanes __attribute__((vector_size(sizeof(x)))) = Int;
   Lanes lane;
   for (int i = 0; i < kWidth<A>; ++i) lane[i] = i;
-  return lane < static_cast<Int>(n) ? x : Register<A>{} - std::numeric_limits<A>::infinity();
+  return lane < static_cast<Int>(n) ? x : Register<A>{} + others;
 }
 
 // n of the scores up to `end` are of keys that the query uses; the others count as -∞.
@@ -129,16 +129,18 @@ struct RowOfQuery {
   A shared;  // Σ dy y
 };
 // Makes of scores s and of dy vᵀ in g: p = e^(scale s - logsumexp), g = p (g z - shared), s = p z.
+// They are 0 for other keys than the first n, of which z and g may be anything.
 template <bool kDrops, class A>
 void slopes(A* s, A* g, const A* z, const RowOfQuery<A>& row, int64_t n, int64_t end) {
   for (int64_t j = 0; j < end; j += kWidth<A>) {
     const Register<A> p =
         weights_of(first_lanes<A>(registers(s + j) * row.scale - row.logsumexp, n - j));
     if constexpr (kDrops) {
-      registers(g + j) = p * (registers(g + j) * at<A>(z, Neighbours<A>{j}) - row.shared);
-      registers(s + j) = p * at<A>(z, Neighbours<A>{j});
+      const Register<A> kept = at<A>(z, Neighbours<A>{j});
+      registers(g + j) = first_lanes<A>(p * (registers(g + j) * kept - row.shared), n - j, A{0});
+      registers(s + j) = first_lanes<A>(p * kept, n - j, A{0});
     } else {
-      registers(g + j) = p * (registers(g + j) - row.shared);
+      registers(g + j) = first_lanes<A>(p * (registers(g + j) - row.shared), n - j, A{0});
       registers(s + j) = p;
     }
   }
