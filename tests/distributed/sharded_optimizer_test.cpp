@@ -282,6 +282,8 @@ TEST_CASE("with divided steps as many bytes travel as without", "[sharded_optimi
     std::vector<std::unique_ptr<HostProcessGroup>> groups;
     for (auto& transport : in_process_transports(size, "tcp")) {
       HostOptions options;
+      // Auto may send more bytes than necessary, where that takes less time.
+      options.algorithm = AllReduceAlgorithm::Direct;
       options.on_send = [&count = bytes[groups.size()]](int, std::span<const std::byte> payload) {
         count += static_cast<int64_t>(payload.size());
       };
@@ -308,7 +310,7 @@ TEST_CASE("with divided steps as many bytes travel as without", "[sharded_optimi
   const int64_t plain = sent(0);
   for (const int zero : {1, 2}) {
     const int64_t divided = sent(zero);
-    CHECK(divided <= plain);  // a few kilobytes travel whole where they are all-reduced
+    CHECK(divided <= plain);
     CHECK(static_cast<double>(divided) > 0.99 * static_cast<double>(plain));
   }
 }
