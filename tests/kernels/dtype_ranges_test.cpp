@@ -340,6 +340,8 @@ TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
     if (begins_with(spec.name, {"operators with numbers", "x · x + x", "matmul of repeated",
                                 "lstm_layer", "gru_layer", "rnn_layer"}))
       continue;
+    // The products of its weights take them in 16 bits, as in PyTorch.
+    if (spec.name.find("attention") != std::string::npos) continue;
     // These derivatives are computed from the saved 16-bit results, as in PyTorch.
     if (begins_with(spec.name,
                     {"sigmoid", "tanh", "softmax", "log_softmax", "exp", "sqrt", "pow 0.5"}))

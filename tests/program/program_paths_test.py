@@ -80,7 +80,7 @@ class Mistakes(ProgramCase):
             ("train --preset fast", r"--preset is 'fast', expected speedrun"),
             ("train --checksums maybe", r"--checksums is 'maybe', expected auto,on,off"),
             ("report", r"report: runs is required: run directories"),
-            ("predict 1", r"predict: image is required: PNG, .*"),
+            ("predict 1", r"predict: image is required: pictures, .*"),
             ("launch", r"launch: --nproc-per-node is required: ranks on this machine"),
             ("eval run --out x.png", r"--out requires --worst"),
             ("bench ddp --nodes 2", r"--nodes requires --predict"),
