@@ -68,13 +68,13 @@ class Explain(ProgramCase):
         facts, text, _ = self.facts("ring", "--ranks", "3")
         n = facts["ranks"]
         own = [[(c + 1) * 10**r for c in range(n)] for r in range(n)]
-        # Step t brings rank r the chunk r - t - 1: first as a partial sum of what its left neighbours have, then complete.
+        # Step t brings rank r the chunk r - t - 2: first as a partial sum of what its left neighbours have, then complete.
         state = [row[:] for row in own]
         for step in range(2 * (n - 1)):
             self.assertEqual([states[step] for states in facts["states"]], state)
             before = [row[:] for row in state]
             for r in range(n):
-                c = (r - step - 1) % n
+                c = (r - step - 2) % n
                 state[r][c] = before[r - 1][c] + (own[r][c] if step < n - 1 else 0)
         self.assertEqual([states[-1] for states in facts["states"]], state)
         self.assertEqual(state, [[(c + 1) * 111 for c in range(n)]] * n)

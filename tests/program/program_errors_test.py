@@ -254,7 +254,7 @@ class Errors(ProgramCase):
                 self.refused(said, "train", "--resume", "run", code=4)
         checkpoint.write_bytes(good)
         rewrite_safetensors(checkpoint, rename=lambda name: name.replace("optim.momentum.fc", "optim.momentum.fd"))
-        self.refused("momentum.fc.weight; unexpected in the state", "train", "--resume", "run", code=4)
+        self.refused("momentum.fc.bias; unexpected in the state", "train", "--resume", "run", code=4)
         checkpoint.unlink()
         self.refused("stopped before its first checkpoint", "train", "--resume", "run", code=4)
 
