@@ -85,5 +85,6 @@ TEST_CASE("cuda: how many launches a training step takes, and how many bytes it 
   INFO(counts.launches << " launches, " << counts.bytes * 1e-6 << " MB, " << counts.needed * 1e-6
                        << " MB needed");
   CHECK(counts.launches <= 210);
-  CHECK(counts.bytes <= 1.1 * counts.needed);  // casts, copies, sums of a leaf's gradients
+  // The rest is casts, copies and sums of a leaf's gradients.
+  CHECK(counts.bytes <= 1.15 * counts.needed);
 }
