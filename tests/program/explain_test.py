@@ -83,7 +83,7 @@ class Explain(ProgramCase):
         self.assertEqual(facts["ring_bytes"], [2 * (n - 1) * size // n] * n)
         self.assertEqual(facts["naive_bytes"], [(n - 1) * size] + [size] * (n - 1))
         page = (self.dir / "page.html").read_text()
-        for mark in ("11+", "111*"):  # as the legend says, on the page, too
+        for mark in ("33+", "111*"):  # as the legend says, on the page, too
             self.assertIn(mark, text)
             self.assertIn(f"{mark}</td>", page)
         self.assertEqual(page.count('<path class="communicate" d="M'), n)  # arrows, and what travels beside each
