@@ -20,8 +20,8 @@ struct Way {
 Tensor rough_numbers(int rank, int64_t n, DType dtype) {
   std::vector<double> values;
   for (int64_t i = 0; i < n; ++i) {
-    const auto word = philox(5, static_cast<uint64_t>(rank * 100'003 + i)).word;
-    values.push_back((uniform_from(word[0]) - 0.5) * std::pow(10.0, word[1] % 4));
+    const auto random = philox(5, static_cast<uint64_t>(rank * 100'003 + i));
+    values.push_back((uniform_from(random.word[0]) - 0.5) * std::pow(10.0, random.word[1] % 4));
   }
   const Tensor x = empty({n}, {.dtype = dtype});
   if (n > 0) copy_(x, tensor(values));
