@@ -360,7 +360,7 @@ TEST_CASE("emulator: barriers of roles, and one elected lane", "[quick][cuda]") 
 }
 
 TEST_CASE("emulator: a thread that does not wait at a named barrier reads too early",
-          "[quick][cuda]") {
+          "[quick][cuda][unchecked]") {
   const DeviceArray<int> out(32);
   run(arrive_kernel, 1, 128, 512, out.get(), false);
   REQUIRE(out.values() != std::vector<int>(32, (32 + 127) * 96 / 2));
