@@ -166,15 +166,15 @@ class Connector {
       if (refusal_ && explained_by_.passed()) throw_failure(*refusal_);
       if (deadline_.passed() && misses(0, rank_)) throw TimeoutError(whom_it_does_not_reach());
       const bool waits = misses(0, size_);
-      CHECK_AS(TimeoutError, !(waits ? last_ : end).passed(), "transport: ", names_of_missing(),
-               " did not connect to ", waits ? str("rank ", rank_) : "all others", " in time",
-               listener.strangers());
+      CHECK_AS(TimeoutError, !(waits ? last_ : end).passed(),
+               "transport: ", names_of_missing(waits), " did not connect to ",
+               waits ? str("rank ", rank_) : "all others", " in time", listener.strangers());
       for (int peer = 0; peer < rank_; ++peer)
         if (!is_connected(peer)) go_to(peer, patience);
       const auto served = Deadline::after(patience);  // for as long as it has dialled
       do {
-        auto admitted = listener.next(Deadline::after(waits ? kLookAgain : kListenAgain));
-        if (admitted) take(std::move(*admitted));
+        if (auto admitted = listener.next(Deadline::after(waits ? kLookAgain : kListenAgain)))
+          take(std::move(*admitted));
         check_alive();
         if (options_.check_wanted) options_.check_wanted();
       } while (misses(rank_ + 1, size_) && !served.passed());
@@ -187,7 +187,7 @@ class Connector {
     if (!is_ready_[rank_])
       for (Link& link : links_) link.control.send({ControlKind::Connected});
     is_ready_[rank_] = true;
-    return std::find(is_ready_.begin(), is_ready_.end(), false) == is_ready_.end();
+    return std::ranges::count(is_ready_, false) == 0;
   }
 
   // A rank that is stopped lets others connect, and says nothing.
@@ -212,9 +212,8 @@ class Connector {
     } catch (const DistributedError& error) {
       obstacles_[peer] = error.what();
       if (dynamic_cast<const TimeoutError*>(&error) ||
-          dynamic_cast<const ConnectionLostError*>(&error))
+          dynamic_cast<const ConnectionLostError*>(&error) || refusal_)
         return;
-      if (refusal_) return;
       refusal_ = failure_of(std::current_exception());
       refusal_->text =
           str("transport: rank ", rank_, " cannot connect to ", name, ": ", error.what());
@@ -231,7 +230,8 @@ class Connector {
     CHECK_AS(DistributedError, known, "transport: rank ", peer, " of ", size, " connected to rank ",
              rank_, " of ", size_, ", which does not expect it");
     const int attempt = parse_number<int>(value).value_or(0);
-    if (attempt < std::exchange(newest_[peer], std::max(attempt, newest_[peer]))) return;
+    if (attempt < newest_[peer]) return;
+    newest_[peer] = attempt;
     if (purpose == ConnectionPurpose::Control)
       links_[peer].control = std::move(admitted.socket);
     else
@@ -269,12 +269,11 @@ class Connector {
     return text;
   }
 
-  // Names the ranks that this one misses; if there are none, those that miss others.
-  std::string names_of_missing() const {
-    const bool waits = misses(0, size_);
+  // The ranks that this one misses, or those that miss others.
+  std::string names_of_missing(bool own) const {
     std::string names;
     for (int peer = 0; peer < size_; ++peer)
-      if (waits ? !is_connected(peer) : !is_ready_[peer])
+      if (own ? !is_connected(peer) : !is_ready_[peer])
         names += str(names.empty() ? "rank " : ", rank ", peer);
     return names;
   }

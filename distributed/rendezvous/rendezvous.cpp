@@ -101,6 +101,9 @@ class RendezvousServer {
       const Failure failure = failure_of(std::current_exception());
       for (int r = 1; r < size_; ++r)
         if (places_[r]) refuse(places_[r]->socket, failure);
+      // Ranks that are just coming hear it, too.
+      const auto end = Deadline::after(2 * kBetweenChecks);
+      while (const auto late = listener.next(end)) refuse(late->socket, failure);
       throw;
     }
   }

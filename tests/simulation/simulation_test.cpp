@@ -31,7 +31,7 @@ struct Job {
   int ranks = 4;
   int steps = 40;
   int numbers = 100;  // 0: no sum, but a barrier
-  std::chrono::milliseconds timeout = 8s;
+  std::chrono::milliseconds timeout = 20s;
   Time longest_pause = 20ms;  // of a rank, between two sums
 };
 
@@ -144,11 +144,12 @@ enum class Fault {
   Stopped,
   PairApart,
   OneWay,
+  Reset,  // a firewall forgets a pair's connections
 };
-constexpr int kFaults = 10;
-const char* const kNames[kFaults] = {"nothing",      "loss",   "slow link", "short stop",
-                                     "short outage", "killed", "no power",  "stopped",
-                                     "pair apart",   "one way"};
+constexpr int kFaults = 11;
+const char* const kNames[kFaults] = {"nothing",      "loss",    "slow link", "short stop",
+                                     "short outage", "killed",  "no power",  "stopped",
+                                     "pair apart",   "one way", "reset"};
 
 struct Event {
   Fault fault = Fault::Nothing;
@@ -162,7 +163,7 @@ struct Event {
   }
   bool concerns_pair() const {
     return fault == Fault::PairApart || fault == Fault::OneWay || fault == Fault::ShortOutage ||
-           fault == Fault::SlowLink;
+           fault == Fault::SlowLink || fault == Fault::Reset;
   }
   std::string describe() const {
     return str(kNames[static_cast<int>(fault)], " of ", a, " (", b, ") at ",
@@ -241,6 +242,7 @@ void let_happen(World& world, const Event& e, Time shortly) {
     case Fault::Stopped: world.at(e.when, [&world, e] { world.stop(e.a); }); break;
     case Fault::PairApart: world.at(e.when, cut_both); break;
     case Fault::OneWay: world.at(e.when, [&world, e] { world.cut(e.a, e.b); }); break;
+    case Fault::Reset: world.at(e.when, [&world, e] { world.reset_connections(e.a, e.b); }); break;
   }
 }
 
