@@ -121,7 +121,7 @@ class BenchKernel(unittest.TestCase):
         says("--size 3 of transpose, expected 2 positive numbers: rows,columns, such as 128,128", "transpose", "--size", "3")
         says("--size 0 of copy", "copy", "--size", "0")
         says("--dtype is 'int8', expected one of bf16, fp16, fp32", "copy", "--dtype", "int8")
-        says("step 'stages' of matmul refuses --size 65 in bf16 and fp32, expected a size such as 128", "matmul", "--step",
+        says("step 'stages' of matmul refuses --size 65 in bf16 and fp32, expected a size such as 256", "matmul", "--step",
              "stages", "--size", "65")
         says("--size 10000000000: .* too many elements", "matmul", "--size", "10000000000")
         says("out of memory on cuda:0", "matmul", "--size", "40000", code=7)
