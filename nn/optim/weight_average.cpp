@@ -32,10 +32,11 @@ void WeightAverage::update(const nn::NamedTensors& state) {
                                     [&](const auto& entry) { return entry.first == name; });
     CHECK_AS(DataError, found != averages_.end(), "WeightAverage: there is no '", name, "'");
     const Tensor& average = found->second;
-    if (is_floating(average.dtype()))
-      average.mul_(decay).add_(to(tensor.detach(), average.dtype()), 1 - decay);
-    else
-      copy_(average, tensor);
+    const bool averaged = is_floating(average.dtype());
+    const Tensor change = averaged ? to(tensor.detach(), average.dtype()) - average : Tensor();
+    // From the nearer end, so that 0 and 1 are exact. What does not change keeps its bits.
+    if (!averaged || decay < 0.5) copy_(average, tensor);
+    if (averaged) average.add_(change, decay < 0.5 ? -decay : 1 - decay);
   }
 }
 

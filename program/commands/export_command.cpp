@@ -1,7 +1,9 @@
 // `ringgrad export --python`: prints Python lines with which PyTorch loads a file of weights and
 // gets our results.
+#include <algorithm>
 #include <map>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/nn/safetensors.h"
@@ -108,13 +110,17 @@ std::string network(const std::string& name, const Shapes& shapes, size_t classe
 
 // A checkpoint's names have a prefix, and other things stand beside its weights.
 std::string weights_in_python(const std::string& file) {
-  const auto is_extra = [](const auto& entry) {
-    return entry.first.starts_with("optim.") || entry.first.starts_with("random.");
-  };
   const auto all = nn::load_safetensors(file).tensors;
-  return std::any_of(all.begin(), all.end(), is_extra)
-             ? R"({name[6:]: file.get_tensor(name) for name in file.keys() if name.startswith("model.")})"
-             : "{name: file.get_tensor(name) for name in file.keys()}";
+  const auto has = [&](const std::string& prefix) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& entry) { return entry.first.starts_with(prefix); });
+  };
+  if (!has("optim.") && !has("random."))
+    return "{name: file.get_tensor(name) for name in file.keys()}";
+  const std::string prefix = has(kAverageInFile) ? kAverageInFile : "model.";
+  return fmt::format(
+      "{{name[{0}:]: file.get_tensor(name) for name in file.keys() if name.startswith(\"{1}\")}}",
+      prefix.size(), prefix);
 }
 
 int export_python(const CheckpointOptions& options) {

@@ -271,15 +271,15 @@ class Epochs {
     if (!best_.is_beaten_by(validation.accuracy(), validation.loss)) return;
     best_ = {training_.epoch(), validation.accuracy(), validation.loss};
     if (run_ && config_.recipe.keep != "last")
-      save_model(run_->best(), training_.model(), config_.recipe, config_.facts);
+      save_model(run_->best(), training_.evaluated_model(), config_.recipe, config_.facts);
   }
 
   // The first rank has the file of the best epoch's weights, which all have then.
   void take_best() {
-    if (run_) load_weights(training_.model(), run_->best().string());
+    nn::Module& model = training_.evaluated_model();
+    if (run_) load_weights(model, run_->best().string());
     if (group_)
-      for (const auto& [name, value] : training_.model().state_dict())
-        group_->broadcast(value, 0).wait();
+      for (const auto& [name, value] : model.state_dict()) group_->broadcast(value, 0).wait();
   }
 
   // Returns the permission to write what outlives this rank.
@@ -342,7 +342,7 @@ class Epochs {
   Evaluation tested(const ImageDataset& set, const char* which) {
     const auto start = Clock::now();
     Evaluation test =
-        evaluate(training_.model(), set, normalization_of(config_.facts),
+        evaluate(training_.evaluated_model(), set, normalization_of(config_.facts),
                  Device(config_.parallel_config->device), group_, config_.parallel_config->shards);
     run_metrics_.test_seconds += seconds_since(start);
     CHECK(test.interrupted || std::isfinite(test.loss), "train: the loss on the ", which,
@@ -399,7 +399,7 @@ class Epochs {
     run_metrics_.gather();
     if (!run_) return kOk;
     const auto may_write = permit();
-    save_model(run_->model(), training_.model(), config_.recipe, config_.facts);
+    save_model(run_->model(), training_.evaluated_model(), config_.recipe, config_.facts);
 
     news("done    {:.2f} % test accuracy, loss {:.4f} · {} in {} · {} img/s", 100 * test.accuracy(),
          test.loss, counted(run_metrics_.steps, "step"), human_time(run_metrics_.train_seconds),
@@ -437,7 +437,7 @@ class Epochs {
                                          ? training_.waited_for_data() / run_metrics_.train_seconds
                                          : 0},
                 {"parameters", training_.model().num_parameters()},
-                {"parameters_sha256", sha256_of_state(training_.model())},
+                {"parameters_sha256", sha256_of_state(training_.evaluated_model())},
                 {"data_on_device", training_.data_on_device()},
                 {"step_captured", training_.step_captured()},
                 {"run", run_->path().string()},

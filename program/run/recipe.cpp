@@ -129,6 +129,10 @@ const std::vector<RecipeField>& recipe_fields() {
               {"last", "best", "both"}),
       F::number("patience", &R::patience, "stop after so many epochs without a better validation",
                 {0, kMany}),
+      F::number("ema", &R::ema,
+                "decay of a moving average of the weights, such as 0.999, which is tested and kept "
+                "instead of them; 0: none",
+                kFraction),
       F::number("cutout", &R::cutout, "a random square of this size set to the mean", {0, 32}),
       F::word("dtype", &R::dtype, "fp32, bf16 or fp16, of images and activations",
               {"fp32", "bf16", "fp16"}),
@@ -317,6 +321,7 @@ std::string summary(const Recipe& r) {
   if (r.validation > 0) text += fmt::format(" validation {}", r.validation);
   if (r.keep != "last") text += fmt::format(" keep {}", r.keep);
   if (r.patience > 0) text += fmt::format(" patience {}", r.patience);
+  if (r.ema > 0) text += fmt::format(" ema {}", r.ema);
   if (r.dtype != "fp32") text += fmt::format(" {} ({})", r.dtype, r.amp);
   if (r.conv != "auto") text += fmt::format(" conv {}", r.conv);
   if (r.float32_matmul_precision != "highest")

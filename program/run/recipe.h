@@ -48,6 +48,8 @@ struct Recipe {
   std::string keep = "last";
   // Training stops after this number of epochs without a better one; 0: never.
   int64_t patience = 0;
+  // The decay of a moving average of the weights, which is tested and kept; 0: none.
+  double ema = 0;
 
   bool chooses() const { return keep != "last" || patience > 0; }
   // The dtype of images and activations; bf16 and fp16 are possible, too.

@@ -34,7 +34,17 @@ Metadata described(const Metadata& metadata) {
     if (const auto found = json["recipe"].find(key);
         found != json["recipe"].end() && found->is_string())
       about[key] = *found;
+  if (const auto ema = json["recipe"].find("ema"); ema != json["recipe"].end() && *ema > 0)
+    about["ema"] = ema->dump();
   return about;
+}
+
+// Returns the weights of a file that are to be evaluated: a checkpoint may have an average, too.
+nn::SafetensorsFile evaluated_weights(const fs::path& file) {
+  nn::SafetensorsFile saved = nn::load_weights(file);
+  if (saved.metadata.contains("progress") && described(saved.metadata).contains("ema"))
+    saved.tensors = nn::without_prefix(nn::load_safetensors(file).tensors, kAverageInFile);
+  return saved;
 }
 
 fs::path weights_of(const std::string& path) {
@@ -148,6 +158,7 @@ void save_model(const fs::path& path, const nn::Module& model, const Recipe& rec
   Metadata metadata = to_metadata(facts);
   metadata["model"] = recipe.model;
   metadata["data"] = recipe.data;
+  if (recipe.ema > 0) metadata["ema"] = fmt::to_string(recipe.ema);
   nn::save_safetensors(path, model.state_dict(), metadata);
 }
 
@@ -189,7 +200,7 @@ void keep_own_head(nn::NamedTensors& weights, const nn::Module& module, const fs
 
 void load_weights(nn::Module& module, const std::string& called) {
   const fs::path file = weights_of(find_run(called));
-  nn::SafetensorsFile saved = nn::load_weights(file);
+  nn::SafetensorsFile saved = evaluated_weights(file);
   check_stem(saved.tensors, module, file);
   keep_own_head(saved.tensors, module, file);
   give(module, saved, file, "this model");
@@ -223,8 +234,11 @@ SavedModel load_model(const std::string& called, const std::string& model,
                       const std::string& data) {
   const std::string path = find_run(called);
   const fs::path file = weights_of(path);
-  const nn::SafetensorsFile saved = nn::load_weights(file);
+  const nn::SafetensorsFile saved = evaluated_weights(file);
   const Metadata about = described(saved.metadata);
+  if (const auto ema = about.find("ema"); ema != about.end())
+    message("note    {}: its weights are moving averages of those in training, by --ema {}",
+            file.string(), ema->second);
   const auto said = [&](const char* key, const std::string& given) {
     if (!given.empty()) return given;
     const auto found = about.find(key);

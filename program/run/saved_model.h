@@ -11,6 +11,9 @@
 
 namespace ringgrad::program {
 
+// In a checkpoint the names of averaged weights, which --ema has, begin with this.
+inline constexpr const char* kAverageInFile = "optim.average.";
+
 // Loads the initial weights of a network from a run directory or a .safetensors file. If the file
 // has another number of classes, the last layer keeps its own weights, and a message says so.
 // Throws DataError if other weights do not fit, or are impossible: not finite, or negative

@@ -47,6 +47,7 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
       learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
       own_batch_(own_batch(config, group)),
       batches_(training_batches(config, train_set, group, workers, loading_)) {
+  if (recipe_.ema > 0) averaged_ = make_model_for(recipe_.model, facts_);
   manual_seed(config.seed);
   model_ = make_model_for(recipe_.model, facts_);
   if (!init.empty()) load_weights(*model_, init);
@@ -63,6 +64,12 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
   if (divided)
     optimizer_->share(
         precision_->with_copies(virtual_ ? virtual_->step_share() : ddp_->step_share()));
+  if (averaged_) {
+    averaged_->to(device_);
+    average_.emplace(model_->state_dict(),
+                     optim::WeightAverageOptions{.decay = recipe_.ema, .warm_up = true});
+    show_average();
+  }
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
   const bool alone = network_ == model_.get() && !virtual_;
   if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
@@ -153,6 +160,11 @@ void Training::run_epoch(const AfterStep& after_step) {
     batches_->advance();
   }
   clock_.pause();
+  show_average();
+}
+
+void Training::show_average() {
+  if (average_) averaged_->load_state_dict(average_->state_dict());
 }
 
 // Starts the sums of losses and images again at the beginning of an epoch.
@@ -196,6 +208,7 @@ void Training::train_step() {
     (*captured_step_)();
   else
     compute(images);
+  if (average_) average_->update(model_->state_dict());
   images_ += all_images;
   ++step_;
   if (const int64_t budget = std::exchange(recompute_budget_, 0))
@@ -298,6 +311,9 @@ bool Training::interrupted() const {
 }
 
 uint64_t Training::check_identical() const {
+  if (group_ && average_)
+    check_same_lines(*group_, "train", "average of weights",
+                     lines_of_values(average_->state_dict()));
   return ddp_ ? ddp_->check_identical() : virtual_ ? virtual_->check_identical() : 0;
 }
 

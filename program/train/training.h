@@ -14,6 +14,7 @@
 #include "ringgrad/distributed/hand_over.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/optim/weight_average.h"
 #include "ringgrad/nn/recompute.h"
 #include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/program/train/evaluation.h"
@@ -61,6 +62,9 @@ class Training {
   void load(const TrainingState& state);
 
   nn::Module& model() { return *model_; }
+  // Returns the model to evaluate and keep. With recipe.ema it is another one, in float32, whose
+  // weights and running statistics are moving averages, as of the last run_epoch() or load().
+  nn::Module& evaluated_model() { return averaged_ ? *averaged_ : *model_; }
   // Returns the number of elements without those that the recipe freezes.
   int64_t trained_parameters() const;
   // Returns the number of steps done, over all epochs.
@@ -116,6 +120,7 @@ class Training {
   int64_t own_images_of_step() const;
   void begin_sums();
   void count_batch();
+  void show_average();
   void compute(int64_t images);
   void add_gradient(int64_t images);
   std::vector<double> loss_sums() const;
@@ -147,7 +152,9 @@ class Training {
   nn::Module* network_;  // the model, or a wrapper
   std::optional<MixedPrecision> precision_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  int64_t own_batch_;  // this rank's part of the batch
+  std::optional<optim::WeightAverage> average_;  // if the recipe has it
+  std::shared_ptr<nn::Module> averaged_;         // shows it
+  int64_t own_batch_;                            // this rank's part of the batch
   std::shared_ptr<LoadingLog> loading_ = std::make_shared<LoadingLog>();
   std::unique_ptr<BatchSource> batches_;
   std::optional<CapturedStep> captured_step_;

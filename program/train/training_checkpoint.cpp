@@ -159,6 +159,7 @@ nn::Checkpoint Training::checkpoint(const std::vector<double>& sums, const Shard
 namespace {
 
 constexpr const char* kModel = "model.";
+constexpr const char* kAverage = "average.";
 
 }  // namespace
 
@@ -193,10 +194,13 @@ std::vector<std::string> Training::lines_of_state() {
   return lines;
 }
 
-// Returns the state of the optimizer and of the mixed precision.
+// Returns the state of the optimizer, of the mixed precision and of the average of the weights.
 nn::NamedTensors Training::stepping_state() {
   nn::NamedTensors state = optimizer_->state_dict();
   for (auto& entry : precision_->state_dict()) state.push_back(std::move(entry));
+  if (average_)
+    for (const auto& [name, tensor] : average_->state_dict())
+      state.emplace_back(kAverage + name, tensor);
   return state;
 }
 
@@ -221,7 +225,11 @@ void Training::load(const nn::Checkpoint& checkpoint, const std::string& called)
   }
 
   model_->load_state_dict(checkpoint.model);
-  optimizer_->load_state_dict(precision_->load(checkpoint.optimizer));
+  nn::NamedTensors stepping = precision_->load(checkpoint.optimizer);
+  if (average_) average_->load_state_dict(nn::without_prefix(stepping, kAverage), progress.step);
+  show_average();
+  std::erase_if(stepping, [](const auto& entry) { return entry.first.starts_with(kAverage); });
+  optimizer_->load_state_dict(stepping);
   if (ddp_)
     ddp_->set_ready_order(progress.ready_order, plans_buckets_ ? progress.caps : std::nullopt);
   const size_t ranks = group_ ? group_->size() : 1;

@@ -4,6 +4,7 @@
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/random.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
@@ -35,6 +36,21 @@ TEST_CASE("a weight average follows its recurrence, and copies what is no number
     again.update(state);
     CHECK(to_vector<float>(again.state_dict()[0].second) ==
           to_vector<float>(average.state_dict()[0].second));
+  }
+}
+
+TEST_CASE("a weight average keeps the bits of what does not change", "[quick]") {
+  for (const double decay : {0.1, 0.9, 0.999}) {
+    const Tensor frozen = randn({100});
+    const Tensor changed = randn({100});
+    const nn::NamedTensors state = {{"frozen", frozen}, {"changed", changed}};
+    optim::WeightAverage average(state, {.decay = decay});
+    for (int step = 0; step < 20; ++step) {
+      changed.mul_(1.1);
+      average.update(state);
+    }
+    CHECK(to_vector<float>(average.state_dict()[0].second) == to_vector<float>(frozen));
+    CHECK(to_vector<float>(average.state_dict()[1].second) != to_vector<float>(changed));
   }
 }
 

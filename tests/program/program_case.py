@@ -39,6 +39,16 @@ def rewrite_safetensors(path, rename=lambda name: name, progress_to=None, **prog
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
 
+def read_safetensors(path):
+    """Returns the bytes of each tensor, and the metadata."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    about = header.pop("__metadata__", {})
+    return {name: data[8 + length + entry["data_offsets"][0] : 8 + length + entry["data_offsets"][1]]
+            for name, entry in header.items()}, about
+
+
 def all_from_terminal(ours, its, child):
     """All that a process has written to its terminal once it has ended; closes both sides. Reading until the last writer
     has gone may lose what the kernel has not passed on by then: so the end is something written behind it."""

@@ -17,7 +17,7 @@ class Elastic(ProgramCase):
 
     def begin(self, out, *words, epochs=EPOCHS, timeout="60"):
         env = {**os.environ, "RINGGRAD_DATA_DIR": self.shared, "RINGGRAD_TIMEOUT": timeout, "RINGGRAD_THREADS": "1"}
-        return self.start("train", "--batch", "12", "--epochs", str(epochs), "--no-report", "--out", out, "--json", *words, env=env)
+        return self.start("train", "--batch", "12", "--epochs", str(epochs), "--ema", "0.9", "--no-report", "--out", out, "--json", *words, env=env)
 
     def ranks_of(self, job, count):
         listed, pids = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children"), []

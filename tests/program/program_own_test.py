@@ -31,15 +31,6 @@ def write_png(path, shade, width=6, height=5):
                      + chunk(b"IDAT", zlib.compress(row * height)) + chunk(b"IEND", b""))
 
 
-def read_safetensors(path):
-    data = path.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + length])
-    about = header.pop("__metadata__", {})
-    return {name: data[8 + length + entry["data_offsets"][0] : 8 + length + entry["data_offsets"][1]]
-            for name, entry in header.items()}, about
-
-
 def write_safetensors(path, tensors):
     """tensors: name -> (shape, whether they are whole numbers)"""
     header, body = {}, bytearray()
