@@ -24,6 +24,7 @@ struct Steps {
   std::vector<int64_t> begin;  // the first row of each step, and the number of all rows
   int64_t samples = 0;
   bool reverse = false;
+  bool packed = false;  // else x is [T, N, ...]
 
   int64_t count() const { return static_cast<int64_t>(begin.size()) - 1; }
   int64_t rows(int64_t t) const { return begin[t + 1] - begin[t]; }
@@ -61,7 +62,7 @@ struct Steps {
 
  private:
   Tensor of_all(const Tensor& states, int64_t from) const {
-    if (begin.back() == count() * samples) return part_of(states, 0, from, count());
+    if (!packed) return part_of(states, 0, from, count());
     const Tensor all = empty({begin.back(), states.size(2)}, states.options());
     for (int64_t t = 0; t < count(); ++t)
       kernels::copy(at(all, t), rows_of(states, (t + from) * samples, rows(t)));
@@ -87,7 +88,7 @@ struct Layer {
     CHECK_AS(ShapeError, weight_.size(0) == gates * size && x_.size(-1) == gates * size && size > 0,
              name, ": the input has shape ", x_.shape(), ", the weight ", weight_.shape(),
              ", expected [T, N, ", gates, " H] and [", gates, " H, H]");
-    steps = {{0}, packed ? batch_sizes[0] : x_.size(1), reverse};
+    steps = {{0}, packed ? batch_sizes[0] : x_.size(1), reverse, packed};
     for (int64_t t = 0; t < (packed ? std::ssize(batch_sizes) : x_.size(0)); ++t) {
       const int64_t rows = packed ? batch_sizes[t] : steps.samples;
       CHECK_AS(ShapeError,
