@@ -23,7 +23,7 @@ class StepShare {
   // parameter may lie in a range in part; its offset is negative if it begins before. The gradients
   // are complete after backward.
   virtual std::vector<ArenaRange> parts(const std::vector<Tensor>& parameters) const = 0;
-  // Returns a number that changes whenever the parts do, the same on all processes.
+  // Returns a number from 1 on that changes whenever the parts do, the same on all processes.
   virtual int64_t layout() const = 0;
   // Collective. Completes the parameters, of which every process has stepped its parts.
   virtual void gather() const = 0;

@@ -185,9 +185,9 @@ Gradients Reducer::outputs_reached(int64_t forward, int64_t samples, std::span<c
 
 void Reducer::gradient_complete(int parameter, const Tensor&) {
   check_no_graph();
+  if (slices_) slices_->written(parameter);
   if (!synchronizing_) return;
   join_pass();
-  if (slices_) slices_->written(parameter);
   take(parameter);
   check_not_written(parameter, parameters_[parameter].first);
   check_finite(parameter);

@@ -137,14 +137,15 @@ void GradientSlices::written(int parameter) {
 
 void GradientSlices::reduced(int bucket) { release(slices_[bucket]); }
 
+// A pass that has failed may have written numbers of which no hook has told.
 void GradientSlices::release(Slice& slice) {
-  if (stage_ < 2 || !slice.written) return;
+  if (stage_ < 2) return;
   const Tensor& grads = arenas_[slice.arena].grads;
   release_pages(grads, slice.begin, slice.own_begin);
   release_pages(grads, slice.own_end, slice.end);
+  if (!std::exchange(slice.written, false)) return;
   const int64_t others = slice.end - slice.begin - (slice.own_end - slice.own_begin);
   count_memory({}, -bytes_of(grads, others));
-  slice.written = false;
 }
 
 std::vector<Tensor> GradientSlices::own_gradients() const {

@@ -62,10 +62,12 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
 }
 
 void Optimizer::take_in_unfrozen() {
-  for (const auto& [group, name, parameter] : frozen_) {
+  for (const auto& [number, name, parameter] : frozen_) {
     if (!parameter.requires_grad()) continue;
-    groups_[group].named.emplace_back(name, parameter);
-    groups_[group].parameters.push_back(parameter);
+    Group& group = groups_[number];
+    group.named.emplace_back(name, parameter);
+    group.parameters.push_back(parameter);
+    group.layout = 0;  // that of no share: the state gets a place for this parameter
   }
   std::erase_if(frozen_, [](const Frozen& frozen) { return frozen.parameter.requires_grad(); });
 }
@@ -171,12 +173,10 @@ std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
       return array.dtype() == range.values.dtype() && array.device() == range.values.device();
     };
     return state.parameters == range.parameters && state.offsets == range.offsets &&
-           state.numel == range.values.numel() &&
-           std::all_of(state.arrays.begin(), state.arrays.end(), fits);
+           state.numel == range.values.numel() && std::ranges::all_of(state.arrays, fits);
   };
   // All processes lay their state anew, or none does, because they exchange it.
-  if (group.layout != layout || (!share_ && !std::equal(group.state.begin(), group.state.end(),
-                                                        ranges.begin(), ranges.end(), laid_like)))
+  if (group.layout != layout || (!share_ && !std::ranges::equal(group.state, ranges, laid_like)))
     lay_state(group, ranges);
   group.layout = layout;
   const Device here = device();

@@ -29,11 +29,16 @@ void Optimizer::share(std::shared_ptr<const StepShare> share) {
     for (const Tensor& parameter : group.parameters)
       parameters.push_back(parameter.autograd_meta());
   }
+  shares_.reset();
   const std::lock_guard lock(sharing_mutex);
   for (const auto& parameter : parameters) sharing[parameter.get()] = this;
-  shares_ = {this, [parameters](void*) {
+  // Another optimizer may have taken its place since.
+  shares_ = {this, [parameters](void* self) {
                const std::lock_guard at_the_end(sharing_mutex);
-               for (const auto& parameter : parameters) sharing.erase(parameter.get());
+               for (const auto& parameter : parameters)
+                 if (const auto found = sharing.find(parameter.get());
+                     found != sharing.end() && found->second == self)
+                   sharing.erase(found);
              }};
 }
 
