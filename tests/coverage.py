@@ -5,10 +5,13 @@ Compiles the library once more, with counters, into BUILD/coverage; links the te
 ctests with the labels quick and full but not long, those that have been quickest first, for M minutes (60); and writes the
 table in tests/README.md. Another run goes on behind the tests that have run; remove BUILD/coverage to begin anew.
 
-A line counts where some test runs it, a branch where some test takes it; those that only exceptions take are left out, and so
-are the kernels of core/cpu, whose inner loops would take hours with counters: kernels/op_test compares each with its
-definition. What a rank that is killed has run is not counted. --list: no table, but the lines of these files that no
-test runs, as the last run found them. Needs a build in which all tests have been made."""
+A line counts where some test runs it. A branch is one of the two ways of a condition in the sources (of an if, a loop, ?:,
+&&, ||, a CHECK), or one way of a switch, and counts where some test takes it. The compiler has as many again that are no
+decisions of ours: a call returns or throws, a destructor's turn has come or not, a static is made or not. gcov reports a
+call's two ways one after the other; of the others of a statement the first count, as many as it has conditions. Left out
+are ASSERTs, which only a mistake in the library itself would fail, and the kernels of core/cpu, whose inner loops would take
+hours with counters: kernels/op_test compares each with its definition. What a rank that is killed has run is not counted. --list: no table, but the lines of these files that no
+test runs, and the conditions that have only gone one way, as the last run found them. Needs a build in which all tests have been made."""
 
 import argparse
 import concurrent.futures
@@ -25,9 +28,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 from architecture_sizes import book_files
 from relink import ROOT, Build
-from source_tree import Tree
+from source_tree import Tree, code_of
 
 PLACE = re.compile(r"<!-- coverage -->\n.*?<!-- end -->", re.S)
+CONDITION = re.compile(r"\b(?:if(?! constexpr)|for|while|CHECK|CHECK_AS)\b|(?<=\s)(?:&&|\|\|)(?=\s)|\?")
 OPTIONS = ["-O0", "--coverage", "-fprofile-update=atomic", "-fno-inline", "-U_FORTIFY_SOURCE"]
 
 
@@ -91,9 +95,43 @@ def run_tests(build, out, replaced, minutes):
     return len(ran), count
 
 
+def statements(path):
+    """{line: (first line of its statement, conditions of the statement, whether it is a switch)}"""
+    code = re.sub(r"\bASSERT\(.*?\);", lambda m: re.sub(r"[^\n]", " ", m[0])[:-1] + ";", code_of((ROOT / path).read_text()), flags=re.S)
+    found, begun = {}, []
+    for number, line in enumerate(code.splitlines(), 1):
+        begun.append((number, line))
+        if line.rstrip().endswith((";", "{", "}", ":")):
+            whole = "\n".join(text for _, text in begun)
+            for n, _ in begun:
+                found[n] = (begun[0][0], len(CONDITION.findall(whole)), "switch (" in whole)
+            begun = []
+    return found
+
+
+def decisions(branches, conditions, switch):
+    """Of a statement's branches in one function, as gcov lists them: those of its own conditions."""
+    own, i = [], 0
+    while i < len(branches):
+        pair = branches[i : i + 2]
+        if pair[0]["throw"]:
+            i += 1
+        elif len(pair) == 2 and pair[1]["throw"]:  # a call
+            i += 2
+        elif switch and not any(branch["fallthrough"] for branch in pair):
+            own.append(branches[i])
+            i += 1
+        else:
+            if conditions > 0:
+                own += pair
+            conditions -= 1
+            i += 2
+    return own
+
+
 def counted(replaced):
     """{path: ({line: ran}, {(line, number): taken})}"""
-    lines, branches = defaultdict(dict), defaultdict(dict)
+    lines, branches, statements_of = defaultdict(dict), defaultdict(dict), {}
     for place in replaced.values():
         notes = place.with_suffix(".gcno")
         if not place.with_suffix(".gcda").exists():
@@ -106,12 +144,18 @@ def counted(replaced):
                 path = os.path.relpath(os.path.realpath(file["file"]), ROOT)
                 if path.startswith(".."):
                     continue
+                if path not in statements_of:
+                    statements_of[path] = statements(path)
+                listed = defaultdict(list)
                 for line in file["lines"]:
                     number = line["line_number"]
                     lines[path][number] = lines[path].get(number, False) or line["count"] > 0
-                    for i, branch in enumerate(line["branches"]):
-                        if not branch["throw"]:
-                            branches[path][number, i] = branches[path].get((number, i), False) or branch["count"] > 0
+                    statement = statements_of[path].get(number, (number, 0, False))
+                    listed[line.get("function_name"), statement] += line["branches"]
+                for (_, statement), some in listed.items():
+                    for i, branch in enumerate(decisions(some, *statement[1:])):
+                        key = statement[0], i
+                        branches[path][key] = branches[path].get(key, False) or branch["count"] > 0
     return {path: (lines[path], branches[path]) for path in lines}
 
 
@@ -155,6 +199,10 @@ def main():
             text = (ROOT / path).read_text().splitlines()
             for number in [int(number) for number, ran in found[path][0].items() if not ran]:
                 print(f"{path}:{number}: {text[number - 1].strip()}")
+            for key in [key for key, taken in found[path][1].items() if not taken]:
+                number = int(key.split(".")[0])
+                if found[path][0].get(str(number), True):
+                    print(f"{path}:{number}: way {key.split('.')[1]} not taken: {text[number - 1].strip()}")
         return
     replaced = instrumented(build, out)
     ran, count = run_tests(build, out, replaced, options.minutes)

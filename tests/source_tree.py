@@ -93,6 +93,14 @@ def without_comments(text):
     return token.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m[0][0] == "/" else m[0], text)
 
 
+STRING = re.compile(r'R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^\s*#.*?(?<!\\)$', re.S | re.M)
+
+
+def code_of(text):
+    """C++ text in its length, without comments, and without the words of strings and directives."""
+    return STRING.sub(lambda m: re.sub(r"[^\n]", '"', m[0]), without_comments(text))
+
+
 def each_line(source, pattern):
     for number, line in enumerate(without_comments(source.text).splitlines(), 1):
         if not line.lstrip().startswith("#") and (match := pattern.search(line)):
