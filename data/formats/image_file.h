@@ -10,11 +10,11 @@
 
 namespace ringgrad {
 
-// Returns uint8 [C, H, W], C = 1 or 3. 16 bits are rounded to 8. Transparent pixels are composed
-// with white in bytes: round((a · c + (255 − a) · 255) / 255). A picture is turned upright
-// according to its EXIF, CMYK becomes RGB, and of several pictures in a file the first is read.
-// Throws DataError and OutOfMemoryError that name the file and what is wrong with it, including its
-// format if that is none of these.
+// Returns uint8 [C, H, W], C = 1 or 3. 16 bits are rounded to 8, but those of a gray TIFF are cut
+// off. Transparent pixels are composed with white in bytes: round((a · c + (255 − a) · 255) / 255).
+// A picture is turned upright according to its EXIF, CMYK becomes RGB, and of several pictures in a
+// file the first is read. Throws DataError and OutOfMemoryError that name the file and what is
+// wrong with it, including its format if that is none of these.
 Tensor read_image(const std::string& path);
 
 struct PictureSupport {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <fstream>
+#include <utility>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/formats/picture_format.h"
@@ -104,14 +105,15 @@ Tensor read_bmp(const PictureFile& file) {
   CHECK_AS(DataError, start <= bytes.size() && stride * height <= bytes.size() - start,
            "image: ", file.path, ": ", bytes.size(), " bytes, expected ", stride * height,
            " of pixels from offset ", start);
-  uint32_t masks[3] = {0xFF0000, 0xFF00, 0xFF};
+  uint32_t masks[4] = {0xFF0000, 0xFF00, 0xFF, 0};  // red, green, blue, alpha
   if (bits == 16) std::copy_n(std::to_array<uint32_t>({0x7C00, 0x3E0, 0x1F}).begin(), 3, masks);
+  constexpr size_t kWithAlpha = 56;  // bytes of the shortest header that tells the alpha's bits
   if (compression == kMasks)
-    for (size_t c = 0; c < 3; ++c) masks[c] = bmp.number(54 + 4 * c, 4);
+    for (size_t c = 0; c < (header < kWithAlpha ? 3 : 4); ++c) masks[c] = bmp.number(54 + 4 * c, 4);
   const size_t palette = 14 + header + (compression == kMasks && header == 40 ? 12 : 0);
   const size_t colour = old ? 3 : 4;  // bytes of one in the palette: blue, green, red
   std::vector<uint8_t> pixels;
-  pixels.reserve(static_cast<size_t>(3 * width * height));
+  pixels.reserve(static_cast<size_t>(4 * width * height));
   for (int64_t y = 0; y < height; ++y) {
     const size_t row = start + stride * static_cast<size_t>(rows < 0 ? y : height - 1 - y);
     for (int64_t x = 0; x < width; ++x) {
@@ -121,13 +123,15 @@ Tensor read_bmp(const PictureFile& file) {
             bytes[row + bit / 8] >> (8 - bits - bit % 8) & ((uint32_t{1} << bits) - 1);
         for (size_t c = 0; c < 3; ++c)
           pixels.push_back(static_cast<uint8_t>(bmp.number(palette + colour * index + 2 - c, 1)));
+        pixels.push_back(255);
       } else {
         const uint32_t pixel = bmp.number(row + bit / 8, bits / 8);
-        for (const uint32_t mask : masks) pixels.push_back(channel_of(pixel, mask));
+        for (size_t c = 0; c < 3; ++c) pixels.push_back(channel_of(pixel, masks[c]));
+        pixels.push_back(masks[3] == 0 ? 255 : channel_of(pixel, masks[3]));
       }
     }
   }
-  return planes(pixels, 3, height, width);
+  return planes_over_white(std::move(pixels), 3, height, width);
 }
 
 }  // namespace ringgrad

@@ -346,6 +346,14 @@ TEST_CASE("pictures: alpha, inks and 16 bits of WebP, GIF and TIFF", "[quick]") 
     REQUIRE(found.size() == expected.size());
     for (size_t i = 0; i < found.size(); ++i) CHECK(std::abs(found[i] - expected[i]) <= most);
   }
+  // A BMP's header of 56 bytes tells where the alpha is: 0, 64, 128 and 255.
+  std::string header("BM\0\0\0\0\0\0\0\0\x46\0\0\0\x38\0\0\0\4\0\0\0\1\0\0\0\1\0\x20\0\3\0\0\0",
+                     34);
+  header += std::string(20, '\0') + std::string("\0\0\xff\0\0\xff\0\0\xff\0\0\0\0\0\0\xff", 16);
+  const TempFolder folder;
+  write(folder / "a.bmp",
+        header + std::string("\0\xc8\x0a\0\0\xc8\x0a\x40\0\xc8\x0a\x80\0\xc8\x0a\xff", 16));
+  CHECK(to_vector<uint8_t>(read_image(folder / "a.bmp")) == expected);
   if (reads_pictures("GIF"))
     CHECK(to_vector<uint8_t>(read_image(corpus("transparent.gif"))) ==
           std::vector<uint8_t>{10, 255, 200, 255, 0, 255});
