@@ -85,6 +85,9 @@ std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& packed,
   std::vector<int64_t> place(samples);
   std::iota(place.begin(), place.end(), 0);
   if (packed.unsorted_indices) {
+    CHECK_AS(ShapeError, packed.unsorted_indices.shape() == Shape{samples}, name,
+             ": the unsorted indices have shape ", packed.unsorted_indices.shape(), ", expected [",
+             samples, "], one for each sample");
     const Tensor places = as_contiguous(on_device(packed.unsorted_indices, {}));
     std::copy_n(places.data<int64_t>(), samples, place.begin());
   }

@@ -5,6 +5,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/recurrent.h"
@@ -78,4 +79,11 @@ TEST_CASE("packed samples give what they give one by one", "[nn][quick]") {
     check(lengths, nn::GRU(kInputs, kSize, options));
     check(lengths, nn::RNN(kInputs, kSize, options));
   }
+}
+
+TEST_CASE("packed sequences with too few indices are refused", "[nn][quick]") {
+  nn::PackedSequence packed{zeros({3, 2}), {2, 1}};
+  packed.unsorted_indices = tensor<int64_t>({0});
+  require_error<ShapeError>("the unsorted indices have shape [1], expected [2]",
+                            [&] { (void)nn::pad_packed_sequence(packed); });
 }
