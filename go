@@ -47,16 +47,17 @@ install_missing() {
   elif command -v sudo >/dev/null 2>&1 && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then sudo=sudo
   else
     say "go: these packages are missing, and installing them needs root:"
-    say "  apt-get install$missing"
+    say "  apt-get update && apt-get install$missing"
+    say "Without root, unpack them below your home; CONTRIBUTING.md has the commands. Then: GO_NO_INSTALL=1 ./go"
     exit 3
   fi
   say "go: installing$missing"
   log=$root/build/apt.log
   mkdir -p "$root/build"
   install="env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends"
-  $sudo $install $missing >"$log" 2>&1 || { $sudo apt-get update >>"$log" 2>&1 && $sudo $install $missing >>"$log" 2>&1; } || {
-    tail -n 5 "$log" >&2
-    say "go: could not install$missing; the whole log is $log"
+  $sudo $install $missing >"$log" 2>&1 || { $sudo apt-get update >"$log" 2>&1 && $sudo $install $missing >>"$log" 2>&1; } || {
+    grep -E '^(W|E|dpkg): ' "$log" | head -n 5 >&2 || true  # the first says why; without lists, apt then misses each package
+    say "go: apt-get could not install$missing; the whole log is $log"
     exit 3
   }
 }
