@@ -189,7 +189,7 @@ const std::vector<DatasetInfo>& datasets() {
   return all;
 }
 
-const DatasetInfo& dataset_info(const std::string& name) {
+const DatasetInfo& dataset_info(std::string_view name) {
   std::string names;
   for (const DatasetInfo& info : datasets()) {
     if (info.name == name) return info;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ringgrad/data/datasets/download.h"
@@ -59,6 +60,6 @@ struct DatasetInfo {
 const std::vector<DatasetInfo>& datasets();
 
 // Throws Error that lists the existing names if there is no such data set.
-const DatasetInfo& dataset_info(const std::string& name);
+const DatasetInfo& dataset_info(std::string_view name);
 
 }  // namespace ringgrad

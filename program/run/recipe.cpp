@@ -157,7 +157,7 @@ const std::vector<RecipeField>& recipe_fields() {
   return fields;
 }
 
-const RecipeField& recipe_field(const std::string& name) {
+const RecipeField& recipe_field(std::string_view name) {
   const auto& fields = recipe_fields();
   return *std::find_if(fields.begin(), fields.end(),
                        [&](const RecipeField& field) { return field.name == name; });

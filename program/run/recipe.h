@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -105,7 +106,7 @@ struct RecipeField {
   void check_choice(const std::string& value) const;
 };
 const std::vector<RecipeField>& recipe_fields();
-const RecipeField& recipe_field(const std::string& name);  // REQUIRES: there is one
+const RecipeField& recipe_field(std::string_view name);  // REQUIRES: there is one
 
 // The defaults for the model and data, with those of `asked` in their place whose options are
 // `given`. Throws UsageError on a name or a value that cannot be.
