@@ -41,6 +41,33 @@ void copy_run(Y* y, int64_t y_stride, const X* x, int64_t x_stride, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] = convert<Y>(x[i]);
 }
 
+constexpr int64_t kTile = kChannelBlock;  // one cache line of float32
+
+// Rows of elements, and the distances between them in elements.
+struct Part {
+  char* data;
+  int64_t row;
+  int64_t column;
+};
+
+// Copies a part of `rows` by n elements. Only this is compiled for each pair of types; the loops
+// around it know the sizes of elements.
+template <class Y, class X>
+void copy_part(const Part& to, const Part& from, int64_t rows, int64_t n) {
+  Y* const y = reinterpret_cast<Y*>(to.data);
+  const X* const x = reinterpret_cast<const X*>(from.data);
+  if constexpr (std::is_same_v<Y, X> &&
+                (sizeof(Y) == sizeof(float) || sizeof(Y) == sizeof(uint16_t))) {
+    using Bits = std::conditional_t<sizeof(Y) == sizeof(float), float, uint16_t>;
+    if (rows == kTile && n == kTile && from.row == 1 && to.column == 1)
+      return conv::transpose_block(reinterpret_cast<const Bits*>(x), from.column,
+                                   reinterpret_cast<Bits*>(y), to.row);
+  }
+  for (int64_t i = 0; i < rows; ++i)
+    copy_run(y + i * to.row, to.column, x + i * from.row, from.column, n);
+}
+using CopyPart = void (*)(const Part& to, const Part& from, int64_t rows, int64_t n);
+
 // Rows up to this size are copied without memcpy. It takes longer for short rows because of the
 // call, and for rows of some kilobytes because of its instruction.
 constexpr int64_t kShortRow = 1 << 14;  // bytes
@@ -56,13 +83,11 @@ void copy_rows(char* y, int64_t y_pitch, const char* x, int64_t x_pitch, int64_t
 }
 
 // The innermost loop of the plan is over rows of at most kShortRow bytes, without gaps.
-template <class T>
-void copy_short_rows(Stream stream, const LoopPlan& plan, T* y, const T* x) {
+void copy_short_rows(Stream stream, const LoopPlan& plan, int64_t size, char* y, const char* x) {
   const int64_t row = plan.inner_size();
   LoopPlan rows = plan;
   --rows.dims;
   rows.numel /= row;
-  const int64_t size = sizeof(T);
   const int64_t bytes = row * size;
   const auto copy = bytes >= 64   ? copy_rows<64>
                     : bytes >= 32 ? copy_rows<32>
@@ -73,18 +98,16 @@ void copy_short_rows(Stream stream, const LoopPlan& plan, T* y, const T* x) {
                                   : copy_rows<1>;
   parallel_for(stream, rows.numel, grain(row), [&](int64_t begin, int64_t end) {
     rows.for_each_run<2>(begin, end, [&](const auto& offsets, int64_t n) {
-      copy(reinterpret_cast<char*>(y + offsets[0]), rows.inner_stride(0) * size,
-           reinterpret_cast<const char*>(x + offsets[1]), rows.inner_stride(1) * size, n, bytes);
+      copy(y + offsets[0] * size, rows.inner_stride(0) * size, x + offsets[1] * size,
+           rows.inner_stride(1) * size, n, bytes);
     });
   });
 }
 
-constexpr int64_t kTile = kChannelBlock;  // one cache line of float32
-
 // Used if neighbours in x are neighbours in y along another loop, `across`. Those two loops are
 // walked in tiles, so that a cache line is read, and written, as a whole.
-template <class Y, class X>
-void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, const X* x) {
+void copy_transposed(Stream stream, const LoopPlan& plan, int across, CopyPart copy, char* y,
+                     int64_t y_size, char* x, int64_t x_size) {
   const int inner = plan.dims - 1;
   const int64_t rows = plan.sizes[across];
   const int64_t columns = plan.sizes[inner];  // the columns of y
@@ -100,19 +123,10 @@ void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, cons
     const int64_t column = tile % tile_columns * kTile;
     const int64_t row = tile / tile_columns % tile_rows * kTile;
     const auto offsets = around.offsets(tile / (tile_columns * tile_rows));
-    Y* const to = y + offsets[0] + row * y_row + column * y_column;
-    const X* const from = x + offsets[1] + row * x_row + column * x_column;
-    const int64_t height = std::min(kTile, rows - row);
-    const int64_t width = std::min(kTile, columns - column);
-    if constexpr (std::is_same_v<Y, X> &&
-                  (sizeof(Y) == sizeof(float) || sizeof(Y) == sizeof(uint16_t))) {
-      using Bits = std::conditional_t<sizeof(Y) == sizeof(float), float, uint16_t>;
-      if (height == kTile && width == kTile && x_row == 1 && y_column == 1)
-        return conv::transpose_block(reinterpret_cast<const Bits*>(from), x_column,
-                                     reinterpret_cast<Bits*>(to), y_row);
-    }
-    for (int64_t i = 0; i < height; ++i)
-      copy_run(to + i * y_row, y_column, from + i * x_row, x_column, width);
+    const int64_t to = offsets[0] + row * y_row + column * y_column;
+    const int64_t from = offsets[1] + row * x_row + column * x_column;
+    copy({y + to * y_size, y_row, y_column}, {x + from * x_size, x_row, x_column},
+         std::min(kTile, rows - row), std::min(kTile, columns - column));
   };
   parallel_for(stream, plan.numel / (rows * columns) * tile_rows * tile_columns,
                grain(kTile * kTile), [&](int64_t begin, int64_t end) {
@@ -120,30 +134,32 @@ void copy_transposed(Stream stream, const LoopPlan& plan, int across, Y* y, cons
                });
 }
 
-template <class Y, class X>
-void copy_elements(Stream stream, const Tensor& y, const Tensor& x) {
+void copy_elements(Stream stream, const Tensor& y, const Tensor& x, CopyPart copy) {
   const LoopPlan plan = plan_loops({&y, &x});
   if (plan.dims == 0) return;
-  Y* const y_data = y.data<Y>();
-  const X* const x_data = x.data<X>();
+  const auto y_size = static_cast<int64_t>(itemsize(y.dtype()));
+  const auto x_size = static_cast<int64_t>(itemsize(x.dtype()));
+  char* const y_data = static_cast<char*>(y.raw_data());
+  char* const x_data = static_cast<char*>(x.raw_data());
   int nearest = plan.dims - 1;  // the loop along which x's neighbours lie
   for (int d = 0; d < plan.dims; ++d)
     if (plan.strides[1][d] > 0 && plan.strides[1][d] < plan.strides[1][nearest]) nearest = d;
-  if (nearest != plan.dims - 1) return copy_transposed(stream, plan, nearest, y_data, x_data);
-  if constexpr (std::is_same_v<Y, X>)
-    if (plan.dims > 1 && plan.inner_stride(0) == 1 && plan.inner_stride(1) == 1 &&
-        plan.inner_size() * static_cast<int64_t>(sizeof(Y)) <= kShortRow)
-      return copy_short_rows(stream, plan, y_data, x_data);
+  if (nearest != plan.dims - 1)
+    return copy_transposed(stream, plan, nearest, copy, y_data, y_size, x_data, x_size);
+  if (y.dtype() == x.dtype() && plan.dims > 1 && plan.inner_stride(0) == 1 &&
+      plan.inner_stride(1) == 1 && plan.inner_size() * y_size <= kShortRow)
+    return copy_short_rows(stream, plan, y_size, y_data, x_data);
   parallel_for(stream, plan.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
     plan.for_each_run<2>(begin, end, [&](const auto& offsets, int64_t n) {
-      copy_run(y_data + offsets[0], plan.inner_stride(0), x_data + offsets[1], plan.inner_stride(1),
-               n);
+      copy({y_data + offsets[0] * y_size, 0, plan.inner_stride(0)},
+           {x_data + offsets[1] * x_size, 0, plan.inner_stride(1)}, 1, n);
     });
   });
 }
 
 // Copies between a strided tensor (any strides) and a channel-blocked one of the same dtype. A unit
-// is one block of 16 channels of one image, which is 16 planes on the strided side.
+// is one block of 16 channels of one image, which is 16 planes on the strided side. T is any type
+// of an element's size.
 template <class T, bool kToBlocked>
 void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const auto& shape = strided.shape();
@@ -152,18 +168,15 @@ void reorder(Stream stream, const Tensor& strided, const Tensor& blocked) {
   const int64_t height = shape[2];
   const int64_t width = shape[3];
   const int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
-  T* const plain = strided.data<T>();
-  T* const packed = blocked.data<T>();
+  T* const plain = static_cast<T*>(strided.raw_data());
+  T* const packed = static_cast<T*>(blocked.raw_data());
   // Parts of images have whole planes, too.
   const bool whole_planes = (width == 1 || stride[3] == 1) && (height == 1 || stride[2] == width);
-  if constexpr (sizeof(T) == sizeof(float) || sizeof(T) == sizeof(uint16_t))
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint16_t>)
     if (whole_planes) {  // by transposed registers: five times as fast
-      using Bits = std::conditional_t<sizeof(T) == sizeof(float), float, uint16_t>;
       const conv::Planes planes{shape[0], channels, height * width, stride[0], stride[1]};
-      Bits* const nchw = reinterpret_cast<Bits*>(plain);
-      Bits* const blocked = reinterpret_cast<Bits*>(packed);
-      return kToBlocked ? conv::nchw_to_blocked<Bits>(stream, planes, nchw, blocked)
-                        : conv::blocked_to_nchw<Bits>(stream, planes, blocked, nchw);
+      return kToBlocked ? conv::nchw_to_blocked<T>(stream, planes, plain, packed)
+                        : conv::blocked_to_nchw<T>(stream, planes, packed, plain);
     }
   parallel_for(stream, shape[0] * blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -195,16 +208,22 @@ void copy_cpu(Stream stream, const Tensor& y, const Tensor& x) {
       source = empty(x.shape(), {y.dtype(), y.device(), x.layout()});
       copy_cpu(stream, source, x);
     }
-    visit_dtype("copy", y.dtype(), [&]<class T>() {
+    const auto reorder_as = [&]<class T>(T) {
       if (y.is_channel_blocked())
         reorder<T, true>(stream, source, y);
       else
         reorder<T, false>(stream, y, source);
-    });
-    return;
+    };
+    switch (itemsize(y.dtype())) {
+      case sizeof(uint8_t): return reorder_as(uint8_t{});
+      case sizeof(uint16_t): return reorder_as(uint16_t{});
+      case sizeof(float): return reorder_as(float{});
+      default: return reorder_as(int64_t{});
+    }
   }
   visit_dtype("copy", y.dtype(), [&]<class Y>() {
-    visit_dtype("copy", x.dtype(), [&]<class X>() { copy_elements<Y, X>(stream, y, x); });
+    visit_dtype("copy", x.dtype(),
+                [&]<class X>() { copy_elements(stream, y, x, copy_part<Y, X>); });
   });
 }
 

@@ -1,6 +1,6 @@
 // map(): y[i] = f(x1[i], x2[i], …) over tensors of one shape, in parallel, with one vectorised
-// inner loop. Private to core/cpu. A kernel is then one line: map<T>(stream, y, [](auto x) { return
-// std::exp(x); }, x).
+// inner loop. Private to core/cpu. A kernel is then one line: CpuMaps::map<T>(stream, y, [](auto x)
+// { return std::exp(x); }, x).
 #pragma once
 
 #include "ringgrad/core/cpu/conv/vector.h"
@@ -29,10 +29,10 @@ template <class T>
 [[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n,
                                              Piece<T>* piece) {
   if (stride == 1) {
-    if constexpr (std::is_same_v<T, Piece<T>>)
-      return x + first;
-    else
+    if constexpr (kIs16Bit<T>)
       conv::convert(piece, x + first, n);
+    else
+      return x + first;
   } else if (stride > 0) {
     for (int64_t i = 0; i < n; ++i) piece[i] = x[(first + i) * stride];
   } else if (first == 0 && stride == 0) {
@@ -46,32 +46,46 @@ template <class T>
 
 template <class T>
 [[gnu::noinline]] void scatter(const Piece<T>* piece, int64_t n, T* y, int64_t stride) {
-  if constexpr (!std::is_same_v<T, Piece<T>>)
+  if constexpr (kIs16Bit<T>)
     if (stride == 1) return conv::convert(y, piece, n);
   for (int64_t i = 0; i < n; ++i) y[i * stride] = static_cast<T>(piece[i]);
 }
 
-// Computes one run of n elements, in rows of `row`. f is a copy, so that the compiler knows that no
-// store changes it. Otherwise a condition in f would be a jump for each element.
-template <class Out, class T, class F, size_t... I>
-void map_run(int64_t n, int64_t row, F f, Out* y, int64_t y_stride,
-             [[maybe_unused]] const std::pair<const T*, int64_t>* x, std::index_sequence<I...>) {
-  using A = Accumulator<T>;
-  [[maybe_unused]] Piece<T> pieces[sizeof...(I) + 1][kPiece];
+// Computes y[i] = f(x[0][i], x[1][i], …) over n neighbours.
+template <class Y, class X>
+using FormulaLoop = void (*)(const void* f, int64_t n, Y* y, const X* const* x);
+
+// Returns the only code that is compiled for each formula. All else depends on types and the number
+// of operands alone, and float's loop serves the 16-bit types. f is a copy, so that the compiler
+// knows that no store changes it. Otherwise a condition in f would be a jump for each element.
+template <class A, class Y, class X, class F, size_t... I>
+FormulaLoop<Y, X> loop_of(const F&, std::index_sequence<I...>) {
+  return [](const void* formula, int64_t n, Y* y, [[maybe_unused]] const X* const* x) {
+    const F f = *static_cast<const F*>(formula);
+    [[maybe_unused]] const X* const from[] = {x[I]..., nullptr};
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<Y>(f(static_cast<A>(from[I][i])...));
+  };
+}
+
+// Computes one run of n elements, in rows of `row`.
+template <class Out, class T, int kInputs>
+void map_run(FormulaLoop<Piece<Out>, Piece<T>> loop, const void* f, int64_t n, int64_t row, Out* y,
+             int64_t y_stride, const std::pair<const T*, int64_t>* x) {
+  Piece<T> pieces[kInputs + 1][kPiece];
   Piece<Out> results[kPiece];
-  constexpr bool kInPlace = std::is_same_v<T, Piece<T>> && std::is_same_v<Out, Piece<Out>>;
-  const int64_t most =
-      kInPlace && y_stride == 1 && ((x[I].second == 1) && ...) ? n : kPiece / row * row;
+  bool in_place = !kIs16Bit<T> && !kIs16Bit<Out> && y_stride == 1;
+  for (int i = 0; i < kInputs; ++i) in_place &= x[i].second == 1;
+  const int64_t most = in_place ? n : kPiece / row * row;
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
-    [[maybe_unused]] const Piece<T>* const from[] = {
-        neighbours(x[I].first, x[I].second, first, count, pieces[I])..., nullptr};
+    const Piece<T>* from[kInputs + 1] = {};
+    for (int i = 0; i < kInputs; ++i)
+      from[i] = neighbours(x[i].first, x[i].second, first, count, pieces[i]);
     Piece<Out>* to = results;
-    if constexpr (std::is_same_v<Out, Piece<Out>>)
+    if constexpr (!kIs16Bit<Out>)
       if (y_stride == 1) to = y + first;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i)
-      to[i] = static_cast<Piece<Out>>(f(static_cast<A>(from[I][i])...));
+    loop(f, count, to, from);
     if (to == results) scatter<Out>(results, count, y + first * y_stride, y_stride);
   }
 }
@@ -90,11 +104,9 @@ inline int64_t short_row(const LoopPlan& plan) {
   return row;
 }
 
-template <class Out, class T, class F, class... Inputs, size_t... I>
-void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> inputs,
-               const Inputs&... x) {
-  LoopPlan plan = plan_loops({&y, &x...});
-  if (plan.dims == 0) return;
+template <class Out, class T, int kInputs>
+void map_units(Stream stream, LoopPlan plan, Out* y, const T* const* x,
+               FormulaLoop<Piece<Out>, Piece<T>> loop, const void* f) {
   const int64_t row = short_row(plan);
   if (row > 1) {
     --plan.dims;
@@ -104,37 +116,30 @@ void map_units(Stream stream, const Tensor& y, F& f, std::index_sequence<I...> i
     const int64_t next = plan.inner_stride(operand);
     return row == 1 ? next : next == 0 ? -row : 1;
   };
-  Out* const y_data = y.data<Out>();
-  const T* const x_data[] = {x.template data<T>()..., nullptr};
   parallel_for(stream, plan.numel, kElementwiseGrain / row, [&](int64_t begin, int64_t end) {
-    plan.for_each_run<sizeof...(I) + 1>(begin, end, [&](const auto& offsets, int64_t run) {
-      const std::pair<const T*, int64_t> from[] = {{x_data[I] + offsets[I + 1], stride(I + 1)}...,
-                                                   {}};
-      map_run<Out, T>(run * row, row, f, y_data + offsets[0], stride(0), from, inputs);
+    plan.for_each_run<kInputs + 1>(begin, end, [&](const auto& offsets, int64_t run) {
+      std::pair<const T*, int64_t> from[kInputs + 1];
+      for (int i = 0; i < kInputs; ++i) from[i] = {x[i] + offsets[i + 1], stride(i + 1)};
+      map_run<Out, T, kInputs>(loop, f, run * row, row, y + offsets[0], stride(0), from);
     });
   });
 }
 
-// f receives and returns Accumulator<T>: float for the 16-bit types.
-template <class T, class F, class... Inputs>
-void map(Stream stream, const Tensor& y, F f, const Inputs&... x) {
-  map_units<T, T>(stream, y, f, std::index_sequence_for<Inputs...>{}, x...);
-}
-// Does the same with an output of another type.
-template <class Out, class T, class F, class... Inputs>
-void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
-  map_units<Out, T>(stream, y, f, std::index_sequence_for<Inputs...>{}, x...);
-}
-
-// Gives these loops to the formulas of core/kernels/elementwise_*.h.
+// Gives these loops to the formulas of core/kernels/elementwise_*.h. f receives and returns
+// Accumulator<T>: float for the 16-bit types.
 struct CpuMaps {
-  template <class T, class F, class... Inputs>
-  static void map(Stream stream, const Tensor& y, F f, const Inputs&... x) {
-    cpu::map<T>(stream, y, f, x...);
-  }
   template <class Out, class T, class F, class... Inputs>
-  static void map_to(Stream stream, const Tensor& y, F f, const Inputs&... x) {
-    cpu::map_to<Out, T>(stream, y, f, x...);
+  static void map_to(Stream stream, const Tensor& y, const F& f, const Inputs&... x) {
+    const LoopPlan plan = plan_loops({&y, &x...});
+    if (plan.dims == 0) return;
+    const T* const inputs[] = {x.template data<T>()..., nullptr};
+    const auto loop =
+        loop_of<Accumulator<T>, Piece<Out>, Piece<T>>(f, std::index_sequence_for<Inputs...>());
+    map_units<Out, T, sizeof...(x)>(stream, plan, y.data<Out>(), inputs, loop, &f);
+  }
+  template <class T, class F, class... Inputs>
+  static void map(Stream stream, const Tensor& y, const F& f, const Inputs&... x) {
+    map_to<T, T>(stream, y, f, x...);
   }
 };
 

@@ -12,7 +12,7 @@ using Arithmetic = ElementwiseArithmetic<CpuMaps>;
 
 void fill_cpu(Stream stream, const Tensor& x, Scalar value) {
   visit_dtype("fill", x.dtype(),
-              [&]<class T>() { map<T>(stream, x, [v = value.to<T>()] { return v; }); });
+              [&]<class T>() { CpuMaps::map<T>(stream, x, [v = value.to<T>()] { return v; }); });
 }
 
 #define REGISTER(NAME, FORMULAS)              \

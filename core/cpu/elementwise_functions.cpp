@@ -71,7 +71,7 @@ struct Functions : Vectors {
 void pow_cpu(Stream stream, const Tensor& y, const Tensor& x, double exponent) {
   if (exponent != -1) return Functions::pow(stream, y, x, exponent);
   visit_floating("pow", x.dtype(), [&]<class T>() {
-    map<T>(
+    CpuMaps::map<T>(
         stream, y, [](Accumulator<T> v) -> Accumulator<T> { return 1 / v; }, x);
   });
 }

@@ -117,7 +117,6 @@ template <class A>
 using Scaled = std::conditional_t<std::is_integral_v<A>, int64_t, double>;  // signed total
 
 // The term of a plain sum is x itself.
-template <class A>
 struct Itself {
   Itself from(int64_t) const { return {}; }
   Itself column(int64_t) const { return {}; }
@@ -190,6 +189,27 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
 // number the error equals that of a row's sum, whose 64 lanes of float have up to 64 terms each.
 constexpr int64_t kRunningRows = 64;
 
+// Returns Σ term(x[r, i]) over the rows [first, last) and i < n, added in A.
+template <class A, class T, class F>
+Total<A> add_lengths(const LoopNest& rows, const T* x, int64_t stride, int64_t first, int64_t last,
+                     int64_t n, const F& term) {
+  Total<A> total = 0;
+  for (int64_t begin = first; begin < last; begin += kRunningRows) {
+    A running = 0;
+    rows.walk(begin, std::min(last, begin + kRunningRows), [&](int64_t offset) {
+      const T* row = x + offset;
+      if (stride == 1)
+        running += sum_lanes<A>(n, [row, term](auto i) { return term(at<A>(row, i)); });
+      else
+        running += sum_lanes<A>(n, [row, stride, term](int64_t i) {
+          return static_cast<A>(term(static_cast<A>(row[i * stride])));
+        });
+    });
+    total += running;
+  }
+  return total;
+}
+
 // A segment is several short rows, or a piece of a long one.
 template <class A, class T, class Y, class F>
 void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale, const F& f) {
@@ -200,36 +220,21 @@ void sum_rows(Stream stream, const SumPlan& plan, Y* y, const T* x, double scale
   const int64_t segment_rows =
       std::clamp<int64_t>(kMaxTerms / std::max<int64_t>(1, length), 1, rows + 1);
   const int64_t segments = ceil_div(rows, segment_rows) * pieces;
-  sum_segments<A>(
-      stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
-      [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
-        const Division place(s, pieces);
-        const int64_t first_row = place.quotient * segment_rows;
-        const int64_t first = place.rest * kMaxTerms;
-        const int64_t n = std::min(kMaxTerms, length - first);
-        const F term = f.from(y_offset);
-        const int64_t last_row = std::min(rows, first_row + segment_rows);
-        const auto sum_in = [&]<class B>(B) {
-          Total<B> total = 0;
-          for (int64_t begin = first_row; begin < last_row; begin += kRunningRows) {
-            B running = 0;
-            plan.reduced.walk(begin, std::min(last_row, begin + kRunningRows), [&](int64_t offset) {
-              const T* row = x + x_offset + offset + first * stride;
-              if (stride == 1)
-                running += sum_lanes<B>(n, [row, term](auto i) { return term(at<B>(row, i)); });
-              else
-                running += sum_lanes<B>(n, [row, stride, term](int64_t i) {
-                  return static_cast<B>(term(static_cast<B>(row[i * stride])));
-                });
-            });
-            total += running;
-          }
-          return total;
-        };
-        *out = sum_in(A{0});
-        if constexpr (std::is_same_v<A, float>)
-          if (!std::isfinite(*out)) *out = sum_in(0.0);
-      });
+  sum_segments<A>(stream, plan, 1, segments, std::min(segment_rows * length, kMaxTerms), y, scale,
+                  [&](int64_t x_offset, int64_t y_offset, int64_t s, int64_t, Total<A>* out) {
+                    const Division place(s, pieces);
+                    const int64_t first_row = place.quotient * segment_rows;
+                    const int64_t first = place.rest * kMaxTerms;
+                    const int64_t n = std::min(kMaxTerms, length - first);
+                    const F term = f.from(y_offset);
+                    const int64_t last_row = std::min(rows, first_row + segment_rows);
+                    const T* const from = x + x_offset + first * stride;
+                    *out = add_lengths<A>(plan.reduced, from, stride, first_row, last_row, n, term);
+                    if constexpr (std::is_same_v<A, float>)
+                      if (!std::isfinite(*out))
+                        *out = add_lengths<double>(plan.reduced, from, stride, first_row, last_row,
+                                                   n, term);
+                  });
 }
 
 // Computes out[j] = Σ f(x[r, j]) over the rows [first, last). If kFixed is not 0, the number of
@@ -295,12 +300,12 @@ void sum_strided(Stream stream, const Tensor& y, const Tensor& x, double scale) 
   if (y.dtype() != x.dtype())
     return visit_floating("sum", x.dtype(), [&]<class T>() {
       if (y.dtype() == DType::Float64)
-        sum_terms<double>(stream, plan, y.data<double>(), x.data<T>(), scale, Itself<double>{});
+        sum_terms<double>(stream, plan, y.data<double>(), x.data<T>(), scale, Itself{});
       else
-        sum_terms<float>(stream, plan, y.data<float>(), x.data<T>(), scale, Itself<float>{});
+        sum_terms<float>(stream, plan, y.data<float>(), x.data<T>(), scale, Itself{});
     });
   visit_dtype("sum", x.dtype(), [&]<class T>() {
-    sum_terms<Term<T>>(stream, plan, y.data<T>(), x.data<T>(), scale, Itself<Term<T>>{});
+    sum_terms<Term<T>>(stream, plan, y.data<T>(), x.data<T>(), scale, Itself{});
   });
 }
 
