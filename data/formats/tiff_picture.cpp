@@ -12,15 +12,15 @@ namespace ringgrad {
 namespace {
 
 // The file that libtiff reads, and the first reason that it gives.
-struct Reader {
+struct TiffReader {
   std::vector<uint8_t> bytes;
   uint64_t at = 0;
   std::string reason;
 };
-Reader& reader_of(thandle_t handle) { return *static_cast<Reader*>(handle); }
+TiffReader& reader_of(thandle_t handle) { return *static_cast<TiffReader*>(handle); }
 
 tmsize_t read_some(thandle_t handle, void* out, tmsize_t most) {
-  Reader& reader = reader_of(handle);
+  TiffReader& reader = reader_of(handle);
   const uint64_t left = reader.bytes.size() - std::min<uint64_t>(reader.at, reader.bytes.size());
   const auto count = std::min<uint64_t>(static_cast<uint64_t>(most), left);
   if (count > 0) std::memcpy(out, reader.bytes.data() + reader.at, count);
@@ -29,7 +29,7 @@ tmsize_t read_some(thandle_t handle, void* out, tmsize_t most) {
 }
 tmsize_t write_nothing(thandle_t, void*, tmsize_t) { return -1; }
 toff_t seek(thandle_t handle, toff_t to, int from) {
-  Reader& reader = reader_of(handle);
+  TiffReader& reader = reader_of(handle);
   const uint64_t begin = from == SEEK_SET ? 0 : from == SEEK_CUR ? reader.at : reader.bytes.size();
   return reader.at = begin + to;
 }
@@ -37,7 +37,7 @@ int close_nothing(thandle_t) { return 0; }
 toff_t size_of(thandle_t handle) { return reader_of(handle).bytes.size(); }
 
 int keep_reason(TIFF*, void* user, const char*, const char* format, va_list values) {
-  Reader& reader = reader_of(user);
+  TiffReader& reader = reader_of(user);
   char text[256];
   if (reader.reason.empty() && std::vsnprintf(text, sizeof text, format, values) > 0)
     reader.reason = text;
@@ -46,7 +46,7 @@ int keep_reason(TIFF*, void* user, const char*, const char* format, va_list valu
 int ignore(TIFF*, void*, const char*, const char*, va_list) { return 1; }
 
 using Tiff = std::unique_ptr<TIFF, decltype(&TIFFClose)>;
-Tiff opened(const PictureFile& file, Reader& reader) {
+Tiff opened(const PictureFile& file, TiffReader& reader) {
   const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(
       TIFFOpenOptionsAlloc(), TIFFOpenOptionsFree);
   TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_reason, &reader);
@@ -71,7 +71,7 @@ void check_parts(const PictureFile& file, TIFF* tiff, int64_t pixels) {
 }  // namespace
 
 Tensor read_tiff(const PictureFile& file) {
-  Reader reader{.bytes = file.bytes(), .at = 0, .reason = ""};
+  TiffReader reader{.bytes = file.bytes(), .at = 0, .reason = ""};
   const Tiff tiff = opened(file, reader);
   uint32_t width = 0;
   uint32_t height = 0;
