@@ -155,15 +155,17 @@ std::pair<Fit, Line> fit_one(const FitOptions& options, const Way& way) {
 // ranks keep make room for images.
 Fit on_ranks(const FitOptions& options, const Fit& alone, const Line& line, int zero) {
   Fit fit{.way = alone.way, .batch = alone.batch, .predicted = alone.predicted};
+  if (alone.measured > 0) fit.predicted = static_cast<double>(alone.measured);
   fit.way.ranks = options.ranks;
   fit.way.options += fmt::format("{}--ranks {}", fit.way.options.empty() ? "" : " ", options.ranks);
   if (zero == 0) return fit;
   fit.way.options += fmt::format(" --zero {}", zero);
   const int64_t divided = line.state + (zero > 1 ? line.gradients : 0);
   const double room = static_cast<double>(divided) * (1 - 1.0 / options.ranks);
-  const auto more = static_cast<int64_t>(room / line.each);
-  fit.batch += more;
-  fit.predicted += static_cast<double>(more) * line.each - room;
+  const int64_t batch = alone.batch > 0 ? alone.batch + static_cast<int64_t>(room / line.each)
+                                        : line.largest(static_cast<double>(options.memory) + room);
+  fit.batch = batch < 2 ? 0 : batch;
+  fit.predicted += static_cast<double>(fit.batch - alone.batch) * line.each - room;
   return fit;
 }
 

@@ -83,8 +83,13 @@ class Memory(DigitsCase):
         self.assertGreater(ways["--ranks 4 --zero 1"]["batch"], ways["--ranks 4"]["batch"])
         self.assertGreaterEqual(ways["--ranks 4 --zero 2"]["batch"], ways["--ranks 4 --zero 1"]["batch"])
         self.assertEqual(ways["--ranks 4"]["batch"], 4 * ways[""]["batch"])
-        tiny = self.run_program("fit", "--model", "resnet18", "--memory", "1MB")
-        self.assertIn("none", tiny.stdout)
+        tiny = self.run_program("fit", "--model", "resnet18", "--memory", "1MB", "--json")
+        self.assertEqual({way["batch"] for way in json.loads(tiny.stdout)["ways"]}, {0})
+        # Where a step of the predicted batch was measured, the same step on several ranks needs as much.
+        for model in ("resnet20", "lenet"):
+            done = self.run_program("fit", "--model", model, "--memory", "40MB", "--json")
+            ways = {way["options"]: way for way in json.loads(done.stdout)["ways"]}
+            self.assertEqual(ways["--ranks 2"]["predicted_bytes"], ways[""]["measured_bytes"])
 
 
 if __name__ == "__main__":
