@@ -2,6 +2,7 @@
 // program: MUTANT is its number. The process and those that it starts write into the file
 // MUTANTS_SEEN whose places have been run. The log MUTANTS_LOG has a line for each case that
 // starts, and one for each that ends: its result, seconds, and the mistakes whose place it runs.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include "ringgrad/tests/mutant_switch.h"
 
 #include <fcntl.h>

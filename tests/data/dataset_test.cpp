@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/tests/catch.h"
@@ -67,6 +68,75 @@ TEST_CASE("dataset: subsets, and a split that repeats itself", "[quick]") {
                  }),
                  "add up to 9, the data set has 10"));
   CHECK_THROWS_AS(random_split(all, {11, -1}), Error);
+}
+
+TEST_CASE("dataset: data sets one after the other are one", "[quick]") {
+  const auto all = std::make_shared<Squares>();
+  const auto empty_part = std::make_shared<Subset>(all, std::vector<int64_t>{});
+  const auto two = std::make_shared<Subset>(all, std::vector<int64_t>{9, 4});
+  const ConcatDataset chain({two, empty_part, all, two});
+  REQUIRE(chain.size() == 14);
+  std::vector<int64_t> found;
+  for (int64_t i = 0; i < chain.size(); ++i) found.push_back(chain.get(i).target.item<int64_t>());
+  CHECK(found == std::vector<int64_t>{9, 4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 4});
+  for (const int64_t wrong : {-1, 14})
+    require_error<IndexError>(
+        "ConcatDataset: there is no sample " + std::to_string(wrong) + ", expected 0 to 13",
+        [&] { chain.get(wrong); });
+  require_error<Error>("there are no data sets, expected at least one", [] { ConcatDataset({}); });
+  require_error<Error>("ConcatDataset: data set 1 is a null pointer", [&] {
+    ConcatDataset({all, nullptr});
+  });
+}
+
+TEST_CASE("dataset: rows of tensors are samples, and share their memory", "[quick]") {
+  const Tensor data = tensor<float>({1, 2, 3, 4, 5, 6}, {3, 2});
+  const TensorDataset both(data, tensor<int64_t>({7, 8, 9}));
+  REQUIRE(both.size() == 3);
+  CHECK(to_vector<float>(both.get(2).data) == std::vector<float>{5, 6});
+  CHECK(both.get(1).target.item<int64_t>() == 8);
+  fill_(data, 0);
+  CHECK(to_vector<float>(both.get(1).data) == std::vector<float>{0, 0});
+  CHECK(!TensorDataset(data, Tensor()).get(0).target);
+  const Tensor across = transpose(tensor<float>({1, 2, 3, 4, 5, 6}, {3, 2}), 0, 1);
+  CHECK(to_vector<float>(TensorDataset(across, Tensor()).get(1).data) ==
+        std::vector<float>{2, 4, 6});
+  for (const int64_t wrong : {-1, 3})
+    require_error<IndexError>(
+        "TensorDataset: there is no sample " + std::to_string(wrong) + ", expected 0 to 2",
+        [&] { both.get(wrong); });
+  require_error<ShapeError>("the data has shape [3, 2], the target [2], expected as many rows",
+                            [&] { TensorDataset(data, ones({2})); });
+  require_error<ShapeError>("the data has shape [], the target (undefined)",
+                            [] { TensorDataset(ones(Shape{}), Tensor()); });
+}
+
+TEST_CASE("dataset: what there is not is refused by its number", "[quick]") {
+  const auto all = std::make_shared<Squares>();
+  const Subset some(all, {7, 7, 0});
+  for (const int64_t wrong : {-1, 3})
+    require_error<IndexError>(
+        "Subset: there is no sample " + std::to_string(wrong) + ", expected 0 to 2",
+        [&] { some.get(wrong); });
+  for (const int64_t wrong : {-1, 10})
+    require_error<IndexError>(
+        "Subset: there is no sample " + std::to_string(wrong) + ", expected 0 to 9",
+        [&] { Subset(all, {wrong}); });
+  require_error<Error>("Subset: the data set is a null pointer", [] { Subset(nullptr, {}); });
+  require_error<Error>("random_split: the data set is a null pointer",
+                       [] { random_split(nullptr, {}); });
+  require_error<Error>("data_loader: the data set is a null pointer",
+                       [] { stacked_batches(nullptr); });
+  require_error<Error>("stack_samples: there are no samples", [] { stack_samples({}); });
+  const MakeBatch batches = stacked_batches(all);
+  for (const int64_t wrong : {-1, 10})
+    require_error<IndexError>(
+        "the sampler gave index " + std::to_string(wrong) + ", expected 0 to 9", [&] {
+          batches(std::vector<int64_t>{0, wrong}, 0);
+        });
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{-1, 11}, {5, 6}, {11}})
+    require_error<Error>("add up to more than the data set's 10 samples, or one is negative",
+                         [&] { random_split(all, sizes); });
 }
 
 TEST_CASE("dataset: samples that cannot be stacked are named", "[quick]") {

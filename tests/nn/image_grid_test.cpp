@@ -88,6 +88,38 @@ TEST_CASE("save_image: a file has the grid's bytes", "[quick]") {
   }
 }
 
+TEST_CASE("save_image: a PNG's chunks have what their lengths say, and no more", "[quick]") {
+  const TempFolder directory;
+  save_image(rand({2, 3, 5, 7}), directory / "a.png");
+  const Bytes read = read_bytes(directory / "a.png");
+  const std::string file(read.begin(), read.end());
+  const auto number = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<uint8_t>(file.at(at + i));
+    return value;
+  };
+  std::string names;
+  std::string pixels(1 << 16, '\0');
+  size_t at = 8;
+  while (at < file.size()) {
+    const uint32_t length = number(at);
+    const auto* content = reinterpret_cast<const Bytef*>(file.data() + at + 4);
+    names += file.substr(at + 4, 4) + " ";
+    CHECK(crc32(0, content, length + 4) == number(at + 8 + length));
+    if (file.substr(at + 4, 4) == "IDAT") {
+      uLongf size = pixels.size();
+      uLong used = length;
+      CHECK(uncompress2(reinterpret_cast<Bytef*>(pixels.data()), &size, content + 4, &used) ==
+            Z_OK);
+      CHECK(used == length);
+      CHECK(size == number(20) * (3 * number(16) + 1));
+    }
+    at += 12 + length;
+  }
+  CHECK(at == file.size());
+  CHECK(names == "IHDR IDAT IEND ");
+}
+
 TEST_CASE("make_grid and save_image refuse what is no image", "[quick]") {
   require_error<ShapeError>("make_grid: shape [2, 2, 3, 3], expected at least one image, of 1 or 3",
                             [] {

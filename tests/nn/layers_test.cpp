@@ -391,6 +391,7 @@ TEST_CASE("layers refuse what does not fit", "[quick]") {
       });
   require_error<IndexError>("Embedding: padding_idx is 3, there are 3 rows",
                             [] { nn::Embedding(3, 2, {.padding_idx = 3}); });
+  require_error<Error>("PReLU: 0 parameters, expected at least 1", [] { nn::PReLU(0); });
   require_error<Error>("Conv1d: the kernel is 1×0", [] { nn::Conv1d(1, 2, 0); });
 }
 
