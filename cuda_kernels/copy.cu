@@ -7,6 +7,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/common/map.cuh"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/host_copy.h"
 
 namespace ringgrad::cuda {
 namespace {
@@ -49,11 +50,14 @@ bool same_bytes(const Tensor& y, const Tensor& x) {
          (y.is_channel_blocked() || y.strides() == x.strides() || same_memory(y, x));
 }
 
+size_t bytes_of(const Tensor& x) {
+  return static_cast<size_t>(x.flat_numel()) * itemsize(x.dtype());
+}
+
 void copy_bytes(Stream stream, const Tensor& y, const Tensor& x) {
   const DeviceGuard guard(stream.device);
-  CUDA_CHECK(cudaMemcpyAsync(y.raw_data(), x.raw_data(),
-                             static_cast<size_t>(y.flat_numel()) * itemsize(y.dtype()),
-                             cudaMemcpyDefault, native(stream)));
+  CUDA_CHECK(
+      cudaMemcpyAsync(y.raw_data(), x.raw_data(), bytes_of(y), cudaMemcpyDefault, native(stream)));
 }
 
 // Copies between y and x, both strided or both channel-blocked, on the stream's device.
@@ -136,9 +140,7 @@ void receive(Stream stream, const Tensor& y, const Tensor& x) {
   } else {
     CHECK(!capturing(),
           "copy: a copy from the host cannot be part of a captured graph; copy before capturing");
-    copy_bytes(stream, arrived, sent);
-    // CUDA does not promise that pageable memory has been read when cudaMemcpyAsync returns.
-    synchronize(stream);
+    copy_from_host(stream, arrived.raw_data(), sent.raw_data(), bytes_of(arrived));
   }
   if (!direct) copy_on_device(stream, y, arrived);
 }
@@ -157,15 +159,10 @@ void copy_to_host_cuda(Stream stream, const Tensor& x, const Tensor& y) {
   ASSERT(y.shape() == x.shape() && y.device().is_cpu());
   if (y.numel() == 0) return;
   const Tensor sent = sendable(y, x);
-  if (same_bytes(y, sent)) {
-    copy_bytes(stream, y, sent);
-    synchronize(stream);
-    return;
-  }
-  const Tensor arrived = empty(y.shape(), {y.dtype(), y.device(), y.layout()});
-  copy_bytes(stream, arrived, sent);
-  synchronize(stream);
-  kernels::copy(y, arrived);
+  const bool direct = same_bytes(y, sent);
+  const Tensor arrived = direct ? y : empty(y.shape(), {y.dtype(), y.device(), y.layout()});
+  copy_to_host(stream, arrived.raw_data(), sent.raw_data(), bytes_of(arrived));
+  if (!direct) kernels::copy(y, arrived);
 }
 
 REGISTER_KERNEL(copy, CUDA, Native, copy_cuda);

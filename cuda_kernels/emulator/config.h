@@ -41,6 +41,9 @@ struct Config {
   bool device_lost = false;
   // True: ncclCommAbort ends operations that wait for other ranks. False: the device ignores it.
   bool nccl_aborts = true;
+  // True: a copy from or to memory of the host that is not page-locked waits for its stream, and
+  // meanwhile other threads' calls wait for it, as some drivers' do.
+  bool pageable_copies_hold = false;
   // The size of a waiting CUDA thread's stack: RINGGRAD_EMU_STACK_KB, by default 64.
   size_t stack_bytes;
 };

@@ -113,6 +113,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  wait_for_holder();
   if (const cudaError_t error = forbid_while_capturing("cudaEventQuery")) return error;
   auto& runtime = Runtime::instance();
   std::unique_lock lock(runtime.mutex);
@@ -120,8 +121,10 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (!event) return cudaErrorInvalidResourceHandle;
   if (event->capture) return refuse_captured(*event);
   const auto stream = event->stream;
-  if (!stream || stream->completed >= event->position) return cudaSuccess;
+  if (!stream) return cudaSuccess;
+  const bool passed = stream->completed >= event->position;
   lock.unlock();
+  if (passed) return take_failure(stream->device);
   runtime.advance(stream);
   return fail(cudaErrorNotReady);  // remembered like an error
 }

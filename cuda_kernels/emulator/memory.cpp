@@ -2,6 +2,7 @@
 // allocated. Direction and range of copies are checked against the allocations, which a real device
 // would do only by luck.
 #include <cstring>
+#include <new>
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
@@ -17,6 +18,16 @@ const Allocation* Runtime::find(const void* memory, uintptr_t* begin) {
   if (address >= first + allocation.bytes) return nullptr;
   if (begin) *begin = first;
   return &allocation;
+}
+
+namespace {
+
+std::recursive_mutex holding;  // locked by a copy that holds other threads' calls
+
+}  // namespace
+
+void wait_for_holder() {
+  if (config().pageable_copies_hold) std::lock_guard wait(holding);
 }
 
 }  // namespace ringgrad::emulator
@@ -76,6 +87,18 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags) {
+  *memory = nullptr;
+  if (flags != cudaHostAllocPortable)
+    return fail(cudaErrorInvalidValue, "emulated page-locked memory is portable");
+  if (const cudaError_t error = forbid_while_capturing("cudaHostAlloc")) return error;
+  *memory = ::operator new(bytes);
+  auto& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  runtime.page_locked[reinterpret_cast<uintptr_t>(*memory)] = bytes;
+  return cudaSuccess;
+}
+
 // ---- copies -------------------------------------------------------------------------------------
 
 namespace {
@@ -100,6 +123,15 @@ bool fits(cudaMemcpyKind kind, bool from_device, bool to_device) {
           to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice));
 }
 
+// REQUIRES: the lock.
+bool is_page_locked(const Runtime& runtime, const void* memory) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  auto after = runtime.page_locked.upper_bound(address);
+  if (after == runtime.page_locked.begin()) return false;
+  const auto& [first, bytes] = *--after;
+  return address < first + bytes;
+}
+
 // `staged` means that host memory is read at once.
 cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                        cudaStream_t handle, bool staged) {
@@ -117,7 +149,15 @@ cudaError_t queue_copy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
                 ringgrad::str("from ", from_device ? "device" : "host", " to ",
                               to_device ? "device" : "host", " memory with cudaMemcpyKind ",
                               static_cast<int>(kind)));
+  const bool pageable = (!from_device && !is_page_locked(runtime, from)) ||
+                        (!to_device && !is_page_locked(runtime, to));
   lock.unlock();
+  if (pageable && config().pageable_copies_hold) {
+    const std::lock_guard hold(holding);
+    error = runtime.submit(stream, [=] { std::memmove(to, from, bytes); });
+    runtime.drain_all(stream);
+    return error;
+  }
   if (staged && !from_device)
     return runtime.submit(stream, [to, held = std::string(static_cast<const char*>(from), bytes)] {
       std::memcpy(to, held.data(), held.size());

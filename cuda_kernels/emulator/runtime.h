@@ -104,6 +104,8 @@ class Runtime {
   std::vector<DeviceState> devices;
   // Keyed by the first byte.
   std::map<uintptr_t, Allocation> allocations;
+  // Page-locked memory of the host, keyed by the first byte: bytes.
+  std::map<uintptr_t, size_t> page_locked;
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
   // The bytes of shared memory that a kernel may use on a device, if it requested them.
@@ -160,6 +162,8 @@ bool has_context(int device);
 cudaError_t fail(cudaError_t error, const std::string& detail = "");
 // Returns the error of every call if config().device_lost, otherwise cudaSuccess.
 cudaError_t refuse_if_lost();
+// Waits while another thread's call holds the device; see Config::pageable_copies_hold.
+void wait_for_holder();
 // Reports and clears the failure of a device's operation, if any.
 cudaError_t take_failure(int device);
 // For calls that a capture forbids: returns cudaErrorStreamCaptureUnsupported and invalidates the

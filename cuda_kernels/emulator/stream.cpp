@@ -33,6 +33,7 @@ std::shared_ptr<CUstream_st> Runtime::find_stream(const char* call, CUstream_st*
 
 cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operation operation,
                             const char* name) {
+  wait_for_holder();
   if (const cudaError_t error = refuse_if_lost()) return error;
   Lock lock(mutex);
   if (const auto& capture = stream->capture) {
@@ -126,6 +127,10 @@ void Runtime::advance(const std::shared_ptr<CUstream_st>& stream) {
     if (stream->running || stream->helped || stream->completed == stream->submitted) return;
     position = stream->completed + 1;
   }
+  if (config().streams == StreamOrder::Random) {
+    Lock lock(mutex);
+    if (run_another_stream(lock, *stream)) return;
+  }
   if (drain_without_waiting(stream, position)) return;
   {
     std::lock_guard lock(mutex);
@@ -181,6 +186,18 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (const cudaError_t error = forbid_while_capturing("cudaStreamSynchronize", *stream))
     return error;
   Runtime::instance().drain_all(stream);
+  return take_failure(stream->device);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  wait_for_holder();
+  const auto stream = Runtime::instance().find_stream("cudaStreamQuery", handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbid_while_capturing("cudaStreamQuery", *stream)) return error;
+  {
+    std::lock_guard lock(Runtime::instance().mutex);
+    if (stream->completed < stream->submitted) return fail(cudaErrorNotReady);
+  }
   return take_failure(stream->device);
 }
 

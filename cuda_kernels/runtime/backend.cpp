@@ -88,17 +88,14 @@ class CudaBackend : public DeviceBackend {
     return device.default_stream->get();
   }
 
-  void synchronize(Stream stream) override {
-    const DeviceGuard guard(stream.device);
-    CUDA_CHECK(cudaStreamSynchronize(native(stream)));
-  }
+  void synchronize(Stream stream) override { wait_on_host(stream); }
 
   bool settle(Stream stream) override {
     const std::lock_guard no_capture_begins(capture_begins());
     const DeviceGuard guard(stream.device);
     if (being_captured(stream) || is_kept(stream)) return false;
     const RelaxedCapture relaxed;
-    CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+    wait_on_host(stream);
     return true;
   }
 

@@ -1,7 +1,9 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,6 +61,17 @@ int compute_capability_major(Device device) {
 
 namespace {
 
+// Returns CUDA's answer to whether something is done.
+bool done(cudaError_t answer, const char* call) {
+  if (answer == cudaErrorNotReady) {
+    // It is remembered like an error, and libraries would take it for one of their own.
+    cudaGetLastError();
+    return false;
+  }
+  check(answer, call);
+  return true;
+}
+
 struct Pool {
   std::mutex mutex;
   std::map<int, std::vector<Stream>> idle;  // per device
@@ -87,7 +100,7 @@ OwnedStream::OwnedStream(Device device) {
     // the zeros yet.
     CUDA_CHECK(cudaMemcpyAsync(counters, zeros.data(), sizeof(unsigned) * kCounters,
                                cudaMemcpyHostToDevice, created));
-    CUDA_CHECK(cudaStreamSynchronize(created));
+    wait_on_host({device, created});
     pool().counters[created] = static_cast<unsigned*>(counters);
     idle.push_back({device, created});
   }
@@ -99,6 +112,18 @@ OwnedStream::~OwnedStream() {
   if (!stream_.handle) return;
   std::lock_guard lock(pool().mutex);
   pool().idle[stream_.device.index].push_back(stream_);
+}
+
+bool has_ended(Stream stream) {
+  const DeviceGuard guard(stream.device);
+  return done(cudaStreamQuery(native(stream)), "cudaStreamQuery");
+}
+
+void wait_on_host(Stream stream) {
+  if (has_ended(stream)) return;
+  Event reached(stream.device);
+  reached.record(stream);
+  reached.synchronize();
 }
 
 void wait_for(Stream waiting, Stream producer) {
@@ -133,18 +158,15 @@ void Event::block(Stream stream) const {
   const DeviceGuard guard(stream.device);
   CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_, 0));
 }
-void Event::synchronize() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 
-bool Event::done() const {
-  const cudaError_t status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) {
-    // cudaErrorNotReady is remembered, too, and libraries would take it for an error of their own.
-    cudaGetLastError();
-    return false;
-  }
-  CUDA_CHECK(status);
-  return true;
+// Most waits are short. In longer ones other threads may have the processor.
+void Event::synchronize() const {
+  constexpr int kShort = 1000;
+  for (int asked = 0; !done(); ++asked)
+    if (asked >= kShort) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
+
+bool Event::done() const { return cuda::done(cudaEventQuery(event_), "cudaEventQuery"); }
 
 float Event::milliseconds_since(const Event& start) const {
   float milliseconds = 0;

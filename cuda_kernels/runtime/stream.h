@@ -76,6 +76,14 @@ class OwnedStream {
 inline constexpr int kCounters = 1024;
 unsigned* block_counters(Stream stream);
 
+// Returns true if all that was queued on the stream is done. Throws CudaError if the stream is
+// being captured.
+bool has_ended(Stream stream);
+// Makes the host wait for what is queued on the stream now. Like Event::synchronize(), it asks CUDA
+// time and again. A call that waits may hold up other threads' calls, among them those that end
+// NCCL's transfers, for which this one may be waiting.
+void wait_on_host(Stream stream);
+
 // Makes what is queued on `waiting` from now on run after what is queued on `producer` now. Does
 // nothing for equal streams.
 void wait_for(Stream waiting, Stream producer);
@@ -97,7 +105,7 @@ class Event {
   void record(Stream stream);
   // Makes work queued on `stream` from now on wait for the mark; the host does not wait.
   void block(Stream stream) const;
-  // Makes the host wait for the mark.
+  // Makes the host wait for the mark; see wait_on_host().
   void synchronize() const;
   // Returns true once the mark has been passed.
   bool done() const;

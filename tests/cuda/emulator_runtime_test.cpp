@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "ringgrad/core/device/allocator.h"
@@ -14,6 +15,7 @@
 #include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
+#include "ringgrad/cuda_kernels/runtime/host_copy.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/emulator_runtime_kernels.cu"
@@ -230,6 +232,61 @@ TEST_CASE("emulator: the host's memory is read when a copy runs", "[quick][cuda]
   value = 2;  // the mistake that a device would show now and then
   synchronize(stream.get());
   REQUIRE(x.values() == std::vector<int>{2});
+}
+
+// The host goes on while the device has not come to a copy, and may change what it has copied.
+TEST_CASE("cuda: copies from the host are queued, in pieces of page-locked memory",
+          "[quick][cuda]") {
+  const auto order = GENERATE(StreamOrder::Eager, StreamOrder::Lazy, StreamOrder::Random);
+  const StreamOrderGuard guard(order);
+  const Device device("cuda:0");
+  const int64_t n = GENERATE(1, 1 << 19, 3'500'001);  // a part of a piece, one, several
+  const Tensor host = arange(n);
+  const Tensor x = empty({n}, {DType::Int64, device});
+  copy_(x, host);
+  if (order == StreamOrder::Lazy) CHECK_FALSE(cuda::has_ended(current_stream(device)));
+  const std::vector<int64_t> expected = to_vector<int64_t>(host);
+  fill_(host, -1);
+  CHECK((to_vector<int64_t>(x) == expected));
+}
+
+TEST_CASE("emulator: a copy of pageable memory holds other threads' calls, if so configured",
+          "[quick][cuda]") {
+  const StreamOrderGuard guard(StreamOrder::Lazy);
+  emulator::config().pageable_copies_hold = true;
+  const Device device("cuda:0");
+  const cuda::OwnedStream stuck(device);
+  const cuda::OwnedStream other(device);
+  const Tensor x = zeros({2}, {.device = device});
+  std::promise<void> release;
+  std::shared_future<void> released(release.get_future());
+  const auto wait = [](void* until) { static_cast<std::shared_future<void>*>(until)->wait(); };
+  CUDA_CHECK(cudaLaunchHostFunc(cuda::native(stuck.get()), wait, &released));
+  const auto asks = [&] {
+    return std::async(std::launch::async, [&] {
+      const cuda::DeviceGuard on(device);
+      return cuda::has_ended(other.get());
+    });
+  };
+  const auto answered = [](auto& answer) {
+    return answer.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready;
+  };
+  const bool pageable = GENERATE(true, false);
+  auto copying = std::async(std::launch::async, [&] {
+    const cuda::DeviceGuard on(device);
+    int host = 0;
+    if (pageable)
+      CUDA_CHECK(cudaMemcpyAsync(&host, x.raw_data(), sizeof host, cudaMemcpyDefault,
+                                 cuda::native(stuck.get())));
+    else
+      cuda::copy_to_host(stuck.get(), &host, x.raw_data(), sizeof host);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  auto answer = asks();
+  CHECK(answered(answer) == !pageable);
+  release.set_value();
+  copying.get();
+  CHECK(answer.get());
 }
 
 TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device",

@@ -57,6 +57,9 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);  // waits for the device
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+// Of the host: page-locked, for all devices. Never freed here.
+inline constexpr unsigned cudaHostAllocPortable = 1;
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
@@ -73,6 +76,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
 
