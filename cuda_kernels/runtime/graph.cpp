@@ -115,7 +115,7 @@ Graph::Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept,
     : stream_(std::move(stream)),
       kept_(std::move(kept)),
       hooks_(std::move(hooks)),
-      launched_(device()) {
+      ends_{Event(device()), Event(device())} {
   CUDA_CHECK(cudaGraphGetNodes(recorded, nullptr, &nodes_));
   CUDA_CHECK(cudaGraphInstantiate(&executable_, recorded, 0));
 }
@@ -123,7 +123,8 @@ Graph::Graph(Graph&& other) noexcept
     : stream_(std::move(other.stream_)),
       kept_(std::move(other.kept_)),
       hooks_(std::move(other.hooks_)),
-      launched_(std::move(other.launched_)),
+      ends_(std::move(other.ends_)),
+      replays_(other.replays_),
       executable_(std::exchange(other.executable_, nullptr)),
       nodes_(other.nodes_) {}
 Graph::~Graph() {
@@ -133,14 +134,20 @@ Graph::~Graph() {
     const RelaxedCapture relaxed;
     // A replay may still be running. Waiting for the whole device would invalidate captures of
     // other threads.
-    launched_.synchronize();
+    for (const Event& end : ends_) end.synchronize();
   } catch (const std::exception&) {  // the device is lost and runs nothing
   }
   cudaGraphExecDestroy(executable_);
 }
 
+// Where the next replay marks its end.
+Event& Graph::end_of_replay() const {
+  return ends_[static_cast<size_t>(replays_ / (kMostReplays / 2) % 2)];
+}
+
 void Graph::launch(Stream stream) const {
   const DeviceGuard guard(stream.device);
+  if (replays_ % (kMostReplays / 2) == 0) end_of_replay().synchronize();
   Replay replay{stream};
   pass_on(replay, 0);
 }
@@ -148,7 +155,8 @@ void Graph::launch(Stream stream) const {
 void Graph::pass_on(Replay& replay, size_t hook) const {
   if (hook < hooks_.size()) return hooks_[hook](replay, [&, hook] { pass_on(replay, hook + 1); });
   CUDA_CHECK(cudaGraphLaunch(executable_, native(replay.stream)));
-  launched_.record(replay.stream);
+  end_of_replay().record(replay.stream);
+  ++replays_;
 }
 
 // Captures on a separate stream. Work that other threads queue meanwhile on the default stream must

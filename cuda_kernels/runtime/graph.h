@@ -1,6 +1,7 @@
 // CUDA graphs behind core/device/device_backend.h.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -30,6 +31,12 @@ class KeptStreams {
 };
 bool is_kept(Stream stream);
 
+// The replays of a graph that may be under way. A replay with collectives gives NCCL's own threads
+// work. Those leave when a rank has died, and NCCL's functions on the stream wait for them in vain
+// once 2048 operations are queued (proxy.cc of 2.28, ncclLocalOpAppend). Then no abort helps. The
+// host gains nothing by being further ahead than this.
+inline constexpr int kMostReplays = 64;
+
 // A recorded sequence, ready to run. Movable. Memory that the recorded body took from the allocator
 // stays reserved while the graph lives.
 class Graph final : public DeviceGraph {
@@ -38,6 +45,7 @@ class Graph final : public DeviceGraph {
   ~Graph() override;
   Graph& operator=(Graph&&) = delete;
 
+  // Waits first if kMostReplays have not ended.
   void launch(Stream stream) const override;
   size_t nodes() const { return nodes_; }  // kernels, copies and other operations of one replay
   Device device() const { return stream_.get().device; }
@@ -46,11 +54,14 @@ class Graph final : public DeviceGraph {
   friend Graph capture(Device, const std::function<void()>&);
   Graph(OwnedStream stream, cudaGraph_t recorded, KeptStreams kept, std::vector<ReplayHook> hooks);
   void pass_on(Replay& replay, size_t hook) const;
+  Event& end_of_replay() const;
 
   OwnedStream stream_;  // recorded on it: its blocks are the graph's memory
   KeptStreams kept_;    // that stream, and others for which the body took memory
   std::vector<ReplayHook> hooks_;
-  mutable Event launched_;  // after the last replay, and so after all of them
+  // After the last replay of every second kMostReplays / 2, and so after all before it.
+  mutable std::array<Event, 2> ends_;
+  mutable int64_t replays_ = 0;
   cudaGraphExec_t executable_ = nullptr;
   size_t nodes_ = 0;
 };

@@ -1,6 +1,7 @@
 // Training whose steps are recorded after the first ones, with the data set on the device. Its bits
 // must be those of steps that are queued operation by operation, over epochs and short last
 // batches. A step that cannot be recorded is refused.
+#include <atomic>
 #include <thread>
 
 #include "ringgrad/autograd/ops.h"
@@ -305,6 +306,27 @@ TEST_CASE("memory that a captured step takes for another stream stays reserved, 
   }
   empty_cache(kGpu);
   CHECK(cached_bytes() == 0);
+}
+
+// NCCL's own threads may leave when a rank has died, and then a long queue of replays cannot end.
+TEST_CASE("at most 64 replays of a captured step are under way", "[quick][cuda]") {
+  const StreamOrderGuard order(StreamOrder::Lazy);
+  std::atomic<int> ended = 0;
+  const auto graph = device_backend(DeviceType::CUDA).capture(0, [&] {
+    const auto count = [](void* ended) { ++*static_cast<std::atomic<int>*>(ended); };
+    CUDA_CHECK(cudaLaunchHostFunc(cuda::native(current_stream(kGpu)), count, &ended));
+  });
+  int most = 0;
+  for (int launched = 1; launched <= 200; ++launched) {
+    graph->launch(current_stream(kGpu));
+    most = std::max(most, launched - ended);
+  }
+  CHECK(most <= 64);
+#ifdef RINGGRAD_CUDA_EMULATED  // a device may be faster
+  CHECK(most > 32);
+#endif
+  synchronize(current_stream(kGpu));
+  CHECK(ended == 200);
 }
 
 TEST_CASE("what has no graphs says so", "[quick][cuda]") {
