@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "ringgrad/core/base/check.h"
@@ -53,6 +52,11 @@ void LastResort::begin(std::string words, ExitCode code) {
   code_ = code;
 }
 
+void LastResort::again() {
+  std::lock_guard lock(mutex_);
+  ++turn_;
+}
+
 void LastResort::end() {
   std::lock_guard lock(mutex_);
   words_.clear();
@@ -91,10 +95,13 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<ProcessGroup> host, Device de
   try {
     connect();
   } catch (...) {
+    last_resort_.begin(failure_of(std::current_exception()).text, kTrainingFailed);
     if (comm_) ncclCommAbort(comm_);
+    last_resort_.end();
     throw;
   }
   watcher_ = std::thread([this] { watch(); });
+  asker_ = std::thread([this] { ask(); });
 }
 
 void NcclCommunicator::connect() {
@@ -116,7 +123,7 @@ void NcclCommunicator::connect() {
 NcclCommunicator::~NcclCommunicator() {
   std::unique_lock lock(mutex_);
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_birth_;
-  if (!unwinding) idle_.wait(lock, [this] { return pending_.empty(); });
+  if (!unwinding) idle_.wait(lock, [this] { return pending_.empty() || failure_; });
   const bool leaves_others_waiting = !pending_.empty();
   lock.unlock();
   if (leaves_others_waiting)
@@ -125,11 +132,12 @@ NcclCommunicator::~NcclCommunicator() {
   stop_ = true;
   lock.unlock();
   changed_.notify_all();
-  watcher_.join();
-  // No graph holds it any more: neither has anything to wait for.
+  issued_.notify_all();
+  asker_.join();
+  // No graph holds it any more: neither abort nor destruction has anything to wait for.
   last_resort_.begin(failure_ ? failure_->text : "nccl: ncclCommDestroy does not return",
                      kTrainingFailed);
-  if (aborting_.joinable()) aborting_.join();
+  watcher_.join();
   if (comm_) ncclCommDestroy(comm_);
   last_resort_.end();
 }
@@ -184,6 +192,8 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,
   }
   std::lock_guard lock(mutex_);
   under_way->done = done;
+  under_way->passed = under_way->recorded;
+  issued_.notify_all();
   return done;
 }
 
@@ -245,67 +255,85 @@ void NcclCommunicator::give_up(const Failure& failure, bool noticed) {
     std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = failure;
-    noticed_ = noticed;
     failed_comm_ = comm_.exchange(nullptr);
+    last_resort_.begin(failure.text, noticed ? kRankDied : kTrainingFailed);
   }
   report_failure(failure, noticed);
   host_->abort(failure.text, failure.kind);
   changed_.notify_all();
+  issued_.notify_all();
+  idle_.notify_all();
 }
 
-// If the device itself fails, asking it throws, which ends the group like any other failure.
+// Calls nothing of CUDA, and before a failure only what NCCL answers without it.
 void NcclCommunicator::watch() {
-  const cuda::DeviceGuard guard(device_);
   std::unique_lock lock(mutex_);
-  while (!stop_ || failed_comm_) {
+  while (!stop_ && !failure_) {
     std::optional<Failure> found;
     bool noticed = true;
-    last_resort_.begin(str(pending_.empty() ? "nccl" : pending_.front()->what,
-                           ": CUDA does not say whether it is done"),
-                       kTrainingFailed);
     try {
-      if (!failure_) found = look();
+      found = look();
     } catch (const std::exception&) {
       found = failure_of(std::current_exception());
       noticed = false;
     }
-    last_resort_.end();
+    if (pending_.empty()) idle_.notify_all();
     if (found) {
       lock.unlock();
       give_up(*found, noticed);
       lock.lock();
-    }
-    if (const ncclComm_t comm = std::exchange(failed_comm_, nullptr)) {
-      const auto under_way = pending_;
-      lock.unlock();
-      end(comm, under_way);
-      lock.lock();
-      last_resort_.end();
-    }
-    if (failure_) pending_.clear();
-    if (pending_.empty()) idle_.notify_all();
-    if (pending_.empty())
-      changed_.wait(lock, [this] { return stop_ || failed_comm_ || !pending_.empty(); });
-    else
+    } else if (pending_.empty()) {
+      changed_.wait(lock, [this] { return stop_ || failure_ || !pending_.empty(); });
+    } else {
       changed_.wait_for(lock, kLook);
+    }
   }
-}
-
-// Returns when no thread is issuing any more and the device's work has ended. Each of the two waits
-// has the last resort's time.
-void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way) {
+  ncclComm* const comm = failed_comm_;
+  lock.unlock();
+  if (!comm) return;
   // A thread that is issuing may use it: that is given a moment, unless it is stuck. The next ones
   // throw.
-  const auto begin = [this] {
-    last_resort_.begin(failure_->text, noticed_ ? kRankDied : kTrainingFailed);
-  };
-  begin();
   if (issue_mutex_.try_lock_for(kMoment)) issue_mutex_.unlock();
-  try {
-    aborting_ = std::thread([comm] { ncclCommAbort(comm); });
-  } catch (const std::system_error&) {  // no more threads
-    ncclCommAbort(comm);
+  ncclCommAbort(comm);
+}
+
+// Asks the device how far it is. If the device itself fails, this throws, which ends the group like
+// any other failure.
+void NcclCommunicator::ask() {
+  const cuda::DeviceGuard guard(device_);
+  std::unique_lock lock(mutex_);
+  const auto first = [this] {
+    const auto found = std::find_if(pending_.begin(), pending_.end(),
+                                    [](const auto& one) { return one->done && !one->passed; });
+    return found == pending_.end() ? nullptr : *found;
+  };
+  while (issued_.wait(lock, [&] { return stop_ || failure_ || first(); }), !stop_ && !failure_) {
+    const std::shared_ptr<UnderWay> one = first();
+    lock.unlock();
+    std::optional<Failure> found;
+    bool passed = false;
+    try {
+      passed = one->done->done();
+    } catch (const std::exception&) {
+      found = failure_of(std::current_exception());
+    }
+    if (found) give_up(*found);
+    lock.lock();
+    one->passed = passed;
+    if (passed)
+      changed_.notify_all();
+    else
+      issued_.wait_for(lock, kLook, [this] { return stop_ || failure_; });
   }
+  if (!failure_) return;
+  const auto under_way = pending_;
+  lock.unlock();
+  see_the_end(under_way);
+}
+
+// Returns when no thread is issuing any more and the device's work has ended. Each of these waits
+// has the last resort's time.
+void NcclCommunicator::see_the_end(const std::deque<std::shared_ptr<UnderWay>>& under_way) {
   try {
     // Also waits for work without an event, of a call that failed half-way.
     cuda::Event last(device_);
@@ -314,11 +342,12 @@ void NcclCommunicator::end(ncclComm* comm, const std::deque<std::shared_ptr<Unde
       if (!cuda::being_captured(stream())) last.record(stream());
     }
     for (const auto& one : under_way)
-      for (begin(); one->done && !one->recorded && !one->done->done();)
+      for (last_resort_.again(); one->done && !one->recorded && !one->done->done();)
         std::this_thread::sleep_for(kLook);
-    for (begin(); !last.done();) std::this_thread::sleep_for(kLook);
+    for (last_resort_.again(); !last.done();) std::this_thread::sleep_for(kLook);
   } catch (const std::exception&) {  // a device that is lost has ended its work, too
   }
+  last_resort_.end();
 }
 
 // A rank that is missed in a later meeting, or while the hosts do not meet, is missing in the first
@@ -349,8 +378,7 @@ std::optional<Failure> NcclCommunicator::look() {
   while (!pending_.empty()) {
     if (auto missed = failure_of_hosts()) return missed;
     const UnderWay& first = *pending_.front();
-    if (!first.agreed.done()) break;
-    if (!first.done || (!first.recorded && !first.done->done())) break;
+    if (!first.agreed.done() || !first.passed) break;
     pending_.pop_front();
     // The host may be many replays ahead of the device.
     if (!pending_.empty()) pending_.front()->deadline = Clock::now() + pending_.front()->timeout;

@@ -1,18 +1,22 @@
 // NcclCommunicator: the ranks' NCCL communicator, the stream on which its transfers are queued, and
-// the thread that watches both.
+// the threads that watch both.
 //
-// NCCL's kernels wait forever for a rank that has died. So the thread gives `host` up when queued
+// NCCL's kernels wait forever for a rank that has died. So a thread gives `host` up when queued
 // work is not done in time, the hosts miss a rank, or NCCL reports an error. The other ranks then
 // learn the reason. The thread also ends the communicator, which ends the device's work. Every
 // later call throws the reason.
+//
+// That thread never calls CUDA. A call of CUDA may wait for one of another thread, which waits for
+// the device, which waits for the rank that has died. Whether the device has done its work is asked
+// by a second thread, and only that one waits if CUDA does not answer.
 //
 // If the device's work does not end even then, or a call of CUDA or NCCL does not return, every
 // waiter for the device would wait forever. So after `last_resort` the process ends, and says why.
 //
 // ncclCommAbort and ncclCommDestroy return only when the last graph with recorded collectives of
 // the communicator is gone (NCCL's init.cc, commDestroySync: localPersistentRefs); abort first
-// tells the device's work to end. So the abort has a thread of its own, and the owner of the graph
-// can release it meanwhile. Graphs keep the communicator alive by their hooks
+// tells the device's work to end. So it is the last call of the watching thread, and the owner of
+// the graph can release it meanwhile. Graphs keep the communicator alive by their hooks
 // (DeviceBackend::on_replay).
 #pragma once
 
@@ -46,6 +50,7 @@ class LastResort {
   explicit LastResort(std::chrono::milliseconds limit);
   ~LastResort();
   void begin(std::string words, ExitCode code);  // the last ones, not empty
+  void again();                                  // the activity's time begins anew
   void end();
 
  private:
@@ -107,6 +112,7 @@ class NcclCommunicator {
     bool recorded;  // nothing happens on the device
     Work agreed = {};
     std::shared_ptr<cuda::Event> done = {};  // nullptr: still being issued
+    bool passed = false;                     // `done` is, or nothing happens on the device
   };
 
   void connect();
@@ -115,9 +121,10 @@ class NcclCommunicator {
   void settle(const char* call);
   void watch();
   std::optional<Failure> look();
+  void ask();
   std::optional<Failure> failure_of_hosts() const;
   std::optional<Failure> blame() const;
-  void end(ncclComm* comm, const std::deque<std::shared_ptr<UnderWay>>& under_way);
+  void see_the_end(const std::deque<std::shared_ptr<UnderWay>>& under_way);
 
   const std::shared_ptr<ProcessGroup> host_;
   const Device device_;
@@ -127,18 +134,18 @@ class NcclCommunicator {
   // Guards calls of NCCL. It is locked before mutex_, under which it is only tried.
   std::timed_mutex issue_mutex_;
 
-  std::mutex mutex_;  // guards the members below
-  std::condition_variable changed_;
+  std::mutex mutex_;                 // guards the members below
+  std::condition_variable changed_;  // for watcher_
+  std::condition_variable issued_;   // for asker_
   std::condition_variable idle_;
   std::atomic<ncclComm*> comm_ = nullptr;  // nullptr after a failure
-  ncclComm* failed_comm_ = nullptr;        // that the thread is to end
+  ncclComm* failed_comm_ = nullptr;        // that watcher_ is to abort
   std::deque<std::shared_ptr<UnderWay>> pending_;
   std::optional<Failure> failure_;
-  bool noticed_ = false;
   bool stop_ = false;
   LastResort last_resort_;
   std::thread watcher_;
-  std::thread aborting_;
+  std::thread asker_;
 };
 
 }  // namespace ringgrad

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 
@@ -161,6 +162,41 @@ TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
 }
 
 #ifdef RINGGRAD_CUDA_EMULATED
+// The hosts have met, but rank 1's device does not come to the transfer. Rank 0's host waits for
+// it, and every call that asks for it has to wait for that thread.
+TEST_CASE("nccl: a host that waits for the device does not keep it from being aborted",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const StreamOrderGuard order(StreamOrder::Lazy);
+  emulator::config().pageable_copies_hold = true;
+  const bool by_cuda = GENERATE(false, true);  // as a user's own code may copy
+  std::atomic<bool> gave_up = false;
+  std::atomic<bool> issued = false;
+  const auto errors = faults_of(2, NcclAllReduce::Library, [&](ProcessGroup& group) {
+    const Tensor x = gradients(group, 1);
+    const cudaStream_t stream = cuda::native(current_stream(group.device()));
+    const auto stay_away = [](void* until) {
+      while (!*static_cast<std::atomic<bool>*>(until))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    if (group.rank() == 1) cudaLaunchHostFunc(stream, stay_away, &gave_up);
+    group.all_reduce(x, ReduceOp::Sum, {.step = 12});
+    if (group.rank() == 1) issued = true;
+    while (!issued) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    float value = 0;
+    if (group.rank() == 0 && by_cuda)
+      cudaMemcpyAsync(&value, x.raw_data(), sizeof value, cudaMemcpyDefault, stream);
+    else
+      value = x.item<float>();
+    gave_up = true;
+    group.barrier();
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, "TimeoutError: all_reduce (sum) of 1 float32, step 12: not done after"));
+  }
+}
+
 namespace {
 
 // Returns the output of a rank's process, and its exit status, when the other rank stays away and
