@@ -8,6 +8,8 @@
 #   lab        probes of instructions, and every variant of the kernels for Hopper (hopper_lab)
 #   counters   named counters of six kernels, by ncu
 #   step       a training step, and PyTorch's
+#   locks      which call of CUDA holds up which other thread (cuda_locks)
+#   nccl_death what a rank sees of NCCL when the other one is killed (cuda_nccl_death)
 #   nccl       two ranks on the one GPU, and one of them killed
 #   tests      the op suites and the tests of kernels, runtime and training, several at a time
 #   ladders    kernels step by step, and beside the libraries'
@@ -20,7 +22,7 @@
 #
 #   cmake --preset cuda -DRINGGRAD_BENCH=ON -DRINGGRAD_ISAS="v2;v3;v4;v4_bf16" -DCMAKE_CUDA_ARCHITECTURES=90-real
 #   cmake --build --preset cuda
-#   (cd build/cuda && strip ringgrad cuda_ladders hopper_lab tests/cuda_test tests/autotune_test)
+#   (cd build/cuda && strip ringgrad cuda_ladders cuda_locks cuda_nccl_death hopper_lab tests/cuda_test tests/autotune_test)
 #
 # Only those files of it are needed (each holds every kernel; compressed by xz with a dictionary of
 # 192 MiB they are little larger than one), and of the sources bench/ and tests/golden/. CUDA's
@@ -73,7 +75,7 @@ if [ "${1:-}" = --nccl ] || [ "${1:-}" = --nccl-fault ]; then
   exit $code
 fi
 [ $# = 2 ] || [ $# = 3 ] || { sed -n 2,18p "$0" >&2; exit 2; }
-everything=lab,counters,step,nccl,tests,ladders,steps,sanitizers
+everything=lab,counters,step,locks,nccl_death,nccl,tests,ladders,steps,sanitizers
 parts=${PARTS:-$everything}
 wants() {
   case ",$parts," in *",$1,"*) return 0 ;; esac
@@ -223,6 +225,18 @@ if wants step; then
   bench resnet20-bf16-128 --model resnet20 --batch 128 --dtype bf16
   peer resnet20-bf16-128-compiled 300 $fastest_compiled -- --model resnet20 --batch 128 --dtype bf16
   peer resnet20-bf16-128-eager 90 $fastest_eager -- --model resnet20 --batch 128 --dtype bf16
+fi
+
+# ---- how a rank can end when another one has died: these two know nothing of ringgrad ----------------------------------
+if wants locks; then part locks 60 "$build/cuda_locks"; fi
+if wants nccl_death; then
+  for how in eager graph; do
+    for wait in none sync pageable; do
+      for ahead in 20 600 2000; do
+        part "nccl-death-$how-$wait-$ahead" 40 "$build/cuda_nccl_death" $how $wait $ahead
+      done
+    done
+  done
 fi
 
 # ---- whether all of it is right: these at the same time, each line of them one after the other ------------------------

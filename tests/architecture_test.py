@@ -214,13 +214,13 @@ def roots(tree):
 
 
 def vendors(tree):
-    """Eigen and oneDNN only in core/cpu/**.cpp (oneDNN in its folder), CUDA only in cuda_kernels and NCCL's files, no vendor
-    type in a header that another folder could include."""
+    """Eigen and oneDNN only in core/cpu/**.cpp (oneDNN in its folder), CUDA only in cuda_kernels, NCCL's files and
+    the measurements of CUDA itself, no vendor type in a header that another folder could include."""
     breaches = []
     for source in tree.cpp:
         in_onednn = source.path.startswith("core/cpu/onednn/")
         on_cpu = in_onednn or (source.path.startswith("core/cpu/") and source.suffix == ".cpp")
-        on_cuda = source.folder == "cuda_kernels" or NCCL_FILE.match(source.path)
+        on_cuda = source.folder == "cuda_kernels" or NCCL_FILE.match(source.path) or source.path.startswith("bench/cuda_")
         for line, path, form in source.includes:
             if CPU_VENDOR_INCLUDE.match(path) and not on_cpu:
                 breaches.append(

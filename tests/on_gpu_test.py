@@ -24,6 +24,8 @@ PROGRAMS = {
                       "while [ $# -gt 0 ]; do [ \"$1\" != --out ] || "
                       "{ mkdir -p \"$2\"; : >\"$2/checkpoint.safetensors\"; }; shift; done",
     "build/cuda_ladders": "echo '{}'; [ ! -e ../broken ]",
+    "build/cuda_locks": "echo 'cudaStreamSynchronize: BLOCKED'",
+    "build/cuda_nccl_death": "echo \"$*\"; case \"$*\" in 'graph pageable 2000') exit 3;; esac",
     "build/hopper_lab": "case \"$*\" in *conv2d*) exit 120;; esac; echo \"{\\\"asked\\\": \\\"$*\\\"}\"",
     "build/tests/autotune_test": "echo ran",
     "build/tests/cuda_test": "echo ran; case \"$2\" in *nccl*) echo 'left out for want of GPUs: 6 of 6 cases'; exit 77;; "
@@ -118,6 +120,10 @@ def main():
         code, said = run(place, place / "second", PARTS="lab", LAB="stages epilogue")
         lab = (place / "second" / "lab-chosen.log").read_text()
         expect("lab-chosen: passed" in said and "stages epilogue" in lab and "lab-gemm" not in said, "chosen variants", said)
+        code, said = run(place, place / "second", PARTS="locks,nccl_death")
+        rows = [line for line in said.splitlines() if line.startswith("nccl-death-")]
+        expect("locks: passed" in said and len(rows) == 18 and "op:" not in said, "the two probes alone", said)
+        expect("nccl-death-graph-pageable-2000: FAILED (3)" in said and code == 1, "a rank that does not end to fail", said)
         code, said = run(place, place / "second", PARTS="lap")
         expect(code == 2 and "'lap'" in said, "an unknown part to be refused", said)
 
