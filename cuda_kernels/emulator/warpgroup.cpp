@@ -14,7 +14,7 @@
 namespace ringgrad::emulator {
 namespace {
 
-constexpr uint32_t kChunk = 16;     // bytes
+constexpr uint32_t kChunkBytes = 16;
 constexpr uint32_t kChunksOfK = 2;  // K is 32 bytes, whatever the type
 constexpr uint32_t kRowsOfMatrix = 8;
 constexpr int kRowsOfWarp = 16;
@@ -50,16 +50,16 @@ uint32_t chunk_address(const Operand& operand, uint32_t row, uint32_t chunk) {
   const uint32_t stride = bits(d, 32, 14) << 4;
   const uint32_t base_offset = bits(d, 49, 3);
   const uint32_t mode = bits(d, 62, 2);
-  const uint32_t span = mode == 0 ? kChunk : 256u >> mode;  // 128, 64, 32
-  const uint32_t chunks = span / kChunk;
+  const uint32_t span = mode == 0 ? kChunkBytes : 256u >> mode;  // 128, 64, 32
+  const uint32_t chunks = span / kChunkBytes;
   const uint32_t matrix = row / kRowsOfMatrix;
   uint32_t offset = row % kRowsOfMatrix * span;
   if (!operand.transposed)
-    offset += matrix * stride + (mode == 0 ? chunk * leading : chunk * kChunk);
+    offset += matrix * stride + (mode == 0 ? chunk * leading : chunk * kChunkBytes);
   else if (mode == 0)
     offset += matrix * leading + chunk * stride;
   else
-    offset += matrix * stride + chunk / chunks * leading + chunk % chunks * kChunk;
+    offset += matrix * stride + chunk / chunks * leading + chunk % chunks * kChunkBytes;
   const uint32_t address = start + offset;
   return address ^ ((((address >> 7) - base_offset) & (chunks - 1)) << 4);
 }
@@ -117,7 +117,7 @@ std::string AsyncUnits::read_chunk(int warp, const Product& product, uint32_t ad
     if (std::string problem = unfenced(member, address, reader); !problem.empty()) return problem;
     if (observer)
       observer->access({.address = from,
-                        .bytes = kChunk,
+                        .bytes = kChunkBytes,
                         .write = false,
                         .atomic = false,
                         .pc = nullptr,
@@ -126,8 +126,8 @@ std::string AsyncUnits::read_chunk(int warp, const Product& product, uint32_t ad
                         .barrier = &warps_[static_cast<size_t>(warp)]});
   }
   if (reading == Reading::First)
-    std::memcpy(to, from, kChunk);
-  else if (std::memcmp(to, from, kChunk) != 0)
+    std::memcpy(to, from, kChunkBytes);
+  else if (std::memcmp(to, from, kChunkBytes) != 0)
     return str("byte ", address - kFirstSharedAddress,
                " of shared memory has changed while a product that reads it was in flight");
   return "";
@@ -137,19 +137,19 @@ std::string AsyncUnits::read_operands(int warp, Product& product, bool completed
   const ProductCall& call = product.call;
   const size_t size = block_.grid().shared_bytes;
   const auto k_count = static_cast<uint32_t>(elements_of_k(call.type));
-  const int per_chunk = static_cast<int>(kChunk / element_bytes(call.type));
+  const int per_chunk = static_cast<int>(kChunkBytes / element_bytes(call.type));
   const auto read = [&](const Operand& operand, int first, int rows, std::vector<uint8_t>& bytes,
                         Reading reading) -> std::string {
-    bytes.resize(static_cast<size_t>(rows) * kChunksOfK * kChunk);
+    bytes.resize(static_cast<size_t>(rows) * kChunksOfK * kChunkBytes);
     const uint32_t outer = operand.transposed ? k_count : static_cast<uint32_t>(rows);
     const int inner = operand.transposed ? rows / per_chunk : static_cast<int>(kChunksOfK);
     uint8_t* to = bytes.data();
     for (uint32_t i = 0; i < outer; ++i)
-      for (int j = 0; j < inner; ++j, to += kChunk) {
+      for (int j = 0; j < inner; ++j, to += kChunkBytes) {
         const uint32_t row = operand.transposed ? i : i + static_cast<uint32_t>(first);
         const int chunk = operand.transposed ? j + first / per_chunk : j;
         const uint32_t address = chunk_address(operand, row, static_cast<uint32_t>(chunk));
-        if (address < kFirstSharedAddress || address + kChunk > kFirstSharedAddress + size)
+        if (address < kFirstSharedAddress || address + kChunkBytes > kFirstSharedAddress + size)
           return str("an operand reaches byte ", int64_t{address} - kFirstSharedAddress,
                      " of the block's dynamic shared memory, which has ", size, " (",
                      describe_descriptor(operand), ")");
