@@ -42,7 +42,7 @@ class Devices(unittest.TestCase):
     def test_too_little_memory(self):
         said = self.train("--device", "cuda", "--model", "lenet", code=7, RINGGRAD_EMU_MEMORY_MB="1")
         self.assertRegex(said, r"out of memory on cuda:0: asked for \d+ bytes; \d+ bytes are in live tensors")
-        self.assertRegex(said, r"`ringgrad fit --model lenet --optimizer sgd --memory \d+MB --ranks 2 --device cuda` lists")
+        self.assertRegex(said, r"`ringgrad fit --model lenet --optimizer sgd --memory \d+MB --ranks 2 --device cuda` measures")
         self.assertFalse(list(self.dir.rglob("*.tmp.*")))
 
     def test_a_run_on_a_device_goes_on_on_the_cpu(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Drives `ringgrad train --recompute`, `--zero` and `ringgrad fit`: program_memory_test.py PATH_TO_RINGGRAD [test names]."""
 
-import json, sys, unittest
+import json, re, resource, sys, unittest
 
 from program_case import DigitsCase, sha256, write_tiny
 
@@ -90,6 +90,30 @@ class Memory(DigitsCase):
             done = self.run_program("fit", "--model", model, "--memory", "40MB", "--json")
             ways = {way["options"]: way for way in json.loads(done.stdout)["ways"]}
             self.assertEqual(ways["--ranks 2"]["predicted_bytes"], ways[""]["measured_bytes"])
+
+    def test_a_run_out_of_memory_says_what_fits(self):
+        def train(out, *words, code=0):
+            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
+            return self.run_program("train", "--data", "digits", "--model", "resnet20", "--epochs", "1", "--max-steps", "1",
+                                    "--parallel", "none", "--out", out, *words, code=code, env={"RINGGRAD_THREADS": "1"},
+                                    preexec_fn=limit).stderr
+
+        said = train("large", "--batch", "1024", code=7)
+        self.assertIn("out of memory on cpu:0", said)
+        fits = {way: int(batch) for way, batch in re.findall(r"^(|--.*?) +(\d+) +\d+ MB +–$", said, re.M)}
+        alone = ["", "--dtype bf16", "--recompute blocks", "--dtype bf16 --recompute blocks"]
+        several = ["--parallel dp --ranks 2", "--ranks 2", "--ranks 2 --zero 1", "--ranks 2 --zero 2"]
+        self.assertEqual(list(fits), alone + [f"{way} {more}".strip() for way in alone for more in several])
+        self.assertLess(fits[""], 1024)
+        self.assertGreater(fits["--recompute blocks"], 1.5 * fits[""])
+        self.assertGreater(fits["--dtype bf16"], fits[""])
+        self.assertLessEqual(fits["--parallel dp --ranks 2"], fits[""])
+        self.assertEqual(fits["--ranks 2"], 2 * fits[""])
+        self.assertGreaterEqual(fits["--ranks 2 --zero 2"], fits["--ranks 2 --zero 1"])
+        train("fits", "--batch", str(fits[""]))
+        train("recompute", "--batch", str(4 * fits["--recompute blocks"] // 5), "--recompute", "blocks")
+        parts = re.search(r"(--batch \d+ --accumulate \d+) takes the same steps, of 1024 images", said)[1]
+        train("parts", *parts.split())
 
 
 if __name__ == "__main__":
