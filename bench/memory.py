@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Measures what recomputation and ZeRO save and cost, beside PyTorch's. Writes bench/results/memory.json.
 
-    memory.py PYTHON [--quick] [--rounds N] [ROW…]     PYTHON can import torch
+    memory.py PYTHON [--rounds N] [--batch N] [--steps N] [--alone] [ROW…]     PYTHON can import torch
 
 A row is NETWORK-DTYPE-RANKS, such as transformer-float32-2; without rows all are measured. AdamW, on noise, the same global
-batch on any number of ranks; bfloat16 has float32 copies. Each round runs all ways of a row in turn. --quick: one round, on one
-and two ranks. Rows are kept, so a run that was stopped goes on where it was; rows that are named are not saved as the table. Every way of
-ours must end with the bits of the plain one, or the script fails.
+batch on any number of ranks; bfloat16 has float32 copies. Each round runs all ways of a row in turn. Memory is the same in every
+round, so one round of one step is enough for it; times need more. --alone leaves out PyTorch. Rows are kept, so a run that was
+stopped goes on where it was. Every way of ours must end with the bits of the plain one, or the script fails.
 
 Memory of ours is that of the tensors of a rank at the peak of a step, with gradients and parameters that ranks share. Beside it,
 as for PyTorch, stands the process's largest resident set, in which pages that ranks share count for each of them.
@@ -41,16 +41,22 @@ def run(command):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(python, row, rounds):
+def size_of(row, arguments):
+    """The global batch, and the steps of a run."""
+    batch, steps = NETWORKS[row.split("-")[0]]
+    return arguments.batch or batch, arguments.steps or steps
+
+
+def measure(row, given):
     """By way: the runs of ours and of PyTorch's."""
     name, dtype, ranks = row.split("-")
-    batch, steps = NETWORKS[name]
+    batch, steps = size_of(row, given)
     names = [way for way in WAYS if int(ranks) > 1 or way in ("plain", "recompute")]
     runs = {way: ([], []) for way in names}
-    for _ in range(rounds):
+    for _ in range(given.rounds):
         for way in names:
             arguments = [name, dtype, ranks, steps, batch, *WAYS[way]]
-            for which, command in enumerate(([OURS], [python, PEER])):
+            for which, command in enumerate(([OURS], [given.python, PEER])[: 1 if given.alone else 2]):
                 done = run([*command, *arguments])
                 if done is None and which == 0:
                     sys.exit(f"memory.py: {row}, {way}: ours failed")
@@ -80,30 +86,29 @@ def cell(own, plain):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("python")
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, help="the global batch (default: that of the network)")
+    parser.add_argument("--steps", type=int, help="the steps of a run (default: those of the network)")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("rows", nargs="*", metavar="ROW")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if unknown := set(arguments.rows) - set(ROWS):
         parser.error(f"no row {', '.join(sorted(unknown))}; the rows: {' '.join(ROWS)}")
-    rounds = 1 if arguments.quick else arguments.rounds
-    chosen = arguments.rows or [row for row in ROWS if not (arguments.quick and row.endswith("-4"))]
     table = []
-    for row in chosen:
-        runs = results.once("memory", f"{row}-{rounds}", lambda: measure(arguments.python, row, rounds))
+    for row in arguments.rows or ROWS:
+        batch, steps = size_of(row, arguments)
+        runs = results.once("memory", f"{row}-{arguments.rounds}-{batch}-{steps}-{arguments.alone}", lambda: measure(row, arguments))
         name, dtype, ranks = row.split("-")
-        line = [f"{name}, {dtype}, {ranks} rank{'s' if ranks != '1' else ''}"]
+        line = [f"{name}, {dtype}, batch {batch}, {ranks} rank{'s' if ranks != '1' else ''}"]
         line += [cell(runs[way], runs["plain"]) if way in runs else "–" for way in WAYS]
         table.append(line)
         print(" | ".join(line), flush=True)
-    if arguments.rows:
-        return
     version = subprocess.run([arguments.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
     results.save("memory", "Memory and time of a training step with AdamW: ringgrad / PyTorch", ["", *WAYS], table,
                  versions={"PyTorch": version.stdout.strip()},
                  note=f"Ours: tensors of a rank at their peak (resident set), the median step, and its ratio to the plain way's in the "
-                      f"same round, of {rounds}; all ways of a row end with the same bits. PyTorch: (resident set), the median step. "
-                      "Both: recompute and ZeRO-2. The global batch is that of a row's network, divided among the ranks.")
+                      f"same round, of {arguments.rounds}; all ways of a row end with the same bits. PyTorch: (resident set), the median "
+                      "step. Both: recompute and ZeRO-2. The global batch is divided among the ranks.")
 
 
 if __name__ == "__main__":
