@@ -25,7 +25,8 @@ class StepShare {
   virtual std::vector<ArenaRange> parts(const std::vector<Tensor>& parameters) const = 0;
   // Returns a number from 1 on that changes whenever the parts do, the same on all processes.
   virtual int64_t layout() const = 0;
-  // Collective. Completes the parameters, of which every process has stepped its parts.
+  // Collective. Completes the parameters, of which every process has stepped its parts: by their
+  // next use at the latest.
   virtual void gather() const = 0;
   // Sets all gradients to zero. Each process has the whole of them until the next step's backward.
   virtual void zero_grad() const = 0;

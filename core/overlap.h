@@ -6,6 +6,14 @@
 
 namespace ringgrad {
 
+// The first and the last place of a tensor's elements, counted in elements from x[0, 0, …]. Strides
+// may be negative, and a channel-blocked tensor's padding counts.
+struct Extent {
+  int64_t first = 0;
+  int64_t last = 0;
+};
+Extent extent(const Tensor& x);
+
 // Returns true if an element of `a` and one of `b` share a byte. Returns false if a tensor is
 // undefined or has no elements. has_internal_overlap() (core/tensor.h) answers the same for two
 // elements of one tensor.

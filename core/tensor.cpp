@@ -3,6 +3,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/overlap.h"
 
 namespace ringgrad {
 
@@ -85,17 +86,14 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offs
   CHECK(!is_channel_blocked(), "as_strided: the tensor of shape ", this->shape(),
         " is channel-blocked, where strides do not lead from one element to the "
         "next; contiguous(x) has them");
-  int64_t first = offset;
-  int64_t last = offset;
-  for (int d = 0; d < shape.dim(); ++d) {
-    const int64_t way = (shape[d] - 1) * strides[d];
-    (way < 0 ? first : last) += way;
-  }
+  const Tensor view(storage(), shape, strides, offset, dtype());
+  const auto [first, last] = extent(view);
   const auto elements = static_cast<int64_t>(storage()->nbytes() / itemsize(dtype()));
-  CHECK_AS(ShapeError, shape.numel() == 0 || (first >= 0 && last < elements), "as_strided: shape ",
-           shape, " with strides ", strides, " from element ", offset, " on reaches from element ",
-           first, " to ", last, " of a storage of ", elements, ", expected all of them inside");
-  return Tensor(storage(), shape, strides, offset, dtype());
+  CHECK_AS(ShapeError, shape.numel() == 0 || (offset + first >= 0 && offset + last < elements),
+           "as_strided: shape ", shape, " with strides ", strides, " from element ", offset,
+           " on reaches from element ", offset + first, " to ", offset + last, " of a storage of ",
+           elements, ", expected all of them inside");
+  return view;
 }
 
 void Tensor::set_data(const Tensor& other) const {

@@ -30,6 +30,8 @@
 
 namespace ringgrad {
 
+class Tensor;
+
 // Reference-counted bytes on one device, with a version counter. All views of a tensor share one
 // Storage.
 class Storage {
@@ -50,6 +52,11 @@ class Storage {
   // used, and throws if it changed.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Runs whenever somebody asks for the address of a tensor of this storage, and so before every
+  // read and write of its elements. It may wait until they are there, and may throw. Empty for all
+  // memory but that of distributed/zero/, which sets it before others have the storage.
+  std::function<void(const Tensor& x)> before_access;
 
  private:
   void* data_;
@@ -130,7 +137,8 @@ class Tensor {
   int64_t flat_numel() const;
 
   // Returns the address of the first element; on CUDA it is a device address. Throws DTypeError if
-  // T is not the tensor's dtype.
+  // T is not the tensor's dtype. Waits for elements that ranks still gather (ZeRO), so an address
+  // that was taken before an optimizer's step says nothing about the values after it.
   template <class T>
   T* data() const {
     if (impl("data").dtype != dtype_of<T>) throw_wrong_dtype(dtype_of<T>);
@@ -138,6 +146,8 @@ class Tensor {
   }
   void* raw_data() const {
     const Impl& x = impl("data");
+    if (x.storage->before_access) [[unlikely]]
+      x.storage->before_access(*this);
     return static_cast<char*>(x.storage->data()) +
            x.offset * static_cast<int64_t>(itemsize(x.dtype));
   }

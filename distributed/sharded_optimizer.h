@@ -1,6 +1,7 @@
 // ZeRO (Rajbhandari, Rasley, Ruwase & He 2020, section 5): ranks that train the same network divide
 // the optimizer's state (stage 1), and the gradients, too (stage 2). Each rank averages and steps
-// its slices of the parameters, and then all slices are gathered. As many bytes travel as without
+// its slices of the parameters, and then all slices are gathered, on CPUs while the next forward
+// begins (Note [Parameters that arrive] in zero/gradient_slices.h). As many bytes travel as without
 // it, and the numbers are those of the undivided step: bit for bit, wherever the ranks' gradients
 // are added in the same order (zero/gradient_slices.h).
 //

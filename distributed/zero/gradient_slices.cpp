@@ -12,6 +12,7 @@
 #include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/overlap.h"
 #include "ringgrad/distributed/collectives/ring.h"
 
 namespace ringgrad {
@@ -68,7 +69,18 @@ GradientSlices::GradientSlices(int stage, ProcessGroup& group, NamedTensors para
     const auto bytes = static_cast<size_t>(bytes_of(grads, grads.numel()));
     auto memory = group.reaches(device) ? group.allocate_shared(bytes, device)
                                         : std::make_shared<Storage>(bytes, device);
-    arenas_[a].values = Tensor(std::move(memory), {grads.numel()}, {1}, 0, grads.dtype());
+    unguarded_.emplace_back(memory, Shape{grads.numel()}, Strides{1}, 0, grads.dtype());
+    arrivals_.push_back(std::make_shared<Arrivals>());
+    void* const data = memory->data();
+    const auto guarded =
+        std::make_shared<Storage>(data, bytes, device, [memory = std::move(memory)] {});
+    if (device.is_cpu())
+      guarded->before_access = [arrivals = arrivals_[a]](const Tensor& x) {
+        const auto [first, last] = extent(x);
+        arrivals->wait(bytes_of(x, x.storage_offset() + first),
+                       bytes_of(x, x.storage_offset() + last + 1));
+      };
+    arenas_[a].values = Tensor(guarded, {grads.numel()}, {1}, 0, grads.dtype());
     fill_(arenas_[a].values, 0);
   }
   move_values(/*first=*/true);
@@ -76,8 +88,13 @@ GradientSlices::GradientSlices(int stage, ProcessGroup& group, NamedTensors para
   for (Slice& slice : slices_) release(slice);
 }
 
-// Other ranks' slices come back into the account of the memory that holds them.
+// The group must not end while parameters travel. Other ranks' slices come back into the account of
+// the memory that holds them.
 GradientSlices::~GradientSlices() {
+  for (const auto& arrivals : arrivals_) try {
+      arrivals->wait();
+    } catch (const std::exception&) {  // whoever uses a parameter hears it
+    }
   for (Slice& slice : slices_)
     if (stage_ == 2 && !slice.written) written(slice);
 }
@@ -243,12 +260,31 @@ void GradientSlices::add(const Tensor& x) const { group_.all_reduce(x).wait(); }
 
 // The layers of the next forward come last in the arena.
 void GradientSlices::gather() const {
-  std::vector<Work> works;
-  for (auto slice = slices_.rbegin(); slice != slices_.rend(); ++slice)
-    works.push_back(
-        group_.gather_slices(range_of(arenas_[slice->arena].values, slice->begin, slice->end),
-                             options_of(*slice, true)));
-  for (const Work& work : works) work.wait();
+  for (size_t a = 0; a < arenas_.size(); ++a) {
+    arrivals_[a]->wait();
+    arrivals_[a]->buckets.clear();
+    arenas_[a].values.storage()->bump_version();
+  }
+  for (auto slice = slices_.rbegin(); slice != slices_.rend(); ++slice) {
+    const Tensor& flat = unguarded_[slice->arena];
+    const Work work =
+        group_.gather_slices(range_of(flat, slice->begin, slice->end), options_of(*slice, true));
+    arrivals_[slice->arena]->buckets.push_back(
+        {bytes_of(flat, slice->begin), bytes_of(flat, slice->end), work});
+  }
+  if (unguarded_[0].device().is_cpu()) return;
+  for (const auto& arrivals : arrivals_) arrivals->wait();
+}
+
+// The threads that would end the work do not exist in a forked child.
+void GradientSlices::Arrivals::wait(int64_t from, int64_t to) const {
+  for (const auto& [begin, end, work] : buckets) {
+    if (end <= from || to <= begin) continue;
+    CHECK(work.done() || born_after == forks,
+          "zero: a forked child uses a parameter that the ranks were gathering when it was forked; "
+          "read the parameters before fork()");
+    work.wait();
+  }
 }
 
 void GradientSlices::set_to_zero() {

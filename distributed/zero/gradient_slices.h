@@ -9,11 +9,20 @@
 // without it, with the same bits.
 //
 // Between steps a parameter's grad is undefined, because no rank has all of it.
+//
+// Note [Parameters that arrive]
+// On CPUs a step ends before its parameters have been gathered. They travel bucket by bucket while
+// the next forward runs, the first layers first. Whoever asks for the address of elements waits for
+// their buckets alone (Storage::before_access). No element can be read or written without its
+// address, so forward, evaluation, checkpoints and norms need no code of their own. If a gather
+// fails, so does every access to what it should have brought. On a GPU the host does not wait
+// anyway, and the stream waits when the step ends.
 #pragma once
 
 #include <vector>
 
 #include "ringgrad/autograd/shared_state.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/distributed/buckets/gradient_buckets.h"
 
 namespace ringgrad {
@@ -75,6 +84,20 @@ class GradientSlices final : public SharedState {
     std::shared_ptr<const std::string> names;
     bool written;  // other ranks' slices may use memory
   };
+  // See Note [Parameters that arrive]. Belongs to the parameters' memory, too, which may outlive
+  // this object.
+  struct Arrivals {
+    struct Bucket {
+      int64_t begin;  // in bytes of the arena
+      int64_t end;
+      Work work;
+    };
+    // Waits for the buckets that reach into these bytes; by default, for all.
+    void wait(int64_t from = 0, int64_t to = INT64_MAX) const;
+    // Those of the last step.
+    std::vector<Bucket> buckets;
+    const int born_after = forks;
+  };
   void move_values(bool first);
   void set_to_zero();
   void drop();
@@ -87,6 +110,9 @@ class GradientSlices final : public SharedState {
   ProcessGroup& group_;
   const NamedTensors parameters_;
   std::vector<ArenaRange> arenas_;  // `values` are those that the parameters are views of
+  // By arena: the same memory, whose addresses are had at once, and what travels there.
+  std::vector<Tensor> unguarded_;
+  std::vector<std::shared_ptr<Arrivals>> arrivals_;
   std::vector<std::pair<int, int64_t>> places_;  // by parameter: its arena and its beginning there
   const bool whole_norms_;
   std::vector<Slice> slices_;  // in the order of buckets

@@ -108,6 +108,30 @@ void fork_in_rank() {
   say(str("rank ", group.rank(), ": sum ", x.data<float>()[999]));
 }
 
+// Rank 0's parameters are under way when it forks, since rank 1 steps later.
+void fork_in_step() {
+  ProcessGroup& group = process_group();
+  nn::Linear net(4, 4);
+  DistributedDataParallel ddp(net, group, {.zero = 1});
+  ShardedOptimizer<optim::SGD> optimizer(ddp, ddp.named_parameters(), optim::SGDOptions{.lr = 0.1});
+  const Tensor token = ones({1});
+  optimizer.zero_grad();
+  ddp(ones({2, 4})).sum().backward();
+  if (group.rank() == 1) group.recv(token, 0).wait();
+  optimizer.step();
+  if (group.rank() == 0) {
+    const pid_t child = fork();
+    if (child == 0) {
+      attempt("parameter", [&] { (void)net.parameters()[0].sum().item<float>(); });
+      return;
+    }
+    await(child);
+    group.send(token, 1).wait();
+  }
+  ddp.check_identical();
+  say(str("rank ", group.rank(), ": stepped"));
+}
+
 void die_with_child() {
   ProcessGroup& group = process_group();
   const Tensor x = ones({10});
@@ -170,6 +194,7 @@ int main(int argc, char** argv) {
   }
   if (scenario == "fork") return fork_and_compute(), 0;
   if (scenario == "fork-in-rank") return launch(fork_in_rank, {.num_processes = 2});
+  if (scenario == "fork-in-step") return launch(fork_in_step, {.num_processes = 2});
   if (scenario == "die")
     return launch(die_with_child,
                   {.num_processes = 2, .group = {.transport = argc > 2 ? argv[2] : "auto"}});

@@ -41,6 +41,13 @@ class Process(unittest.TestCase):
         for rank in 0, 1:
             self.assertIn(f"rank {rank}: sum 2", said)
 
+    def test_a_child_does_not_wait_for_parameters_that_its_parent_gathers(self):
+        said = self.run_program("fork-in-step")
+        self.assertIn("child: parameter: zero: a forked child uses a parameter that the ranks were gathering", said)
+        self.assertIn("parent: child ended with 0", said)
+        for rank in 0, 1:
+            self.assertIn(f"rank {rank}: stepped", said)
+
     def test_a_child_does_not_hide_its_parents_death(self):
         for transport in "auto", "tcp":
             begin = time.monotonic()
