@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Drives `ringgrad train --recompute`, `--zero` and `ringgrad fit`: program_memory_test.py PATH_TO_RINGGRAD [test names]."""
 
-import json, re, resource, sys, unittest
+import json, os, pathlib, re, resource, signal, sys, time, unittest
 
 from program_case import DigitsCase, sha256, write_tiny
 
@@ -55,6 +55,36 @@ class Memory(DigitsCase):
         self.train("parts", 1, "--resume", "parts", "--ranks", "3")
         self.train("parts", 1, "--resume", "parts", "--ranks", "2")
         self.assertEqual(self.bits("parts"), self.bits("whole"))
+
+    def test_killed_stopped_and_slowed_ranks_of_divided_steps_change_no_bit(self):
+        words = ["--data", "mnist", "--data-dir", "tiny", "--model", "cnn", "--batch", "8", "--epochs", "20", "--optimizer", "adamw",
+                 "--lr", "0.001", "--shards", "4", "--no-report"]
+        self.run_program("train", *words, "--parallel", "none", "--out", "whole")
+
+        def disturbed(out, zero, by, code):
+            env = {**os.environ, "RINGGRAD_DATA_DIR": self.shared, "RINGGRAD_TIMEOUT": "2"}
+            child = self.start("train", *words, "--ranks", "3", "--zero", zero, "--save-every", "3", "--out", out, env=env)
+            self.wait_for(f"{out}/checkpoint.safetensors")
+            ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+            by(int(ranks[1]))
+            said = child.communicate(timeout=100)[1]
+            self.assertEqual(child.returncode, code, said)
+            self.assertTrue(code == 0 or "rank 1" in said, said)
+
+        def slow(pid):
+            for _ in range(5):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.1)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.02)
+
+        for zero in ("1", "2"):
+            disturbed("slowed" + zero, zero, slow, 0)
+            self.assertEqual(self.bits("slowed" + zero), self.bits("whole"))
+            for name, number, code in (("killed", signal.SIGKILL, 5), ("stopped", signal.SIGSTOP, 6)):
+                disturbed(name + zero, zero, lambda pid, number=number: os.kill(pid, number), code)
+                self.run_program("train", "--resume", name + zero, "--ranks", "2")
+                self.assertEqual(self.bits(name + zero), self.bits("whole"))
 
     def test_what_cannot_be_is_refused(self):
         for words, what in ((["--zero", "3"], "--zero is 3"),
