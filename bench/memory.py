@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures what recomputation and ZeRO save and cost, beside PyTorch's. Writes bench/results/memory.json.
 
-    memory.py PYTHON [--rounds N] [--batch N] [--steps N] [--alone] [ROW…]     PYTHON can import torch
+    memory.py PYTHON [--rounds N] [--batch N] [--steps N] [--no-times] [--alone] [ROW…]     PYTHON can import torch
 
 A row is NETWORK-DTYPE-RANKS, such as transformer-float32-2; without rows all are measured. AdamW, on noise, the same global
 batch on any number of ranks; bfloat16 has float32 copies. Each round runs all ways of a row in turn. Memory is the same in every
-round, so one round of one step is enough for it; times need more. --alone leaves out PyTorch. Rows are kept, so a run that was
+round, so one round of one step is enough for it; times need more. --no-times leaves them out of the table,
+for a machine that others use. --alone leaves out PyTorch. Rows are kept, so a run that was
 stopped goes on where it was. Every way of ours must end with the bits of the plain one, or the script fails.
 
 Memory of ours is that of the tensors of a rank at the peak of a step, with gradients and parameters that ranks share. Beside it,
@@ -68,13 +69,16 @@ def measure(row, given):
     return runs
 
 
-def cell(own, plain):
+def cell(own, plain, no_times):
     """Memory, and time with its ratio to the plain way of the same round."""
     ours, theirs = own
 
     def median(runs, key):
         return statistics.median(done[key] for done in runs)
 
+    if no_times:
+        text = f"{median(ours, 'tensor_mb'):,.0f} MB ({median(ours, 'resident_mb'):,.0f})"
+        return text + (f" / ({median(theirs, 'resident_mb'):,.0f} MB)" if theirs else " / –")
     ratios = [mine["step_ms"] / other["step_ms"] for mine, other in zip(ours, plain[0])]
     text = (f"{median(ours, 'tensor_mb'):,.0f} MB ({median(ours, 'resident_mb'):,.0f}), {median(ours, 'step_ms'):,.0f} ms, "
             f"{statistics.median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})")
@@ -89,6 +93,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, help="the global batch (default: that of the network)")
     parser.add_argument("--steps", type=int, help="the steps of a run (default: those of the network)")
+    parser.add_argument("--no-times", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("rows", nargs="*", metavar="ROW")
     arguments = parser.parse_intermixed_args()
@@ -100,15 +105,16 @@ def main():
         runs = results.once("memory", f"{row}-{arguments.rounds}-{batch}-{steps}-{arguments.alone}", lambda: measure(row, arguments))
         name, dtype, ranks = row.split("-")
         line = [f"{name}, {dtype}, batch {batch}, {ranks} rank{'s' if ranks != '1' else ''}"]
-        line += [cell(runs[way], runs["plain"]) if way in runs else "–" for way in WAYS]
+        line += [cell(runs[way], runs["plain"], arguments.no_times) if way in runs else "–" for way in WAYS]
         table.append(line)
         print(" | ".join(line), flush=True)
     version = subprocess.run([arguments.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    results.save("memory", "Memory and time of a training step with AdamW: ringgrad / PyTorch", ["", *WAYS], table,
-                 versions={"PyTorch": version.stdout.strip()},
-                 note=f"Ours: tensors of a rank at their peak (resident set), the median step, and its ratio to the plain way's in the "
-                      f"same round, of {arguments.rounds}; all ways of a row end with the same bits. PyTorch: (resident set), the median "
-                      "step. Both: recompute and ZeRO-2. The global batch is divided among the ranks.")
+    times = ", the median step, and its ratio to the plain way's in the same round" if not arguments.no_times else ""
+    results.save("memory", "A training step with AdamW: ringgrad / PyTorch", ["", *WAYS], table,
+                 versions={} if arguments.alone else {"PyTorch": version.stdout.strip()},
+                 note=f"Ours: tensors of a rank at their peak (resident set){times}; rounds: {arguments.rounds}. All ways of a row end with "
+                      "the same bits. PyTorch: the same, without its tensors. Both: recompute and ZeRO-2. The global batch is "
+                      "divided among the ranks.")
 
 
 if __name__ == "__main__":
