@@ -31,6 +31,20 @@ std::string two_columns(const std::string& name, const std::string& meaning) {
 
 class HelpFormatter : public CLI::Formatter {
  public:
+  // CLI11 says of --no-report what it sets: --no-report{false}.
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    while (name.find('{') != std::string::npos)
+      name.erase(name.find('{'), name.find('}') - name.find('{') + 1);
+    return name;
+  }
+  // Nor is a type said twice: INT:INT in [1 - 64].
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string words = CLI::Formatter::make_option_opts(option);
+    for (const std::string type : {"INT", "UINT", "FLOAT"})
+      if (words.starts_with(" " + type + ":" + type + " ")) words.erase(1, type.size() + 1);
+    return words;
+  }
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     return two_columns(make_option_name(option, is_positional) + make_option_opts(option),
                        make_option_desc(option));

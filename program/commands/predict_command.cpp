@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 
@@ -221,7 +222,8 @@ int predict(const PredictOptions& options) {
 
   const std::vector<float> probability = predictor(image);
   const std::vector<size_t> order = by_probability(probability);
-  draw(image);
+  if (on_terminal()) draw(image);
+  const int most = on_terminal() ? std::min(40, line_width() - 40) : 0;  // blocks of a bar
   nlohmann::json probabilities;
   for (size_t i = 0; i < order.size(); ++i) {
     const std::string& name = info.classes[order[i]];
@@ -229,7 +231,7 @@ int predict(const PredictOptions& options) {
     probabilities[name] = p;
     if (i >= kTop) continue;
     std::string bar;
-    for (int block = 0; block < static_cast<int>(p * 40 + 0.5f); ++block) bar += "█";
+    for (int block = 0; block < std::lround(p * static_cast<float>(most)); ++block) bar += "█";
     result("{:>14} {:6.2f} %  {}{}", name, 100 * p, bar, name == label ? "  ← the label" : "");
   }
   print_json({{"prediction", info.classes[order[0]]},

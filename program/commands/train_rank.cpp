@@ -93,20 +93,22 @@ struct Best {
 
 // Prints an epoch's line in a table of 80 columns, below the table's head if it is the first.
 void print_row(const nlohmann::json& metrics) {
+  static const std::vector<Column> columns = {
+      {"epoch", 5},     {"loss", 9},           {"test acc", 10}, {"test loss", 11, 2},
+      {"img/s", 11, 1}, {"wait: data", 13, 4}, {"ranks", 9, 3},  {"time", 10}};
   static bool first = true;
-  if (std::exchange(first, false))
-    news("{:>5}{:>9}{:>10}{:>11}{:>11}{:>13}{:>9}{:>10}", "epoch", "loss", "test acc", "test loss",
-         "img/s", "wait: data", "ranks", "time");
+  if (std::exchange(first, false)) news(row_of(columns, titles_of(columns)));
+  const auto number = [&](const char* name) { return metrics[name].get<double>(); };
   const auto share = [&](const char* name) {
-    return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * metrics[name].get<double>()) : "";
+    return metrics.contains(name) ? fmt::format("{:.1f} %", 100 * number(name)) : "";
   };
   const double pace = metrics.value("images_per_second", 0.0);
-  news("{:>5}{:>9.4f}{:>10}{:>11.4f}{:>11}{:>13}{:>9}{:>10}", metrics["epoch"].get<int>(),
-       metrics["loss"].get<double>(),
-       fmt::format("{:.2f} %", 100 * metrics["test_accuracy"].get<double>()),
-       metrics["test_loss"].get<double>(), pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
-       share("waiting_for_data"), share("waiting_for_communication"),
-       metrics.contains("seconds") ? human_time(metrics["seconds"]) : "");
+  news(row_of(columns, {metrics["epoch"].dump(), fmt::format("{:.4f}", number("loss")),
+                        fmt::format("{:.2f} %", 100 * number("test_accuracy")),
+                        fmt::format("{:.4f}", number("test_loss")),
+                        pace > 0 ? with_commas(static_cast<int64_t>(pace)) : "",
+                        share("waiting_for_data"), share("waiting_for_communication"),
+                        metrics.contains("seconds") ? human_time(number("seconds")) : ""}));
 }
 
 void report_epoch(RunMetrics& run_metrics, const Training& training, const EpochReport& epoch) {

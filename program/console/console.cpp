@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <iostream>
+#include <numeric>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/program/console/document.h"
 
@@ -55,6 +57,39 @@ void show_percent(int state, int64_t percent) {
   if (known) std::cerr << fmt::format("\033]9;4;{};{}\033\\", state, percent);
 }
 
+// Columns that UTF-8 takes: every character here is one wide.
+int columns_of(const std::string& line) {
+  return static_cast<int>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// Breaks lines between words that a terminal would break anywhere. What follows a label of eight
+// columns ("why     ") stands below itself. A command has a line of its own, unbroken, so that it
+// can be copied.
+std::string fitted(const std::string& text, int stream) {
+  if (options.plain || !understands_escapes(stream)) return text;
+  const int width = std::max(40, columns(stream));
+  std::vector<std::string> fitting;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t word = std::min(line.find_first_not_of(' '), line.size());
+    const bool labelled = line.find_first_not_of(' ', line.find(' ')) == 8;
+    const size_t begin = labelled ? 8 : word;
+    const size_t command = line.find(program_command(""), begin);
+    if (columns_of(line) <= width || command == begin) {
+      fitting.push_back(line);
+      continue;
+    }
+    const bool copied = command != std::string::npos && line[command - 1] == ' ';
+    auto parts = wrapped(copied ? line.substr(begin, command - begin) : line.substr(begin),
+                         width - static_cast<int>(begin));
+    if (copied) parts.push_back(line.substr(command));
+    fitting.push_back(line.substr(0, begin) +
+                      fmt::format("{}", fmt::join(parts, "\n" + std::string(begin, ' '))));
+  }
+  return fmt::format("{}", fmt::join(fitting, "\n"));
+}
+
 constexpr double kRedrawSeconds = 0.1;
 constexpr double kPlainSeconds = 30;
 
@@ -68,14 +103,19 @@ void result_in_colours(const std::string& line) {
   if (!silent && !(options.quiet && document_is_open())) std::cout << line << std::endl;
 }
 void result(const std::string& line) { result_in_colours(printable(line)); }
+void sentence(const std::string& line) {
+  result_in_colours(fitted(printable(line), STDOUT_FILENO));
+}
 void news(const std::string& line) {
-  if (!is_quiet()) result(line);
+  if (!is_quiet()) sentence(line);
 }
 void message(const std::string& line) {
-  if (!is_quiet()) std::cerr << printable(line) << std::endl;
+  if (!is_quiet()) std::cerr << fitted(printable(line), STDERR_FILENO) << std::endl;
 }
 void headline(const std::string& title, const std::string& rest) {
-  if (!is_quiet()) std::cerr << styled(fancy(), "1", title) << printable(rest) << std::endl;
+  if (is_quiet()) return;
+  const std::string line = fitted(title + printable(rest), STDERR_FILENO);
+  std::cerr << styled(fancy(), "1", title) << line.substr(title.size()) << std::endl;
 }
 void complain(const std::string& line) { std::cerr << printable(line) << std::endl; }
 void print_json(const nlohmann::json& document) {
@@ -86,11 +126,6 @@ bool on_terminal() { return !options.plain && understands_escapes(STDOUT_FILENO)
 int line_width() { return std::clamp(columns(STDOUT_FILENO), 40, 200); }
 
 std::vector<std::string> wrapped(const std::string& text, int width, const std::string& indent) {
-  // Columns that UTF-8 takes: every character here is one wide.
-  const auto columns_of = [](const std::string& line) {
-    return static_cast<int>(
-        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  };
   std::vector<std::string> lines{""};
   std::istringstream words(text);
   for (std::string word; words >> word;) {
@@ -103,6 +138,31 @@ std::vector<std::string> wrapped(const std::string& text, int width, const std::
     lines.back() += word;
   }
   return lines;
+}
+
+std::string row_of(const std::vector<Column>& columns, const std::vector<std::string>& cells,
+                   int beside) {
+  std::vector<Column> shown = columns;
+  const auto is_first_to_go = [](const Column& a, const Column& b) { return a.goes < b.goes; };
+  const auto width = [&] {
+    return std::accumulate(shown.begin(), shown.end(), beside,
+                           [](int sum, const Column& column) { return sum + column.width; });
+  };
+  while (on_terminal() && width() > line_width()) {
+    const auto first = std::max_element(shown.begin(), shown.end(), is_first_to_go);
+    if (first->goes == 0) break;
+    *first = {"", 0, 0};
+  }
+  std::string row;
+  for (size_t i = 0; i < shown.size(); ++i)
+    if (shown[i].width > 0) row += fmt::format("{:>{}}", cells[i], shown[i].width);
+  return row;
+}
+
+std::vector<std::string> titles_of(const std::vector<Column>& columns) {
+  std::vector<std::string> titles;
+  for (const Column& column : columns) titles.emplace_back(column.title);
+  return titles;
 }
 
 std::string in_colour(const char* code, const std::string& text) {

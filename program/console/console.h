@@ -26,6 +26,8 @@ void silence_console(bool silent = true);
 void result(const std::string& line);
 // A line that in_colour() has made: nothing in it is spelt out.
 void result_in_colours(const std::string& line);
+// The following break a long line between words on a terminal. This one prints words of the answer.
+void sentence(const std::string& line);
 // A line of how a run gets on, for stdout, too.
 void news(const std::string& line);
 // Prints a line about the program's progress.
@@ -38,6 +40,10 @@ void complain(const std::string& line);
 template <class First, class... Rest>
 void result(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
   result(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
+}
+template <class First, class... Rest>
+void sentence(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
+  sentence(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
 template <class First, class... Rest>
 void news(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest) {
@@ -58,6 +64,19 @@ int line_width();
 // Breaks words into lines of at most `width` columns. Lines after the first begin with `indent`.
 std::vector<std::string> wrapped(const std::string& text, int width,
                                  const std::string& indent = "");
+
+// A column of a table, set to the right. A narrow terminal goes without those with the highest
+// `goes` first, and never without those with 0.
+struct Column {
+  const char* title;
+  int width;
+  int goes = 0;
+};
+// Returns the row's cells in the columns for which there is room beside so many other columns of
+// text.
+std::string row_of(const std::vector<Column>& columns, const std::vector<std::string>& cells,
+                   int beside = 0);
+std::vector<std::string> titles_of(const std::vector<Column>& columns);
 
 // Adds an SGR code, such as "32" for green, if results go to a terminal that may have colours.
 std::string in_colour(const char* code, const std::string& text);

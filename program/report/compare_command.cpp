@@ -119,8 +119,8 @@ int compare(const CompareOptions& options) {
   const double speedup = all_a / all_b;
   const bool differ = std::abs(speedup - 1) > kNoise;
 
-  result("A  {}: {}", a.path, judge(a).name);
-  result("B  {}: {}", b.path, judge(b).name);
+  sentence("A  {}: {}", a.path, judge(a).name);
+  sentence("B  {}: {}", b.path, judge(b).name);
   for (const RunRecord* run : {&a, &b})
     if (run == &a || a.path != b.path)
       for (const std::string& note : run->notes) message("note    {}: {}", run->path, note);
@@ -132,23 +132,24 @@ int compare(const CompareOptions& options) {
          (all_b - all_a) * 1e6);
   const double by_most = parts_b[most].seconds - parts_a[most].seconds;
   if (differ)
-    result(
+    sentence(
         "\nB is {:.2f}× as fast as A.\n{} made the difference: {:+.1f} µs of {:+.1f} µs an image.",
         speedup, parts_a[most].name, by_most * 1e6, (all_b - all_a) * 1e6);
   else
-    result("\nA and B are equally fast: they are {:.1f} % apart, as two runs of the same may be.",
-           100 * std::abs(speedup - 1));
+    sentence("\nA and B are equally fast: they are {:.1f} % apart, as two runs of the same may be.",
+             100 * std::abs(speedup - 1));
   const std::string phase = parts_a[most].name;
   const auto layers = changes(a, b, phase, [](const KernelTime& k) {
     return k.layer.empty() ? "outside layers" : k.layer;
   });
   const auto kernels = changes(a, b, phase, [](const KernelTime& k) { return k.kernel; });
   if (differ && !layers.empty()) {
+    const int room = on_terminal() ? std::clamp(line_width() - 41, 8, 36) : 36;
     result("Most of it, in µs an image on rank 0:");
     for (const auto& [what, of] : {std::pair("layer", &layers), std::pair("kernel", &kernels)})
       for (size_t i = 0; i < std::min<size_t>(3, of->size()); ++i)
-        result("  {:<7}{:<36}{:>10.2f}{:>10.2f}{:>+12.2f}", i == 0 ? what : "",
-               (*of)[i].name.substr(0, 35), (*of)[i].a * 1e6, (*of)[i].b * 1e6,
+        result("  {:<7}{:<{}}{:>10.2f}{:>10.2f}{:>+12.2f}", i == 0 ? what : "",
+               (*of)[i].name.substr(0, room - 1), room, (*of)[i].a * 1e6, (*of)[i].b * 1e6,
                ((*of)[i].b - (*of)[i].a) * 1e6);
   }
   if (!a.epochs.empty() && !b.epochs.empty())
@@ -158,7 +159,7 @@ int compare(const CompareOptions& options) {
   const std::vector<Difference> all = differences(a, b);
   result(all.empty() ? "\nSame settings." : "\nSettings that differ:");
   for (const Difference& d : all) {
-    result("  {:<16} {}  |  {}", d.what, d.a, d.b);
+    sentence("  {:<16} {}  |  {}", d.what, d.a, d.b);
     told.push_back({{"what", d.what}, {"a", d.a}, {"b", d.b}});
   }
   print_json({{"a", a.path},

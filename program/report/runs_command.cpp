@@ -128,20 +128,27 @@ int runs(const RunsOptions& options) {
   for (const OtherRun& run : others)
     width = std::max(width, fs::path(run.path).filename().string().size());
   width = std::min<size_t>(width, 26);
+  const std::vector<Column> columns = {
+      {"begun", 14, 2}, {"test acc", 10}, {"epochs", 8, 1}, {"img/s", 9, 3}, {"time", 10, 4}};
+  size_t longest = 0;
+  for (const RunRecord& run : records) longest = std::max(longest, judge(run).name.size());
+  const int beside = static_cast<int>(width + 2 + longest);
   if (!records.empty())
-    result("{:<{}}{:>14}{:>10}{:>8}{:>9}{:>10}  verdict", "run", width, "begun", "test acc",
-           "epochs", "img/s", "time");
+    result("{:<{}}{}  verdict", "run", width, row_of(columns, titles_of(columns), beside));
   for (size_t i = 0; i < records.size(); ++i) {
     const RunRecord& run = records[i];
     const Verdict verdict = judge(run);
     const int64_t done = run.epochs_done();
-    result("{:<{}}{:>14}{:>10}{:>8}{:>9}{:>10}  {}", fs::path(run.path).filename().string(), width,
-           short_date(run.path),
-           run.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * run.accuracy()),
-           fmt::format("{}/{}", done, run.recipe.epochs),
-           with_commas(static_cast<int64_t>(run.images_per_second())),
-           human_time(run.train_seconds()), verdict.name);
-    if (!peculiar[i].empty()) result("  {}", peculiar[i]);
+    const std::string row =
+        row_of(columns,
+               {short_date(run.path),
+                run.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * run.accuracy()),
+                fmt::format("{}/{}", done, run.recipe.epochs),
+                with_commas(static_cast<int64_t>(run.images_per_second())),
+                human_time(run.train_seconds())},
+               beside);
+    sentence("{:<{}}{}  {}", fs::path(run.path).filename().string(), width, row, verdict.name);
+    if (!peculiar[i].empty()) sentence("  {}", peculiar[i]);
     listed.push_back({{"run", run.path},
                       {"begun", long_date(run.path)},
                       {"model", run.recipe.model},
@@ -156,12 +163,12 @@ int runs(const RunsOptions& options) {
                       {"notes", run.notes}});
   }
   for (const auto& run : unreadable)
-    result("{}: {}", run["run"].get<std::string>(), run["error"].get<std::string>());
+    sentence("{}: {}", run["run"].get<std::string>(), run["error"].get<std::string>());
   if (!records.empty() && !others.empty()) result("");
   nlohmann::json list_of_others = nlohmann::json::array();
   for (const OtherRun& run : others) {
-    result("{:<{}}{:>14}  {:<11}{}", fs::path(run.path).filename().string(), width,
-           short_date(run.path), run.kind, run.summary());
+    sentence("{:<{}}{:>14}  {:<11}{}", fs::path(run.path).filename().string(), width,
+             short_date(run.path), run.kind, run.summary());
     list_of_others.push_back({{"run", run.path},
                               {"begun", long_date(run.path)},
                               {"command", run.kind},

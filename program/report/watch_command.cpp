@@ -47,20 +47,6 @@ class Screen {
   }
 };
 
-// Wraps words into lines of at most `columns` columns.
-std::vector<std::string> wrapped(const std::string& text, size_t columns) {
-  std::vector<std::string> lines(1);
-  for (size_t from = 0; from < text.size();) {
-    const size_t to = std::min(text.find(' ', from), text.size());
-    const std::string word = text.substr(from, to - from);
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > columns)
-      lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-    from = to + 1;
-  }
-  return lines;
-}
-
 // Returns " of 188", or "" before the first epoch has ended: until then no file says how many steps
 // it has.
 std::string of_all_steps(const RunRecord& run) {
@@ -100,16 +86,17 @@ std::vector<std::string> frame_of(const RunRecord& run, ScreenSize size) {
   std::vector<std::string> below =
       wrapped(fmt::format("{}: {}", verdict.name, printable(verdict.why)), size.columns);
   below.resize(std::min<size_t>(below.size(), 2));
-  const int room = size.rows - 6 - static_cast<int>(below.size());
+  std::vector<std::string> lines = {printable(run.path).substr(0, size.columns - 12) + "  " +
+                                    words_of(run.state)};
+  for (const std::string& line : wrapped(now_of(run), size.columns)) lines.push_back(line);
+  lines.emplace_back();
+  const int room = size.rows - 3 - static_cast<int>(lines.size() + below.size());
   loss.logarithmic = accuracy.percent = true;
   // Clearing behind the last column would clear that one.
   loss.columns = accuracy.columns = size.columns - 1;
   loss.rows = run.epochs.size() > 1 ? room * 3 / 5 : room;
   accuracy.rows = room - loss.rows;
 
-  std::vector<std::string> lines = {
-      printable(run.path).substr(0, size.columns - 12) + "  " + words_of(run.state),
-      now_of(run).substr(0, size.columns), ""};
   const auto add = [&](const std::string& title, const BraillePlot& plot) {
     const std::vector<std::string> drawn = plot.lines();
     if (drawn.empty()) return;
@@ -195,11 +182,11 @@ int watch(const WatchOptions& options) {
   if (run.state == RunRecord::Running) {
     message("the run goes on; `watch` looks again");
   } else {
-    result("{:<8}after step {} ({} of {}){}", words_of(run.state), run.last_step(),
-           run.epochs_done(), counted(run.recipe.epochs, "epoch"),
-           run.failure.empty() ? "" : ": " + run.failure);
-    result("verdict {}", verdict.name);
-    result("why     {}", verdict.why);
+    sentence("{:<8}after step {} ({} of {}){}", words_of(run.state), run.last_step(),
+             run.epochs_done(), counted(run.recipe.epochs, "epoch"),
+             run.failure.empty() ? "" : ": " + run.failure);
+    sentence("verdict {}", verdict.name);
+    sentence("why     {}", verdict.why);
     message("next    {}", verdict.next);
   }
   print_json({{"run", run.path},
