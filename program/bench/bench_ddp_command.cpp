@@ -28,6 +28,7 @@
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"
+#include "ringgrad/program/report/report.h"
 #include "ringgrad/program/run/build.h"
 #include "ringgrad/program/run/machine.h"
 #include "ringgrad/program/run/parallel_config.h"
@@ -274,6 +275,22 @@ json explained(const json& measured, const BenchDdpOptions& options) {
         fmt::format("bench ddp: the measurements lack something: {}", without_number(error)));
   }
 }
+
+// Draws the results as they were left, with a prediction if there is one, else what was measured.
+std::string report_run(const fs::path& run, const fs::path& file) {
+  const fs::path results = run / "results.json";
+  json document = fs::exists(results) ? json_if_whole(text_of(results)) : json();
+  if (!document.is_object()) document = explained(read_measurements(run.string()), {});
+  try {
+    write_ddp_page(document, file);
+    return headline_of(document);
+  } catch (const json::exception& error) {
+    throw DataError(fmt::format("report: {} lacks what is to be drawn: {}", results.string(),
+                                without_number(error)));
+  }
+}
+
+const auto kReport = other_reports().insert(other_reports().end(), {kBenchDdpRun, report_run});
 
 int bench_ddp(const BenchDdpOptions& options) {
   if (!options.row.empty()) return run_row(options);

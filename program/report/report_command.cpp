@@ -63,11 +63,25 @@ void test_again(RunRecord& run, const ImageDataset& set) {
   }
 }
 
+int report_other(const OtherReport& kind, const std::string& run, const ReportOptions& options) {
+  if (options.out.empty()) check_links(run);
+  const std::string out = options.out.empty() ? run + "/report.html" : options.out;
+  const std::string said = kind.write(run, out);
+  sentence("{}: {}", run, said);
+  result("report  {}", out);
+  print_json({{"file", out}, {"runs", {{{"run", run}, {"command", kind.kind}, {"said", said}}}}});
+  return kOk;
+}
+
 // Throws DataError if a path is no run or is damaged, and IoError. Nothing is written then.
 int report(const ReportOptions& options) {
   if (options.runs.size() > kMostRuns)
     throw UsageError("report: {} runs, expected at most {}; `runs` lists many", options.runs.size(),
                      kMostRuns);
+  if (const std::string& name = options.runs[0]; options.runs.size() == 1 && name != "latest")
+    for (const OtherReport& kind : other_reports())
+      if (const std::string run = find_run(name); kind_of(run) == kind.kind)
+        return report_other(kind, run, options);
   std::vector<RunRecord> records;
   for (const std::string& path : options.runs) records.push_back(read_run(path));
   if (options.out.empty()) check_links(records[0].path);
@@ -78,7 +92,7 @@ int report(const ReportOptions& options) {
     const ImageDataset* set = set_of[run.path] = sets.of(run);
     if (set && run.confusion.empty()) test_again(run, *set);
     const Verdict verdict = judge(run);
-    result("{}: {} · {}", run.path, verdict.name, verdict.why);
+    sentence("{}: {} · {}", run.path, verdict.name, verdict.why);
     for (const std::string& note : run.notes) message("note    {}: {}", run.path, note);
     listed.push_back({{"run", run.path}, {"verdict", to_json(verdict)}, {"notes", run.notes}});
   }
@@ -93,7 +107,7 @@ int report(const ReportOptions& options) {
 }
 
 void add_options(CLI::App* app, ReportOptions& o) {
-  app->add_option("runs", o.runs, "run directories")->required();
+  app->add_option("runs", o.runs, "runs of train, or one of bench ddp")->required();
   app->add_option("--out", o.out, "the file (default: report.html in the first run's directory)");
   app->footer("Example\n  " + program_command("report 1 2 --out both.html"));
 }

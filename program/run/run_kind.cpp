@@ -99,7 +99,7 @@ void check_kind(const fs::path& directory, const RunKind& wanted) {
     there += ", and its drawings are samples-*.png there";
   if (found == kBenchDdpRun)
     there = "`" + program_command("bench ddp --from " + shell_word(path)) +
-            "` shows it again, as does its report.html";
+            "` shows it again, and `report` alone draws it";
   if (found == kTrainingRun)
     there = "`" + program_command("report " + shell_word(path)) + "` is about it";
   throw DataError(

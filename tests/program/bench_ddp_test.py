@@ -5,7 +5,7 @@ literature, and a short run leaves the files that it promises.
     bench_ddp_test.py RINGGRAD
 """
 
-import json, math, os, pathlib, random, statistics, sys, unittest
+import json, math, os, pathlib, random, re, statistics, sys, unittest
 
 sys.dont_write_bytecode = True
 
@@ -214,6 +214,20 @@ class BenchDdp(ProgramCase):
         again = self.run_program("bench", "ddp", "--from", str(run), "--json")  # explains the same, and writes nothing
         self.assertEqual(json.loads(again.stdout)["rows"], document["rows"])
         self.assertFalse((self.dir / "runs/0002-bench-ddp-lenet").exists())
+        undated = lambda page: re.sub(r"<time.*?</time>", "", page, flags=re.S)
+        (run / "report.html").unlink()
+        drawn = self.run_program("report", "1")  # with the prediction
+        self.assertEqual(undated(self.read_page(run / "report.html")), undated(page))
+        self.assertIn("report  runs/0001-bench-ddp-lenet/report.html", drawn.stdout)
+        (run / "results.json").write_text('{"rows": [{}], "model": "lenet", "batch": 8, "ranks": 2}')
+        self.assertIn("results.json lacks", self.run_program("report", "1", code=4).stderr)
+        (run / "results.json").unlink()
+        said = json.loads(self.run_program("report", str(run), "--out", "measured.html", "--json").stdout)
+        self.assertEqual((said["file"], said["runs"][0]["command"]), ("measured.html", "bench ddp"))
+        measured = self.read_page("measured.html")
+        self.assertIn("Where a step", measured)
+        self.assertNotIn("On a cluster", measured)
+        self.assertIn("but of `bench ddp`", self.run_program("report", "1", "1", code=4).stderr)  # side by side are runs of train
         self.run_program(*common, "--no-report", "--out", "mine")
         self.assertEqual(sorted(p.name for p in (self.dir / "mine").iterdir()), ["measurements.json", "results.json"])
         self.assertIn("bench ddp  model lenet", self.run_program("runs").stdout)
