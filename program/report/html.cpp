@@ -69,6 +69,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
   body, body.wide-page { max-width: none; margin: 0; font-size: 10pt; }
   nav { display: none; } .scroll, .long { overflow: visible; max-height: none; }
   details::details-content { content-visibility: visible; } summary { list-style: none; }
+  figure .long { columns: 14em; }
   h2, h3 { break-after: avoid; } svg, tr, .verdict, .gallery li { break-inside: avoid; }
   svg, .verdict, td { print-color-adjust: exact; }
 }
