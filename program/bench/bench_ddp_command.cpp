@@ -280,7 +280,7 @@ json explained(const json& measured, const BenchDdpOptions& options) {
 std::string report_run(const fs::path& run, const fs::path& file) {
   const fs::path results = run / "results.json";
   json document = fs::exists(results) ? json_if_whole(text_of(results)) : json();
-  if (!document.is_object()) document = explained(read_measurements(run.string()), {});
+  if (!document.contains("advice")) document = explained(read_measurements(run.string()), {});
   try {
     write_ddp_page(document, file);
     return headline_of(document);

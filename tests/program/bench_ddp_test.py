@@ -219,7 +219,7 @@ class BenchDdp(ProgramCase):
         drawn = self.run_program("report", "1")  # with the prediction
         self.assertEqual(undated(self.read_page(run / "report.html")), undated(page))
         self.assertIn("report  runs/0001-bench-ddp-lenet/report.html", drawn.stdout)
-        (run / "results.json").write_text('{"rows": [{}], "model": "lenet", "batch": 8, "ranks": 2}')
+        (run / "results.json").write_text('{"rows": [{}], "advice": {}, "model": "lenet", "batch": 8, "ranks": 2}')
         self.assertIn("results.json lacks", self.run_program("report", "1", code=4).stderr)
         (run / "results.json").unlink()
         said = json.loads(self.run_program("report", str(run), "--out", "measured.html", "--json").stdout)
