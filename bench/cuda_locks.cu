@@ -1,5 +1,6 @@
-// Which call of CUDA, made by one thread behind a kernel that does not end, holds up which calls of
-// another thread? A thread that is held up can neither ask for NCCL's transfers nor abort them.
+// Asks which call of CUDA, made by one thread behind a kernel that does not end, holds up which
+// calls of another thread. A thread that is held up can neither ask for NCCL's transfers nor abort
+// them.
 //
 //   cuda_locks    one row for each call of the first thread, in about 25 s on one GPU
 //
@@ -40,7 +41,7 @@ struct Call {
   std::function<void()> make;
 };
 
-// What both threads use: a stream whose kernel spins until `go`, another stream, and memory.
+// Both threads use this: a stream whose kernel spins until `go`, another stream, and memory.
 struct Scene {
   int* go = nullptr;
   int* go_on_device = nullptr;

@@ -1,5 +1,5 @@
-// What does a rank see of NCCL when the other one has died, and when? Two processes on one GPU,
-// over loopback. Rank 1 kills itself after 20 all-reduces.
+// Asks what a rank sees of NCCL when the other one has died, and when. There are two processes on
+// one GPU, over loopback. Rank 1 kills itself after 20 all-reduces.
 //
 //   cuda_nccl_death eager|graph none|sync|pageable AHEAD
 //

@@ -110,7 +110,7 @@ def statements(path):
 
 
 def decisions(branches, conditions, switch):
-    """Of a statement's branches in one function, as gcov lists them: those of its own conditions."""
+    """The branches of a statement's own conditions, among those that gcov lists for one function."""
     own, i = [], 0
     while i < len(branches):
         pair = branches[i : i + 2]

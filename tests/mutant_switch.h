@@ -1,4 +1,4 @@
-// What mutants.py includes first into the sources that it mutates: all mistakes are compiled at
+// mutants.py includes this first into the sources that it mutates. All mistakes are compiled at
 // once, and each is a choice at run time.
 #pragma once
 

@@ -96,7 +96,7 @@ class Site:
 
     @property
     def identity(self):
-        """What stays if other lines of the file change."""
+        """A name that stays if other lines of the file change."""
         return f"{self.file}: {self.text.strip()}: {self.column}: {self.edit}"
 
     @property
@@ -142,7 +142,7 @@ def sample(found, seed):
 
 
 def partner(code, where):
-    """Where the bracket at `where` closes, or opens."""
+    """The place at which the bracket at `where` closes, or opens."""
     step = 1 if code[where] in "([{" else -1
     depth = 0
     while 0 <= where < len(code):

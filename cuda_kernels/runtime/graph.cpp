@@ -140,7 +140,7 @@ Graph::~Graph() {
   cudaGraphExecDestroy(executable_);
 }
 
-// Where the next replay marks its end.
+// Returns the event by which the next replay marks its end.
 Event& Graph::end_of_replay() const {
   return ends_[static_cast<size_t>(replays_ / (kMostReplays / 2) % 2)];
 }

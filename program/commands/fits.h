@@ -1,5 +1,5 @@
-// The largest batches that fit in memory, by each way to train that saves some: for `ringgrad fit`,
-// and for the error of a training run that has run out of memory.
+// The largest batches that fit in memory, by each way to train that saves some. `ringgrad fit`
+// prints them, and so does the error of a training run that has run out of memory.
 #pragma once
 
 #include <optional>

@@ -20,7 +20,8 @@ using TestSetOf = std::function<const ImageDataset*(const RunRecord&)>;
 int64_t write_report(const std::vector<RunRecord>& runs, const std::filesystem::path& file,
                      const TestSetOf& test_set);
 
-// How `report` draws a run of another command than `train`. A source adds its own before main.
+// Tells `report` how to draw a run of another command than `train`. A source adds its own before
+// main.
 struct OtherReport {
   RunKind kind;
   // Writes the page, and returns what the run came to. Throws DataError, and as write_report().

@@ -115,7 +115,7 @@ class Memory(DigitsCase):
         self.assertEqual(ways["--ranks 4"]["batch"], 4 * ways[""]["batch"])
         tiny = self.run_program("fit", "--model", "resnet18", "--memory", "1MB", "--json")
         self.assertEqual({way["batch"] for way in json.loads(tiny.stdout)["ways"]}, {0})
-        # Where a step of the predicted batch was measured, the same step on several ranks needs as much.
+        # If a step of the predicted batch was measured, the same step on several ranks needs as much.
         for model in ("resnet20", "lenet"):
             done = self.run_program("fit", "--model", model, "--memory", "40MB", "--json")
             ways = {way["options"]: way for way in json.loads(done.stdout)["ways"]}

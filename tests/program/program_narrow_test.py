@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What people see on narrow and on plain terminals: program_narrow_test.py PATH_TO_RINGGRAD [test names]."""
+"""Output on narrow and on plain terminals: program_narrow_test.py PATH_TO_RINGGRAD [test names]."""
 
 import fcntl, os, pty, re, struct, subprocess, sys, termios, unittest
 

@@ -57,7 +57,7 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);  // waits for the device
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
-// Of the host: page-locked, for all devices. Never freed here.
+// The host's page-locked memory, for all devices. It is never freed here.
 inline constexpr unsigned cudaHostAllocPortable = 1;
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 
