@@ -110,11 +110,14 @@ bool winograd_pays(const ConvProblem& p) {
          (std::min(p.x[1], p.w[0]) >= kChannelBlock && std::min(p.output().h, p.output().w) > 2);
 }
 
+// Tiles are for bfloat16. A weight gradient fills them with 32 images.
+bool fills_tiles(const ConvProblem& p) {
+  return p.dtype == DType::BFloat16 && (p.pass != ConvPass::BackwardWeight || p.x[0] >= 8);
+}
+
 // Chooses for channel-blocked images without dilation. Tiles are ten times as fast as vectors,
-// which outweighs the products that Winograd saves. A weight gradient fills the tiles with 32
-// images.
-ConvMethod blocked_method(const ConvProblem& p, bool tiles) {
-  const bool on_tiles = tiles && (p.pass != ConvPass::BackwardWeight || p.x[0] >= 8);
+// which outweighs the products that Winograd saves.
+ConvMethod blocked_method(const ConvProblem& p, bool on_tiles) {
   const bool fastest = p.wanted == ConvAlgorithm::Auto && !on_tiles && winograd_pays(p);
   if (has_winograd(p) && (fastest || p.wanted == ConvAlgorithm::Winograd))
     return winograd_scheme(p);
@@ -170,11 +173,11 @@ ConvPlan plan(const ConvProblem& p, bool tiles) {
   // padded with up to 15 zero channels. Tiles multiply 16 channels at a time and take fewer cycles
   // even so.
   const bool few = p.x[1] < kChannelBlock && p.x_layout != Layout::ChannelBlocked;
-  const bool bfloat16_tiles = tiles && p.dtype == DType::BFloat16;
+  const bool on_tiles = tiles && fills_tiles(p);
   ConvPlan chosen{.layout = Layout::ChannelBlocked,
                   .x_layout = few ? Layout::Strided : Layout::ChannelBlocked};
-  const bool first_layer = few && !bfloat16_tiles && p.pass != ConvPass::BackwardInput;
-  chosen.method = first_layer ? ConvMethod::FirstLayer : blocked_method(p, bfloat16_tiles);
+  const bool first_layer = few && !on_tiles && p.pass != ConvPass::BackwardInput;
+  chosen.method = first_layer ? ConvMethod::FirstLayer : blocked_method(p, on_tiles);
   return chosen;
 }
 
