@@ -13,7 +13,7 @@ SOURCES = {str(path.relative_to(ROOT)): path.read_text() for folder in FOLDERS f
 READS = re.compile(r'\b(?:getenv|variable|number_from_environment|number_in|text_in|number|text|enabled|choice|seconds_in|ProcessNumber \w+)\((?:environment, )?"([A-Z][A-Za-z_]+)"')
 NAMES = re.compile(r'"(RINGGRAD_[A-Z_]+|(?:SLURM|OMPI|PMI|PMIX|MPI|MASTER|TORCHELASTIC)_[A-Z_]+(?:ess_base_jobid)?|(?:LOCAL_)?(?:RANK|WORLD_SIZE))"')
 # A mark for what a rank starts; and a process that is forked to act as a rank.
-MAY_SET = ("distributed/job/rank_environment.cpp", "program/learn/dead_rank_exercise.cpp")
+MAY_SET = ("bench/cuda_nccl_death.cpp", "distributed/job/rank_environment.cpp", "program/learn/dead_rank_exercise.cpp")
 
 
 def without_comments(text):

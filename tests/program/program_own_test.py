@@ -6,7 +6,7 @@ Folders and lists of pictures, what is broken among them, the cache, and network
 
 import array, csv, json, os, pathlib, re, shutil, struct, subprocess, sys, unittest, zlib
 
-from program_case import PROGRAM, ProgramCase
+from program_case import PROGRAM, ProgramCase, read_safetensors
 
 READS = json.loads(subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True).stdout)["pictures"]
 QUICK = ["--model", "resnet20", "--image-size", "32", "--batch", "4", "--epochs", "1"]
